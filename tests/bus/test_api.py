@@ -12,34 +12,34 @@ READER = "/subscriptions/reader"
 
 
 def b64(text: str) -> str:
-    """Text as a message's data."""
+    """Encode text as the data of a message."""
     return base64.b64encode(text.encode()).decode()
 
 
 def made(served: Served, **more: Any) -> None:
-    """A topic with one reader."""
+    """Create a topic with one subscription."""
     by = served.by("operator")
     assert by.post("/topics", {"name": "rosters"}).status == 201
     by.ok("POST", "/subscriptions", {"name": "reader", "topic": "rosters", **more})
 
 
 def published(served: Served, *texts: str, **more: Any) -> list[str]:
-    """Publish messages; their ids."""
+    """Publish messages; return their ids."""
     messages = [{"data": b64(text), **more} for text in texts]
-    told = served.by("worker").ok("POST", "/topics/rosters/publish", {"messages": messages})
-    found: list[str] = told["message_ids"]
+    response = served.by("worker").ok("POST", "/topics/rosters/publish", {"messages": messages})
+    found: list[str] = response["message_ids"]
     return found
 
 
 def pulled(served: Served, n: int = 10) -> list[dict[str, Any]]:
-    """Take messages."""
-    told = served.by("worker").ok("POST", f"{READER}/pull", {"max_messages": n})
-    found: list[dict[str, Any]] = told["received_messages"]
+    """Pull messages."""
+    response = served.by("worker").ok("POST", f"{READER}/pull", {"max_messages": n})
+    found: list[dict[str, Any]] = response["received_messages"]
     return found
 
 
-def test_a_messages_life(served: Served) -> None:
-    """Published once, delivered, given back, delivered again, acked; findable all along."""
+def test_message_lifecycle(served: Served) -> None:
+    """A message is published once, delivered, nacked, redelivered and acked; its state is shown."""
     made(served)
     worker, viewer = served.by("worker"), served.by("viewer")
     body = {"messages": [{"data": b64("one"), "dedupe_id": "first"}]}
@@ -59,8 +59,8 @@ def test_a_messages_life(served: Served) -> None:
     served.desk.clock.advance(seconds=60)
     (two,) = pulled(served)
     assert two["delivery_attempt"] == 2
-    told = [worker.ok("POST", f"{READER}/ack", {"ack_ids": [two["ack_id"]]}) for _ in range(2)]
-    assert [one["outcomes"] for one in told] == [["done"], ["stale"]]
+    response = [worker.ok("POST", f"{READER}/ack", {"ack_ids": [two["ack_id"]]}) for _ in range(2)]
+    assert [one["outcomes"] for one in response] == [["done"], ["stale"]]
     (place,) = viewer.ok("GET", f"/messages/{first}")["deliveries"]
     assert place["state"] == "acked"
     sums = viewer.ok("GET", READER)["sums"]
@@ -68,7 +68,7 @@ def test_a_messages_life(served: Served) -> None:
 
 
 def test_dead_letters(served: Served) -> None:
-    """Poison dies at once, is shown in full, replayed as it is or edited, and at last refused."""
+    """Poison becomes a dead letter at once, is replayed as it is or edited, and finally refused."""
     made(served, replays_max=2)
     (message_id,) = published(served, "bad", attributes={"partition": "2025-12-31"})
     operator = served.by("operator")
@@ -89,11 +89,11 @@ def test_dead_letters(served: Served) -> None:
     assert detail["message"]["attributes"] == {"partition": "2025-12-31"}
     (group,) = operator.ok("GET", "/dead-letters/groups?kind=delivery")["items"]
     assert (group["subscription"], group["count"], group["latest"]) == ("reader", 1, letter)
-    told = operator.ok("POST", f"/dead-letters/{letter}/replay")
-    assert told["replayed_as"] == message_id
+    response = operator.ok("POST", f"/dead-letters/{letter}/replay")
+    assert response["replayed_as"] == message_id
     assert operator.post(f"/dead-letters/{letter}/replay", None).status == 409
     letter = die()
-    told = operator.ok("POST", f"/dead-letters/{letter}/replay", {"data": b64("good")})
+    response = operator.ok("POST", f"/dead-letters/{letter}/replay", {"data": b64("good")})
     (one,) = pulled(served)
     assert base64.b64decode(one["message"]["data"]) == b"good"
     assert one["message"]["attributes"]["penstock-origin-message-id"] == message_id
@@ -111,7 +111,7 @@ def test_dead_letters(served: Served) -> None:
 
 
 def test_a_replay_at_a_rate(served: Served) -> None:
-    """Many are replayed in one step; the rate says when each may be delivered."""
+    """Several dead letters are replayed in one step; the rate sets their delivery times."""
     made(served)
     published(served, *"abc")
     operator = served.by("operator")
@@ -126,27 +126,27 @@ def test_a_replay_at_a_rate(served: Served) -> None:
     assert seen == [1, 1, 1]
 
 
-def test_looking_at_a_built_in_topic(served: Served) -> None:
-    """It is there for whoever asks, also before anybody subscribed to it."""
+def test_built_in_topic(served: Served) -> None:
+    """A built-in topic is found even before it has subscriptions."""
     viewer = served.by("viewer")
     assert viewer.ok("GET", "/subscriptions?topic=penstock.alerts")["items"] == []
     assert viewer.ok("GET", "/topics/penstock.alerts")["subscriptions"] == []
-    assert viewer.get("/subscriptions?topic=nobodys").status == 404
+    assert viewer.get("/subscriptions?topic=missing").status == 404
 
 
-def test_a_purge_is_on_record(served: Served) -> None:
-    """Who dropped messages is in the journal."""
+def test_purge_is_recorded(served: Served) -> None:
+    """The journal records who purged messages."""
     made(served)
     published(served, "one", "two")
-    told = served.by("operator").ok("POST", f"{READER}/purge")
-    assert told == {"purged": 2}
+    response = served.by("operator").ok("POST", f"{READER}/purge")
+    assert response == {"purged": 2}
     found = served.desk.sql("SELECT actor, why FROM journal WHERE action = 'purged'")
     assert [row[1] for row in found] == ["2 messages of reader"]
     assert "operator" in found[0][0]
 
 
 def test_metrics(served: Served) -> None:
-    """Backlogs, dead letters and limits are told to Prometheus."""
+    """Backlogs, dead letters and limits are exported to Prometheus."""
     made(served)
     published(served, "a", "b")
     (one,) = pulled(served, 1)
@@ -165,7 +165,7 @@ def test_metrics(served: Served) -> None:
 
 
 def test_a_pull_waits(served: Served) -> None:
-    """A long poll is answered by the publish, without a thread or a place meanwhile."""
+    """A publish answers a long poll, which occupies no thread and no admission slot meanwhile."""
     made(served)
     replies: list[Any] = []
 
@@ -183,8 +183,8 @@ def test_a_pull_waits(served: Served) -> None:
     assert len(replies[0]["received_messages"]) == 1
 
 
-def test_what_is_wrong_is_named(served: Served) -> None:
-    """Bad input is a 4xx that names the field, and nothing is written."""
+def test_invalid_fields_are_named(served: Served) -> None:
+    """Invalid input is a 4xx that names the field, and nothing is written."""
     made(served)
     worker, operator = served.by("worker"), served.by("operator")
     before = served.desk.counts("messages", "deliveries", "topics", "subscriptions")
@@ -200,13 +200,13 @@ def test_what_is_wrong_is_named(served: Served) -> None:
             400,
             "ordering_key",
         ),
-        ("/topics/nobody/publish", {"messages": [{"data": "aGk="}]}, 404, ""),
+        ("/topics/unknown/publish", {"messages": [{"data": "aGk="}]}, 404, ""),
         (f"{READER}/ack", {"ack_ids": ["forged"]}, 400, "ack_ids[0]"),
         (f"{READER}/extend", {"ack_ids": ["x"], "ack_deadline_seconds": 601}, 400, "seconds"),
         (f"{READER}/extend", {"ack_ids": ["x"], "ack_deadline_seconds": -1}, 400, "seconds"),
         (f"{READER}/pull", {"max_messages": 0}, 400, "max_messages"),
-        ("/subscriptions/nobody/pull", {}, 404, ""),
-        ("/subscriptions/nobody/pull", {"wait_seconds": 5}, 404, ""),
+        ("/subscriptions/unknown/pull", {}, 404, ""),
+        ("/subscriptions/unknown/pull", {"wait_seconds": 5}, 404, ""),
     ]
     for path, body, status, field in cases:
         reply = worker.post(path, body)
@@ -214,7 +214,7 @@ def test_what_is_wrong_is_named(served: Served) -> None:
         named = " ".join(one["field"] for one in reply.json.get("errors") or ())
         assert field in named, (path, body, reply.body)
     declared: list[tuple[dict[str, Any], int, str]] = [
-        ({"topic": "nobody"}, 404, ""),
+        ({"topic": "unknown"}, 404, ""),
         ({"filter": "attributes.x ="}, 400, "filter"),
         ({"max_delivery_attempts": 4}, 400, "max_delivery_attempts"),
         ({"name": "no/slash"}, 400, "subscription"),
@@ -231,8 +231,8 @@ def test_what_is_wrong_is_named(served: Served) -> None:
     assert after == before
 
 
-def test_what_was_probably_meant(served: Served) -> None:
-    """A misspelled field is answered with its name; a key that may not, with the roles that may."""
+def test_suggestions(served: Served) -> None:
+    """A misspelled field gets a suggestion; a forbidden key gets the roles that are allowed."""
     made(served)
     reply = served.by("worker").post(f"{READER}/pull", {"maxMessages": 5})
     (wrong,) = reply.json["errors"]
@@ -241,4 +241,4 @@ def test_what_was_probably_meant(served: Served) -> None:
     assert wrong["fix"] == "Check its spelling."
     reply = served.by("viewer").post("/topics", {"name": "orders"})
     assert reply.status == 403
-    assert reply.json["detail"].endswith("may not do this; it takes operator or admin.")
+    assert reply.json["detail"].endswith("may not do this; it requires operator or admin.")

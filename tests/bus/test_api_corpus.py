@@ -1,4 +1,4 @@
-"""Bad input to the bus, over HTTP: both engines say the same, store the same, and never a 5xx."""
+"""Invalid input to the bus over HTTP: both engines respond and store alike, never with 5xx."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Stored = list[tuple[bytes, dict[str, str], str | None]]
 
 
 class Buses(Pair):
-    """The bus of both engines, one database each for the whole corpus."""
+    """The API over both engines, with one database each for the whole corpus."""
 
     def __init__(self, sqlite: Served, postgres: Served, keys: Receiver) -> None:
         self.inlets = [Inlet(served, keys) for served in (sqlite, postgres)]
@@ -37,7 +37,7 @@ class Buses(Pair):
         super().__init__(sqlite, postgres, *TABLES)
 
     def stored(self, topic: str) -> Stored:
-        """What was published to a topic since the last look: on both engines the same."""
+        """Return what was published to a topic since the last call, equal on both engines."""
         both = [
             [(one.data, dict(one.attributes), one.ordering_key) for one in inlet.drained(topic)]
             for inlet in self.inlets
@@ -48,7 +48,7 @@ class Buses(Pair):
 
 @pytest.fixture(scope="module")
 def buses(serve: Serve) -> Iterator[Buses]:
-    """Two served stores that take pushes in and let messages be published."""
+    """Return two served databases that accept pushes and publish requests."""
     with issuer_keys() as keys, serve("sqlite") as sqlite, serve("postgres") as postgres:
         yield Buses(sqlite, postgres, keys)
 
@@ -57,7 +57,7 @@ def buses(serve: Serve) -> Iterator[Buses]:
 
 
 def addressed(whole: bytes, message_id: str = "7") -> bytes:
-    """An envelope of the table, for the subscription that is served, under an id of its own."""
+    """Return an envelope of the table for the served subscription, with a unique id."""
     whole = whole.replace(b"subscriptions/s", f"subscriptions/{NAME}".encode())
     return whole.replace(b'"7"', f'"{message_id}"'.encode())
 
@@ -77,7 +77,7 @@ LARGEST = ("million names", "ten megabytes of lists", "deep", "deep lists")
 
 @pytest.mark.parametrize("dead_letters", [True, False], ids=["dlq", "no-dlq"])
 def test_envelopes(buses: Buses, dead_letters: bool) -> None:
-    """Poison is refused for the sender's dead letters, or kept as it came; the rest is stored."""
+    """Poison is refused, or stored as a dead letter, by policy; valid envelopes are stored."""
     for inlet in buses.inlets:
         inlet.install(dead_letters=dead_letters)
     bearer = f"Bearer {token()}"
@@ -86,7 +86,7 @@ def test_envelopes(buses: Buses, dead_letters: bool) -> None:
         path = f"/pubsub/push/{NAME}"
         return verdict(buses.ask("POST", path, body, role=None, Authorization=bearer))
 
-    # The largest are judged before anybody asks for the policy; one of them is kept all the same.
+    # The largest are refused before the policy applies; one of them is stored nevertheless.
     poison = {name: body for name, body in POISON.items() if dead_letters or name not in LARGEST}
     for name, body in poison.items():
         status, _, fields = push(body)
@@ -96,7 +96,7 @@ def test_envelopes(buses: Buses, dead_letters: bool) -> None:
         assert push(body)[0] == 204, name
     kept = sorted(data for data, _, _ in buses.stored("orders.dlq"))
     assert kept == ([] if dead_letters else sorted(set(poison.values())))
-    # The second policy finds every good message there already.
+    # Under the second policy every valid message exists already.
     expected = [data for name, (_, data) in GOOD.items() if name in GOOD_SENT]
     assert [data for data, _, _ in buses.stored("orders")] == (expected if dead_letters else [])
 
@@ -105,12 +105,12 @@ def test_envelopes(buses: Buses, dead_letters: bool) -> None:
 
 
 def message(**fields: Any) -> bytes:
-    """A request that publishes one message."""
+    """Return a request that publishes one message."""
     return json.dumps({"messages": [{"data": "aGk=", **fields}]}).encode()
 
 
 def valued(text: str) -> bytes:
-    """A request whose one attribute has this JSON value."""
+    """Return a request whose only attribute has this JSON value."""
     return f'{{"messages": [{{"data": "aGk=", "attributes": {{"k": {text}}}}}]}}'.encode()
 
 
@@ -166,21 +166,21 @@ class TestPublishing:
     """`POST /topics/{topic}/publish`."""
 
     def test_refused(self, buses: Buses) -> None:
-        """Each document of the table is refused alike, and leaves nothing."""
+        """Each document of the table is refused alike and stores nothing."""
         for name, (body, status) in REFUSED.items():
             reply = buses.ask("POST", PUBLISH, body, role="worker")
             assert reply.status == status, (name, reply.body)
         assert buses.stored("corpus") == []
 
-    def test_taken(self, buses: Buses) -> None:
-        """What is odd but good is delivered as it was published."""
+    def test_accepted(self, buses: Buses) -> None:
+        """Unusual but valid messages are delivered unchanged."""
         for name, fields in TAKEN.items():
             reply = buses.ask("POST", PUBLISH, message(**fields), role="worker")
             assert reply.status == 200, (name, reply.body)
         assert buses.stored("corpus") == [as_stored(fields) for fields in TAKEN.values()]
 
     def test_names(self, buses: Buses) -> None:
-        """Hostile text in every place that takes some: kept as it is, or refused alike."""
+        """Hostile text in every field is stored unchanged or refused alike."""
         taken = []
         for name in NAMES:
             whole = {"attributes": {"k": name}, "ordering_key": name, "dedupe_id": name}
@@ -200,7 +200,7 @@ class TestPublishing:
 
 
 def as_stored(fields: dict[str, Any]) -> tuple[bytes, dict[str, str], str | None]:
-    """What a subscriber is given of a message that was published like this."""
+    """Return a published message as a subscriber receives it."""
     data = base64.b64decode(fields.get("data", "aGk="))
     return data, fields.get("attributes", {}), fields.get("ordering_key") or None
 
@@ -209,8 +209,8 @@ def as_stored(fields: dict[str, Any]) -> tuple[bytes, dict[str, str], str | None
 
 
 def abuse(served: Served) -> list[Any]:
-    """Everything that is wrong to do with a delivery; (status, what was told) of each."""
-    by, told = served.by("operator"), []
+    """Misuse a delivery in every way; return the status and outcome of each."""
+    by, outcomes = served.by("operator"), []
     by.ok("POST", "/topics", {"name": "abused"})
     for name in ("mine", "yours"):
         asked = {"name": name, "topic": "abused", "ack_deadline_seconds": 10, "replays_max": 1}
@@ -218,7 +218,7 @@ def abuse(served: Served) -> list[Any]:
 
     def say(verb: str, body: dict[str, Any], name: str = "mine") -> None:
         reply = by.post(f"/subscriptions/{name}/{verb}", body)
-        told.append((verb, *verdict(reply)[:2], (reply.json.get("outcomes") or [""])[0]))
+        outcomes.append((verb, *verdict(reply)[:2], (reply.json.get("outcomes") or [""])[0]))
 
     def held() -> str:
         by.ok("POST", "/topics/abused/publish", {"messages": [{"data": "aGk="}]})
@@ -251,17 +251,17 @@ def abuse(served: Served) -> list[Any]:
     expired = held()
     served.desk.clock.advance(seconds=60)
     while by.ok("POST", "/subscriptions/mine/pull", {})["received_messages"]:
-        pass  # what was given back comes first; a look that finds nothing ends what has lapsed
+        pass  # returned deliveries come first; an empty pull ends lapsed ones
     say("ack", {"ack_ids": [expired]})
     for forged in ("", "x", "\u0000", acked[:-1], acked + "0", acked.upper() + "é", "0" * 5_000):
         say("ack", {"ack_ids": [forged]})
     say("ack", {"ack_ids": [acked] * 1_001})
-    return told
+    return outcomes
 
 
 def replayed(served: Served) -> list[Any]:
-    """A dead letter that is replayed, replayed again, and is no more."""
-    by, told = served.by("operator"), []
+    """Replay a dead letter, replay it again, then discard it."""
+    by, outcomes = served.by("operator"), []
     by.ok("POST", "/topics/abused/publish", {"messages": [{"data": "aGk="}]})
     letter = ""
     for _ in range(2):
@@ -274,12 +274,12 @@ def replayed(served: Served) -> list[Any]:
         letter = found["dead_letter_id"]
         for _ in range(2):
             reply = by.post(f"/dead-letters/{letter}/replay", None)
-            told.append(verdict(reply)[:2])
+            outcomes.append(verdict(reply)[:2])
     reply = by.post(f"/dead-letters/{letter}/discard", {"reason": "x"})
-    told.append(verdict(reply)[:2])
+    outcomes.append(verdict(reply)[:2])
     reply = by.post(f"/dead-letters/{letter}/replay", None)
-    told.append(verdict(reply)[:2])
-    return told
+    outcomes.append(verdict(reply)[:2])
+    return outcomes
 
 
 ABUSED = [
@@ -294,13 +294,13 @@ ABUSED = [
 ]  # fmt: skip
 REPLAYED = [
     (200, ""), (409, "conflict"),  # twice
-    (409, "conflict"), (409, "conflict"),  # of a replay, beyond what may be
+    (409, "conflict"), (409, "conflict"),  # of a replay, beyond the maximum
     (200, ""), (409, "conflict"),  # discarded
 ]  # fmt: skip
 
 
 def test_state_abuse(buses: Buses) -> None:
-    """Twice, somebody else's, too late, forged: the same words on both engines."""
+    """Repeated, foreign, late and forged requests get the same responses on both engines."""
     for served in buses.each:
         assert abuse(served) == ABUSED
         assert replayed(served) == REPLAYED

@@ -1,4 +1,4 @@
-"""Commands say the same on the database and over a URL: JSON, words, refusals and exit codes."""
+"""Commands behave the same on a database and over a URL: JSON, text, errors and exit codes."""
 
 import json
 import os
@@ -31,7 +31,7 @@ _RELATIVE = re.compile(r"\((?:in )?[\d.]+ \w+(?: ago)?\)|\(now\)|\b[\d.]+ (?:ms|
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command printed and how it ended."""
+    """The output and exit code of a command."""
 
     code: int
     out: str
@@ -39,13 +39,13 @@ class Answer:
 
     @property
     def json(self) -> Any:
-        """The document on standard output."""
+        """Return the JSON document on standard output."""
         assert self.code == 0, self
         return json.loads(self.out)
 
 
 class Pair:
-    """One database, called directly and through its API."""
+    """One database, used directly and through its API."""
 
     def __init__(self, database_url: str, server: ApiServer, key: str) -> None:
         self.database_url = database_url
@@ -53,36 +53,36 @@ class Pair:
         self.key = key
 
     def near(self, *args: str, stdin: str | None = None) -> Answer:
-        """A command on the database."""
+        """Run a command on the database."""
         return call("--database-url", self.database_url, *args, stdin=stdin)
 
     def far(self, *args: str, stdin: str | None = None) -> Answer:
-        """The same command over the URL."""
+        """Run a command over the URL."""
         return call("--url", self.server.url, *args, stdin=stdin, PENSTOCK_API_KEY=self.key)
 
     def both(self, *args: str, stdin: str | None = None) -> tuple[Answer, Answer]:
-        """The command both ways, under --json."""
+        """Run a command both ways with --json."""
         return self.near(*args, "--json", stdin=stdin), self.far(*args, "--json", stdin=stdin)
 
     def id(self, *args: str) -> str:
-        """Run a command that makes something; its id."""
+        """Run a command that creates something; return its id."""
         made = self.near(*args, "--json").json
         return str(made["run_id"] if "run_id" in made else made["configs"][0]["config_id"])
 
     def work(self) -> None:
-        """Execute what is due."""
+        """Execute all due runs."""
         with connect(self.database_url) as client:
             work_off(client, [hello, broken, pair])
 
 
 def call(*args: str, stdin: str | None = None, **environment: str) -> Answer:
-    """A command to its end."""
+    """Run a command and return its result."""
     result = CliRunner().invoke(cli, list(args), input=stdin, env=environment)
     return Answer(result.exit_code, result.stdout, result.stderr)
 
 
 def alike(text: str) -> str:
-    """A text without what differs from call to call."""
+    """Return a text without values that differ between calls."""
     for pattern, word in (
         (_KEYS, "KEY"), (_IDS, r"\1"), (_TIMES, "TIME"), (_ACTORS, "ACTOR"), (_RELATIVE, "SPAN"),
     ):  # fmt: skip
@@ -92,7 +92,7 @@ def alike(text: str) -> str:
 
 @pytest.fixture(autouse=True)
 def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No settings of the machine, an empty current folder."""
+    """Clear the environment's settings and use an empty working directory."""
     for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
         if not name.startswith("PENSTOCK_TEST_"):
             monkeypatch.delenv(name)
@@ -101,7 +101,7 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def ways(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Pair]:
-    """A database with the shop's pipelines and its API, on each engine."""
+    """Return a database with the shop's pipelines, and its API, on each engine."""
     url = f"sqlite:{tmp_path / 'penstock.db'}"
     if engine == "postgres":
         url = request.getfixturevalue("pg_migrated_dsn")
@@ -117,7 +117,7 @@ def ways(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterato
 
 
 def populate(ways: Pair) -> dict[str, str]:
-    """A little history: names → ids."""
+    """Create some history; return ids by name."""
     ids = {
         "daily": ways.id("configs", "create", "acme", "hello", "--cron", "0 2 * * *",
                          "--timezone", "America/New_York", "--param", "name=Ada"),
@@ -137,13 +137,13 @@ def populate(ways: Pair) -> dict[str, str]:
     ]
     for args in (["customer", "acme"], ["pipeline", "pair"], ["config", ids["daily"]]):
         ways.near("pause", *args, "--reason", "works")
-    for said in (
+    for arguments in (
         ("limits", "set", "bq:t", "--capacity", "3", "--adaptive"),
         ("topics", "create", "rosters"),
         ("subscriptions", "create", "reader", "--topic", "rosters", "--ordered"),
         ("topics", "publish", "rosters", '{"n": 1}', "two", "--attribute", "k=v"),
     ):
-        ways.near(*said)
+        ways.near(*arguments)
     ids["message"] = ways.near("topics", "publish", "rosters", "x", "--json").json["message_ids"][0]
     pulled = ways.near("subscriptions", "pull", "reader", "--json").json["received_messages"]
     ways.near("subscriptions", "nack", "reader", pulled[0]["ack_id"], "--poison")
@@ -208,7 +208,7 @@ READS = [
 
 REFUSED = [
     ("runs show run_00000000", 3),
-    ("runs list --customer nobody", 3),
+    ("runs list --customer unknown", 3),
     ("runs list --pipeline helo", 2),
     ("runs list --state PENDING --before run_00000000", 3),
     ("runs submit helo", 2),
@@ -222,20 +222,20 @@ REFUSED = [
     ("runs retry {later}", 4),
     ("dlq discard {done} --reason no", 3),
     ("dlq replay", 2),
-    ("limits show nobody", 3),
+    ("limits show unknown", 3),
     ("limits set bq:t", 2),
     ("limits set bq:t --lease 0s", 2),
     ("limits release lease_00000000 --reason x --yes", 3),
-    ("topics show nobody", 3),
-    ("topics publish nobody x", 3),
+    ("topics show unknown", 3),
+    ("topics publish unknown x", 3),
     ("topics create no/slash", 2),
     ("topics message 999999999", 3),
-    ("subscriptions show nobody", 3),
-    ("subscriptions create other --topic nobody", 3),
+    ("subscriptions show unknown", 3),
+    ("subscriptions create other --topic unknown", 3),
     ("subscriptions create other --topic rosters --filter x", 2),
     ("subscriptions ack reader forged", 2),
     ("configs show cfg_00000000", 3),
-    ("configs list --customer nobody", 3),
+    ("configs list --customer unknown", 3),
     ("configs create acme nope --every 5", 2),
     ("configs create acme hello", 2),
     ("configs create acme hello --cron 61", 2),
@@ -248,20 +248,20 @@ REFUSED = [
     ("configs update {often} --overlap queue --cron x", 2),
     ("configs start {daily}", 4),
     ("configs preview cfg_00000000", 3),
-    ("configs audit nobody", 3),
+    ("configs audit unknown", 3),
     ("configs ledger cfg_00000000", 3),
     ("configs delete cfg_00000000 --yes", 3),
     ("pipelines show helo", 2),
-    ("pause customer nobody", 3),
+    ("pause customer unknown", 3),
     ("pause pipeline helo", 2),
     ("pause customer a/b", 2),
     ("resume config run_00000000", 2),
     ("pause config cfg_00000000", 3),
-    ("alerts list --customer nobody", 3),
+    ("alerts list --customer unknown", 3),
     ("keys rotate key_00000000", 3),
     ("keys revoke key_00000000", 3),
     ("keys create ci --role viewer --customer a/b", 2),
-    ("keys list --customer nobody", 3),
+    ("keys list --customer unknown", 3),
 ]
 
 WRITES = [
@@ -282,9 +282,9 @@ WRITES = [
 
 
 def test_reads(ways: Pair) -> None:
-    """Every list and every look answers the same, to programs and to people."""
+    """Every read command has the same output, as JSON and as text."""
     ids = populate(ways)
-    ways.far("keys", "list")  # the key's first use is noted, to a minute
+    ways.far("keys", "list")  # records the key's first use, to the minute
     for line in READS:
         args = line.format(**ids).split()
         near, far = ways.both(*args)
@@ -300,7 +300,7 @@ def test_reads(ways: Pair) -> None:
 
 
 def test_refusals(ways: Pair) -> None:
-    """The same exit code and the same error, field by field."""
+    """Refusals have the same exit code and the same error fields."""
     ids = populate(ways)
     ways.near("runs", "submit", "hello", "--key", "k1")
     ways.far("runs", "submit", "hello", "--key", "k1")
@@ -313,16 +313,16 @@ def test_refusals(ways: Pair) -> None:
 
 
 def test_writes(ways: Pair) -> None:
-    """What is done over the URL is told as what is done on the database."""
+    """Writes over the URL print the same as writes on the database."""
     ids = populate(ways)
     for n, line in enumerate(WRITES):
-        told = []
+        printed = []
         for way in (ways.near, ways.far):
             args = line.format(**ids, n=n % 10 + 1).split()
             if args[0] in ("pause", "resume"):
                 ways.near("resume" if args[0] == "pause" else "pause", "all")
-            told.append(way(*args, "--json"))
-        near, far = told
+            printed.append(way(*args, "--json"))
+        near, far = printed
         assert far.code == near.code, (line, near, far)
         assert alike(re.sub(r'"version": \d+', "", far.out)) == alike(
             re.sub(r'"version": \d+', "", near.out)
@@ -360,14 +360,14 @@ def rows(n: int) -> list[dict[str, Any]]:
 
 
 def test_files(ways: Pair) -> None:
-    """Many configs go in bulk; a bad row stops all of them and is named."""
+    """Configs are created in bulk; one invalid row prevents all of them and is named."""
     text = json.dumps(rows(1_200))
     create = ("configs", "create", "--file", "-", "--reason", "import")
-    told = ways.far(*create, "--json", stdin=text).json["configs"]
-    assert len(told) == 1_200
-    assert [config["customer_id"] for config in told] == [f"c{i}" for i in range(1_200)]
-    assert ways.near("configs", "list", "--limit", "10000", "--json").json["configs"] == told
-    assert ways.far("configs", "list", "--limit", "10000", "--json").json["configs"] == told
+    printed = ways.far(*create, "--json", stdin=text).json["configs"]
+    assert len(printed) == 1_200
+    assert [config["customer_id"] for config in printed] == [f"c{i}" for i in range(1_200)]
+    assert ways.near("configs", "list", "--limit", "10000", "--json").json["configs"] == printed
+    assert ways.far("configs", "list", "--limit", "10000", "--json").json["configs"] == printed
     audit = ways.near("configs", "audit", "c7", "--json").json["audit"]
     assert [row["change_reason"] for row in audit] == ["import"]
     for bad in ({"priority": 99}, {"customer_id": "a b"}, {"nonsense": 1}):
@@ -385,7 +385,7 @@ def test_files(ways: Pair) -> None:
      "pipelines register shop.py"],
 )  # fmt: skip
 def test_commands_of_the_database_refuse(line: str) -> None:
-    """They say so, whether the URL is a flag or a setting."""
+    """Commands that need a database refuse a URL, given as a flag or a setting."""
     answer = call("--url", "http://127.0.0.1:1", *line.split())
     assert answer.code == 2
     expected = f"`cli {line.split(' shop')[0]}` needs direct access to the database"
@@ -395,35 +395,35 @@ def test_commands_of_the_database_refuse(line: str) -> None:
 
 
 class TestKeys:
-    """Where the key comes from, and where it goes."""
+    """Sources of the key, and where it may be sent."""
 
     @pytest.fixture
     def engine(self) -> str:
-        """One engine will do."""
+        """Use one engine only."""
         return "sqlite"
 
-    def test_none(self, ways: Pair) -> None:
-        """Without a key the server's refusal says what is needed."""
+    def test_without_a_key(self, ways: Pair) -> None:
+        """Without a key, the server's error says how to provide one."""
         answer = call("--url", ways.server.url, "runs", "list", "--json")
         assert answer.code == 4
         assert json.loads(answer.err)["code"] == "auth.required"
 
     def test_the_development_key(self, ways: Pair) -> None:
-        """On this machine the file beside the default database does."""
+        """On the same machine, the key file beside the default database is used."""
         Path("penstock.db.key").write_text(ways.key + "\n")
         assert call("--url", ways.server.url, "runs", "list").code == 0
         elsewhere = {"PENSTOCK_DATABASE_URL": "sqlite:other.db"}
         assert call("--url", ways.server.url, "runs", "list", **elsewhere).code == 4
 
-    def test_not_in_the_open(self) -> None:
-        """A key does not go unencrypted to another machine; nothing is sent."""
+    def test_never_unencrypted(self) -> None:
+        """A key is never sent unencrypted to another machine."""
         key = "pnk_53qhrxfy_0000000000000000000000000000000000000000000000"
         answer = call("--url", "http://penstock.example", "status", PENSTOCK_API_KEY=key)
         assert answer.code == 2
         assert key not in answer.err
 
     def test_a_viewer_may_not_change(self, ways: Pair) -> None:
-        """The role's refusal has an exit code of its own."""
+        """A role that lacks the power has its own exit code."""
         with connect(ways.database_url) as client:
             key = client.keys.create("looker", "viewer").text
         assert key is not None
@@ -432,7 +432,7 @@ class TestKeys:
         assert "viewer" in answer.err
 
     def test_a_key_of_one_customer(self, ways: Pair) -> None:
-        """It sees what is its own, and is told how to ask for it."""
+        """It sees its own data, and errors say how to ask for it."""
         populate(ways)
         with connect(ways.database_url) as client:
             key = client.keys.create("acme-only", "operator", customer="acme").text
@@ -451,8 +451,8 @@ class TestKeys:
         assert "No worker" not in bound("status").out
         assert bound("keys", "list").code == 4
 
-    def test_which_one_is_meant(self, ways: Pair) -> None:
-        """A named database beats a URL of the environment; both named is a mistake."""
+    def test_database_or_url(self, ways: Pair) -> None:
+        """A database flag overrides a URL in the environment; both flags are an error."""
         both = call("--url", ways.server.url, "--database-url", ways.database_url, "status")
         assert both.code == 2
         named = call(
@@ -462,8 +462,8 @@ class TestKeys:
         environment = {"PENSTOCK_URL": ways.server.url, "PENSTOCK_API_KEY": ways.key}
         assert ways.server.url in call("status", **environment).out
 
-    def test_nobody_there(self) -> None:
-        """A server that does not answer has the exit code of a store that does not."""
+    def test_unreachable_server(self) -> None:
+        """An unreachable server has the same exit code as an unavailable database."""
         answer = call("--url", "http://127.0.0.1:1", "status", "--json")
         assert answer.code == 5
         assert json.loads(answer.err)["code"] == "api.unavailable"

@@ -1,4 +1,4 @@
-"""Commands about flows and gates: what they say, and the same on the database and over a URL."""
+"""Flow and gate commands behave the same on a database and over a URL."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ REFUSED = [
     ("explain dayly 2025-12-31", 2),
     ("explain daily", 2),
     ("explain flow_00000000", 3),
-    (f"explain daily {DAY} --customer nobody", 3),
+    (f"explain daily {DAY} --customer unknown", 3),
     (f"explain daily {DAY} --generation 9", 3),
     ("why run_00000000", 3),
     ("why daily 1999-01-01", 3),
     (f"why daily {DAY} nowhere", 2),
     ("trace nothing", 3),
-    ("flows list --customer nobody", 3),
+    ("flows list --customer unknown", 3),
     ("flows show flow_00000000", 3),
     ("flows cancel flow_00000000", 3),
     (f"trigger dayly {DAY}", 2),
@@ -86,7 +86,7 @@ REFUSED = [
 
 @pytest.fixture(autouse=True)
 def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No settings of the machine, an empty current folder."""
+    """Clear the environment's settings and use an empty working directory."""
     for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
         if not name.startswith("PENSTOCK_TEST_"):
             monkeypatch.delenv(name)
@@ -95,7 +95,7 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def ways(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Pair]:
-    """A database that knows `daily`, and its API, on each engine."""
+    """Return a database with the pipeline `daily`, and its API, on each engine."""
     url = f"sqlite:{tmp_path / 'penstock.db'}"
     if engine == "postgres":
         url = request.getfixturevalue("pg_migrated_dsn")
@@ -111,13 +111,13 @@ def ways(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterato
 
 
 def judge(ways: Pair) -> None:
-    """Let an orchestrator act; it can look at nothing."""
+    """Run an orchestrator without probes."""
     with connect(ways.database_url) as client:
         Orchestrator(client.store).run_once()
 
 
 def populate(ways: Pair) -> dict[str, str]:
-    """An open flow, one that is blocked, and an approval: names → ids."""
+    """Create an open flow, a blocked one and an override; return ids by name."""
     made = ways.near("trigger", "daily", DAY, "--mode", "same_day", "--correlation-id", "a-cause",
                      "--json").json  # fmt: skip
     blocked = ways.near("trigger", "daily", PAST, "analytics", "--mode", "backfill", "--json").json
@@ -135,12 +135,12 @@ def populate(ways: Pair) -> dict[str, str]:
 
 
 def settled(value: Any) -> Any:
-    """An answer without when it was given."""
+    """Return a response without its time."""
     return {k: v for k, v in value.items() if k not in ("as_of", "looked_at")}
 
 
 def test_reads(ways: Pair) -> None:
-    """Every list and every look answers the same, to programs and to people."""
+    """Every read command has the same output, as JSON and as text."""
     ids = populate(ways)
     for line in READS:
         args = line.format(**ids).split()
@@ -152,7 +152,7 @@ def test_reads(ways: Pair) -> None:
 
 
 def test_refusals(ways: Pair) -> None:
-    """The same exit code and the same error, field by field."""
+    """Refusals have the same exit code and the same error fields."""
     ids = populate(ways)
     for line, code in REFUSED:
         near, far = ways.both(*line.format(**ids).split())
@@ -162,7 +162,7 @@ def test_refusals(ways: Pair) -> None:
 
 
 def test_a_night_over_a_url(ways: Pair) -> None:
-    """Trigger, report, be told why, approve, resolve and cancel: all of it over the API."""
+    """Trigger, report, explain, override, resolve and cancel over the API."""
     far = ways.far
     opened = far("trigger", "daily", DAY, "--mode", "same_day").out
     flow = re.findall(r"flow_\w+", opened)[0]
@@ -171,12 +171,12 @@ def test_a_night_over_a_url(ways: Pair) -> None:
     report = ("complete", "daily", DAY, "box", "--execution-id", "e1", "--quality", "0.9")
     assert far(*report).out == f"Recorded in {flow}.\n"
     assert far(*report).out == f"Already recorded in {flow}: nothing changed.\n"
-    assert "dead letter dl_" in far("complete", "daily", DAY, "nobody").out
+    assert "dead letter dl_" in far("complete", "daily", DAY, "unknown").out
     judge(ways)
-    told = far("explain", "daily", DAY).out
-    assert "raw        complete       1/1" in told
-    assert "analytics  waiting" in told or "analytics  blocked" in told
-    assert f"penstock override grant daily {DAY} --phase analytics" in told
+    printed = far("explain", "daily", DAY).out
+    assert "raw        complete       1/1" in printed
+    assert "analytics  waiting" in printed or "analytics  blocked" in printed
+    assert f"penstock override grant daily {DAY} --phase analytics" in printed
     assert "the gate of analytics says" in far("why", "daily", DAY).out
     granted = far("override", "grant", "daily", DAY, "--phase", "analytics", "--expires", "2h",
                   "--reason", "the provider is down")  # fmt: skip
@@ -195,7 +195,7 @@ def test_a_night_over_a_url(ways: Pair) -> None:
 
 
 def test_gate_check(ways: Pair) -> None:
-    """A gate can be looked through at any time, with and without a flow."""
+    """A gate can be evaluated at any time, with and without a flow."""
     ids = populate(ways)
     for day in (PAST, "1999-01-01"):
         near, far = ways.both("gate", "check", "daily", day, "analytics", "--mode", "backfill")
@@ -207,7 +207,7 @@ def test_gate_check(ways: Pair) -> None:
 
 
 def test_resolving(ways: Pair) -> None:
-    """A resolved item leaves the list; its gate is asked again and may file the next one."""
+    """A resolved intervention leaves the list; its gate is evaluated again and may open another."""
     ids = populate(ways)
     text = ways.far("interventions", "resolve", ids["item"], "--resolution", "loaded").out
     gate = f"the gate of daily {PAST} analytics is evaluated again"

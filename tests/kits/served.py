@@ -1,4 +1,4 @@
-"""The API served over a desk, on each engine: one for a test, or one for a whole module."""
+"""Fixtures that serve the API on each engine, per test or per module."""
 
 import contextlib
 import shutil
@@ -21,7 +21,7 @@ Serve = Callable[[str], AbstractContextManager[Served]]
 
 @pytest.fixture
 def served(desk: Desk) -> Iterator[Served]:
-    """The desk behind a server."""
+    """Return a server over the desk."""
     made = Served(desk)
     yield made
     made.stop()
@@ -29,7 +29,7 @@ def served(desk: Desk) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def serve(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Serve:
-    """Serve a desk of the named engine on a database of its own."""
+    """Return a factory that serves a desk of an engine on a separate database."""
 
     @contextlib.contextmanager
     def opened(engine: str) -> Iterator[Served]:
@@ -54,6 +54,6 @@ def serve(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="module", params=ENGINES)
 def shared(request: pytest.FixtureRequest, serve: Serve) -> Iterator[Served]:
-    """One server for all tests of a module that leave what they find as it is."""
+    """Return one server for all tests of a module that change nothing."""
     with serve(request.param) as made:
         yield made

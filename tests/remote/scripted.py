@@ -1,4 +1,4 @@
-"""A server that answers by script: each request takes the next line, and is kept for the test."""
+"""A server that answers by script: each request gets the next response and is recorded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One answer: a status and a body, or a connection that breaks off."""
+    """One response: a status and a body, or a lost connection."""
 
     status: int = 200
     body: Any = field(default_factory=dict)
@@ -25,7 +25,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Asked:
-    """One request as it arrived."""
+    """A request as it was received."""
 
     method: str
     path: str
@@ -35,7 +35,7 @@ class Asked:
 
 
 class Scripted:
-    """The server; `asked` holds what it heard."""
+    """The server; `asked` contains the received requests."""
 
     def __init__(self, *lines: Line) -> None:
         self.lines = list(lines)
@@ -48,17 +48,17 @@ class Scripted:
         self.url = f"http://127.0.0.1:{self.port}"
 
     def encrypt(self, context: ssl.SSLContext) -> None:
-        """Speak TLS from now on."""
+        """Use TLS from now on."""
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
 
     def stop(self) -> None:
-        """Stop serving."""
+        """Stop the server."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
 
     def keys(self) -> Sequence[str | None]:
-        """The idempotency keys it heard."""
+        """Return the received idempotency keys."""
         return [one.headers.get("idempotency-key") for one in self.asked]
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
@@ -90,19 +90,19 @@ class Scripted:
                 self.send_header("content-length", str(len(raw)))
                 self.end_headers()
                 self.wfile.write(raw)
-                # Closed without a word, as a server does with a connection that was idle too long.
+                # Close without a response, as a server does with an idle connection.
                 self.close_connection = line.closes
 
             do_GET = do_POST = do_PATCH = do_DELETE = answer  # noqa: N815 - http.server's names
 
             def log_message(self, format: str, *args: Any) -> None:
-                """Say nothing."""
+                """Do not log."""
 
         return Handler
 
 
 def problem(status: int, code: str, headers: dict[str, str] | None = None, **more: Any) -> Line:
-    """A problem document."""
+    """Return a response with a problem document."""
     body = {"type": f"urn:penstock:problem:{code}", "title": "T", "status": status, "code": code,
             "detail": "It was refused.", "request_id": "r", **more}  # fmt: skip
     return Line(status=status, body=body, headers=headers or {})

@@ -1,4 +1,4 @@
-"""The generated client against a server: every method is called, and answers are what it says."""
+"""The generated client against a server: every method is called and its response type checked."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ WORKER = "w-1"
 
 @pytest.fixture
 def api(served: Served) -> Iterator[Api]:
-    """The client with an admin's key."""
+    """Return a client with an admin key."""
     with connect(served.server.url, key=served.keys["admin"]) as made:
         yield made
 
 
 def faults(kind: Any, value: Any, path: str) -> Iterator[str]:
-    """Where a value is not of the type the client promises."""
+    """Return the paths at which a value does not have the type that the client declares."""
     origin, inner = get_origin(kind), get_args(kind)
     if kind is Any:
         return
@@ -66,14 +66,14 @@ def faults(kind: Any, value: Any, path: str) -> Iterator[str]:
 
 
 class Recorder:
-    """Calls methods of the client, checks what they answer, and remembers which were called."""
+    """Calls methods of the client, checks their results, and records which were called."""
 
     def __init__(self, api: Api) -> None:
         self.api = api
         self.called: set[str] = set()
 
     def __call__(self, method: Callable[..., Any], *args: Any, **more: Any) -> Any:
-        """Call one method."""
+        """Call one method and check its result."""
         answer = method(*args, **more)
         self.called.add(method.__name__)
         kind = get_type_hints(method, include_extras=True)["return"]
@@ -81,7 +81,7 @@ class Recorder:
         return answer
 
     def all(self) -> set[str]:
-        """The names of every method there is."""
+        """Return the names of all methods."""
         subjects = [part for name, part in vars(self.api).items() if name != "transport"]
         return {
             name
@@ -92,7 +92,7 @@ class Recorder:
 
 
 def test_every_method(served: Served, api: Api) -> None:
-    """Configs, runs, work outside, views, keys and health: each answers in its shape."""
+    """Every method returns its declared type."""
     ask = Recorder(api)
     _configs(ask, served)
     _runs(ask, served)
@@ -157,8 +157,8 @@ def _runs(ask: Recorder, served: Served) -> None:
     outside = runs.submit_run("acme", {"pipeline_template": "outside"})["run_id"]
     run = _claim(ask, outside)
     ask.api.work.start_run(outside, _held(run))
-    mishap: Any = {**_held(run), "error_type": "INVALID_CONFIGURATION", "should_retry": False}
-    ask.api.work.fail_run(outside, mishap)
+    failure: Any = {**_held(run), "error_type": "INVALID_CONFIGURATION", "should_retry": False}
+    ask.api.work.fail_run(outside, failure)
     ask(letters.discard_dead_letter, outside, {"reason": "r"})
     assert served.heard
 
@@ -218,7 +218,7 @@ def _flows(ask: Recorder, served: Served) -> None:
     report: Any = {**wanted, "processor_name": "box", "execution_id": "e"}
     assert ask(flows.report_completion, report)["outcome"] == "taken"
     assert ask(flows.report_completion, report)["outcome"] == "known"
-    lost = ask(flows.report_completion, {**report, "processor_name": "nobody"})
+    lost = ask(flows.report_completion, {**report, "processor_name": "unknown"})
     assert (lost["outcome"], lost["flow_id"]) == ("dead", None)
     assert ask(flows.trace, f.correlation)["never"]
     ask(flows.cancel_flow, flow_id, {"reason": "r"})
@@ -258,7 +258,7 @@ def _limits(ask: Recorder, served: Served) -> None:
 
 
 def _push(ask: Recorder) -> None:
-    """A push is opened by a token from elsewhere; the client's key does not open it."""
+    """A push requires a token of an external issuer; the client's key is refused."""
     message: Any = {"messageId": "1", "data": "aGk="}
     with pytest.raises(Unauthorised):
         ask.api.push.receive_push("orders", {"message": message, "subscription": "orders"})
@@ -277,8 +277,8 @@ def _bus(ask: Recorder) -> None:
     first, second, *_, last = ask(got.pull_messages, "reader", {"wait_seconds": 1})[
         "received_messages"
     ]
-    told = ask(got.release_messages, "reader", {"ack_ids": [last["ack_id"]]})
-    assert told["outcomes"] == ["done"]
+    settled = ask(got.release_messages, "reader", {"ack_ids": [last["ack_id"]]})
+    assert settled["outcomes"] == ["done"]
     assert ask(got.ack_messages, "reader", {"ack_ids": [first["ack_id"]]})["outcomes"] == ["done"]
     ask(got.extend_messages, "reader", {"ack_ids": [second["ack_id"]], "ack_deadline_seconds": 30})
     ask(got.nack_messages, "reader", {"nacks": [{"ack_id": second["ack_id"], "kind": "poison"}]})
@@ -301,7 +301,7 @@ def _held(run: Any) -> Any:
 
 
 def test_errors(served: Served, api: Api) -> None:
-    """What the server refuses is raised here as what it is."""
+    """A refusal of the server is raised as the same error class."""
     with pytest.raises(NotFound) as missing:
         api.runs.get_run("run_00000000")
     assert (missing.value.kind, missing.value.id) == ("run", "run_00000000")
@@ -313,12 +313,12 @@ def test_errors(served: Served, api: Api) -> None:
         api.runs.retry_run(run_id)
     with connect(served.server.url, key=served.keys["viewer"]) as viewer, pytest.raises(Forbidden):
         viewer.runs.cancel_run(run_id)
-    with connect(served.server.url) as nobody, pytest.raises(Unauthorised):
-        nobody.runs.list_runs()
+    with connect(served.server.url) as anonymous, pytest.raises(Unauthorised):
+        anonymous.runs.list_runs()
 
 
-def test_a_repeat_of_a_key_does_not_show_it_again(api: Api) -> None:
-    """Whoever lost the answer rotates the key."""
+def test_repeated_key_creation_hides_the_secret(api: Api) -> None:
+    """A repeated request does not return the secret; the key must be rotated."""
     wanted: Any = {"name": "ci", "role": "viewer"}
     assert api.keys.create_key(wanted, idempotency_key="k")["key"] is not None
     assert api.keys.create_key(wanted, idempotency_key="k")["key"] is None

@@ -1,4 +1,4 @@
-"""Requests: repeated when that is safe, refused in our own errors, never telling the key."""
+"""Requests: safe retries, errors of the server, and a key that is never exposed."""
 
 import shutil
 import socket
@@ -35,7 +35,7 @@ Serve = Callable[..., Scripted]
 
 
 class Steps:
-    """A clock that notes how long it was asked to sleep, and does not."""
+    """A clock that records sleeps without sleeping."""
 
     def __init__(self) -> None:
         self.slept: list[float] = []
@@ -55,7 +55,7 @@ class Steps:
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Start scripted servers; all are stopped at the end."""
+    """Return a factory of scripted servers; all are stopped at the end."""
     made: list[Scripted] = []
 
     def start(*lines: Line) -> Scripted:
@@ -77,10 +77,10 @@ def transport(server: Scripted, clock: Steps, **options: Any) -> Transport:
 
 
 class TestRepeats:
-    """What is repeated, how often, after how long."""
+    """Which requests are retried, how often and after what delay."""
 
-    def test_a_refusal_is_waited_out(self, serve: Serve, clock: Steps) -> None:
-        """429 and 503 are tried again, not before Retry-After says."""
+    def test_refusals_are_retried(self, serve: Serve, clock: Steps) -> None:
+        """429 and 503 are retried, not before Retry-After."""
         server = serve(
             problem(429, "rate.exceeded", {"Retry-After": "3"}),
             problem(503, "overloaded"),
@@ -94,7 +94,7 @@ class TestRepeats:
     def test_a_lost_answer_of_a_post_is_repeated_under_its_key(
         self, serve: Serve, clock: Steps
     ) -> None:
-        """Both tries carry one idempotency key, so that it is done once."""
+        """Both attempts have the same idempotency key, so that the action happens once."""
         server = serve(Line(breaks=True), Line(body={"run_id": "r"}))
         made = transport(server, clock)
         assert made.call("POST", "/x", body={"a": 1}) == {"run_id": "r"}
@@ -104,7 +104,7 @@ class TestRepeats:
         made.close()
 
     def test_the_caller_may_name_the_key(self, serve: Serve, clock: Steps) -> None:
-        """A key of the caller's own is used as it is."""
+        """An idempotency key of the caller is used unchanged."""
         server = serve(Line(), Line())
         made = transport(server, clock)
         made.call("POST", "/x", headers={"Idempotency-Key": "mine"})
@@ -115,7 +115,7 @@ class TestRepeats:
 
     @pytest.mark.parametrize("method", ["PATCH", "DELETE"])
     def test_a_lost_change_is_not_repeated(self, serve: Serve, clock: Steps, method: str) -> None:
-        """It may have been made: the error says to look."""
+        """The change may have been made; the error says to check."""
         server = serve(Line(breaks=True))
         made = transport(server, clock)
         with pytest.raises(ApiUnavailable, match="may have been made"):
@@ -127,7 +127,7 @@ class TestRepeats:
     def test_a_change_refused_beforehand_is_repeated(
         self, serve: Serve, clock: Steps, method: str
     ) -> None:
-        """What never began can be tried again; what broke off in the store cannot."""
+        """A request refused before it began is retried; one that failed in the database is not."""
         server = serve(problem(503, "overloaded"), Line(), problem(503, "store.unavailable"))
         made = transport(server, clock)
         made.call(method, "/x")
@@ -136,7 +136,7 @@ class TestRepeats:
         made.close()
 
     def test_it_gives_up(self, serve: Serve, clock: Steps) -> None:
-        """After its attempts the last refusal is the error; a long Retry-After is not waited."""
+        """After all attempts the last refusal is raised; a long Retry-After is not waited for."""
         long = problem(429, "rate.exceeded", {"Retry-After": "3600"})
         server = serve(*[problem(503, "overloaded")] * 3, long)
         made = transport(server, clock, attempts=3)
@@ -148,7 +148,7 @@ class TestRepeats:
         made.close()
 
     def test_other_refusals_are_final(self, serve: Serve, clock: Steps) -> None:
-        """A bad request does not get better."""
+        """An invalid request is not retried."""
         server = serve(problem(409, "conflict"))
         made = transport(server, clock)
         with pytest.raises(Conflict):
@@ -156,8 +156,8 @@ class TestRepeats:
         assert clock.slept == []
         made.close()
 
-    def test_nobody_listens(self, clock: Steps) -> None:
-        """The error names the address and comes after a few tries."""
+    def test_connection_refused(self, clock: Steps) -> None:
+        """The error names the address and is raised after a few attempts."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             url = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -169,7 +169,7 @@ class TestRepeats:
     def test_a_request_that_waits_has_no_key_and_more_time(
         self, serve: Serve, clock: Steps
     ) -> None:
-        """A long poll under a key would be answered at once."""
+        """A long poll with an idempotency key would be answered at once."""
         server = serve(Line())
         made = transport(server, clock)
         made.call("POST", "/x", body={"wait_seconds": 20})
@@ -178,9 +178,9 @@ class TestRepeats:
 
 
 class TestConnections:
-    """Kept, and replaced when the server closed them."""
+    """Connections are reused, and replaced if the server closed them."""
 
-    def test_they_are_kept(self, serve: Serve, clock: Steps) -> None:
+    def test_connections_are_reused(self, serve: Serve, clock: Steps) -> None:
         """Two reads share one connection."""
         server = serve(Line(), Line(), Line())
         made = transport(server, clock)
@@ -193,7 +193,7 @@ class TestConnections:
         made.close()
 
     def test_a_closed_one_is_replaced(self, serve: Serve, clock: Steps) -> None:
-        """The next read notices and opens another."""
+        """The next read opens another connection."""
         server = serve(Line(closes=True), Line(body={"ok": True}))
         made = transport(server, clock)
         made.call("GET", "/x")
@@ -202,8 +202,8 @@ class TestConnections:
         made.close()
 
     @pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate")
-    def test_a_stranger_behind_https(self, clock: Steps, tmp_path: Path) -> None:
-        """A certificate nobody vouches for is refused before the key is sent, and not retried."""
+    def test_untrusted_certificate(self, clock: Steps, tmp_path: Path) -> None:
+        """An untrusted certificate is refused before the key is sent, and not retried."""
         command = (
             "req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -keyout key -out crt"
         )
@@ -213,14 +213,14 @@ class TestConnections:
         server = Scripted(Line())
         server.encrypt(context)
         made = Transport(f"https://localhost:{server.port}", key=KEY, clock=clock)
-        with pytest.raises(ApiUnavailable, match="not who it says it is"):
+        with pytest.raises(ApiUnavailable, match="cannot verify the certificate"):
             made.call("GET", "/x")
         assert (server.asked, clock.slept) == ([], [])
         server.stop()
 
 
 class TestErrors:
-    """Problem documents become the errors they were."""
+    """Problem documents become the errors of the server."""
 
     @pytest.mark.parametrize(
         ("error", "extra"),
@@ -233,10 +233,10 @@ class TestErrors:
             (Forbidden("A key of role viewer may not do this."), {}),
         ],
     )
-    def test_as_they_were(
+    def test_same_error(
         self, serve: Serve, clock: Steps, error: PenstockError, extra: dict[str, Any]
     ) -> None:
-        """Class, code, message, detail and attributes are those of the other side."""
+        """Class, code, message, detail and attributes equal those of the server."""
         key = "errors" if isinstance(error, InvalidInput) else "about"
         about: Any = [error.detail] if key == "errors" else error.detail
         server = serve(
@@ -251,7 +251,7 @@ class TestErrors:
         made.close()
 
     def test_codes_without_a_class(self, serve: Serve, clock: Steps) -> None:
-        """A code of a newer server is told; what is no problem document is said so."""
+        """An unknown code is kept; a response without a problem document is reported as such."""
         server = serve(
             problem(418, "tea.pot"),
             problem(401, "auth.required"),
@@ -272,7 +272,7 @@ class TestErrors:
 
 
 class TestAddresses:
-    """Where a key may go."""
+    """Addresses that a key may be sent to."""
 
     @pytest.mark.parametrize(
         "url",
@@ -287,18 +287,18 @@ class TestAddresses:
         ],
     )
     def test_bad_urls(self, url: str) -> None:
-        """Refused with an example of a good one."""
+        """Refused with a valid example."""
         with pytest.raises(InvalidInput, match=r"https://penstock\.example"):
             Transport(url)
 
     def test_a_user_in_the_url(self) -> None:
-        """Its password is not repeated."""
+        """The password in the URL is not shown."""
         with pytest.raises(InvalidInput) as caught:
             Transport("https://me:hunter2@penstock.example")
         assert "hunter2" not in caught.value.message
 
-    def test_keys_are_not_sent_in_the_open(self) -> None:
-        """Unencrypted only to this machine, unless somebody says the network is safe."""
+    def test_keys_are_not_sent_unencrypted(self) -> None:
+        """Keys are sent unencrypted only to this machine, unless explicitly allowed."""
         with pytest.raises(InvalidInput, match="unencrypted"):
             Transport("http://penstock.example", key=KEY)
         Transport("http://penstock.example")
@@ -308,14 +308,14 @@ class TestAddresses:
             Transport(f"http://{host}", key=KEY)
 
     def test_a_mistyped_key(self) -> None:
-        """Noticed before it is sent, and not shown."""
+        """An invalid key is detected before it is sent, and not shown."""
         for text in (KEY[:-1], f"{KEY}\r\nX-Evil: 1", "hunter2"):
             with pytest.raises(InvalidInput) as caught:
                 Transport("https://penstock.example", key=text)
             assert text not in str(vars(caught.value))
 
-    def test_the_key_is_told_to_nobody(self, serve: Serve, clock: Steps) -> None:
-        """Not by repr, not in errors; the server gets it as a bearer."""
+    def test_key_is_not_exposed(self, serve: Serve, clock: Steps) -> None:
+        """The key is not in repr or errors; the server receives it as a bearer token."""
         server = serve(problem(401, "auth.required"))
         made = transport(server, clock)
         with pytest.raises(Unauthorised) as caught:
@@ -326,7 +326,7 @@ class TestAddresses:
         made.close()
 
     def test_a_path_before_the_api(self, serve: Serve) -> None:
-        """A proxy may serve it under a prefix; queries are spelled as the API reads them."""
+        """The API may have a path prefix; query values are encoded as the API expects."""
         server = serve(Line(body={"items": [], "next_cursor": None}))
         with connect(f"{server.url}/penstock/", key=KEY) as api:
             api.configs.list_customer_configs("a/b", is_active=True, limit=5, cursor=None)

@@ -1,4 +1,4 @@
-"""A customer's topics, subscriptions and messages, and one call of every route about them."""
+"""Topics, subscriptions and messages of a customer, and one call of every bus route."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.kits.desk import Desk
 
 @dataclass(frozen=True, slots=True)
 class BusThings:
-    """Names and ids of one customer's things on the bus; by default of nothing that exists."""
+    """Names and ids of one customer's bus resources; by default none of them exists."""
 
     customer: str = "acme"
     topic: str = "none_00000000"
@@ -30,12 +30,12 @@ class BusThings:
     lease: str = "lease_00000000"
 
     def at(self, path: str, query: str = "") -> str:
-        """A path about this customer."""
+        """Return a path with this customer as parameter."""
         return f"{path}?customer_id={self.customer}{query}"
 
 
 def bus_things(desk: Desk, customer: str) -> BusThings:
-    """Give a customer two topics, two subscriptions, messages that wait and some that are held."""
+    """Create two topics, two subscriptions, and ready and leased messages for a customer."""
     client = desk.client
     for name in ("events", "spare-topic"):
         client.topics.create(name, customer=customer)
@@ -62,10 +62,10 @@ def bus_things(desk: Desk, customer: str) -> BusThings:
 
 
 def _slot(tx: Tx, name: str) -> int:
-    """Somebody holds a slot."""
+    """Acquire a slot of a limit."""
     limit = limit_get(tx, name)
     assert limit is not None
-    turn = Turn(broker="b", wants=[Want(request="r", holder="somebody")])
+    turn = Turn(broker="b", wants=[Want(request="r", holder="other")])
     return limit_serve(tx, limit.limit_id, turn).leases["r"].lease_id
 
 

@@ -1,7 +1,7 @@
-"""A customer's flows for the tests that walk every route: open, blocked, to be cancelled.
+"""Flows of a customer for the tests that call every route: open, blocked, to be cancelled.
 
-`daily` has two phases in a pool of their own, so that nobody claims their runs by chance; its
-second phase needs history that nobody has, which in backfill files an intervention at once.
+`daily` has two phases in a separate pool, so that no other test claims their runs. Its second phase
+requires history that does not exist, which in mode backfill opens an intervention at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TODAY, PAST, SPARE = "2025-11-17", "2025-11-10", "2025-11-18"
 
 @dataclass(frozen=True, slots=True)
 class FlowThings:
-    """Ids of one customer's flows and what belongs to them."""
+    """Ids of one customer's flows and related records."""
 
     customer: str = "acme"
     flow: str = "flow_00000000"
@@ -38,16 +38,16 @@ class FlowThings:
 
     @property
     def ids(self) -> str:
-        """All of them as one text."""
+        """Return all ids as one string."""
         return " ".join([self.flow, self.blocked, self.spare, self.run, self.override,
                          self.intervention])  # fmt: skip
 
 
 def daily() -> Pipeline:
-    """Two phases; the second needs three days of history."""
+    """Return a pipeline of two phases; the second requires three days of history."""
 
     def work(run: Any) -> None:
-        """Never called here."""
+        """Do nothing; it is never called."""
 
     made = Pipeline("daily", partition="day", warehouse="w")
     raw = made.phase("raw")
@@ -58,7 +58,7 @@ def daily() -> Pipeline:
 
 
 def flow_things(desk: Desk, customer: str) -> FlowThings:
-    """Give a customer flows, decisions, an approval and an item that waits for a person."""
+    """Create flows, decisions, an override and an open intervention for a customer."""
     client = desk.client
     client.register([daily()])
     cause = f"cause-of-{customer}"
@@ -165,4 +165,4 @@ FLOW_BODIES: tuple[str, ...] = (
     "POST /api/v1/gates/backtest",
     "POST /api/v1/overrides",
 )
-"""Routes that name somebody in their body."""
+"""Routes whose body names a customer's flow or partition."""

@@ -1,4 +1,4 @@
-"""A served API for tests: a real server on a free port, over a desk, with a key of each role."""
+"""A served API for tests: a real server on a free port with a key of each role."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROOTS = (
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer."""
+    """A response."""
 
     status: int
     headers: dict[str, str]
@@ -35,18 +35,18 @@ class Reply:
 
     @property
     def json(self) -> Any:
-        """The body as JSON."""
+        """Return the body as JSON."""
         return json.loads(self.body)
 
     @property
     def lines(self) -> list[Any]:
-        """The body as JSON lines."""
+        """Return the body as a list of JSON lines."""
         return [json.loads(line) for line in self.body.splitlines()]
 
 
 @dataclass(slots=True)
 class Client:
-    """Calls the API with one key, over one kept connection."""
+    """A client of the API with one key and one persistent connection."""
 
     host: str
     port: int
@@ -57,7 +57,7 @@ class Client:
     def call(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
     ) -> Reply:
-        """One request; `body` is sent as JSON, bytes as they are."""
+        """Send a request; `body` is sent as JSON, bytes are sent unchanged."""
         sent = dict(headers or {})
         if self.key is not None:
             sent.setdefault("Authorization", f"Bearer {self.key}")
@@ -76,30 +76,30 @@ class Client:
             connection.close()
 
     def get(self, path: str, **headers: str) -> Reply:
-        """GET."""
+        """Send a GET request."""
         return self.call("GET", path, None, _headers(headers))
 
     def post(self, path: str, body: Any = None, **headers: str) -> Reply:
-        """POST."""
+        """Send a POST request."""
         return self.call("POST", path, body, _headers(headers))
 
     def patch(self, path: str, body: Any = None, **headers: str) -> Reply:
-        """PATCH."""
+        """Send a PATCH request."""
         return self.call("PATCH", path, body, _headers(headers))
 
     def delete(self, path: str, **headers: str) -> Reply:
-        """DELETE."""
+        """Send a DELETE request."""
         return self.call("DELETE", path, None, _headers(headers))
 
     def ok(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
-        """A call that must succeed; its JSON."""
+        """Send a request that must succeed; return its JSON."""
         reply = self.call(method, path, body, _headers(headers))
         assert reply.status < 300, (reply.status, reply.body)
         return reply.json if reply.body else None
 
 
 class Served:
-    """A desk behind a server."""
+    """A server over a `Desk`."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Served:
         receiving: Receiving | None = None,
         **options: Any,
     ) -> None:
-        """Serve a desk; `clock` is the API's own (ages of keys, rates), the system's unless set."""
+        """Serve a desk; `clock` is the API's (key cache, rates), by default the system clock."""
         self.desk = desk
         self.events = Events()
         self.heard: list[Event] = []
@@ -136,18 +136,18 @@ class Served:
                 self.keys[name] = self.key(name, role, customer)
 
     def key(self, name: str, role: Role, customer: str | None = None) -> str:
-        """Make a key."""
+        """Create a key."""
         made = self.desk.client.keys.create(name, role, customer=customer)
         assert made.text is not None
         return made.text
 
     def by(self, name: str | None = "admin") -> Client:
-        """A client with the key of that name; None without any."""
+        """Return a client with the named key; None for no key."""
         key = None if name is None else self.keys[name]
         return Client("127.0.0.1", self.server.port, key)
 
     def stop(self) -> None:
-        """Stop serving."""
+        """Stop the server."""
         self.server.stop()
 
     def _tick(self, batch: int, seconds: float) -> Ticked:

@@ -1,4 +1,4 @@
-"""The same house on both engines, asked the same: one verdict, or the test fails."""
+"""The same requests to servers on both engines; different responses fail the test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Pair:
     """Two servers, one over each engine."""
 
     def __init__(self, sqlite: Served, postgres: Served, *tables: str) -> None:
-        """`tables` are those that no refusal may add to; every table of a use case unless named."""
+        """`tables` must not grow by a refusal; all tables of use cases when omitted."""
         self.sqlite, self.postgres = sqlite, postgres
         self.each = (sqlite, postgres)
         self._tables = tables
@@ -23,7 +23,7 @@ class Pair:
     def ask(
         self, method: str, path: str, body: Any = None, *, role: str | None = "admin", **more: str
     ) -> Reply:
-        """The same call on both: the same verdict, no 5xx, nothing changed by a refusal."""
+        """Send a request to both: equal results, no 5xx, and no change by a refusal."""
         headers = {name.replace("_", "-"): value for name, value in more.items()}
         replies = []
         for place, served in enumerate(self.each):
@@ -40,7 +40,7 @@ class Pair:
 
 
 def verdict(reply: Reply) -> Verdict:
-    """What an answer says to programs: status, code, the fields that are wrong."""
+    """Return the machine-readable part of a response: status, code, invalid fields."""
     if reply.headers.get("content-type", "").startswith("application/problem+json") and reply.body:
         problem = json.loads(reply.body)
         fields = tuple(one["field"] for one in problem.get("errors") or ())

@@ -1,7 +1,7 @@
-"""A customer with something of everything, and one proper call of every route about it.
+"""A customer with every kind of resource, and one valid call of every route for it.
 
-`CALLS` has an entry for each route of the access table: a route without one fails the tests that
-walk the table, so that whoever adds a route says here how it is called.
+`CALLS` has an entry for each route of the access table; a route without one fails the tests that
+iterate over the table.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HELD = ("claimed", "running", "completes", "completes_too", "fails", "stops", "a
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Ids of one customer's things; `runs` and `tokens` by what the run is there for."""
+    """Ids of one customer's resources; `runs` and `tokens` are keyed by the run's purpose."""
 
     customer: str
     config: str
@@ -40,12 +40,12 @@ class Scene:
     bus: BusThings
 
     def held(self, name: str, **more: Any) -> dict[str, Any]:
-        """The body of a call about a run that is held."""
+        """Return the body of a call for a claimed run."""
         return {"fencing_token": self.tokens[name], **more}
 
 
 def scene(desk: Desk, customer: str) -> Scene:
-    """Give a customer configs, runs in every state, a dead letter, an alert, a pause and keys."""
+    """Create configs, runs in every state, a dead letter, an alert, a pause and keys."""
     client = desk.client
     config = client.configs.create(
         customer, {"pipeline_template": "nightly", "schedule_cron": "0 * * * *", "provider": "GCP"}
@@ -57,10 +57,10 @@ def scene(desk: Desk, customer: str) -> Scene:
     client.configs.update(config.config_id, {"priority": 7}, reason="more")
     for _ in range(3):
         client.configs.start(failing.config_id)
-        _die(desk, customer)
-    ended = [_die(desk, customer) for _ in range(3) if _submit(desk, customer)]
+        _fail_for_good(desk, customer)
+    ended = [_fail_for_good(desk, customer) for _ in range(3) if _submit(desk, customer)]
     _submit(desk, customer, len(HELD))
-    worker = Worker(f"w-{customer}", "key-of-nobody")
+    worker = Worker(f"w-{customer}", "other-key")
     held = dict(zip(HELD, client.work.claim(worker, len(HELD), customer=customer), strict=True))
     for name in HELD[1:]:
         client.work.start(held[name].run.run_id, worker)
@@ -94,13 +94,13 @@ def _submit(desk: Desk, customer: str, n: int = 1) -> list[int]:
     return desk.client.runs.submit_many([wanted] * n)
 
 
-def _die(desk: Desk, customer: str) -> Claimed:
-    """Let the customer's next run die."""
-    worker = Worker(f"w-{customer}", "key-of-nobody")
+def _fail_for_good(desk: Desk, customer: str) -> Claimed:
+    """Fail the customer's next run for good."""
+    worker = Worker(f"w-{customer}", "other-key")
     (one,) = desk.client.work.claim(worker, customer=customer)
     desk.client.work.start(one.run.run_id, worker)
-    mishap = Mishap(error_type="VALIDATION_ERROR", error_details={"whose": customer})
-    assert desk.client.work.fail(one.run.run_id, worker, mishap).is_dead
+    failure = Mishap(error_type="VALIDATION_ERROR", error_details={"whose": customer})
+    assert desk.client.work.fail(one.run.run_id, worker, failure).is_dead
     return one
 
 
@@ -215,7 +215,7 @@ CALLS: Mapping[str, Callable[[Scene], Call]] = {
     "GET /api/v1/dead-letters/groups": lambda _: ("/dead-letters/groups", None),
     "POST /api/v1/dead-letters/replay": lambda s: (
         "/dead-letters/replay",
-        {"customer_id": s.customer, "error_type": "NOBODY_HAS_THIS"},
+        {"customer_id": s.customer, "error_type": "NO_SUCH_ERROR"},
     ),
     "GET /api/v1/dead-letters/{dead_letter_id}": lambda s: (
         f"/dead-letters/{s.runs['dead']}",
@@ -257,5 +257,5 @@ CALLS: Mapping[str, Callable[[Scene], Call]] = {
 
 
 def method_of(route: str) -> str:
-    """The method of a route of the table."""
+    """Return the method of a route in the access table."""
     return route.partition(" ")[0]

@@ -1,4 +1,4 @@
-"""The line: bursts are served, floods are refused early, and a flood ends when it is over."""
+"""The admission queue: bursts are served, overload is refused early, and overload ends."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ MOMENT = PATIENCE_SECONDS / 10
 
 
 class Queue:
-    """A line with callers; each is served, refused or waits."""
+    """An admission queue with callers; each is served, refused or waiting."""
 
     def __init__(self, *, slots: int = SLOTS, most: int = MOST) -> None:
         self.clock = VirtualClock(0)
@@ -26,43 +26,43 @@ class Queue:
         self.callers: list[asyncio.Task[bool]] = []
 
     async def come(self, n: int = 1, patience: float = PATIENCE_SECONDS) -> None:
-        """So many come, one after the other."""
+        """Let n callers enter one after another."""
         for _ in range(n):
             self.callers.append(asyncio.create_task(self.line.enter(patience)))
             await _settle()
 
     async def leave(self, n: int = 1) -> None:
-        """So many of those that are served have been."""
+        """Let n served callers leave."""
         for _ in range(n):
             self.line.leave()
             await _settle()
 
-    async def flood(self) -> None:
-        """More come than the line holds; those that wait have waited too long."""
+    async def overload(self) -> None:
+        """Overfill the queue, and let its waiters exceed their waiting time."""
         await self.come(MOST + 1)
         self.clock.advance(seconds=2 * PATIENCE_SECONDS)
         await self.leave(SLOTS)
 
     @property
-    def told(self) -> str:
-        """What each caller was told: served, refused, or still waits."""
+    def states(self) -> str:
+        """Return the state of each caller: served, refused or waiting."""
         signs = {True: "s", False: "r", None: "."}
         return "".join(signs[c.result() if c.done() else None] for c in self.callers)
 
 
 async def _settle() -> None:
-    """Let everybody who can go on do so."""
+    """Let all runnable tasks proceed."""
     for _ in range(4):
         turn = asyncio.Event()
         asyncio.get_running_loop().call_soon(turn.set)
         await turn.wait()
 
 
-def run(story: Coroutine[Any, Any, None]) -> None:
-    """Tell a story on a loop of its own; whoever still waits at its end goes away."""
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    """Run a scenario on its own event loop; cancel remaining waiters at its end."""
 
     async def whole() -> None:
-        await story
+        await scenario
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
@@ -72,133 +72,133 @@ def run(story: Coroutine[Any, Any, None]) -> None:
 
 
 def test_burst_is_served() -> None:
-    """A burst that fits into the line is served in its order, however long its turn takes."""
+    """A burst that fits into the queue is served in order, however long it takes."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         queue = Queue()
         await queue.come(MOST)
-        assert queue.told == "sss......."
+        assert queue.states == "sss......."
         queue.clock.advance(seconds=BURST_SECONDS)
         await queue.leave()
-        assert queue.told == "ssss......"
+        assert queue.states == "ssss......"
         await queue.leave(6)
-        assert queue.told == "s" * MOST
+        assert queue.states == "s" * MOST
 
-    run(story())
+    run(scenario())
 
 
-def test_overrun_is_a_flood() -> None:
-    """Somebody finds the line full: it is a flood, and who has waited too long is refused."""
+def test_full_queue_is_overload() -> None:
+    """A full queue is overload; callers that waited too long are refused."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         queue = Queue()
         await queue.come(4)
         queue.clock.advance(seconds=2 * PATIENCE_SECONDS)
         await queue.come(MOST - 4 + 1)
-        assert queue.told == "sss.......r"
+        assert queue.states == "sss.......r"
         await queue.leave()
-        assert queue.told == "sss.......r", "one fewer is worked on in a flood"
+        assert queue.states == "sss.......r", "one fewer is served under overload"
         await queue.leave()
-        assert queue.told == "sssrs.....r", "the fourth has waited too long, the fifth has not"
+        assert queue.states == "sssrs.....r", "the fourth has waited too long, the fifth has not"
 
-    run(story())
+    run(scenario())
 
 
-def test_no_free_place_for_long_is_a_flood() -> None:
-    """A line that does not fill, and never empties either, is a flood too."""
+def test_no_direct_admission_is_overload() -> None:
+    """A queue that never fills and never empties is overload too."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         queue = Queue()
         await queue.come(6)
         queue.clock.advance(seconds=BURST_SECONDS + MOMENT)
         await queue.come()
-        assert queue.told == "sss...r", "not worth waiting any more"
+        assert queue.states == "sss...r", "a new caller is refused under overload"
         await queue.leave(2)
-        assert queue.told == "sssrrrr"
+        assert queue.states == "sssrrrr"
 
-    run(story())
+    run(scenario())
 
 
-def test_few_wait_in_a_flood() -> None:
-    """In a flood two are worked on and two wait; everybody else is refused at once."""
+def test_few_wait_under_overload() -> None:
+    """Under overload two are served and two wait; the others are refused at once."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         queue = Queue()
-        await queue.flood()
+        await queue.overload()
         assert queue.line.active == 0
         queue.callers.clear()
         await queue.come(6)
-        assert queue.told == "ss..rr"
+        assert queue.states == "ss..rr"
         await queue.leave()
-        assert queue.told == "sss.rr", "a short wait is none"
+        assert queue.states == "sss.rr", "short waits are allowed"
 
-    run(story())
+    run(scenario())
 
 
-def test_emptied_line_is_no_calm() -> None:
-    """As long as callers are refused it is a flood, even when the line was empty for a moment."""
+def test_empty_queue_does_not_end_overload() -> None:
+    """Overload lasts while callers are refused, even if the queue was empty for a moment."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         queue = Queue()
-        await queue.flood()
+        await queue.overload()
         for _ in range(20):
             queue.callers.clear()
             await queue.come(5)
-            assert queue.told == "ss..r"
+            assert queue.states == "ss..r"
             queue.clock.advance(seconds=2 * PATIENCE_SECONDS)
             await queue.leave(2)
-            assert queue.told == "ssrrr", "who waited too long leaves an empty line"
+            assert queue.states == "ssrrr", "refusing the late waiter empties the queue"
             assert queue.line.has_free_place
 
-    run(story())
+    run(scenario())
 
 
-def test_flood_ends() -> None:
-    """Nobody was refused for a moment: bursts are served again, by all there are."""
+def test_overload_ends() -> None:
+    """After a moment without refusals, bursts are served again with full concurrency."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         queue = Queue()
-        await queue.flood()
+        await queue.overload()
         queue.clock.advance(seconds=CALM_SECONDS)
         queue.callers.clear()
         await queue.come(MOST)
-        assert queue.told == "sss......."
+        assert queue.states == "sss......."
 
-    run(story())
+    run(scenario())
 
 
 def test_patience() -> None:
-    """Who would rather wait than be refused keeps its place in a flood."""
+    """A caller with a longer waiting time keeps its position under overload."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         queue = Queue()
         await queue.come(4)
         await queue.come(1, patience=2.0)
         queue.clock.advance(seconds=BURST_SECONDS + MOMENT)
         await queue.leave(2)
-        assert queue.told == "sssrs"
+        assert queue.states == "sssrs"
 
-    run(story())
+    run(scenario())
 
 
-def test_one_place() -> None:
-    """A process that works on one request at a time still does so in a flood."""
+def test_concurrency_of_one() -> None:
+    """A process with a concurrency of one still serves one request under overload."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         queue = Queue(slots=1, most=1)
         await queue.come(3)
-        assert queue.told == "srr"
+        assert queue.states == "srr"
         await queue.leave()
         await queue.come(2)
-        assert queue.told == "srrsr"
+        assert queue.states == "srrsr"
 
-    run(story())
+    run(scenario())
 
 
 def test_gone_callers() -> None:
-    """A caller that goes while it waits is passed over; one that was just served hands on."""
+    """A caller that leaves while waiting is skipped; an admitted one admits the next."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         queue = Queue()
         await queue.come(6)
         gone, served = queue.callers[3], queue.callers[4]
@@ -212,4 +212,4 @@ def test_gone_callers() -> None:
         assert queue.callers[5].result() is True
         assert queue.line.active == SLOTS
 
-    run(story())
+    run(scenario())

@@ -1,4 +1,4 @@
-"""Known bad input, as tables: refused alike on both engines, with nothing changed and no hang."""
+"""Tables of invalid input: refused alike on both engines, without changes or hangs."""
 
 import json
 import socket
@@ -22,7 +22,7 @@ CLAIM = "/scheduler/claim-runs"
 
 
 def _deep(lists: int) -> bytes:
-    """A run whose parameters are nested."""
+    """Return a run with nested parameters."""
     opened, closed = b"[" * lists, b"]" * lists
     return b'{"pipeline_template": "outside", "parameters": {"x": ' + opened + closed + b"}}"
 
@@ -121,7 +121,7 @@ METHODS = ("HEAD", "OPTIONS", "TRACE", "PUT", "CONNECT", "PROPFIND", "SEARCH", "
 
 
 class Both(Pair):
-    """A customer with something of everything, on both engines."""
+    """A customer with every kind of resource, on both engines."""
 
     def __init__(self, sqlite: Served, postgres: Served) -> None:
         self.scene: Scene = scene(sqlite.desk, "acme")
@@ -131,17 +131,17 @@ class Both(Pair):
 
 @pytest.fixture(scope="module")
 def both(serve: Serve) -> Iterator[Both]:
-    """A customer with something of everything, on both engines."""
+    """A customer with every kind of resource, on both engines."""
     with serve("sqlite") as sqlite, serve("postgres") as postgres:
         yield Both(sqlite, postgres)
 
 
 @pytest.mark.postgres
 class TestCorpora:
-    """RELIABILITY 5d, by table."""
+    """The tables of RELIABILITY 5d."""
 
     def test_json(self, both: Both) -> None:
-        """Each document of the table is taken or refused as it says."""
+        """Each document of the table is accepted or refused as listed."""
         for name, (body, expected) in JSON.items():
             reply = both.ask("POST", RUNS, body)
             assert reply.status == expected, (name, reply.body)
@@ -151,12 +151,12 @@ class TestCorpora:
                  "multipart/form-data; boundary=x", "application/json-patch+json", ""],
     )  # fmt: skip
     def test_media_types(self, both: Both, kind: str) -> None:
-        """Anything but JSON is a 415."""
+        """Any media type other than JSON gets 415."""
         reply = both.ask("POST", RUNS, b'{"pipeline_template": "outside"}', Content_Type=kind)
         assert reply.status == 415
 
     def test_names(self, both: Both) -> None:
-        """Hostile names in every place that takes one: kept as they are, or refused by name."""
+        """Hostile names in every field are stored unchanged or refused with the field's name."""
         places: list[Callable[[str], tuple[str, Any]]] = [
             lambda name: (RUNS, {"pipeline_template": name}),
             lambda name: (RUNS, {"pipeline_template": "outside", "partition": name}),
@@ -185,21 +185,21 @@ class TestCorpora:
                 both.ask("GET", f"{path}?{_encoded(query)}")
 
     def test_paths(self, both: Both) -> None:
-        """Tricks with paths lead nowhere, or to where the plain path leads."""
+        """Manipulated paths are not found, or equal the plain path."""
         for path in PATHS:
             for served in (both.sqlite, both.postgres):
                 reply = raw(served, f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
                 assert reply[0] in (400, 401, 404), (path, reply)
 
     def test_ids(self, both: Both) -> None:
-        """Names that are no ids find nothing."""
+        """Malformed ids are not found."""
         for name in NAMES:
             encoded = _encoded(name).replace("/", "%2f").replace("?", "%3f").replace("#", "%23")
             for path in ("/pipeline-runs/", "/pipeline-configs/", "/pipelines/"):
                 assert both.ask("GET", path + (encoded or "x")).status in (400, 404), name
 
     def test_methods(self, both: Both) -> None:
-        """Methods a path does not know are a 405 that names those it does."""
+        """Unsupported methods get 405 with the supported ones."""
         for method in METHODS[:-2]:
             if method == "CONNECT":
                 continue
@@ -207,10 +207,10 @@ class TestCorpora:
             assert reply.status == 405, method
             assert reply.headers["allow"] == "GET, POST"
         reply = both.ask("POST", "/pauses", {}, X_HTTP_Method_Override="DELETE", X_Method="GET")
-        assert reply.status == 400, "a method is what it says, whatever headers claim"
+        assert reply.status == 400, "headers do not change the method"
 
     def test_state_abuse(self, both: Both) -> None:
-        """Doing it twice, doing somebody else's, doing it too late: a 409 that tells why."""
+        """Repeated, foreign and late changes get a 409 with the reason."""
         s = both.scene
         stale = {"fencing_token": 999_999}
         gone = f"/pipeline-runs/{s.runs['dead']}"
@@ -257,8 +257,8 @@ class TestCorpora:
 
 
 @pytest.mark.postgres
-def test_the_fast_lane_judges_alike(both: Both) -> None:
-    """What is wrong with a worker's call is the same whichever way the call takes."""
+def test_fast_path_refuses_alike(both: Both) -> None:
+    """The worker fast path and the regular routes refuse the same input alike."""
     wrong: list[Any] = [
         {}, {"fencing_token": 1}, {"fencing_token": -1}, {"fencing_token": "1"},
         {"fencing_token": 2**62}, {"worker_id": "x" * 256}, {"worker_id": 7}, {"status": "NO"},
@@ -281,14 +281,14 @@ def test_the_fast_lane_judges_alike(both: Both) -> None:
 
 
 class TestWire:
-    """Requests that are wrong below HTTP's surface."""
+    """Requests that are malformed at the HTTP level."""
 
     def auth(self, served: Served) -> str:
-        """The head of a request with a key."""
+        """Return request headers with a key."""
         return f"Host: x\r\nAuthorization: Bearer {served.keys['admin']}\r\n"
 
     def test_lengths(self, shared: Served) -> None:
-        """Lengths that lie, repeat or contradict chunks are refused, and nothing is smuggled in."""
+        """Wrong, repeated or contradictory lengths are refused, and nothing is smuggled in."""
         head = f"POST /api/v1/pauses/resume HTTP/1.1\r\n{self.auth(shared)}"
         head += "Content-Type: application/json\r\n"
         body = '{"scope":"all"}'
@@ -307,12 +307,12 @@ class TestWire:
         assert shared.desk.counts() == before
 
     def test_gzip_bomb(self, shared: Served) -> None:
-        """A compressed body is refused unread."""
+        """A compressed body is refused without reading it."""
         reply = shared.by("admin").post(RUNS, b"\x1f\x8b" + b"\0" * 1000, Content_Encoding="gzip")
         assert (reply.status, reply.json["code"]) == (415, "request.media_type")
 
     def test_smuggling(self, shared: Served) -> None:
-        """A second request inside a body is a body; trailers are no headers."""
+        """A second request inside a body is part of the body; trailers are not headers."""
         inner = "GET /api/v1/keys HTTP/1.1\r\nHost: x\r\n\r\n"
         head = f"POST /api/v1/schedules/preview HTTP/1.1\r\n{self.auth(shared)}"
         head += f"Content-Type: application/json\r\nContent-Length: {len(inner)}\r\n"
@@ -325,7 +325,7 @@ class TestWire:
         assert raw(shared, chunked)[0] == 401
 
     def test_long_heads(self, shared: Served) -> None:
-        """A head over 64 KB is refused, in one header, in many, or in the path."""
+        """Headers over 64 KB are refused: one header, many headers, or the path."""
         long = "x" * (HEAD_MAX + 1)
         many = "".join(f"X-{n}: {'y' * 100}\r\n" for n in range(HEAD_MAX // 100))
         for head in (
@@ -340,7 +340,7 @@ class TestWire:
         assert raw(shared, f"{fine}\r\n\r\n")[0] == 200
 
     def test_not_http(self, shared: Served) -> None:
-        """What is no HTTP, or HTTP of another kind, is refused; the server goes on."""
+        """Other protocols and HTTP versions are refused; the server continues."""
         for text in (
             "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "GET / HTTP/9.9\r\n\r\n",
             "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "GET\r\n\r\n", "GET /healthz\r\n\r\n",
@@ -356,7 +356,7 @@ class TestWire:
         assert shared.by(None).get("/healthz").status == 200
 
     def test_slow_body(self, shared: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A body that does not come is not waited for; the connection ends."""
+        """A body that does not arrive in time ends the connection."""
         monkeypatch.setattr(middleware, "BODY_SECONDS", 0.2)
         head = f"POST {'/api/v1'}{RUNS} HTTP/1.1\r\n{self.auth(shared)}"
         head += "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
@@ -366,7 +366,7 @@ class TestWire:
         assert b"connection: close" in rest.lower()
 
     def test_large_body(self, shared: Served) -> None:
-        """A body that is too large is refused by its length, or once it is, when in chunks."""
+        """A large body is refused by its length, or when its chunks exceed the bound."""
         head = f"POST /api/v1{RUNS} HTTP/1.1\r\n{self.auth(shared)}"
         head += "Content-Type: application/json\r\n"
         for length, is_closed in ((1_048_577, False), (1_000_000_000, True)):
@@ -376,8 +376,8 @@ class TestWire:
         status, _ = raw(shared, f"{head}Transfer-Encoding: chunked\r\n\r\n{chunk * 18}")
         assert status in (0, 413)
 
-    def test_broken_off(self, shared: Served) -> None:
-        """A caller that hangs up in the middle of its body leaves nothing behind."""
+    def test_disconnect_within_body(self, shared: Served) -> None:
+        """A client that disconnects within its body changes nothing."""
         before = shared.desk.counts()
         head = f"POST /api/v1{RUNS} HTTP/1.1\r\n{self.auth(shared)}"
         head += "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n"
@@ -388,7 +388,7 @@ class TestWire:
 
 
 def raw(served: Served, text: str) -> tuple[int, bytes]:
-    """Send bytes; (status or 0 when the connection just ended, the answer)."""
+    """Send bytes; return the status, 0 if the connection was closed, and the response."""
     with socket.create_connection(("127.0.0.1", served.server.port), timeout=PATIENCE) as line:
         try:
             line.sendall(text.encode("latin-1"))
@@ -405,7 +405,7 @@ def raw(served: Served, text: str) -> tuple[int, bytes]:
 
 
 def _encoded(text: str) -> str:
-    """As a client would put it into a URL, reserved characters left alone."""
+    """Encode a value for a URL, leaving reserved characters unchanged."""
     return "".join(
         c if " " < c < "\x7f" else "".join(f"%{b:02x}" for b in c.encode()) for c in text
     )

@@ -1,4 +1,4 @@
-"""The OpenAPI document is true and complete: everything named, described, typed and exemplified."""
+"""The OpenAPI document is correct and complete: names, descriptions, types and examples."""
 
 import json
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ MODELS = {
 
 
 def bodies(operation: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The models of a request body, by media type."""
+    """Return the models of a request body by media type."""
     for kind, content in operation.get("requestBody", {}).get("content", {}).items():
         schema = content["schema"]
         for part in (schema, schema.get("items", {}), *schema.get("anyOf", ())):
@@ -54,7 +54,7 @@ def bodies(operation: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def references(value: Any) -> Iterator[str]:
-    """Every reference anywhere in the document."""
+    """Yield every reference in the document."""
     if isinstance(value, dict):
         if isinstance(value.get("$ref"), str):
             yield value["$ref"]
@@ -66,14 +66,14 @@ def references(value: Any) -> Iterator[str]:
 
 
 def test_it_lists_exactly_the_routes() -> None:
-    """What is served is described, and nothing else."""
-    untold = ("/openapi.json", "/.well-known/")  # documents that describe themselves
-    public = {f"GET {path}" for path in PUBLIC if not path.startswith(untold)}
+    """The document lists exactly the routes that are served."""
+    undocumented = ("/openapi.json", "/.well-known/")  # documents that describe themselves
+    public = {f"GET {path}" for path in PUBLIC if not path.startswith(undocumented)}
     assert set(OPERATIONS) == set(ROUTES) | public | SIGNED
 
 
 def test_operation_ids_are_unique_names() -> None:
-    """A generated client has one method each, under a name that does not follow the path."""
+    """Operation ids are unique names that do not contain the path."""
     ids = [operation["operationId"] for operation in OPERATIONS.values()]
     assert len(set(ids)) == len(ids)
     assert all(name.isidentifier() and name.islower() for name in ids)
@@ -82,7 +82,7 @@ def test_operation_ids_are_unique_names() -> None:
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_operations(name: str) -> None:
-    """Each says what it does, describes its parameters, and types what it answers."""
+    """Each operation has descriptions of itself and its parameters, and a response type."""
     operation = OPERATIONS[name]
     assert operation["summary"]
     assert operation["description"].endswith((".", ")")), operation["description"]
@@ -117,7 +117,7 @@ def test_operations(name: str) -> None:
 
 @pytest.mark.parametrize("name", [n for n in OPERATIONS if "requestBody" in OPERATIONS[n]])
 def test_bodies_have_examples(name: str) -> None:
-    """Whoever reads the document sees a body that would be accepted."""
+    """Each request body has an example."""
     found = dict(bodies(OPERATIONS[name]))
     assert found
     for schema in found.values():
@@ -126,22 +126,22 @@ def test_bodies_have_examples(name: str) -> None:
 
 @pytest.mark.parametrize("name", [n for n in OPERATIONS if n.startswith("POST")])
 def test_posts_take_an_idempotency_key(name: str) -> None:
-    """Each of them can be repeated safely."""
+    """Each POST accepts an Idempotency-Key."""
     headers = [p["name"] for p in OPERATIONS[name]["parameters"] if p["in"] == "header"]
-    # A push carries the message's own id, which does the same.
+    # A push has the message's own id, which serves the same purpose.
     assert ("Idempotency-Key" in headers) is (name not in SIGNED)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_examples_are_accepted(name: str) -> None:
-    """An example passes its model."""
+    """Each example is valid under its model."""
     assert name in SCHEMAS
     MODELS[name].model_validate(EXAMPLES[name])
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_fields(name: str) -> None:
-    """Every shape and every field of it is described, and unknown fields are ruled out."""
+    """Every model and field has a description, and unknown fields are forbidden."""
     schema = SCHEMAS[name]
     assert schema.get("description"), name
     bare = [field for field, part in schema["properties"].items() if not part.get("description")]
@@ -150,19 +150,19 @@ def test_fields(name: str) -> None:
 
 
 def test_references_resolve() -> None:
-    """Nothing points nowhere, and no shape is left over."""
+    """All references resolve, and every model is used."""
     used = set(references(DOCUMENT))
     assert used == {f"#/components/schemas/{name}" for name in SCHEMAS}
 
 
 @pytest.mark.parametrize("name", ["openapi.json", "api.md"])
-def test_in_step(name: str) -> None:
-    """A changed route changes the committed document and its page."""
+def test_up_to_date(name: str) -> None:
+    """The committed document and page are up to date."""
     assert (DOCS / name).read_text("utf-8") == api_reference.pages()[name], HOW
 
 
 def test_writing(tmp_path: Path) -> None:
-    """The module writes both, and the document is JSON."""
+    """The module writes both files, and the document is JSON."""
     api_reference.main(str(tmp_path))
     assert {path.name for path in tmp_path.iterdir()} == {"openapi.json", "api.md"}
     assert json.loads((tmp_path / "openapi.json").read_text("utf-8")) == DOCUMENT

@@ -1,4 +1,4 @@
-"""The whole document, fuzzed against the real server: no 5xx, true answers, refusals that hold."""
+"""Fuzzing of the whole document against a server: no 5xx, valid responses, correct refusals."""
 
 import json
 from collections.abc import Iterator
@@ -34,19 +34,19 @@ load_all_checks()
 
 @schemathesis.serializer(NDJSON)
 def _lines(_: Any, value: Any) -> bytes:
-    """One item is one line."""
+    """Encode one item as one line."""
     return json.dumps(value).encode()
 
 
 @schemathesis.deserializer(NDJSON)
 def _first_line(_: Any, response: Any) -> Any:
-    """Every line has the same shape: the first stands for all."""
+    """Return the first line, which stands for all."""
     return json.loads(response.content.splitlines()[0])
 
 
 @pytest.fixture(scope="module", params=ENGINES)
 def fuzzed(request: pytest.FixtureRequest, serve: Serve) -> Iterator[Served]:
-    """A server with a customer that random calls may happen to hit."""
+    """Return a server with a customer that random calls may hit."""
     with serve(request.param) as served:
         scene(served.desk, "acme")
         yield served
@@ -54,7 +54,7 @@ def fuzzed(request: pytest.FixtureRequest, serve: Serve) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def both(serve: Serve) -> Iterator[list[Served]]:
-    """A server of each engine: to make up a call takes longer than to make it twice."""
+    """Return a server of each engine; generating a call takes longer than sending it twice."""
     with serve("sqlite") as one, serve("postgres") as other:
         for served in (one, other):
             scene(served.desk, "acme")
@@ -62,7 +62,7 @@ def both(serve: Serve) -> Iterator[list[Served]]:
 
 
 def fuzz(servers: list[Served], examples: int) -> int:
-    """Call every operation with good and with bad data; how many calls were made up."""
+    """Call every operation with valid and invalid data; return the number of generated calls."""
     document = servers[0].by(None).ok("GET", "/openapi.json")
     schema = schemathesis.openapi.from_dict(document)
     calls = 0
@@ -73,7 +73,7 @@ def fuzz(servers: list[Served], examples: int) -> int:
         for mode in MODES:
             try:
                 calls += fuzz_one(servers, operation, mode, examples)
-            except Exception as error:  # the others are asked as well
+            except Exception as error:  # continue with the other servers
                 error.add_note(f"{operation.method.upper()} {operation.path}, {mode.value}")
                 wrong.append(error)
     if wrong:
@@ -82,11 +82,11 @@ def fuzz(servers: list[Served], examples: int) -> int:
 
 
 def fuzz_one(servers: list[Served], operation: Any, mode: GenerationMode, examples: int) -> int:
-    """Call one operation with data of one kind, the same on every server."""
-    # What is right by its shape may still be refused for what it means: an unknown pipeline, say.
+    """Call one operation with the same generated data on every server."""
+    # A valid document may still be refused for its meaning, such as an unknown pipeline.
     excluded = [positive_data_acceptance]
     if operation.path == BULK:
-        excluded.append(negative_data_rejection)  # each item has an outcome of its own
+        excluded.append(negative_data_rejection)  # each item has its own outcome
     calls = 0
 
     @hypothesis.given(case=operation.as_strategy(generation_mode=mode))
@@ -109,13 +109,13 @@ def fuzz_one(servers: list[Served], operation: Any, mode: GenerationMode, exampl
 
     try:
         one()
-    except hypothesis.errors.Unsatisfiable:  # nothing about this operation can be wrong
+    except hypothesis.errors.Unsatisfiable:  # the operation accepts no invalid data
         return calls
     return calls
 
 
 def call(served: Served, case: Any, skipped: list[Any], *, is_bad: bool) -> None:
-    """Make one call and judge its answer; a bad call that is refused changes nothing."""
+    """Send one call and check its response; a refused call changes nothing."""
     headers = {"Authorization": f"Bearer {served.keys['admin']}"}
     before = served.desk.counts() if is_bad else {}
     reply = case.call(base_url=served.server.url, headers=headers, timeout=20)
@@ -127,35 +127,35 @@ def call(served: Served, case: Any, skipped: list[Any], *, is_bad: bool) -> None
 
 @pytest.mark.postgres
 def test_document(both: list[Served]) -> None:
-    """Every operation of the document holds what it says, for good and bad data."""
+    """Every operation conforms to the document, for valid and invalid data."""
     assert fuzz(both, QUICK) > 150
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_document_at_length(fuzzed: Served) -> None:
-    """The same, for as long as a night allows."""
+    """Fuzz with many more examples, for nightly runs."""
     assert fuzz([fuzzed], LONG) > 2_000
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_links(fuzzed: Served) -> None:
-    """Chains of calls, each with what an earlier one answered, end in no 5xx either."""
+    """Chains of calls that use earlier responses cause no 5xx."""
     document = fuzzed.by(None).ok("GET", "/openapi.json")
     schema = schemathesis.openapi.from_dict(document)
     key = fuzzed.keys["admin"]
     url = fuzzed.server.url
 
     class Chain(schema.as_state_machine()):  # type: ignore[misc]
-        """Calls with the admin's key."""
+        """Calls with the admin key."""
 
         def get_call_kwargs(self, _: Any) -> dict[str, Any]:
-            """Where and as whom."""
+            """Return the address and headers of a call."""
             return {"headers": {"Authorization": f"Bearer {key}"}, "base_url": url, "timeout": 20}
 
         def validate_response(self, response: Any, case: Any, **_: Any) -> None:
-            """No 5xx, whatever came before."""
+            """Check that the status is not a 5xx."""
             assert response.status_code < 500, (case, response.content)
 
     Chain.run(

@@ -1,4 +1,4 @@
-"""Requests may be repeated, pages go on where they were, and nobody overwrites unseen changes."""
+"""Idempotent requests, pagination, and optimistic locking."""
 
 import json
 import socket
@@ -20,7 +20,7 @@ POSTS = sorted((n for n in ROUTES if n.startswith("POST")), key=lambda name: "pa
 
 
 def dumped(served: Served) -> dict[str, int]:
-    """How many rows every table has that a request may write."""
+    """Return the row counts of all tables that a request may write."""
     return served.desk.counts() | served.desk.counts("api_keys", "leases", "progress")
 
 
@@ -28,7 +28,7 @@ class TestEveryPost:
     """An Idempotency-Key on each POST of the table."""
 
     def test_each(self, shared: Served) -> None:
-        """The same again is the same answer and no more work; another body or path is a 422."""
+        """A repeat gets the same response and does nothing; a different body or path gets 422."""
         s = scene(shared.desk, "acme")
         by = shared.by("admin")
         for number, route in enumerate(POSTS):
@@ -40,7 +40,7 @@ class TestEveryPost:
             again = by.post(path, body, Idempotency_Key=key)
             assert again.status == first.status, (route, again.body)
             if route in ("POST /api/v1/keys", "POST /api/v1/keys/{key_id}/rotate"):
-                assert again.json == {**first.json, "key": None}, "a key is shown once"
+                assert again.json == {**first.json, "key": None}, "a key is returned once"
             else:
                 assert again.body == first.body, route
             if "bulk" not in route:
@@ -54,8 +54,8 @@ class TestEveryPost:
                 assert (other.status, other.json["code"]) == (422, "request.key_reused"), route
             assert dumped(shared) == before, route
 
-    def test_keys_are_ones_own(self, shared: Served) -> None:
-        """Two API keys with the same Idempotency-Key do not meet."""
+    def test_keys_are_per_caller(self, shared: Served) -> None:
+        """The same Idempotency-Key of two API keys does not collide."""
         path, body = "/customers/acme/pipeline-runs", {"pipeline_template": "outside"}
         made = [
             shared.by(name).ok("POST", path, body, Idempotency_Key="mine")["run_id"]
@@ -66,23 +66,23 @@ class TestEveryPost:
 
     @pytest.mark.parametrize("key", ["", "x" * 256, "é", "a\tb"])
     def test_bad_keys(self, shared: Served, key: str) -> None:
-        """A key that is empty, too long or not printable is a 400 that names it."""
+        """An empty, long or unprintable Idempotency-Key gets a 400 that names it."""
         before = dumped(shared)
         reply = shared.by("admin").post("/schedules/preview", {}, Idempotency_Key=key)
         assert reply.status == 400
         assert reply.json["errors"][0]["field"].lower() == "idempotency-key"
         assert dumped(shared) == before
 
-    def test_a_refused_request_is_not_remembered(self, shared: Served) -> None:
-        """After a 4xx the same key may do it right."""
+    def test_refused_request_is_not_stored(self, shared: Served) -> None:
+        """After a 4xx the same key can be used for a corrected request."""
         by = shared.by("admin")
         path = "/customers/acme/pipeline-runs"
         assert by.post(path, {"pipeline_template": "no"}, Idempotency_Key="try").status == 400
         reply = by.post(path, {"pipeline_template": "outside"}, Idempotency_Key="try")
         assert reply.status == 201
 
-    def test_forgotten_after_a_day(self, served: Served) -> None:
-        """A key may be used anew once its day is over and the sweeper was there."""
+    def test_expires_after_a_day(self, served: Served) -> None:
+        """A key can be reused after 24 hours, once the sweeper has run."""
         by, path = served.by("admin"), "/customers/acme/pipeline-runs"
         body = {"pipeline_template": "outside"}
         first = by.ok("POST", path, body, Idempotency_Key="daily")
@@ -94,10 +94,10 @@ class TestEveryPost:
 
 
 class TestCrashes:
-    """Duplicates at the same moment, and answers that are lost."""
+    """Concurrent duplicates, and lost responses."""
 
     def test_concurrent(self, served: Served) -> None:
-        """Twenty equal requests at once: one run, one answer; none is told it was done."""
+        """Twenty equal concurrent requests create one run and get the same response."""
         path, body = "/customers/acme/pipeline-runs", {"pipeline_template": "outside"}
         start = threading.Barrier(20)
         replies: list[Reply] = []
@@ -114,8 +114,8 @@ class TestCrashes:
         assert served.desk.counts("runs") == {"runs": 1}
         assert served.by("operator").post(path, body, Idempotency_Key="once").body == good[0].body
 
-    def test_lost_answer(self, served: Served) -> None:
-        """Whoever loses the connection after the commit and asks again gets what was done."""
+    def test_lost_response(self, served: Served) -> None:
+        """A repeat after a lost response gets the stored response."""
         path, body = "/customers/acme/pipeline-runs", {"pipeline_template": "outside"}
         raw = json.dumps(body).encode()
         key = served.keys["operator"]
@@ -132,8 +132,8 @@ class TestCrashes:
         assert again.headers["idempotency-replayed"] == "true"
         assert served.desk.counts("runs") == {"runs": 1}
 
-    def test_bulk_goes_on(self, served: Served) -> None:
-        """10,000 configs, the caller gone after the first part; the repeat makes the rest."""
+    def test_bulk_continues(self, served: Served) -> None:
+        """The client disconnects after the first chunk; a repeat creates the rest."""
         items: list[dict[str, Any]] = [
             {**NIGHTLY, "customer_id": f"c{n % 100}"} for n in range(10_000)
         ]
@@ -160,7 +160,7 @@ class TestCrashes:
         assert served.desk.counts("configs") == {"configs": 9_999}
 
     def test_bulk_refusals(self, served: Served) -> None:
-        """Too many, no array, another body under the same key: a status, not a broken stream."""
+        """Too many items, no array, or another body under the same key get an error status."""
         by = served.by("operator")
         item = {**NIGHTLY, "customer_id": "acme", "reason": "moved shared"}
         assert by.post("/pipeline-configs/bulk", [item] * 10_001).status == 400
@@ -180,7 +180,7 @@ class TestVersions:
     """ETags of configs."""
 
     def test_etags(self, served: Served) -> None:
-        """A change on what one has not seen is refused; what one has is not sent again."""
+        """A change of an outdated version is refused; an unchanged config gets 304."""
         by = served.by("operator")
         made = by.post("/customers/acme/pipeline-configs", NIGHTLY)
         path = f"/pipeline-configs/{made.json['config_id']}"
@@ -209,7 +209,7 @@ class TestVersions:
         assert by.delete(path, If_Match='"4"').status == 204
 
     def test_concurrent_changes(self, served: Served) -> None:
-        """Of ten changes of the same version at once one is made."""
+        """Of ten concurrent changes of the same version, one succeeds."""
         by = served.by("operator")
         made = by.ok("POST", "/customers/acme/pipeline-configs", NIGHTLY)
         path, statuses = f"/pipeline-configs/{made['config_id']}", list[int]()
@@ -228,7 +228,7 @@ class TestPages:
 
     @pytest.mark.parametrize("limit", [1, 7, 1000])
     def test_complete_while_rows_are_added(self, served: Served, limit: int) -> None:
-        """Every config is seen once, whatever is added on the way; so are runs."""
+        """Every config and run is listed once, even if rows are added meanwhile."""
         desk, by = served.desk, served.by("acme-viewer")
         given = [("acme", NIGHTLY)] * 25
         ids = {config.config_id for config in desk.client.configs.create_many(given)}
@@ -244,7 +244,7 @@ class TestPages:
         assert len(seen) == len(set(seen))
 
     def test_runs(self, served: Served) -> None:
-        """Live and ended runs, newest first, by cursor and by offset the same."""
+        """Active and ended runs, newest first, are the same by cursor and by offset."""
         desk, by = served.desk, served.by("viewer")
         done = [desk.submit() for _ in range(13)]
         desk.drain()
@@ -261,7 +261,7 @@ class TestPages:
         seen: list[int] = []
         for page in pages(by, f"{path}?limit=5"):
             seen += [decode("run", one["run_id"]) for one in page]
-            desk.submit()  # newer than what is still to come
+            desk.submit()  # newer than the remaining pages
         assert seen == wanted
 
     def test_states_and_dates(self, served: Served) -> None:
@@ -279,7 +279,7 @@ class TestPages:
 
 
 def pages(by: Client, path: str) -> Iterator[list[Any]]:
-    """Every page of a list."""
+    """Yield every page of a list."""
     cursor = ""
     for _ in range(100):
         page = by.ok("GET", f"{path}{cursor}")
@@ -291,7 +291,7 @@ def pages(by: Client, path: str) -> Iterator[list[Any]]:
 
 
 def in_parallel(n: int, call: Callable[[], None]) -> None:
-    """Run something in threads and wait for all of them."""
+    """Run a function in several threads and wait for all of them."""
     threads = [threading.Thread(target=call) for _ in range(n)]
     for thread in threads:
         thread.start()
@@ -301,7 +301,7 @@ def in_parallel(n: int, call: Callable[[], None]) -> None:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait until something holds that no event tells of."""
+    """Poll until a condition holds."""
     gate = threading.Event()
     for _ in range(2000):
         if condition():

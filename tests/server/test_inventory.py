@@ -1,4 +1,4 @@
-"""Every route is behind the wall: keys, roles, rates; and what the server says of itself."""
+"""Access control on every route: keys, roles, rates; and the health routes."""
 
 import json
 import socket
@@ -38,7 +38,7 @@ ALLOWED = {
     power: dict(zip((Role.ADMIN, Role.OPERATOR, Role.WORKER, Role.VIEWER), row, strict=True))
     for power, row in MATRIX.items()
 }
-NOBODY = Scene(
+EMPTY_SCENE = Scene(
     customer="acme",
     config="cfg_00000000",
     failing="cfg_00000000",
@@ -55,7 +55,7 @@ NOBODY = Scene(
 
 
 def routes_of(served: Served) -> list[APIRoute]:
-    """Every route of the app, of included routers too."""
+    """Yield every route of the app, including those of routers."""
     found: list[APIRoute] = []
 
     def walk(routes: Any) -> None:
@@ -70,11 +70,11 @@ def routes_of(served: Served) -> list[APIRoute]:
     return found
 
 
-class TestWall:
-    """Deny by default."""
+class TestAccessControl:
+    """Access is denied by default."""
 
     def test_inventory(self, shared: Served) -> None:
-        """Each route of the app is public by name or strict and in the table; none is missing."""
+        """Each route is either listed as public, or strict and in the access table."""
         routes = routes_of(shared)
         strict = {
             f"{m} {r.path}" for r in routes if isinstance(r, StrictRoute) for m in r.methods or ()
@@ -87,8 +87,8 @@ class TestWall:
         assert not SIGNED & set(ROUTES)
         assert set(EVERYBODY) <= set(ROUTES)
 
-    def test_the_document_says_so(self, shared: Served) -> None:
-        """The document names the same routes, the power of each, and asks for a key."""
+    def test_document_lists_powers(self, shared: Served) -> None:
+        """The OpenAPI document names the same routes, their powers, and the required key."""
         paths = shared.by(None).ok("GET", "/openapi.json")["paths"]
         operations = {f"{m.upper()} {p}": o for p, ms in paths.items() for m, o in ms.items()}
         assert {n: o["x-power"] for n, o in operations.items() if "x-power" in o} == {
@@ -98,8 +98,8 @@ class TestWall:
             path = name.partition(" ")[2]
             assert (operation["security"] == []) is (path in PUBLIC), name
 
-    def test_nobody_without_a_key(self, shared: Served) -> None:
-        """No key, an empty one, a wrong scheme, a mistyped or unknown key: always the same 401."""
+    def test_invalid_keys(self, shared: Served) -> None:
+        """Missing, empty, malformed and unknown keys, and wrong schemes, get the same 401."""
         good = shared.keys["admin"]
         unknown = good[:4] + ("0" if good[4] != "0" else "1") + good[5:]
         headers: list[dict[str, str]] = [
@@ -112,7 +112,7 @@ class TestWall:
         by = shared.by(None)
         before = shared.desk.counts()
         for name in ROUTES:
-            path, body = CALLS[name](NOBODY)
+            path, body = CALLS[name](EMPTY_SCENE)
             answers = [by.call(method_of(name), path, body, dict(sent)) for sent in headers]
             if name == "POST /api/v1/scheduler/trigger":
                 assert answers.pop(9).status == 200
@@ -124,18 +124,18 @@ class TestWall:
         assert shared.desk.counts() == before
 
     def test_public(self, shared: Served) -> None:
-        """Health, readiness and the document are answered to everybody."""
+        """Health, readiness and the OpenAPI document need no key."""
         for path in PUBLIC:
             assert shared.by(None).get(path).status == 200
 
     @pytest.mark.parametrize("role", list(Role))
     def test_roles(self, shared: Served, role: Role) -> None:
-        """Each role on each route: 403 exactly where the table of powers says no."""
+        """Each role on each route gets 403 exactly where it lacks the power."""
         for name, power in ROUTES.items():
-            path, body = CALLS[name](NOBODY)
+            path, body = CALLS[name](EMPTY_SCENE)
             method = method_of(name)
             if method != "GET" and ALLOWED[power][role] and "00000000" not in f"{path}{body}":
-                continue  # it would do something: the walk does
+                continue  # has side effects; test_walk covers it
             free = shared.by(role.value).call(method, path, body)
             assert (free.status == 403) is not ALLOWED[power][role], (name, free.body)
             bound = shared.by(f"acme-{role}").call(method, path, body)
@@ -144,8 +144,8 @@ class TestWall:
             if free.status == 403:
                 assert free.json["code"] == "auth.forbidden"
 
-    def test_every_route_works_for_those_who_may(self, served: Served) -> None:
-        """Each route answers 2xx to the least role that may call it."""
+    def test_least_privileged_role(self, served: Served) -> None:
+        """Each route answers 2xx to the least privileged role that may call it."""
         s = scene(served.desk, "acme")
         least = {
             Power.READ_RUNS: "viewer", Power.READ: "viewer", Power.WORK: "worker",
@@ -157,16 +157,16 @@ class TestWall:
             assert 200 <= reply.status < 300, (name, reply.status, reply.body)
 
     def test_the_scheduler_token(self, shared: Served) -> None:
-        """The token opens the trigger alone; a wrong one is not made good by a key."""
+        """Only the trigger accepts the token; with a wrong token even a valid key is refused."""
         by = shared.by("admin")
         assert by.post("/scheduler/trigger", {}, X_Scheduler_Token="wrong").status == 401
         assert by.post("/scheduler/trigger", {}, X_Scheduler_Token="").status == 401
-        nobody = shared.by(None)
-        reply = nobody.post("/scheduler/trigger", None, X_Scheduler_Token=SCHEDULER_TOKEN)
+        anonymous = shared.by(None)
+        reply = anonymous.post("/scheduler/trigger", None, X_Scheduler_Token=SCHEDULER_TOKEN)
         assert reply.json["status"] == "completed"
 
     def test_no_token_configured(self, desk: Desk) -> None:
-        """Without a configured token no token is right, the empty one included."""
+        """Without a configured token every token is refused, including the empty one."""
         served = Served(desk, scheduler_token="")
         try:
             for token in ("", "x"):
@@ -177,17 +177,17 @@ class TestWall:
 
 
 class TestKeysInTime:
-    """Keys end: by revocation, by expiry, after a rotation."""
+    """Keys become invalid by revocation, by expiry and after a rotation."""
 
     @pytest.fixture
     def timed(self, desk: Desk, clock: VirtualClock) -> Any:
-        """A server whose own clock is the test's."""
+        """Return a server that uses the test clock."""
         made = Served(desk, clock=clock)
         yield made
         made.stop()
 
     def test_revocation(self, timed: Served, clock: VirtualClock) -> None:
-        """A revoked key is refused within 60 seconds everywhere, at once where it is new."""
+        """A revoked key is refused within 60 seconds everywhere, at once where it is not cached."""
         admin, viewer = timed.by("admin"), timed.by("viewer")
         other = timed.key("other", Role.VIEWER)
         assert viewer.get("/pipelines").status == 200
@@ -198,7 +198,7 @@ class TestKeysInTime:
         assert admin.ok("POST", f"/keys/{ids['viewer']}/revoke") == {"changed": False}
         assert Client("127.0.0.1", timed.server.port, other).get("/pipelines").status == 401
         clock.advance(seconds=BELIEVED_SECONDS - 1)
-        assert viewer.get("/pipelines").status == 200, "believed for a moment"
+        assert viewer.get("/pipelines").status == 200, "still cached"
         clock.advance(seconds=1)
         assert viewer.get("/pipelines").status == 401
         assert BELIEVED_SECONDS <= 60
@@ -206,7 +206,7 @@ class TestKeysInTime:
         assert {one["state"] for one in shown if one["name"] in ("viewer", "other")} == {"revoked"}
 
     def test_expiry(self, timed: Served, clock: VirtualClock) -> None:
-        """A key ends at its moment."""
+        """A key is refused from its expiry time on."""
         made = timed.by("admin").ok(
             "POST", "/keys", {"name": "short", "role": "viewer", "expires": "2h"}
         )
@@ -218,7 +218,7 @@ class TestKeysInTime:
         assert by.get("/pipelines").status == 401
 
     def test_rotation(self, timed: Served, clock: VirtualClock) -> None:
-        """Both secrets hold during the overlap, then only the new one."""
+        """Both secrets are valid during the overlap, then only the new one."""
         admin = timed.by("admin")
         made = admin.ok("POST", "/keys", {"name": "turning", "role": "viewer"})
         path = f"/keys/{made['info']['key_id']}/rotate"
@@ -238,7 +238,7 @@ class TestKeysInTime:
         assert clock.now() - used < DAY
 
     def test_rate(self, timed: Served, clock: VirtualClock) -> None:
-        """A key has its rate, twice that at once; then 429 until a request is free again."""
+        """A key may use its rate, twice that in a burst; then it gets 429 until a token is free."""
         admin = timed.by("admin")
         made = admin.ok("POST", "/keys", {"name": "eager", "role": "viewer", "rate": 2})
         by = Client("127.0.0.1", timed.server.port, made["key"])
@@ -246,7 +246,7 @@ class TestKeysInTime:
         refused = by.get("/pipelines")
         assert refused.json["code"] == "rate.exceeded"
         assert refused.headers["retry-after"] == "1"
-        assert timed.by("viewer").get("/pipelines").status == 200, "others are not held up"
+        assert timed.by("viewer").get("/pipelines").status == 200, "other requests are not delayed"
         clock.advance(500_000)
         assert [by.get("/pipelines").status for _ in range(2)] == [200, 429]
         slow = admin.ok("POST", "/keys", {"name": "slow", "role": "viewer", "rate": 0.1})
@@ -256,10 +256,10 @@ class TestKeysInTime:
 
 
 class TestHealth:
-    """What the server says while the store is away, and while it stops."""
+    """Health while the database is unavailable, and while the server stops."""
 
-    def test_store_away(self, pg_server: DatabaseServer, pg_migrated_dsn: str) -> None:
-        """While PostgreSQL does not let us in: 503 with Retry-After; then it goes on by itself."""
+    def test_database_unavailable(self, pg_server: DatabaseServer, pg_migrated_dsn: str) -> None:
+        """While PostgreSQL refuses connections: 503 with Retry-After; then the server recovers."""
         clock = VirtualClock(1_763_337_600_000_000)
         store = PostgresStore(pg_migrated_dsn, clock)
         name = pg_migrated_dsn.rpartition("/")[2].partition("?")[0]
@@ -276,7 +276,9 @@ class TestHealth:
                 assert reply.json["code"].startswith("store")
                 assert int(reply.headers["retry-after"]) >= 1
                 assert reply.json["request_id"] == reply.headers["x-request-id"]
-            assert b"host" not in by.get("/pauses").body, "where the store is, is for the log"
+            assert b"host" not in by.get("/pauses").body, (
+                "the address of the database is only logged"
+            )
             metrics = served.by("admin").get("/metrics")
             assert metrics.status == 200
             assert b"penstock_up 0.0" in metrics.body
@@ -291,7 +293,7 @@ class TestHealth:
             store.close()
 
     def test_graceful_stop(self, served: Served) -> None:
-        """A stop answers those who wait and those in work, and refuses new connections."""
+        """A stop answers long polls and active requests, and refuses new connections."""
         entered, go_on = threading.Event(), threading.Event()
         tick = served.api.fastapi.state.trigger
 
@@ -319,7 +321,7 @@ class TestHealth:
         stopping.start()
         threads[0].join(10)
         assert replies["poll"].json == {"claimed_runs": []}, "the waiting worker is answered"
-        assert "work" not in replies, "the other request is still being worked on"
+        assert "work" not in replies, "the other request is still active"
         go_on.set()
         threads[1].join(10)
         assert replies["work"].json["status"] == "completed"
@@ -329,7 +331,7 @@ class TestHealth:
             socket.create_connection(("127.0.0.1", served.server.port), timeout=2).close()
 
     def test_draining_is_not_ready(self, served: Served) -> None:
-        """A process that stops says so before it is gone; it is alive until then."""
+        """A stopping process is alive but not ready."""
         served.api.fastapi.state.is_draining = True
         reply = served.by(None).get("/readyz")
         assert (reply.status, reply.json["code"]) == (503, "draining")
@@ -337,7 +339,7 @@ class TestHealth:
         assert served.by(None).get("/healthz").status == 200
 
     def test_overload(self, desk: Desk) -> None:
-        """More requests at once than the process takes: 503 at once; it stays alive."""
+        """More concurrent requests than the bound get 503 at once; the process stays alive."""
         served = Served(desk, inflight=1)
         entered, go_on = threading.Event(), threading.Event()
         tick = served.api.fastapi.state.trigger
@@ -366,20 +368,20 @@ class TestHealth:
 
 
 class TestRequestIds:
-    """Each request can be found again."""
+    """Each request has an id in its response and in the log."""
 
     def test_ids(self, shared: Served) -> None:
-        """A good id is kept, any other replaced; problems and log lines carry it."""
+        """A valid request id is kept, any other replaced; problems and log entries contain it."""
         by = shared.by("viewer")
         reply = by.get("/pipeline-runs/run_00000000", X_Request_Id="my-id.7")
         assert reply.headers["x-request-id"] == reply.json["request_id"] == "my-id.7"
         for bad in ("a b", "x" * 65, "é", "<script>", ""):
-            told = by.get("/pauses", X_Request_Id=bad).headers["x-request-id"]
-            assert told
-            assert told != bad
+            returned = by.get("/pauses", X_Request_Id=bad).headers["x-request-id"]
+            assert returned
+            assert returned != bad
 
-    def test_access_lines(self, shared: Served) -> None:
-        """Each request is one event with who, what, how it ended; and one structured line."""
+    def test_access_log(self, shared: Served) -> None:
+        """Each request emits one event with caller, path and status, and one log entry."""
         shared.heard.clear()
         by = shared.by("acme-viewer")
         by.get("/pipeline-runs/run_00000000?", X_Request_Id="line-1")
@@ -396,8 +398,8 @@ class TestRequestIds:
         line = json.loads(written[0])
         assert (line["action"], line["request_id"], line["status"]) == ("served", "line-1", 404)
 
-    def test_answers_are_not_cached_or_guessed(self, shared: Served) -> None:
-        """Every answer forbids caching and sniffing."""
+    def test_security_headers(self, shared: Served) -> None:
+        """Every response forbids caching and content sniffing."""
         for reply in (shared.by("viewer").get("/pauses"), shared.by(None).get("/nothing")):
             assert reply.headers["cache-control"] == "no-store"
             assert reply.headers["x-content-type-options"] == "nosniff"
@@ -405,7 +407,7 @@ class TestRequestIds:
 
 
 def _until(condition: Any) -> None:
-    """Wait until something holds that no event tells of."""
+    """Poll until a condition holds."""
     gate = threading.Event()
     for _ in range(1000):
         if condition():

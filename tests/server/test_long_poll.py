@@ -1,4 +1,4 @@
-"""Waiting for work: a long poll answers when there is a run, and costs next to nothing before."""
+"""Long polls: answered when there is a run, and almost free before."""
 
 import json
 import socket
@@ -14,7 +14,7 @@ from penstock.audit.telemetry import Served as ServedEvent
 from penstock.db.store import Store
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.client.runs import Submission
-from penstock.server.polling.poll_hub import LOOK_SECONDS
+from penstock.server.polling.poll_hub import POLL_SECONDS
 from tests.conftest import OpenStore
 from tests.kits.desk import Desk
 from tests.server.kit import Served
@@ -24,7 +24,7 @@ CLAIM = "/scheduler/claim-runs"
 
 
 class Poll(threading.Thread):
-    """A worker that waits for work."""
+    """A worker that long-polls for a run."""
 
     def __init__(self, served: Served, name: str = "worker", **asked: Any) -> None:
         super().__init__(daemon=True)
@@ -35,21 +35,21 @@ class Poll(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Ask once."""
+        """Send one claim request."""
         reply = self._by.post(CLAIM, self._asked)
         self.status = reply.status
         self.claimed = reply.json.get("claimed_runs")
 
     def answer(self, seconds: float = 20) -> list[dict[str, Any]]:
-        """What it got."""
+        """Return the claimed runs."""
         self.join(seconds)
-        assert not self.is_alive(), "it still waits"
+        assert not self.is_alive(), "it is still waiting"
         assert self.claimed is not None, self.status
         return self.claimed
 
 
-class Looks:
-    """Counts how often the store is asked to give out runs: nothing else writes here."""
+class Attempts:
+    """Counts claim attempts; nothing else writes to the database here."""
 
     def __init__(self, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
         self.n = 0
@@ -65,25 +65,25 @@ class Looks:
 
 
 def waiting(served: Served, n: int) -> None:
-    """Wait until n workers stand in line."""
+    """Wait until n workers are waiting."""
     until(lambda: served.api.waiting.count == n)
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait until something holds that no event tells of."""
+    """Poll until a condition holds."""
     gate = threading.Event()
     for _ in range(2000):
         if condition():
             return
         gate.wait(0.01)
-    raise AssertionError("it never came to that")
+    raise AssertionError("the condition never held")
 
 
 class TestAnswers:
-    """When a waiting claim is answered."""
+    """Responses to waiting claims."""
 
     def test_a_run_is_submitted(self, served: Served) -> None:
-        """A waiting worker gets the run that is submitted over the API."""
+        """A waiting worker receives a run submitted over the API."""
         poll = Poll(served)
         waiting(served, 1)
         made = served.by("operator").ok(
@@ -94,25 +94,25 @@ class TestAnswers:
         waiting(served, 0)
 
     def test_work_that_is_there(self, served: Served) -> None:
-        """Nobody waits when there is something to do."""
+        """A claim does not wait if a run is ready."""
         served.desk.submit("outside")
         assert len(Poll(served).answer()) == 1
 
     def test_no_work(self, served: Served) -> None:
-        """Without work it answers empty once its time is over; at once when it does not wait."""
+        """Without work the response is empty: after the waiting time, or at once without one."""
         assert Poll(served, wait_seconds=0.2).answer() == []
         assert Poll(served, wait_seconds=0).answer() == []
         waiting(served, 0)
 
     def test_another_store(self, served: Served, open_store: OpenStore) -> None:
-        """A run submitted through another store of the same database is heard of as well."""
+        """A run submitted through another store of the same database wakes the worker."""
         poll = Poll(served)
         waiting(served, 1)
         Desk(open_store(), served.desk.clock).submit("outside")
         assert len(poll.answer()) == 1
 
     def test_another_process(self, served: Served, store: Store, request: Any) -> None:
-        """A run submitted by another process is heard of, on either engine."""
+        """A run submitted by another process wakes the worker, on either engine."""
         where = request.getfixturevalue("pg_migrated_dsn" if is_postgres(store) else "tmp_path")
         opened = "PostgresStore(w)" if is_postgres(store) else "SqliteStore(w + '/penstock.db')"
         module = "postgres" if is_postgres(store) else "sqlite"
@@ -122,7 +122,7 @@ class TestAnswers:
             f"w = {str(where)!r}\ns = {opened}\n"
             "Client(s).runs.submit(Submission(pipeline='outside', customer='acme'))\ns.close()\n"
         )
-        # The virtual clock stands in the past: the other process's run is due once it is moved.
+        # The virtual clock is in the past; the other process's run is due once it is advanced.
         served.desk.clock.advance_to(2_000_000_000_000_000)
         poll = Poll(served)
         waiting(served, 1)
@@ -130,7 +130,7 @@ class TestAnswers:
         assert len(poll.answer()) == 1
 
     def test_with_a_key_there_is_no_wait(self, served: Served) -> None:
-        """A claim that may be repeated answers at once: its first answer is the answer."""
+        """A claim with an Idempotency-Key is answered at once and its response is final."""
         by = served.by("worker")
         body = {"worker_id": "w1", "wait_seconds": SECONDS}
         assert by.ok("POST", CLAIM, body, Idempotency_Key="k") == {"claimed_runs": []}
@@ -139,7 +139,7 @@ class TestAnswers:
 
     @pytest.mark.parametrize("asked", [{"pool": "nowhere"}, {"processors": ["no/such/one"]}])
     def test_refused_before_it_waits(self, served: Served, asked: dict[str, Any]) -> None:
-        """What cannot be claimed is refused at once, and nothing is listened to for it."""
+        """An invalid claim is refused at once, and no channel is listened to for it."""
         before = threading.active_count()
         for _ in range(5):
             reply = served.by("worker").post(
@@ -151,24 +151,26 @@ class TestAnswers:
         poll = Poll(served)
         waiting(served, 1)
         served.desk.submit("outside")
-        assert len(poll.answer()) == 1, "a failed look swallows no hint"
+        assert len(poll.answer()) == 1, "a failed attempt consumes no wake-up"
 
 
-class TestLines:
-    """Many who wait."""
+class TestQueues:
+    """Many waiting workers."""
 
     def test_fifty_waiters_one_run(self, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-        """One of fifty gets it; the others cost one look for the hint, not fifty."""
-        looks = Looks(served, monkeypatch)
+        """One of fifty workers receives the run; the wake-up costs few queries, not fifty."""
+        attempts = Attempts(served, monkeypatch)
         polls = [Poll(served, worker_id=f"w{n}") for n in range(50)]
         waiting(served, 50)
-        until(lambda: looks.n >= 50 and served.api.app.active == 0)  # nobody looks any more
-        before = looks.n
+        until(
+            lambda: attempts.n >= 50 and served.api.app.active == 0
+        )  # no attempt is running any more
+        before = attempts.n
         served.desk.submit("outside")
         until(lambda: any(not poll.is_alive() for poll in polls))
         waiting(served, 49)
-        # The one that got it, the next that found nothing, and the timer's while we watched.
-        assert looks.n - before <= 20
+        # The one that got it, the next that found nothing, and those of the timer.
+        assert attempts.n - before <= 20
         claimed = [poll for poll in polls if not poll.is_alive()]
         assert len(claimed) == 1
         served.api.waiting.is_stopping = True
@@ -177,7 +179,7 @@ class TestLines:
         assert sorted(len(answer) for answer in answers) == [0] * 49 + [1]
 
     def test_many_runs(self, served: Served) -> None:
-        """Ten runs at once for ten waiting workers: everybody gets one."""
+        """Ten waiting workers receive ten runs submitted at once."""
         polls = [Poll(served, worker_id=f"w{n}") for n in range(10)]
         waiting(served, 10)
         wanted = Submission(pipeline="outside", customer="acme")
@@ -185,8 +187,8 @@ class TestLines:
         runs = [run["run_id"] for poll in polls for run in poll.answer()]
         assert len(set(runs)) == 10
 
-    def test_each_hears_of_its_own(self, served: Served) -> None:
-        """A hint is not spent on somebody who may not have the run: by customer, by processor."""
+    def test_wakeups_by_customer_and_processor(self, served: Served) -> None:
+        """A wake-up is not spent on a worker of another customer or processor."""
         other = Pipeline("other")
         other.phase("main").external("pull")
         served.desk.client.register([other])
@@ -196,46 +198,48 @@ class TestLines:
         right = Poll(served, "acme-worker", worker_id="right", processors=["outside"])
         waiting(served, 17)
         served.desk.submit("outside")
-        # In one line of seventeen its turn by the timer would come after many seconds.
-        assert len(right.answer(4 * LOOK_SECONDS)) == 1
+        # In one queue of seventeen the timer would reach it only after many seconds.
+        assert len(right.answer(4 * POLL_SECONDS)) == 1
         assert all(poll.is_alive() for poll in wrong)
 
 
 class TestLeaving:
-    """Who is gone takes nothing along."""
+    """Disconnected workers claim nothing."""
 
     def test_disconnected_waiters_leave(self, served: Served) -> None:
-        """A worker whose connection is closed leaves the line and claims nothing."""
-        lines = [hanging(served) for _ in range(5)]
+        """A worker whose connection is closed leaves the queue and claims nothing."""
+        connections = [hanging(served) for _ in range(5)]
         waiting(served, 5)
-        for line in lines:
-            line.close()
+        for connection in connections:
+            connection.close()
         waiting(served, 0)
         run = served.desk.submit("outside")
         assert served.desk.client.runs.get(run).state == "PENDING"
         assert len(Poll(served).answer()) == 1
 
-    def test_a_gone_waiter_passes_its_turn_on(self, served: Served) -> None:
-        """The next in line is called though the first left."""
+    def test_next_waiter_is_called(self, served: Served) -> None:
+        """The next worker is called if the first one has left."""
         first = hanging(served)
         waiting(served, 1)
         poll = Poll(served)
         waiting(served, 2)
         first.close()
-        waiting(served, 1)  # once the server knows: before, the run may be claimed for the gone one
+        waiting(
+            served, 1
+        )  # before the server notices, the run may be claimed for the disconnected one
         served.desk.submit("outside")
         assert len(poll.answer()) == 1
 
     def test_stop_releases_them(self, served: Served) -> None:
-        """Stopping answers everybody who waits, with nothing."""
+        """Stopping answers all waiting workers with an empty response."""
         polls = [Poll(served) for _ in range(5)]
         waiting(served, 5)
         served.stop()
         assert [poll.answer() for poll in polls] == [[]] * 5
         assert {poll.status for poll in polls} == {200}
 
-    def test_waiting_is_no_work(self, desk: Desk) -> None:
-        """Waiting workers do not use up what the process takes at once, nor its meters."""
+    def test_waiting_is_not_active(self, desk: Desk) -> None:
+        """Waiting workers occupy no admission slots and do not affect the metrics."""
         served = Served(desk, inflight=2)
         try:
             polls = []
@@ -256,17 +260,17 @@ class TestLeaving:
 
 
 def hanging(served: Served) -> socket.socket:
-    """A connection on which a claim waits."""
+    """Open a connection on which a claim waits."""
     raw = json.dumps({"worker_id": "gone", "wait_seconds": SECONDS}).encode()
-    line = socket.create_connection(("127.0.0.1", served.server.port), timeout=10)
+    connection = socket.create_connection(("127.0.0.1", served.server.port), timeout=10)
     head = (
         f"POST /api/v1{CLAIM} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         f"Authorization: Bearer {served.keys['worker']}\r\nContent-Length: {len(raw)}\r\n\r\n"
     )
-    line.sendall(head.encode() + raw)
-    return line
+    connection.sendall(head.encode() + raw)
+    return connection
 
 
 def is_postgres(store: Store) -> bool:
-    """Which engine it is."""
+    """Return whether the store is PostgreSQL."""
     return store.capabilities.engine == "postgres"

@@ -1,4 +1,4 @@
-"""A full server: refused at the door like everywhere else, and nobody else suffers for it."""
+"""An overloaded server: early and regular refusals are equal, and other requests are unaffected."""
 
 import contextlib
 import json
@@ -24,17 +24,17 @@ pytestmark = pytest.mark.parametrize("engine", ["sqlite"])
 
 @pytest.fixture
 def full(desk: Desk) -> Iterator[Served]:
-    """A server with one place, taken until the test is over; keys have been seen before."""
+    """Return a server whose only admission slot is taken until the test ends; keys are cached."""
     served = Served(desk, threads=1, inflight=1)
     with served_until_left(served):
         yield served
-    assert served.by("viewer").get("/pauses").status == 200, "and there is room again"
+    assert served.by("viewer").get("/pauses").status == 200, "and requests are admitted again"
     served.stop()
 
 
 @contextlib.contextmanager
 def served_until_left(served: Served) -> Iterator[None]:
-    """Keep the only place taken while the block runs."""
+    """Occupy the only admission slot while the block runs."""
     entered, go_on = threading.Event(), threading.Event()
     tick = served.api.fastapi.state.trigger
 
@@ -57,19 +57,19 @@ def served_until_left(served: Served) -> Iterator[None]:
 
 
 class Wire:
-    """One kept connection, byte by byte."""
+    """One persistent connection, used byte by byte."""
 
     def __init__(self, served: Served) -> None:
         self.socket = socket.create_connection(("127.0.0.1", served.server.port), timeout=5)
         self.file = self.socket.makefile("rb")
 
     def send(self, head: str, body: bytes = b"", more: bytes = b"") -> None:
-        """A request."""
+        """Send a request."""
         length = b"" if CHUNKED in more else b"Content-Length: %d\r\n" % len(body)
         self.socket.sendall(head.encode() + b"\r\nHost: x\r\n" + more + length + b"\r\n" + body)
 
     def read(self) -> tuple[int, dict[str, str], Any]:
-        """An answer: status, headers, JSON."""
+        """Return the status, headers and JSON of a response."""
         status = int(self.file.readline().split(b" ")[1])
         headers = {}
         while line := self.file.readline().strip():
@@ -78,13 +78,13 @@ class Wire:
         return status, headers, json.loads(self.file.read(int(headers["content-length"])))
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.file.close()
         self.socket.close()
 
     @property
     def is_closed(self) -> bool:
-        """Whether the server ends the connection; waits for it."""
+        """Wait for the server to close the connection; return whether it did."""
         return self.file.read(1) == b""
 
 
@@ -93,30 +93,30 @@ Wires: TypeAlias = Callable[[Served], Wire]
 
 @pytest.fixture
 def wires() -> Iterator[Wires]:
-    """Connections that are closed when the test is over."""
+    """Return a factory of connections that are closed after the test."""
     with contextlib.ExitStack() as stack:
         yield lambda served: stack.enter_context(contextlib.closing(Wire(served)))
 
 
-def test_same_words(full: Served, wires: Wires) -> None:
-    """Refused at the door or behind it: the same answer, but for id and date."""
+def test_early_and_regular_refusals_are_equal(full: Served, wires: Wires) -> None:
+    """An early refusal equals a regular one, except for request id and date."""
     quick, slow = wires(full), wires(full)
     quick.send(f"POST {RUNS} HTTP/1.1", BODY, b"X-Request-Id: my-id.7\r\n")
     slow.send(f"POST {RUNS} HTTP/1.1", b"0\r\n\r\n", CHUNKED)
-    (status, headers, told), other = quick.read(), slow.read()
-    assert (status, told["code"], told["status"]) == (503, "overloaded", 503)
+    (status, headers, document), other = quick.read(), slow.read()
+    assert (status, document["code"], document["status"]) == (503, "overloaded", 503)
     assert headers["retry-after"] == "1"
-    assert headers["x-request-id"] == told["request_id"] == "my-id.7"
+    assert headers["x-request-id"] == document["request_id"] == "my-id.7"
     assert other[1]["x-request-id"] == other[2]["request_id"]
     assert headers.keys() == other[1].keys()
     own = {"x-request-id", "date", "content-length"}
     for name in headers.keys() - own:
         assert headers[name] == other[1][name]
-    assert {**told, "request_id": ""} == {**other[2], "request_id": ""}
+    assert {**document, "request_id": ""} == {**other[2], "request_id": ""}
 
 
 def test_counted_and_logged(full: Served) -> None:
-    """Each refusal is in the access log and in the meters, and changes nothing."""
+    """Each refusal is in the access log and the metrics, and changes nothing."""
     before = full.desk.counts()
     full.heard.clear()
     by = full.by("viewer")
@@ -132,8 +132,8 @@ def test_counted_and_logged(full: Served) -> None:
     assert full.desk.counts() == before
 
 
-def test_connection_goes_on(full: Served, wires: Wires) -> None:
-    """After a refusal the connection serves: what was refused is read to its end, in order."""
+def test_connection_stays_usable(full: Served, wires: Wires) -> None:
+    """A connection stays usable after a refusal, because the refused request is read completely."""
     wire = wires(full)
     wire.send(f"POST {RUNS} HTTP/1.1", BODY)
     assert wire.read()[0] == 503
@@ -146,7 +146,7 @@ def test_connection_goes_on(full: Served, wires: Wires) -> None:
 
 
 def test_connection_ends(full: Served, wires: Wires) -> None:
-    """A caller that wants no second answer gets its connection closed, and is told so."""
+    """A client that asks to close gets `connection: close` and a closed connection."""
     for head, more in (
         (f"GET {RUNS} HTTP/1.1", b"Connection: close\r\n"),
         (f"GET {RUNS} HTTP/1.0", b""),
@@ -159,10 +159,8 @@ def test_connection_ends(full: Served, wires: Wires) -> None:
         assert wire.is_closed
 
 
-def test_body_that_does_not_come(
-    full: Served, wires: Wires, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A refused request that is never whole is not waited for."""
+def test_incomplete_body(full: Served, wires: Wires, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refused request that stays incomplete is closed after the timeout."""
     monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.1)
     wire = wires(full)
     head = f"POST {RUNS} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{"
@@ -170,8 +168,8 @@ def test_body_that_does_not_come(
     assert wire.is_closed
 
 
-def test_workers_go_on(full: Served) -> None:
-    """Workers' starts, beats and ends are served while everybody else is refused."""
+def test_workers_are_served(full: Served) -> None:
+    """Starts, heartbeats and completions are served while other requests are refused."""
     assert full.by("worker").get("/pauses").status == 503
     for verb in ("start", "heartbeat", "complete"):
         reply = full.by("worker").post(f"/pipeline-runs/run_00000000/{verb}", {})
@@ -179,7 +177,7 @@ def test_workers_go_on(full: Served) -> None:
 
 
 def test_unusual_requests(full: Served) -> None:
-    """What the door leaves to the guard is refused too, or answered as ever."""
+    """Unusual requests skip load shedding; the middleware refuses or serves them."""
     by = full.by("viewer")
     assert by.call("HEAD", "/pauses").status == 503
     assert by.call("OPTIONS", "/pauses").status == 503
@@ -190,15 +188,17 @@ def test_unusual_requests(full: Served) -> None:
         assert by.get(always).status == 200
 
 
-def test_stop_tells(desk: Desk, wires: Wires, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever is about to be told that it has to come again hears it before the server is gone."""
+def test_stop_sends_delayed_refusals(
+    desk: Desk, wires: Wires, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A delayed refusal is sent before the server stops."""
     monkeypatch.setattr(protocol, "PAUSE_SECONDS", 60.0)
     served = Served(desk, threads=1, inflight=1)
     wire = wires(served)
     with served_until_left(served):
         served.heard.clear()
         wire.send(f"GET {RUNS} HTTP/1.1")
-        until_heard(served, 503)
+        until_served(served, 503)
         stopping = threading.Thread(target=served.stop)
         stopping.start()
         assert wire.read()[0] == 503
@@ -207,11 +207,11 @@ def test_stop_tells(desk: Desk, wires: Wires, monkeypatch: pytest.MonkeyPatch) -
     assert not stopping.is_alive()
 
 
-def until_heard(served: Served, status: int) -> None:
-    """Wait until a request was answered so; nothing tells of it but the list of events."""
+def until_served(served: Served, status: int) -> None:
+    """Wait for a response of this status in the list of events."""
     gate = threading.Event()
     for _ in range(1000):
         if any(isinstance(e, ServedEvent) and e.status == status for e in list(served.heard)):
             return
         gate.wait(0.01)
-    raise AssertionError("nobody was refused")
+    raise AssertionError("no request was refused")

@@ -1,4 +1,4 @@
-"""The walk: source design 001 over HTTP, from enabling a pipeline to disabling it after five."""
+"""Source design 001 over HTTP, from creating a config to disabling it after five failures."""
 
 import subprocess
 import sys
@@ -28,7 +28,7 @@ FIRST = parse_iso("2025-11-17T07:00:00Z")
 
 
 class Walker:
-    """A customer's program, an external scheduler and a worker, each with its own key."""
+    """A customer program, an external scheduler and a worker, each with its own key."""
 
     def __init__(self, served: Served) -> None:
         self.served = served
@@ -42,16 +42,16 @@ class Walker:
 
     @property
     def path(self) -> str:
-        """The config's."""
+        """Return the path of the config."""
         return f"/pipeline-configs/{self.config['config_id']}"
 
     def to(self, us: int) -> None:
-        """Go to a time; what became due may be claimed."""
+        """Advance to a time and admit due runs."""
         self.desk.clock.advance_to(us)
         self.desk.admitter.run_once()
 
     def trigger(self) -> dict[str, Any]:
-        """What an external scheduler calls."""
+        """Call the scheduler trigger."""
         reply = self.served.by(None).post(
             "/scheduler/trigger",
             {"batch_size": 1000, "max_processing_time_seconds": 600},
@@ -61,19 +61,19 @@ class Walker:
         return dict(reply.json)
 
     def claim(self) -> dict[str, Any]:
-        """Claim the one run that is ready."""
+        """Claim the only ready run."""
         asked = {"worker_id": WORKER, "max_claims": 10, "claim_duration_seconds": 300}
         (run,) = self.worker.ok("POST", "/scheduler/claim-runs", asked)["claimed_runs"]
         return dict(run)
 
     def begin(self, run_id: str) -> dict[str, Any]:
-        """Start a claimed run, as the design's worker does."""
+        """Start a claimed run as in the design."""
         where = {"pod_name": "pipeline-worker-abc123", "region": "us-central1"}
         body = {"worker_id": WORKER, "execution_context": where}
         return dict(self.worker.ok("POST", f"/pipeline-runs/{run_id}/start", body))
 
     def fail(self, error_type: str, **more: Any) -> dict[str, Any]:
-        """Claim, start and fail the run that is ready."""
+        """Claim, start and fail the ready run."""
         run = self.claim()
         self.begin(run["run_id"])
         body = {
@@ -86,18 +86,18 @@ class Walker:
         return dict(end)
 
     def run(self, run_id: str) -> dict[str, Any]:
-        """A run as the API shows it."""
+        """Return a run from the API."""
         return dict(self.by.ok("GET", f"/pipeline-runs/{run_id}")["run"])
 
 
 @pytest.fixture
 def walker(served: Served) -> Walker:
-    """At midnight UTC, with nothing enabled."""
+    """Return a Walker at midnight UTC, without configs."""
     return Walker(served)
 
 
 def enable(walker: Walker) -> None:
-    """Enable a pipeline: the config as asked for, on the clock, audited."""
+    """Create a config; check its fields, its schedule and its audit entry."""
     reply = walker.by.post(f"/customers/{CUSTOMER}/pipeline-configs", ENABLE)
     assert reply.status == 201
     walker.config = reply.json
@@ -120,9 +120,9 @@ def enable(walker: Walker) -> None:
 
 
 class TestWalk:
-    """Section by section of the design."""
+    """The sections of the design."""
 
-    def test_a_run_that_goes_well(self, walker: Walker) -> None:
+    def test_successful_run(self, walker: Walker) -> None:
         """Enable, trigger, claim, start, heartbeat, complete; lists, metrics and dashboard."""
         enable(walker)
         assert walker.trigger()["total_runs_created"] == 0, "nothing is due yet"
@@ -131,7 +131,7 @@ class TestWalk:
         assert (ticked["status"], ticked["total_configs_processed"]) == ("completed", 1)
         assert ticked["total_runs_created"] == 1
         assert ticked["processing_time_seconds"] >= 0
-        assert walker.trigger()["total_runs_created"] == 0, "a slot starts once"
+        assert walker.trigger()["total_runs_created"] == 0, "an occurrence starts once"
         assert walker.by.ok("GET", walker.path)["next_run_time"] == "2025-11-18T07:00:00Z"
 
         run = walker.claim()
@@ -220,7 +220,7 @@ class TestWalk:
         }.items()  # fmt: skip
 
     def test_retry_on_failure(self, walker: Walker) -> None:
-        """A failed run is tried again after 5, 10 and 20 minutes, as a chain; then it is dead."""
+        """A failed run is retried after 5, 10 and 20 minutes; then it becomes a dead letter."""
         enable(walker)
         changed = walker.by.patch(walker.path, {"retry_config": {"max_attempts": 4}})
         assert (changed.status, changed.json["version"]) == (200, 2)
@@ -251,8 +251,8 @@ class TestWalk:
         status = walker.by.ok("GET", "/dashboard/pipeline-status")
         assert status["failed_today"] == 4
 
-    def test_what_is_worth_a_retry(self, walker: Walker) -> None:
-        """Wrong credentials are not tried again, unless the worker insists."""
+    def test_errors_that_are_not_retried(self, walker: Walker) -> None:
+        """Wrong credentials are not retried unless the worker forces a retry."""
         enable(walker)
         walker.to(FIRST)
         walker.trigger()
@@ -263,7 +263,7 @@ class TestWalk:
         assert (end["is_dead"], end["retry_run_id"]) == (True, None)
 
     def test_disabled_after_five(self, walker: Walker) -> None:
-        """Three dead runs in a row alert, five disable; enabling it again is one audited call."""
+        """Three failures in a row raise an alert, five disable the config; enabling is audited."""
         enable(walker)
         for day in range(1, 6):
             walker.to(FIRST + (day - 1) * DAY)
@@ -303,7 +303,7 @@ class TestWalk:
 
 
 def test_example(served: Served) -> None:
-    """The walk as a script of plain Python, against a server."""
+    """Run the example script against a server."""
     done = subprocess.run(
         [sys.executable, "-I", EXAMPLE, served.server.url, served.keys["admin"], "outside"],
         capture_output=True, text=True, timeout=60, check=False,

@@ -1,4 +1,4 @@
-"""Customers are apart on every route (I33), and secrets stay where they were put (I34)."""
+"""Tenant isolation on every route (I33), and secrets that never leak (I34)."""
 
 import io
 import itertools
@@ -22,7 +22,7 @@ from tests.server.scene import CALLS, NIGHTLY, Scene, method_of, scene
 
 A, B = "acme", "globex"
 FOREIGN = sorted(name for name in ROUTES if "{" in name.replace("{pipeline}", ""))
-"""Routes that name a thing which belongs to somebody."""
+"""Routes whose path names a customer's resource."""
 
 READS = sorted(name for name in ROUTES if name.startswith("GET"))
 
@@ -40,20 +40,20 @@ INDIRECT: Mapping[str, Any] = {
     "POST /api/v1/subscriptions": lambda s: {"name": "their-reader", "topic": s.bus.topic},
     **{name: lambda s, name=name: FLOW_CALLS[name](s.flows)[1] for name in FLOW_BODIES},
 }
-"""Routes that name somebody's thing in their body."""
+"""Routes whose body names a customer's resource."""
 
 
-class Worlds:
-    """The same customer A twice: alone, and beside a customer B who came later."""
+class Databases:
+    """Customer A in two databases: alone, and beside a customer B that was added later."""
 
     def __init__(self, alone: Served, beside: Served) -> None:
         self.alone, self.beside = alone, beside
         self.a = scene(alone.desk, A)
-        assert scene(beside.desk, A) == self.a, "A is the same in both worlds"
+        assert scene(beside.desk, A) == self.a, "A is the same in both databases"
         self.b = scene(beside.desk, B)
 
     def ask(self, key: str, method: str, path: str, body: Any = None) -> tuple[Reply, Reply]:
-        """The same call in both worlds."""
+        """Send the same request to both databases."""
         return (
             self.alone.by(key).call(method, path, body),
             self.beside.by(key).call(method, path, body),
@@ -61,14 +61,14 @@ class Worlds:
 
 
 @pytest.fixture(scope="module", params=ENGINES)
-def worlds(request: pytest.FixtureRequest, serve: Serve) -> Iterator[Worlds]:
-    """Both worlds on one engine."""
+def databases(request: pytest.FixtureRequest, serve: Serve) -> Iterator[Databases]:
+    """Return both databases on one engine."""
     with serve(request.param) as alone, serve(request.param) as beside:
-        yield Worlds(alone, beside)
+        yield Databases(alone, beside)
 
 
 def plain(reply: Reply, known: str = "") -> tuple[int, bytes]:
-    """An answer without what is different each time: request ids, new ids, tokens and secrets."""
+    """Return a response without values that always differ: ids, tokens, secrets."""
     body = re.sub(rb'"request_id":"[^"]*"', b'"request_id":""', reply.body)
     body = re.sub(rb'"(fencing_token|n)":[0-9]+', rb'"\1":0', body)
     body = re.sub(rb"pnk_[0-9a-z_]+", b"pnk", body)
@@ -85,7 +85,7 @@ def plain(reply: Reply, known: str = "") -> tuple[int, bytes]:
 
 
 def rows_of(served: Served, whose: str) -> dict[str, list[str]]:
-    """Every row that belongs to a customer, or hangs on a run or config of theirs."""
+    """Return every row of a customer, including rows of its runs and configs."""
 
     def where(table: str, columns: list[str]) -> str | None:
         number = f"(SELECT customer FROM customers WHERE customer_id = '{whose}')"
@@ -103,12 +103,12 @@ def rows_of(served: Served, whose: str) -> dict[str, list[str]]:
 
 
 def everything(served: Served) -> dict[str, list[str]]:
-    """Every row of every table."""
+    """Return every row of every table."""
     return dumped(served, lambda *_: "1 = 1")
 
 
 def dumped(served: Served, where: Callable[..., str | None]) -> dict[str, list[str]]:
-    """Rows of each table that a condition holds for, but for when keys were last used."""
+    """Return the matching rows of each table, without the time of a key's last use."""
     names = [name for name in tables(served.desk.store) if name != "api_keys"]
 
     def body(tx: Any) -> dict[str, list[str]]:
@@ -125,31 +125,31 @@ def dumped(served: Served, where: Callable[..., str | None]) -> dict[str, list[s
 
 
 def known_ids(s: Scene) -> str:
-    """The ids of a scene as one text."""
+    """Return the ids of a scene as one string."""
     return " ".join([s.config, s.failing, s.key, s.spare_key, s.flows.ids, *s.runs.values()])
 
 
 def asked(path: str, query: str) -> str:
-    """A path with more in its query."""
+    """Return a path with more query parameters."""
     return path + ("&" if "?" in path else "?") + query if query else path
 
 
 class TestReads:
-    """What a customer sees does not depend on whether another exists."""
+    """A customer's view does not depend on whether another customer exists."""
 
     def test_every_route_has_a_call(self) -> None:
-        """A route that is not tried here fails."""
+        """Every route must be covered here."""
         assert set(CALLS) == set(ROUTES)
 
     @pytest.mark.parametrize("role", list(Role))
-    def test_reads(self, worlds: Worlds, role: Role) -> None:
-        """Each read of a bound key is byte-equal with and without the other customer."""
-        ids = known_ids(worlds.a)
+    def test_reads(self, databases: Databases, role: Role) -> None:
+        """Each read by a restricted key is byte-equal with and without the other customer."""
+        ids = known_ids(databases.a)
         for route in READS:
-            path, _ = CALLS[route](worlds.a)
-            paged = "limit" in _parameters(worlds.alone, route)
+            path, _ = CALLS[route](databases.a)
+            paged = "limit" in _parameters(databases.alone, route)
             for query in ("", "limit=2") if paged else ("",):
-                alone, beside = worlds.ask(f"{A}-{role}", "GET", asked(path, query))
+                alone, beside = databases.ask(f"{A}-{role}", "GET", asked(path, query))
                 assert plain(alone, ids) == plain(beside, ids), route
                 assert B.encode() not in beside.body, route
                 if route in EVERYBODY:
@@ -166,61 +166,61 @@ class TestReads:
             ("GET /api/v1/overrides", f"?customer_id={B}"),
             ("GET /api/v1/interventions", f"?customer_id={B}"),
             ("GET /api/v1/gates/decisions", f"&customer_id={B}"),
-            ("GET /api/v1/alerts", "?customer_id=nobody"),
-            ("GET /api/v1/dead-letters", "?customer_id=nobody"),
+            ("GET /api/v1/alerts", "?customer_id=unknown"),
+            ("GET /api/v1/dead-letters", "?customer_id=unknown"),
         ],
     )
-    def test_filters(self, worlds: Worlds, route: str, query: str) -> None:
-        """A filter for somebody else finds nobody, existing or not."""
-        path, _ = CALLS[route](worlds.a)
-        alone, beside = worlds.ask(f"{A}-admin", "GET", path + query)
+    def test_filters(self, databases: Databases, route: str, query: str) -> None:
+        """A filter for another customer finds nothing, whether it exists or not."""
+        path, _ = CALLS[route](databases.a)
+        alone, beside = databases.ask(f"{A}-admin", "GET", path + query)
         assert plain(alone) == plain(beside)
         assert beside.status == 404
 
-    def test_explaining_somebody_else(self, worlds: Worlds) -> None:
-        """A partition of somebody else is not there, whether they exist or not."""
-        path, _ = CALLS["GET /api/v1/explain"](worlds.b)
-        alone, beside = worlds.ask(f"{A}-viewer", "GET", path)
+    def test_explain_other_customer(self, databases: Databases) -> None:
+        """A partition of another customer is not found, whether the customer exists or not."""
+        path, _ = CALLS["GET /api/v1/explain"](databases.b)
+        alone, beside = databases.ask(f"{A}-viewer", "GET", path)
         assert plain(alone) == plain(beside)
         assert beside.status == 404
 
-    def test_foreign_ids(self, worlds: Worlds) -> None:
-        """Somebody else's id is answered like one that does not exist, and changes nothing."""
-        ids = known_ids(worlds.b)
-        before = everything(worlds.beside)
+    def test_foreign_ids(self, databases: Databases) -> None:
+        """An id of another customer is answered like an unknown one, and nothing changes."""
+        ids = known_ids(databases.b)
+        before = everything(databases.beside)
         for route in FOREIGN:
-            path, body = CALLS[route](worlds.b)
-            alone, beside = worlds.ask(f"{A}-operator", method_of(route), path, body)
+            path, body = CALLS[route](databases.b)
+            alone, beside = databases.ask(f"{A}-operator", method_of(route), path, body)
             assert plain(alone, ids) == plain(beside, ids), route
             expected = 403 if ROUTES[route] is Power.ADMINISTER else 404
             assert beside.status == expected, (route, beside.body)
-        assert everything(worlds.beside) == before
+        assert everything(databases.beside) == before
 
-    def test_foreign_ids_in_bodies(self, worlds: Worlds) -> None:
-        """Somebody else's thing named in a body is not there either, item by item."""
-        ids = known_ids(worlds.b)
-        before = rows_of(worlds.beside, B)
+    def test_foreign_ids_in_bodies(self, databases: Databases) -> None:
+        """Ids of another customer in a body are not found either, item by item."""
+        ids = known_ids(databases.b)
+        before = rows_of(databases.beside, B)
         for route, make in INDIRECT.items():
-            path, _ = CALLS[route](worlds.b)
-            alone, beside = worlds.ask(f"{A}-operator", "POST", path, make(worlds.b))
+            path, _ = CALLS[route](databases.b)
+            alone, beside = databases.ask(f"{A}-operator", "POST", path, make(databases.b))
             assert plain(alone, ids) == plain(beside, ids), route
             assert beside.status == 404 or b"not_found" in beside.body, (route, beside.body)
-        assert rows_of(worlds.beside, B) == before
+        assert rows_of(databases.beside, B) == before
 
-    def test_the_dashboard_counts_only_ones_own(self, worlds: Worlds) -> None:
-        """A bound key sees its customer's numbers, a free one everybody's."""
-        own = worlds.beside.by(f"{A}-viewer").ok("GET", "/dashboard/pipeline-status")
-        all_of_it = worlds.beside.by("viewer").ok("GET", "/dashboard/pipeline-status")
+    def test_dashboard_counts_own_runs(self, databases: Databases) -> None:
+        """A restricted key sees its customer's counts, an unrestricted one all customers'."""
+        own = databases.beside.by(f"{A}-viewer").ok("GET", "/dashboard/pipeline-status")
+        all_of_it = databases.beside.by("viewer").ok("GET", "/dashboard/pipeline-status")
         assert all_of_it["running_runs"] == 2 * own["running_runs"] > 0
         assert all_of_it["failed_today"] == 2 * own["failed_today"] > 0
 
 
 class TestCursors:
-    """A cursor is good for the one list, filter and customer it was made for."""
+    """A cursor is valid only for its list, filter and customer."""
 
-    def test_foreign_forged_and_bent(self, worlds: Worlds) -> None:
-        """Cursors of another customer, list or filter, and bent ones, are all the same 400."""
-        served, a = worlds.beside, worlds.a
+    def test_foreign_and_forged_cursors(self, databases: Databases) -> None:
+        """Cursors of another customer, list or filter, and forged ones, all get the same 400."""
+        served, a = databases.beside, databases.a
         mine = served.by(f"{A}-viewer")
         tried = 0
         for route in READS:
@@ -237,7 +237,7 @@ class TestCursors:
             assert mine.get(asked(path, f"limit=1&cursor={good}")).status == 200
             free = served.by("viewer").get(asked(path, f"limit=1&cursor={good}"))
             other = served.by(f"{B}-viewer").get(asked(path, f"limit=1&cursor={good}"))
-            theirs, _ = CALLS[route](worlds.b)
+            theirs, _ = CALLS[route](databases.b)
             cross = served.by("viewer").get(asked(theirs, f"limit=1&cursor={good}"))
             bent = [good[:-1], good + "A", good[1:], "A" * len(good), good.swapcase()]
             refused = [mine.get(asked(path, f"limit=1&cursor={text}")) for text in bent]
@@ -248,29 +248,29 @@ class TestCursors:
                 assert reply.json["errors"][0]["field"] == "cursor"
         assert tried >= 6
 
-    def test_another_filter(self, worlds: Worlds) -> None:
-        """A cursor of one filter does not go on under another."""
-        mine = worlds.beside.by(f"{A}-viewer")
+    def test_another_filter(self, databases: Databases) -> None:
+        """A cursor of one filter is refused with another filter."""
+        mine = databases.beside.by(f"{A}-viewer")
         page = mine.ok("GET", f"/customers/{A}/pipeline-runs?limit=1&state=RUNNING")
         bent = f"/customers/{A}/pipeline-runs?limit=1&state=PENDING&cursor={page['next_cursor']}"
         assert mine.get(bent).status == 400
 
 
 class TestWrites:
-    """What a customer changes is its own."""
+    """A customer changes only its own data."""
 
     @pytest.mark.parametrize("engine", ENGINES)
     def test_every_write(self, engine: str, serve: Serve) -> None:
-        """Each write of A answers the same with and without B, and leaves B's rows as they are."""
+        """Each write of A is answered alike with and without B, and leaves B's rows unchanged."""
         with serve(engine) as alone, serve(engine) as beside:
-            worlds = Worlds(alone, beside)
-            ids = known_ids(worlds.a)
+            databases = Databases(alone, beside)
+            ids = known_ids(databases.a)
             for route in sorted(ROUTES, key=lambda name: name.startswith("DELETE")):
                 if method_of(route) == "GET":
                     continue
-                path, body = CALLS[route](worlds.a)
+                path, body = CALLS[route](databases.a)
                 before = rows_of(beside, B)
-                one, two = worlds.ask(f"{A}-admin", method_of(route), path, body)
+                one, two = databases.ask(f"{A}-admin", method_of(route), path, body)
                 assert plain(one, ids) == plain(two, ids), route
                 assert rows_of(beside, B) == before, route
                 refused = route in EVERYBODY or ROUTES[route] is Power.ADMINISTER
@@ -285,7 +285,7 @@ def _parameters(served: Served, route: str) -> set[str]:
 
 
 class TestSecrets:
-    """Canary secrets appear in no log line, answer or column."""
+    """Canary secrets appear in no log entry, response or column."""
 
     CANARY = "c4n4ry-0f-the-mine-9e1b7"
     PASSWORD = f"password={CANARY}"
@@ -293,7 +293,7 @@ class TestSecrets:
     DSN = f"postgres://user:{CANARY}@host/db"
 
     def test_canaries(self, served: Served) -> None:
-        """Secrets put wherever a caller can put one are refused or masked, and stored nowhere."""
+        """Secrets in any field are refused or masked, and never stored."""
         log = io.StringIO()
         handler = logging.StreamHandler(log)
         root = logging.getLogger()
@@ -313,7 +313,7 @@ class TestSecrets:
         assert columns_holding(served.desk.store, self.CANARY) == []
 
     def put(self, served: Served) -> Iterator[Reply]:
-        """Put the canary everywhere; every answer."""
+        """Send the canary in every field; return all responses."""
         s = scene(served.desk, A)
         by = served.by("admin")
         for secret in (self.NAMED, {"deep": [{"apiKey": self.CANARY}]}, {"url": self.DSN}):
@@ -361,8 +361,8 @@ class TestSecrets:
         yield by.call("GET", "/keys", headers={"Authorization": f"Basic {self.CANARY}"})
         yield by.call("POST", "/scheduler/trigger", {}, headers={"X-Scheduler-Token": self.CANARY})
 
-    def test_keys_are_kept_nowhere(self, served: Served) -> None:
-        """The text of a key is told once: not logged, not stored, not repeated."""
+    def test_keys_are_stored_nowhere(self, served: Served) -> None:
+        """A key is returned once; it is not logged, stored or repeated."""
         by = served.by("admin")
         body = {"name": "worker", "role": "worker"}
         made = by.post("/keys", body, Idempotency_Key="make-it")
@@ -373,7 +373,7 @@ class TestSecrets:
         rotated = by.post(f"/keys/{made.json['info']['key_id']}/rotate", Idempotency_Key="turn")
         newer = rotated.json["key"].rpartition("_")[2][:40]
         listed = by.get("/keys")
-        # A key in the wrong header is not told back or logged either.
+        # A key in the wrong header is neither returned nor logged.
         echoed = by.call("GET", "/keys", headers={"X-Request-Id": text[:64]})
         for value in (secret, newer):
             assert columns_holding(served.desk.store, value) == []
@@ -382,7 +382,7 @@ class TestSecrets:
             assert value not in json.dumps(echoed.headers)
 
     def test_audit(self, served: Served) -> None:
-        """Each change of a config is one link of the chain; refused ones leave none."""
+        """Each change of a config adds one entry to the audit chain; a refused change adds none."""
         by = served.by("operator")
         made = by.ok("POST", f"/customers/{A}/pipeline-configs", NIGHTLY)
         path = f"/pipeline-configs/{made['config_id']}"

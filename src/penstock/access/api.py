@@ -1,4 +1,4 @@
-"""API keys over the API: create, list, rotate, revoke. A key is shown once."""
+"""Routes of API keys: create, list, rotate, revoke. A secret is returned only once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from penstock.server.params import By, Cursor, Limit, Repeat, found, router
 from penstock.server.responses import Pages, once
 
 routes = router("keys")
-KeyId = Annotated[str, Path(description="The key's id.", examples=["key_5m7t0c2d"], max_length=64)]
+KeyId = Annotated[
+    str, Path(description="Id of the key (`key_…`).", examples=["key_5m7t0c2d"], max_length=64)
+]
 
 
 @routes.get("/keys", response_model=Page[KeyOut])
@@ -23,13 +25,14 @@ def list_keys(
     request: Request,
     by: By,
     customer_id: Annotated[
-        str | None, Query(description="Only keys bound to this customer.", max_length=200)
+        str | None,
+        Query(description="Return only keys restricted to this customer.", max_length=200),
     ] = None,
-    with_revoked: Annotated[bool, Query(description="Revoked ones too.")] = False,
+    with_revoked: Annotated[bool, Query(description="Include revoked keys.")] = False,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
-    """Keys, oldest first, without their secrets."""
+    """List API keys without their secrets, oldest first."""
     pages = Pages(request, by, with_revoked=with_revoked, customer=customer_id)
     place = pages.place(cursor, 1)
     rows = by.client.keys.page(
@@ -43,7 +46,7 @@ def list_keys(
 
 @routes.post("/keys", status_code=201, response_model=KeyMade)
 def create_key(request: Request, by: By, body: KeyIn, _: Repeat = None) -> Response:
-    """Make a key; the answer shows it this once."""
+    """Create an API key. Its secret is returned only in this response."""
     lasts = None if body.expires is None else parse_duration(body.expires, "expires")
     expires_at = None if lasts is None else by.client.views.now() + lasts
     return once(
@@ -67,7 +70,7 @@ def create_key(request: Request, by: By, body: KeyIn, _: Repeat = None) -> Respo
 def rotate_key(
     request: Request, by: By, key_id: KeyId, body: RotateIn | None = None, _: Repeat = None
 ) -> Response:
-    """Give a key a new secret; the old one holds for the overlap."""
+    """Give a key a new secret. The old one stays valid for the overlap."""
     number = found("key", "key", key_id)
     overlap = parse_duration((body or RotateIn()).overlap, "overlap")
     return once(
@@ -83,7 +86,7 @@ def rotate_key(
 def revoke_key(
     request: Request, by: By, key_id: KeyId, body: RevokeIn | None = None, _: Repeat = None
 ) -> Response:
-    """End a key for good; it holds nowhere within 60 seconds."""
+    """Revoke a key permanently. All servers refuse it within 60 seconds."""
     number = found("key", "key", key_id)
     reason = (body or RevokeIn()).reason
     return once(

@@ -1,4 +1,4 @@
-"""Dead letters: the inbox of runs and deliveries that nobody will try again by himself."""
+"""Routes of dead letters: runs and deliveries that are not retried automatically."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from penstock.dead_letters.shapes import (
 from penstock.runs.api_models import Done
 from penstock.server.auth import Caller
 from penstock.server.models import Page
+from penstock.server.openapi import texts
 from penstock.server.params import By, Cursor, Limit, Repeat, found, moment, router
 from penstock.server.responses import Pages, answer, once
 
@@ -38,7 +39,7 @@ routes = router("letters")
 LetterId = Annotated[
     str,
     Path(
-        description="The dead letter, or the run that died.",
+        description="Id of the dead letter (`dl_…`) or of its run (`run_…`).",
         examples=["dl_5m7t0c2d"],
         max_length=64,
     ),
@@ -48,29 +49,33 @@ Text = Annotated[str | None, Query(max_length=255)]
 
 @dataclass(frozen=True, slots=True)
 class Narrow:
-    """Query parameters that narrow the inbox down."""
+    """Query parameters that filter a list of dead letters."""
 
     status: Annotated[
-        Literal["open", "replayed", "discarded", "all"], Query(description="Only of this status.")
+        Literal["open", "replayed", "discarded", "all"],
+        Query(description="Return only dead letters of this status."),
     ] = "open"
     kind: Annotated[
-        Literal["run", "delivery"] | None, Query(description="Only what died of this kind.")
+        Literal["run", "delivery"] | None,
+        Query(description="Return only runs, or only deliveries."),
     ] = None
-    customer_id: Annotated[
-        str | None, Query(description="Only of this customer.", max_length=200)
+    customer_id: Annotated[str | None, Query(description=texts.CUSTOMER_FILTER, max_length=200)] = (
+        None
+    )
+    subscription: Annotated[
+        Text, Query(description="Return only deliveries of this subscription.")
     ] = None
-    subscription: Annotated[Text, Query(description="Only of this subscription.")] = None
-    topic: Annotated[Text, Query(description="Only of this topic.")] = None
-    pipeline_template: Annotated[Text, Query(description="Only of this pipeline.")] = None
-    processor: Annotated[Text, Query(description="Only of this processor.")] = None
-    partition: Annotated[Text, Query(description="Only of this slice of data.")] = None
-    correlation_id: Annotated[Text, Query(description="Only of this cause.")] = None
-    error_type: Annotated[Text, Query(description="Only with this kind of error.")] = None
-    since: Annotated[str | None, Query(description="Died at or after.", max_length=64)] = None
-    until: Annotated[str | None, Query(description="Died before.", max_length=64)] = None
+    topic: Annotated[Text, Query(description="Return only messages of this topic.")] = None
+    pipeline_template: Annotated[Text, Query(description=texts.PIPELINE_FILTER)] = None
+    processor: Annotated[Text, Query(description="Return only runs of this processor.")] = None
+    partition: Annotated[Text, Query(description=texts.PARTITION_FILTER)] = None
+    correlation_id: Annotated[Text, Query(description=texts.CAUSE_FILTER)] = None
+    error_type: Annotated[Text, Query(description="Return only rows with this error type.")] = None
+    since: Annotated[str | None, Query(description=texts.DIED_SINCE, max_length=64)] = None
+    until: Annotated[str | None, Query(description=texts.DIED_BEFORE, max_length=64)] = None
 
     def asked(self, by: Caller) -> LetterFilter:
-        """The same for the client."""
+        """Return the filter for the client."""
         return LetterFilter(
             status=None if self.status == "all" else self.status,
             kind=self.kind,
@@ -94,7 +99,7 @@ Narrowed = Annotated[Narrow, Depends()]
 def list_dead_letters(
     request: Request, by: By, narrow: Narrowed, limit: Limit = 50, cursor: Cursor = None
 ) -> Response:
-    """What died, newest first."""
+    """List dead letters, newest first."""
     asked = narrow.asked(by)
     pages = Pages(request, by, **{name: getattr(asked, name) for name in asked.__slots__})
     place = pages.place(cursor, 1)
@@ -106,14 +111,14 @@ def list_dead_letters(
 
 @routes.get("/dead-letters/groups", response_model=LetterGroups)
 def group_dead_letters(by: By, narrow: Narrowed, limit: Limit = 50) -> Response:
-    """What died, by origin and kind of error, the most numerous first."""
+    """Count dead letters by origin and error type, the largest group first."""
     groups = by.client.dead_letters.groups(narrow.asked(by), limit=limit)
     return answer({"items": [letter_group_shape(group) for group in groups]})
 
 
 @routes.post("/dead-letters/replay", response_model=ReplayManyOut)
 def replay_dead_letters(request: Request, by: By, body: ReplayManyIn, _: Repeat = None) -> Response:
-    """Try those that fit again, newest first, one bounded step at a time; dry run first."""
+    """Replay matching dead letters, newest first, in bounded steps. Use `dry_run` first."""
     asked = LetterFilter(
         kind=body.kind,
         customer=by.customer if body.customer_id is None else body.customer_id,
@@ -151,7 +156,7 @@ def replay_dead_letters(request: Request, by: By, body: ReplayManyIn, _: Repeat 
 
 @routes.get("/dead-letters/{dead_letter_id}", response_model=LetterDetailOut)
 def get_dead_letter(by: By, dead_letter_id: LetterId) -> Response:
-    """A dead letter in full: the run, or the message with its bytes."""
+    """Return a dead letter with its run, or with its message and payload."""
     number = _number(by, dead_letter_id)
     return answer(letter_detail_shape(by.client.dead_letters.get(number, customer=by.customer)))
 
@@ -161,7 +166,7 @@ def replay_dead_letter(
     request: Request, by: By, dead_letter_id: LetterId, body: ReplayIn | None = None,
     _: Repeat = None,
 ) -> Response:  # fmt: skip
-    """Try one again, as it is or edited."""
+    """Replay one dead letter, unchanged or edited."""
     number = _number(by, dead_letter_id)
     edit = None if body is None else _edit(body)
     return once(
@@ -170,7 +175,7 @@ def replay_dead_letter(
         lambda client: client.dead_letters.replay(
             number, edit, customer=by.customer, actor=by.actor
         ),
-        lambda told: {"dead_letter_id": encode("dl", number), "replayed_as": told},
+        lambda new: {"dead_letter_id": encode("dl", number), "replayed_as": new},
     )
 
 
@@ -178,7 +183,7 @@ def replay_dead_letter(
 def discard_dead_letter(
     request: Request, by: By, dead_letter_id: LetterId, body: DiscardIn, _: Repeat = None
 ) -> Response:
-    """Give a dead letter up without trying it again."""
+    """Discard a dead letter without replaying it."""
     number = _number(by, dead_letter_id)
     return once(
         request,
@@ -191,7 +196,7 @@ def discard_dead_letter(
 
 
 def _number(by: Caller, text: str) -> int:
-    """The letter's number, by its own id or its run's."""
+    """Return the key of a dead letter from its own id or from its run's id."""
     if not text.lower().startswith("run_"):
         return found("dl", "dead letter", text)
     letter = by.client.dead_letters.of_run(found("run", "run", text), customer=by.customer)

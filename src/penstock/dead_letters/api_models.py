@@ -1,4 +1,4 @@
-"""Dead letters in requests and answers."""
+"""Request and response bodies of dead letters."""
 
 from __future__ import annotations
 
@@ -8,155 +8,221 @@ from pydantic import Field
 
 from penstock.runs.api_models import RunOut
 from penstock.server.models import Asked, JsonObject, Time, Told
+from penstock.server.openapi import texts
 
 
 class DeadLetterOut(Told):
-    """A dead letter."""
+    """A run or delivery that failed for good."""
 
-    dead_letter_id: str = Field(description="Its id.", examples=["dl_5m7t0c2d"])
-    kind: Literal["run", "delivery"] = Field(description="What died.")
-    run_id: str | None = Field(description="The run that died.")
-    message_id: str | None = Field(description="The message whose delivery died.")
-    subscription: str | None = Field(description="The subscription it was delivered to.")
-    topic: str | None = Field(description="The topic it was published to.")
-    round: int | None = Field(description="Which round of deliveries; a replay starts the next.")
-    customer_id: str | None = Field(description="Whose it is; null for the house's own messages.")
-    pipeline_template: str | None = Field(description="Its pipeline.")
-    phase: str | None = Field(description="Its phase.")
-    processor: str | None = Field(description="Its processor.")
-    config_id: str | None = Field(description="Its config.")
-    partition: str | None = Field(description="The slice of data.")
-    correlation_id: str | None = Field(description="Leads to everything its cause set off.")
-    error_type: str = Field(description="What kind of error.")
-    error_kind: str | None = Field(description="poison, transient or configuration.")
-    error_details: Any | None = Field(description="The last error.")
-    attempts: int = Field(description="How often it was tried.")
-    died_at: Time = Field(description="When.")
+    dead_letter_id: str = Field(description=texts.DEAD_LETTER_ID, examples=["dl_5m7t0c2d"])
+    kind: Literal["run", "delivery"] = Field(description=texts.DEAD_KIND)
+    run_id: str | None = Field(description="Id of the failed run; null for a delivery.")
+    message_id: str | None = Field(description="Id of the undeliverable message; null for a run.")
+    subscription: str | None = Field(description="Subscription of the delivery; null for a run.")
+    topic: str | None = Field(
+        description="Topic that the message was published to; null for a run."
+    )
+    round: int | None = Field(description=texts.DELIVERY_GENERATION)
+    customer_id: str | None = Field(
+        description="Customer that owns it; null for messages of system topics."
+    )
+    pipeline_template: str | None = Field(description="Pipeline of the run; null for a delivery.")
+    phase: str | None = Field(description="Phase of the run; null for a delivery.")
+    processor: str | None = Field(description="Processor of the run; null for a delivery.")
+    config_id: str | None = Field(description="Config that started the run; null if none did.")
+    partition: str | None = Field(description=texts.PARTITION_OR_NULL)
+    correlation_id: str | None = Field(description=texts.CORRELATION_ID)
+    error_type: str = Field(description=texts.ERROR_TYPE)
+    error_kind: str | None = Field(
+        description="poison, transient or configuration; null if unknown."
+    )
+    error_details: Any | None = Field(
+        description="Details of the last error; null if none were reported."
+    )
+    attempts: int = Field(description="Number of attempts that were made.")
+    died_at: Time = Field(description="Time at which it became a dead letter.")
     status: str = Field(description="open, replayed or discarded.")
-    replays: int = Field(description="How often it was replayed.")
-    resolved_at: Time | None = Field(description="When it was closed.")
-    resolved_by: str | None = Field(description="Who closed it.")
-    resolution: str | None = Field(description="As what it was replayed, or why it was discarded.")
+    replays: int = Field(description=texts.REPLAYS)
+    resolved_at: Time | None = Field(
+        description="Time at which it was replayed or discarded; null while open."
+    )
+    resolved_by: str | None = Field(
+        description="Name of the key or user that closed it; null while open."
+    )
+    resolution: str | None = Field(
+        description="Id it was replayed as, or the reason it was discarded; null while open."
+    )
 
 
 class LetterGroupOut(Told):
-    """Dead letters with the same origin and the same kind of error."""
+    """Dead letters of the same origin and error type."""
 
-    kind: Literal["run", "delivery"] = Field(description="What died.")
-    pipeline_template: str | None = Field(description="Their pipeline.")
-    phase: str | None = Field(description="Their phase.")
-    processor: str | None = Field(description="Their processor.")
-    subscription: str | None = Field(description="Their subscription.")
-    error_type: str = Field(description="What kind of error.")
-    count: int = Field(description="How many there are.")
-    first_at: Time = Field(description="When the first of them died.")
-    last_at: Time = Field(description="When the last of them died.")
-    latest: str = Field(description="The newest of them, to look at.")
+    kind: Literal["run", "delivery"] = Field(description=texts.DEAD_KIND)
+    pipeline_template: str | None = Field(description="Pipeline of the runs; null for deliveries.")
+    phase: str | None = Field(description="Phase of the runs; null for deliveries.")
+    processor: str | None = Field(description="Processor of the runs; null for deliveries.")
+    subscription: str | None = Field(description="Subscription of the deliveries; null for runs.")
+    error_type: str = Field(description=texts.ERROR_TYPE)
+    count: int = Field(description="Number of dead letters in the group.")
+    first_at: Time = Field(description="Time of the oldest dead letter in the group.")
+    last_at: Time = Field(description="Time of the newest dead letter in the group.")
+    latest: str = Field(description="Id of the newest dead letter in the group.")
 
 
 class LetterGroups(Told):
     """Groups of dead letters."""
 
-    items: list[LetterGroupOut] = Field(description="The most numerous first.")
+    items: list[LetterGroupOut] = Field(description="Groups, the largest first.")
 
 
 class LetterMessageOut(Told):
-    """The message of a dead delivery, as it was."""
+    """The message of an undeliverable delivery."""
 
-    data: str = Field(description="Its bytes, in base64.")
-    text: str | None = Field(description="The same as text, when it is UTF-8.")
-    attributes: dict[str, str] = Field(description="Its attributes.")
-    ordering_key: str | None = Field(description="Its ordering key.")
-    publish_time: Time | None = Field(description="When it was published.")
+    data: str = Field(description=texts.MESSAGE_DATA)
+    text: str | None = Field(description="Payload as text; null if it is not UTF-8.")
+    attributes: dict[str, str] = Field(description=texts.MESSAGE_ATTRIBUTES)
+    ordering_key: str | None = Field(description=texts.ORDERING_KEY)
+    publish_time: Time | None = Field(description=texts.PUBLISH_TIME)
 
 
 class LetterDetailOut(Told):
-    """A dead letter in full."""
+    """A dead letter with its run or message."""
 
-    dead_letter: DeadLetterOut = Field(description="The letter.")
-    run: RunOut | None = Field(description="The run that died.")
+    dead_letter: DeadLetterOut = Field(description="Origin, error and status of the dead letter.")
+    run: RunOut | None = Field(description="The failed run; null for a delivery.")
     message: LetterMessageOut | None = Field(
-        description="The message that died; null for runs, and once retention removed it."
+        description="The undeliverable message; null for runs, and once retention removed it."
     )
 
 
 class DiscardIn(Asked):
-    """Why a dead letter is given up."""
+    """The reason for discarding a dead letter."""
 
-    reason: str = Field(description="Why.", min_length=1, max_length=500)
+    reason: str = Field(
+        description="Reason for discarding it, stored as its resolution.",
+        min_length=1,
+        max_length=500,
+    )
 
 
 class ReplayIn(Asked):
-    """What is changed before it is tried again; nothing by default."""
+    """Changes to make before a replay; none by default."""
 
-    parameters: JsonObject | None = Field(default=None, description="A run's new parameters.")
+    parameters: JsonObject | None = Field(
+        default=None, description="New parameters of the run; unchanged when omitted."
+    )
     data: str | None = Field(
-        default=None, description="A message's new bytes, in base64.", max_length=14_000_000
+        default=None,
+        description="New payload of the message, base64-encoded; unchanged when omitted.",
+        max_length=14_000_000,
     )
     attributes: dict[str, str] | None = Field(
-        default=None, description="A message's new attributes, all of them."
+        default=None,
+        description="New attributes that replace all of the message's; unchanged when omitted.",
     )
 
 
 class ReplayOut(Told):
-    """It is tried again."""
+    """The result of a replay."""
 
-    dead_letter_id: str = Field(description="The letter, now closed.")
-    replayed_as: str = Field(description="The new run's id, or the message's.")
+    dead_letter_id: str = Field(description="Id of the dead letter, which is now closed.")
+    replayed_as: str = Field(
+        description="Id of the new run, or of the message that is delivered again."
+    )
 
 
 class ReplayManyIn(Asked):
-    """Which dead letters are replayed, and how fast."""
+    """Filters for the dead letters to replay, and the replay rate."""
 
-    kind: Literal["run", "delivery"] | None = Field(default=None, description="Only this kind.")
+    kind: Literal["run", "delivery"] | None = Field(
+        default=None, description="Replay only runs, or only deliveries."
+    )
     customer_id: str | None = Field(
-        default=None, description="Only this customer's.", max_length=200
+        default=None, description="Replay only dead letters of this customer.", max_length=200
     )
-    subscription: str | None = Field(default=None, description="Only its.", max_length=255)
-    topic: str | None = Field(default=None, description="Only of this topic.", max_length=255)
-    pipeline_template: str | None = Field(default=None, description="Only its.", max_length=200)
-    processor: str | None = Field(default=None, description="Only its.", max_length=200)
-    partition: str | None = Field(default=None, description="Only of this slice.", max_length=200)
-    correlation_id: str | None = Field(default=None, description="Only its.", max_length=200)
+    subscription: str | None = Field(
+        default=None, description="Replay only deliveries of this subscription.", max_length=255
+    )
+    topic: str | None = Field(
+        default=None, description="Replay only messages of this topic.", max_length=255
+    )
+    pipeline_template: str | None = Field(
+        default=None, description="Replay only runs of this pipeline.", max_length=200
+    )
+    processor: str | None = Field(
+        default=None, description="Replay only runs of this processor.", max_length=200
+    )
+    partition: str | None = Field(
+        default=None, description="Replay only runs of this partition.", max_length=200
+    )
+    correlation_id: str | None = Field(
+        default=None,
+        description="Replay only dead letters with this correlation id.",
+        max_length=200,
+    )
     error_type: str | None = Field(
-        default=None, description="Only with this error.", max_length=100
+        default=None, description="Replay only dead letters with this error type.", max_length=100
     )
-    since: str | None = Field(default=None, description="Died at or after.", max_length=64)
-    until: str | None = Field(default=None, description="Died before.", max_length=64)
-    limit: int = Field(default=100, ge=1, le=500, description="At most so many in this step.")
+    since: str | None = Field(default=None, description=texts.DIED_SINCE, max_length=64)
+    until: str | None = Field(default=None, description=texts.DIED_BEFORE, max_length=64)
+    limit: int = Field(
+        default=100,
+        ge=1,
+        le=500,
+        description="Maximum number of dead letters to replay in this request.",
+    )
     rate: float | None = Field(
-        default=None, gt=0, le=10_000, description="A second; spreads them over time to come."
+        default=None,
+        gt=0,
+        le=10_000,
+        description="Replays per second, spread over the coming time; all at once when omitted.",
     )
-    before: str | None = Field(default=None, description="Go on: `next_before` of the last step.",
-                               max_length=64)  # fmt: skip
-    start_at: str | None = Field(default=None, description="Go on: `next_at` of the last step.",
-                                 max_length=64)  # fmt: skip
-    dry_run: bool = Field(default=False, description="Only say what would be done.")
+    before: str | None = Field(
+        default=None,
+        description="`next_before` of the previous request, to continue it.",
+        max_length=64,
+    )
+    start_at: str | None = Field(
+        default=None,
+        description="`next_at` of the previous request, to continue its rate.",
+        max_length=64,
+    )
+    dry_run: bool = Field(
+        default=False, description="Report what would be replayed without replaying it."
+    )
 
 
 class ReplayedOne(Told):
-    """One that is tried again."""
+    """A dead letter that was replayed."""
 
-    dead_letter_id: str = Field(description="The letter.")
+    dead_letter_id: str = Field(description=texts.DEAD_LETTER_ID)
     replayed_as: str | None = Field(
-        description="The new run's id, or the message's; null in a dry run."
+        description="Id of the new run, or of the message; null in a dry run."
     )
 
 
 class RefusedOne(Told):
-    """One that is not."""
+    """A dead letter that could not be replayed."""
 
-    dead_letter_id: str = Field(description="The letter.")
-    why: str = Field(description="Why not.")
+    dead_letter_id: str = Field(description=texts.DEAD_LETTER_ID)
+    why: str = Field(description="Reason why it cannot be replayed.")
 
 
 class ReplayManyOut(Told):
-    """What this step did."""
+    """The result of one step of a bulk replay."""
 
-    matched: int = Field(description="How many fitted before it.")
-    replayed: list[ReplayedOne] = Field(description="What is tried again (or would be).")
-    refused: list[RefusedOne] = Field(description="What is not, and why.")
-    left: int = Field(description="How many fit after it.")
-    dry_run: bool = Field(description="Whether nothing was done.")
-    next_before: str | None = Field(description="Where the next step goes on; null: the end.")
-    next_at: Time | None = Field(description="When the next step's first may start, by the rate.")
+    matched: int = Field(description="Number of dead letters that matched before this step.")
+    replayed: list[ReplayedOne] = Field(
+        description="Dead letters that were replayed, or would be in a dry run."
+    )
+    refused: list[RefusedOne] = Field(
+        description="Dead letters that cannot be replayed, with the reasons."
+    )
+    left: int = Field(description="Number of dead letters that still match.")
+    dry_run: bool = Field(description="Whether this was a dry run, which changes nothing.")
+    next_before: str | None = Field(
+        description="Value of `before` for the next step; null after the last one."
+    )
+    next_at: Time | None = Field(
+        description="Value of `start_at` for the next step; null in a dry run."
+    )

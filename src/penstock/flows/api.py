@@ -1,4 +1,4 @@
-"""Flows: list, show, explain, why, trigger, cancel; completions from outside; traces."""
+"""Routes of flows: list, show, explain, trigger, cancel; external completions; traces."""
 
 from __future__ import annotations
 
@@ -37,25 +37,26 @@ from penstock.flows.shapes import (
 )
 from penstock.runs.api_models import CancelIn
 from penstock.server.models import Page
+from penstock.server.openapi import texts
 from penstock.server.params import By, Cursor, Limit, Repeat, RunId, found, router, said
 from penstock.server.responses import Pages, answer, once, remembered
 
 routes = router("flows")
 
-FlowId = Annotated[str, Path(description="The flow.", examples=["flow_7h2kq0v3"], max_length=64)]
+FlowId = Annotated[str, Path(description=texts.FLOW_ID, examples=["flow_7h2kq0v3"], max_length=64)]
 State = Annotated[
     Literal["OPEN", "COMPLETE", "DEGRADED", "FAILED", "CANCELLED"] | None,
-    Query(description="Only in this state."),
+    Query(description="Return only flows in this state."),
 ]
-PipelineName = Annotated[str | None, Query(description="Only of this pipeline.", max_length=64)]
-Partition = Annotated[str | None, Query(description="Only of this slice of data.", max_length=500)]
-Mode = Annotated[str | None, Query(description="Only in this mode.", max_length=64)]
-Customer = Annotated[str | None, Query(description="Only of this customer.", max_length=200)]
+PipelineName = Annotated[str | None, Query(description=texts.PIPELINE_FILTER, max_length=64)]
+Partition = Annotated[str | None, Query(description=texts.PARTITION_FILTER, max_length=500)]
+Mode = Annotated[str | None, Query(description="Return only flows of this mode.", max_length=64)]
+Customer = Annotated[str | None, Query(description=texts.CUSTOMER_FILTER, max_length=200)]
 
 
 @dataclass
 class Which:
-    """Which flows a list shows."""
+    """Query parameters that filter a list of flows."""
 
     customer_id: Customer = None
     pipeline_template: PipelineName = None
@@ -72,7 +73,7 @@ def list_flows(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
-    """Flows, newest first."""
+    """List flows, newest first."""
     pages = Pages(request, by, **vars(which))
     place = pages.place(cursor, 1)
     asked = FlowFilter(
@@ -90,7 +91,7 @@ def list_flows(
 
 @routes.post("/flows", status_code=201, response_model=OpenedOut)
 def trigger_flow(request: Request, by: By, body: FlowIn, _: Repeat = None) -> Response:
-    """Open a flow and start what may start; the flow that is there, unless it is forced."""
+    """Open a flow and start its first phases. Without `force` an existing flow is returned."""
     with said("pipeline_template", ("pipeline",)), said("execution_priority", ("priority",)):
         return once(
             request,
@@ -103,7 +104,7 @@ def trigger_flow(request: Request, by: By, body: FlowIn, _: Repeat = None) -> Re
 
 @routes.post("/flows/preview", response_model=FlowPreviewOut)
 def preview_flow(request: Request, by: By, body: FlowIn, _: Repeat = None) -> Response:
-    """What a trigger would do; nothing is changed."""
+    """Return what a trigger would do. Nothing is changed."""
     with said("pipeline_template", ("pipeline",)), said("execution_priority", ("priority",)):
         return remembered(
             request, by, lambda: by.client.previews.trigger(_request(body)), preview_shape
@@ -112,14 +113,14 @@ def preview_flow(request: Request, by: By, body: FlowIn, _: Repeat = None) -> Re
 
 @routes.get("/flows/{flow_id}", response_model=FlowDetailOut)
 def get_flow(by: By, flow_id: FlowId) -> Response:
-    """A flow with its phases, completions, triggers, decisions and journal."""
+    """Return a flow with its phases, completions, triggers, decisions and journal."""
     number = found("flow", "flow", flow_id)
     return answer(flow_detail_shape(by.client.flows.detail(number, by.customer)))
 
 
 @routes.get("/flows/{flow_id}/explain", response_model=ExplainOut)
 def explain_flow(by: By, flow_id: FlowId) -> Response:
-    """For every phase what was decided, when, why, on what evidence, and what is awaited."""
+    """Explain each phase of a flow: decision, time, reason, evidence, and what is awaited."""
     number = found("flow", "flow", flow_id)
     return answer(explained_shape(by.client.explaining.explain_flow(number, by.customer)))
 
@@ -128,9 +129,12 @@ def explain_flow(by: By, flow_id: FlowId) -> Response:
 def why_flow(
     by: By,
     flow_id: FlowId,
-    phase: Annotated[str | None, Query(description="Of this phase alone.", max_length=200)] = None,
+    phase: Annotated[
+        str | None,
+        Query(description="Explain only this phase; the whole flow when omitted.", max_length=200),
+    ] = None,
 ) -> Response:
-    """Why a flow, or one phase of it, has not ended: a tree of causes."""
+    """Return the tree of causes why a flow, or one of its phases, has not ended."""
     number = found("flow", "flow", flow_id)
     return answer(proof_shape(by.client.explaining.why_flow(number, phase, by.customer)))
 
@@ -139,7 +143,7 @@ def why_flow(
 def cancel_flow(
     request: Request, by: By, flow_id: FlowId, body: CancelIn | None = None, _: Repeat = None
 ) -> Response:
-    """End a flow now: waiting runs are cancelled, running ones asked to stop."""
+    """Cancel a flow and its runs. Runs in progress are asked to stop."""
     number = found("flow", "flow", flow_id)
     reason = (body or CancelIn()).reason
     return once(
@@ -155,27 +159,30 @@ def cancel_flow(
 @routes.get("/explain", response_model=ExplainOut)
 def explain_partition(
     by: By,
-    pipeline_template: Annotated[str, Query(description="The pipeline.", max_length=64)],
-    partition: Annotated[str, Query(description="The slice of data.", max_length=500)],
+    pipeline_template: Annotated[str, Query(description=texts.PIPELINE, max_length=64)],
+    partition: Annotated[str, Query(description=texts.PARTITION, max_length=500)],
     customer_id: Annotated[
-        str | None, Query(description="Whose; `default` unless said.", max_length=200)
+        str | None, Query(description=texts.CUSTOMER_OR_DEFAULT, max_length=200)
     ] = None,
-    mode: Annotated[str | None, Query(description="In this mode.", max_length=64)] = None,
+    mode: Annotated[
+        str | None, Query(description="Mode of the flow; any mode when omitted.", max_length=64)
+    ] = None,
     generation: Annotated[
-        int | None, Query(description="This passage; the newest unless said.", ge=1, lt=2**31)
+        int | None,
+        Query(description="Generation of the flow; the newest when omitted.", ge=1, lt=2**31),
     ] = None,
 ) -> Response:
-    """Explain the newest flow of a partition; without one, what would start it."""
+    """Explain the newest flow of a partition. If there is none, explain what would start it."""
     with said("pipeline_template", ("pipeline",)):
-        told = by.client.explaining.explain(
+        explained = by.client.explaining.explain(
             pipeline_template, partition, customer=customer_id, mode=mode, generation=generation
         )
-    return answer(explained_shape(told))
+    return answer(explained_shape(explained))
 
 
 @routes.get("/pipeline-runs/{run_id}/why", response_model=WhyOut)
 def why_run(by: By, run_id: RunId) -> Response:
-    """Why a run has not started, or has not ended: a tree of causes."""
+    """Return the tree of causes why a run has not started or ended."""
     number = found("run", "run", run_id)
     return answer(proof_shape(by.client.explaining.why_run(number, by.customer)))
 
@@ -185,10 +192,10 @@ def trace(
     by: By,
     correlation_id: Annotated[
         str,
-        Path(description="A cause, or a flow or run that it set off.", max_length=500),
+        Path(description="Correlation id, or the id of a flow or run that has it.", max_length=500),
     ],
 ) -> Response:
-    """The whole path of one cause across phases and flows, with what never happened."""
+    """Return everything that one cause started, and the phases that never started."""
     return answer(trace_shape(by.client.explaining.trace(correlation_id, by.customer)))
 
 
@@ -196,7 +203,7 @@ def trace(
 def report_completion(request: Request, by: By, body: EventIn, _: Repeat = None) -> Response:
     """Report the completion of a processor that Penstock does not run.
 
-    It goes to the newest open flow of its partition and mode, else it opens the next one.
+    The newest open flow of its partition and mode receives it; without one, a new flow is opened.
     """
     report = report_of(body.model_dump(exclude_none=True))
     with said("pipeline_template", ("pipeline",)), said("processor_name", ("processor",)):

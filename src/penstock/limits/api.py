@@ -1,4 +1,4 @@
-"""Limits: who holds them, who waits, what was learned; configure, take a slot away."""
+"""Routes of limits: list, show and configure them; release a slot."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ routes = router("limits")
 
 @routes.get("/limits", response_model=Page[LimitOut])
 def list_limits(request: Request, by: By, limit: Limit = 50, cursor: Cursor = None) -> Response:
-    """Limits by name, with what is held and how many wait."""
+    """List limits by name, with their current use."""
     pages = Pages(request, by)
     place = pages.place(cursor, 1)
     rows = by.client.limits.page(after=place[0] if place else "", limit=limit)
@@ -28,15 +28,17 @@ def list_limits(request: Request, by: By, limit: Limit = 50, cursor: Cursor = No
 @routes.get("/limits/detail", response_model=LimitDetailOut)
 def get_limit(
     by: By,
-    name: Annotated[str, Query(description="The limit.", examples=["bq:t"], max_length=200)],
+    name: Annotated[
+        str, Query(description="Name of the limit.", examples=["bq:t"], max_length=200)
+    ],
 ) -> Response:
-    """A limit in full: holders, the line, waits, history."""
+    """Return a limit with its holders, queue, waiting times and history."""
     return answer(limit_detail_shape(by.client.limits.get(name)))
 
 
 @routes.post("/limits", response_model=LimitDetailOut)
 def declare_limit(request: Request, by: By, body: LimitIn, _: Repeat = None) -> Response:
-    """Say how a limit is configured; it takes effect at once."""
+    """Create or change a limit. The change takes effect immediately."""
     settings = body.model_dump(exclude={"name"}, exclude_none=True)
     return once(
         request,
@@ -48,7 +50,7 @@ def declare_limit(request: Request, by: By, body: LimitIn, _: Repeat = None) -> 
 
 @routes.post("/limits/release", response_model=LeaseOut)
 def release_slot(request: Request, by: By, body: ReleaseIn, _: Repeat = None) -> Response:
-    """Take a slot from its holder and hand it on; its token is stale from now on."""
+    """Take a slot away from its holder. Its fencing token is invalid from then on."""
     number = found("lease", "lease", body.lease_id)
     return once(
         request,

@@ -1,109 +1,142 @@
-"""Limits in requests and answers."""
+"""Request and response bodies of limits."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
 from penstock.server.models import Asked, Time, Told
+from penstock.server.openapi import texts
 
 
 class LimitOut(Told):
-    """A limit."""
+    """A limit with its current use."""
 
-    name: str = Field(description="Its name.", examples=["bq:nba_raw.br_rosters_current"])
-    capacity: int | None = Field(description="How much may be held; null: any amount.")
-    effective_capacity: int | None = Field(description="How much may be held now.")
-    learned_capacity: float | None = Field(description="What quota errors taught, if anything.")
-    adaptive: bool = Field(description="Whether quota errors lower it for a while.")
-    floor: int = Field(description="The least they may lower it to.")
-    rate: float | None = Field(description="Tokens a second.")
-    burst: int | None = Field(description="How many may be saved up.")
-    lease_seconds: float = Field(description="How long a slot is held without renewal.")
-    grace_seconds: float = Field(description="How long one that ran out still counts.")
-    queue_max: int | None = Field(description="Most who may wait; null: any number.")
-    held: int = Field(description="Weight that is held now.")
-    holders: int = Field(description="How many hold it.")
-    waiting: int = Field(description="How many wait in line.")
-    waiting_runs: int = Field(description="How many runs wait for it in the queue.")
-    quota_errors: int = Field(description="Reported so far.")
-    last_quota_error_at: Time | None = Field(description="When the last one was reported.")
-    updated_at: Time = Field(description="When it was last changed.")
-    updated_by: str = Field(description="By whom.")
+    name: str = Field(
+        description="Unique name of the limit.", examples=["bq:nba_raw.br_rosters_current"]
+    )
+    capacity: int | None = Field(
+        description="Total weight that may be held at once; null for no bound."
+    )
+    effective_capacity: int | None = Field(
+        description="Weight that may be held at present, after learning; null for no bound."
+    )
+    learned_capacity: float | None = Field(
+        description="Capacity learned from quota errors; null if nothing was learned."
+    )
+    adaptive: bool = Field(description=texts.LIMIT_ADAPTIVE)
+    floor: int = Field(description=texts.LIMIT_FLOOR)
+    rate: float | None = Field(description=texts.LIMIT_RATE)
+    burst: int | None = Field(description=texts.LIMIT_BURST)
+    lease_seconds: float = Field(description="Seconds that a slot is held without renewal.")
+    grace_seconds: float = Field(description="Seconds that an expired slot still counts as held.")
+    queue_max: int | None = Field(description=texts.LIMIT_QUEUE_MAX)
+    held: int = Field(description="Total weight that is held now.")
+    holders: int = Field(description="Number of slots that are held now.")
+    waiting: int = Field(description="Number of callers waiting for a slot.")
+    waiting_runs: int = Field(description="Number of queued runs that wait for the limit.")
+    quota_errors: int = Field(description="Number of quota errors reported so far.")
+    last_quota_error_at: Time | None = Field(
+        description="Time of the last quota error; null if there was none."
+    )
+    updated_at: Time = Field(description=texts.UPDATED_AT)
+    updated_by: str = Field(description="Name of the key or user that changed it last.")
 
 
 class LeaseOut(Told):
-    """Who holds a slot."""
+    """A slot that is held."""
 
-    lease_id: str = Field(description="Its id.")
-    holder: str = Field(description="Who.")
-    run_id: str | None = Field(description="The run it belongs to.")
-    weight: int = Field(description="How much of the limit.")
-    fencing_token: int = Field(description="Rises with every slot; sinks refuse older ones.")
-    asked_at: Time = Field(description="When it was asked for.")
-    since: Time = Field(description="Since when it is held.")
-    until: Time | None = Field(description="Until when, unless renewed; null: as its run.")
+    lease_id: str = Field(description=texts.LEASE_ID)
+    holder: str = Field(description=texts.LEASE_HOLDER)
+    run_id: str | None = Field(description=texts.LEASE_RUN)
+    weight: int = Field(description=texts.LEASE_WEIGHT)
+    fencing_token: int = Field(
+        description="Token that increases with every slot; sinks refuse writes with an older one."
+    )
+    asked_at: Time = Field(description=texts.ASKED_AT)
+    since: Time = Field(description="Time at which the slot was granted.")
+    until: Time | None = Field(
+        description="Time at which the slot expires; null if it is held until its run ends."
+    )
 
 
 class TicketOut(Told):
-    """Who waits."""
+    """A caller waiting for a slot."""
 
-    place: int = Field(description="In line, from 1.")
-    holder: str = Field(description="Who.")
-    run_id: str | None = Field(description="The run it belongs to.")
-    weight: int = Field(description="How much is wanted.")
-    asked_at: Time = Field(description="Since when.")
+    place: int = Field(description="Position in the queue, counted from 1.")
+    holder: str = Field(description=texts.LEASE_HOLDER)
+    run_id: str | None = Field(description=texts.LEASE_RUN)
+    weight: int = Field(description=texts.LEASE_WEIGHT)
+    asked_at: Time = Field(description=texts.ASKED_AT)
 
 
 class LimitNoteOut(Told):
-    """One of the last waits and holds."""
+    """A finished wait or hold."""
 
-    holder: str = Field(description="Who.")
-    run_id: str | None = Field(description="The run it belonged to.")
-    weight: int = Field(description="How much of the limit.")
+    holder: str = Field(description=texts.LEASE_HOLDER)
+    run_id: str | None = Field(description=texts.LEASE_RUN)
+    weight: int = Field(description=texts.LEASE_WEIGHT)
     outcome: str = Field(
         description="released, expired, forced, timeout, abandoned, refused or quota."
     )
-    asked_at: Time | None = Field(description="When it was asked for.")
-    since: Time | None = Field(description="Since when it was held.")
-    at: Time = Field(description="When it ended.")
+    asked_at: Time | None = Field(description=texts.ASKED_AT)
+    since: Time | None = Field(
+        description="Time at which the slot was granted; null if it never was."
+    )
+    at: Time = Field(description="Time at which the wait or hold ended.")
 
 
 class WaitsOut(Told):
-    """How long the last holders waited."""
+    """Waiting times of the most recent holders."""
 
-    measured: int = Field(description="Of how many.")
-    p50_seconds: float = Field(description="Half of them at most so long.")
-    p95_seconds: float = Field(description="95 % at most so long.")
-    p99_seconds: float = Field(description="99 % at most so long.")
-    contention: float = Field(description="The share that had to wait at all.")
+    measured: int = Field(description="Number of waits that the figures are based on.")
+    p50_seconds: float = Field(description="Median waiting time in seconds.")
+    p95_seconds: float = Field(description="95th percentile of the waiting time in seconds.")
+    p99_seconds: float = Field(description="99th percentile of the waiting time in seconds.")
+    contention: float = Field(description="Share of requests, from 0 to 1, that had to wait.")
 
 
 class LimitDetailOut(Told):
-    """A limit in full."""
+    """A limit with its holders, queue and history."""
 
-    limit: LimitOut = Field(description="The limit.")
-    waits: WaitsOut = Field(description="Of the last hundred.")
-    holders: list[LeaseOut] = Field(description="Who holds it, the longest first; at most 200.")
-    queue: list[TicketOut] = Field(description="Who waits, in order; at most 200.")
+    limit: LimitOut = Field(description="Settings and current use of the limit.")
+    waits: WaitsOut = Field(description="Waiting times over the last 100 waits and holds.")
+    holders: list[LeaseOut] = Field(description="Slots that are held, oldest first; at most 200.")
+    queue: list[TicketOut] = Field(description="Waiting callers in order; at most 200.")
     history: list[LimitNoteOut] = Field(description="The last 100 waits and holds.")
 
 
 class LimitIn(Asked):
-    """How a limit is configured; what is left out stays as it is."""
+    """Settings of a limit; omitted settings keep their values."""
 
-    name: str = Field(description="Its name.", max_length=200)
-    capacity: int | None = Field(default=None, description="How much may be held.", ge=0)
-    adaptive: bool | None = Field(default=None, description="Whether quota errors lower it.")
-    floor: int | None = Field(default=None, description="The least they may lower it to.", ge=1)
-    rate: float | None = Field(default=None, description="Tokens a second.", gt=0)
-    burst: int | None = Field(default=None, description="How many may be saved up.", ge=1)
-    lease: str | None = Field(default=None, description="A duration such as 10m.", max_length=32)
-    grace: str | None = Field(default=None, description="A duration such as 30s.", max_length=32)
-    queue_max: int | None = Field(default=None, description="Most who may wait.", ge=0)
+    name: str = Field(
+        description="Unique name of the limit; it is created if it does not exist.", max_length=200
+    )
+    capacity: int | None = Field(
+        default=None, description="Total weight that may be held at once; 10 for a new limit.", ge=0
+    )
+    adaptive: bool | None = Field(default=None, description=texts.LIMIT_ADAPTIVE)
+    floor: int | None = Field(default=None, description=texts.LIMIT_FLOOR, ge=1)
+    rate: float | None = Field(default=None, description=texts.LIMIT_RATE, gt=0)
+    burst: int | None = Field(default=None, description=texts.LIMIT_BURST, ge=1)
+    lease: str | None = Field(
+        default=None,
+        description="Time that a slot is held without renewal, as a duration such as `10m`.",
+        max_length=32,
+    )
+    grace: str | None = Field(
+        default=None,
+        description="Time that an expired slot still counts as held, as a duration such as `30s`.",
+        max_length=32,
+    )
+    queue_max: int | None = Field(
+        default=None,
+        description=texts.LIMIT_QUEUE_MAX,
+        ge=0,
+    )
 
 
 class ReleaseIn(Asked):
-    """Which slot is taken away, and why."""
+    """A slot to take away from its holder."""
 
-    lease_id: str = Field(description="The slot.", max_length=64)
-    reason: str = Field(description="Why; written down.", min_length=1, max_length=255)
+    lease_id: str = Field(description=texts.LEASE_ID, max_length=64)
+    reason: str = Field(description=texts.REASON, min_length=1, max_length=255)

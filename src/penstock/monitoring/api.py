@@ -1,4 +1,4 @@
-"""What people look at: overview, metrics, alerts, processes, pipelines; and pauses."""
+"""Routes of the overview, metrics, alerts, processes, pipelines and pauses."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from penstock.monitoring.shapes import (
 )
 from penstock.schedules.shapes import pause_shape
 from penstock.server.models import Page
+from penstock.server.openapi import texts
 from penstock.server.params import By, Cursor, CustomerId, Limit, Repeat, moment, router, said
 from penstock.server.responses import Pages, answer, once
 
@@ -36,13 +37,14 @@ WINDOW_DAYS = 30
 EARLIEST = parse_iso("0001-01-01T00:00:00Z")
 
 State = Annotated[
-    Literal["open", "acknowledged", "resolved"] | None, Query(description="Only these.")
+    Literal["open", "acknowledged", "resolved"] | None,
+    Query(description="Return only alerts in this state."),
 ]
 
 
 @routes.get("/dashboard/pipeline-status", response_model=OverviewOut)
 def pipeline_status(by: By) -> Response:
-    """What is going on, and what ended since midnight UTC."""
+    """Return counts of active runs, and of runs that ended since midnight UTC."""
     views = by.client.views
     next_slot_at, now = views.next_slot()
     return answer(overview_shape(views.overview(), now, next_slot_at))
@@ -53,13 +55,21 @@ def customer_metrics(
     by: By,
     customer_id: CustomerId,
     start_date: Annotated[
-        str | None, Query(description="Slots from here; 30 days ago unless said.", max_length=40)
+        str | None,
+        Query(
+            description="First scheduled time to count; 30 days before `end_date` when omitted.",
+            max_length=40,
+        ),
     ] = None,
     end_date: Annotated[
-        str | None, Query(description="Slots before this; now unless said.", max_length=40)
+        str | None,
+        Query(
+            description="Count only runs scheduled before this time; now when omitted.",
+            max_length=40,
+        ),
     ] = None,
 ) -> Response:
-    """A customer's ended runs over a window, in all and by provider."""
+    """Return figures of a customer's ended runs in a period, in total and by provider."""
     end = moment(end_date, "end_date")
     if end is None:
         end = by.client.views.now()
@@ -78,12 +88,12 @@ def list_alerts(
     by: By,
     state: State = None,
     customer_id: Annotated[
-        str | None, Query(description="Only of this customer.", max_length=200)
+        str | None, Query(description=texts.CUSTOMER_FILTER, max_length=200)
     ] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
-    """Alerts, newest first."""
+    """List alerts, newest first."""
     pages = Pages(request, by, state=state, customer=customer_id)
     place = pages.place(cursor, 1)
     more = {} if place is None else {"before": place[0]}
@@ -98,21 +108,21 @@ def list_alerts(
 
 @routes.get("/sessions", response_model=list[SessionOut])
 def list_sessions(by: By) -> Response:
-    """Live processes: workers and services."""
+    """List live processes: workers and services."""
     return answer([session_shape(session) for session in by.client.views.sessions()])
 
 
 @routes.get("/pipelines", response_model=list[PipelineOut])
 def list_pipelines(by: By) -> Response:
-    """Registered pipelines, by name."""
+    """List registered pipelines by name."""
     return answer([pipeline_shape(info) for info in by.client.views.pipelines()])
 
 
 @routes.get("/pipelines/{pipeline}", response_model=PipelineOut)
 def get_pipeline(
-    by: By, pipeline: Annotated[str, Path(description="Its name.", max_length=64)]
+    by: By, pipeline: Annotated[str, Path(description=texts.PIPELINE, max_length=64)]
 ) -> Response:
-    """One registered pipeline."""
+    """Return one registered pipeline."""
     for info in by.client.views.pipelines():
         if info.name == pipeline:
             return answer(pipeline_shape(info))
@@ -121,13 +131,13 @@ def get_pipeline(
 
 @routes.get("/pauses", response_model=list[PauseOut])
 def list_pauses(by: By) -> Response:
-    """Pauses in force."""
+    """List active pauses."""
     return answer([pause_shape(pause) for pause in by.client.pauses.in_force()])
 
 
 @routes.post("/pauses", response_model=Changed)
 def pause(request: Request, by: By, body: PauseIn, _: Repeat = None) -> Response:
-    """Stop starting what the pause covers; what runs goes on."""
+    """Pause everything, a customer, a pipeline or a config. Active runs continue."""
     with said("subject", ("customer_id", "cfg_id", "pipeline")):
         return once(
             request,
@@ -141,7 +151,7 @@ def pause(request: Request, by: By, body: PauseIn, _: Repeat = None) -> Response
 
 @routes.post("/pauses/resume", response_model=Changed)
 def resume(request: Request, by: By, body: PauseIn, _: Repeat = None) -> Response:
-    """Lift a pause."""
+    """Lift a pause and release the runs that it held back."""
     with said("subject", ("customer_id", "cfg_id", "pipeline")):
         return once(
             request,

@@ -3,8 +3,8 @@
     with connect("https://penstock.example", key=key) as api:
         api.configs.create_config("acme", {"pipeline_template": "nightly", ...})
 
-`api/` is written by `generate` from the OpenAPI document; `transport` sends the requests. The
-command line's `--url` stands on it.
+`generate` writes `api/` and `shapes/` from the OpenAPI document; `transport` sends the requests.
+The command line uses the client for `--url`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def connect(
     attempts: int = 4,
     allow_plain: bool = False,
 ) -> Iterator[Api]:
-    """The API behind a URL; see `Transport` for what the options mean."""
+    """Open a client of the API at a URL; `Transport` documents the options."""
     transport = Transport(url, key=key, timeout=timeout, attempts=attempts, allow_plain=allow_plain)
     try:
         yield Api(transport)

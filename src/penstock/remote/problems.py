@@ -1,7 +1,7 @@
-"""Problem documents (RFC 9457) as the errors they were on the other side.
+"""Conversion of problem documents (RFC 9457) to the errors that the server raised.
 
-An error that crossed the wire has the class, code, message and detail it had: whoever catches
-`Conflict` catches it from a database and from a URL alike.
+The class, code, message and detail are the same: `except Conflict` works for a database and for a
+URL alike.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from penstock.core.errors import ApiError, InvalidInput, PenstockError, ProcessorError
 
-# An attribute of an error that its detail calls otherwise.
+# Attributes of errors that have a different name in their detail.
 _RENAMED: Final = {"from": "from_state", "to": "to_state"}
 
 
 def error_of(status: int, body: bytes, where: str) -> PenstockError:
-    """The error that an answer stands for; `where` names the server in words of our own."""
+    """Return the error of a response; `where` names the server in messages."""
     problem = _parsed(body)
     if problem is None:
         return ApiError(f"{where} answered {status} and no problem document: is this Penstock?")
@@ -26,11 +26,11 @@ def error_of(status: int, body: bytes, where: str) -> PenstockError:
 
 
 def rebuilt(code: str, message: str, detail: dict[str, Any]) -> PenstockError:
-    """The error of a code; one that is not known here keeps its code."""
+    """Return the error of a code; an unknown code becomes an ApiError that keeps it."""
     kind = _kinds().get(code)
     if kind is None:
         return ApiError(message, code=code, detail=detail)
-    # Constructors differ and would word the message anew: the object is filled in instead.
+    # Constructors differ and would build their own message, so the attributes are set directly.
     error = kind.__new__(kind, message)
     error.args = (message,)
     vars(error).update({_RENAMED.get(name, name): value for name, value in detail.items()})
@@ -51,7 +51,7 @@ def _parsed(body: bytes) -> dict[str, Any] | None:
 
 
 def _about(problem: Mapping[str, Any]) -> dict[str, Any]:
-    """What the error's own detail was: the first wrong field, or more about the thing."""
+    """Return the detail of the error: the first invalid field, or `about`."""
     errors = problem.get("errors")
     if isinstance(errors, list) and errors and isinstance(errors[0], dict):
         return dict(errors[0])
@@ -60,7 +60,7 @@ def _about(problem: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _kinds() -> dict[str, type[PenstockError]]:
-    """Code → class, of every error that can come over the wire."""
+    """Return the error classes that a server can send, by code."""
     found: dict[str, type[PenstockError]] = {}
     waiting: list[type[PenstockError]] = [PenstockError]
     while waiting:

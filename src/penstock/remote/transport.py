@@ -1,10 +1,10 @@
-"""Requests over HTTP(S), on the standard library: kept connections, timeouts, safe repeats.
+"""HTTP(S) requests with the standard library: connection reuse, timeouts, safe retries.
 
-A request is repeated when that cannot do harm. Nothing was sent, or the server refused before it
-began (429, overloaded): always. The answer was lost or the store is away: reads, and POSTs, which
-all carry an Idempotency-Key. PATCH and DELETE then end with the error, because the change may have
-been made. Redirects are not followed and proxies are not used, so that a key goes nowhere but to
-the host that was named; it is in no error and in no log.
+A request is retried only if that is safe. If nothing was sent, or the server refused the request
+before it began (429, overloaded), it is always retried. If the response was lost or the database is
+unavailable, reads and POSTs are retried; every POST carries an Idempotency-Key. PATCH and DELETE
+then raise the error, because the change may have been made. Redirects are not followed and proxies
+are not used, so that the key is sent only to the given host. No error or log contains the key.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ BACKOFF_SECONDS: Final = 0.25
 WAIT_SECONDS_MAX: Final = 30.0
 IDLE_MAX: Final = 8
 REFUSED: Final = frozenset({"rate.exceeded", "overloaded", "draining"})
-"""Codes of refusals before anything was done."""
+"""Codes of refusals before the server did anything."""
 
 Headers = Mapping[str, str | None]
 Query = Mapping[str, object]
 
 
 def quoted(part: str) -> str:
-    """A value as one part of a path."""
+    """Quote a value as one segment of a path."""
     return quote(part, safe="")
 
 
@@ -53,23 +53,23 @@ class _Request:
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether doing it twice is as good as once."""
+        """Whether the request can be sent twice safely."""
         return self.method == "GET" or "Idempotency-Key" in self.headers
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _Response:
     status: int
     headers: dict[str, str]
     body: bytes
 
 
 class _NotSent(Exception):
-    """No connection: the server has not heard of the request."""
+    """The connection failed; the server did not receive the request."""
 
 
 class Transport:
-    """One server; safe to use from any thread."""
+    """A connection pool to one server; thread-safe."""
 
     def __init__(
         self,
@@ -82,10 +82,10 @@ class Transport:
         clock: Clock | None = None,
         jitter: Callable[[], float] | None = None,
     ) -> None:
-        """The server at `url`; a path in it is put before every path of the API.
+        """Connect to the server at `url`; a path in it is the prefix of all API paths.
 
-        `timeout` is seconds without a sign of life, `attempts` how often a request is tried in
-        all. A key is sent unencrypted to this machine only, unless `allow_plain`.
+        `timeout` is in seconds without data from the server; `attempts` counts the first try. A key
+        is sent unencrypted only to this machine, unless `allow_plain` is set.
         """
         self.url, self._prefix, self._connect = _address(url)
         self._check_key(key, allow_plain)
@@ -97,7 +97,7 @@ class Transport:
         self._lock = threading.Lock()
         self._idle: list[HTTPConnection] = []
         self.server_now: int | None = None
-        """The server's time in micros, to a second, as of its last answer."""
+        """Server time in microseconds, to the second, from its last response."""
 
     def __repr__(self) -> str:
         return f"Transport({self.url!r})"
@@ -111,9 +111,9 @@ class Transport:
         body: object = None,
         headers: Headers | None = None,
     ) -> Any:
-        """One request; returns the JSON of its answer (None without one), or raises its error."""
-        answer = self._send(self._request(method, path, query, body, headers))
-        return json.loads(answer.body) if answer.body else None
+        """Send a request; return the response's JSON, None if it is empty, or raise its error."""
+        response = self._send(self._request(method, path, query, body, headers))
+        return json.loads(response.body) if response.body else None
 
     def lines(
         self,
@@ -124,16 +124,16 @@ class Transport:
         body: object = None,
         headers: Headers | None = None,
     ) -> Any:
-        """As `call`, for an answer of one JSON value to a line."""
-        answer = self._send(self._request(method, path, query, body, headers))
-        return [json.loads(line) for line in answer.body.splitlines() if line]
+        """Send a request whose response is newline-delimited JSON; return the list of values."""
+        response = self._send(self._request(method, path, query, body, headers))
+        return [json.loads(line) for line in response.body.splitlines() if line]
 
     def text(self, method: str, path: str, *, query: Query | None = None) -> str:
-        """As `call`, for an answer that is plain text."""
+        """Send a request whose response is plain text."""
         return self._send(self._request(method, path, query, None, None)).body.decode()
 
     def close(self) -> None:
-        """Close kept connections; idempotent."""
+        """Close idle connections; idempotent."""
         with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:
@@ -143,7 +143,7 @@ class Transport:
         if key is None:
             return
         if parse_key(key) is None:
-            fix = "Check that it was not cut off; make another with `penstock keys create`."
+            fix = "Check that it is complete, or create another with `penstock keys create`."
             raise InvalidInput("api_key", "a key such as pnk_…", "something else", fix)
         host = urlsplit(self.url).hostname or ""
         if self.url.startswith("http:") and not is_loopback(host) and not allow_plain:
@@ -151,7 +151,7 @@ class Transport:
                 "url",
                 "https, because a key would be sent unencrypted",
                 self.url,
-                "Use https, or say that the network is safe: PENSTOCK_URL_PLAIN=allowed.",
+                "Use https, or set PENSTOCK_URL_PLAIN=allowed if the network is safe.",
             )
 
     def _request(
@@ -162,7 +162,7 @@ class Transport:
         if self._key is not None:
             sent["Authorization"] = f"Bearer {self._key}"
         waits = body.get("wait_seconds") or 0 if isinstance(body, dict) else 0
-        # A request that waits for work on purpose is answered at once under a key.
+        # With an Idempotency-Key the server would not wait, so long polls are sent without one.
         if method == "POST" and not waits:
             sent.setdefault("Idempotency-Key", new_correlation_id())
         raw = None
@@ -175,23 +175,23 @@ class Transport:
             method=method, target=target, body=raw, headers=sent, timeout=self._timeout + waits
         )
 
-    def _send(self, request: _Request) -> _Answer:
-        """Try until there is an answer to give, or no use in trying."""
+    def _send(self, request: _Request) -> _Response:
+        """Send a request, retrying it while that is safe and useful."""
         attempt = 0
         while True:
             attempt += 1
             waited = 0.0
             try:
-                answer = self._once(request)
-                if answer.status < 300:
-                    return answer
-                error = error_of(answer.status, answer.body, self.url)
-                waited = _retry_after(answer.headers)
-                is_over = answer.status not in (429, 503) or waited > WAIT_SECONDS_MAX
+                response = self._once(request)
+                if response.status < 300:
+                    return response
+                error = error_of(response.status, response.body, self.url)
+                waited = _retry_after(response.headers)
+                is_over = response.status not in (429, 503) or waited > WAIT_SECONDS_MAX
                 is_over = is_over or not (request.is_repeatable or error.code in REFUSED)
             except ssl.SSLCertVerificationError as fault:
                 raise ApiUnavailable(
-                    f"{self.url} is not who it says it is: {fault.verify_message}."
+                    f"cannot verify the certificate of {self.url}: {fault.verify_message}."
                 ) from None
             except _NotSent as fault:
                 error, is_over = ApiUnavailable(f"cannot reach {self.url}: {fault}."), False
@@ -203,36 +203,36 @@ class Transport:
             self._clock.sleep(max(waited, backoff))
 
     def _lost(self, request: _Request, fault: Exception) -> PenstockError:
-        why = "it did not answer in time" if isinstance(fault, TimeoutError) else "it broke off"
-        maybe = "" if request.is_repeatable else " The change may have been made: look first."
-        return ApiUnavailable(f"no answer from {self.url}: {why}.{maybe}")
+        why = "it timed out" if isinstance(fault, TimeoutError) else "the connection was lost"
+        maybe = "" if request.is_repeatable else " The change may have been made: check first."
+        return ApiUnavailable(f"no response from {self.url}: {why}.{maybe}")
 
-    def _once(self, request: _Request) -> _Answer:
-        kept = self._kept() if request.is_repeatable else None
-        if kept is not None and kept.sock is not None:
-            kept.sock.settimeout(request.timeout)
-            # The server may have closed it meanwhile: then at once on a new one.
+    def _once(self, request: _Request) -> _Response:
+        idle = self._take_idle() if request.is_repeatable else None
+        if idle is not None and idle.sock is not None:
+            idle.sock.settimeout(request.timeout)
+            # If the server has closed the idle connection, use a new one at once.
             with contextlib.suppress(ConnectionError):
-                return self._over(kept, request)
+                return self._over(idle, request)
         return self._over(self._opened(request), request)
 
-    def _over(self, connection: HTTPConnection, request: _Request) -> _Answer:
+    def _over(self, connection: HTTPConnection, request: _Request) -> _Response:
         try:
             connection.request(request.method, request.target, request.body, request.headers)
             got = connection.getresponse()
-            answer = _Answer(got.status, _lower(got), got.read())
+            response = _Response(got.status, _lower(got), got.read())
         except BaseException:
             connection.close()
             raise
         self._keep(connection, got)
-        if 300 <= answer.status < 400:
-            raise ApiError(f"{self.url} answered {answer.status}: redirects are not followed.")
-        date = answer.headers.get("date")
+        if 300 <= response.status < 400:
+            raise ApiError(f"{self.url} answered {response.status}: redirects are not followed.")
+        date = response.headers.get("date")
         if date is not None:
             self.server_now = from_datetime(parsedate_to_datetime(date))
-        return answer
+        return response
 
-    def _kept(self) -> HTTPConnection | None:
+    def _take_idle(self) -> HTTPConnection | None:
         with self._lock:
             return self._idle.pop() if self._idle else None
 
@@ -247,16 +247,16 @@ class Transport:
             raise _NotSent(fault.strerror or type(fault).__name__) from None
         return connection
 
-    def _keep(self, connection: HTTPConnection, answer: HTTPResponse) -> None:
+    def _keep(self, connection: HTTPConnection, response: HTTPResponse) -> None:
         with self._lock:
-            if not answer.will_close and len(self._idle) < IDLE_MAX:
+            if not response.will_close and len(self._idle) < IDLE_MAX:
                 self._idle.append(connection)
                 return
         connection.close()
 
 
 def _address(url: str) -> tuple[str, str, Callable[[float], HTTPConnection]]:
-    """(scheme and host, path before the API's, how to connect) of a URL."""
+    """Split a URL into origin, path prefix and a function that opens a connection."""
     example = "a URL such as https://penstock.example or http://127.0.0.1:8080"
     try:
         parts = urlsplit(url)
@@ -267,7 +267,7 @@ def _address(url: str) -> tuple[str, str, Callable[[float], HTTPConnection]]:
     if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
         raise InvalidInput("url", example, url.rpartition("@")[2])
     if parts.username is not None or parts.password is not None:
-        fix = "The key belongs into PENSTOCK_API_KEY."
+        fix = "Set the key in PENSTOCK_API_KEY."
         raise InvalidInput("url", f"{example}, without a user", parts.hostname, fix)
     shown = f"[{host}]" if ":" in host else host
     origin = f"{parts.scheme}://{shown}{'' if port is None else f':{port}'}"
@@ -284,8 +284,8 @@ def _spelled(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _lower(answer: HTTPResponse) -> dict[str, str]:
-    return {name.lower(): value for name, value in answer.getheaders()}
+def _lower(response: HTTPResponse) -> dict[str, str]:
+    return {name.lower(): value for name, value in response.getheaders()}
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:

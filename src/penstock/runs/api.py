@@ -1,4 +1,4 @@
-"""Runs: submit, list, look, cancel, retry."""
+"""Routes of runs: submit, list, show, cancel, retry."""
 
 from __future__ import annotations
 
@@ -9,11 +9,19 @@ from fastapi import Depends, Query, Request
 from starlette.responses import Response
 
 from penstock.core.ids import encode
-from penstock.runs.api_models import CancelIn, CancelOut, RunDetailOut, RunOut, RunRef, SubmitIn
+from penstock.runs.api_models import (
+    CancelIn,
+    CancelOut,
+    RunDetailOut,
+    RunOut,
+    RunRef,
+    SubmitIn,
+)
 from penstock.runs.client.runs import Place, RunFilter, Submission, place_of
 from penstock.runs.shapes import detail_shape, run_shape
 from penstock.server.auth import Caller
 from penstock.server.models import Page
+from penstock.server.openapi import texts
 from penstock.server.params import (
     By,
     Cursor,
@@ -32,21 +40,30 @@ from penstock.server.responses import Pages, answer, once
 routes = router("runs")
 
 States = Literal["PENDING", "CLAIMED", "RUNNING", "COMPLETED", "FAILED", "TIMEOUT", "CANCELLED"]
-State = Annotated[States | None, Query(description="Only in this state.")]
+State = Annotated[States | None, Query(description="Return only runs in this state.")]
 Start = Annotated[
-    str | None, Query(description="Slots from here: a date or an ISO 8601 time.", max_length=40)
+    str | None,
+    Query(
+        description="First scheduled time to return, as a date or an ISO 8601 time.", max_length=40
+    ),
 ]
-End = Annotated[str | None, Query(description="Slots before this.", max_length=40)]
-PipelineName = Annotated[str | None, Query(description="Only of this pipeline.", max_length=64)]
+End = Annotated[
+    str | None,
+    Query(description="Return only runs scheduled before this date or time.", max_length=40),
+]
+PipelineName = Annotated[str | None, Query(description=texts.PIPELINE_FILTER, max_length=64)]
 Before = Annotated[
     str | None,
-    Query(description="Go on behind this run, as a cursor does.", max_length=64),
+    Query(
+        description="Return only runs listed after this one; alternative to a cursor.",
+        max_length=64,
+    ),
 ]
 
 
 @dataclass
 class Window:
-    """Which runs a list shows."""
+    """Query parameters that filter a list of runs."""
 
     state: State = None
     start_date: Start = None
@@ -62,7 +79,7 @@ class Window:
         part: tuple[int, int],
         cursor: str | None,
     ) -> Response:
-        """A page of them; `part` is (limit, offset)."""
+        """Return a page of the matching runs; `part` is (limit, offset)."""
         limit, offset = part
         asked = RunFilter(
             state=self.state,
@@ -93,7 +110,7 @@ class Window:
 def submit_run(
     request: Request, by: By, customer_id: CustomerId, body: SubmitIn, _: Repeat = None
 ) -> Response:
-    """Create a run; it is durable when this answers."""
+    """Create a run for a customer. It is durable when the response arrives."""
     wanted = Submission(
         pipeline=body.pipeline_template,
         customer=customer_id,
@@ -126,7 +143,7 @@ def list_customer_runs(
     offset: Offset = 0,
     cursor: Cursor = None,
 ) -> Response:
-    """A customer's runs: live ones first, then ended ones, newest first."""
+    """List the runs of a customer. Active runs come first, then ended ones, newest first."""
     return window.page(request, by, customer_id, (limit, offset), cursor)
 
 
@@ -140,13 +157,13 @@ def list_runs(
     offset: Offset = 0,
     cursor: Cursor = None,
 ) -> Response:
-    """Everybody's runs: live ones first, then ended ones, newest first."""
+    """List the runs of all customers. Active runs come first, then ended ones, newest first."""
     return window.page(request, by, None, (limit, offset), cursor)
 
 
 @routes.get("/pipeline-runs/{run_id}", response_model=RunDetailOut)
 def get_run(by: By, run_id: RunId) -> Response:
-    """A run with its attempts, its journal and its progress."""
+    """Return a run with its attempts, journal and progress."""
     detail = by.client.runs.detail(found("run", "run", run_id), by.customer)
     return answer(detail_shape(detail))
 
@@ -155,7 +172,7 @@ def get_run(by: By, run_id: RunId) -> Response:
 def cancel_run(
     request: Request, by: By, run_id: RunId, body: CancelIn | None = None, _: Repeat = None
 ) -> Response:
-    """Cancel a pending run at once; ask the holder of a running one (it learns by heartbeat)."""
+    """Cancel a pending run, or ask the worker to stop. The worker learns of it by a heartbeat."""
     number = found("run", "run", run_id)
     reason = (body or CancelIn()).reason
     return once(
@@ -170,7 +187,7 @@ def cancel_run(
 
 @routes.post("/pipeline-runs/{run_id}/retry", status_code=201, response_model=RunRef)
 def retry_run(request: Request, by: By, run_id: RunId, _: Repeat = None) -> Response:
-    """Run an ended run again, now, as a new chain of attempts."""
+    """Run an ended run again now, as a new chain of attempts."""
     number = found("run", "run", run_id)
     return once(
         request,

@@ -1,4 +1,4 @@
-"""The HTTP API: routes by subject over the client, for workers, customers' programs and the UI.
+"""The HTTP API: routes by subject over the client, for workers, customer programs and the UI.
 
-`app` builds it; `guard`, `auth`, `strict` and `problems` are what every request passes through.
+`app` builds it; every request passes through `guard`, `auth`, `strict` and `problems`.
 """

@@ -1,7 +1,7 @@
-"""Who may do what: the one table of routes and the power each takes. What is not here is refused.
+"""Authorization: the table of routes and the power that each requires.
 
-What a role may do is said in `core.keys`: a viewer reads, a worker claims and reports runs, an
-operator does both and changes things, an admin also handles keys.
+A route that is not listed is refused. `core.keys` maps roles to powers: a viewer reads, a worker
+claims and reports runs, an operator does both and makes changes, an admin also manages keys.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ PUBLIC: Final = frozenset(
         "/.well-known/openid-configuration",
     }
 )
-"""Answered without a key; they tell nothing about anybody's data."""
+"""Paths served without a key; they expose no customer data."""
 
 SIGNED: Final = frozenset({"POST /pubsub/push/{subscription}"})
-"""Opened by a token that an issuer elsewhere signed (`http.receiving`), never by a key."""
+"""Routes authenticated by a token of an external issuer (`http.receiving`), never by a key."""
 
 EVERYBODY: Final = frozenset(
     {
@@ -41,7 +41,7 @@ EVERYBODY: Final = frozenset(
         "POST /api/v1/limits/release",
     }
 )
-"""What looks or reaches across customers: a key bound to one of them may not."""
+"""Routes that cover all customers; keys restricted to a customer are refused."""
 
 ROUTES: Final[Mapping[str, Power]] = {
     "POST /api/v1/scheduler/trigger": OPERATE,
@@ -140,7 +140,7 @@ ROUTES: Final[Mapping[str, Power]] = {
 
 
 def methods_of(path: str) -> str:
-    """The methods that a path knows, as an Allow header names them."""
+    """Return the methods of a path as the value of an Allow header."""
     known = {method for method, shape in _SHAPES if shape.fullmatch(path)}
     return ", ".join(sorted(known)) or "GET"
 
@@ -152,6 +152,6 @@ _SHAPES: Final = [
 
 
 def forbidden(role: Role, power: Power) -> str:
-    """What a key is told whose role lacks a power: which roles have it."""
+    """Return the message for a role that lacks a power; it names the roles that have it."""
     able = [one.value for one in Role if power in POWERS[one]]
-    return f"A key of role {role} may not do this; it takes {' or '.join(reversed(able))}."
+    return f"A key of role {role} may not do this; it requires {' or '.join(reversed(able))}."

@@ -1,7 +1,7 @@
-"""The app factory: routes, the wall before them, and the document that describes them.
+"""The app factory: routes, the middleware in front of them, and the OpenAPI document.
 
-`build` gets everything from outside (client, clock, events, how to tick), so that a test builds the
-same app that `penstock up` serves.
+`build` receives all dependencies as arguments (client, clock, events, scheduler trigger), so that a
+test builds the same app that `penstock up` serves.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from penstock.server.routes import Routes
 DESCRIPTION = """Configs, runs, external workers and metrics.
 
 Authenticate with `Authorization: Bearer pnk_…`. Errors are problem documents (RFC 9457). Every
-POST takes an `Idempotency-Key`. What belongs to another customer is answered like what does not
-exist: 404; nothing answers 410."""
+POST accepts an `Idempotency-Key`. Resources of another customer are answered with 404, as if they
+did not exist; no route answers 410."""
 
 
 SPARE_THREADS = 2
-"""For what workers say and for health: they never wait for a thread behind other requests."""
+"""Threads reserved for worker calls and health checks, so that they never wait for a thread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
-    """The app with what serves it."""
+    """The app with the parts that serve it."""
 
     app: Guard
     door: Door
@@ -67,7 +67,7 @@ def build(
     trigger: Trigger,
     receiving: Receiving | None = None,
 ) -> Api:
-    """The API over a client; `receiving` says who may push to it."""
+    """Build the API over a client; `receiving` configures incoming pushes."""
     waiting = Waiting(lambda channel: client.store.listen([channel]))
     meters = Meters(client, lambda: waiting.count)
     events.subscribe(meters.hear)
@@ -118,7 +118,7 @@ def build(
 
 
 def outline(routes: Routes, lifespan: Callable[[FastAPI], Any] | None = None) -> FastAPI:
-    """The routes with nothing behind them; enough for the document."""
+    """Return an app with the routes only; enough for the OpenAPI document."""
     app = FastAPI(
         title="Penstock",
         version=version("penstock"),
@@ -130,7 +130,7 @@ def outline(routes: Routes, lifespan: Callable[[FastAPI], Any] | None = None) ->
         redirect_slashes=False,
     )
     for router in routes.routers:
-        # The routes themselves: included, each would be made anew at the first request (0.15 s).
+        # Add the routes themselves: `include_router` would build each again at startup (0.15 s).
         app.router.routes.extend(router.routes)
     _plain_routes(app)
     return app
@@ -146,7 +146,7 @@ def _state(
     waiting: Waiting,
     meters: Meters,
 ) -> None:
-    """What routes find on the app."""
+    """Set the state that routes read from the app."""
     app.state.client = client
     app.state.keyring = Keyring(client, clock=clock, rate=options.rate)
     app.state.scheduler_token = options.scheduler_token
@@ -161,20 +161,25 @@ def _state(
 
 
 def _plain_routes(app: FastAPI) -> None:
-    """Health, readiness, the document and the meters."""
+    """Add the routes of health, readiness, the OpenAPI document and metrics."""
 
-    @app.get("/healthz", include_in_schema=True, tags=["health"], responses=_up("It is alive."))
+    @app.get(
+        "/healthz", include_in_schema=True, tags=["health"], responses=_up("The process is alive.")
+    )
     async def healthz() -> Response:
-        """Whether the process is alive; asks nobody."""
+        """Report that the process is alive. The database is not contacted."""
         return answer({"status": "ok"})
 
     @app.get(
         "/readyz",
         tags=["health"],
-        responses={**_up("It is ready."), 503: {**PROBLEMS[503], "description": "It is not."}},
+        responses={
+            **_up("The process can serve requests."),
+            503: {**PROBLEMS[503], "description": "The process cannot serve requests."},
+        },
     )
     def readyz(request: Request) -> Response:
-        """Whether it can serve: the store answers and the process is not stopping."""
+        """Report readiness: the database answers and the process is not stopping."""
         if request.app.state.is_draining:
             return problems.problem(
                 503, "draining", "The process is stopping.",
@@ -184,18 +189,18 @@ def _plain_routes(app: FastAPI) -> None:
             request.app.state.client.views.answers()
         except StoreError:
             return problems.problem(
-                503, "store.unavailable", "The store does not answer.",
+                503, "store.unavailable", "The database does not answer.",
                 request_id=problems.request_id_of(request), headers={"Retry-After": "1"},
             )  # fmt: skip
         return answer({"status": "ready"})
 
     @app.get("/openapi.json", include_in_schema=False)
     def openapi(request: Request) -> Response:
-        """The document."""
+        """Return the OpenAPI document."""
         return answer(request.app.openapi())
 
     def read_metrics(request: Request, by: By) -> Response:
-        """Meters, as Prometheus reads them."""
+        """Return metrics in the Prometheus text format."""
         assert by.customer is None
         meters: Meters = request.app.state.meters
         return meters.answer()
@@ -210,7 +215,7 @@ def _plain_routes(app: FastAPI) -> None:
         responses={
             **PROBLEMS,
             200: {
-                "description": "Text.",
+                "description": "Metrics in the Prometheus text format.",
                 "content": {"text/plain": {"schema": {"type": "string"}}},
             },
         },
@@ -227,7 +232,7 @@ def _up(text: str) -> dict[int | str, dict[str, Any]]:
 
 
 def _document(app: FastAPI, routes: Routes) -> dict[str, Any]:
-    """The OpenAPI document, built once."""
+    """Return the OpenAPI document, building it on first use."""
     if app.state.document is None:
         app.state.document = describe(app, routes.models)
     document: dict[str, Any] = app.state.document

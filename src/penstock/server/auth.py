@@ -1,8 +1,8 @@
-"""Who calls: from an Authorization header to a Caller, and how often a key may call.
+"""Authentication: turns an Authorization header into a Caller and limits each key's request rate.
 
-Keys are believed for 30 seconds without a look at the store (and unknown ones for 5), so that a
-revocation holds on every replica within 60. A key that cannot be checked because the store is away
-is not believed longer. Each key has a bucket of requests per second in this process.
+Valid keys are cached for 30 seconds and unknown ones for 5, so that a revocation takes effect on
+every replica within 60 seconds. The cache is not extended while the database is unavailable. Each
+key has a token bucket per process.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="penstock"'}
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who makes a request, and the client that does it for them."""
+    """The principal of a request and a client that acts on its behalf."""
 
     principal: Principal
     client: Client
 
     @property
     def actor(self) -> str:
-        """Who is written down."""
+        """Name that is recorded as the actor of changes."""
         return self.principal.actor
 
     @property
     def key(self) -> str:
-        """The key's public id."""
+        """Public id of the key."""
         return encode("key", self.principal.key_id)
 
     @property
     def customer(self) -> str | None:
-        """The customer the key is bound to."""
+        """Customer that the key is restricted to; None for all customers."""
         return self.principal.customer_id
 
 
 class Bucket:
-    """Requests a key may make: `rate` per second, at most `burst` at once."""
+    """A token bucket: `rate` requests per second, at most `burst` at once."""
 
     __slots__ = ("_at", "_burst", "_left", "_rate")
 
@@ -62,7 +62,7 @@ class Bucket:
         self._at = now
 
     def take(self, now: float) -> float:
-        """Take one; 0 when there was one, else the seconds until there is."""
+        """Take a token; return 0, or the seconds until one is available."""
         self._left = min(self._burst, self._left + (now - self._at) * self._rate)
         self._at = now
         if self._left >= 1:
@@ -79,25 +79,25 @@ class _Known:
 
 
 class Keyring:
-    """Callers by key, remembered for a moment; safe to use from any thread."""
+    """A cache of callers by key; thread-safe."""
 
     def __init__(self, client: Client, *, clock: Clock, rate: float) -> None:
-        """Keys of the client's store; `rate` holds for keys that have none of their own."""
+        """Authenticate with the client's keys; `rate` applies to keys without their own."""
         self._client = client
         self._clock = clock
         self._rate = rate
         self._lock = threading.Lock()
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._refused: OrderedDict[str, _Known] = OrderedDict()
-        """Apart from the others: whoever tries many keys pushes no good one out."""
+        """Kept apart, so that guessing many keys does not evict valid ones."""
 
     def remembered(self, text: str) -> _Known | None:
-        """What is known of a key without a look at the store."""
+        """Return the cached entry of a key; None if it must be looked up."""
         known = self._known.get(text) or self._refused.get(text)
         return known if known is not None and known.until > self._clock.monotonic() else None
 
     def learn(self, text: str) -> _Known:
-        """Look a key up in the store; blocks."""
+        """Look a key up in the database and cache the result; blocks."""
         asked = self._clock.monotonic()
         principal = self._client.keys.authenticate(text)
         caller = None if principal is None else self._caller(principal)
@@ -118,7 +118,7 @@ class Keyring:
         return known
 
     def admit(self, known: _Known) -> Caller:
-        """The caller, unless the key is refused or calls too often."""
+        """Return the caller; raise Refused for an invalid key or an exceeded rate."""
         if known.caller is None:
             raise unauthorised()
         with self._lock:
@@ -126,7 +126,7 @@ class Keyring:
         if wait > 0:
             raise Refused(
                 429,
-                "This key makes more requests per second than it may.",
+                "The API key exceeded its request rate: wait for Retry-After.",
                 headers={"Retry-After": str(math.ceil(wait))},
             )
         return known.caller
@@ -139,7 +139,7 @@ class Keyring:
 
 
 def bearer(header: str | None) -> str:
-    """The key of an Authorization header, or a refusal."""
+    """Return the key of an Authorization header; raise Refused if there is none."""
     scheme, _, text = (header or "").partition(" ")
     if scheme.lower() != "bearer" or not text.strip():
         raise unauthorised()
@@ -152,9 +152,9 @@ def is_scheduler(header: str | None, token: str) -> bool:
 
 
 def unauthorised() -> Refused:
-    """No key, an unknown one, a revoked one: all look the same."""
+    """Return the same refusal for a missing, an unknown and a revoked key."""
     return Refused(
         401,
-        "A valid API key is needed: Authorization: Bearer pnk_… (penstock keys create NAME).",
+        "A valid API key is required: Authorization: Bearer pnk_… (penstock keys create NAME).",
         headers=CHALLENGE,
     )

@@ -1,4 +1,4 @@
-"""What `/metrics` tells of the bus and of limits: backlogs, dead letters, holders, learning."""
+"""Metrics of the bus and of limits: backlogs, dead letters, holders, learned capacity."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from penstock.core.clock import SECOND
 from penstock.core.errors import StoreError
 
 SHOWN: Final = 200
-"""Subscriptions and limits that are told of, by name; more are nobody's dashboard."""
+"""Number of subscriptions and of limits that are exported, by name."""
 
 
 class SharedView:
-    """Subscriptions and limits at the moment of the look."""
+    """Collects subscriptions and limits at each scrape."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def describe(self) -> list[Any]:
-        """Nothing to look at before a look."""
+        """Return nothing; metrics are known only at a scrape."""
         return []
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Backlogs by subscription, and limits by name."""
+        """Yield the metrics; nothing while the database is unavailable."""
         try:
             watched = self._client.subscriptions.watch(SHOWN)
             limits = self._client.limits.page(limit=SHOWN)
@@ -39,7 +39,8 @@ class SharedView:
             "10,000.", labels=["subscription", "state"],
         )  # fmt: skip
         oldest = GaugeMetricFamily(
-            "penstock_subscription_oldest_seconds", "Age of the oldest message that waits.",
+            "penstock_subscription_oldest_seconds",
+            "Age of the oldest unsettled message in seconds.",
             labels=["subscription"],
         )  # fmt: skip
         for name, backlog in watched:
@@ -59,16 +60,16 @@ class SharedView:
 
 
 def _limit_gauges(limits: list[Any]) -> Iterator[GaugeMetricFamily]:
-    told = {
-        "held": "Weight that is held.",
-        "waiting": "Who waits in line, runs in the queue too.",
-        "capacity": "How much may be held, as configured.",
-        "effective_capacity": "How much may be held now, by what was learned.",
-        "quota_errors": "Quota errors reported so far.",
+    descriptions = {
+        "held": "Total weight that is held.",
+        "waiting": "Waiting callers and queued runs.",
+        "capacity": "Configured capacity.",
+        "effective_capacity": "Capacity in effect after learning from quota errors.",
+        "quota_errors": "Number of quota errors reported so far.",
     }
     gauges = {
         name: GaugeMetricFamily(f"penstock_limit_{name}", words, labels=["limit"])
-        for name, words in told.items()
+        for name, words in descriptions.items()
     }
     for view in limits:
         limit = view.limit

@@ -1,4 +1,4 @@
-"""What the API is given from outside: how to tick, and the options of a process."""
+"""Dependencies of the API: the scheduler trigger and the options of a process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ticked:
-    """What a tick that was asked for did."""
+    """The result of a triggered scheduler tick."""
 
     due: int
     runs: int
@@ -18,12 +18,12 @@ class Ticked:
 
 
 Trigger: TypeAlias = Callable[[int, float], Ticked]
-"""(configs per batch, seconds) → what was done."""
+"""Runs a tick, given configs per batch and seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiOptions:
-    """How a process serves: see the settings of the same names."""
+    """Options of the API; see the settings of the same names."""
 
     threads: int = 3
     inflight: int = 64

@@ -1,7 +1,7 @@
-"""Serving: the API on a socket, on a thread of its own, until told to stop.
+"""The API server: one listening socket, served from its own thread.
 
-Stopping is graceful: readiness turns off, waiting workers are answered, requests that are being
-worked on may end. The process's signals belong to the command, not to the server.
+Stopping is graceful: readiness turns off, long polls return, active requests may finish. Signals
+are handled by the command, not by the server.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ApiServer:
     """One listening socket and the thread that serves it."""
 
     def __init__(self, api: Api, *, host: str, port: int) -> None:
-        """Bind now, so that a taken port is known before anything else starts."""
+        """Bind now, so that a port conflict is detected before anything else starts."""
         self._api = api
         self._socket = _bind(host, port)
         self.host = host
@@ -59,14 +59,14 @@ class ApiServer:
 
     @property
     def url(self) -> str:
-        """Where it is reached."""
+        """URL of the server."""
         shown = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{shown}:{self.port}"
 
     def start(self) -> None:
-        """Serve; returns once requests are answered."""
-        # A transaction gives the interpreter's lock up at every statement. With the usual 5 ms it
-        # would wait that long for it each time the event loop is busy refusing a flood.
+        """Start serving; return once requests are accepted."""
+        # A transaction releases the GIL at every statement. With the default switch interval of
+        # 5 ms it would wait that long each time while the event loop refuses requests.
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
         self._thread.start()
         self._server.is_up.wait(30)
@@ -74,7 +74,7 @@ class ApiServer:
             raise SettingsError("api_port", "an API that starts", self.port, "See the log.")
 
     def stop(self) -> None:
-        """Answer what is being worked on, then close; idempotent."""
+        """Finish active requests, then close; idempotent."""
         self._api.fastapi.state.is_draining = True
         self._api.waiting.is_stopping = True
         self._api.waiting.release()
@@ -90,7 +90,7 @@ class ApiServer:
 
 
 class _Server(uvicorn.Server):
-    """A server that says when it is up, ends when told so and leaves signals alone."""
+    """A uvicorn server that signals when it is up, stops on `end` and ignores signals."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -99,16 +99,16 @@ class _Server(uvicorn.Server):
         self._ending = asyncio.Event()
 
     def install_signal_handlers(self) -> None:
-        """The command handles signals."""
+        """Do nothing; the command handles signals."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, then say so."""
+        """Start, then set `is_up`."""
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         self.is_up.set()
 
     async def main_loop(self) -> None:
-        """Tick as uvicorn does, until told to end."""
+        """Tick as uvicorn does, until `end` is called."""
         for counter in itertools.count():
             if await self.on_tick(counter):
                 return
@@ -116,7 +116,7 @@ class _Server(uvicorn.Server):
                 await asyncio.wait_for(self._ending.wait(), TICK_SECONDS)
 
     def end(self) -> None:
-        """Leave the loop, now and not at its next tick; from any thread, any number of times."""
+        """Stop the main loop at once, not at its next tick; thread-safe and idempotent."""
         self.should_exit = True
         if self._loop is not None and not self._loop.is_closed():
             with contextlib.suppress(RuntimeError):  # closed in between

@@ -1,4 +1,4 @@
-"""Meters of the API, and of the store as seen when somebody looks, for Prometheus."""
+"""Prometheus metrics of the API, and of the database at the time of a scrape."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 
 
 class Meters:
-    """What the API counts."""
+    """The metrics of a process."""
 
     def __init__(self, client: Client, waiting: Callable[[], int]) -> None:
         self._registry = CollectorRegistry()
@@ -33,13 +33,15 @@ class Meters:
         )
         self._seconds = Histogram(
             "penstock_http_request_seconds",
-            "Time to answer, long polls left out.",
+            "Response time in seconds, without long polls.",
             ["method", "route"],
             buckets=BUCKETS,
             registry=self._registry,
         )
         self._pushes = PushMeters(self._registry)
-        polls = Gauge("penstock_http_waiting", "Workers that wait.", registry=self._registry)
+        polls = Gauge(
+            "penstock_http_waiting", "Number of waiting long polls.", registry=self._registry
+        )
         polls.set_function(lambda: float(waiting()))
         self._registry.register(_StoreView(client))
         self._registry.register(SharedView(client))
@@ -52,47 +54,47 @@ class Meters:
             self._seconds.labels(access.method, route).observe(access.seconds)
 
     def hear(self, event: Event) -> None:
-        """Count what the pusher and senders elsewhere do, when they do it in this process."""
+        """Count outgoing and incoming pushes of this process."""
         self._pushes.hear(event)
 
     def answer(self) -> Response:
-        """Everything, as Prometheus reads it."""
+        """Return all metrics in the Prometheus text format."""
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
 
 
 class PushMeters:
-    """Pushes out and in."""
+    """Metrics of outgoing and incoming pushes."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._names: set[str] = set()
         self._requests = Counter(
             "penstock_push_requests",
-            "Push requests by subscription and answer.",
+            "Push requests by subscription and response.",
             ["subscription", "answer"],
             registry=registry,
         )
         self._seconds = Histogram(
             "penstock_push_request_seconds",
-            "Time until an endpoint answered.",
+            "Response time of endpoints in seconds.",
             ["subscription"],
             buckets=BUCKETS,
             registry=registry,
         )
         self._window = Gauge(
             "penstock_push_window",
-            "Requests an endpoint is trusted with at a time.",
+            "Number of concurrent requests allowed to an endpoint.",
             ["subscription"],
             registry=registry,
         )
         self._received = Counter(
             "penstock_push_received",
-            "Pushes from elsewhere by subscription and outcome.",
+            "Incoming pushes by subscription and outcome.",
             ["subscription", "outcome"],
             registry=registry,
         )
 
     def hear(self, event: Event) -> None:
-        """Count an event of push."""
+        """Count a push event."""
         if isinstance(event, PushPosted):
             name = self._name("/".join(filter(None, (event.customer_id, event.subscription))))
             self._requests.labels(name, event.failure or str(event.status)).inc()
@@ -101,11 +103,11 @@ class PushMeters:
         elif isinstance(event, PushAccepted):
             self._received.labels(self._name(event.subscription), event.outcome).inc()
         elif isinstance(event, PushRefused):
-            # A refused name is anybody's: it is no label.
+            # A refused request may name any subscription, so the name is not used as a label.
             self._received.labels("", f"refused {event.status}").inc()
 
     def _name(self, name: str) -> str:
-        """A label; of more subscriptions than anybody can look at the rest are one."""
+        """Return the label of a subscription; beyond the maximum they share `other`."""
         if name in self._names or len(self._names) < SUBSCRIPTIONS_MAX:
             self._names.add(name)
             return name
@@ -113,25 +115,25 @@ class PushMeters:
 
 
 class _StoreView:
-    """The queue at the moment of the look; when the store is away only `penstock_up` says so."""
+    """Collects the state of the queue; only `penstock_up` while the database is unavailable."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def describe(self) -> list[Any]:
-        """Nothing to look at before a look."""
+        """Return nothing; metrics are known only at a scrape."""
         return []
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Today's counts and what is live."""
+        """Yield the counts of active runs and of today's ended runs."""
         try:
             seen = self._client.views.overview()
             waiting, _ = self._client.views.outbox()
         except StoreError:
-            yield GaugeMetricFamily("penstock_up", "Whether the store answers.", 0)
+            yield GaugeMetricFamily("penstock_up", "Whether the database answers.", 0)
             return
-        yield GaugeMetricFamily("penstock_up", "Whether the store answers.", 1)
-        runs = GaugeMetricFamily("penstock_runs", "Live runs by state.", labels=["state"])
+        yield GaugeMetricFamily("penstock_up", "Whether the database answers.", 1)
+        runs = GaugeMetricFamily("penstock_runs", "Active runs by state.", labels=["state"])
         for state in ("ready", "later", "paused", "blocked", "claimed", "running"):
             runs.add_metric([state], getattr(seen, state))
         yield runs
@@ -142,6 +144,10 @@ class _StoreView:
             today.add_metric([end], getattr(seen, f"{end}_today"))
         yield today
         yield GaugeMetricFamily(
-            "penstock_sla_breaches_today", "Runs that started too late.", seen.sla_breaches_today
+            "penstock_sla_breaches_today",
+            "Runs that missed their SLA since midnight UTC.",
+            seen.sla_breaches_today,
         )
-        yield GaugeMetricFamily("penstock_outbox_waiting", "Messages to be relayed.", waiting)
+        yield GaugeMetricFamily(
+            "penstock_outbox_waiting", "Outbox messages that are not published yet.", waiting
+        )

@@ -1,4 +1,4 @@
-"""What every shape shares: strict reading of requests, problem documents, pages."""
+"""Shared models: bases of request and response bodies, problem documents, pages."""
 
 from __future__ import annotations
 
@@ -6,63 +6,71 @@ from typing import Annotated, Any, Generic, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from penstock.server.openapi import texts
+
 T = TypeVar("T")
 
 
 class Asked(BaseModel):
-    """A request body: no unknown fields, no guessing between types."""
+    """Base of request bodies: unknown fields are refused and types are not converted."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Told(BaseModel):
-    """An answer's body, for the document."""
+    """Base of response bodies. They document responses; `client.shapes` builds the responses."""
 
     model_config = ConfigDict(extra="forbid", json_schema_serialization_defaults_required=True)
 
 
 class FieldError(Told):
-    """One field that is wrong."""
+    """One invalid field of a request."""
 
-    field: str = Field(description="Which field.", examples=["schedule_cron"])
-    expected: str = Field(description="What would have been right.")
-    got: str = Field(description="What was there, cut short.")
-    fix: str | None = Field(default=None, description="What to do about it, where it helps.")
+    field: str = Field(
+        description="Name of the invalid field; nested names are joined by dots.",
+        examples=["schedule_cron"],
+    )
+    expected: str = Field(description=texts.EXPECTED)
+    got: str = Field(description=texts.GOT)
+    fix: str | None = Field(default=None, description=texts.FIX)
 
 
 class Problem(BaseModel):
     """A problem document (RFC 9457)."""
 
     type: str = Field(
-        description="A name of the kind of problem.",
+        description="URN of the kind of problem, derived from `code`.",
         examples=["urn:penstock:problem:run.illegal_transition"],
     )
-    title: str = Field(description="The HTTP status in words.", examples=["Conflict"])
-    status: int = Field(description="The HTTP status.", examples=[409])
-    code: str = Field(description="Stable, for programs.", examples=["run.illegal_transition"])
+    title: str = Field(description="Reason phrase of the HTTP status.", examples=["Conflict"])
+    status: int = Field(description="HTTP status code of the response.", examples=[409])
+    code: str = Field(description=texts.PROBLEM_CODE, examples=["run.illegal_transition"])
     detail: str = Field(
-        description="What went wrong, in a sentence.",
+        description="Explanation of this occurrence in one or two sentences.",
         examples=["run run_7h2kq0v3 is COMPLETED and cannot become RUNNING."],
     )
-    request_id: str | None = Field(description="Leads to the server's log line.")
+    request_id: str | None = Field(
+        description="Id of the request, as in `X-Request-Id` and the server's log."
+    )
     errors: list[FieldError] | None = Field(
-        default=None, description="Each wrong field, when input was invalid."
+        default=None, description="Invalid fields; absent unless the input was invalid."
     )
     about: dict[str, Any] | None = Field(
-        default=None, description="More about the problem, such as the states involved."
+        default=None,
+        description="Further facts, such as the states involved; absent if there are none.",
     )
 
 
 class Page(Told, Generic[T]):
     """A page of a list."""
 
-    items: list[T] = Field(description="The things on this page.")
+    items: list[T] = Field(description="Rows of this page, in the order of the list.")
     next_cursor: str | None = Field(
-        description="Give it as `cursor` for the next page; null on the last one."
+        description="Value of `cursor` for the next page; null on the last page."
     )
 
 
 Time: TypeAlias = Annotated[
-    str, Field(description="ISO 8601 in UTC.", json_schema_extra={"format": "date-time"})
+    str, Field(description="ISO 8601 time in UTC.", json_schema_extra={"format": "date-time"})
 ]
 JsonObject: TypeAlias = dict[str, Any]

@@ -1,4 +1,4 @@
-"""Parts that routes share: parameters with their descriptions, ids from paths, the router."""
+"""Shared parts of routes: described parameters, ids from paths, the router."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from penstock.core.clock import parse_iso
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import decode
 from penstock.server.auth import Caller
+from penstock.server.openapi import texts
 from penstock.server.problems import MEDIA_TYPE
 from penstock.server.route import StrictRoute, caller_of
 
@@ -21,27 +22,34 @@ OFFSET_MAX: Final = 9_000
 
 By: TypeAlias = Annotated[Caller, Depends(caller_of)]
 CustomerId: TypeAlias = Annotated[
-    str, Path(description="The customer.", examples=["acme"], max_length=200)
+    str, Path(description="Name of the customer.", examples=["acme"], max_length=200)
 ]
 ConfigId: TypeAlias = Annotated[
-    str, Path(description="The config.", examples=["cfg_5m7t0c2d"], max_length=64)
+    str, Path(description=texts.CONFIG_ID, examples=["cfg_5m7t0c2d"], max_length=64)
 ]
 RunId: TypeAlias = Annotated[
-    str, Path(description="The run.", examples=["run_7h2kq0v3"], max_length=64)
+    str, Path(description=texts.RUN_ID, examples=["run_7h2kq0v3"], max_length=64)
 ]
-Limit: TypeAlias = Annotated[int, Query(description="Page size.", ge=1, le=LIMIT_MAX)]
+Limit: TypeAlias = Annotated[
+    int, Query(description="Maximum number of rows to return.", ge=1, le=LIMIT_MAX)
+]
 Offset: TypeAlias = Annotated[
-    int, Query(description="Skip as many; deep pages are for cursors.", ge=0, le=OFFSET_MAX)
+    int,
+    Query(description="Number of rows to skip; use a cursor for deep pages.", ge=0, le=OFFSET_MAX),
 ]
 Cursor: TypeAlias = Annotated[
-    str | None, Query(description="The `next_cursor` of the page before.", max_length=512)
+    str | None,
+    Query(
+        description="`next_cursor` of the previous page; the first page when omitted.",
+        max_length=512,
+    ),
 ]
 Repeat: TypeAlias = Annotated[
     str | None,
     Header(
         alias="Idempotency-Key",
-        description="Makes the request safe to repeat for 24 hours: the same key and body get "
-        "the same answer, another body is refused.",
+        description="Makes the request safe to repeat for 24 hours. The same key and body get "
+        "the same response; a different body is refused.",
         max_length=255,
         pattern=r"^[\x21-\x7e]+$",
     ),
@@ -49,19 +57,19 @@ Repeat: TypeAlias = Annotated[
 Moment: TypeAlias = Annotated[str | None, Field(max_length=64)]
 
 _MEANINGS: Final[Mapping[int, str]] = {
-    400: "The input is wrong; `errors` names the fields.",
-    401: "No valid API key.",
-    403: "The key's role does not allow this.",
-    404: "There is no such thing, or not for this key.",
-    408: "The body took too long.",
-    409: "Its state or version does not allow this.",
-    413: "The body is too large.",
-    415: "The body is not plain JSON.",
-    422: "The Idempotency-Key was used for another body.",
-    429: "Too many requests of this key; see Retry-After.",
-    503: "Overloaded, or the store is away; see Retry-After.",
+    400: "The input is invalid; `errors` names the fields.",
+    401: "The API key is missing or not valid.",
+    403: "The role of the API key does not permit the operation.",
+    404: "The resource does not exist, or the API key may not access it.",
+    408: "The request body took too long to arrive.",
+    409: "The state or version of the resource does not permit the operation.",
+    413: "The request body is too large.",
+    415: "The request body is not JSON.",
+    422: "The Idempotency-Key was already used with a different body.",
+    429: "The API key exceeded its request rate; see Retry-After.",
+    503: "The server is overloaded or the database is unavailable; see Retry-After.",
 }
-# A reference instead of the model: FastAPI would build a validator for each of them, on each route.
+# A reference instead of the model: FastAPI would build a validator per response on every route.
 _PROBLEM: Final = {"schema": {"$ref": "#/components/schemas/Problem"}}
 PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
     status: {"description": meaning, "content": {MEDIA_TYPE: _PROBLEM}}
@@ -70,7 +78,7 @@ PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
 
 
 def router(tag: str) -> APIRouter:
-    """A router of strict routes under the API's prefix."""
+    """Return a router whose routes are `StrictRoute`s under the API's prefix."""
     return APIRouter(
         prefix="/api/v1",
         route_class=StrictRoute,
@@ -81,7 +89,7 @@ def router(tag: str) -> APIRouter:
 
 
 def found(kind: str, name: str, text: str) -> int:
-    """The number behind an id in a path; one that is none is simply not found."""
+    """Decode an id of a path; raise NotFound if it is malformed."""
     try:
         return decode(kind, text)
     except InvalidInput:
@@ -90,7 +98,7 @@ def found(kind: str, name: str, text: str) -> int:
 
 @contextlib.contextmanager
 def said(field: str, inside: Sequence[str]) -> Iterator[None]:
-    """Name the field as the request does in errors about what it is called inside."""
+    """Rename the field of InvalidInput from an internal name to the name in the request."""
     try:
         yield
     except InvalidInput as error:
@@ -102,7 +110,7 @@ def said(field: str, inside: Sequence[str]) -> Iterator[None]:
 
 
 def moment(text: str | None, field: str) -> int | None:
-    """A time of a query parameter; a plain date means its midnight in UTC."""
+    """Parse a time parameter; a plain date means midnight UTC of that day."""
     if text is None:
         return None
     return parse_iso(f"{text}T00:00:00Z" if len(text) == 10 else text, field)

@@ -1,7 +1,7 @@
-"""Errors as problem documents (RFC 9457): one shape, stable codes, the field and the fix.
+"""Errors as problem documents (RFC 9457) with stable codes, the invalid field and a fix.
 
-Every refusal leaves through here, whoever raised it. A document never shows a traceback, a
-statement or a secret; `request_id` leads to the log line that knows more.
+Every error response is built here. A document never contains a traceback, an SQL statement or a
+secret; `request_id` refers to the log entry with the details.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ CODES: Mapping[int, str] = {
     429: "rate.exceeded",
     503: "overloaded",
 }
-"""Codes of refusals that no error of ours stands behind."""
+"""Codes of HTTP-level refusals, which have no PenstockError."""
 
 
 class Refused(Exception):
-    """The edge itself refuses a request, before any use case."""
+    """A refusal by the HTTP layer, before any use case runs."""
 
     def __init__(
         self, status: int, detail: str, *, headers: Mapping[str, str] | None = None
@@ -72,7 +72,7 @@ def problem(
     headers: Mapping[str, str] | None = None,
     **more: Any,
 ) -> Response:
-    """A problem document as a response."""
+    """Return a problem document as a response."""
     body = {
         "type": f"urn:penstock:problem:{code}",
         "title": HTTPStatus(status).phrase,
@@ -86,7 +86,7 @@ def problem(
 
 
 def install(app: FastAPI) -> None:
-    """Let every error of the app leave as a problem document."""
+    """Install handlers that turn every error into a problem document."""
     app.add_exception_handler(PenstockError, _ours)
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -96,7 +96,7 @@ def install(app: FastAPI) -> None:
 
 
 def answer_of(error: PenstockError, request_id: str | None) -> Response:
-    """What a caller sees of one of our errors."""
+    """Return the response to a PenstockError."""
     status, headers = error.http_status, {}
     if isinstance(error, StoreUnavailable | StoreBusy) or error.retryable:
         headers["Retry-After"] = str(RETRY_SECONDS)
@@ -104,14 +104,14 @@ def answer_of(error: PenstockError, request_id: str | None) -> Response:
         status = 503
     if status >= 500:
         log.warning("%s: %s", error.code, error.message)
-        # Where the store is and what it said is for the log.
+        # The database's address and message are only logged.
         return problem(
             status,
             error.code,
-            "The store cannot be reached or is busy: nothing was changed; try again."
+            "The database is unavailable or busy: nothing was changed; try again."
             if not getattr(error, "ambiguous", False)
-            else "The store broke off while it saved: the change may have been made; look, or "
-            "repeat with the same Idempotency-Key.",
+            else "The connection to the database was lost during the commit: the change may have "
+            "been made; check, or repeat with the same Idempotency-Key.",
             request_id=request_id,
             headers=headers,
         )
@@ -131,17 +131,17 @@ def answer_of(error: PenstockError, request_id: str | None) -> Response:
 
 
 def request_id_of(request: Request) -> str | None:
-    """The id under which the request is logged."""
+    """Return the id under which the request is logged."""
     found = request.scope.get("penstock.request_id")
     return found if isinstance(found, str) else None
 
 
 def invalid(errors: Sequence[Mapping[str, Any]], request_id: str | None) -> Response:
-    """A problem that names every field that is wrong."""
+    """Return a problem document that names every invalid field."""
     first = errors[0]
     detail = f"{first['field']}: expected {first['expected']}, got {first['got']}."
     if len(errors) > 1:
-        detail = f"{detail} ({len(errors)} fields are wrong.)"
+        detail = f"{detail} ({len(errors)} fields are invalid.)"
     return problem(400, "input.invalid", detail, request_id=request_id, errors=list(errors))
 
 
@@ -156,7 +156,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 def refusal(error: Refused, request_id: str | None) -> Response:
-    """What a caller sees of a refusal at the edge."""
+    """Return the response to a refusal by the HTTP layer."""
     code = CODES.get(error.status, "refused")
     return problem(error.status, code, error.detail, request_id=request_id, headers=error.headers)
 
@@ -165,8 +165,8 @@ async def _plain(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = CODES.get(error.status_code, "refused")
     texts = {
-        404: "There is nothing under this path.",
-        405: "This path does not know this method.",
+        404: "No route matches this path.",
+        405: "The path does not support this method.",
     }
     detail = texts.get(error.status_code, str(error.detail))
     headers = dict(error.headers or {})
@@ -178,8 +178,10 @@ async def _plain(request: Request, error: Exception) -> Response:
 
 
 async def _gone(request: Request, _: Exception) -> Response:
-    """The caller hung up before its body was whole: nothing was done, and nobody hears this."""
-    return problem(400, "request.broken", "The body broke off.", request_id=request_id_of(request))
+    """Answer a request whose client disconnected within the body; nothing was done."""
+    return problem(
+        400, "request.broken", "The request body is incomplete.", request_id=request_id_of(request)
+    )
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
@@ -192,19 +194,19 @@ async def _unexpected(request: Request, error: Exception) -> Response:
     request_id = request_id_of(request)
     log.error("request %s failed", request_id, exc_info=error)
     return problem(
-        500, "internal", "Something went wrong inside; it was logged.", request_id=request_id
+        500, "internal", "An unexpected error occurred; it was logged.", request_id=request_id
     )
 
 
 def fields_of(
     errors: Sequence[Mapping[str, Any]], known: Collection[str] = ()
 ) -> list[dict[str, Any]]:
-    """What a model found wrong, field by field, in our words; `known` are the body's own fields."""
+    """Convert validation errors of pydantic; `known` are the fields of the body."""
     return [_from_pydantic(one, known) for one in errors]
 
 
 def _body_fields(route: object) -> Collection[str]:
-    """The fields of the body that a route takes."""
+    """Return the fields of a route's body model."""
     body = route.body_field if isinstance(route, APIRoute) else None
     model = None if body is None else body.field_info.annotation
     if isinstance(model, type) and issubclass(model, BaseModel):
@@ -221,11 +223,13 @@ def _from_pydantic(error: Mapping[str, Any], known: Collection[str]) -> dict[str
     if kind == "missing":
         return _error(field, "a value", "nothing", "This field is required.")
     if kind == "extra_forbidden":
-        near = difflib.get_close_matches(field, known, n=1)  # a nested one has dots, and no match
+        near = difflib.get_close_matches(
+            field, known, n=1
+        )  # nested names have dots and never match
         fix = f"Did you mean {near[0]}?" if near else "Check its spelling."
         return _error(field, "no field of this name", "one", fix)
-    said = str(error["msg"]).removeprefix("Input should be ").removeprefix("Value error, ")
-    return _error(field, said, shown(error.get("input")))
+    expected = str(error["msg"]).removeprefix("Input should be ").removeprefix("Value error, ")
+    return _error(field, expected, shown(error.get("input")))
 
 
 def _error(field: str, expected: str, got: str, fix: str | None = None) -> dict[str, Any]:

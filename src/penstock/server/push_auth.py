@@ -1,7 +1,7 @@
-"""Who may push to us: a signed token opens these paths, no API key does.
+"""Authentication of incoming pushes by signed tokens; API keys are not accepted.
 
-Before a byte of the body is read, the token is verified against what the settings say of this
-subscription. Whoever is refused hears the same whatever was wrong; the reason goes to the events.
+The token is verified against the settings of the subscription before the body is read. A refusal
+does not reveal to the sender what was wrong; the reason is emitted as an event.
 """
 
 from __future__ import annotations
@@ -19,44 +19,44 @@ from penstock.server.auth import CHALLENGE
 from penstock.server.problems import Refused
 
 RETRY: Final = {"Retry-After": "10"}
-NOBODY: Final = "A token that this endpoint accepts is needed: Authorization: Bearer …"
+UNAUTHENTICATED: Final = "A valid token is required: Authorization: Bearer …"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receiving:
-    """Who may push here, how that is verified, and the keys that our own tokens are signed with."""
+    """Settings of incoming pushes, the token verifier, and the public keys of outgoing pushes."""
 
     incoming: Mapping[str, IncomingPush] = field(default_factory=dict)
     verify: Callable[[object, IncomingPush], Any] | None = None
-    """Raises Untrusted, or another of our errors when nobody can say for now."""
+    """Raises Untrusted, or another PenstockError if the token cannot be verified at present."""
     keys: Callable[[], list[dict[str, str]]] = list
     issuer: str = ""
     rules: EgressRules = STRICT
-    """Where push subscriptions that are declared here may point."""
+    """Allowed endpoints of push subscriptions."""
 
 
-def checked(door: Receiving, events: Events, name: str, authorization: str) -> IncomingPush:
-    """The subscription that a request is for, once its token proved who sends it."""
-    row = door.incoming.get(name)
+def checked(settings: Receiving, events: Events, name: str, authorization: str) -> IncomingPush:
+    """Return the settings of the subscription after verifying the sender's token."""
+    row = settings.incoming.get(name)
 
     def refused(status: int, reason: str, detail: str, **more: str) -> Refused:
         events.emit(PushRefused(subscription=name[:255], status=status, reason=reason))
         return Refused(status, detail, headers=more)
 
-    if row is None or door.verify is None:
-        raise refused(401, "not in incoming_push", NOBODY, **CHALLENGE)
+    if row is None or settings.verify is None:
+        raise refused(401, "not in incoming_push", UNAUTHENTICATED, **CHALLENGE)
     scheme, _, token = authorization.partition(" ")
     if scheme.lower() != "bearer":
-        raise refused(401, "no bearer token", NOBODY, **CHALLENGE)
+        raise refused(401, "no bearer token", UNAUTHENTICATED, **CHALLENGE)
     try:
-        door.verify(token.strip(), row)
+        settings.verify(token.strip(), row)
     except Untrusted as error:
         if error.is_known:
-            raise refused(403, error.reason, "This token is not for this endpoint.") from None
-        raise refused(401, error.reason, NOBODY, **CHALLENGE) from None
+            raise refused(403, error.reason, "The token is not valid for this endpoint.") from None
+        raise refused(401, error.reason, UNAUTHENTICATED, **CHALLENGE) from None
     except StoreError:
         raise
     except PenstockError as error:
-        told = "The token cannot be verified for now: try again."
-        raise refused(503, error.message, told, **RETRY) from None
+        detail = "The token cannot be verified at present: try again."
+        raise refused(503, error.message, detail, **RETRY) from None
     return row

@@ -1,7 +1,7 @@
-"""Answers: JSON bytes, pages with cursors, and requests that may be repeated.
+"""Responses: JSON bodies, pages with cursors, and idempotent requests.
 
-Routes build plain values; this turns them into responses. `once` is the way of every POST: with an
-Idempotency-Key the answer is stored with the work and said again word for word.
+Routes build plain values; this module turns them into responses. Every POST uses `once` or
+`remembered`: with an Idempotency-Key the response is stored and returned verbatim to a repeat.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KEY_MAX = 255
 
 
 def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A value as a JSON response."""
+    """Return a value as a JSON response."""
     return Response(msgspec.json.encode(value), status, dict(headers or {}), "application/json")
 
 
@@ -38,9 +38,9 @@ def once(
     *,
     kept: Callable[[T], Any] | None = None,
 ) -> Response:
-    """Do what a POST asks; with an Idempotency-Key at most once, and answered the same again.
+    """Execute a POST in one write; with an Idempotency-Key at most once.
 
-    `kept` renders what may be stored of an answer that holds a secret.
+    A repeat gets the stored response. `kept` renders the stored form of a response with a secret.
     """
     key = request.headers.get("idempotency-key")
     if key is None:
@@ -54,8 +54,8 @@ def once(
     try:
         value = act(caller.client.over(store))
     except Answered as before:
-        told = before.answer
-        return answer(told["body"], told["status"], {"Idempotency-Replayed": "true"})
+        stored = before.answer
+        return answer(stored["body"], stored["status"], {"Idempotency-Replayed": "true"})
     assert store.answer is not None, f"{request.url.path} is not one write"
     return answer(store.answer["body"] if kept is None else render(value), status)
 
@@ -63,7 +63,7 @@ def once(
 def remembered(
     request: Request, caller: Caller, act: Callable[[], T], render: Callable[[T], Any]
 ) -> Response:
-    """Like `once`, for what is not one write but harmless to repeat: its answer is kept after."""
+    """Like `once`, for a safely repeatable action that is not one write; stored afterwards."""
     key = request.headers.get("idempotency-key")
     if key is None:
         return answer(render(act()))
@@ -82,7 +82,7 @@ def remembered(
 
 
 def request_key(request: Request, caller: Caller, key: str, part: str = "") -> RequestKey:
-    """The mark of a request: this caller's, on this path, for this body."""
+    """Return the idempotency record of a request: caller, key, and hash of path and body."""
     if not 0 < len(key) <= KEY_MAX or not key.isprintable() or not key.isascii():
         raise InvalidInput("Idempotency-Key", f"1 to {KEY_MAX} printable characters", "other")
     body = getattr(request.state, "raw_body", None)
@@ -96,7 +96,7 @@ def request_key(request: Request, caller: Caller, key: str, part: str = "") -> R
 
 
 class Pages:
-    """Cursors of one list under its filters, for one caller."""
+    """Pages of a list; cursors are valid only for the same list, filters and customer."""
 
     def __init__(self, request: Request, caller: Caller, **filters: Any) -> None:
         self._secret: bytes = request.app.state.cursor_secret
@@ -107,7 +107,7 @@ class Pages:
         }
 
     def place(self, given: str | None, parts: int) -> list[Any] | None:
-        """Where to go on; None at the start."""
+        """Return the position of a cursor; None for the first page."""
         if given is None:
             return None
         place = cursor.unseal(self._secret, self._question, given)
@@ -118,7 +118,7 @@ class Pages:
         self, items: Sequence[Any], limit: int, place_of: Callable[[Any], Sequence[Any]],
         render: Callable[[Any], Any],
     ) -> Response:  # fmt: skip
-        """A page, and the cursor of the next one when there may be one."""
+        """Return a page, with a cursor if there may be another one."""
         more = len(items) >= limit
         following = cursor.seal(self._secret, self._question, place_of(items[-1])) if more else None
         return answer({"items": [render(item) for item in items], "next_cursor": following})

@@ -1,7 +1,8 @@
-"""Routes that cannot be reached unchecked: key, role, rate and JSON profile come before the body.
+"""The route class that enforces key, role, rate and query parameters before reading the body.
 
-Every route of the API is a `StrictRoute`. Which power it takes is looked up in `access.ROUTES` when
-the app is built; a route that is not listed stops the app from starting.
+Bodies are parsed under the strict JSON profile. Every route of the API is a `StrictRoute`. The
+required power is looked up in `access.ROUTES` when the app is built; a route that is not listed
+there prevents the app from starting.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from penstock.server.problems import Refused
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 TRIGGER = "POST /api/v1/scheduler/trigger"
-AT_ONCE_MAX = 65_536
+INLINE_MAX = 65_536
 
 
 class StrictRoute(APIRoute):
-    """A route behind the wall."""
+    """A route that checks the caller before its handler runs."""
 
     def get_route_handler(self) -> Handler:
-        """The handler, with everything that comes before it."""
+        """Return the handler, wrapped in the checks."""
         handle = super().get_route_handler()
         (method,) = self.methods or set()
         name = f"{method} {self.path}"
@@ -48,7 +49,10 @@ class StrictRoute(APIRoute):
             if not caller.principal.role.may(power):
                 raise Refused(403, forbidden(caller.principal.role, power))
             if caller.customer is not None and name in EVERYBODY:
-                raise Refused(403, "This looks across customers: it takes a key without one.")
+                raise Refused(
+                    403,
+                    "This operation covers all customers: use a key that is not restricted to one.",
+                )
             request.state.caller = caller
             _check_query(request, known)
             if has_body:
@@ -59,7 +63,7 @@ class StrictRoute(APIRoute):
 
 
 async def caller_of(request: Request) -> Caller:
-    """The caller that the wall let through; a dependency of routes."""
+    """Return the authenticated caller; a dependency of routes."""
     caller: Caller = request.state.caller
     return caller
 
@@ -69,7 +73,7 @@ async def _caller(request: Request, name: str) -> Caller:
     if name == TRIGGER and "x-scheduler-token" in request.headers:
         token: str = request.app.state.scheduler_token
         if not is_scheduler(request.headers["x-scheduler-token"], token):
-            raise Refused(401, "X-Scheduler-Token: not the configured token.")
+            raise Refused(401, "X-Scheduler-Token: expected the configured token.")
         scheduler: Caller = request.app.state.scheduler
         return scheduler
     text = bearer(request.headers.get("authorization"))
@@ -86,16 +90,16 @@ async def _read_json(request: Request) -> None:
     given = request.headers.get("content-type", "")
     if given.partition(";")[0].strip().lower() != "application/json":
         raise Refused(415, "Content-Type: expected application/json.")
-    # Starlette remembers a parsed body here; ours is parsed under the strict profile. A large one
-    # does not hold up everybody else's requests.
-    if len(body) > AT_ONCE_MAX:
+    # Starlette caches the parsed body in this attribute; it is set from the strict parser here. A
+    # large body is parsed in a thread, so that it does not block other requests.
+    if len(body) > INLINE_MAX:
         request._json = await run_in_threadpool(json_profile.parse, body)
     else:
         request._json = json_profile.parse(body)
 
 
 def _query_names(needs: Dependant) -> Iterator[str]:
-    """Names of the query parameters that a route reads."""
+    """Yield the names of a route's query parameters."""
     for field in needs.query_params:
         yield field.alias
     for part in needs.dependencies:
@@ -103,7 +107,7 @@ def _query_names(needs: Dependant) -> Iterator[str]:
 
 
 def _check_query(request: Request, known: frozenset[str]) -> None:
-    """Each parameter is known, stands once, and is text that every engine can hold."""
+    """Check that each parameter is known, occurs once, and is text that every engine can store."""
     given = request.query_params.multi_items()
     if len(given) > len(known) or len({name for name, _ in given}) < len(given):
         names = ", ".join(sorted(known)) or "none"

@@ -1,4 +1,4 @@
-"""A served API that takes pushes of one issuer in, and the tokens that issuer signs."""
+"""A served API that accepts pushes of one issuer, and that issuer's tokens."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FULL = f"projects/p/subscriptions/{NAME}"
 
 @cache
 def google() -> SigningKey:
-    """The key that "Google" signs with."""
+    """Return the key that "Google" signs with."""
     return new_signing_key()
 
 
@@ -54,7 +54,7 @@ def envelope(message_id: str, data: bytes = b"hello", **more: Any) -> dict[str, 
 
 
 class Inlet:
-    """A served API that takes pushes of one issuer in."""
+    """A served API that accepts pushes of one issuer."""
 
     def __init__(self, served: Served, keys: Receiver) -> None:
         self.served = served
@@ -80,7 +80,7 @@ class Inlet:
         )
 
     def install(self, **table: Any) -> None:
-        """Serve under these settings from now on; no key is known yet."""
+        """Apply these settings; no key of the issuer is cached yet."""
         made = build_receiving(self.store, self.settings(**table))
         self.served.api.fastapi.state.receiving = made
         self.served.heard.clear()
@@ -90,12 +90,12 @@ class Inlet:
         return self.by.call("POST", f"/pubsub/push/{name}", body, sent)
 
     def drained(self, topic: str) -> list[Delivery]:
-        """Everything published to a topic since the last look."""
+        """Return everything published to a topic since the last call."""
         subs = self.served.desk.client.subscriptions
         return subs.pull(f"{topic}-reader", max_messages=1000)
 
     def reads(self, topic: str) -> None:
-        """Let somebody take what is published to a topic."""
+        """Create a subscription to a topic."""
 
         def body(tx: Any) -> None:
             topic_declare(tx, TopicSpec(name=topic))
@@ -111,7 +111,7 @@ class Inlet:
 
 @contextlib.contextmanager
 def issuer_keys() -> Iterator[Receiver]:
-    """Where the issuer's keys are."""
+    """Serve the issuer's keys."""
     body = json.dumps({"keys": [public_jwk(google())]}).encode()
     with receiving(lambda _: Said(200, {"Cache-Control": "max-age=3600"}, body)) as made:
         yield made

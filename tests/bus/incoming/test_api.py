@@ -1,4 +1,4 @@
-"""Pushes from elsewhere: who is let in, what is stored, what is refused; on each engine."""
+"""Incoming pushes: authentication, storage and refusals, on each engine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.server.kit import Served
 
 @pytest.fixture(scope="module")
 def keys() -> Iterator[Receiver]:
-    """Where the issuer's keys are."""
+    """Serve the issuer's keys."""
     with issuer_keys() as made:
         yield made
 
@@ -60,11 +60,11 @@ def inlet(opened: Inlet) -> Inlet:
     return opened
 
 
-class TestLetIn:
-    """What is stored before the answer."""
+class TestAccepted:
+    """Accepted pushes are stored before the response."""
 
     def test_a_message_is_published_once(self, inlet: Inlet) -> None:
-        """Bytes and attributes as they came; the same message again is a duplicate."""
+        """Payload and attributes are unchanged; the same message again is a duplicate."""
         before = len(inlet.keys.got)
         for _ in range(3):
             assert inlet.push(envelope("m1", b"\x00\xff")).status == 204
@@ -91,8 +91,8 @@ class TestLetIn:
         assert 204 in replies
         assert len(inlet.drained("orders")) == 1
 
-    def test_topics_are_made(self, inlet: Inlet) -> None:
-        """The topic that the settings name need not exist before."""
+    def test_topics_are_created(self, inlet: Inlet) -> None:
+        """The topic in the settings is created if it does not exist."""
         assert inlet.push(envelope("m1") | {"subscription": "other"}, name="other").status == 204
         assert inlet.store.read(lambda tx: topic_find(tx, "others")) is not None
 
@@ -105,8 +105,8 @@ class TestLetIn:
             inlet.keys.answer = answer
 
 
-class TestKeptOut:
-    """Nobody is told why; nothing is stored; the operator's events say it."""
+class TestRefused:
+    """Refusals store nothing and hide the reason from the sender; events contain it."""
 
     def test_tokens(self, inlet: Inlet) -> None:
         admin = inlet.served.keys["admin"]
@@ -134,7 +134,7 @@ class TestKeptOut:
         for headers in ({}, {"Authorization": "Basic x"}, {"Authorization": "Bearer"}):
             reply = inlet.by.call("POST", path, envelope("bad"), dict(headers))
             assert (reply.status, reply.headers["www-authenticate"][:6]) == (401, "Bearer")
-        unknown = inlet.push(envelope("bad"), name="nobody")
+        unknown = inlet.push(envelope("bad"), name="unknown")
         assert unknown.status == 401
         assert {**unknown.json, "request_id": 0} == {**reply.json, "request_id": 0}
         assert inlet.by.get(path).status == 405
@@ -146,8 +146,8 @@ class TestKeptOut:
             assert inlet.push(envelope("bad"), token(forged)).status == 401
         assert len(inlet.keys.got) == before + 1
 
-    def test_keys_that_cannot_be_had(self, inlet: Inlet) -> None:
-        """Without any key nobody can be judged: the sender is asked to come again."""
+    def test_unavailable_keys(self, inlet: Inlet) -> None:
+        """Without the issuer's keys no token can be verified, so the sender is asked to retry."""
         answer, inlet.keys.answer = inlet.keys.answer, lambda _: Said(500)
         try:
             reply = inlet.push(envelope("later"))
@@ -156,7 +156,7 @@ class TestKeptOut:
             inlet.keys.answer = answer
 
     def test_the_body_is_not_read_before_the_token(self, inlet: Inlet) -> None:
-        """A head that promises 15 MB is refused without them; 20 MB are too many anyway."""
+        """A request of 15 MB is refused before its body is sent; 20 MB are always refused."""
         for size, bearer, status in ((15_000_000, "x", b"401"), (20_000_000, token(), b"413")):
             head = (
                 f"POST /pubsub/push/{NAME} HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n"
@@ -190,10 +190,10 @@ POISON: tuple[Any, ...] = (
 
 
 class TestPoison:
-    """What is no message."""
+    """Envelopes that are not valid messages."""
 
     def test_without_a_policy_it_is_kept_and_accepted(self, inlet: Inlet) -> None:
-        """2xx, or it would come for ever; its bytes and the reason are kept, once."""
+        """It is accepted to end its redelivery; payload and reason are stored once."""
         raw = [body if isinstance(body, bytes) else json.dumps(body).encode() for body in POISON]
         for body in raw * 2:
             reply = inlet.push(body)
@@ -209,7 +209,7 @@ class TestPoison:
         assert sum("POISON_ENVELOPE" in json.dumps(one) for one in shown["items"]) >= len(raw)
 
     def test_with_a_policy_it_is_refused(self, inlet: Inlet) -> None:
-        """The sender's own dead-letter topic takes it; nothing is stored here."""
+        """It is refused, so the sender's dead-letter topic receives it; nothing is stored."""
         inlet.install(dead_letters=True)
         for body in POISON:
             reply = inlet.push(body)
@@ -222,7 +222,7 @@ class TestPoison:
         assert inlet.drained("orders.dlq") == inlet.drained("orders") == []
 
     def test_another_message_under_the_same_id(self, inlet: Inlet) -> None:
-        """Never two messages of one id: the second is poison."""
+        """A different message with the same id is poison."""
         assert inlet.push(envelope("twice", b"one")).status == 204
         assert inlet.push(envelope("twice", b"two")).status == 204
         assert [one.data for one in inlet.drained("orders")] == [b"one"]
@@ -257,7 +257,7 @@ class TestBothEnds:
         pusher = build_pusher(
             inlet.store, settings, events, jitter=lambda: 0.0, clock=inlet.served.desk.clock
         )
-        # The token's times are the desk's, which stands in 2025: the verifier goes by the same.
+        # Tokens use the test clock, which is in 2025; so does the verifier.
         now = SystemClock().now() - inlet.served.desk.clock.now()
         inlet.served.desk.clock.advance(now)
         assert pusher.run_once().begun == 1
@@ -283,8 +283,8 @@ class TestBothEnds:
         assert (found["issuer"], found["jwks_uri"]) == (home, f"{home}/.well-known/jwks.json")
 
 
-def test_endpoints_are_judged_when_they_are_declared(inlet: Inlet) -> None:
-    """Over the API nobody declares an endpoint that the settings would not let out."""
+def test_endpoints_are_checked_when_declared(inlet: Inlet) -> None:
+    """The API refuses endpoints that the egress settings forbid."""
     asked = {"name": "hook", "topic": "quiet", "kind": "push"}
     inside, outside = "http://10.0.0.1/x", "https://hooks.example.com/x"
     by = inlet.served.by("operator")
@@ -302,8 +302,8 @@ def test_endpoints_are_judged_when_they_are_declared(inlet: Inlet) -> None:
     assert made["push"] == {"push_endpoint": outside}
 
 
-def test_nothing_is_let_in_unless_the_settings_say_so(served: Served) -> None:
-    """An API without a table refuses every push, and issues no tokens."""
+def test_refused_without_settings(served: Served) -> None:
+    """Without `incoming_push` every push is refused, and no tokens are issued."""
     reply = served.by(None).call(
         "POST", f"/pubsub/push/{NAME}", envelope("1"), {"Authorization": f"Bearer {token()}"}
     )

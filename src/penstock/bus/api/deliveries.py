@@ -1,4 +1,4 @@
-"""Deliveries of a subscription: pull, ack, nack, extend, release."""
+"""Routes of deliveries: pull, ack, nack, extend, release."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ async def pull_messages(
     request: Request, by: By, name: Name, body: PullIn, customer_id: Whose = None,
     key: Repeat = None,
 ) -> Response:  # fmt: skip
-    """Take messages under lease, waiting for some when there are none."""
+    """Lease messages of a subscription. With `wait_seconds` the request waits if none is ready."""
     customer = whose(by, customer_id)
 
-    def taken() -> list[Delivery]:
+    def pulled() -> list[Delivery]:
         return by.client.subscriptions.pull(name, max_messages=body.max_messages, customer=customer)
 
-    def told(found: list[Delivery]) -> Any:
+    def shaped(found: list[Delivery]) -> Any:
         return {"received_messages": [delivery_shape(one) for one in found]}
 
-    # With a key the first answer is the answer: there is nothing to wait for.
+    # With an Idempotency-Key the first response is final, so the request does not wait.
     if key is not None:
-        return await run_in_threadpool(lambda: remembered(request, by, taken, told))
+        return await run_in_threadpool(lambda: remembered(request, by, pulled, shaped))
 
     def attempt() -> Response:
-        return answer(told(taken()))
+        return answer(shaped(pulled()))
 
     if body.wait_seconds == 0:
         return await run_in_threadpool(attempt)
@@ -60,7 +60,7 @@ async def pull_messages(
 def ack_messages(
     request: Request, by: By, name: Name, body: AckIn, customer_id: Whose = None, _: Repeat = None
 ) -> Response:
-    """Settle deliveries; a stale ack id changes nothing and is told so."""
+    """Acknowledge deliveries. A stale ack id changes nothing and is reported as `stale`."""
     customer = whose(by, customer_id)
     return _settled(request, by, lambda at: at.ack(name, body.ack_ids, customer=customer))
 
@@ -69,7 +69,7 @@ def ack_messages(
 def nack_messages(
     request: Request, by: By, name: Name, body: NackIn, customer_id: Whose = None, _: Repeat = None
 ) -> Response:
-    """Give deliveries back, each with its reason."""
+    """Return deliveries, each with its reason. They are redelivered or become dead letters."""
     nacks = nacks_of([one.model_dump() for one in body.nacks])
     customer = whose(by, customer_id)
     return _settled(request, by, lambda at: at.nack(name, nacks, customer=customer))
@@ -80,7 +80,7 @@ def extend_messages(
     request: Request, by: By, name: Name, body: ExtendIn, customer_id: Whose = None,
     _: Repeat = None,
 ) -> Response:  # fmt: skip
-    """Move deadlines of deliveries that take longer."""
+    """Extend the ack deadlines of deliveries."""
     customer, seconds = whose(by, customer_id), body.ack_deadline_seconds
     return _settled(
         request, by, lambda at: at.extend(name, body.ack_ids, seconds, customer=customer)
@@ -91,7 +91,7 @@ def extend_messages(
 def release_messages(
     request: Request, by: By, name: Name, body: AckIn, customer_id: Whose = None, _: Repeat = None
 ) -> Response:
-    """Give back deliveries that were not tried: ready at once, and no attempt is counted."""
+    """Return unprocessed deliveries. They are ready at once and no attempt is counted."""
     customer = whose(by, customer_id)
     return _settled(request, by, lambda at: at.release(name, body.ack_ids, customer=customer))
 
@@ -99,10 +99,10 @@ def release_messages(
 def _settled(
     request: Request, by: Caller, settle: Callable[[Subscriptions], Sequence[str]]
 ) -> Response:
-    """Settle deliveries once, however often the request is repeated; tell each one's outcome."""
+    """Settle deliveries once, even if the request is repeated; return each outcome."""
     return once(
         request,
         by,
         lambda client: settle(client.subscriptions),
-        lambda told: {"outcomes": told},
+        lambda outcomes: {"outcomes": outcomes},
     )

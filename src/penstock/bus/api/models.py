@@ -1,4 +1,4 @@
-"""Topics, subscriptions, messages and deliveries in requests and answers."""
+"""Request and response bodies of topics, subscriptions, messages and deliveries."""
 
 from __future__ import annotations
 
@@ -7,289 +7,338 @@ from typing import Literal
 from pydantic import Field
 
 from penstock.server.models import Asked, JsonObject, Time, Told
+from penstock.server.openapi import texts
 
 DAY_SECONDS = 86_400
 
 
 class TopicIn(Asked):
-    """A topic to make."""
+    """A topic to create."""
 
     name: str = Field(
-        description="Its name, once per customer.", examples=["rosters"], max_length=255
+        description="Name of the topic, unique per customer.", examples=["rosters"], max_length=255
     )
     retention_seconds: int = Field(
-        default=7 * DAY_SECONDS, description="How long messages are kept.", ge=600,
+        default=7 * DAY_SECONDS, description=texts.TOPIC_RETENTION, ge=600,
         le=31 * DAY_SECONDS,
     )  # fmt: skip
 
 
 class TopicOut(Told):
-    """A topic."""
+    """A topic that messages are published to."""
 
-    name: str = Field(description="Its name.")
-    retention_seconds: int = Field(description="How long messages are kept.")
-    created_at: Time = Field(description="When it was made.")
-    created_by: str = Field(description="By whom.")
+    name: str = Field(description="Name of the topic, unique per customer.")
+    retention_seconds: int = Field(description=texts.TOPIC_RETENTION)
+    created_at: Time = Field(description=texts.CREATED_AT)
+    created_by: str = Field(description=texts.CREATED_BY)
 
 
 class TopicDetailOut(TopicOut):
-    """A topic with those who take its messages."""
+    """A topic with its subscriptions."""
 
-    subscriptions: list[str] = Field(description="Names of its subscriptions.")
+    subscriptions: list[str] = Field(description="Names of the subscriptions to the topic.")
 
 
 class SubscriptionIn(Asked):
-    """A subscription to make, or to change."""
+    """A subscription to create or change."""
 
     name: str = Field(
-        description="Its name, once per customer.", examples=["rosters-to-table"], max_length=255
+        description="Name of the subscription, unique per customer.",
+        examples=["rosters-to-table"],
+        max_length=255,
     )
-    topic: str = Field(description="The topic it takes from; for good.", max_length=255)
-    kind: Literal["pull", "push", "bound"] = Field(default="pull", description="How it is served.")
-    ack_deadline_seconds: int = Field(
-        default=60, description="How long a message is held.", ge=10, le=600
+    topic: str = Field(description="Name of the topic; it cannot be changed later.", max_length=255)
+    kind: Literal["pull", "push", "bound"] = Field(
+        default="pull", description=texts.SUBSCRIPTION_KIND
     )
-    min_backoff_seconds: float = Field(
-        default=10, description="The first wait after a failure.", gt=0, le=600
-    )
-    max_backoff_seconds: float = Field(
-        default=600, description="The longest wait after a failure.", gt=0, le=600
-    )
-    max_delivery_attempts: int = Field(
-        default=5, description="After so many it is a dead letter.", ge=5, le=100
-    )
+    ack_deadline_seconds: int = Field(default=60, description=texts.ACK_DEADLINE, ge=10, le=600)
+    min_backoff_seconds: float = Field(default=10, description=texts.MIN_BACKOFF, gt=0, le=600)
+    max_backoff_seconds: float = Field(default=600, description=texts.MAX_BACKOFF, gt=0, le=600)
+    max_delivery_attempts: int = Field(default=5, description=texts.MAX_ATTEMPTS, ge=5, le=100)
     dead_letters: bool = Field(
         default=True, description="Whether poison and exhausted messages become dead letters."
     )
     dead_letter_topic: str | None = Field(
-        default=None, description="Their topic; `<name>.dlq` unless said.", max_length=255
+        default=None,
+        description="Topic for dead letters; `<name>.dlq` when omitted.",
+        max_length=255,
     )
     retention_seconds: int = Field(
-        default=7 * DAY_SECONDS, description="How long unacked messages are kept.", ge=600,
+        default=7 * DAY_SECONDS, description=texts.UNACKED_RETENTION, ge=600,
         le=31 * DAY_SECONDS,
     )  # fmt: skip
     enable_message_ordering: bool = Field(
-        default=False, description="One in flight per ordering key, in publish order; for good."
+        default=False,
+        description="Deliver messages of an ordering key one at a time, in publish order. It "
+        "cannot be changed later.",
     )
     filter: str | None = Field(
-        default=None, description="Only messages whose attributes fit.", max_length=256,
+        default=None, description=texts.FILTER, max_length=256,
         examples=['attributes.league = "nba"'],
     )  # fmt: skip
     push: JsonObject | None = Field(
-        default=None, description="Where and how messages are posted (kind push)."
+        default=None,
+        description="Endpoint and authentication for kind `push`; null for other kinds.",
     )
     binding: JsonObject | None = Field(
-        default=None, description="What messages start or report (kind bound)."
+        default=None,
+        description="What messages start or report for kind `bound`; null for other kinds.",
     )
-    auto_replay: JsonObject | None = Field(
-        default=None, description="When dead letters are replayed without a person; null: never."
-    )
-    replays_max: int = Field(
-        default=3, description="How often a message is replayed.", ge=0, le=100
-    )
+    auto_replay: JsonObject | None = Field(default=None, description=texts.AUTO_REPLAY)
+    replays_max: int = Field(default=3, description=texts.REPLAYS_MAX, ge=0, le=100)
     version: int | None = Field(
-        default=None, description="The version that is changed; another one is refused.", ge=1
+        default=None,
+        description="Version that the change is based on; the request fails if it is outdated.",
+        ge=1,
     )
 
 
 class SubscriptionOut(Told):
-    """A subscription."""
+    """A subscription to a topic."""
 
-    name: str = Field(description="Its name.")
-    topic: str = Field(description="The topic it takes from.")
-    kind: Literal["pull", "push", "bound"] = Field(description="How it is served.")
-    ack_deadline_seconds: float = Field(description="How long a message is held.")
-    min_backoff_seconds: float = Field(description="The first wait after a failure.")
-    max_backoff_seconds: float = Field(description="The longest wait after a failure.")
-    max_delivery_attempts: int = Field(description="After so many it is a dead letter.")
-    dead_letter_topic: str | None = Field(description="Where those go; null: no dead letters.")
-    retention_seconds: int = Field(description="How long unacked messages are kept.")
-    enable_message_ordering: bool = Field(description="One in flight per ordering key.")
-    filter: str | None = Field(description="Only messages whose attributes fit.")
-    push: JsonObject | None = Field(description="Where and how messages are posted.")
-    binding: JsonObject | None = Field(description="What messages start or report.")
-    auto_replay: JsonObject | None = Field(description="When dead letters replay by themselves.")
-    replays_max: int = Field(description="How often a message is replayed.")
-    is_paused: bool = Field(description="Whether nothing is handed over for now.")
-    version: int = Field(description="Changes with every change.")
-    created_at: Time = Field(description="When it was made.")
-    created_by: str = Field(description="By whom.")
+    name: str = Field(description="Name of the subscription, unique per customer.")
+    topic: str = Field(description="Name of the topic it receives messages from.")
+    kind: Literal["pull", "push", "bound"] = Field(description=texts.SUBSCRIPTION_KIND)
+    ack_deadline_seconds: float = Field(description=texts.ACK_DEADLINE)
+    min_backoff_seconds: float = Field(description=texts.MIN_BACKOFF)
+    max_backoff_seconds: float = Field(description=texts.MAX_BACKOFF)
+    max_delivery_attempts: int = Field(description=texts.MAX_ATTEMPTS)
+    dead_letter_topic: str | None = Field(
+        description="Topic for dead letters; null if it keeps none."
+    )
+    retention_seconds: int = Field(description=texts.UNACKED_RETENTION)
+    enable_message_ordering: bool = Field(
+        description="Whether messages of an ordering key are delivered one at a time."
+    )
+    filter: str | None = Field(description=texts.FILTER)
+    push: JsonObject | None = Field(
+        description="Endpoint and authentication of a push subscription; null for other kinds."
+    )
+    binding: JsonObject | None = Field(
+        description="What messages of a bound subscription start or report; null for other kinds."
+    )
+    auto_replay: JsonObject | None = Field(description=texts.AUTO_REPLAY)
+    replays_max: int = Field(description=texts.REPLAYS_MAX)
+    is_paused: bool = Field(description="Whether delivery is paused.")
+    version: int = Field(description="Version, incremented by every change.")
+    created_at: Time = Field(description=texts.CREATED_AT)
+    created_by: str = Field(description=texts.CREATED_BY)
 
 
 class BacklogOut(Told):
-    """What waits in a subscription; a count stops at 10,000."""
+    """Unsettled deliveries of a subscription; each count stops at 10,000."""
 
-    ready: int = Field(description="Waiting to be taken.")
-    leased: int = Field(description="Handed over, not settled.")
-    delayed: int = Field(description="Waiting for a retry.")
-    behind_ordering_key: int = Field(description="Behind another message of their key.")
-    oldest_publish_time: Time | None = Field(description="When the oldest was published.")
+    ready: int = Field(description="Number of deliveries ready to be pulled.")
+    leased: int = Field(description="Number of deliveries that consumers hold.")
+    delayed: int = Field(description="Number of deliveries waiting for their retry time.")
+    behind_ordering_key: int = Field(
+        description="Number of deliveries waiting behind another of their ordering key."
+    )
+    oldest_publish_time: Time | None = Field(
+        description="Publish time of the oldest of them; null if there are none."
+    )
 
 
 class SumsOut(Told):
-    """What became of the messages a subscription was given."""
+    """Counters of a subscription's deliveries."""
 
-    accepted: int = Field(description="Given to it.")
-    delivered: int = Field(description="Handed over, repeats counted.")
-    acked: int = Field(description="Settled by an ack.")
-    nacked: int = Field(description="Given back.")
-    lapsed: int = Field(description="Not settled before the deadline.")
-    dead_lettered: int = Field(description="Now dead letters.")
-    expired: int = Field(description="Removed by retention.")
-    purged: int = Field(description="Removed by request.")
-    replayed: int = Field(description="Delivered anew by a replay.")
+    accepted: int = Field(description="Number of messages that it received from its topic.")
+    delivered: int = Field(description="Number of delivery attempts, redeliveries included.")
+    acked: int = Field(description="Number of deliveries that were acknowledged.")
+    nacked: int = Field(description="Number of deliveries that were nacked.")
+    lapsed: int = Field(description="Number of deliveries whose ack deadline passed.")
+    dead_lettered: int = Field(description="Number of deliveries that became dead letters.")
+    expired: int = Field(description="Number of deliveries removed by retention.")
+    purged: int = Field(description="Number of deliveries removed by a purge or seek.")
+    replayed: int = Field(description="Number of deliveries repeated by a replay or seek.")
 
 
 class SubscriptionDetailOut(Told):
-    """A subscription, what waits in it and what became of the rest."""
+    """A subscription with its backlog and counters."""
 
-    subscription: SubscriptionOut = Field(description="As declared.")
-    backlog: BacklogOut = Field(description="What waits.")
-    sums: SumsOut = Field(description="What became of the rest.")
+    subscription: SubscriptionOut = Field(description="Settings of the subscription.")
+    backlog: BacklogOut = Field(description="Deliveries that are not settled.")
+    sums: SumsOut = Field(description="Counters of its deliveries.")
 
 
 class OutgoingIn(Asked):
     """A message to publish."""
 
-    data: str = Field(default="", description="Its bytes, in base64.")
-    attributes: dict[str, str] = Field(default_factory=dict, description="Text to text.")
-    ordering_key: str | None = Field(default=None, description="Kept in order with its likes.")
+    data: str = Field(default="", description=texts.MESSAGE_DATA)
+    attributes: dict[str, str] = Field(default_factory=dict, description=texts.MESSAGE_ATTRIBUTES)
+    ordering_key: str | None = Field(
+        default=None, description="Messages with the same key are delivered in publish order."
+    )
     dedupe_id: str | None = Field(
-        default=None, description="Publishing it again answers the first message's id."
+        default=None,
+        description="Publishing the same id again returns the id of the first message.",
     )
 
 
 class PublishIn(Asked):
-    """Messages to publish, all or none."""
+    """Messages to publish in one transaction."""
 
-    messages: list[OutgoingIn] = Field(description="In order.", min_length=1, max_length=1_000)
+    messages: list[OutgoingIn] = Field(
+        description="Messages in publish order; all are stored or none.",
+        min_length=1,
+        max_length=1_000,
+    )
 
 
 class PublishOut(Told):
-    """They are accepted and durable."""
+    """The ids of messages that were stored."""
 
-    message_ids: list[str] = Field(description="Their ids, in order.")
+    message_ids: list[str] = Field(description="Message ids, in the order of the request.")
 
 
 class PullIn(Asked):
-    """How much to take, and how long to wait for it."""
+    """Options of a pull request."""
 
-    max_messages: int = Field(default=100, description="At most so many.", ge=1, le=1_000)
+    max_messages: int = Field(
+        default=100, description="Maximum number of messages to return.", ge=1, le=1_000
+    )
     wait_seconds: float = Field(
-        default=0, description="Wait so long when there is none.", ge=0, le=60
+        default=0, description="Seconds to wait for a message if none is ready.", ge=0, le=60
     )
 
 
 class MessageOut(Told):
-    """A message."""
+    """A published message."""
 
-    message_id: str = Field(description="Its id.")
-    data: str = Field(description="Its bytes, in base64.")
-    attributes: dict[str, str] = Field(description="Its attributes.")
-    ordering_key: str | None = Field(description="Its ordering key.")
-    publish_time: Time = Field(description="When it was published.")
+    message_id: str = Field(description="Id that was assigned when the message was published.")
+    data: str = Field(description=texts.MESSAGE_DATA)
+    attributes: dict[str, str] = Field(description=texts.MESSAGE_ATTRIBUTES)
+    ordering_key: str | None = Field(description=texts.ORDERING_KEY)
+    publish_time: Time = Field(description=texts.PUBLISH_TIME)
 
 
 class DeliveryOut(Told):
-    """A message handed over."""
+    """A message leased to a consumer."""
 
-    ack_id: str = Field(description="Settles it; worth nothing after the next handing-over.")
-    delivery_attempt: int = Field(description="Counts from 1.")
-    deadline: Time = Field(description="Settle or extend it before.")
-    message: MessageOut = Field(description="The message.")
+    ack_id: str = Field(
+        description="Id to settle this delivery with; invalid once it is redelivered."
+    )
+    delivery_attempt: int = Field(description="Number of the delivery attempt, counted from 1.")
+    deadline: Time = Field(description="Time by which the delivery must be settled or extended.")
+    message: MessageOut = Field(description="The message that is delivered.")
 
 
 class PullOut(Told):
-    """What was taken."""
+    """Messages leased by a pull."""
 
-    received_messages: list[DeliveryOut] = Field(description="Oldest first.")
+    received_messages: list[DeliveryOut] = Field(
+        description="Leased messages, oldest first; empty if none is ready."
+    )
 
 
 class AckIn(Asked):
-    """Deliveries that are done, or given back untried."""
+    """Deliveries to acknowledge or to release."""
 
-    ack_ids: list[str] = Field(description="As pulled.", min_length=1, max_length=1_000)
+    ack_ids: list[str] = Field(
+        description="Ack ids as returned by pull.", min_length=1, max_length=1_000
+    )
 
 
 class ExtendIn(AckIn):
-    """Deliveries that take longer."""
+    """Deliveries whose deadline is to be moved."""
 
-    ack_deadline_seconds: int = Field(description="From now; 0 gives them back.", ge=0, le=600)
+    ack_deadline_seconds: int = Field(
+        description="New deadline in seconds from now; 0 returns them to the subscription.",
+        ge=0,
+        le=600,
+    )
 
 
 class NackOne(Asked):
-    """A delivery that is given back, and why."""
+    """A delivery to return, with the reason."""
 
-    ack_id: str = Field(description="As pulled.", max_length=255)
+    ack_id: str = Field(description="Ack id as returned by pull.", max_length=255)
     kind: Literal["transient", "poison", "configuration"] = Field(
-        default="transient", description="poison: straight to the dead letters."
+        default="transient",
+        description="Class of the failure; `poison` makes it a dead letter immediately.",
     )
-    error_type: str = Field(default="", description="What kind of error.", max_length=100)
-    error: str = Field(default="", description="The error.", max_length=10_000)
+    error_type: str = Field(
+        default="",
+        description="Short name of the error's kind, up to 100 characters.",
+        max_length=100,
+    )
+    error: str = Field(
+        default="", description="Error message, kept with the delivery.", max_length=10_000
+    )
     delay_seconds: float | None = Field(
-        default=None, description="Wait at least so long.", ge=0, le=600
+        default=None,
+        description="Minimum seconds until redelivery; the backoff applies when omitted.",
+        ge=0,
+        le=600,
     )
 
 
 class NackIn(Asked):
-    """Deliveries that are given back."""
+    """Deliveries to return."""
 
     nacks: list[NackOne] = Field(
-        description="Each with its reason.", min_length=1, max_length=1_000
+        description="Deliveries with their reasons.", min_length=1, max_length=1_000
     )
 
 
 class SettledOut(Told):
-    """What became of each, in order."""
+    """The outcome of each item, in the order of the request."""
 
     outcomes: list[Literal["done", "stale"]] = Field(
-        description="stale: changed nothing, because it was settled or handed over anew."
+        description="`stale` means that nothing changed because the delivery was settled or "
+        "redelivered."
     )
 
 
 class SeekIn(Asked):
-    """Where to go."""
+    """The time to seek to."""
 
-    time: str = Field(description="What was published since comes again.", max_length=64)
+    time: str = Field(
+        description="ISO 8601 time; messages published since then are delivered again.",
+        max_length=64,
+    )
 
 
 class SeekOut(Told):
-    """What the seek did."""
+    """The effect of a seek."""
 
-    time: Time = Field(description="Where it went.")
-    purged: int = Field(description="Older ones that will not be delivered.")
-    delivered_again: int = Field(description="Settled ones that are delivered anew.")
+    time: Time = Field(description="Time that the subscription was moved to.")
+    purged: int = Field(description="Number of older deliveries that were removed.")
+    delivered_again: int = Field(
+        description="Number of settled deliveries that are delivered again."
+    )
 
 
 class PurgeOut(Told):
-    """What was dropped."""
+    """The effect of a purge."""
 
-    purged: int = Field(description="How many deliveries.")
+    purged: int = Field(description="Number of deliveries that were removed.")
 
 
 class PausedIn(Asked):
-    """Whether to stop handing over."""
+    """Whether delivery is to be paused."""
 
-    is_paused: bool = Field(description="True: nothing is handed over until it is false again.")
+    is_paused: bool = Field(description="True pauses delivery, false resumes it.")
 
 
 class PlaceOut(Told):
-    """Where a message is for one subscription."""
+    """The state of a message in one subscription."""
 
-    subscription: str = Field(description="Which one.")
+    subscription: str = Field(description="Name of the subscription.")
     state: str = Field(
-        description="ready, leased, delayed, behind; or acked, dead_lettered, expired, purged."
+        description="ready, leased, delayed or behind; once settled acked, dead_lettered, "
+        "expired or purged."
     )
-    round: int = Field(description="Which round of deliveries; a replay starts the next.")
-    attempts: int = Field(description="Handings-over in this round.")
-    replays: int = Field(description="How often it was replayed.")
-    at: Time = Field(description="When it is due, runs out, or ended.")
-    last_error: str | None = Field(description="Why it was last given back.")
+    round: int = Field(description=texts.DELIVERY_GENERATION)
+    attempts: int = Field(description="Number of delivery attempts in this generation.")
+    replays: int = Field(description=texts.REPLAYS)
+    at: Time = Field(description="Time at which it is due, its lease expires, or it was settled.")
+    last_error: str | None = Field(description="Reason of the last nack; null if there was none.")
 
 
 class MessageDetailOut(MessageOut):
-    """A message, and where it is."""
+    """A message with its deliveries."""
 
-    topic: str = Field(description="Where it was published.")
-    expires_at: Time = Field(description="Until when it is kept.")
-    deliveries: list[PlaceOut] = Field(description="One per subscription and round.")
+    topic: str = Field(description="Topic that it was published to.")
+    expires_at: Time = Field(description="Time at which retention removes the message.")
+    deliveries: list[PlaceOut] = Field(description="One entry per subscription and generation.")

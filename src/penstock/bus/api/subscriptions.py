@@ -1,4 +1,4 @@
-"""Subscriptions: make and change them; pause, seek, purge."""
+"""Routes of subscriptions: create, change, list, pause, seek, purge."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from penstock.server.responses import Pages, answer, once, remembered
 
 routes = router("subscriptions")
 Name = Annotated[
-    str, Path(description="The subscription.", examples=["rosters-to-table"], max_length=255)
+    str,
+    Path(description="Name of the subscription.", examples=["rosters-to-table"], max_length=255),
 ]
 
 
@@ -36,7 +37,7 @@ Name = Annotated[
 def declare_subscription(
     request: Request, by: By, body: SubscriptionIn, customer_id: Whose = None, _: Repeat = None
 ) -> Response:
-    """Make a subscription, or change it to what is said here."""
+    """Create a subscription, or replace its settings."""
     if body.push is not None:
         parse_push(body.push, request.app.state.receiving.rules)
     spec, extras = subscription_of(body.model_dump())
@@ -52,11 +53,14 @@ def declare_subscription(
 
 @dataclass(frozen=True, slots=True)
 class Narrow:
-    """Which subscriptions a list shows."""
+    """Query parameters that filter a list of subscriptions."""
 
-    topic: Annotated[str | None, Query(description="Only of this topic.", max_length=255)] = None
+    topic: Annotated[
+        str | None, Query(description="Return only subscriptions to this topic.", max_length=255)
+    ] = None
     kind: Annotated[
-        Literal["pull", "push", "bound"] | None, Query(description="Only served like this.")
+        Literal["pull", "push", "bound"] | None,
+        Query(description="Return only subscriptions of this kind."),
     ] = None
     customer_id: Whose = None
 
@@ -69,7 +73,7 @@ def list_subscriptions(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
-    """Subscriptions by name."""
+    """List subscriptions by name."""
     pages = Pages(request, by, customer=narrow.customer_id, topic=narrow.topic, kind=narrow.kind)
     place = pages.place(cursor, 1)
     rows = by.client.subscriptions.page(
@@ -84,14 +88,14 @@ def list_subscriptions(
 
 @routes.get("/subscriptions/{name}", response_model=SubscriptionDetailOut)
 def get_subscription(by: By, name: Name, customer_id: Whose = None) -> Response:
-    """A subscription, what waits in it and what became of the rest."""
+    """Return a subscription with its backlog and counters."""
     found = by.client.subscriptions.get(name, customer=whose(by, customer_id))
     return answer(subscription_detail_shape(found))
 
 
 @routes.delete("/subscriptions/{name}", response_model=Done)
 def delete_subscription(by: By, name: Name, customer_id: Whose = None) -> Response:
-    """Delete a subscription; what waits in it is purged."""
+    """Delete a subscription. Its unsettled deliveries are purged."""
     by.client.subscriptions.delete(name, customer=whose(by, customer_id), actor=by.actor)
     return answer({"status": "done"})
 
@@ -101,7 +105,7 @@ def pause_subscription(
     request: Request, by: By, name: Name, body: PausedIn, customer_id: Whose = None,
     _: Repeat = None,
 ) -> Response:  # fmt: skip
-    """Stop handing over, or go on; what is out may still be acked."""
+    """Pause or resume delivery. Leased deliveries can still be settled."""
     return once(
         request,
         by,
@@ -117,7 +121,7 @@ def seek_subscription(
     request: Request, by: By, name: Name, body: SeekIn, customer_id: Whose = None,
     _: Repeat = None,
 ) -> Response:  # fmt: skip
-    """Go to a time: what was published since comes again, what is older is purged."""
+    """Move a subscription to a time. Newer messages are delivered again, older ones are purged."""
     to = moment(body.time, "time")
     assert to is not None
     return remembered(
@@ -134,7 +138,7 @@ def seek_subscription(
 def purge_subscription(
     request: Request, by: By, name: Name, customer_id: Whose = None, _: Repeat = None
 ) -> Response:
-    """Drop everything that waits."""
+    """Remove all unsettled deliveries of a subscription."""
     return remembered(
         request,
         by,

@@ -1,4 +1,4 @@
-"""Topics and messages: make, look, publish, find a message again."""
+"""Routes of topics and messages: create, list, publish, find a message."""
 
 from __future__ import annotations
 
@@ -26,16 +26,26 @@ from penstock.server.params import By, Cursor, Limit, Repeat, router
 from penstock.server.responses import Pages, answer, once
 
 routes = router("topics")
-TopicName = Annotated[str, Path(description="The topic.", examples=["rosters"], max_length=255)]
-MessageId = Annotated[str, Path(description="The message.", examples=["4711"], max_length=20)]
+TopicName = Annotated[
+    str, Path(description="Name of the topic.", examples=["rosters"], max_length=255)
+]
+MessageId = Annotated[
+    str,
+    Path(
+        description="Id of the message, as returned by publish.", examples=["4711"], max_length=20
+    ),
+]
 Whose = Annotated[
     str | None,
-    Query(description="Whose it is; the house's own without.", max_length=200),
+    Query(
+        description="Customer that owns it; omit it for system topics and subscriptions.",
+        max_length=200,
+    ),
 ]
 
 
 def whose(by: Caller, customer_id: str | None) -> str | None:
-    """About whom a call about the bus is: the key's customer, the named one, or the house."""
+    """Return the named customer, else the key's customer; None means the system."""
     return by.customer if customer_id is None else customer_id
 
 
@@ -43,7 +53,7 @@ def whose(by: Caller, customer_id: str | None) -> str | None:
 def create_topic(
     request: Request, by: By, body: TopicIn, customer_id: Whose = None, _: Repeat = None
 ) -> Response:
-    """Make a topic; again is a no-op, another retention is applied."""
+    """Create a topic, or update its retention if it exists."""
     return once(
         request,
         by,
@@ -62,7 +72,7 @@ def create_topic(
 def list_topics(
     request: Request, by: By, customer_id: Whose = None, limit: Limit = 50, cursor: Cursor = None
 ) -> Response:
-    """Topics by name."""
+    """List topics by name."""
     pages = Pages(request, by, customer=customer_id)
     place = pages.place(cursor, 1)
     rows = by.client.topics.page(
@@ -73,14 +83,14 @@ def list_topics(
 
 @routes.get("/topics/{topic}", response_model=TopicDetailOut)
 def get_topic(by: By, topic: TopicName, customer_id: Whose = None) -> Response:
-    """A topic with its subscriptions."""
+    """Return a topic with the names of its subscriptions."""
     found = by.client.topics.get(topic, customer=whose(by, customer_id))
     return answer(topic_detail_shape(found))
 
 
 @routes.delete("/topics/{topic}", response_model=Done)
 def delete_topic(by: By, topic: TopicName, customer_id: Whose = None) -> Response:
-    """Delete a topic; its subscriptions keep what they were given and get nothing more."""
+    """Delete a topic but keep its subscriptions and their backlogs. They get no new messages."""
     by.client.topics.delete(topic, customer=whose(by, customer_id), actor=by.actor)
     return answer({"status": "done"})
 
@@ -90,7 +100,7 @@ def publish(
     request: Request, by: By, topic: TopicName, body: PublishIn, customer_id: Whose = None,
     _: Repeat = None,
 ) -> Response:  # fmt: skip
-    """Publish messages, all or none; they are durable when this answers."""
+    """Publish messages atomically. They are durable when the response arrives."""
     messages = outgoing_of([one.model_dump() for one in body.messages])
     return once(
         request,
@@ -102,7 +112,7 @@ def publish(
 
 @routes.get("/messages/{message_id}", response_model=MessageDetailOut)
 def get_message(by: By, message_id: MessageId) -> Response:
-    """A message, and where it is for each subscription that was given it."""
+    """Return a message with its state in each subscription."""
     if not message_id.isascii() or not message_id.isdigit() or len(message_id) > 18:
         raise NotFound("message", message_id)
     found = by.client.topics.message(int(message_id), customer=by.customer)

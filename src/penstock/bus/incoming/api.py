@@ -1,7 +1,7 @@
-"""Pushes from elsewhere, taken in; and the keys that our own pushes are signed with.
+"""Routes for incoming pushes, and the public keys that outgoing pushes are signed with.
 
-A 2xx is given once the message is stored. These routes are no part of the API's prefix: their paths
-are what senders and verifiers of tokens expect.
+The response is a 2xx once the message is stored. These routes are outside the API's prefix because
+senders and token verifiers expect these paths.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ routes = APIRouter(tags=["push"])
 
 _BODY: Final[dict[str, Any]] = {
     "required": True,
-    "description": "Google's push envelope.",
+    "description": "The push envelope of Google Cloud Pub/Sub.",
     "content": {"application/json": {"schema": {"$ref": "#/components/schemas/PushEnvelopeIn"}}},
 }
 
@@ -37,7 +37,7 @@ _BODY: Final[dict[str, Any]] = {
     response_class=Response,
     responses={
         **{status: PROBLEMS[status] for status in (400, 401, 403, 404, 408, 413, 415, 503)},
-        204: {"description": "It is stored."},
+        204: {"description": "The message is stored."},
     },
     openapi_extra={"requestBody": _BODY},
 )
@@ -45,10 +45,14 @@ async def receive_push(
     request: Request,
     subscription: Annotated[
         str,
-        Path(description="The subscription elsewhere.", max_length=255, examples=["orders"]),
+        Path(
+            description="Name of the external subscription, as in the setting `incoming_push`.",
+            max_length=255,
+            examples=["orders"],
+        ),
     ],
 ) -> Response:
-    """Take in a message that a subscription elsewhere pushes, in Google's envelope."""
+    """Receive a message pushed by an external subscription, in the envelope of Google Pub/Sub."""
     access: Access = request.scope["penstock.access"]
     access.route = "/pubsub/push/{subscription}"
     receiving: Receiving = request.app.state.receiving
@@ -78,17 +82,17 @@ async def receive_push(
 
 @routes.get("/.well-known/jwks.json", include_in_schema=False)
 def jwks(request: Request) -> Response:
-    """The public keys of the tokens that go along with our own pushes."""
+    """Return the public keys of the tokens in outgoing pushes."""
     receiving: Receiving = request.app.state.receiving
     return answer({"keys": receiving.keys()})
 
 
 @routes.get("/.well-known/openid-configuration", include_in_schema=False)
 def openid_configuration(request: Request) -> Response:
-    """Who issues those tokens, and where the keys are."""
+    """Return the issuer of those tokens and the address of the keys."""
     issuer = request.app.state.receiving.issuer
     if not issuer:
-        raise Refused(404, "No tokens are issued here: the setting public_url is not set.")
+        raise Refused(404, "This server issues no tokens: the setting public_url is not set.")
     return answer(
         {
             "issuer": issuer,

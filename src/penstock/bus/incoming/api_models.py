@@ -1,6 +1,6 @@
-"""What subscriptions elsewhere push, as the document describes it.
+"""The push envelope of external subscriptions, for the OpenAPI document.
 
-Requests are read by `core.envelope`, which is stricter and says what is wrong; this is for readers.
+`core.envelope` parses the requests; it is stricter and reports what is wrong.
 """
 
 from __future__ import annotations
@@ -8,31 +8,34 @@ from __future__ import annotations
 from pydantic import Field
 
 from penstock.server.models import Asked
+from penstock.server.openapi import texts
 
 
 class PushedMessageIn(Asked):
-    """A message in an envelope."""
+    """The message of a push envelope."""
 
     messageId: str = Field(  # noqa: N815 - Google's name
-        description="Its id; the same id again is the same message.", max_length=255
+        description="Id of the message; a repeated id is the same message.", max_length=255
     )
-    data: str = Field(default="", description="Its bytes, in base64.")
-    attributes: dict[str, str] = Field(
-        default_factory=dict, description="At most a hundred texts by name."
-    )
+    data: str = Field(default="", description=texts.MESSAGE_DATA)
+    attributes: dict[str, str] = Field(default_factory=dict, description=texts.MESSAGE_ATTRIBUTES)
     orderingKey: str = Field(  # noqa: N815 - Google's name
-        default="", description="Messages of a key keep their order.", max_length=1024
+        default="",
+        description="Messages with the same key keep their order; empty for no order.",
+        max_length=1024,
     )
     publishTime: str = Field(  # noqa: N815 - Google's name
-        default="", description="When it was published there (RFC 3339)."
+        default="", description="Time of the original publication (RFC 3339)."
     )
 
 
 class PushEnvelopeIn(Asked):
-    """Google's push envelope."""
+    """The push envelope of Google Cloud Pub/Sub."""
 
-    message: PushedMessageIn = Field(description="The message.")
-    subscription: str = Field(description="The full name of the subscription that pushes.")
+    message: PushedMessageIn = Field(description="The message that is pushed.")
+    subscription: str = Field(description="Full name of the subscription that pushes.")
     deliveryAttempt: int | None = Field(  # noqa: N815 - Google's name
-        default=None, description="From 1, when the sender has a dead-letter policy.", ge=1
+        default=None,
+        description="Number of the attempt from 1, if the sender has a dead-letter policy.",
+        ge=1,
     )

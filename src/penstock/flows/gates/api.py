@@ -1,4 +1,4 @@
-"""Gates: check now, history, what-if, backtest; overrides and interventions."""
+"""Routes of gates, overrides and interventions."""
 
 from __future__ import annotations
 
@@ -38,25 +38,30 @@ from penstock.pipelines.mode import ModeOptions
 from penstock.runs.api_models import Done
 from penstock.server.auth import Caller
 from penstock.server.models import Page
+from penstock.server.openapi import texts
 from penstock.server.params import By, Cursor, Limit, Repeat, found, moment, router, said
 from penstock.server.responses import Pages, answer, once, remembered
 
 routes = router("gates")
 
 OverrideId = Annotated[
-    str, Path(description="The approval.", examples=["ovr_7h2kq0v3"], max_length=64)
+    str, Path(description="Id of the override (`ovr_…`).", examples=["ovr_7h2kq0v3"], max_length=64)
 ]
 InterventionId = Annotated[
-    str, Path(description="The item.", examples=["int_7h2kq0v3"], max_length=64)
+    str,
+    Path(description="Id of the intervention (`int_…`).", examples=["int_7h2kq0v3"], max_length=64),
 ]
-Customer = Annotated[str | None, Query(description="Only of this customer.", max_length=200)]
-Partition = Annotated[str | None, Query(description="Only of this slice of data.", max_length=500)]
-Status = Annotated[Literal["open", "resolved", "all"], Query(description="Only these, or all.")]
+Customer = Annotated[str | None, Query(description=texts.CUSTOMER_FILTER, max_length=200)]
+Partition = Annotated[str | None, Query(description=texts.PARTITION_FILTER, max_length=500)]
+Status = Annotated[
+    Literal["open", "resolved", "all"],
+    Query(description="Return only interventions of this status."),
+]
 
 
 @routes.post("/gates/check", response_model=CheckOut)
 def check_gate(request: Request, by: By, body: CheckIn, _: Repeat = None) -> Response:
-    """Look at the data now and decide, changing nothing."""
+    """Evaluate a gate now. The data is probed; nothing is changed."""
     flow_id = None if body.flow_id is None else found("flow", "flow", body.flow_id)
 
     def act() -> GateCheck:
@@ -78,15 +83,15 @@ def check_gate(request: Request, by: By, body: CheckIn, _: Repeat = None) -> Res
 def list_decisions(
     request: Request,
     by: By,
-    pipeline_template: Annotated[str, Query(description="The pipeline.", max_length=64)],
+    pipeline_template: Annotated[str, Query(description=texts.PIPELINE, max_length=64)],
     *,
     partition: Partition = None,
-    phase: Annotated[str | None, Query(description="Only of this phase.", max_length=200)] = None,
+    phase: Annotated[str | None, Query(description=texts.PHASE_FILTER, max_length=200)] = None,
     customer_id: Customer = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
-    """What gates decided, newest first, with all their evidence."""
+    """List recorded gate decisions with their evidence, newest first."""
     pages = Pages(request, by, pipeline=pipeline_template, partition=partition, phase=phase,
                   customer=customer_id)  # fmt: skip
     place = pages.place(cursor, 1)
@@ -104,7 +109,7 @@ def list_decisions(
 
 @routes.post("/gates/what-if", response_model=WhatIfOut)
 def what_if(request: Request, by: By, body: WhatIfIn, _: Repeat = None) -> Response:
-    """Decide recorded decisions again under other settings of the mode."""
+    """Evaluate recorded decisions again under changed settings of the mode."""
     flow_id = None if body.flow_id is None else found("flow", "flow", body.flow_id)
     changes = _changes(body.changes)
 
@@ -114,7 +119,7 @@ def what_if(request: Request, by: By, body: WhatIfIn, _: Repeat = None) -> Respo
             partition=body.partition,
             phase=body.phase,
             flow_id=flow_id,
-            customer=_whose(by, body.customer_id),
+            customer=_customer(by, body.customer_id),
             limit=body.limit,
         )
         try:
@@ -130,7 +135,7 @@ def what_if(request: Request, by: By, body: WhatIfIn, _: Repeat = None) -> Respo
 
 @routes.post("/gates/backtest", response_model=BacktestOut)
 def backtest(request: Request, by: By, body: BacktestIn, _: Repeat = None) -> Response:
-    """Decide the last days again under other settings, and say what would have changed."""
+    """Evaluate the decisions of the last days under changed settings. Differences are counted."""
     changes = _changes(body.changes)
 
     def act() -> dict[str, object]:
@@ -140,7 +145,7 @@ def backtest(request: Request, by: By, body: BacktestIn, _: Repeat = None) -> Re
                 changes,
                 days=body.days,
                 phase=body.phase,
-                customer=_whose(by, body.customer_id),
+                customer=_customer(by, body.customer_id),
             )
         except DeclarationError as error:
             raise InvalidInput("changes", "settings that fit together", error.message) from None
@@ -156,15 +161,17 @@ def list_overrides(
     by: By,
     *,
     pipeline_template: Annotated[
-        str | None, Query(description="Only of this pipeline.", max_length=64)
+        str | None, Query(description=texts.PIPELINE_FILTER, max_length=64)
     ] = None,
     partition: Partition = None,
-    live: Annotated[bool, Query(description="Only those that count now.")] = False,
+    live: Annotated[
+        bool, Query(description="Return only overrides that are in effect now.")
+    ] = False,
     customer_id: Customer = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
-    """Approvals, newest first."""
+    """List overrides, newest first."""
     pages = Pages(request, by, pipeline=pipeline_template, partition=partition, live=live,
                   customer=customer_id)  # fmt: skip
     place = pages.place(cursor, 1)
@@ -182,7 +189,7 @@ def list_overrides(
 
 @routes.post("/overrides", status_code=201, response_model=OverrideOut)
 def grant_override(request: Request, by: By, body: OverrideIn, _: Repeat = None) -> Response:
-    """Approve going on without a dependency, for a partition, until a time; as the caller."""
+    """Allow gates of a partition to proceed without a dependency. The caller is the approver."""
     approval = Approval(
         pipeline=body.pipeline_template,
         partition=body.partition,
@@ -213,7 +220,7 @@ def revoke_override(
     body: OverrideRevokeIn | None = None,
     _: Repeat = None,
 ) -> Response:
-    """Take an approval back; what started under it goes on."""
+    """Revoke an override. Runs that it allowed to start continue."""
     number = found("ovr", "override", override_id)
     reason = (body or OverrideRevokeIn()).reason
     return once(
@@ -235,7 +242,7 @@ def list_interventions(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
-    """What waits for a person, newest first."""
+    """List interventions, newest first."""
     pages = Pages(request, by, status=status, customer=customer_id)
     place = pages.place(cursor, 1)
     rows = by.client.interventions.page(
@@ -249,7 +256,7 @@ def list_interventions(
 
 @routes.get("/interventions/{intervention_id}", response_model=InterventionOut)
 def get_intervention(by: By, intervention_id: InterventionId) -> Response:
-    """One item of the manual queue."""
+    """Return one intervention."""
     number = found("int", "intervention", intervention_id)
     return answer(intervention_shape(by.client.interventions.get(number, by.customer)))
 
@@ -258,7 +265,7 @@ def get_intervention(by: By, intervention_id: InterventionId) -> Response:
 def resolve_intervention(
     request: Request, by: By, intervention_id: InterventionId, body: ResolveIn, _: Repeat = None
 ) -> Response:
-    """Say what was done about it; its gate is asked again at once."""
+    """Resolve an intervention. Its gate is evaluated again immediately."""
     number = found("int", "intervention", intervention_id)
     return once(
         request,
@@ -270,12 +277,12 @@ def resolve_intervention(
     )
 
 
-def _whose(by: Caller, customer: str | None) -> str | None:
+def _customer(by: Caller, customer: str | None) -> str | None:
     return by.customer if customer is None else customer
 
 
 def _changes(given: ChangesIn) -> ModeOptions:
-    """The settings that were named."""
+    """Return the settings that the request names; at least one is required."""
     changes: ModeOptions = {}
     for name, value in given.model_dump(exclude_none=True).items():
         changes[name] = value  # type: ignore[literal-required]
@@ -285,7 +292,7 @@ def _changes(given: ChangesIn) -> ModeOptions:
 
 
 def _expiry(by: Caller, body: OverrideIn) -> int:
-    """When an approval ends: a time, or so long from now."""
+    """Return the end of an override from `expires` or `expires_at`."""
     if (body.expires is None) is (body.expires_at is None):
         raise InvalidInput("expires", "either expires or expires_at", "both or neither")
     if body.expires is not None:

@@ -1,4 +1,4 @@
-"""Gates, approvals and the manual queue in requests and answers."""
+"""Request and response bodies of gates, overrides and interventions."""
 
 from __future__ import annotations
 
@@ -7,227 +7,332 @@ from typing import Literal
 from pydantic import Field
 
 from penstock.server.models import Asked, Time, Told
+from penstock.server.openapi import texts
 
 
 class DependencyOut(Told):
-    """A dependency as a gate saw it."""
+    """A dependency as a gate evaluated it."""
 
-    table: str = Field(description="Which table.")
+    table: str = Field(description="Name of the table that was probed.")
     kind: str = Field(description="same_day, historical or optional.")
     status: str = Field(description="COMPLETE, DEGRADED or MISSING.")
-    completeness: float = Field(description="0 to 100.")
-    quality: float = Field(description="0 to 1.")
-    found_rows: int | None = Field(description="Rows that were there.")
-    required_rows: int | None = Field(description="Rows that were expected.")
-    days_present: int | None = Field(description="Days of history that were there.")
-    days_required: int | None = Field(description="Days of history that are enough.")
-    days_missing: list[str] = Field(description="Days that were not there.")
-    age_seconds: float | None = Field(description="How old its newest row was.")
-    issues: list[str] = Field(description="What is wrong with it, in words.")
-    needed_by: list[str] = Field(description="The processors that need it.")
-    fail_if_missing: bool = Field(description="Whether nothing may start without it.")
+    completeness: float = Field(description="Completeness of this dependency in percent, 0 to 100.")
+    quality: float = Field(description="Quality of this dependency, from 0 (worst) to 1 (best).")
+    found_rows: int | None = Field(
+        description="Number of rows that the probe counted; null if rows were not counted."
+    )
+    required_rows: int | None = Field(
+        description="Number of rows that were expected; null without an expectation."
+    )
+    days_present: int | None = Field(
+        description="Days of history that were found; null unless historical."
+    )
+    days_required: int | None = Field(
+        description="Days of history that are required; null unless historical."
+    )
+    days_missing: list[str] = Field(description="Dates of the days of history that were not found.")
+    age_seconds: float | None = Field(
+        description="Age of the newest row in seconds; null without an age column."
+    )
+    issues: list[str] = Field(description="Sentences that say what is wrong; empty if nothing is.")
+    needed_by: list[str] = Field(
+        description="Processors of the phase that declare this dependency."
+    )
+    fail_if_missing: bool = Field(
+        description="Whether the gate fails if the dependency is missing."
+    )
 
 
 class _Decided(Told):
-    phase: str = Field(description="Whose gate.")
-    processor: str | None = Field(description="Whose gate, where each processor has its own.")
+    phase: str = Field(description=texts.GATE_PHASE)
+    processor: str | None = Field(description=texts.GATE_PROCESSOR)
     verdict: str = Field(description="PROCEED, PROCEED_DEGRADED, WAIT or FAIL.")
-    status: str = Field(description="Where the gate stands, in one word.")
-    rule: int = Field(description="Which of the four rules decided.")
-    completeness: float = Field(description="Overall, 0 to 100.")
-    quality: float = Field(description="Overall, 0 to 1.")
-    reasons: list[str] = Field(description="Why, in sentences.")
-    warnings: list[str] = Field(description="What is lacking, in words.")
-    missing: list[str] = Field(description="Tables that are absent or short.")
-    alert: str | None = Field(description="How loud the alert is, if any.")
-    recheck_at: Time | None = Field(description="When it looks again.")
-    waits_until: Time | None = Field(description="When waiting ends.")
-    overrides_used: list[str] = Field(description="The approvals it rests on.")
-    needs_a_person: bool = Field(description="Whether an intervention was filed.")
-    dependencies: list[DependencyOut] = Field(description="The evidence.")
+    status: str = Field(
+        description="State of the gate in one word, such as `ready` or `waiting_same_day`."
+    )
+    rule: int = Field(description="Number of the rule, 1 to 4, that determined the verdict.")
+    completeness: float = Field(description=texts.COMPLETENESS)
+    quality: float = Field(description=texts.QUALITY)
+    reasons: list[str] = Field(description="Sentences that justify the verdict.")
+    warnings: list[str] = Field(description=texts.WARNINGS)
+    missing: list[str] = Field(description=texts.MISSING)
+    alert: str | None = Field(
+        description="Level of the alert: INFO, WARNING, ERROR or CRITICAL; null for none."
+    )
+    recheck_at: Time | None = Field(
+        description="Time of the next evaluation; null if none is planned."
+    )
+    waits_until: Time | None = Field(
+        description="Time at which waiting ends; null if the gate does not wait."
+    )
+    overrides_used: list[str] = Field(
+        description="Ids of the overrides that the verdict depends on."
+    )
+    needs_a_person: bool = Field(description="Whether an intervention was opened for an operator.")
+    dependencies: list[DependencyOut] = Field(
+        description="Evaluation of each dependency, the evidence of the verdict."
+    )
 
 
 class DecisionOut(_Decided):
-    """A decision on record, with its evidence."""
+    """A recorded gate decision with its evidence."""
 
-    decision_id: str = Field(description="Its id.", examples=["dec_7h2kq0v3"])
-    customer_id: str = Field(description="Whose.")
-    pipeline_template: str = Field(description="Its pipeline.")
-    flow_id: str = Field(description="In which flow.")
-    partition: str = Field(description="The slice of data.")
-    mode: str = Field(description="The mode it was judged in.")
-    decided_at: Time = Field(description="When.")
-    trigger_source: str = Field(description="Who asked.")
+    decision_id: str = Field(description="Id of the decision (`dec_…`).", examples=["dec_7h2kq0v3"])
+    customer_id: str = Field(description=texts.CUSTOMER)
+    pipeline_template: str = Field(description=texts.PIPELINE)
+    flow_id: str = Field(description=texts.FLOW_ID)
+    partition: str = Field(description=texts.PARTITION)
+    mode: str = Field(description=texts.MODE)
+    decided_at: Time = Field(description="Time at which the decision was made.")
+    trigger_source: str = Field(description=texts.TRIGGER_SOURCE)
 
 
 class CheckOut(_Decided):
-    """What a gate would say now; nothing was changed."""
+    """The decision a gate would make now; nothing was changed."""
 
-    flow_id: str | None = Field(description="The flow it was asked for.")
-    partition: str = Field(description="The slice of data.")
-    mode: str = Field(description="The mode it was judged in.")
-    looked_at: Time = Field(description="When.")
-    is_asked: bool = Field(description="Whether the cascade would ask this gate now.")
+    flow_id: str | None = Field(
+        description="Flow that the gate was evaluated for; null if none was named."
+    )
+    partition: str = Field(description=texts.PARTITION)
+    mode: str = Field(description=texts.MODE)
+    looked_at: Time = Field(description="Time at which the data was probed.")
+    is_asked: bool = Field(description="Whether the flow would evaluate this gate now.")
 
 
 class CheckIn(Asked):
-    """A gate to look through now."""
+    """A gate to evaluate now."""
 
-    pipeline_template: str = Field(description="The pipeline.", examples=["nba"])
-    phase: str = Field(description="Whose gate.", examples=["analytics"], max_length=200)
-    processor: str | None = Field(default=None, description="Of one processor alone.")
-    partition: str | None = Field(
-        default=None, description="The slice of data; the mode's own unless said."
+    pipeline_template: str = Field(description=texts.PIPELINE, examples=["nba"])
+    phase: str = Field(description=texts.GATE_PHASE, examples=["analytics"], max_length=200)
+    processor: str | None = Field(
+        default=None, description="Evaluate only the gate of this processor."
     )
-    mode: str | None = Field(default=None, description="The mode; by the clock unless said.")
-    customer_id: str | None = Field(default=None, description="Whose; `default` unless said.")
+    partition: str | None = Field(default=None, description=texts.PARTITION_OR_MODES)
+    mode: str | None = Field(
+        default=None, description="Mode to evaluate in; chosen by the time of day when omitted."
+    )
+    customer_id: str | None = Field(default=None, description=texts.CUSTOMER_OR_DEFAULT)
     flow_id: str | None = Field(
-        default=None, description="As this flow stands, with its completions and approvals."
+        default=None, description="Flow whose completions and overrides count; none when omitted."
     )
 
 
 class ChangesIn(Asked):
-    """Other settings of the mode; what is left out stays."""
+    """Changed settings of the mode; omitted settings keep their recorded values."""
 
-    proceed_at: float | None = Field(default=None, description="Percent.", ge=0, le=100)
-    min_quality: float | None = Field(default=None, description="From 0 to 1.", ge=0, le=1)
-    degraded_at: float | None = Field(default=None, description="Percent.", ge=0, le=100)
-    otherwise: Literal["WAIT", "FAIL"] | None = Field(
-        default=None, description="What to do when neither is reached; WAIT needs a max_wait."
+    proceed_at: float | None = Field(
+        default=None,
+        description="Completeness in percent from which the gate proceeds.",
+        ge=0,
+        le=100,
     )
-    recheck: str | None = Field(default=None, description="A duration.", examples=["10m"])
-    max_wait: str | None = Field(default=None, description="A duration.", examples=["6h"])
+    min_quality: float | None = Field(
+        default=None,
+        description="Lowest quality, from 0 to 1, at which the gate proceeds.",
+        ge=0,
+        le=1,
+    )
+    degraded_at: float | None = Field(
+        default=None,
+        description="Completeness in percent from which the gate proceeds degraded.",
+        ge=0,
+        le=100,
+    )
+    otherwise: Literal["WAIT", "FAIL"] | None = Field(
+        default=None, description="Verdict below both thresholds; WAIT requires a `max_wait`."
+    )
+    recheck: str | None = Field(
+        default=None,
+        description="Time between two evaluations while waiting, as a duration.",
+        examples=["10m"],
+    )
+    max_wait: str | None = Field(
+        default=None,
+        description="Longest time to wait before deciding, as a duration.",
+        examples=["6h"],
+    )
 
 
 class WhatIfIn(Asked):
-    """Recorded decisions to decide again."""
+    """Recorded decisions to evaluate again."""
 
-    pipeline_template: str = Field(description="The pipeline.", examples=["nba"])
-    changes: ChangesIn = Field(description="Under these settings.")
-    partition: str | None = Field(default=None, description="Only of this partition.")
-    phase: str | None = Field(default=None, description="Only of this phase.")
-    flow_id: str | None = Field(default=None, description="Only of this flow.")
-    customer_id: str | None = Field(default=None, description="Only of this customer.")
-    limit: int = Field(default=50, description="The newest so many.", ge=1, le=1_000)
+    pipeline_template: str = Field(description=texts.PIPELINE, examples=["nba"])
+    changes: ChangesIn = Field(description=texts.MODE_CHANGES)
+    partition: str | None = Field(default=None, description=texts.PARTITION_FILTER)
+    phase: str | None = Field(default=None, description=texts.PHASE_FILTER)
+    flow_id: str | None = Field(default=None, description="Evaluate only decisions of this flow.")
+    customer_id: str | None = Field(default=None, description=texts.CUSTOMER_FILTER)
+    limit: int = Field(
+        default=50, description="Maximum number of decisions, the newest first.", ge=1, le=1_000
+    )
 
 
 class RetriedOut(Told):
-    """A decision, and what it would have been."""
+    """A recorded decision beside its verdict under changed settings."""
 
-    decision_id: str = Field(description="Which decision.")
-    flow_id: str = Field(description="In which flow.")
-    partition: str = Field(description="The slice of data.")
-    mode: str = Field(description="The mode.")
-    phase: str = Field(description="Whose gate.")
-    processor: str | None = Field(description="Whose gate, where each processor has its own.")
-    decided_at: Time = Field(description="When.")
-    then: str = Field(description="The verdict that was.")
-    now: str = Field(description="The verdict under the changes.")
-    changed: bool = Field(description="Whether they differ.")
-    completeness: float = Field(description="Overall, 0 to 100.")
-    quality: float = Field(description="Overall, 0 to 1.")
-    reasons: list[str] = Field(description="Why, under the changes.")
+    decision_id: str = Field(description="Id of the recorded decision (`dec_…`).")
+    flow_id: str = Field(description=texts.FLOW_ID)
+    partition: str = Field(description=texts.PARTITION)
+    mode: str = Field(description=texts.MODE)
+    phase: str = Field(description=texts.GATE_PHASE)
+    processor: str | None = Field(description=texts.GATE_PROCESSOR)
+    decided_at: Time = Field(description="Time of the recorded decision.")
+    then: str = Field(description=texts.VERDICT_THEN)
+    now: str = Field(description=texts.VERDICT_NOW)
+    changed: bool = Field(description="Whether the two verdicts differ.")
+    completeness: float = Field(description=texts.COMPLETENESS)
+    quality: float = Field(description=texts.QUALITY)
+    reasons: list[str] = Field(
+        description="Sentences that justify the verdict under the changed settings."
+    )
 
 
 class WhatIfOut(Told):
-    """Recorded decisions under other settings."""
+    """Recorded decisions evaluated under changed settings."""
 
-    items: list[RetriedOut] = Field(description="Each of them, newest first.")
+    items: list[RetriedOut] = Field(
+        description="Decisions that were evaluated again, newest first."
+    )
 
 
 class BacktestIn(Asked):
-    """Days of recorded decisions to decide again."""
+    """Days of recorded decisions to evaluate again."""
 
-    pipeline_template: str = Field(description="The pipeline.", examples=["nba"])
-    changes: ChangesIn = Field(description="Under these settings.")
-    days: int = Field(default=30, description="The last so many days.", ge=1, le=3_660)
-    phase: str | None = Field(default=None, description="Only of this phase.")
-    customer_id: str | None = Field(default=None, description="Only of this customer.")
+    pipeline_template: str = Field(description=texts.PIPELINE, examples=["nba"])
+    changes: ChangesIn = Field(description=texts.MODE_CHANGES)
+    days: int = Field(
+        default=30, description="Number of days before now to evaluate.", ge=1, le=3_660
+    )
+    phase: str | None = Field(default=None, description=texts.PHASE_FILTER)
+    customer_id: str | None = Field(default=None, description=texts.CUSTOMER_FILTER)
 
 
 class MoveOut(Told):
-    """How often one verdict would have become another."""
+    """The number of decisions that would change from one verdict to another."""
 
-    then: str = Field(description="The verdict that was.")
-    now: str = Field(description="The verdict under the changes.")
-    decisions: int = Field(description="How many.")
+    then: str = Field(description=texts.VERDICT_THEN)
+    now: str = Field(description=texts.VERDICT_NOW)
+    decisions: int = Field(description="Number of decisions with this pair of verdicts.")
 
 
 class BacktestOut(Told):
-    """What other settings would have changed."""
+    """The effect that changed settings would have had."""
 
-    decisions: int = Field(description="How many were decided again; at most 5,000.")
-    changed: int = Field(description="How many would have been others.")
-    moves: list[MoveOut] = Field(description="From what to what.")
-    items: list[RetriedOut] = Field(description="Those that would have been others.")
+    decisions: int = Field(
+        description="Number of decisions that were evaluated again, at most 5,000."
+    )
+    changed: int = Field(description="Number of decisions whose verdict would differ.")
+    moves: list[MoveOut] = Field(
+        description="Counts by recorded verdict and verdict under the changed settings."
+    )
+    items: list[RetriedOut] = Field(description="Decisions whose verdict would differ.")
 
 
 class OverrideIn(Asked):
-    """An approval to go on without a dependency; who grants it is who calls."""
+    """An override to grant; the caller is recorded as its approver."""
 
-    pipeline_template: str = Field(description="The pipeline.", examples=["nba"])
-    partition: str = Field(description="The slice of data.", min_length=1, max_length=500)
-    customer_id: str | None = Field(default=None, description="Whose; `default` unless said.")
-    phase: str | None = Field(default=None, description="Only for this phase.")
-    processor: str | None = Field(default=None, description="Only for this processor.")
-    dependency: str | None = Field(
-        default=None, description="Only without this table; any unless said.", max_length=500
+    pipeline_template: str = Field(description=texts.PIPELINE, examples=["nba"])
+    partition: str = Field(description=texts.PARTITION, min_length=1, max_length=500)
+    customer_id: str | None = Field(default=None, description=texts.CUSTOMER_OR_DEFAULT)
+    phase: str | None = Field(
+        default=None, description="Phase that the override applies to; all phases when omitted."
     )
-    reason: str = Field(description="Why it is right.", min_length=1, max_length=2_000)
-    expires: str | None = Field(default=None, description="For how long.", examples=["4h"])
-    expires_at: str | None = Field(default=None, description="Until when; at most 7 days.")
-    notes: str = Field(default="", description="More.", max_length=2_000)
+    processor: str | None = Field(
+        default=None,
+        description="Processor that the override applies to; all processors when omitted.",
+    )
+    dependency: str | None = Field(
+        default=None,
+        description="Table that may be missing; any dependency when omitted.",
+        max_length=500,
+    )
+    reason: str = Field(
+        description="Justification of the override, kept with it.", min_length=1, max_length=2_000
+    )
+    expires: str | None = Field(
+        default=None,
+        description="Duration of the override, at most 7 days; alternative to `expires_at`.",
+        examples=["4h"],
+    )
+    expires_at: str | None = Field(
+        default=None, description="Time at which the override ends, at most 7 days ahead."
+    )
+    notes: str = Field(
+        default="", description="Additional notes, kept with the override.", max_length=2_000
+    )
 
 
 class OverrideOut(Told):
-    """An approval."""
+    """An approval to proceed without a dependency."""
 
-    override_id: str = Field(description="Its id.", examples=["ovr_7h2kq0v3"])
-    customer_id: str = Field(description="Whose.")
-    pipeline_template: str = Field(description="The pipeline.")
-    partition: str = Field(description="The slice of data.")
-    phase: str | None = Field(description="The phase; null: all.")
-    processor: str | None = Field(description="The processor; null: all.")
-    dependency: str | None = Field(description="The table; null: any.")
-    reason: str = Field(description="Why.")
-    approved_by: str = Field(description="Who.")
-    approved_at: Time = Field(description="When.")
-    expires_at: Time = Field(description="Until when.")
-    revoked_at: Time | None = Field(description="When it was taken back.")
-    revoked_by: str | None = Field(description="By whom.")
-    source: str = Field(description="Where it was granted.")
-    notes: str = Field(description="More.")
+    override_id: str = Field(description="Id of the override (`ovr_…`).", examples=["ovr_7h2kq0v3"])
+    customer_id: str = Field(description=texts.CUSTOMER)
+    pipeline_template: str = Field(description=texts.PIPELINE)
+    partition: str = Field(description=texts.PARTITION)
+    phase: str | None = Field(
+        description="Phase that the override applies to; null for all phases."
+    )
+    processor: str | None = Field(
+        description="Processor that the override applies to; null for all processors."
+    )
+    dependency: str | None = Field(
+        description="Table that may be missing; null for any dependency."
+    )
+    reason: str = Field(description="Justification given when it was granted.")
+    approved_by: str = Field(description="Name of the key or user that granted it.")
+    approved_at: Time = Field(description="Time at which it was granted.")
+    expires_at: Time = Field(description="Time at which it ends.")
+    revoked_at: Time | None = Field(description="Time at which it was revoked; null if it was not.")
+    revoked_by: str | None = Field(
+        description="Name of the key or user that revoked it; null if it was not."
+    )
+    source: str = Field(description="Interface it was granted through, such as `api` or `cli`.")
+    notes: str = Field(description="Additional notes; empty if there are none.")
 
 
 class OverrideRevokeIn(Asked):
-    """Why an approval is taken back."""
+    """The reason for revoking an override."""
 
-    reason: str = Field(default="", description="Why.", max_length=500)
+    reason: str = Field(default="", description=texts.REASON, max_length=500)
 
 
 class InterventionOut(Told):
-    """Something only a person can resolve."""
+    """A blocked gate that an operator has to resolve."""
 
-    intervention_id: str = Field(description="Its id.", examples=["int_7h2kq0v3"])
-    customer_id: str = Field(description="Whose.")
-    pipeline_template: str = Field(description="The pipeline.")
-    flow_id: str = Field(description="In which flow.")
-    phase: str = Field(description="In which phase.")
-    processor: str | None = Field(description="For which processor.")
-    partition: str = Field(description="The slice of data.")
-    missing: list[str] = Field(description="What is missing.")
-    reason: str = Field(description="Why, in sentences.")
-    tries: int = Field(description="How often it was tried.")
-    correlation_id: str | None = Field(description="What it belongs to.")
-    status: str = Field(description="open or resolved.")
-    opened_at: Time = Field(description="Since when.")
-    resolved_at: Time | None = Field(description="When it was resolved.")
-    resolved_by: str | None = Field(description="By whom; `penstock` when it resolved itself.")
-    resolution: str | None = Field(description="What was done.")
-    command: str | None = Field(description="The command that resolves it, while it is open.")
+    intervention_id: str = Field(
+        description="Id of the intervention (`int_…`).", examples=["int_7h2kq0v3"]
+    )
+    customer_id: str = Field(description=texts.CUSTOMER)
+    pipeline_template: str = Field(description=texts.PIPELINE)
+    flow_id: str = Field(description=texts.FLOW_ID)
+    phase: str = Field(description=texts.GATE_PHASE)
+    processor: str | None = Field(description=texts.GATE_PROCESSOR)
+    partition: str = Field(description=texts.PARTITION)
+    missing: list[str] = Field(description=texts.MISSING)
+    reason: str = Field(description="Sentences that say why the gate cannot proceed.")
+    tries: int = Field(description="Number of evaluations that found too little history.")
+    correlation_id: str | None = Field(description=texts.CORRELATION_ID)
+    status: str = Field(description="Either `open` or `resolved`.")
+    opened_at: Time = Field(description="Time at which the intervention was opened.")
+    resolved_at: Time | None = Field(
+        description="Time at which it was resolved; null while it is open."
+    )
+    resolved_by: str | None = Field(
+        description="Name of the key or user that resolved it; `penstock` if it resolved itself."
+    )
+    resolution: str | None = Field(
+        description="Description of what was done; null while it is open."
+    )
+    command: str | None = Field(
+        description="Shell command that resolves it; null once it is resolved."
+    )
 
 
 class ResolveIn(Asked):
-    """What was done about it."""
+    """The resolution of an intervention."""
 
-    resolution: str = Field(description="What was done.", min_length=1, max_length=2_000)
+    resolution: str = Field(
+        description="Description of what was done, kept with the intervention.",
+        min_length=1,
+        max_length=2_000,
+    )

@@ -1,4 +1,4 @@
-"""Workers outside: claim, start, heartbeat, complete, fail, confirm a cancel; also in batches."""
+"""Routes of external workers: claim, start, heartbeat, complete, fail, confirm a cancellation."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ from penstock.runs.external.client.reports import Item, check_told, completed, f
 from penstock.runs.external.client.work import Ask, Heartbeat, Mishap, Report, Worker
 from penstock.runs.states import RunState
 from penstock.server.auth import Caller
+from penstock.server.openapi import texts
 from penstock.server.params import By, Repeat, RunId, found, router
 from penstock.server.polling.long_poll import polled
 from penstock.server.polling.poll_hub import Question
@@ -51,16 +52,16 @@ T = TypeVar("T")
 
 WorkerId = Annotated[
     str | None,
-    Header(alias="X-Worker-Id", description="The worker's own name.", max_length=255),
+    Header(alias="X-Worker-Id", description=texts.WORKER_ID, max_length=255),
 ]
 
 
 @routes.post("/scheduler/claim-runs", response_model=ClaimOut)
 async def claim_runs(request: Request, by: By, body: ClaimIn, key: Repeat = None) -> Response:
-    """Claim runs that are ready, waiting for some when there are none.
+    """Claim ready runs for a worker. With `wait_seconds` the request waits if none is ready.
 
-    Only processors declared external are given out. A claim lapses unless the run is started or
-    heard of in time.
+    Only runs of processors declared external are claimed. A claim expires unless the run is started
+    or a heartbeat arrives in time.
     """
     worker = Worker(body.worker_id, by.key)
 
@@ -79,7 +80,7 @@ async def claim_runs(request: Request, by: By, body: ClaimIn, key: Repeat = None
             lambda claimed: {"claimed_runs": [claimed_shape(one) for one in claimed]},
         )
 
-    # With a key the first answer is the answer: there is nothing to wait for.
+    # With an Idempotency-Key the first response is final, so the request does not wait.
     if body.wait_seconds == 0 or key is not None:
         return await run_in_threadpool(attempt)
     question = Question(f"runs:{body.pool}", frozenset(body.processors), by.customer)
@@ -93,7 +94,7 @@ EMPTY = answer({"claimed_runs": []})
 def claim_run(
     request: Request, by: By, run_id: RunId, body: ClaimByIdIn, _: Repeat = None
 ) -> Response:
-    """Claim one given run; 409 when it is not ready or somebody else has it."""
+    """Claim a given run. 409 if it is not ready or another worker holds it."""
     number = found("run", "run", run_id)
     worker = Worker(body.worker_id, by.key)
     return once(
@@ -115,17 +116,17 @@ def start_run(
     worker_id: WorkerId = None,
     _: Repeat = None,
 ) -> Response:
-    """A claimed run starts; it is held for five minutes from now, or from each heartbeat."""
+    """Start a claimed run. The claim lasts five minutes from now and from each heartbeat."""
     number = found("run", "run", run_id)
-    told = body or StartRunIn()
-    where = told.execution_context
+    request_body = body or StartRunIn()
+    where = request_body.execution_context
     return once(
         request,
         by,
         lambda client: client.work.start(
             number,
-            _worker(by, told.worker_id, worker_id),
-            token=told.fencing_token,
+            _worker(by, request_body.worker_id, worker_id),
+            token=request_body.fencing_token,
             pod=None if where is None else where.pod_name,
             region=None if where is None else where.region,
             customer=by.customer,
@@ -143,17 +144,17 @@ def heartbeat_run(
     worker_id: WorkerId = None,
     _: Repeat = None,
 ) -> Response:
-    """The run goes on: it is held for five more minutes. The answer tells whether to stop."""
+    """Extend a claim by five minutes and report progress. The response says whether to stop."""
     number = found("run", "run", run_id)
-    told = body or HeartbeatIn()
-    progress = told_of(told)
+    request_body = body or HeartbeatIn()
+    progress = told_of(request_body)
     return once(
         request,
         by,
         lambda client: client.work.heartbeat(
             number,
-            _worker(by, told.worker_id, worker_id),
-            token=told.fencing_token,
+            _worker(by, request_body.worker_id, worker_id),
+            token=request_body.fencing_token,
             progress=progress,
             customer=by.customer,
         ),
@@ -165,7 +166,7 @@ def heartbeat_run(
 def heartbeat_runs(
     request: Request, by: By, body: BeatsIn, worker_id: WorkerId = None, _: Repeat = None
 ) -> Response:
-    """Heartbeats of many runs at once; each has an outcome of its own."""
+    """Send heartbeats of several runs. Each item has its own outcome."""
     beats = [
         Heartbeat(
             run_id=_number(item.run_id),
@@ -194,17 +195,17 @@ def complete_run(
     worker_id: WorkerId = None,
     _: Repeat = None,
 ) -> Response:
-    """The run did its work. Repeated by the same holder it answers what is stored."""
+    """Report that a run completed. A repeat by the same worker returns the stored result."""
     number = found("run", "run", run_id)
-    told = body or CompleteIn()
+    request_body = body or CompleteIn()
     return once(
         request,
         by,
         lambda client: client.work.complete(
             number,
-            _worker(by, told.worker_id, worker_id),
-            token=told.fencing_token,
-            completion=completion_of(told),
+            _worker(by, request_body.worker_id, worker_id),
+            token=request_body.fencing_token,
+            completion=completion_of(request_body),
             customer=by.customer,
         ),
         ending_shape,
@@ -215,7 +216,7 @@ def complete_run(
 def complete_runs(
     request: Request, by: By, body: ReportsIn, worker_id: WorkerId = None, _: Repeat = None
 ) -> Response:
-    """Completions of many runs at once; each has an outcome of its own."""
+    """Report that several runs completed. Each item has its own outcome."""
     reports = [
         Report(
             run_id=_number(item.run_id),
@@ -244,16 +245,16 @@ def fail_run(
     worker_id: WorkerId = None,
     _: Repeat = None,
 ) -> Response:
-    """The run failed: it is retried later, or it is dead."""
+    """Report the failure of a run. It is retried later or becomes a dead letter."""
     number = found("run", "run", run_id)
-    mishap = _mishap(body)
+    failure = _failure(body)
     return once(
         request,
         by,
         lambda client: client.work.fail(
             number,
             _worker(by, body.worker_id, worker_id),
-            mishap,
+            failure,
             token=body.fencing_token,
             customer=by.customer,
         ),
@@ -270,54 +271,54 @@ def confirm_cancel(
     worker_id: WorkerId = None,
     _: Repeat = None,
 ) -> Response:
-    """The worker stopped a run it was asked to cancel."""
+    """Confirm that a run was stopped after a cancellation request."""
     number = found("run", "run", run_id)
-    told = body or Holder()
+    request_body = body or Holder()
     return once(
         request,
         by,
         lambda client: client.work.cancelled(
             number,
-            _worker(by, told.worker_id, worker_id),
-            token=told.fencing_token,
+            _worker(by, request_body.worker_id, worker_id),
+            token=request_body.fencing_token,
             customer=by.customer,
         ),
         ending_shape,
     )
 
 
-def ask_to_start(by: Caller, number: int, told: StartRunIn) -> Ask:
-    """A start, checked."""
-    where = told.execution_context
+def ask_to_start(by: Caller, number: int, body: StartRunIn) -> Ask:
+    """Validate a start request."""
+    where = body.execution_context
     pod = None if where is None else where.pod_name
     region = None if where is None else where.region
-    return Start(_call(by, number, told, RunState.RUNNING), pod, region)
+    return Start(_call(by, number, body, RunState.RUNNING), pod, region)
 
 
-def ask_to_beat(by: Caller, number: int, told: HeartbeatIn) -> Ask:
-    """A heartbeat, checked."""
-    progress = told_of(told)
+def ask_to_beat(by: Caller, number: int, body: HeartbeatIn) -> Ask:
+    """Validate a heartbeat."""
+    progress = told_of(body)
     check_told(progress)
-    return Pulsation(_call(by, number, told, RunState.RUNNING), progress)
+    return Pulsation(_call(by, number, body, RunState.RUNNING), progress)
 
 
-def ask_to_complete(by: Caller, number: int, told: CompleteIn) -> Ask:
-    """A completion, checked."""
-    return Item(_call(by, number, told, RunState.COMPLETED), completed(completion_of(told)))
+def ask_to_complete(by: Caller, number: int, body: CompleteIn) -> Ask:
+    """Validate a completion."""
+    return Item(_call(by, number, body, RunState.COMPLETED), completed(completion_of(body)))
 
 
-def ask_to_fail(by: Caller, number: int, told: FailIn) -> Ask:
-    """A failure, checked."""
-    return Item(_call(by, number, told, RunState.FAILED), failed(_mishap(told)))
+def ask_to_fail(by: Caller, number: int, body: FailIn) -> Ask:
+    """Validate a failure report."""
+    return Item(_call(by, number, body, RunState.FAILED), failed(_failure(body)))
 
 
 def _call(
-    by: Caller, number: int, told: Holder | HeartbeatIn | CompleteIn, to_state: RunState
+    by: Caller, number: int, body: Holder | HeartbeatIn | CompleteIn, to_state: RunState
 ) -> Call:
-    return Call(number, told.fencing_token, Worker(told.worker_id, by.key), to_state)
+    return Call(number, body.fencing_token, Worker(body.worker_id, by.key), to_state)
 
 
-def _mishap(body: FailIn) -> Mishap:
+def _failure(body: FailIn) -> Mishap:
     return Mishap(
         error_type=body.error_type,
         error_details=body.error_details,
@@ -332,7 +333,7 @@ def _each(
     word: str,
     shape: Callable[[T], dict[str, Any]],
 ) -> dict[str, Any]:
-    """The outcomes of a batch: under `word` what became of a run, or the problem."""
+    """Return the outcomes of a batch; each has its result under `word`, or a problem."""
     return {
         "outcomes": [
             {"run_id": name, word: None, "problem": refusal_shape(_refused(name, one))}
@@ -344,7 +345,7 @@ def _each(
 
 
 def _number(run_id: str) -> int:
-    """The number behind an id of a batch; 0, which no run has, for one that is none."""
+    """Decode a run id of a batch; return 0, which no run has, if it is malformed."""
     try:
         return found("run", "run", run_id)
     except NotFound:
@@ -352,9 +353,9 @@ def _number(run_id: str) -> int:
 
 
 def _refused(run_id: str, error: PenstockError) -> PenstockError:
-    """Why an item was refused; an id that is none is simply not found."""
+    """Return the reason of a refusal; a malformed id counts as not found."""
     return error if _number(run_id) else NotFound("run", run_id)
 
 
-def _worker(by: Caller, said: str | None, header: str | None) -> Worker:
-    return Worker(said or header, by.key)
+def _worker(by: Caller, in_body: str | None, header: str | None) -> Worker:
+    return Worker(in_body or header, by.key)

@@ -1,9 +1,9 @@
-"""The fast lane: what workers call all the time, without the layers that only rarer calls need.
+"""The worker fast path: frequent calls of workers without the layers that only rarer calls need.
 
-Start, heartbeat, complete and fail of one run, by a key that is bound to nobody, without an
-Idempotency-Key, go through here; everything else, and everything unusual about these, takes the
-routes in `routes.work`. Key, role, rate, JSON profile and models are the same; calls that arrive
-together are saved together (`batches`).
+It serves start, heartbeat, complete and fail of one run, for keys that are not restricted to a
+customer and requests without an Idempotency-Key. All other requests, and unusual ones of these
+kinds, use the routes in `routes.work`. Key, role, rate, JSON profile and models are the same.
+Calls that arrive together are committed together (`batches`).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ BODY_MAX: Final = 16_384
 
 
 class Verb(NamedTuple):
-    """What may be asked of a run: its body, whether there must be one, and how it is asked."""
+    """An operation on a run: model of its body, whether a body is required, and its validator."""
 
     model: type[BaseModel]
-    is_needed: bool
+    is_required: bool
     ask: Callable[[Caller, int, Any], Ask]
 
 
@@ -52,16 +52,16 @@ VERBS: Final[Mapping[str, Verb]] = {
 
 
 class Lane:
-    """Serves what it knows, and says so when a request is not for it."""
+    """Serves the operations of `VERBS`; `entry` selects the requests."""
 
     def __init__(self, keyring: Keyring, beats: Batches, changes: Batches) -> None:
-        """Heartbeats have a line of their own: they are quick and must stay so."""
+        """Use separate queues, so that heartbeats never wait behind slower changes."""
         self._keyring = keyring
         self._beats = beats
         self._changes = changes
 
     def entry(self, scope: Scope, headers: Mapping[bytes, bytes]) -> tuple[str, str] | None:
-        """(verb, run) of a request that is for the lane."""
+        """Return (verb, run id) of a request that the fast path serves, else None."""
         path: str = scope["path"]
         if scope["method"] != "POST" or not path.startswith(WORKER_PREFIX) or scope["query_string"]:
             return None
@@ -72,7 +72,7 @@ class Lane:
         if not length.isdigit() or len(length) > 6 or int(length) > BODY_MAX:
             return None
         known = self._keyring.remembered(_key(headers))
-        # A key that has to be looked up first, or one with a wall around it, takes the other way.
+        # Keys that are not cached, or are restricted to a customer, use the regular routes.
         if known is None or known.caller is None or known.caller.customer is not None:
             return None
         return verb, run_id
@@ -84,12 +84,12 @@ class Lane:
         receive: Receive,
         access: Access,
     ) -> Response:
-        """Answer a request of the lane."""
+        """Serve a request that `entry` accepted."""
         verb, run_id = entry
         route = f"{WORKER_PREFIX}{{run_id}}/{verb}"
         access.route = route
         known = self._keyring.remembered(_key(headers))
-        if known is None:  # it ran out this very moment
+        if known is None:  # the cache entry expired in between
             known = await run_in_threadpool(self._keyring.learn, _key(headers))
         caller = self._keyring.admit(known)
         access.key = caller.principal.name
@@ -98,10 +98,10 @@ class Lane:
             raise Refused(403, forbidden(caller.principal.role, power))
         body = await _body(receive)
         try:
-            told = _read(VERBS[verb], headers, body)
-            ask = VERBS[verb].ask(caller, found("run", "run", run_id), told)
-            line = self._beats if verb == "heartbeat" else self._changes
-            outcome = await line.ask(ask)
+            parsed = _read(VERBS[verb], headers, body)
+            ask = VERBS[verb].ask(caller, found("run", "run", run_id), parsed)
+            queue = self._beats if verb == "heartbeat" else self._changes
+            outcome = await queue.ask(ask)
         except ValidationError as error:
             wrong = [{**one, "loc": ("body", *one["loc"])} for one in error.errors()[:20]]
             return invalid(fields_of(wrong), access.request_id)
@@ -125,22 +125,22 @@ async def _body(receive: Receive) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise Refused(408, "The caller left before its body was whole.")
+            raise Refused(408, "The client disconnected before the request body was complete.")
         parts.append(message.get("body", b""))
         if not message.get("more_body", False):
             return b"".join(parts)
 
 
 def _read(verb: Verb, headers: Mapping[bytes, bytes], body: bytes) -> BaseModel:
-    """The body under the strict profile, as its model."""
+    """Parse the body under the strict JSON profile and validate it."""
     if body:
         kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if kind != b"application/json":
             raise Refused(415, "Content-Type: expected application/json.")
         value = json_profile.parse(body)
-        if value is not None or verb.is_needed:
+        if value is not None or verb.is_required:
             return verb.model.model_validate(value)
-    elif verb.is_needed:
+    elif verb.is_required:
         missing = {"type": "missing", "loc": (), "input": None}
         raise ValidationError.from_exception_data(verb.model.__name__, [missing])  # type: ignore[list-item]
     return verb.model()

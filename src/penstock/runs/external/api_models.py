@@ -1,4 +1,4 @@
-"""What workers outside say and hear."""
+"""Request and response bodies of external workers."""
 
 from __future__ import annotations
 
@@ -7,248 +7,294 @@ from typing import Literal
 from pydantic import Field
 
 from penstock.server.models import Asked, JsonObject, Time, Told
+from penstock.server.openapi import texts
 
 Number = float
-TOKEN = "The fencing token of the claim; without it the caller must be the one that claimed."  # noqa: S105
-WORKER = "The worker's own name; X-Worker-Id says the same."
 
 
 class ClaimIn(Asked):
-    """Claim runs."""
+    """A request to claim runs."""
 
     worker_id: str = Field(
-        description="The worker's own name.", examples=["worker-pod-abc123"], max_length=255
+        description=texts.WORKER_ID, examples=["worker-pod-abc123"], max_length=255
     )
-    max_claims: int = Field(default=1, description="At most as many.", ge=1, le=1000)
+    max_claims: int = Field(
+        default=1, description="Maximum number of runs to claim.", ge=1, le=1000
+    )
     claim_duration_seconds: Number = Field(
-        default=300, description="Until the claim lapses, unless it is extended.", ge=10, le=3600
+        default=300, description=texts.CLAIM_SECONDS, ge=10, le=3600
     )
     wait_seconds: Number = Field(
-        default=0, description="Wait as long for work when there is none.", ge=0, le=60
+        default=0, description="Seconds to wait for a run if none is ready.", ge=0, le=60
     )
-    pool: str = Field(default="external", description="The pool to serve.", max_length=63)
+    pool: str = Field(
+        default="external", description="Worker pool to claim runs from.", max_length=63
+    )
     processors: list[str] = Field(
         default_factory=list,
-        description="Only these: pipelines, or pipeline/phase/processor.",
+        description="Claim only runs of these; each is `pipeline` or `pipeline/phase/processor`.",
         max_length=1000,
     )
 
 
 class ClaimByIdIn(Asked):
-    """Claim one given run."""
+    """A request to claim a given run."""
 
-    worker_id: str = Field(description="The worker's own name.", max_length=255)
+    worker_id: str = Field(description=texts.WORKER_ID, max_length=255)
     claim_duration_seconds: Number = Field(
-        default=300, description="Until the claim lapses, unless it is extended.", ge=10, le=3600
+        default=300, description=texts.CLAIM_SECONDS, ge=10, le=3600
     )
 
 
 class ClaimedRun(Told):
-    """A run in a worker's hands."""
+    """A run that a worker has claimed."""
 
-    run_id: str = Field(description="Its id.", examples=["run_7h2kq0v3"])
-    config_id: str | None = Field(description="The config that started it.")
-    customer_id: str = Field(description="Whose it is.")
-    pipeline_template: str = Field(description="Its pipeline.")
-    phase: str = Field(description="Its phase.")
-    processor: str = Field(description="What is to be done.")
-    partition: str | None = Field(description="The slice of data.")
-    mode: str | None = Field(description="The flow's mode.")
-    scheduled_time: Time = Field(description="When it was due.")
-    claim_expiry_time: Time = Field(description="When the claim lapses.")
-    fencing_token: int = Field(description="To be given with every further call.")
-    execution_priority: int = Field(description="1 to 10, 10 first.")
-    attempt_number: int = Field(description="Which attempt, from 1.")
-    max_execution_duration_minutes: float = Field(description="Longer runs time out.")
-    parameters: JsonObject | None = Field(description="What it is given.")
-    correlation_id: str | None = Field(description="Ties together what one cause set off.")
+    run_id: str = Field(description=texts.RUN_ID, examples=["run_7h2kq0v3"])
+    config_id: str | None = Field(
+        description="Config that started the run; null for other triggers."
+    )
+    customer_id: str = Field(description=texts.CUSTOMER)
+    pipeline_template: str = Field(description=texts.PIPELINE)
+    phase: str = Field(description=texts.PHASE)
+    processor: str = Field(description=texts.PROCESSOR)
+    partition: str | None = Field(description=texts.PARTITION_OR_NULL)
+    mode: str | None = Field(description="Mode of the run's flow; null without a flow.")
+    scheduled_time: Time = Field(description="Time at which this attempt was due.")
+    claim_expiry_time: Time = Field(
+        description="Time at which the claim expires unless a heartbeat extends it."
+    )
+    fencing_token: int = Field(description=texts.FENCING)
+    execution_priority: int = Field(description=texts.PRIORITY)
+    attempt_number: int = Field(description=texts.ATTEMPT)
+    max_execution_duration_minutes: float = Field(description=texts.MAX_DURATION)
+    parameters: JsonObject | None = Field(description=texts.PARAMETERS)
+    correlation_id: str | None = Field(description=texts.CORRELATION_ID)
 
 
 class ClaimOut(Told):
-    """Runs that were claimed."""
+    """The runs that were claimed."""
 
-    claimed_runs: list[ClaimedRun] = Field(description="Empty when nothing was ready.")
+    claimed_runs: list[ClaimedRun] = Field(description="Claimed runs; empty if none is ready.")
 
 
 class ExecutionContext(Asked):
-    """Where it runs."""
+    """Where a run is executed."""
 
-    pod_name: str | None = Field(default=None, description="Which machine.", max_length=255)
-    region: str | None = Field(default=None, description="Which region.", max_length=255)
+    pod_name: str | None = Field(
+        default=None, description="Name of the pod or machine.", max_length=255
+    )
+    region: str | None = Field(
+        default=None, description="Region of the pod or machine.", max_length=255
+    )
 
 
 class Holder(Asked):
-    """Who speaks."""
+    """The worker that holds a run."""
 
-    worker_id: str | None = Field(default=None, description=WORKER, max_length=255)
-    fencing_token: int | None = Field(default=None, description=TOKEN, ge=0)
+    worker_id: str | None = Field(
+        default=None, description=texts.WORKER_ID_OR_HEADER, max_length=255
+    )
+    fencing_token: int | None = Field(default=None, description=texts.FENCING_OPTIONAL, ge=0)
 
 
 class StartRunIn(Holder):
-    """The run starts."""
+    """The start of a claimed run."""
 
-    execution_context: ExecutionContext | None = Field(default=None, description="Where.")
+    execution_context: ExecutionContext | None = Field(
+        default=None, description="Where the run is executed, for display."
+    )
 
 
 class ProgressIn(Asked):
-    """How far a run is; what is absent stays as it was told before."""
+    """The progress of a run; omitted values keep their last reported value."""
 
     current_state: Literal["INITIALIZING", "RUNNING", "FINALIZING"] = Field(
-        default="RUNNING", description="Roughly."
+        default="RUNNING", description="Coarse state of the execution."
     )
     current_stage: str | None = Field(
-        default=None, description="What it is doing.", examples=["transforming"], max_length=255
+        default=None, description=texts.STAGE, examples=["transforming"], max_length=255
     )
-    progress_percentage: Number | None = Field(default=None, description="0 to 100.", ge=0, le=100)
+    progress_percentage: Number | None = Field(
+        default=None, description=texts.PERCENT, ge=0, le=100
+    )
     records_processed: int | None = Field(
-        default=None, description="The same as records_loaded.", ge=0
+        default=None, description="Alternative name of `records_loaded`.", ge=0
     )
-    records_extracted: int | None = Field(default=None, description="Records read.", ge=0)
-    records_transformed: int | None = Field(default=None, description="Records worked on.", ge=0)
-    records_loaded: int | None = Field(default=None, description="Records written.", ge=0)
-    bytes_processed: int | None = Field(default=None, description="Bytes.", ge=0)
+    records_extracted: int | None = Field(default=None, description=texts.RECORDS_EXTRACTED, ge=0)
+    records_transformed: int | None = Field(
+        default=None, description=texts.RECORDS_TRANSFORMED, ge=0
+    )
+    records_loaded: int | None = Field(default=None, description=texts.RECORDS_LOADED, ge=0)
+    bytes_processed: int | None = Field(default=None, description=texts.BYTES, ge=0)
     estimated_completion_time: str | None = Field(
-        default=None, description="ISO 8601.", max_length=40
+        default=None, description="Expected end as an ISO 8601 time.", max_length=40
     )
 
 
 class HeartbeatIn(ProgressIn):
-    """A heartbeat."""
+    """A heartbeat of a run, with its progress."""
 
-    worker_id: str | None = Field(default=None, description=WORKER, max_length=255)
-    fencing_token: int | None = Field(default=None, description=TOKEN, ge=0)
+    worker_id: str | None = Field(
+        default=None, description=texts.WORKER_ID_OR_HEADER, max_length=255
+    )
+    fencing_token: int | None = Field(default=None, description=texts.FENCING_OPTIONAL, ge=0)
 
 
 class PulseOut(Told):
-    """Whether to go on, and until when the run is held."""
+    """The state of a held run, and whether to continue."""
 
-    run_id: str = Field(description="Which run.")
-    state: str = Field(description="CLAIMED or RUNNING.")
-    fencing_token: int = Field(description="The current token.")
+    run_id: str = Field(description=texts.RUN_ID)
+    state: str = Field(description="Either CLAIMED or RUNNING.")
+    fencing_token: int = Field(description=texts.FENCING)
     cancel_requested: bool = Field(
-        description="Stop, then confirm with `cancelled`: somebody asked for it."
+        description="Whether the worker must stop and confirm through `cancelled`."
     )
-    claim_expiry_time: Time = Field(description="Beat again before this.")
-    execution_start_time: Time | None = Field(description="When it started.")
-    timeout_at: Time | None = Field(description="When it is over its time.")
+    claim_expiry_time: Time = Field(description="Time before which the next heartbeat must arrive.")
+    execution_start_time: Time | None = Field(description=texts.STARTED)
+    timeout_at: Time | None = Field(
+        description="Time at which the run times out; null before it starts."
+    )
 
 
 class CompletionIn(Asked):
-    """What a run brought."""
+    """The result of a run."""
 
     status: Literal["SUCCESS", "PARTIAL_SUCCESS"] = Field(
-        default="SUCCESS", description="Wholly or partly."
+        default="SUCCESS", description="Whether all or only part of the work succeeded."
     )
     result_summary: JsonObject | None = Field(
         default=None,
-        description="Anything worth keeping.",
+        description="JSON object that is stored with the run.",
         examples=[{"records_loaded": 1999500}],
     )
-    records_processed: int | None = Field(default=None, description="How many records.", ge=0)
-    bytes_processed: int | None = Field(default=None, description="Bytes.", ge=0)
+    records_processed: int | None = Field(default=None, description=texts.RECORDS, ge=0)
+    bytes_processed: int | None = Field(default=None, description=texts.BYTES, ge=0)
     stages: dict[str, Number] | None = Field(
-        default=None, description="Seconds by stage, such as extract."
+        default=None, description="Duration in seconds by stage, such as `extract`."
     )
 
 
 class CompleteIn(CompletionIn):
-    """The run is done."""
+    """The completion of a run."""
 
-    worker_id: str | None = Field(default=None, description=WORKER, max_length=255)
-    fencing_token: int | None = Field(default=None, description=TOKEN, ge=0)
+    worker_id: str | None = Field(
+        default=None, description=texts.WORKER_ID_OR_HEADER, max_length=255
+    )
+    fencing_token: int | None = Field(default=None, description=texts.FENCING_OPTIONAL, ge=0)
 
 
 class FailIn(Holder):
-    """The run failed."""
+    """The failure of a run."""
 
     error_type: str = Field(
-        description="RATE_LIMIT_EXCEEDED, TRANSIENT_NETWORK, AUTHENTICATION_FAILED … or any name.",
+        description="RATE_LIMIT_EXCEEDED, TRANSIENT_NETWORK, AUTHENTICATION_FAILED or any other "
+        "name.",
         examples=["AUTHENTICATION_FAILED"],
         min_length=1,
         max_length=64,
     )
     error_details: JsonObject | None = Field(
         default=None,
-        description="What went wrong; secrets are taken out.",
+        description="Details of the error; secrets are redacted.",
         examples=[{"message": "Invalid service account credentials"}],
     )
     should_retry: bool | None = Field(
-        default=None, description="Insist on a retry, or on none; else the error type decides."
+        default=None, description="Force or forbid a retry; the error type decides when omitted."
     )
     retry_after_seconds: Number | None = Field(
-        default=None, description="Not before.", ge=0, le=2_592_000
+        default=None, description="Minimum seconds until the next attempt.", ge=0, le=2_592_000
     )
 
 
 class EndOut(Told):
-    """What became of a run."""
+    """The result of ending a run."""
 
-    run_id: str = Field(description="Which run.")
-    state: str = Field(description="Its final state.")
-    status: str | None = Field(description="SUCCESS, PARTIAL_SUCCESS, FAILURE or TIMEOUT.")
-    retry_run_id: str | None = Field(description="The next attempt, when there is one.")
-    retry_after: Time | None = Field(description="When it is due.")
-    is_dead: bool = Field(description="Whether it is a dead letter now.")
-    consecutive_failures: int = Field(description="Of its config; 3 alert, 5 disable.")
+    run_id: str = Field(description=texts.RUN_ID)
+    state: str = Field(description="Final state: COMPLETED, FAILED, TIMEOUT or CANCELLED.")
+    status: str | None = Field(description=texts.RUN_STATUS)
+    retry_run_id: str | None = Field(description="Id of the next attempt; null if there is none.")
+    retry_after: Time | None = Field(
+        description="Time at which the next attempt is due; null if there is none."
+    )
+    is_dead: bool = Field(description=texts.IS_DEAD)
+    consecutive_failures: int = Field(
+        description="Failures in a row of the run's config; 3 raise an alert, 5 disable the config."
+    )
 
 
 class BeatItem(HeartbeatIn):
     """One heartbeat of a batch."""
 
-    run_id: str = Field(description="Which run.", max_length=64)
+    run_id: str = Field(description=texts.RUN_ID, max_length=64)
 
 
 class BeatsIn(Asked):
-    """Heartbeats of many runs."""
+    """Heartbeats of several runs."""
 
-    worker_id: str | None = Field(default=None, description=WORKER, max_length=255)
-    heartbeats: list[BeatItem] = Field(description="One per run.", min_length=1, max_length=1000)
+    worker_id: str | None = Field(
+        default=None, description=texts.WORKER_ID_OR_HEADER, max_length=255
+    )
+    heartbeats: list[BeatItem] = Field(
+        description="One heartbeat per run, at most 1,000.", min_length=1, max_length=1000
+    )
 
 
 class ReportItem(CompleteIn):
     """One completion of a batch."""
 
-    run_id: str = Field(description="Which run.", max_length=64)
+    run_id: str = Field(description=texts.RUN_ID, max_length=64)
 
 
 class ReportsIn(Asked):
-    """Completions of many runs."""
+    """Completions of several runs."""
 
-    worker_id: str | None = Field(default=None, description=WORKER, max_length=255)
-    completions: list[ReportItem] = Field(description="One per run.", min_length=1, max_length=1000)
+    worker_id: str | None = Field(
+        default=None, description=texts.WORKER_ID_OR_HEADER, max_length=255
+    )
+    completions: list[ReportItem] = Field(
+        description="One completion per run, at most 1,000.", min_length=1, max_length=1000
+    )
 
 
 class Refusal(Told):
-    """Why one item of a batch was refused."""
+    """The reason why one item of a batch was refused."""
 
-    status: int = Field(description="The HTTP status it would have had alone.")
-    code: str = Field(description="Stable, for programs.")
-    detail: str = Field(description="In a sentence.")
+    status: int = Field(description="HTTP status that a single request would have had.")
+    code: str = Field(description=texts.PROBLEM_CODE)
+    detail: str = Field(description="Explanation in one sentence.")
 
 
 class BeatOutcome(Told):
-    """What became of one heartbeat."""
+    """The outcome of one heartbeat."""
 
-    run_id: str = Field(description="Which run.")
-    pulse: PulseOut | None = Field(description="The answer, unless it was refused.")
-    problem: Refusal | None = Field(description="Why it was refused.")
+    run_id: str = Field(description=texts.RUN_ID)
+    pulse: PulseOut | None = Field(
+        description="State of the run; null if the heartbeat was refused."
+    )
+    problem: Refusal | None = Field(
+        description="Reason of the refusal; null if the heartbeat was accepted."
+    )
 
 
 class BeatsOut(Told):
-    """What became of each heartbeat."""
+    """The outcomes of a batch of heartbeats."""
 
-    outcomes: list[BeatOutcome] = Field(description="In the order of the batch.")
+    outcomes: list[BeatOutcome] = Field(description=texts.BATCH_ORDER)
 
 
 class ReportOutcome(Told):
-    """What became of one completion."""
+    """The outcome of one completion."""
 
-    run_id: str = Field(description="Which run.")
-    end: EndOut | None = Field(description="Its end, unless it was refused.")
-    problem: Refusal | None = Field(description="Why it was refused.")
+    run_id: str = Field(description=texts.RUN_ID)
+    end: EndOut | None = Field(
+        description="Result of ending the run; null if the completion was refused."
+    )
+    problem: Refusal | None = Field(
+        description="Reason of the refusal; null if the completion was accepted."
+    )
 
 
 class ReportsOut(Told):
-    """What became of each completion."""
+    """The outcomes of a batch of completions."""
 
-    outcomes: list[ReportOutcome] = Field(description="In the order of the batch.")
+    outcomes: list[ReportOutcome] = Field(description=texts.BATCH_ORDER)

@@ -1,6 +1,6 @@
-"""What workers say, as use cases take it, and what they hear, as plain values.
+"""Conversion of worker requests to use-case arguments, and of their results to response bodies.
 
-Everything else has its shape in `client.shapes`.
+The other resources are converted in `client.shapes`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.server.params import moment
 
 
 def claimed_shape(one: Claimed) -> dict[str, Any]:
-    """A run in a worker's hands."""
+    """Return the response body of a claimed run."""
     run = one.run
     return {
         "run_id": encode("run", run.run_id),
@@ -41,7 +41,7 @@ def claimed_shape(one: Claimed) -> dict[str, Any]:
 
 
 def pulse_shape(one: Pulse) -> dict[str, Any]:
-    """Whether to go on, and until when."""
+    """Return the response body of a start or heartbeat."""
     return {
         "run_id": encode("run", one.run_id),
         "state": one.state,
@@ -54,7 +54,7 @@ def pulse_shape(one: Pulse) -> dict[str, Any]:
 
 
 def ending_shape(one: Ending) -> dict[str, Any]:
-    """What became of a run."""
+    """Return the response body of an ended run."""
     return {
         "run_id": encode("run", one.run_id),
         "state": one.state,
@@ -67,7 +67,7 @@ def ending_shape(one: Ending) -> dict[str, Any]:
 
 
 def refusal_shape(error: PenstockError) -> dict[str, Any]:
-    """Why one item of a batch was refused."""
+    """Return the reason why one item of a batch was refused."""
     return {
         "status": error.http_status,
         "code": error.code,
@@ -76,7 +76,7 @@ def refusal_shape(error: PenstockError) -> dict[str, Any]:
 
 
 def told_of(body: ProgressIn) -> Told:
-    """Progress as the use cases take it."""
+    """Return the progress as a use-case argument."""
     loaded = body.records_loaded if body.records_loaded is not None else body.records_processed
     return Told(
         current_state=body.current_state,
@@ -91,7 +91,7 @@ def told_of(body: ProgressIn) -> Told:
 
 
 def completion_of(body: CompletionIn) -> Completion:
-    """A completion as the use cases take it."""
+    """Return the completion as a use-case argument."""
     return Completion(
         status=body.status,
         result_summary=body.result_summary,

@@ -1,9 +1,10 @@
-"""Bulk creation of configs: up to 10,000 in one call, each with an outcome of its own.
+"""Bulk creation of configs: up to 10,000 per request, each with its own outcome.
 
-The body is a JSON array or one object per line (application/x-ndjson); answers are lines as well,
-sent as the work goes on. Items are created 500 to a transaction. With an Idempotency-Key each
-such part is remembered: a call that broke off halfway is repeated whole and goes on where it was.
-A dry run checks every item and creates none.
+The body is a JSON array or one object per line (application/x-ndjson). The response is
+newline-delimited JSON too and is streamed as the work progresses. Items are created in transactions
+of 500. With an Idempotency-Key the result of each such chunk is stored: after an interruption the
+client repeats the whole request, and the server continues with the first unfinished chunk. A dry
+run validates every item and creates none.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ NDJSON = "application/x-ndjson"
 SCHEMA: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "description": f"At most {ITEMS_MAX:,} configs, as an array or one to a line.",
+        "description": f"At most {ITEMS_MAX:,} configs, as a JSON array or one per line.",
         "content": {
             "application/json": {
                 "schema": {
@@ -65,7 +66,7 @@ SCHEMA: dict[str, Any] = {
     response_class=StreamingResponse,
     responses={
         200: {
-            "description": "One outcome to a line, in the order of the items.",
+            "description": "One outcome per line, in the order of the items.",
             "content": {NDJSON: {"schema": {"$ref": "#/components/schemas/BulkOutcome"}}},
         }
     },
@@ -74,28 +75,28 @@ SCHEMA: dict[str, Any] = {
 async def create_configs_bulk(
     request: Request,
     by: By,
-    dry_run: Annotated[bool, Query(description="Check every item, create none.")] = False,
+    dry_run: Annotated[bool, Query(description="Validate every item and create none.")] = False,
     with_configs: Annotated[
-        bool, Query(description="Answer with each config as created, not only its id.")
+        bool, Query(description="Return each created config, not only its id.")
     ] = False,
     key: Repeat = None,
 ) -> Response:
-    """Create many configs; each item is created or refused by itself."""
+    """Create many configs. Each item is created or refused independently."""
     kind = request.headers.get("content-type", "")
     items = await run_in_threadpool(_items, kind, await request.body())
     if not items:
         raise InvalidInput("body", "at least one config", "none")
     mark = None if key is None or dry_run else request_key(request, by, key)
-    parts = _parts(_Asked(by, mark, is_dry=dry_run, with_configs=with_configs), items)
-    # The first part comes before the answer begins: what is wrong with the call has its status.
+    parts = _parts(_BulkRequest(by, mark, is_dry=dry_run, with_configs=with_configs), items)
+    # Compute the first chunk before the response starts, so that errors still set its status.
     first = await run_in_threadpool(next, parts, b"")
     lines = iterate_in_threadpool(itertools.chain([first], parts))
     return StreamingResponse(lines, media_type=NDJSON)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """Who asks, and how."""
+class _BulkRequest:
+    """The caller and the options of a bulk request."""
 
     by: Caller
     mark: RequestKey | None
@@ -120,15 +121,15 @@ def _items(content_type: str, body: bytes) -> list[Any]:
     return items
 
 
-def _parts(asked: _Asked, items: list[Any]) -> Iterator[bytes]:
-    """The outcomes of one part after another, as lines."""
+def _parts(asked: _BulkRequest, items: list[Any]) -> Iterator[bytes]:
+    """Yield the outcomes of each chunk as encoded lines."""
     for start in range(0, len(items), PART):
         outcomes = _part(asked, items[start : start + PART], start)
         yield b"".join(msgspec.json.encode(outcome) + b"\n" for outcome in outcomes)
 
 
-def _part(asked: _Asked, items: list[Any], start: int) -> list[dict[str, Any]]:
-    """Create what can be created of one part; one outcome per item."""
+def _part(asked: _BulkRequest, items: list[Any], start: int) -> list[dict[str, Any]]:
+    """Create the valid items of one chunk; return one outcome per item."""
     by = asked.by
     outcomes: list[dict[str, Any]] = [{} for _ in items]
     wanted = []
@@ -141,7 +142,7 @@ def _part(asked: _Asked, items: list[Any], start: int) -> list[dict[str, Any]]:
     if not wanted or asked.is_dry:
         return outcomes
 
-    def told(made: Sequence[Config | int]) -> list[dict[str, Any]]:
+    def recorded(made: Sequence[Config | int]) -> list[dict[str, Any]]:
         for (place, _, _, _), one in zip(wanted, made, strict=True):
             outcomes[place] = {"index": start + place, "status": "created", **_made(one)}
         return outcomes
@@ -152,9 +153,9 @@ def _part(asked: _Asked, items: list[Any], start: int) -> list[dict[str, Any]]:
         return make(chosen, reason=[reason for *_, reason in wanted], actor=by.actor)
 
     if asked.mark is None:
-        return told(create(by.client))
+        return recorded(create(by.client))
     part = RequestKey(scope=asked.mark.scope, key=f"{asked.mark.key}#{start}", body=asked.mark.body)
-    store = MarkedStore(by.client.store, part, told)
+    store = MarkedStore(by.client.store, part, recorded)
     try:
         create(by.client.over(store))
     except Answered as before:
@@ -171,7 +172,7 @@ def _made(one: Config | int) -> dict[str, Any]:
 
 
 def _check(by: Caller, item: Any) -> tuple[str, dict[str, Any], str]:
-    """An item that may be created: its customer, its fields, its reason."""
+    """Validate an item; return its customer, fields and reason."""
     parsed = BulkItem.model_validate(item)
     if by.customer is not None and parsed.customer_id != by.customer:
         raise NotFound("customer", parsed.customer_id)

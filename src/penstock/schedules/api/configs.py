@@ -1,4 +1,4 @@
-"""Configs: enable a pipeline for a customer, change it, look at what it will do and did."""
+"""Routes of configs: create, change, start and preview them; audit trail and occurrences."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from penstock.schedules.rows import Config
 from penstock.schedules.shapes import audit_shape, config_shape, fire_shape, ledger_shape
 from penstock.server.auth import Caller
 from penstock.server.models import Page
+from penstock.server.openapi import texts
 from penstock.server.params import (
     By,
     ConfigId,
@@ -43,15 +44,30 @@ routes = router("configs")
 OURS = {"reason", "version", "customer_id"}
 
 IfMatch = Annotated[
-    str | None, Header(alias="If-Match", description='The ETag, such as `"3"`.', max_length=64)
+    str | None,
+    Header(
+        alias="If-Match",
+        description='ETag that the config must have, such as `"3"`.',
+        max_length=64,
+    ),
 ]
-PipelineName = Annotated[str | None, Query(description="Only of this pipeline.", max_length=64)]
-IsActive = Annotated[bool | None, Query(description="Only those that fire, or not.")]
+PipelineName = Annotated[str | None, Query(description=texts.PIPELINE_FILTER, max_length=64)]
+IsActive = Annotated[
+    bool | None, Query(description="Return only active, or only inactive, configs.")
+]
 After = Annotated[
-    str | None, Query(description="Go on behind this config, as a cursor does.", max_length=64)
+    str | None,
+    Query(
+        description="Return only configs after this one; alternative to a cursor.", max_length=64
+    ),
 ]
 IfNoneMatch = Annotated[
-    str | None, Header(alias="If-None-Match", description="The ETag.", max_length=64)
+    str | None,
+    Header(
+        alias="If-None-Match",
+        description="ETags that the client has; answered with 304 if one is current.",
+        max_length=64,
+    ),
 ]
 
 
@@ -59,7 +75,7 @@ IfNoneMatch = Annotated[
 def create_config(
     request: Request, by: By, customer_id: CustomerId, body: ConfigIn, _: Repeat = None
 ) -> Response:
-    """Enable a pipeline for a customer: the config is on the clock when this answers."""
+    """Create a config for a customer. Its schedule is in effect when the response arrives."""
     made = once(
         request,
         by,
@@ -75,7 +91,7 @@ def create_config(
 
 @dataclass
 class Chosen:
-    """Which configs a list shows."""
+    """Query parameters that filter a list of configs."""
 
     pipeline_template: PipelineName = None
     is_active: IsActive = None
@@ -89,7 +105,7 @@ class Chosen:
         part: tuple[int, int],
         cursor: str | None,
     ) -> Response:
-        """A page of them; `part` is (limit, offset)."""
+        """Return a page of the matching configs; `part` is (limit, offset)."""
         limit, offset = part
         pages = Pages(request, by, is_active=self.is_active, pipeline=self.pipeline_template)
         place = pages.place(cursor, 1)
@@ -116,7 +132,7 @@ def list_customer_configs(
     offset: Offset = 0,
     cursor: Cursor = None,
 ) -> Response:
-    """A customer's configs, oldest first."""
+    """List the configs of a customer, oldest first."""
     return chosen.page(request, by, customer_id, (limit, offset), cursor)
 
 
@@ -130,17 +146,17 @@ def list_configs(
     offset: Offset = 0,
     cursor: Cursor = None,
 ) -> Response:
-    """Configs of everybody the key may see, oldest first."""
+    """List the configs of all customers that the key may access, oldest first."""
     return chosen.page(request, by, by.customer, (limit, offset), cursor)
 
 
 @routes.get(
     "/pipeline-configs/{config_id}",
     response_model=ConfigOut,
-    responses={304: {"description": "It is as If-None-Match says."}},
+    responses={304: {"description": "The config still has an ETag of If-None-Match."}},
 )
 def get_config(by: By, config_id: ConfigId, if_none_match: IfNoneMatch = None) -> Response:
-    """One config; a deleted one is not found."""
+    """Return one config. A deleted config is not found."""
     config = by.client.configs.get(found("cfg", "config", config_id), by.customer)
     tag = f'"{config.version}"'
     held = [part.strip().removeprefix("W/") for part in (if_none_match or "").split(",")]
@@ -153,7 +169,7 @@ def get_config(by: By, config_id: ConfigId, if_none_match: IfNoneMatch = None) -
 def update_config(
     by: By, config_id: ConfigId, body: ConfigPatch, if_match: IfMatch = None
 ) -> Response:
-    """Change fields; with If-Match or `version` only when nobody changed it since (else 409)."""
+    """Change fields of a config. An outdated If-Match or `version` is refused with 409."""
     config = by.client.configs.update(
         found("cfg", "config", config_id),
         given(body),
@@ -162,17 +178,17 @@ def update_config(
         customer=by.customer,
         actor=by.actor,
     )
-    return _told(config)
+    return _response(config)
 
 
 @routes.delete("/pipeline-configs/{config_id}", status_code=204, response_class=Response)
 def delete_config(
     by: By,
     config_id: ConfigId,
-    reason: Annotated[str, Query(description="Why.", max_length=500)] = "",
+    reason: Annotated[str, Query(description=texts.CHANGE_REASON, max_length=500)] = "",
     if_match: IfMatch = None,
 ) -> Response:
-    """Delete a config: it stops firing, its history stays. A second delete finds nothing (404)."""
+    """Delete a config but keep its history. Deleting it again is answered with 404."""
     by.client.configs.delete(
         found("cfg", "config", config_id),
         version=_version(None, if_match),
@@ -187,7 +203,7 @@ def delete_config(
 def start_config(
     request: Request, by: By, config_id: ConfigId, body: StartIn | None = None, _: Repeat = None
 ) -> Response:
-    """Start a config now, outside its schedule; 409 when it is off or has no room for a run."""
+    """Start a config now. 409 if it is inactive or its `overlap` forbids another run."""
     number = found("cfg", "config", config_id)
     source = (body or StartIn()).trigger_source
     return once(
@@ -205,16 +221,16 @@ def start_config(
 def preview_config(
     by: By,
     config_id: ConfigId,
-    n: Annotated[int, Query(description="How many.", ge=1, le=1000)] = 5,
+    n: Annotated[int, Query(description="Number of occurrences to return.", ge=1, le=1000)] = 5,
 ) -> Response:
-    """The next starts of a config, with notes where daylight saving moves one."""
+    """Return the next occurrences of a config, with notes on daylight-saving changes."""
     fires = by.client.configs.preview(found("cfg", "config", config_id), n, by.customer)
     return answer({"fires": [fire_shape(fire) for fire in fires]})
 
 
 @routes.post("/schedules/preview", response_model=PreviewOut)
 def preview_schedule(request: Request, by: By, body: PreviewIn, _: Repeat = None) -> Response:
-    """The next starts of a schedule that is not saved yet."""
+    """Return the next occurrences of a schedule that is not saved."""
     given = body.model_dump(exclude={"n"}, exclude_none=True)
     return remembered(
         request,
@@ -228,7 +244,7 @@ def preview_schedule(request: Request, by: By, body: PreviewIn, _: Repeat = None
 def audit_config(
     request: Request, by: By, config_id: ConfigId, limit: Limit = 50, cursor: Cursor = None
 ) -> Response:
-    """Who changed a config, when, why, from what to what; oldest first."""
+    """List the audited changes of a config, oldest first."""
     number = found("cfg", "config", config_id)
     pages = Pages(request, by)
     place = pages.place(cursor, 1)
@@ -244,12 +260,12 @@ def audit_customer(
     by: By,
     customer_id: CustomerId,
     config_id: Annotated[
-        str | None, Query(description="Only of this config.", max_length=64)
+        str | None, Query(description="Return only changes of this config.", max_length=64)
     ] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
-    """A customer's audit chain, oldest first."""
+    """List the audit chain of a customer, oldest first."""
     number = None if config_id is None else found("cfg", "config", config_id)
     pages = Pages(request, by, config=number)
     place = pages.place(cursor, 1)
@@ -262,7 +278,7 @@ def audit_customer(
 def list_occurrences(
     request: Request, by: By, config_id: ConfigId, limit: Limit = 50, cursor: Cursor = None
 ) -> Response:
-    """Slots of a config that did not start, and why; newest first."""
+    """List occurrences of a config that did not start, newest first."""
     number = found("cfg", "config", config_id)
     pages = Pages(request, by)
     place = pages.place(cursor, 1)
@@ -271,16 +287,16 @@ def list_occurrences(
 
 
 def given(body: ConfigIn | ConfigPatch) -> dict[str, Any]:
-    """The fields a caller said; null means absent, as in the Python API."""
+    """Return the fields that the request contains; null means absent, as in the Python API."""
     return body.model_dump(exclude_unset=True, exclude=OURS)
 
 
 def etag_of(made: Response) -> str:
-    """The ETag of a config that was just rendered."""
+    """Return the ETag of a rendered config."""
     return f'"{json.loads(bytes(made.body))["version"]}"'
 
 
-def _told(config: Config) -> Response:
+def _response(config: Config) -> Response:
     return answer(config_shape(config), headers={"ETag": f'"{config.version}"'})
 
 

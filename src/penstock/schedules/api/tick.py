@@ -1,4 +1,4 @@
-"""The tick from outside: for those who trigger the scheduler themselves."""
+"""Route of the external scheduler trigger."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ routes = router("scheduler")
 
 @routes.post("/scheduler/trigger", response_model=TriggerOut)
 def trigger(request: Request, by: By, body: TriggerIn | None = None, _: Repeat = None) -> Response:
-    """Start everything that is due, now.
+    """Run a scheduler tick, which starts everything that is due.
 
-    Penstock's own scheduler does this continuously; calling it as well starts nothing twice.
+    The built-in scheduler does this continuously. Calling it as well starts nothing twice.
     """
     tick: Trigger = request.app.state.trigger
     asked = body or TriggerIn()
-    # A tick is many transactions and harmless to repeat.
+    # A tick consists of many transactions and is safe to repeat.
     return remembered(
         request,
         by,

@@ -1,14 +1,14 @@
-"""The OpenAPI document: what FastAPI knows of the routes, made true and complete.
+"""The OpenAPI document: FastAPI's description of the routes, completed.
 
-Keys, powers, problem documents, examples and operation ids that never change are added here. The
-generated client (`penstock.remote`), the reference page and the fuzzing tests all read it.
+Adds authentication, required powers, problem documents, examples and stable operation ids. The
+generated client (`penstock.remote`), the reference page and the fuzzing tests read the document.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI
@@ -21,45 +21,45 @@ from penstock.server.openapi.examples import EXAMPLES
 from penstock.server.problems import MEDIA_TYPE
 
 SECURITY = {
-    "key": {"type": "http", "scheme": "bearer", "description": "An API key, pnk_…"},
+    "key": {"type": "http", "scheme": "bearer", "description": "API key (`pnk_…`)."},
     "scheduler": {
         "type": "apiKey",
         "in": "header",
         "name": "X-Scheduler-Token",
-        "description": "The configured token; for the trigger alone.",
+        "description": "Token from the settings; accepted only by the scheduler trigger.",
     },
     "oidc": {
         "type": "http",
         "scheme": "bearer",
         "bearerFormat": "JWT",
-        "description": "A token that an issuer named in the settings signed; for pushes alone.",
+        "description": "Token signed by a configured issuer; accepted only for incoming pushes.",
     },
 }
 TAGS = {
-    "scheduler": "The tick from outside.",
-    "configs": "Customers' schedules: create, change, preview, audit.",
-    "work": "For workers outside: claim, start, heartbeat, complete, fail.",
+    "scheduler": "The external scheduler trigger.",
+    "configs": "Schedules of customers: create, change, preview, audit.",
+    "work": "Runs of external workers: claim, start, heartbeat, complete, fail.",
     "runs": "Submit, list, cancel and retry runs.",
-    "topics": "Topics and messages: publish, find a message again.",
-    "subscriptions": "Subscriptions: make and change them; pause, seek, purge.",
+    "topics": "Topics and messages: create, publish, find a message.",
+    "subscriptions": "Subscriptions: create, change, pause, seek, purge.",
     "deliveries": "Messages of a subscription: pull, ack, nack, extend, release.",
-    "limits": "Shared capacity and rates: holders, the line, learning.",
-    "letters": "Dead letters of runs and deliveries: look, replay, discard.",
-    "flows": "Flows: trigger, report, explain, why, trace, cancel.",
+    "limits": "Shared capacity and rates: holders, queues, learned capacity.",
+    "letters": "Dead letters of runs and deliveries: list, replay, discard.",
+    "flows": "Flows: trigger, report, explain, trace, cancel.",
     "gates": "Gates: check, history, what-if; overrides and interventions.",
-    "views": "What is going on; pipelines, alerts, pauses.",
-    "keys": "API keys.",
-    "push": "Pushes from subscriptions elsewhere.",
-    "health": "For load balancers and monitoring.",
+    "views": "Overview, metrics, pipelines, alerts, pauses.",
+    "keys": "API keys: create, rotate, revoke.",
+    "push": "Messages pushed by external subscriptions.",
+    "health": "Health and metrics for load balancers and monitoring.",
 }
 
 
 def describe(app: FastAPI, models: Sequence[type[BaseModel]]) -> dict[str, Any]:
-    """The document of an app."""
+    """Return the OpenAPI document of an app."""
     found = get_openapi(
         title=app.title, version=app.version, description=app.description, routes=app.routes
     )
-    # A page of RunOut is called Page_RunOut_ there; RunPage reads better in every language.
+    # FastAPI names a page of RunOut Page_RunOut_; RunPage is a better type name in clients.
     made: dict[str, Any] = json.loads(
         re.sub(r"Page[\[_](\w+?)Out[\]_]", r"\1Page", json.dumps(found))
     )
@@ -73,7 +73,8 @@ def describe(app: FastAPI, models: Sequence[type[BaseModel]]) -> dict[str, Any]:
         schemas[model.__name__] = schema
     for name, schema in schemas.items():
         if name.endswith("Page"):
-            schema["description"] = "A page of a list."
+            kind = schema["properties"]["items"]["items"]["$ref"].rpartition("/")[2]
+            schema["description"] = f"One page of a list of {kind}."
     for name, example in EXAMPLES.items():
         if name in schemas:
             schemas[name]["examples"] = [example]
@@ -82,6 +83,7 @@ def describe(app: FastAPI, models: Sequence[type[BaseModel]]) -> dict[str, Any]:
     for path, operations in made["paths"].items():
         for method, operation in operations.items():
             _finish(operation, method, path)
+            _describe_success(operation, schemas)
     return made
 
 
@@ -96,13 +98,30 @@ def _finish(operation: dict[str, Any], method: str, path: str) -> None:
         operation["x-power"] = ROUTES[f"{method.upper()} {path}"].value
         if path.endswith("/scheduler/trigger"):
             operation["security"].append({"scheduler": []})
-    # FastAPI appends path and method to the function's name; the name alone is unique here.
+    # FastAPI appends the path and the method to the function's name; the name alone is unique.
     name = operation["operationId"].removesuffix(re.sub(r"\W", "_", path) + f"_{method}")
     operation["operationId"] = name
-    operation["summary"] = name.replace("_", " ").capitalize()
+    operation["summary"] = (
+        operation["description"].partition("\n")[0].partition(". ")[0].rstrip(".")
+    )
     for status, answered in operation["responses"].items():
         content = answered.get("content", {})
         if int(status) >= 400 and "application/json" in content:
             answered["content"] = {MEDIA_TYPE: content["application/json"]}
     if method == "get":
         operation["responses"].pop("422", None)
+
+
+def _describe_success(operation: dict[str, Any], schemas: Mapping[str, Any]) -> None:
+    """Replace FastAPI's "Successful Response" by the description of the response body."""
+    for response in operation["responses"].values():
+        if response["description"] != "Successful Response":
+            continue
+        schema = response.get("content", {}).get("application/json", {}).get("schema", {})
+        name = (schema.get("items") or schema).get("$ref", "").rpartition("/")[2]
+        if not name:
+            response["description"] = "The response has no body."
+        elif "items" in schema:
+            response["description"] = f"A list of {name}."
+        else:
+            response["description"] = schemas[name]["description"]

@@ -1,6 +1,6 @@
-"""One example of every request body, for the document, the reference page and its readers.
+"""One example per request body, for the OpenAPI document and the reference page.
 
-A test checks each against its model, so that none can go stale.
+A test validates each example against its model.
 """
 
 from __future__ import annotations
@@ -134,4 +134,4 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
     "WhatIfIn": {"pipeline_template": "nba", "changes": {"min_quality": 0.9}, "limit": 20},
     "TriggerIn": {"batch_size": 1000, "max_processing_time_seconds": 60},
 }
-"""Model → an example of it."""
+"""Example request bodies by model name."""

@@ -1,9 +1,9 @@
-"""The door: in a flood, requests are refused before anything is made of them.
+"""Load shedding: under overload, requests are refused before an ASGI request is created.
 
-The protocol asks here as soon as a head is whole. The refusal is the 503 that `guard` would give,
-from prepared bytes, counted and logged like any other; it costs the event loop a fraction, and the
-rest is left to those that are served. Whatever is unusual about a request, and what may be for the
-fast lane, goes on to `guard`, which refuses what must be.
+The protocol calls this as soon as the headers of a request are complete. The refusal is the 503
+that `guard` would send, built from prepared bytes, and it is counted and logged like any other. It
+costs the event loop a fraction of the time, which is left to the requests that are served. Unusual
+requests, and those that the worker fast path may serve, are passed on to `guard`.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from penstock.server.problems import refusal
 METHODS: Final = frozenset({b"GET", b"POST", b"PATCH", b"DELETE"})
 TARGET: Final = re.compile(rb"(/[A-Za-z0-9/._:@~-]*)(?:\?[!-~]*)?")
 BODY_MAX: Final = 65_536
-"""A refused request is read to its end; a larger one is left to the guard, which need not."""
+"""A refused request is read completely; larger ones are left to `guard`, which can close."""
 MARK: Final = b"-" * 64
-"""Stands for the request's id in the prepared answer."""
+"""Placeholder of the request id in the prepared response."""
 
 
 class Door:
-    """Knows whether there is room, and what is said when there is none."""
+    """Decides whether a request is refused at once, and builds the response."""
 
     def __init__(self, line: Line, record: Callable[[Access], None]) -> None:
         self._line = line
         self._record = record
-        told = refusal(overloaded(), MARK.decode())
-        before, after = bytes(told.body).split(MARK)
+        response = refusal(overloaded(), MARK.decode())
+        before, after = bytes(response.body).split(MARK)
         self._body = (before, after)
         self._length = len(before) + len(after)
-        named = [(name, value) for name, value in told.raw_headers if name != b"content-length"]
+        named = [(name, value) for name, value in response.raw_headers if name != b"content-length"]
         self._head = b"".join(b"%s: %s\r\n" % pair for pair in (*named, *EVERY_ANSWER))
 
     def __call__(
         self, method: bytes, target: bytes, headers: Mapping[bytes, bytes]
     ) -> tuple[bytes, bytes] | None:
-        """(header lines, body) for a request that has to come again; None for one to serve."""
+        """Return the header lines and body of a refusal; None for a request to serve."""
         if self._line.has_free_place or method not in METHODS:
             return None
         plain = TARGET.fullmatch(target)

@@ -1,9 +1,9 @@
-"""The outermost layer: request ids, bounds on what comes in, refusal when too much comes in.
+"""The outermost middleware: request ids, bounds on request bodies, refusal under overload.
 
-Pure ASGI, so that a refused request costs little. `line` says who is worked on, who waits and who
-is answered 503 (in the fast lane, whose calls are saved together, so is whoever comes when
-`lane_inflight` are there). A body is bounded in size and in the time it may take. Each request
-leaves one access record.
+Pure ASGI, so that refusing a request is cheap. The admission queue (`line`) decides which requests
+are served, which wait and which are answered with 503. Requests of the worker fast path (`lane`),
+which are committed in groups, are refused when `lane_inflight` of them are active. A body is
+bounded in size and in transfer time. Each request produces one access record.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ BODY_SECONDS: Final = 10.0
 BULK: Final = "/api/v1/pipeline-configs/bulk"
 PUSHED: Final = "/pubsub/push/"
 LARGE: Final = (BULK, PUSHED)
-"""A pushed message may have 10 MB, and is in base64; its token is checked before it is read."""
+"""A pushed message may have 10 MB in base64; its token is verified before the body is read."""
 BULK_TIMES: Final = 16
-"""How much larger than others, and longer under way, the body of a bulk call may be."""
+"""Factor by which the body of a bulk request may be larger, and take longer, than others."""
 CLOSE: Final = {"Connection": "close"}
-"""Whoever still sends a body that nobody wants is not read to the end."""
+"""Sent with a refusal if the rest of the body will not be read."""
 REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 PATIENT: Final = {"/api/v1/scheduler/claim-runs": 2.0}
-"""A fleet of workers that starts claims all at once, and would rather wait than be refused."""
+"""Seconds that a request may queue, by path: starting workers claim at once and prefer to wait."""
 WORKER_PREFIX: Final = "/api/v1/pipeline-runs/"
 """Paths of worker calls, which the fast path may serve."""
 ALWAYS: Final = frozenset({"/healthz", "/readyz"})
-"""Answered even when overloaded: an overloaded process is alive."""
+"""Paths that are served even under overload, because an overloaded process is alive."""
 EVERY_ANSWER: Final = (
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
@@ -47,7 +47,7 @@ EVERY_ANSWER: Final = (
 
 @dataclass(slots=True)
 class Access:
-    """What one request was, for the access log and the meters; filled in on the way."""
+    """A record of one request for the access log and the metrics; filled in while it is served."""
 
     request_id: str
     method: str
@@ -58,14 +58,14 @@ class Access:
     key: str | None = None
     customer: str | None = None
     is_poll: bool = False
-    """Waits for work on purpose: its duration says nothing about the server."""
+    """Whether it is a long poll, whose duration says nothing about the server."""
 
 
 class FastLane(Protocol):
-    """Serves some requests past the app."""
+    """Serves some requests without the app."""
 
     def entry(self, scope: Scope, headers: Mapping[bytes, bytes]) -> tuple[str, str] | None:
-        """What a request asks, when it is for the lane."""
+        """Return (verb, run id) of a request that the fast path serves, else None."""
         ...
 
     async def serve(
@@ -75,12 +75,12 @@ class FastLane(Protocol):
         receive: Receive,
         access: Access,
     ) -> Response:
-        """Answer it."""
+        """Serve the request."""
         ...
 
 
 class Guard:
-    """Wraps the app."""
+    """ASGI middleware around the app."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Guard:
         self.lane: FastLane | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request within the bounds."""
+        """Serve one request within the bounds, or refuse it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -112,10 +112,10 @@ class Guard:
         scope["penstock.access"] = access
         scope["penstock.guard"] = self
         started = self._clock.monotonic()
-        answer = _Answer(send, access)
+        response = _ResponseSender(send, access)
         is_large = access.method == "POST" and access.path.startswith(LARGE)
         times = BULK_TIMES if is_large else 1
-        inbox = _Inbox(receive, self._body_max * times, BODY_SECONDS * times, self._clock)
+        body = _BodyReader(receive, self._body_max * times, BODY_SECONDS * times, self._clock)
         try:
             _check_headers(headers, self._body_max * times)
             entry = None if self.lane is None else self.lane.entry(scope, headers)
@@ -124,44 +124,44 @@ class Guard:
                     raise overloaded()
                 self.in_lane += 1
                 try:
-                    made = await self.lane.serve(entry, headers, inbox.receive, access)
-                    await made(scope, receive, answer.send)
+                    prepared = await self.lane.serve(entry, headers, body.receive, access)
+                    await prepared(scope, receive, response.send)
                 finally:
                     self.in_lane -= 1
                 return
             if access.path in ALWAYS:
-                await self._app(scope, inbox.receive, answer.send)
+                await self._app(scope, body.receive, response.send)
                 return
             if not await self._line.enter(PATIENT.get(access.path, PATIENCE_SECONDS)):
                 raise overloaded()
             try:
-                await self._app(scope, inbox.receive, answer.send)
+                await self._app(scope, body.receive, response.send)
             finally:
                 self._line.leave()
         except Refused as error:
-            if answer.has_begun:
+            if response.has_begun:
                 raise
-            await refusal(error, access.request_id)(scope, receive, answer.send)
+            await refusal(error, access.request_id)(scope, receive, response.send)
         finally:
             access.seconds = self._clock.monotonic() - started
             self._record(access)
 
     @property
     def active(self) -> int:
-        """How many requests are worked on now; those that wait are not."""
+        """Number of requests being served; queued requests do not count."""
         return self._line.active
 
     def step_aside(self) -> None:
-        """A request begins to wait on purpose: it no longer counts as work."""
+        """Stop counting a long poll as active while it waits."""
         self._line.leave()
 
     def step_back(self) -> None:
-        """A request that waited goes on."""
+        """Count a long poll as active again."""
         self._line.come_back()
 
 
-class _Answer:
-    """Adds the request id to the answer and notes its status."""
+class _ResponseSender:
+    """Adds the request id to the response and records its status."""
 
     def __init__(self, send: Send, access: Access) -> None:
         self._send = send
@@ -169,7 +169,7 @@ class _Answer:
         self.has_begun = False
 
     async def send(self, message: Message) -> None:
-        """Pass a message of the answer on."""
+        """Send one message of the response."""
         if message["type"] == "http.response.start":
             self.has_begun = True
             self._access.status = message["status"]
@@ -181,8 +181,8 @@ class _Answer:
         await self._send(message)
 
 
-class _Inbox:
-    """Reads a body within its bounds."""
+class _BodyReader:
+    """Reads a request body within bounds of size and time."""
 
     def __init__(self, receive: Receive, body_max: int, seconds: float, clock: Clock) -> None:
         self._receive = receive
@@ -193,7 +193,7 @@ class _Inbox:
         self._is_whole = False
 
     async def receive(self) -> Message:
-        """The next part of the body; once it is whole, only the end of the connection."""
+        """Return the next part of the body; after the last part, only the disconnect message."""
         if self._is_whole:
             return await self._receive()
         try:
@@ -201,7 +201,7 @@ class _Inbox:
             async with asyncio.timeout(left):
                 message = await self._receive()
         except TimeoutError:
-            detail = f"The body did not come within {self._seconds:g} seconds."
+            detail = f"The request body did not arrive within {self._seconds:g} seconds."
             raise Refused(408, detail, headers=CLOSE) from None
         if message["type"] == "http.request":
             self._left -= len(message.get("body", b""))
@@ -216,28 +216,28 @@ def _check_headers(headers: Mapping[bytes, bytes], body_max: int) -> None:
     if not length.isdigit():
         raise Refused(400, "Content-Length: expected a number of bytes.")
     if len(length) > 18 or int(length) > body_max:
-        # A little too much is read and dropped, so that its sender gets to see the answer.
+        # A moderately large body is read and dropped, so that its sender receives the response.
         raise _too_large(is_read=len(length) <= 18 and int(length) <= BULK_TIMES * body_max)
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
-        raise Refused(415, "Content-Encoding: send the body as it is, without compression.")
+        raise Refused(415, "Content-Encoding: expected an uncompressed body.")
     if len(headers.get(b"authorization", b"")) > 8192:
         raise Refused(400, "Authorization: expected at most 8,192 bytes.")
 
 
 def _too_large(*, is_read: bool = False) -> Refused:
     headers = {} if is_read else CLOSE
-    return Refused(413, "The body is larger than this server takes.", headers=headers)
+    return Refused(413, "The request body exceeds the server's limit.", headers=headers)
 
 
 def overloaded() -> Refused:
-    """There is no room: nothing was done."""
-    detail = "Too many requests are being served: try again shortly."
+    """Return the refusal of an overloaded server; nothing was done."""
+    detail = "The server is handling too many requests: try again shortly."
     return Refused(503, detail, headers={"Retry-After": "1"})
 
 
 def request_id_of(headers: Mapping[bytes, bytes]) -> str:
-    """The id a caller gave its request, when it can be one; else a new one."""
+    """Return the request id from the header if it is valid, else a new one."""
     given = headers.get(b"x-request-id", b"")
     text = given.decode() if REQUEST_ID.fullmatch(given) else ""
-    # It is logged and told back: a key that went into the wrong header is not.
+    # The id is logged and returned, so an API key sent in the wrong header must not become one.
     return text if text and redact_text(text) == text else new_correlation_id()

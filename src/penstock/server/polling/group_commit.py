@@ -1,8 +1,8 @@
-"""Calls that arrive while others are being saved are saved together, in the next transaction.
+"""Group commit: calls that arrive during a transaction are committed together in the next one.
 
-Nothing waits on purpose: an idle server saves a call at once, a busy one saves what has gathered
-meanwhile. A call has an outcome of its own; when a whole batch breaks for a reason that is not the
-store's, its calls are tried one by one, so that none suffers for another.
+There is no artificial delay: an idle server commits a call at once, a busy one commits the calls
+that have accumulated. Each call has its own outcome. If a batch fails with an unexpected error, its
+calls are executed one by one, so that a faulty call does not affect the others.
 """
 
 from __future__ import annotations
@@ -19,42 +19,42 @@ from penstock.runs.external.client.work import Ask, Ending, Pulse
 
 BATCH_MAX: Final = 100
 Outcome = Pulse | Ending | Exception
-"""What became of a call; a refusal is a PenstockError, anything else is a fault of ours."""
+"""Outcome of a call; a refusal is a PenstockError, any other exception is a bug."""
 Save = Callable[[Sequence[Ask]], Sequence[Pulse | Ending | PenstockError]]
 
 
 class Batches:
-    """One line of calls; used from one event loop."""
+    """A queue of calls; used from one event loop."""
 
     def __init__(self, save: Save) -> None:
-        """`save` makes one transaction of many calls, each of another run."""
+        """`save` executes calls of different runs in one transaction."""
         self._save = save
         self._waiting: deque[tuple[Ask, asyncio.Future[Outcome]]] = deque()
         self._task: asyncio.Task[None] | None = None
 
     async def ask(self, ask: Ask) -> Outcome:
-        """The outcome of a call, once it is saved."""
+        """Queue a call and return its outcome after the commit."""
         loop = asyncio.get_running_loop()
-        place: asyncio.Future[Outcome] = loop.create_future()
-        self._waiting.append((ask, place))
+        result: asyncio.Future[Outcome] = loop.create_future()
+        self._waiting.append((ask, result))
         if self._task is None or self._task.done():
             self._task = loop.create_task(self._run())
-        return await place
+        return await result
 
     async def _run(self) -> None:
         while self._waiting:
             batch = self._take()
             outcomes = await self._outcomes([ask for ask, _ in batch])
-            for (_, place), outcome in zip(batch, outcomes, strict=True):
-                if place.done():  # its caller is gone
+            for (_, result), outcome in zip(batch, outcomes, strict=True):
+                if result.done():  # its client disconnected
                     continue
                 if isinstance(outcome, Exception) and not isinstance(outcome, PenstockError):
-                    place.set_exception(outcome)
+                    result.set_exception(outcome)
                 else:
-                    place.set_result(outcome)
+                    result.set_result(outcome)
 
     def _take(self) -> list[tuple[Ask, asyncio.Future[Outcome]]]:
-        """The front of the line, each run once: a second call of a run is for the next batch."""
+        """Take the next batch; a second call of the same run is left for a later one."""
         batch: dict[int, tuple[Ask, asyncio.Future[Outcome]]] = {}
         later = []
         while self._waiting and len(batch) < BATCH_MAX:

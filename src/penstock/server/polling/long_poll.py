@@ -1,4 +1,4 @@
-"""Long polls: an answer that waits for something to tell, without holding a thread or a place."""
+"""Long polls: requests that wait for a result without occupying a thread or an admission slot."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ async def polled(
     attempt: Callable[[], Response],
     empty: Response,
 ) -> Response:
-    """Attempt until the answer is not `empty` or time is up; the body was read before."""
+    """Attempt until the response is not `empty` or time is up; the body must have been read."""
     guard: Guard = request.scope["penstock.guard"]
     access: Access = request.scope["penstock.access"]
     waiting: Waiting = request.app.state.waiting
     last: list[Response] = []
 
-    async def look() -> list[Response]:
+    async def try_once() -> list[Response]:
         guard.step_back()
         try:
             last[:] = [await run_in_threadpool(attempt)]
@@ -38,7 +38,7 @@ async def polled(
     gone = asyncio.ensure_future(_disconnected(request))
     guard.step_aside()
     try:
-        await waiting.until(question, seconds, look, gone)
+        await waiting.until(question, seconds, try_once, gone)
     finally:
         guard.step_back()
         gone.cancel()
@@ -46,6 +46,6 @@ async def polled(
 
 
 async def _disconnected(request: Request) -> None:
-    """Return once nobody hears the answer any more."""
+    """Return when the client has disconnected."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

@@ -1,10 +1,10 @@
-"""Waiting for work without hammering: the long polls of this process, one line for each question.
+"""Long polls of this process, in one queue per question.
 
-A claim or a pull that finds nothing may wait. A hint on its channel, or a second's timer in case
-one was lost, lets the front of each line try again, and the next as long as they find something.
-Those who would be given the same (one pool, the same processors, the same customer) stand in one
-line, so any number of like workers costs one look per hint, and nobody's look is spent on a run
-that is not for them. Waiting takes no thread; a waiter whose connection is gone leaves the line.
+A claim or pull that finds nothing may wait. A wake-up on its channel, or a timer of one second in
+case a wake-up was lost, lets the first waiter of each queue try again, and the next ones as long as
+something is found. Waiters that would receive the same (same pool, processors and customer) share a
+queue: any number of equal workers costs one query per wake-up, and no query is spent on a run that
+the waiter cannot take. Waiting needs no thread; a waiter whose client disconnects leaves the queue.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 T = TypeVar("T")
-LOOK_SECONDS: Final = 1.0
+POLL_SECONDS: Final = 1.0
 
 
 class Question(NamedTuple):
-    """What a waiter would take: hinted at on a channel, of these processors, this customer's."""
+    """What a waiter accepts: wake-up channel, processors and customer."""
 
     channel: str
     processors: frozenset[str] = frozenset()
     customer: str | None = None
     is_lasting: bool = True
-    """Whether its channel is listened to also when nobody waits: one of few, not of thousands."""
+    """Whether to keep listening without waiters; only for channels that are few."""
 
 
 class Hints(Protocol):
-    """What brings wake-ups: a waiter of the store."""
+    """A source of wake-ups, as the store provides it."""
 
     def wait(self, seconds: float) -> bool:
-        """Wait until woken or until `seconds` passed; True when woken."""
+        """Wait for a wake-up for at most `seconds`; return whether there was one."""
         ...
 
     def interrupt(self) -> None:
-        """Wake it now."""
+        """End a running wait."""
         ...
 
     def close(self) -> None:
@@ -46,97 +46,97 @@ class Hints(Protocol):
         ...
 
 
-class _Line:
-    """Waiters with one question, the longest waiting first."""
+class _Queue:
+    """Waiters with the same question, oldest first."""
 
     def __init__(self) -> None:
         self._waiters: deque[asyncio.Future[None]] = deque()
 
     def join(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
-        """A place at the end; it is done when its holder is called."""
-        place: asyncio.Future[None] = loop.create_future()
-        self._waiters.append(place)
-        return place
+        """Append a waiter; its future is done when it is its turn to try."""
+        waiter: asyncio.Future[None] = loop.create_future()
+        self._waiters.append(waiter)
+        return waiter
 
     def call(self) -> bool:
-        """Let the first who still waits try; False when nobody does."""
+        """Let the first waiter try; return False if there is none."""
         while self._waiters:
-            place = self._waiters.popleft()
-            if not place.done():
-                place.set_result(None)
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
                 return True
         return False
 
-    def leave(self, place: asyncio.Future[None]) -> None:
-        """Give a place up; a call that was meant for it goes to the next."""
-        if place.done():
+    def leave(self, waiter: asyncio.Future[None]) -> None:
+        """Remove a waiter; if it was called already, call the next one."""
+        if waiter.done():
             self.call()
         else:
-            place.cancel()
+            waiter.cancel()
 
 
 class _Pool:
-    """The lines of one channel, and the thread that hears its hints."""
+    """The queues of one channel, and the thread that waits for its wake-ups."""
 
     def __init__(self, hints: Hints, loop: asyncio.AbstractEventLoop, name: str) -> None:
-        self._lines: dict[Question, _Line] = {}
+        self._queues: dict[Question, _Queue] = {}
         self._hints = hints
         self._loop = loop
         self._closed = False
         self.waiters = 0
         self._thread = threading.Thread(
-            target=self._hear, name=f"penstock-poll-{name}", daemon=True
+            target=self._listen, name=f"penstock-poll-{name}", daemon=True
         )
         self._thread.start()
 
-    def line(self, question: Question) -> _Line:
-        """The line for a question."""
-        return self._lines.setdefault(question, _Line())
+    def queue(self, question: Question) -> _Queue:
+        """Return the queue of a question."""
+        return self._queues.setdefault(question, _Queue())
 
     def call(self) -> None:
-        """Let the front of each line try; a line in which nobody waits is forgotten."""
-        for question, line in list(self._lines.items()):
-            if not line.call():
-                del self._lines[question]
+        """Let the first waiter of each queue try; remove empty queues."""
+        for question, queue in list(self._queues.items()):
+            if not queue.call():
+                del self._queues[question]
 
     def wake_all(self) -> None:
-        """Let every waiter try, from any thread."""
+        """Let every waiter try; thread-safe."""
         with contextlib.suppress(RuntimeError):  # the loop is closing
             self._loop.call_soon_threadsafe(self._call_all)
 
     def close(self) -> None:
-        """Let everybody go."""
+        """Stop the thread and let all waiters return."""
         self.retire()
         self._thread.join(timeout=5)
         self._call_all()
 
     def retire(self) -> None:
-        """End the thread, which closes its ears; nobody waits any more."""
+        """End the thread, which stops listening; call it when there are no waiters."""
         self._closed = True
         self._hints.interrupt()
 
     def _call_all(self) -> None:
-        for line in list(self._lines.values()):
-            while line.call():
+        for queue in list(self._queues.values()):
+            while queue.call():
                 pass
 
-    def _hear(self) -> None:
+    def _listen(self) -> None:
         while not self._closed:
-            self._hints.wait(LOOK_SECONDS)
+            self._hints.wait(POLL_SECONDS)
             with contextlib.suppress(RuntimeError):  # the loop is closing
                 self._loop.call_soon_threadsafe(self.call)
         self._hints.close()
 
 
 class Waiting:
-    """The channels of a process on which somebody waits."""
+    """The long polls of a process, by channel."""
 
     def __init__(self, listen: Callable[[str], Hints]) -> None:
-        """`listen` opens the hints of a channel."""
+        """`listen` subscribes to the wake-ups of a channel."""
         self._listen = listen
         self._pools: dict[str, _Pool] = {}
         self.count = 0
-        """How many wait now."""
+        """Number of waiting requests."""
         self.is_stopping = False
 
     async def until(
@@ -146,13 +146,13 @@ class Waiting:
         attempt: Callable[[], Awaitable[list[T]]],
         gone: asyncio.Future[None],
     ) -> list[T]:
-        """Try, and wait for the next hint, until something was found or time is up.
+        """Call `attempt` after each wake-up until it finds something or `seconds` have passed.
 
-        `gone` is done when nobody would hear the answer any more: then nothing is taken.
+        `gone` is done when the client has disconnected; then nothing more is attempted.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
-        # The first look comes before the pool is listened to: one that does not exist is refused.
+        # Attempt before listening: an unknown pool or subscription is refused here.
         if question.channel not in self._pools and (found := await attempt()):
             return found
         self.count += 1
@@ -160,24 +160,24 @@ class Waiting:
         pool.waiters += 1
         try:
             while not gone.done():
-                line = pool.line(question)
-                # In line before the look: a hint between the two is not lost.
-                place = line.join(loop)
+                queue = pool.queue(question)
+                # Join before the attempt, so that a wake-up between the two is not lost.
+                waiter = queue.join(loop)
                 goes_on = False
                 try:
                     if found := await attempt():
-                        line.call()  # there may be more where this came from
+                        queue.call()  # there may be more
                         return found
                     left = deadline - loop.time()
                     if left <= 0 or self.is_stopping:
                         return []
                     await asyncio.wait(
-                        {place, gone}, timeout=left, return_when=asyncio.FIRST_COMPLETED
+                        {waiter, gone}, timeout=left, return_when=asyncio.FIRST_COMPLETED
                     )
-                    goes_on = place.done() and not gone.done()
+                    goes_on = waiter.done() and not gone.done()
                 finally:
                     if not goes_on:
-                        line.leave(place)
+                        queue.leave(waiter)
             return []
         finally:
             self.count -= 1
@@ -188,12 +188,12 @@ class Waiting:
                 pool.retire()
 
     def release(self) -> None:
-        """Let everybody who waits look once more, from any thread; once stopping, they leave."""
+        """Let every waiter try once more; while stopping, they then return. Thread-safe."""
         for pool in list(self._pools.values()):
             pool.wake_all()
 
     def close(self) -> None:
-        """Answer everybody who waits, with nothing."""
+        """Let all waiters return empty responses."""
         self.is_stopping = True
         for pool in self._pools.values():
             pool.close()
