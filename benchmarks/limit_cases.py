@@ -56,18 +56,18 @@ def limit_source(site: Site, *, quick: bool) -> Iterator[Result]:
         store.close()
         site.drop(place)
         rounds = -(-MESSAGES // quota) * hold
-        wall = max(done) - began
+        elapsed = max(done) - began
         yield Result(
             bench="limit_source",
             engine=site.engine,
-            value=wall,
+            value=elapsed,
             unit="s",
             n=len(done),
             limit=rounds,
-            ratio=rounds / wall,
+            ratio=rounds / elapsed,
             extra={
                 "quota": quota,
-                "rounds_x": wall / rounds,
+                "rounds_x": elapsed / rounds,
                 "quota_errors": seen["errors"],
                 "most_in_flight": seen["most"],
                 "rows": seen["in_table"][0],

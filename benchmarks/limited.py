@@ -50,13 +50,13 @@ def limit_blocked(site: Site, *, quick: bool) -> Iterator[Result]:
     for _ in range(ROUNDS):
         pair = _claims(site, n, backlog)
         pairs.append(pair)
-        say(f"claims/s without {pair[0]:.0f}, beside {backlog:,} blocked {pair[1]:.0f}")
-    ratios = sorted(beside / plain for plain, beside in pairs)
-    plain, beside = (max(values) for values in zip(*pairs, strict=True))
+        say(f"claims/s without {pair[0]:.0f}, with {backlog:,} blocked {pair[1]:.0f}")
+    ratios = sorted(blocked_rate / plain for plain, blocked_rate in pairs)
+    plain, blocked_rate = (max(values) for values in zip(*pairs, strict=True))
     yield Result(
         bench="limit_blocked",
         engine=site.engine,
-        value=beside,
+        value=blocked_rate,
         unit="claims/s",
         limit=plain,
         ratio=ratios[len(ratios) // 2],

@@ -66,8 +66,8 @@ def sched_idle(site: Site, *, quick: bool) -> Iterator[Result]:
         f"WHERE next_run_time <= {wall_now()}"
     )
     settle(place, raw)
-    look = "SELECT min(next_run_time) FROM schedule"
-    looks = [_timed(lambda: raw.rows(look)) for _ in range(300)]
+    query = "SELECT min(next_run_time) FROM schedule"
+    looks = [_timed(lambda: raw.rows(query)) for _ in range(300)]
     raw.close()
     store = place.store()
     scheduler = Scheduler(store, OPTIONS)

@@ -80,7 +80,7 @@ class BusWorld:
         self._crashes: Counter[str] = Counter()
         self._is_healing = False
         subs = self._store.write(declare)
-        self._taken = [sub.subscription for sub in subs if sub.name != "letters"]
+        self._taken = [sub.subscription for sub in subs if sub.name != "dead-letters"]
         self.checks = BusChecks(self._store, subs)
         self.actors = {actor.name: actor for actor in self._cast()}
 

@@ -97,20 +97,20 @@ class Hands:
             steps.close()
 
     def _begun(self, steps: WorkerSteps, context: RunContext, now: Micros) -> _Busy:
-        manners = self.manners.get(context.processor, Manners())
+        behavior = self.manners.get(context.processor, Manners())
         limit = context.held.max_execution_us
-        if manners.takes_us > limit:
+        if behavior.takes_us > limit:
             context.tell(Signal.TIMEOUT, self._clock.monotonic() + limit / SECOND)
             return _Busy(now + limit, steps, context, TIMED_OUT)
-        if manners.failures:
-            outcome = manners.failures.pop(0)
-        elif manners.call is not None:
-            outcome = manners.call(context)
+        if behavior.failures:
+            outcome = behavior.failures.pop(0)
+        elif behavior.call is not None:
+            outcome = behavior.call(context)
         elif self._is_called and context.declared.body is not None:
             outcome = call_inline(context)
         else:
-            outcome = Outcome(status=manners.status)
-        return _Busy(now + manners.takes_us, steps, context, outcome)
+            outcome = Outcome(status=behavior.status)
+        return _Busy(now + behavior.takes_us, steps, context, outcome)
 
     @staticmethod
     def _add_external(store: Store, pipelines: Sequence[Pipeline], steps: WorkerSteps) -> None:

@@ -197,17 +197,17 @@ def check_fair_ranks(c: Commit) -> None:
         old = c.before.runs.get(run_id)
         if new.admission == 0 and (old is None or old.admission != 0):
             given.setdefault((new.pool, new.priority, new.customer), []).append(new.fair_pass)
-    for key, turns in given.items():
+    for key, ranks in given.items():
         clock = c.before.turns.get((key[0], key[1], 0), 0)
         base = max(c.before.turns.get(key, 0), clock)
-        wanted = list(range(base + 1, base + 1 + len(turns)))
+        wanted = list(range(base + 1, base + 1 + len(ranks)))
         _need(
-            sorted(turns) == wanted,
+            sorted(ranks) == wanted,
             "I28",
-            lambda p=turns, w=wanted: f"fair ranks {sorted(p)}, expected {w}",  # type: ignore[misc]
+            lambda p=ranks, w=wanted: f"fair ranks {sorted(p)}, expected {w}",  # type: ignore[misc]
         )
-    for key, turn in c.before.turns.items():
-        _need(c.after.turns.get(key, 0) >= turn, "I28", lambda k=key: f"fair rank of {k} decreased")  # type: ignore[misc]
+    for key, rank in c.before.turns.items():
+        _need(c.after.turns.get(key, 0) >= rank, "I28", lambda k=key: f"fair rank of {k} decreased")  # type: ignore[misc]
 
 
 def check_holders(c: Commit) -> None:

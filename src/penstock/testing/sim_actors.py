@@ -219,8 +219,8 @@ class Operator(Actor):
     def _retry(self) -> None:
         dead = self.client.dead_letters.find(LetterFilter(kind="run"), limit=10)
         if dead:
-            letter = self.stage.rng.choice(dead)
-            self.stage.accepted.append(self.client.runs.retry(letter.subject))
+            dead_letter = self.stage.rng.choice(dead)
+            self.stage.accepted.append(self.client.runs.retry(dead_letter.subject))
 
     def _pause(self) -> None:
         scope, subject = self._scope()

@@ -28,7 +28,7 @@ SPECS: Final = (
     SubscriptionSpec(name="plain", topic=TOPIC, dead_letter_topic=DEAD),
     SubscriptionSpec(name="ordered", topic=TOPIC, dead_letter_topic=DEAD, is_ordered=True),
     SubscriptionSpec(name="endless", topic=TOPIC, max_backoff_us=60 * SECOND),
-    SubscriptionSpec(name="letters", topic=DEAD),
+    SubscriptionSpec(name="dead-letters", topic=DEAD),
 )
 
 

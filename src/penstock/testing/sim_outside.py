@@ -1,9 +1,9 @@
 """Simulated external workers: the real use cases of `client.work`, on virtual time.
 
-A worker claims a few runs, starts them, sends heartbeats singly or in batches, identifies itself by
-token or by name, and reports. Requests and responses get lost and are repeated. A worker may return
-after its lease expired, or ignore a request to stop. Every response must match what is stored: an
-accepted report is final.
+A worker claims a few runs, starts them, sends heartbeats one by one or in batches, identifies
+itself by token or by name, and reports. Requests and responses get lost and are repeated. A worker
+may return after its lease expired, or ignore a request to stop. Every response must match what is
+stored: an accepted report is final.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Work:
     ends_at: int
     is_started: bool = False
     is_to_stop: bool = False
-    mishap: Mishap | None = None
+    failure: Mishap | None = None
 
 
 class ExternalWorker(Actor):
@@ -74,9 +74,9 @@ class ExternalWorker(Actor):
     def _claim(self, n: int) -> None:
         now, rng = self.stage.clock.now(), self.stage.rng
         for one in self._work.claim(self._me, n, lease_seconds=rng.choice((60, 300))):
-            mishap = None if rng.random() < 0.7 else Mishap(error_type=rng.choice(ERRORS))
+            failure = None if rng.random() < 0.7 else Mishap(error_type=rng.choice(ERRORS))
             ends_at = now + rng.randrange(600 * SECOND)
-            self._held.append(_Work(one.run, ends_at, mishap=mishap))
+            self._held.append(_Work(one.run, ends_at, failure=failure))
 
     def _one(self, work: _Work) -> None:
         """Start, report or send a heartbeat, whichever is next for this run."""
@@ -89,13 +89,13 @@ class ExternalWorker(Actor):
         elif work.is_to_stop and not self.stage.strikes(Fault.LATE, 0.3):
             self._report(work, lambda: self._work.cancelled(run_id, self._me, token=token))
         elif not self._is_done(work):
-            told = Told(percent=self.stage.rng.randrange(100))
+            progress = Told(percent=self.stage.rng.randrange(100))
             pulse = self._try(
-                work, lambda: self._work.heartbeat(run_id, self._me, token=token, progress=told)
+                work, lambda: self._work.heartbeat(run_id, self._me, token=token, progress=progress)
             )
             self._apply_response(work, pulse)
-        elif (mishap := work.mishap) is not None and not self.is_healing:
-            self._report(work, lambda: self._work.fail(run_id, self._me, mishap, token=token))
+        elif (failure := work.failure) is not None and not self.is_healing:
+            self._report(work, lambda: self._work.fail(run_id, self._me, failure, token=token))
         else:
             self._report(work, lambda: self._work.complete(run_id, self._me, token=token))
 
@@ -108,7 +108,7 @@ class ExternalWorker(Actor):
                 self._drop(work)
             else:
                 self._apply_response(work, pulse)
-        good = [w for w in self._held if w.mishap is None or self.is_healing]
+        good = [w for w in self._held if w.failure is None or self.is_healing]
         done = [w for w in good if w.is_started and self._is_done(w)]
         if not done:
             return

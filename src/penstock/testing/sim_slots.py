@@ -200,19 +200,19 @@ class SlotHolder(Actor):
         leaves = [Leave(request) for request in self._waiting]
         self._held, self._giving, self._waiting, self._wants = [], [], {}, {}
         releases = [Release(lease.lease_id, lease.token) for lease in leases]
-        turn = Turn(broker=self._broker, releases=releases, leaves=leaves, collects=True)
-        served = self._request_grant(turn)
+        grant = Turn(broker=self._broker, releases=releases, leaves=leaves, collects=True)
+        served = self._request_grant(grant)
         for lease in served.leases.values():  # granted while leaving
             self._request_grant(_release(self._broker, lease))
         self._held = []
 
-    def _request_grant(self, turn: Turn) -> Served:
+    def _request_grant(self, grant: Turn) -> Served:
         """Request one grant; its leases count from the time of the request."""
         now = self.stage.clock.now()
         try:
-            served = self.store.write(lambda tx: limit_serve(tx, self._limit_id, turn))
+            served = self.store.write(lambda tx: limit_serve(tx, self._limit_id, grant))
         except StoreError:
-            if turn.collects:
+            if grant.collects:
                 # Granted, but the response was lost: asking again under the same name finds it.
                 self._wants |= {
                     name: want._replace(is_repeated=True) for name, want in self._waiting.items()
