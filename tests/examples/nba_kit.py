@@ -34,12 +34,12 @@ def assessments(season: Season, mode: str, phase: str, day: str, now: Micros) ->
     needs = nba.needs(mode, phase)
     probes = Probes(VirtualClock(now), names={ADDRESS: address(season.path)})
     try:
-        seen = probes.look(Look(dependencies=[n.dependency for n in needs], partition=day))
+        found = probes.look(Look(dependencies=[n.dependency for n in needs], partition=day))
     finally:
         probes.close()
     return [
-        assess(need.dependency, sighting, judged_at=now, needed_by=need.needed_by)
-        for need, sighting in zip(needs, seen, strict=True)
+        assess(need.dependency, observation, judged_at=now, needed_by=need.needed_by)
+        for need, observation in zip(needs, found, strict=True)
     ]
 
 

@@ -160,8 +160,8 @@ def test_pulled(tmp_path: Path, started: list[Process], name: str) -> None:
         worker.wait_for(lambda line: '"applied"' in line)
         worker.wait_for(lambda line: '"dead_letter"' in line)
         assert worker.terminate() == 0, worker.lines
-        (grave,) = bus.pull("graves")
-        assert grave.data == b"{"
+        (dead,) = bus.pull("dead")
+        assert dead.data == b"{"
         assert bus.pull(name) == []
     path = "ingest_pipelines/nba" if name == "ingest-heartbeat" else "ops_services/api-1"
     assert fields(tmp_path, path) is not None

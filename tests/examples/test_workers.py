@@ -183,12 +183,12 @@ def test_heartbeat_and_cancel(bench: Bench) -> None:
     """Heartbeats report progress during the work; a cancellation stops it and is confirmed."""
     run_id = bench.submit(steps=1000, step_seconds=0.05)
     number = decode("run", run_id)
-    told = threading.Event()
+    never = threading.Event()
     for _ in range(600):
         progress = bench.client.runs.detail(number).progress
         if progress is not None and progress["percent"]:
             break
-        told.wait(0.05)
+        never.wait(0.05)
     else:
         raise AssertionError(bench.worker.lines)
     assert (progress["stage"] or "").startswith("step ")

@@ -38,7 +38,7 @@ def test_one_seed() -> None:
     run_bus_seed(int(os.environ.get("PENSTOCK_SEED", "1")))
 
 
-def caught(*invariants: str) -> int:
+def detecting_seed(*invariants: str) -> int:
     """Return the first seed that detects the bug, for the right reason."""
     for seed in range(40):
         try:
@@ -47,7 +47,7 @@ def caught(*invariants: str) -> int:
             if error.invariant not in invariants:
                 raise
             return seed
-    pytest.fail("not caught within 40 seeds")
+    pytest.fail("not detected within 40 seeds")
 
 
 class TestSeededBugs:
@@ -56,37 +56,37 @@ class TestSeededBugs:
     def test_an_ack_of_any_epoch(self) -> None:
         """A late consumer settles a delivery that another one holds."""
         with patched("bus_settle", "d.epoch = batch.epoch AND", ""):
-            assert caught("I4", "I1") >= 0
+            assert detecting_seed("I4", "I1") >= 0
 
     def test_a_nack_of_what_is_not_held(self) -> None:
         """A released or lapsed delivery is nacked again: two attempts, two dead letters."""
         with patched("bus_hold", "d.state = 1", "TRUE"):
-            assert caught("I4", "I1", "unexpected") >= 0
+            assert detecting_seed("I4", "I1", "unexpected") >= 0
 
     def test_ready_before_its_time(self) -> None:
         """A sweeper ignores the due time."""
         with patched("bus_due", "due_at <= :now", "TRUE"):
-            assert caught("I8") >= 0
+            assert detecting_seed("I8") >= 0
 
     def test_keys_that_stay_blocked(self) -> None:
         """A settled head is not replaced."""
         with patched("bus_move_up", "THEN 2 ELSE 0 END", "THEN 2 ELSE 3 END"):
-            assert caught("I9") >= 0
+            assert detecting_seed("I9") >= 0
 
     def test_attempts_that_are_not_counted(self) -> None:
         """A poison message is retried forever."""
         with patched("bus_pull", "attempt = attempt + 1", "attempt = attempt + 0"):
-            assert caught("I4") >= 0
+            assert detecting_seed("I4") >= 0
 
     def test_a_release_that_costs_an_attempt(self) -> None:
         """A consumer that is stopped often creates dead letters of untried messages."""
         with patched("bus_release", "attempt = deliveries.attempt - 1", "due_at = 0"):
-            assert caught("I6") >= 0
+            assert detecting_seed("I6") >= 0
 
     def test_no_backoff(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A failing message is retried in a tight loop."""
         monkeypatch.setattr(redelivery, "delay", lambda *_: 1_000)
-        assert caught("I8") >= 0
+        assert detecting_seed("I8") >= 0
 
     def test_dead_letters_without_their_attributes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The copy in the dead-letter topic lacks the original attributes."""
@@ -94,7 +94,7 @@ class TestSeededBugs:
         monkeypatch.setattr(
             dying, "_copy", lambda *given: real(*given)._replace(attributes={"lost": "all"})
         )
-        assert caught("I7", "unexpected") >= 0
+        assert detecting_seed("I7", "unexpected") >= 0
 
     def test_dead_letters_without_settling(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A dead letter is written again because its source was not settled."""
@@ -106,4 +106,4 @@ class TestSeededBugs:
                 set() if outcome == "dead_lettered" else real(tx, sub, tickets, outcome)
             ),
         )
-        assert caught("I7", "unexpected", "liveness") >= 0
+        assert detecting_seed("I7", "unexpected", "liveness") >= 0

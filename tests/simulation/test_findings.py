@@ -86,5 +86,5 @@ def test_a_lost_response_to_a_mark_does_not_lose_the_run() -> None:
     with pytest.raises(StoreUnavailable):
         steps.start_many(held)
     assert steps.start_many(held) == {run.run_id for run in held}
-    stolen = [run._replace(token=run.token + 1) for run in held]
-    assert steps.start_many(stolen) == set()
+    reclaimed = [run._replace(token=run.token + 1) for run in held]
+    assert steps.start_many(reclaimed) == set()

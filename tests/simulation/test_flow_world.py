@@ -62,9 +62,9 @@ def test_same_seed_same_history() -> None:
 
 
 def _broken(check: Callable[[], object]) -> SimulationFailed:
-    with pytest.raises(SimulationFailed) as caught:
+    with pytest.raises(SimulationFailed) as raised:
         check()
-    return caught.value
+    return raised.value
 
 
 def _some_seeds() -> None:

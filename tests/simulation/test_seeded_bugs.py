@@ -45,23 +45,23 @@ def patched(name: str, old: str, new: str) -> Iterator[None]:
         statements[name] = original
 
 
-def first_caught(*invariants: str) -> int:
+def first_detecting_seed(*invariants: str) -> int:
     """Return the first seed whose history breaks one of the invariants."""
     for seed in range(SEEDS):
         try:
             run_seed(seed)
         except SimulationFailed as error:
             summary = str(error).splitlines()[0][:200]
-            log.info("caught after %d seeds: %s", seed + 1, summary)
+            log.info("detected after %d seeds: %s", seed + 1, summary)
             if error.invariant not in invariants:
                 raise  # broken in another way than expected
             return seed
-    pytest.fail(f"not caught within {SEEDS} seeds")
+    pytest.fail(f"not detected within {SEEDS} seeds")
 
 
 def test_completion_after_the_lease_expired_is_accepted() -> None:
     with patched("run_finish_many", "r.token = x.token AND", ""):
-        seed = first_caught("I24", "I1", "I23")
+        seed = first_detecting_seed("I24", "I1", "I23")
     run_seed(seed)
 
 
@@ -72,7 +72,7 @@ def test_a_queued_flow_that_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(simulation, "new_config", queued)
     with patched("flow_lock_many", "CASE WHEN w.is_ordered", "CASE WHEN FALSE"):
-        seed = first_caught("I22")
+        seed = first_detecting_seed("I22")
     run_seed(seed)
 
 
@@ -87,7 +87,7 @@ def test_a_tick_that_pages_by_offset(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with monkeypatch.context() as patch:
         patch.setattr(scheduler, "schedule_take_due", by_offset)
-        seed = first_caught("I20")
+        seed = first_detecting_seed("I20")
     run_seed(seed)
 
 
@@ -100,14 +100,14 @@ def test_retries_without_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with monkeypatch.context() as patch:
         patch.setattr(settle, "decide", retry_forever)
-        seed = first_caught("I26")
+        seed = first_detecting_seed("I26")
     run_seed(seed)
 
 
 def test_a_worker_that_takes_an_unknown_heartbeat_for_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     renew: Callable[..., tuple[Renewal, object]] = WorkerSession.renew
 
-    def nervous(self: WorkerSession, more: object) -> tuple[Renewal, object]:
+    def lose_when_unknown(self: WorkerSession, more: object) -> tuple[Renewal, object]:
         renewal, value = renew(self, more)
         if renewal is Renewal.UNKNOWN:
             self.session_id = None
@@ -115,39 +115,39 @@ def test_a_worker_that_takes_an_unknown_heartbeat_for_loss(monkeypatch: pytest.M
         return renewal, value
 
     with monkeypatch.context() as patch:
-        patch.setattr(WorkerSession, "renew", nervous)
-        seed = first_caught("I24", "liveness")
+        patch.setattr(WorkerSession, "renew", lose_when_unknown)
+        seed = first_detecting_seed("I24", "liveness")
     run_seed(seed)
 
 
 def test_a_sweeper_that_expires_after_one_missed_heartbeat() -> None:
     with patched("session_expire", "until_at <", "until_at - 60000000 <"):
-        seed = first_caught("I24")
+        seed = first_detecting_seed("I24")
     run_seed(seed)
 
 
 def test_a_run_that_keeps_its_limits_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(runs, "lines_leave", lambda *_: None)
-        seed = first_caught("I32", "I31")
+        seed = first_detecting_seed("I32", "I31")
     run_seed(seed)
 
 
 def test_more_runs_admitted_than_the_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Room, "lacks", lambda *_: False)
-        seed = first_caught("I29")
+        seed = first_detecting_seed("I29")
     run_seed(seed)
 
 
 def test_a_slot_released_without_its_token() -> None:
     with patched("limit_release_one", "AND token = :token", ""):
-        seed = first_caught("I31", "I30", "I32")
+        seed = first_detecting_seed("I31", "I30", "I32")
     run_seed(seed)
 
 
 @pytest.mark.slow
 def test_a_slot_that_expires_while_held() -> None:
     with patched("limit_expired", ":grace_us <=", ":grace_us - 90000000 <="):
-        seed = first_caught("I30", "I32")
+        seed = first_detecting_seed("I30", "I32")
     run_seed(seed)
