@@ -1,4 +1,4 @@
-"""Benchmarks: what the product can do on this machine, next to hand-written SQL in the same run.
+"""Benchmarks of Penstock on this machine, next to hand-written SQL in the same run.
 
-Run `python -m benchmarks [name ...]`; docs/benchmarks.md says what each one measures.
+Run `python -m benchmarks [name ...]`; docs/benchmarks.md describes what each one measures.
 """

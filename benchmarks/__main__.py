@@ -14,25 +14,25 @@ from benchmarks.result import Result, say
 from benchmarks.site import Site, site_open
 from penstock.db.statements import Engine
 
-# name -> (module, what it measures); the order is the order they run in.
+# name -> (module, what it measures), in execution order
 BENCHES = {
     "sched_due": ("schedule", "100,000 due configs become runs"),
     "sched_idle": ("schedule", "a tick over 1,000,000 configs, none due"),
     "sched_race": ("schedule", "4 scheduler processes on the same 100,000"),
     "queue": ("queue", "bulk enqueue, then one worker drains"),
-    "limit_blocked": ("limited", "claims beside 100,000 runs blocked on one limit"),
-    "limit_drain": ("limited", "runs behind one limit of ten, and behind a thousand of them"),
+    "limit_blocked": ("limited", "claims next to 100,000 runs blocked on one limit"),
+    "limit_drain": ("limited", "runs behind one limit of ten, and behind a thousand such limits"),
     "latency": ("latency", "submit to start at 50/s, also from another process; idle CPU"),
-    "heartbeat": ("heartbeat", "5,000 live runs beating every 10 s"),
-    "crash": ("crash", "kill -9 a worker holding 100 runs (takes the lease, half a minute)"),
-    "fairness": ("fairness", "a flood does not delay others, nor its sender for ever"),
+    "heartbeat": ("heartbeat", "5,000 live runs with a heartbeat every 10 s"),
+    "crash": ("crash", "kill -9 a worker holding 100 runs (takes the lease, 30 s)"),
+    "fairness": ("fairness", "a flood delays neither other customers nor its sender's later runs"),
     "api": ("api", "50 external workers hold 1,000 runs of 10,000 customers over HTTP"),
-    "overload": ("overload", "ten times the rate the API can keep up, then back to normal"),
-    "start": ("start", "`penstock up` on a new file until the API answers"),
-    "gate": ("gate", "20 dependencies over 10,000,000 rows (DuckDB in the place of SQLite)"),
-    "cascade_latency": ("cascade", "the last completion committed to the next phase running"),
-    "cascade_throughput": ("cascade", "500 flows of 6 phases of 5 processors that do nothing"),
-    "cascade_waiting": ("cascade", "10,000 flows that wait at their gates: CPU between looks"),
+    "overload": ("overload", "ten times the sustainable rate of the API, then back to normal"),
+    "start": ("start", "`penstock up` on a new file until the API responds"),
+    "gate": ("gate", "20 dependencies over 10,000,000 rows (DuckDB instead of SQLite)"),
+    "cascade_latency": ("cascade", "from the commit of the last completion to the next phase"),
+    "cascade_throughput": ("cascade", "500 flows of 6 phases of 5 no-op processors"),
+    "cascade_waiting": ("cascade", "10,000 flows that wait at gates: CPU between re-checks"),
     "limit": ("limit", "a slot alone, and 64 contenders in 2 processes on a limit of 10"),
     "limit_fair": ("limit", "1,000 waiters of 2 processes in ticket order, a tenth of them heavy"),
     "limit_source": ("limit_cases", "30 messages, 3 processes, a table whose quota is 10, then 4"),
@@ -55,12 +55,12 @@ class Bench(Protocol):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what was asked for; the exit code is 1 when a benchmark broke."""
+    """Run the named benchmarks; return 1 if one failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="name", help="benchmarks to run (all)")
+    parser.add_argument("names", nargs="*", metavar="name", help="benchmarks to run; default: all")
     parser.add_argument("--engine", choices=("sqlite", "postgres", "both"), default="both")
-    parser.add_argument("--quick", action="store_true", help="small sizes, for a first look")
-    parser.add_argument("--list", action="store_true", help="name the benchmarks and stop")
+    parser.add_argument("--quick", action="store_true", help="use small sizes, as a smoke test")
+    parser.add_argument("--list", action="store_true", help="list the benchmarks and exit")
     given = parser.parse_args(arguments)
     if given.list:
         for name, (_, about) in BENCHES.items():
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(name: str, site: Site, *, quick: bool) -> int:
-    """Run one benchmark; a failure is told and does not stop the others."""
+    """Run one benchmark; a failure is printed and does not stop the others."""
     print(f"{name} on {site.engine}", file=sys.stderr, flush=True)
     began = time.perf_counter()
     try:

@@ -1,7 +1,7 @@
-"""The API under load: 50 external workers hold 1,000 runs of 10,000 customers between them.
+"""The API under load: 50 external workers hold 1,000 runs of 10,000 customers in total.
 
-Workers claim, start, beat twice and end each run, one request at a time, together 330 a second;
-every tenth run fails. Server, database and load share the machine's cores.
+Workers claim, start, send two heartbeats for and end each run, one request at a time, 330 a second
+in total; every tenth run fails. Server, database and load generator share the machine's cores.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Steps = Generator[Step, bytes, None]
 
 
 def api(site: Site, *, quick: bool) -> Iterator[Result]:
-    """Serve, load, and yield latencies by kind of request."""
+    """Serve, generate load, and yield latencies by kind of request."""
     seconds = 10 if quick else 40
     place = site.create("api")
     raw = place.raw()
@@ -75,9 +75,9 @@ def _enqueue(place: Place, n: int) -> None:
 
 
 async def _load(server: Server, seconds: int) -> tuple[Samples, int]:
-    """(milliseconds by kind, answers that were no success), once all workers have their hands full.
+    """Return (milliseconds by kind, unsuccessful responses), measured after the warm-up.
 
-    The first seconds, in which everybody claims at once, are not the load that is asked about.
+    The first seconds, in which all workers claim at once, are excluded.
     """
     samples: Samples = defaultdict(list)
     since = time.perf_counter() + WARM
@@ -90,7 +90,7 @@ async def _load(server: Server, seconds: int) -> tuple[Samples, int]:
 async def _worker(
     server: Server, number: int, between: tuple[float, float], samples: Samples
 ) -> int:
-    """One worker: at most one request at a time, at its share of the pace."""
+    """Run one worker: at most one request at a time, at its share of the rate."""
     caller = Caller("127.0.0.1", server.port, server.key)
     chance = random.Random(number)
     gap = WORKERS / RATE
@@ -113,14 +113,14 @@ async def _worker(
 
 
 class _Held:
-    """A run in hand and how far it is."""
+    """A held run and its next step."""
 
     def __init__(self, name: str, token: int) -> None:
         self.name, self.token, self.step = name, token, 0
 
 
 def _steps(number: int, chance: random.Random) -> Steps:
-    """The requests of a worker that keeps twenty runs in hand; answers are sent in."""
+    """Yield the requests of a worker that holds twenty runs; responses are sent in."""
     made = _endless(number, chance)
     next(made)
     return made
@@ -145,22 +145,22 @@ def _endless(number: int, chance: random.Random) -> Steps:
 
 
 def _next(run: _Held, number: int, chance: random.Random) -> Step:
-    """The next request of a run: start, two beats, its end."""
+    """Return the next request of a run: start, two heartbeats, its end."""
     path = f"/pipeline-runs/{run.name}/"
-    said: dict[str, object] = {"fencing_token": run.token, "worker_id": f"w{number}"}
+    body: dict[str, object] = {"fencing_token": run.token, "worker_id": f"w{number}"}
     if run.step == 0:
-        return "transition", path + "start", said
+        return "transition", path + "start", body
     if run.step < 3:
         more = {"current_stage": "loading", "progress_percentage": 40 * run.step}
-        return "heartbeat", path + "heartbeat", {**said, **more}
+        return "heartbeat", path + "heartbeat", {**body, **more}
     if chance.random() < 0.1:
-        return "transition", path + "fail", {**said, "error_type": "TRANSIENT_NETWORK"}
+        return "transition", path + "fail", {**body, "error_type": "TRANSIENT_NETWORK"}
     done = {"result_summary": {"records": 5}, "records_processed": 5}
-    return "transition", path + "complete", {**said, **done}
+    return "transition", path + "complete", {**body, **done}
 
 
 def _verify(place: Place) -> None:
-    """Nobody ended a run twice, and what ended is in history once."""
+    """Check that every ended run is in history once."""
     raw = place.raw()
     (total, distinct) = raw.rows("SELECT count(*), count(DISTINCT run_id) FROM history")[0]
     assert total == distinct > 0, (total, distinct)

@@ -50,7 +50,10 @@ def _messages(start: int, n: int, *, is_ordered: bool = False) -> list[Outgoing]
 
 
 def _through(bus: EmbeddedBus, n: int, *, is_ordered: bool = False) -> float:
-    """Publish, deliver and ack `n` messages, one publisher beside one consumer; per second."""
+    """Publish, deliver and ack `n` messages with one publisher and one consumer.
+
+    Return the rate.
+    """
 
     def publish() -> None:
         for start in range(0, n, BATCH):
@@ -62,7 +65,7 @@ def _through(bus: EmbeddedBus, n: int, *, is_ordered: bool = False) -> float:
     done = 0
     while done < n:
         got = bus.pull("work", max_messages=BATCH, wait_seconds=5)
-        assert got, f"{n - done} messages never came"
+        assert got, f"{n - done} messages never arrived"
         bus.ack("work", [delivery.ack_id for delivery in got])
         done += len(got)
     publisher.join()
@@ -97,7 +100,7 @@ def bus(site: Site, *, quick: bool) -> Iterator[Result]:
 
 
 def bus_backlog(site: Site, *, quick: bool) -> Iterator[Result]:
-    """What a pull takes with many waiting, against few: the p99 of pulls of ten."""
+    """Measure the p99 of pulls of ten, with many and with few messages waiting."""
     many, samples = (50_000, 300) if quick else (1_000_000, 1_000)
     place = site.create("backlog")
     store = place.store()
@@ -130,7 +133,7 @@ def bus_backlog(site: Site, *, quick: bool) -> Iterator[Result]:
 
 
 def _pull_times(made: EmbeddedBus, samples: int) -> list[float]:
-    """Milliseconds of pulls of ten; what was pulled is acked and as many are published."""
+    """Return milliseconds of pulls of ten; ack them and publish as many."""
     taken = []
     for _ in range(samples):
         began = time.perf_counter()
@@ -143,7 +146,7 @@ def _pull_times(made: EmbeddedBus, samples: int) -> list[float]:
 
 
 def bus_poison(site: Site, *, quick: bool) -> Iterator[Result]:
-    """One message that always fails among many: what it costs the others, how often it comes."""
+    """Measure what a message that always fails costs the others, and how often it is delivered."""
     n = 2_000 if quick else 10_000
     p99 = {}
     tries = dead = 0
@@ -177,7 +180,7 @@ def bus_poison(site: Site, *, quick: bool) -> Iterator[Result]:
 
 
 def _paced(made: EmbeddedBus, n: int, poison: int | None) -> tuple[list[float], int]:
-    """Publish 2,000 a second beside a consumer: (delays in ms, deliveries of the poison)."""
+    """Publish 2,000 a second next to a consumer; return (delays in ms, poison deliveries)."""
     sent: dict[str, float] = {}
     delays: list[float] = []
     tries = 0

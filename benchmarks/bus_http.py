@@ -1,4 +1,4 @@
-"""Publishing over HTTP: batches posted to a served API by a process of its own threads."""
+"""Publishing over HTTP: batches posted to a served API from several threads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BATCH = 500
 
 
 def publish_rate(site: Site, body: bytes, n: int) -> float:
-    """Messages a second, durable, posted in batches by two callers at once."""
+    """Return messages per second, durable, posted in batches by two callers at once."""
     place = site.create("bus_http")
     with served(place) as server:
         _call(_connect(server), server, "/api/v1/topics", {"name": "events"})

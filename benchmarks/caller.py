@@ -1,7 +1,7 @@
-"""A spare HTTP client on asyncio streams: one connection, one request at a time.
+"""A minimal HTTP client on asyncio streams: one connection, one request at a time.
 
-Load and server share the machine's cores, so what the client costs would be measured as the
-server's slowness. No code of the product.
+Load generator and server share the machine's cores, so the client's cost would count as the
+server's. It uses none of Penstock's code.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Caller:
-    """One kept connection; times what it sends."""
+    """One persistent connection; measures its requests."""
 
     def __init__(self, host: str, port: int, key: str) -> None:
         self._host, self._port = host, port
@@ -25,7 +25,7 @@ class Caller:
     async def call(
         self, method: str, path: str, body: Any = None, extra: str = ""
     ) -> tuple[int, bytes, float]:
-        """(status, body, milliseconds)."""
+        """Send a request; return (status, body, milliseconds)."""
         raw = b"" if body is None else json.dumps(body, separators=(",", ":")).encode()
         kind = "Content-Type: application/json\r\n" if raw else ""
         head = (
@@ -45,7 +45,7 @@ class Caller:
         return status, answer, (time.perf_counter() - began) * 1_000
 
     def close(self) -> None:
-        """Drop the connection."""
+        """Close the connection."""
         if self._writer is not None:
             self._writer.close()
         self._reader = self._writer = None

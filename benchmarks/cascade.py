@@ -32,26 +32,26 @@ PHASES = 6
 WIDTH = 5
 
 ended_ns: dict[str, int] = {}
-"""When the worker was told that the first phase's end is committed, by partition."""
+"""When the worker learned that the first phase's end is committed, by partition."""
 first_runs: dict[int, str] = {}
 delays_ms: list[float] = []
 
 
 def relay() -> Pipeline:
-    """Two phases, the second behind a gate whose evidence is at hand."""
+    """Two phases, the second behind a gate whose data is cached."""
     made = Pipeline("relay", partition="day", warehouse="memory")
     first = made.phase("first")
 
     @first.processor
     def hand(run: RunContext) -> None:
-        """Say whose end is about to be committed."""
+        """Record which partition is about to complete its first phase."""
         first_runs[run.held.run_id] = run.partition
 
     @made.phase("second", after=first).processor(needs=[same_day("t.rows")])
     def take(run: RunContext) -> None:
-        """Note how long ago the first phase ended."""
+        """Record how long ago the first phase ended."""
         began = time.monotonic_ns()
-        while run.partition not in ended_ns:  # the worker tells a moment after the commit
+        while run.partition not in ended_ns:  # the worker learns of the commit a moment later
             time.sleep(0.0002)
         delays_ms.append((began - ended_ns[run.partition]) / 1e6)
 
@@ -59,7 +59,7 @@ def relay() -> Pipeline:
 
 
 def wide() -> Pipeline:
-    """Six phases of five processors that do nothing."""
+    """Six phases of five no-op processors."""
     made, before = Pipeline("wide", partition="day"), None
     for n in range(PHASES):
         phase = made.phase(f"phase{n}", after=before)
@@ -70,11 +70,11 @@ def wide() -> Pipeline:
 
 
 def _nothing(_: RunContext) -> None:
-    """End at once."""
+    """Return at once."""
 
 
 def _there(look: Look) -> list[Sighting]:
-    """Evidence from memory, as a cached gate has it."""
+    """Return observations from memory, like a cached gate."""
     return [Sighting(key=d.key, looked_at=0, rows=1) for d in look.dependencies]
 
 
@@ -89,7 +89,7 @@ def _loop(store: Store, look: Looker, threads: int = 4) -> Loop:
 
 
 def cascade_latency(site: Site, *, quick: bool) -> Iterator[Result]:
-    """From the commit of the last completion to the first line of the next phase's processor."""
+    """Measure from the commit of the last completion to the start of the next phase's processor."""
     seconds = 3 if quick else 10
     place = site.create("cascade")
     store = place.store()
@@ -98,7 +98,7 @@ def cascade_latency(site: Site, *, quick: bool) -> Iterator[Result]:
     for known in (ended_ns, first_runs, delays_ms):
         known.clear()
     subject, loop = worker(store, pipeline), _loop(store, _there)
-    subject.steps.events.subscribe(_told)
+    subject.steps.events.subscribe(_on_event)
     loop.start()
     subject.start()
     subject.started.wait(30)
@@ -123,7 +123,7 @@ def cascade_latency(site: Site, *, quick: bool) -> Iterator[Result]:
     )
 
 
-def _told(event: Event) -> None:
+def _on_event(event: Event) -> None:
     if isinstance(event, RunEnded) and event.run_id in first_runs:
         ended_ns[first_runs[event.run_id]] = time.monotonic_ns()
 
@@ -144,7 +144,7 @@ def _wait_for(expected: int) -> None:
 
 
 def cascade_throughput(site: Site, *, quick: bool) -> Iterator[Result]:
-    """500 flows of six phases of five processors that do nothing, from opening to the last end."""
+    """Run 500 flows of six phases of five no-op processors to their end."""
     flows = 50 if quick else 500
     place = site.create("cascade")
     store = place.store()
@@ -225,7 +225,7 @@ def _open_part(tx: Tx, pipeline: str, mode: str, partitions: list[str]) -> list[
 
 
 def cascade_waiting(site: Site, *, quick: bool) -> Iterator[Result]:
-    """What flows that wait at their gates cost between two looks."""
+    """Measure the cost of flows that wait at gates, between two re-checks."""
     flows = 1_000 if quick else 10_000
     place = site.create("cascade")
     store = place.store()
@@ -251,7 +251,7 @@ def cascade_waiting(site: Site, *, quick: bool) -> Iterator[Result]:
 
 
 def _idle(site: Site, store: Store, seconds: int) -> tuple[float, float | None]:
-    """CPU of an orchestrator's loop that has nothing to do, and of the server, in percent."""
+    """Return the CPU of an idle orchestrator loop and of the server, in percent."""
     loop = _loop(store, _absent)
     loop.start()
     time.sleep(2)

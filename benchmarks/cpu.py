@@ -1,4 +1,4 @@
-"""CPU time of processes, from /proc: what a database and a worker burn."""
+"""CPU time of processes, from /proc."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time a process has used, in steps of a clock tick; 0 when it is gone."""
+    """Return user and system time of a process, in clock ticks; 0 if it has ended."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -23,7 +23,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def server_seconds(site: Site) -> float | None:
-    """CPU of the launched server and all its processes; None when it is not ours or in-process."""
+    """Return the CPU of the launched server and its children; None if external or in-process."""
     if not isinstance(site, PostgresSite) or not isinstance(site.server, PostgresServer):
         return None
     postmaster = site.server.pid

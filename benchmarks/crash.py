@@ -1,4 +1,4 @@
-"""A crash: kill -9 a worker that holds 100 runs; how long until all of them are in other hands."""
+"""A crash: kill -9 a worker that holds 100 runs; measure until another holds all of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WAIT_SECONDS = 120
 
 
 def crash(site: Site, *, quick: bool) -> Iterator[Result]:
-    """Default lease and beat; killed right after a beat, which is the worst moment."""
+    """Use default lease and heartbeat; kill right after a heartbeat, the worst moment."""
     del quick  # the lease decides how long this takes
     place = site.create("crash")
     raw = place.raw()
@@ -98,6 +98,6 @@ def _await_beat(raw: Raw) -> None:
 
 
 def _finish_stale(store: Store, old: list[tuple[int, int]]) -> int:
-    """What the dead worker would say if it came back: how many ends are accepted (none)."""
+    """Report ends with the dead worker's tokens; return how many are accepted (none should be)."""
     ends = [Finish(run_id, token, "COMPLETED", "SUCCESS") for run_id, token in old]
     return len(store.write(lambda tx: run_end_many(tx, ends)))

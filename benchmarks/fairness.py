@@ -1,4 +1,4 @@
-"""Fairness: a flood delays nobody, and whoever flooded yesterday is not made to wait today."""
+"""Fairness: a flood delays no other customer, nor its sender's later runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLAIM = 50
 
 
 def fairness(site: Site, *, quick: bool) -> Iterator[Result]:
-    """One customer enqueues 100,000, 50 others 10 each; the next day he comes among 5,000."""
+    """One customer enqueues 100,000 runs, 50 others 10 each; later it returns among 5,000."""
     flood = 10_000 if quick else 100_000
     place = site.create("fairness")
     _, processor, pool = declare(place)
@@ -33,7 +33,7 @@ def fairness(site: Site, *, quick: bool) -> Iterator[Result]:
     queue.put([2 + i % OTHERS for i in range(OTHERS * 10)])
     until_all = queue.claims_until(set(range(2, 2 + OTHERS)), OTHERS * 10)
     queue.drain()
-    # The day after: the queue is empty, the clock of turns stands where the flood left it.
+    # Later: the queue is empty, and the fair clock is where the flood left it.
     queue.put([200 + i % PEERS for i in range(PEERS * 50)])
     queue.put([FLOODER] * 10)
     returning = queue.claims_until({FLOODER}, 10)
@@ -50,7 +50,7 @@ def fairness(site: Site, *, quick: bool) -> Iterator[Result]:
 
 
 class _Queue:
-    """Claims as a worker does, counting."""
+    """Claims like a worker, and counts."""
 
     def __init__(self, store: Store, processor: int, pool: int) -> None:
         self._store = store
@@ -58,7 +58,7 @@ class _Queue:
         self._pool = pool
 
     def put(self, owners: list[int]) -> None:
-        """Enqueue a run per entry, a thousand per transaction."""
+        """Enqueue one run per entry, a thousand per transaction."""
         for start in range(0, len(owners), 1_000):
             runs = [
                 NewRun(customer=customer, processor=self._processor)
@@ -67,7 +67,7 @@ class _Queue:
             self._store.write(lambda tx, runs=runs: run_insert_many(tx, runs, "bench"))  # type: ignore[misc]
 
     def claims_until(self, wanted: set[int], count: int) -> int:
-        """How many runs are claimed until `count` of the wanted customers have been."""
+        """Return how many runs are claimed until `count` of the given customers' runs have been."""
         claimed = 0
         while True:
             for run in self._take(CLAIM):
@@ -77,7 +77,7 @@ class _Queue:
                     return claimed
 
     def drain(self) -> None:
-        """Run everything that is left."""
+        """Claim and end all remaining runs."""
         while self._take(500):
             pass
 

@@ -1,8 +1,8 @@
-"""What a gate costs: 20 dependencies looked at, assessed and decided, uncached and cached.
+"""The cost of a gate: 20 dependencies probed, assessed and decided, uncached and cached.
 
-The warehouse holds 10,000,000 rows in 20 tables, 30,000 per table and partition, indexed by
-partition (PostgreSQL) or sorted by it (DuckDB). The pass over PostgreSQL measures PostgreSQL; the
-pass over SQLite, which is a store and seldom a warehouse, measures DuckDB in its place.
+The warehouse has 10,000,000 rows in 20 tables, 30,000 per table and partition, indexed by partition
+(PostgreSQL) or sorted by it (DuckDB). The run on PostgreSQL measures PostgreSQL; the run on SQLite,
+which is rarely a warehouse, measures DuckDB instead.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ CACHED = 500
 
 
 def gate(site: Site, *, quick: bool) -> Iterator[Result]:
-    """One gate after another, each for another partition than the one before."""
+    """Evaluate one gate after another, each for another partition than the previous one."""
     n = 2_400_000 if quick else 10_000_000
-    # A rest that does not fill a partition is left out of the days looked at.
+    # A remainder that does not fill a partition is excluded from the probed days.
     days = n // TABLES // ROWS_PER_PARTITION
     place = site.create("gate")
     began = time.perf_counter()
@@ -63,7 +63,7 @@ def gate(site: Site, *, quick: bool) -> Iterator[Result]:
 
 
 def _needs(lookback: int) -> list[Dependency]:
-    """What a phase of many processors may need: every kind of look is there."""
+    """Return the needs of a phase with many processors, with every kind of probe."""
     found = []
     for n in range(TABLES):
         table = f"stats_{n}"
@@ -88,7 +88,7 @@ def _needs(lookback: int) -> list[Dependency]:
 def _measure(
     probes: Probes, needs: list[Dependency], days: int, clock: SystemClock
 ) -> dict[str, float]:
-    # The last days, each with a full look-back behind it where there are that many.
+    # The last days, each with a full look-back before it if there are enough.
     partitions = [
         (FIRST_DAY + timedelta(days=day)).isoformat()
         for day in range(min(LOOKBACK, days - 1), days)

@@ -1,9 +1,9 @@
-"""A table behind a gatekeeper: refuses writers above its quota, and remembers who was in at once.
+"""A table behind a quota server: it rejects writers above its quota and counts concurrent ones.
 
-A process of its own, so that what it saw is the resource's word and not ours. It speaks lines of
-JSON over a Unix socket: {"row": text, "seconds": how long the job takes, "token": the fencing
-token} is answered by {"ok": true} or {"quota": true}; {"report": true} by what it saw. A writer
-that dies is out at once. Rows are in a real SQLite file.
+A separate process, so that its counts are independent of Penstock. It exchanges lines of JSON over
+a Unix socket: {"row": text, "seconds": duration of the job, "token": fencing token} returns {"ok":
+true} or {"quota": true}; {"report": true} returns the counts. A writer that dies leaves at once.
+Rows are stored in a real SQLite file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 
 class QuotaExceeded(Exception):
-    """What a cloud's client raises: HTTP 403 with a reason."""
+    """The error of a cloud client: HTTP 403 with a reason."""
 
     code = 403
     errors = ({"reason": "quotaExceeded"},)
@@ -31,18 +31,18 @@ class QuotaExceeded(Exception):
 
     @property
     def status_code(self) -> int:
-        """As HTTP clients have it."""
+        """Status code, as HTTP clients name it."""
         return self.code
 
     @property
     def reason(self) -> str:
-        """As Google's errors have it."""
+        """Reason, as in Google's errors."""
         return "quotaExceeded"
 
 
 @dataclass
 class Seen:
-    """What the resource saw."""
+    """Counts of the resource."""
 
     inside: int = 0
     most: int = 0
@@ -54,7 +54,7 @@ class Seen:
 
 
 class Gatekeeper:
-    """The serving end."""
+    """The server."""
 
     def __init__(self, table: str, quota: int) -> None:
         self._quota = quota
@@ -109,7 +109,7 @@ class Gatekeeper:
         return {"ok": True}
 
     async def _hold(self, seconds: float, reader: asyncio.StreamReader) -> None:
-        """The job runs; who dies meanwhile is out at once (its socket ends)."""
+        """Run the job; a writer that dies meanwhile leaves at once (its socket closes)."""
         try:
             data = await asyncio.wait_for(reader.read(1), seconds)
         except TimeoutError:
@@ -119,7 +119,7 @@ class Gatekeeper:
 
 
 class Door:
-    """The calling end: one connection per caller."""
+    """The client: one connection per caller."""
 
     def __init__(self, path: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -128,17 +128,17 @@ class Door:
         self._file = self._socket.makefile("rb")
 
     def write(self, row: str, seconds: float, token: int = 0) -> None:
-        """One job; QuotaExceeded when there are too many."""
+        """Run one job; raises QuotaExceeded when there are too many."""
         answer = self._ask({"row": row, "seconds": seconds, "token": token})
         if answer.get("quota"):
             raise QuotaExceeded
 
     def report(self) -> dict[str, Any]:
-        """What the resource saw."""
+        """Return the counts of the resource."""
         return self._ask({"report": True})
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._file.close()
         self._socket.close()
 
@@ -151,7 +151,7 @@ class Door:
 
 
 class Guarded:
-    """A gatekeeper's process, for the length of a block."""
+    """A quota server process for the duration of a block."""
 
     def __init__(self, folder: str, quota: int) -> None:
         self.path = str(Path(folder) / f"gate{quota}.sock")
@@ -174,12 +174,12 @@ class Guarded:
             self._process.stdout.close()
 
     def report(self) -> dict[str, Any]:
-        """What it saw."""
-        door = Door(self.path)
+        """Return its counts."""
+        client = Door(self.path)
         try:
-            return door.report()
+            return client.report()
         finally:
-            door.close()
+            client.close()
 
 
 if __name__ == "__main__":

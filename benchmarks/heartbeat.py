@@ -1,8 +1,8 @@
-"""Heartbeats: what 5,000 live runs, one beat each per 10 s, cost the database and the worker.
+"""Heartbeats: the cost of 5,000 live runs, one heartbeat each per 10 s, for database and worker.
 
-Built in, a worker renews one session for all of its runs and writes the progress that changed.
-From outside, every run has its own lease, renewed in batches. Beats are made as fast as they go and
-the CPU they used is put on the real rate, because a tick of /proc is a hundredth of a second.
+A built-in worker renews one session for all its runs and writes the progress that changed. Each run
+of an external worker has its own lease, renewed in batches. Heartbeats are sent as fast as possible
+and their CPU is scaled to the real rate, because a tick of /proc is a hundredth of a second.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from penstock.worker.worker_core import WorkerSteps
 
 RUNS = 5_000
 PERIOD_SECONDS = 10
-# A worker looks for changed progress every two seconds, so a period has five beats.
+# A worker checks for changed progress every two seconds, so a period has five heartbeats.
 BEATS = 5
 SHARE = 0.2
 LEASE_BATCH = 500
@@ -71,7 +71,7 @@ def heartbeat(site: Site, *, quick: bool) -> Iterator[Result]:
     store.close()
     raw.close()
     site.drop(place)
-    # In SQLite the database is inside the worker: what it costs is the worker's figure.
+    # SQLite runs inside the worker: its cost is the worker's figure.
     value = worker if server is None else server
     limit = limit_worker if limit_server is None else limit_server
     yield Result(
@@ -93,7 +93,7 @@ def heartbeat(site: Site, *, quick: bool) -> Iterator[Result]:
 
 
 def _started(store: Store) -> tuple[WorkerSteps, list[RunContext]]:
-    """A worker without threads that holds 5,000 runs."""
+    """Return a worker without threads that holds 5,000 runs."""
     client = Client(store)
     client.register([hold])
     for _ in range(0, RUNS, 1_000):
@@ -112,7 +112,7 @@ def _started(store: Store) -> tuple[WorkerSteps, list[RunContext]]:
 
 
 class _Beats:
-    """A period of the built-in worker."""
+    """One period of the built-in worker."""
 
     def __init__(self, steps: WorkerSteps, contexts: list[RunContext]) -> None:
         self._steps = steps
@@ -120,7 +120,7 @@ class _Beats:
         self._next = 0
 
     def period(self) -> None:
-        """Five beats; before each, some runs report progress."""
+        """Send five heartbeats; before each, some runs report progress."""
         count = int(RUNS * SHARE / BEATS)
         for _ in range(BEATS):
             for _ in range(count):
@@ -131,7 +131,7 @@ class _Beats:
 
 
 class _Extends:
-    """A period of runs held from outside."""
+    """One period of runs held by external workers."""
 
     def __init__(self, store: Store, leases: list[tuple[str, int, int, str, int]]) -> None:
         self._store = store
@@ -146,7 +146,7 @@ class _Extends:
 
 
 def _raw_period(raw: Raw, contexts: list[RunContext]) -> None:
-    """The same writes by hand: the session's row five times, progress of a fifth of the runs."""
+    """Do the same writes by hand: the session's row five times, progress of a fifth of the runs."""
     count = int(RUNS * SHARE / BEATS)
     for beat in range(BEATS):
         ids = [context.held.run_id for context in contexts[beat * count : (beat + 1) * count]]
@@ -160,7 +160,7 @@ def _raw_period(raw: Raw, contexts: list[RunContext]) -> None:
 
 
 def _percent(site: Site, periods: int, period: Callable[[], None]) -> tuple[float | None, float]:
-    """CPU of the server and of this process, in percent of a core at the real rate."""
+    """Return the CPU of the server and of this process, in percent of a core at the real rate."""
     server, mine = server_seconds(site), time.process_time()
     for _ in range(periods):
         period()

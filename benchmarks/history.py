@@ -1,7 +1,7 @@
 """History: a customer's list, a customer's metrics and the overview over millions of ended runs.
 
-10,000,000 rows on PostgreSQL (some minutes to load), 1,000,000 on SQLite, over 90 days: 10,000
-customers plus one with 5 % of everything. The sums are folded by the product's own statements.
+10,000,000 rows on PostgreSQL (a few minutes to load), 1,000,000 on SQLite, over 90 days: 10,000
+customers plus one with 5 % of all rows. The sums are folded by Penstock's own statements.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CUSTOMERS_ASKED = 200
 
 
 def history(site: Site, *, quick: bool) -> Iterator[Result]:
-    """The three questions the console asks, for 200 random customers each, and for the whale."""
+    """Measure three queries of the console for 200 random customers each, and for the large one."""
     n = 500_000 if quick else (10_000_000 if site.engine == "postgres" else 1_000_000)
     place = site.create("history")
     now = wall_now()
@@ -56,7 +56,7 @@ def history(site: Site, *, quick: bool) -> Iterator[Result]:
 
 
 def _ask(client: Client, now: int) -> dict[str, float]:
-    """95th percentiles; every customer is asked for once, so nothing is warm but the indexes."""
+    """Return 95th percentiles; each customer is queried once, so only the indexes are warm."""
     asked = random.Random(11).sample(range(2, CUSTOMERS + 2), CUSTOMERS_ASKED)
     month = (now - 30 * DAY, now)
     lists = [_ms(lambda c=c: _page(client, c)) for c in asked]  # type: ignore[misc]
@@ -107,7 +107,7 @@ def _load(place: Place, n: int, now: int) -> None:
 
 
 def _indexes_drop(place: Place, raw: Raw, now: int) -> list[str]:
-    """Drop history's indexes while it is filled; returns what creates them again."""
+    """Drop history's indexes during loading; return the statements that create them again."""
     if place.engine != "postgres":
         return []
     raw.run(f"SELECT ensure_partitions({now - DAYS * DAY - WEEK}, {DAYS // 7 + 6})")
@@ -118,10 +118,10 @@ def _indexes_drop(place: Place, raw: Raw, now: int) -> list[str]:
 
 
 def _ended(place: Place, raw: Raw, n: int, now: int, processor: int) -> None:
-    """Rows in order of time, as they would have been written; nobody else is 5 % of everything."""
+    """Insert rows in order of time, as in production; one customer has 5 % of them."""
     start, step = now - DAYS * DAY, DAYS * DAY // n
     slot = f"({start} + s.i * {step} - 10 * {MINUTE})"
-    # A multiplication scatters neighbours over the customers, the same on both engines.
+    # A multiplication distributes neighbours over the customers, the same on both engines.
     owner = f"CASE WHEN s.i % 20 = 0 THEN {WHALE} ELSE 2 + (s.i * 7919) % {CUSTOMERS} END"
     raw.run(
         "INSERT INTO history (run_id, customer, config_id, processor, provider, slot, "
@@ -141,7 +141,7 @@ def _ended(place: Place, raw: Raw, n: int, now: int, processor: int) -> None:
 
 
 def _sums(place: Place, raw: Raw, now: int) -> None:
-    """Hourly sums as the pruner leaves them, and unfolded deltas of the current hour."""
+    """Insert hourly sums as the pruner leaves them, and unfolded deltas of the current hour."""
     raw.run(
         "INSERT INTO run_sums (hour_at, final_state, runs, duration_us, sla_breaches) "
         f"SELECT finished_at - finished_at % {HOUR}, final_state, count(*), "
@@ -154,7 +154,7 @@ def _sums(place: Place, raw: Raw, now: int) -> None:
 
 
 def _live(place: Place, raw: Raw, now: int, processor: int, pool: int) -> None:
-    """A queue of some length: half ready, half due later."""
+    """Insert a queue of live runs: half ready, half due later."""
     raw.run(
         "INSERT INTO runs (run_id, customer, processor, pool, slot, scheduled_time, priority, "
         "level, state, admission, state_at, max_execution_us, trigger_source, created_at) "
@@ -164,7 +164,10 @@ def _live(place: Place, raw: Raw, now: int, processor: int, pool: int) -> None:
 
 
 def _fold(store: Store, now: int) -> None:
-    """The product's fold, a week at a time; in production it runs every few minutes."""
+    """Fold with Penstock's statements, a week at a time.
+
+    In production it runs every few minutes.
+    """
     store.write(lambda tx: tx.rows("fold_horizon"))
     after = 0
     until = now - DAYS * DAY

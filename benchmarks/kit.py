@@ -21,7 +21,7 @@ SUBSCRIPTION = "bench"
 
 
 def consumer_sink(site: Site, *, quick: bool) -> Iterator[Result]:
-    """Decode, dedupe, handle, write: each message in a transaction of its own, and in batches."""
+    """Decode, dedupe, handle, write: each message in its own transaction, and in batches."""
     n = 1_000 if quick else 10_000
     rates: dict[str, float] = {}
     for kind in ("single", "batched"):
@@ -29,7 +29,7 @@ def consumer_sink(site: Site, *, quick: bool) -> Iterator[Result]:
         options = ConsumerOptions(
             concurrency=THREADS, outstanding=2 * AT_ONCE, prefix=f"{kind}_", log=lambda _: None
         )
-        # A sink in SQLite is a file of its own, beside the store's.
+        # A sink in SQLite is a separate file next to the store's.
         url = f"{place.url}-sink" if site.engine == "sqlite" else place.url
         app = Consumer(SUBSCRIPTION, sink=url, dead_letters=True, options=options)
         if kind == "single":
@@ -63,7 +63,7 @@ def _rows(batch: Batch) -> list[Upsert]:
 
 
 async def _push_all(app: PushApp, numbers: range) -> None:
-    """Post every message, so many at a time; each must be answered 200."""
+    """Post every message, AT_ONCE at a time; each response must be 200."""
     left = iter(numbers)
 
     async def sender() -> None:
@@ -75,17 +75,17 @@ async def _push_all(app: PushApp, numbers: range) -> None:
 
 
 async def _push(app: PushApp, body: bytes) -> int:
-    answered: list[int] = []
+    statuses: list[int] = []
 
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": body}
 
     async def send(event: Any) -> None:
         if event["type"] == "http.response.start":
-            answered.append(event["status"])
+            statuses.append(event["status"])
 
     await app({"type": "http", "method": "POST", "path": "/", "headers": []}, receive, send)
-    return answered[0]
+    return statuses[0]
 
 
 def _envelope(n: int) -> bytes:

@@ -21,7 +21,7 @@ RATE = 50
 
 
 def latency(site: Site, *, quick: bool) -> Iterator[Result]:
-    """Submit from the worker's process, then from another; and what an idle worker costs."""
+    """Submit from the worker's process, then from another; also measure an idle worker's CPU."""
     seconds = 3 if quick else 10
     place = site.create("latency")
     raw = place.raw()
@@ -64,7 +64,7 @@ def latency(site: Site, *, quick: bool) -> Iterator[Result]:
 
 
 def submit_at_rate(client: Client, seconds: int) -> None:
-    """Submit 50 runs a second, each carrying the moment it was submitted."""
+    """Submit 50 runs a second, each with the time of its submission."""
     began = time.monotonic()
     for i in range(seconds * RATE):
         time.sleep(max(0.0, began + i / RATE - time.monotonic()))
@@ -78,7 +78,7 @@ def submit_at_rate(client: Client, seconds: int) -> None:
 
 
 def _collect(submit: Callable[[], None], expected: int) -> list[float]:
-    """The delays of what was submitted meanwhile."""
+    """Return the delays of the runs submitted meanwhile."""
     while delays_ms and _waits_for_more():
         pass
     delays_ms.clear()
@@ -105,7 +105,7 @@ def _elsewhere(place: Place, seconds: int) -> None:
 
 
 def _idle(site: Site, seconds: int) -> tuple[float, float | None]:
-    """CPU of this process (a worker with nothing to do) and of the server, in percent."""
+    """Return the CPU of this process (an idle worker) and of the server, in percent."""
     say("idling")
     time.sleep(1)
     began, used, server = time.perf_counter(), time.process_time(), server_seconds(site)
@@ -118,7 +118,7 @@ def _idle(site: Site, seconds: int) -> tuple[float, float | None]:
 
 
 def _raw_pairs(raw: Raw, seconds: int) -> list[float]:
-    """The same pace as the submits: a disk that was asked a moment ago answers sooner."""
+    """Run at the same rate as the submits: a recently used disk responds faster."""
     samples = []
     for _ in range(seconds * RATE // 2):
         samples.append(_raw_pair(raw))
@@ -127,7 +127,7 @@ def _raw_pairs(raw: Raw, seconds: int) -> list[float]:
 
 
 def _raw_pair(raw: Raw) -> float:
-    """Milliseconds of the two durable transactions nobody can do without: insert and claim."""
+    """Return milliseconds of the two necessary durable transactions: insert and claim."""
     began = time.perf_counter()
     enqueue(raw, 1, 1)
     if isinstance(raw, PostgresRaw):

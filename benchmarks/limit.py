@@ -1,9 +1,9 @@
-"""Limits: what a slot costs, alone and among 64 contenders, and whether the line is a line.
+"""Limits: the cost of a slot, alone and among 64 contenders, and the order of waiters.
 
-Uncontended: acquire and release in one thread, through the product and by hand-written SQL (lock,
+Uncontended: acquire and release in one thread, through Penstock and by hand-written SQL (lock,
 count, insert, delete in two durable transactions). Contended: two processes of 32 threads on one
-limit of 10, nothing done while holding; redis-py's lock likewise, where a Redis server is. Fair:
-1,000 waiters of two processes behind a closed limit, every tenth of full weight; tokens must
+limit of 10, with no work while holding; redis-py's lock likewise, if a Redis server is installed.
+Fair: 1,000 waiters of two processes behind a closed limit, every tenth of full weight; tokens must
 follow tickets.
 """
 
@@ -50,12 +50,12 @@ RAW_LITE = tuple(
 
 
 def limit(site: Site, *, quick: bool) -> Iterator[Result]:
-    """What a slot costs."""
+    """Measure the cost of a slot."""
     place = site.create("limit")
     store = place.store()
     limits.use(store)
     raw = place.raw()
-    alone, by_hand, used = _in_turns(raw, 2 if quick else 10)
+    alone, by_hand, used = _alternating(raw, 2 if quick else 10)
     raw.close()
     broker_of(store).close()
     limits.use(None)
@@ -97,7 +97,7 @@ def limit(site: Site, *, quick: bool) -> Iterator[Result]:
 
 
 def limit_fair(site: Site, *, quick: bool) -> Iterator[Result]:
-    """1,000 waiters in ticket order."""
+    """Check that 1,000 waiters are served in ticket order."""
     threads = 100 if quick else 500
     place = site.create("limit_fair")
     store = place.store()
@@ -131,7 +131,7 @@ def limit_fair(site: Site, *, quick: bool) -> Iterator[Result]:
 
 
 class Processes:
-    """Worker processes that are ready and wait for the word."""
+    """Worker processes that are ready and wait for a signal to start."""
 
     def __init__(self, place: Place, jobs: Sequence[dict[str, Any]]) -> None:
         self._made = [start(place, job) for job in jobs]
@@ -148,19 +148,19 @@ class Processes:
             process.wait()
 
     def go(self) -> None:
-        """Let them begin."""
+        """Start all of them."""
         for process in self._made:
             assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
 
     def answers(self) -> list[Any]:
-        """What they report; waits for their end."""
+        """Wait for their end; return their reports."""
         return [json.loads(process.communicate()[0]) for process in self._made]
 
 
 def start(place: Place, job: dict[str, Any]) -> subprocess.Popen[str]:
-    """One worker process."""
+    """Start one worker process."""
     told = json.dumps({**job, "engine": place.engine, "where": place.where})
     return subprocess.Popen(
         [sys.executable, "-m", "benchmarks.limit_worker", told],
@@ -177,8 +177,8 @@ def processes(place: Place, jobs: Sequence[dict[str, Any]]) -> list[Any]:
         return both.answers()
 
 
-def _in_turns(raw: Raw, rounds: int) -> tuple[list[float], list[float], float]:
-    """Slots and hand-written SQL, a hundred of each at a time: ms of each, CPU ms of a slot."""
+def _alternating(raw: Raw, rounds: int) -> tuple[list[float], list[float], float]:
+    """Alternate slots and hand-written SQL by hundreds; return ms of each, and CPU ms of a slot."""
     raw.run("INSERT INTO limits (name, capacity, created_at, updated_at) VALUES ('raw', 10, 1, 1)")
     _alone(20)
     alone: list[float] = []
@@ -215,12 +215,12 @@ def _by_hand(raw: Raw, count: int) -> list[float]:
 
 
 def _inversions(order: Sequence[Sequence[int]]) -> int:
-    """How often a later ticket got an earlier token; order is (token, asked at), by token."""
+    """Count later tickets with an earlier token; order is (token, asked at), by token."""
     return sum(a[1] > b[1] for a, b in itertools.pairwise(order))
 
 
 def _connections(place: Place) -> int:
-    """How many connections all those who wait use together (PostgreSQL)."""
+    """Return how many connections all waiters use together (PostgreSQL)."""
     if place.engine != "postgres":
         return 0
     raw = place.raw()

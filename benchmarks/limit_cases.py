@@ -1,7 +1,7 @@
-"""Limits under real conditions: the case they were asked for, a rate over a minute, kill -9.
+"""Limits under realistic conditions: the original use case, a rate over a minute, kill -9.
 
-What counts is what the resource saw: a gatekeeper in a process of its own lets at most its quota of
-writers in at once and refuses the rest (`gatekeeper`).
+The counts of the resource are decisive: a quota server in a separate process admits at most its
+quota of concurrent writers and rejects the others (`gatekeeper`).
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ def limit_source(site: Site, *, quick: bool) -> Iterator[Result]:
         store.close()
         site.drop(place)
         rounds = -(-MESSAGES // quota) * hold
-        wall = max(done) - began
+        elapsed = max(done) - began
         yield Result(
             bench="limit_source",
             engine=site.engine,
-            value=wall,
+            value=elapsed,
             unit="s",
             n=len(done),
             limit=rounds,
-            ratio=rounds / wall,
+            ratio=rounds / elapsed,
             extra={
                 "quota": quota,
-                "rounds_x": wall / rounds,
+                "rounds_x": elapsed / rounds,
                 "quota_errors": seen["errors"],
                 "most_in_flight": seen["most"],
                 "rows": seen["in_table"][0],
@@ -99,7 +99,7 @@ def limit_rate(site: Site, *, quick: bool) -> Iterator[Result]:
 
 
 def limit_crash(site: Site, *, quick: bool) -> Iterator[Result]:
-    """4 processes of 200 contenders, one killed every second or so, for a minute."""
+    """4 processes of 200 contenders, one killed about every second, for a minute."""
     seconds, capacity, lease = (15 if quick else 60), 10, 5
     place = site.create("limit_crash")
     chance = random.Random(7)
@@ -107,7 +107,7 @@ def limit_crash(site: Site, *, quick: bool) -> Iterator[Result]:
            "seconds": seconds}  # fmt: skip
     kills = 0
     with tempfile.TemporaryDirectory() as folder, Guarded(folder, 1_000_000) as gate:
-        alive = [_begun(place, {**job, "gate": gate.path, "seed": n}) for n in range(4)]
+        alive = [_start_job(place, {**job, "gate": gate.path, "seed": n}) for n in range(4)]
         stop = time.monotonic() + seconds
         while time.monotonic() < stop - lease:
             time.sleep(0.5 + chance.random())
@@ -117,11 +117,11 @@ def limit_crash(site: Site, *, quick: bool) -> Iterator[Result]:
             kills += 1
             left = {**job, "gate": gate.path, "seed": 10 + kills,
                     "seconds": max(1.0, stop - time.monotonic())}  # fmt: skip
-            alive[victim] = _begun(place, left)
+            alive[victim] = _start_job(place, left)
         for process in alive:
             process.communicate(timeout=120)
         seen = gate.report()
-    say("waiting for what the killed ones held")
+    say("waiting for leases of killed processes")
     store = place.store()
     leaked = _leaked(store, lease)
     store.close()
@@ -143,7 +143,7 @@ def limit_crash(site: Site, *, quick: bool) -> Iterator[Result]:
     )
 
 
-def _begun(place: Place, job: dict[str, Any]) -> subprocess.Popen[str]:
+def _start_job(place: Place, job: dict[str, Any]) -> subprocess.Popen[str]:
     process = start(place, job)
     assert process.stdout is not None
     assert process.stdin is not None
@@ -154,7 +154,7 @@ def _begun(place: Place, job: dict[str, Any]) -> subprocess.Popen[str]:
 
 
 def _leaked(store: Store, lease: int) -> int:
-    """What is still held once every lease has run out and the sweep has looked."""
+    """Return what is still held after every lease has expired and was swept."""
     time.sleep(lease + 1)
     for number in store.read(lambda tx: limit_lapsed(tx, 100)):
         store.write(lambda tx, number=number: limit_serve(tx, number, Turn(broker="")))  # type: ignore[misc]
@@ -162,11 +162,11 @@ def _leaked(store: Store, lease: int) -> int:
 
 
 def _over(times: Sequence[float], rate: float, burst: int) -> float:
-    """By how much the worst window is above burst + rate × t; nothing above 0 is allowed."""
+    """Return how far the worst window exceeds burst + rate × t; above 0 is a violation."""
     worst = float("-inf")
     least = float("inf")
     for number, at in enumerate(times):
-        # Windows that end here: count so far − rate × time, against the least before.
+        # Windows that end here: count so far − rate × time, compared with the minimum before.
         least = min(least, number - rate * at)
         worst = max(worst, number + 1 - rate * at - least - burst)
     return worst

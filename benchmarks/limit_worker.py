@@ -1,4 +1,4 @@
-"""One process of the limit benchmarks: waits for a line, does its part, prints what it saw."""
+"""One process of the limit benchmarks: waits for a line, does its job, prints a report."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from penstock.limits.slots.slot import Slot
 
 
 def main() -> None:
-    """Read the job, be ready, go, report."""
+    """Read the job, signal readiness, run, report."""
     job = json.loads(sys.argv[1])
     place = Place(cast("Engine", job["engine"]), "limit", job["where"], job["where"])
     store = place.store()
     limits.use(store)
-    store.verify()  # a process that serves is connected before its work comes
+    store.verify()  # connect before the work arrives, as a service would
     print("ready", flush=True)
     sys.stdin.readline()
-    answer = MODES[job["mode"]](job, store)
+    report = MODES[job["mode"]](job, store)
     broker_of(store).close()
-    print(json.dumps(answer), flush=True)
+    print(json.dumps(report), flush=True)
     store.close()
 
 
 def contend(job: dict[str, Any], _: Store) -> dict[str, Any]:
-    """Acquire and release as often as goes; nothing is done while holding."""
+    """Acquire and release as fast as possible, with no work while holding."""
     stop = time.perf_counter() + job["seconds"]
     counts = [0] * job["threads"]
     tokens: list[tuple[int, int]] = []
@@ -61,7 +61,7 @@ def contend(job: dict[str, Any], _: Store) -> dict[str, Any]:
 
 
 def queue(job: dict[str, Any], _: Store) -> dict[str, Any]:
-    """Everybody asks once, behind a closed door that somebody else opens."""
+    """Let every thread ask once, behind a closed limit that another process opens."""
     order: list[tuple[int, int]] = []
     lock = threading.Lock()
 
@@ -78,39 +78,39 @@ def queue(job: dict[str, Any], _: Store) -> dict[str, Any]:
 
 
 def source(job: dict[str, Any], _: Store) -> dict[str, Any]:
-    """Each thread takes messages and writes them through the gatekeeper, under the table's slot."""
+    """Let each thread take messages and write them to the quota server, under the table's slot."""
     rows = list(job["rows"])
     lock = threading.Lock()
     policy = QuotaRetry(initial_us=job["initial_us"], random=random.Random(job["seed"]).random)
     done: list[float] = []
 
     def work(_: int) -> None:
-        door = Door(job["gate"])
+        client = Door(job["gate"])
         while True:
             with lock:
                 if not rows:
                     break
                 row = rows.pop()
             slot = limits.slot("bq:rosters", capacity=10, adaptive=True, timeout=120)
-            policy.call(_writing(door, row, job["hold"]), slot)
+            policy.call(_writing(client, row, job["hold"]), slot)
             with lock:
                 done.append(time.time())
-        door.close()
+        client.close()
 
     _run(work, job["threads"])
     return {"done": done}
 
 
-def _writing(door: Door, row: str, hold: float) -> Callable[[Slot | None], None]:
+def _writing(client: Door, row: str, hold: float) -> Callable[[Slot | None], None]:
     def body(slot: Slot | None) -> None:
         assert slot is not None
-        door.write(row, hold, slot.token)
+        client.write(row, hold, slot.token)
 
     return body
 
 
 def rate(job: dict[str, Any], _: Store) -> dict[str, Any]:
-    """Use tokens as fast as they come; report when."""
+    """Use tokens as fast as they are granted; report the times."""
     stop = time.time() + job["seconds"]
     times: list[float] = []
     request = limits.rate("api", job["rate"], burst=job["burst"], timeout=60)
@@ -128,23 +128,23 @@ def rate(job: dict[str, Any], _: Store) -> dict[str, Any]:
 
 
 def torture(job: dict[str, Any], _: Store) -> dict[str, Any]:
-    """Go in and out through the gatekeeper until killed or stopped."""
+    """Write to the quota server until killed or stopped."""
     stop = time.time() + job["seconds"]
     chance = random.Random(job["seed"])
     refused: list[int] = []
 
     def work(_: int) -> None:
-        door = Door(job["gate"])
+        client = Door(job["gate"])
         request = limits.slot("tortured", capacity=job["capacity"], lease=job["lease"], timeout=60)
         while time.time() < stop:
             try:
                 with request as slot:
-                    door.write(f"r{slot.token}", chance.random() * job["hold"], slot.token)
+                    client.write(f"r{slot.token}", chance.random() * job["hold"], slot.token)
             except QuotaExceeded:
                 refused.append(1)
             except LimitTimeout:
                 pass
-        door.close()
+        client.close()
 
     _run(work, job["threads"])
     return {"refused": len(refused)}

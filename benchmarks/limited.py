@@ -1,4 +1,4 @@
-"""Runs before limits: what the blocked ones cost the others, and how fast they are served."""
+"""Runs behind limits: what blocked runs cost the others, and how fast they are served."""
 
 from __future__ import annotations
 
@@ -31,32 +31,32 @@ keyed = Pipeline("keyed", parameters={"type": "object", "properties": {"key": {"
 
 @blocked.processor(concurrency=1)
 def one_at_a_time(run: RunContext) -> None:
-    """Behind one limit."""
+    """A processor behind one limit."""
 
 
 @keyed.processor(per_key={"{key}": 10})
 def ten_per_key(run: RunContext) -> None:
-    """Behind a limit for each key."""
+    """A processor behind one limit per key."""
 
 
 def limit_blocked(site: Site, *, quick: bool) -> Iterator[Result]:
-    """Claims of runnable runs per second, with and without a backlog blocked on one limit.
+    """Measure claims of runnable runs per second, with and without a blocked backlog.
 
-    Two databases, claimed from in turns, batch by batch: whatever else the machine does meanwhile
-    slows both.
+    Two databases are claimed from alternately, batch by batch, so that other load on the machine
+    affects both.
     """
     n, backlog = (10_000, 20_000) if quick else (40_000, 100_000)
     pairs = []
     for _ in range(ROUNDS):
         pair = _claims(site, n, backlog)
         pairs.append(pair)
-        say(f"claims/s without {pair[0]:.0f}, beside {backlog:,} blocked {pair[1]:.0f}")
-    ratios = sorted(beside / plain for plain, beside in pairs)
-    plain, beside = (max(values) for values in zip(*pairs, strict=True))
+        say(f"claims/s without {pair[0]:.0f}, with {backlog:,} blocked {pair[1]:.0f}")
+    ratios = sorted(blocked_rate / plain for plain, blocked_rate in pairs)
+    plain, blocked_rate = (max(values) for values in zip(*pairs, strict=True))
     yield Result(
         bench="limit_blocked",
         engine=site.engine,
-        value=beside,
+        value=blocked_rate,
         unit="claims/s",
         limit=plain,
         ratio=ratios[len(ratios) // 2],
@@ -66,7 +66,7 @@ def limit_blocked(site: Site, *, quick: bool) -> Iterator[Result]:
 
 
 def limit_drain(site: Site, *, quick: bool) -> Iterator[Result]:
-    """Limited runs drained by one worker: all behind one limit of ten, and behind a thousand."""
+    """Drain limited runs with one worker: all behind one limit of ten, and behind a thousand."""
     sizes = {1: 1_000 if quick else 5_000, 1_000: 5_000 if quick else 30_000}
     for keys, n in sizes.items():
         rounds = [_drained(site, n, keys) for _ in range(1 if quick else 2)]
@@ -87,14 +87,14 @@ def limit_drain(site: Site, *, quick: bool) -> Iterator[Result]:
 
 
 class _Drained(NamedTuple):
-    """Runs per second: given a place in line, and executed to their end."""
+    """Runs per second: queued by the admitter, and executed to their end."""
 
     lined_up: float
     drain: float
 
 
 def _claims(site: Site, n: int, backlog: int) -> tuple[float, float]:
-    """Claims per second without and beside a backlog."""
+    """Return claims per second without and with a backlog."""
     stocked = [_stocked(site, "limit_plain", n, 0), _stocked(site, "limit_beside", n, backlog)]
     claims = []
     for _, _, store in stocked:
@@ -102,8 +102,8 @@ def _claims(site: Site, n: int, backlog: int) -> tuple[float, float]:
         numbers = [row.processor for row in store.read(processor_list)]
         claims.append(Claim(pool=pool, processors=numbers, n=CLAIM_BATCH, claimed_by="bench"))
     claimed, took = [0, 0], [0.0, 0.0]
-    for turn in range(2 * (n // CLAIM_BATCH)):
-        which = turn % 2 if turn // 2 % 2 else 1 - turn % 2
+    for step in range(2 * (n // CLAIM_BATCH)):
+        which = step % 2 if step // 2 % 2 else 1 - step % 2
         began = time.perf_counter()
         runs = stocked[which][2].write(Single(partial(run_claim, claim=claims[which])))
         took[which] += time.perf_counter() - began
@@ -115,7 +115,7 @@ def _claims(site: Site, n: int, backlog: int) -> tuple[float, float]:
 
 
 def _stocked(site: Site, name: str, n: int, backlog: int) -> tuple[Place, Raw, Store]:
-    """A database with runnable runs, and before them a backlog blocked on one limit."""
+    """Create a database with runnable runs and, before them, a backlog blocked on one limit."""
     place = site.create(name)
     raw, store, client = _opened(place)
     client.register([noop, blocked])

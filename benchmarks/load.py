@@ -1,7 +1,7 @@
-"""Loading: customers, configs on the clock, runs and history, made by SQL inside the database.
+"""Loading: customers, scheduled configs, runs and history, created by SQL inside the database.
 
-Foreign keys are not checked while loading (the rows are right by construction), which makes a
-million configs a matter of seconds; everything measured afterwards runs with them on.
+Foreign keys are not checked while loading (the rows are correct by construction), which reduces a
+million configs to seconds; all measurements run with them enabled.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Asia/Tokyo", "America/Sao
 
 
 def series(place: Place, n: int) -> str:
-    """A table `s` with one column `i` from 1 to n, in the engine's words."""
+    """Return a table `s` with one column `i` from 1 to n, in the engine's syntax."""
     if place.engine == "postgres":
         return f"generate_series(1::bigint, {n}) AS s(i)"
     return (
@@ -38,12 +38,12 @@ def series(place: Place, n: int) -> str:
 
 
 def wall_now() -> int:
-    """Microseconds since the epoch."""
+    """Return microseconds since the epoch."""
     return time.time_ns() // 1_000
 
 
 def unchecked(place: Place) -> Raw:
-    """A direct connection that does not check foreign keys."""
+    """Open a direct connection that does not check foreign keys."""
     raw = place.raw()
     if place.engine == "postgres":
         raw.run("SET session_replication_role = replica")
@@ -51,7 +51,7 @@ def unchecked(place: Place) -> Raw:
 
 
 def settle(place: Place, raw: Raw) -> None:
-    """Statistics and a clean log, so that measuring starts from a steady state."""
+    """Update statistics and truncate the log, so that measurements start from a steady state."""
     if place.engine == "postgres":
         raw.run("VACUUM ANALYZE")
         raw.run("CHECKPOINT")
@@ -60,7 +60,7 @@ def settle(place: Place, raw: Raw) -> None:
 
 
 def declare(place: Place) -> tuple[int, int, int]:
-    """Register one pipeline with one processor; returns (pipeline, processor, pool)."""
+    """Register one pipeline with one processor; return (pipeline, processor, pool)."""
 
     def body(tx: Tx) -> tuple[int, int, int]:
         pool = pool_ensure(tx, "default")
@@ -79,7 +79,7 @@ def declare(place: Place) -> tuple[int, int, int]:
 
 
 def in_store(place: Place, body: Callable[[Tx], T]) -> T:
-    """Run one transaction of the product."""
+    """Run one transaction through Penstock's store."""
     store = place.store()
     try:
         return store.write(body)
@@ -88,7 +88,7 @@ def in_store(place: Place, body: Callable[[Tx], T]) -> T:
 
 
 def customers(place: Place, raw: Raw, n: int = CUSTOMERS) -> None:
-    """Customers 1 to n, called c1 to cn."""
+    """Insert customers 1 to n, named c1 to cn."""
     raw.run(
         "INSERT INTO customers (customer_id, created_at) "
         f"SELECT 'c' || s.i, {wall_now()} FROM {series(place, n)}"
@@ -96,7 +96,7 @@ def customers(place: Place, raw: Raw, n: int = CUSTOMERS) -> None:
 
 
 def configs(place: Place, total: int, due: int) -> None:
-    """`total` configs of 10,000 customers, `due` of them due in the current minute.
+    """Insert `total` configs of 10,000 customers, `due` of them due in the current minute.
 
     The due ones share 24 cadences: hourly and daily crons in eight zones, and hourly intervals.
     """
@@ -107,7 +107,7 @@ def configs(place: Place, total: int, due: int) -> None:
     customers(place, raw)
     step = total // due
     now = slot + SECOND
-    # Due configs follow each other in the index but not in the table: every step-th one.
+    # Due configs are adjacent in the index but not in the table: every step-th one.
     cadence = f"{cadences[0]} + (s.i / {step}) % {len(cadences)}"
     raw.run(
         "INSERT INTO configs (customer, pipeline, provider, domain, schedule_type, cadence, "
@@ -126,7 +126,7 @@ def configs(place: Place, total: int, due: int) -> None:
 
 
 def _cadences(place: Place, slot: int) -> list[int]:
-    """Numbers of the cadences whose slots include this one; consecutive in a fresh place."""
+    """Return cadences that fire at this time; consecutive numbers in a new database."""
 
     def body(tx: Tx) -> list[int]:
         numbers = []

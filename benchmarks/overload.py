@@ -1,8 +1,8 @@
-"""Overload: ten times the rate the API keeps up with, refused early, and back to normal by itself.
+"""Overload: ten times the sustainable rate of the API, refused early, then back to normal.
 
-The work is submitting runs and listing five hundred of a customer's, which is dear enough that one
-client can ask for ten times as much as the server does. Each submit has an Idempotency-Key, and
-what was refused is not sent again. Afterwards every accepted run is there once, and no other.
+The load submits runs and lists five hundred of a customer's, which is expensive enough that one
+client can request ten times the server's capacity. Each submit has an Idempotency-Key, and a
+refused one is not repeated. Afterwards every accepted run exists once, and no other.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PATH = "/api/v1/customers/{}/pipeline-runs"
 
 @dataclass(slots=True)
 class Seen:
-    """What callers saw."""
+    """Counts of the callers."""
 
     accepted: list[float] = field(default_factory=list)
     refused: list[float] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Seen:
 
 
 def overload(site: Site, *, quick: bool) -> Iterator[Result]:
-    """Measure what is normal, the rate that is kept up with, ten times that, and normal again."""
+    """Measure the sustainable rate, half of it, ten times it, and half of it again."""
     seconds, flooded = (5, 10) if quick else (10, 40)
     place = site.create("overload")
     raw = place.raw()
@@ -50,7 +50,7 @@ def overload(site: Site, *, quick: bool) -> Iterator[Result]:
     with served(place) as server:
         _enqueue(place)
         asyncio.run(_closed(server, 16, 3, "warm"))
-        say("what can be kept up")
+        say("sustainable rate")
         most = asyncio.run(_closed(server, 16, seconds, "most"))
         rate = (len(most.accepted)) / seconds
         say(f"normal, at half of {rate:.0f}/s")
@@ -87,7 +87,7 @@ def overload(site: Site, *, quick: bool) -> Iterator[Result]:
 
 
 async def _closed(server: Server, callers: int, seconds: float, name: str) -> Seen:
-    """As fast as so many callers get answers; who is refused comes again when it was told to."""
+    """Send as fast as this many callers get responses; refused callers wait for Retry-After."""
     seen = Seen()
     until = time.perf_counter() + seconds
 
@@ -106,7 +106,7 @@ async def _closed(server: Server, callers: int, seconds: float, name: str) -> Se
 
 
 async def _open(server: Server, rate: float, seconds: float, name: str) -> Seen:
-    """At a given rate, whatever the answers; a caller that still waits is not available."""
+    """Send at a given rate regardless of responses; a caller that waits is not available."""
     seen = Seen()
     free = [Caller("127.0.0.1", server.port, server.key) for _ in range(CALLERS)]
     chance = random.Random(1)
@@ -134,7 +134,7 @@ async def _open(server: Server, rate: float, seconds: float, name: str) -> Seen:
 
 
 async def _request(caller: Caller, chance: random.Random, label: str, seen: Seen) -> None:
-    """Submit a run, or list a customer's."""
+    """Submit a run, or list a customer's runs."""
     submits = chance.random() < 0.5
     path = PATH.format(f"c{chance.randint(1, 100 if submits else DEEP)}")
     if submits:
@@ -167,7 +167,7 @@ def _enqueue(place: Place) -> None:
 
 
 def _verify(place: Place, everything: list[Seen]) -> tuple[int, int]:
-    """(accepted runs that are not there, runs that are there twice)."""
+    """Return (accepted runs that are missing, runs that exist twice)."""
     raw = place.raw()
     total, distinct = raw.rows(
         "SELECT count(*), count(DISTINCT correlation_id) FROM runs WHERE correlation_id <> 'before'"
@@ -176,6 +176,6 @@ def _verify(place: Place, everything: list[Seen]) -> tuple[int, int]:
     raw.close()
     accepted = sum(seen.submitted for seen in everything)
     silent = sum(seen.silent for seen in everything)
-    # A caller that got no answer does not know; its run may be there.
+    # A caller without a response does not know; its run may exist.
     assert distinct - warm <= accepted + silent, (distinct, warm, accepted, silent)
     return max(0, accepted - (distinct - warm)), total - distinct

@@ -21,7 +21,7 @@ ROUNDS = 2
 
 
 def queue(site: Site, *, quick: bool) -> Iterator[Result]:
-    """Bulk enqueue, then drain; both per second, and end to end; the best of two rounds."""
+    """Bulk enqueue, then drain; per second and end to end; the best of two rounds."""
     n = 10_000 if quick else (60_000 if site.engine == "postgres" else 100_000)
     limits: list[tuple[float, float]] = []
     rounds: list[_Round] = []
@@ -105,7 +105,7 @@ def _limits(site: Site, n: int) -> tuple[float, float]:
 
 
 def _ended(raw: Raw) -> int:
-    """How many runs have ended, from the sums each finishing transaction appends."""
+    """Return how many runs have ended, from the sums that finishing transactions append."""
     return int(raw.rows("SELECT coalesce(sum(runs), 0) FROM run_sums")[0][0])
 
 

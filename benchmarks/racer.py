@@ -14,7 +14,7 @@ from penstock.schedules.store.schedule import schedule_next_at
 
 
 def main(engine: str, where: str) -> None:
-    """Race, then print how many slots this process started."""
+    """Race, then print how many occurrences this process started."""
     store = Place(cast("Engine", engine), "race", where, where).store()
     scheduler = Scheduler(store, OPTIONS)
     next_at, now = store.read(schedule_next_at)
@@ -25,7 +25,7 @@ def main(engine: str, where: str) -> None:
         tick = scheduler.run_once()
         started += tick.runs
         if not tick.runs:
-            # Others hold what is left; look again as the supervisor would.
+            # Other processes hold the rest; check again as the supervisor would.
             SystemClock().sleep(0.01)
         next_at, now = store.read(schedule_next_at)
     store.close()

@@ -1,6 +1,6 @@
-"""Direct connections for the limits and for loading: psycopg or sqlite3, no code of the product.
+"""Direct connections for limits and loading: psycopg or sqlite3, without Penstock's code.
 
-They are set up as the product sets up its own: durable commits, the same cache, the same library.
+They are configured like Penstock's own: durable commits, the same cache, the same library.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Row = tuple[Any, ...]
 
 
 class Raw(Protocol):
-    """A connection in autocommit mode; transactions are opened by saying BEGIN."""
+    """A connection in autocommit mode; transactions start with an explicit BEGIN."""
 
     def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> list[Row]:
         """Run a statement and fetch its rows."""
         ...
 
     def run(self, sql: str, params: Mapping[str, Any] | None = None) -> int:
-        """Run a statement; returns how many rows it touched."""
+        """Run a statement; return the number of affected rows."""
         ...
 
     def close(self) -> None:
@@ -40,7 +40,7 @@ class Raw(Protocol):
 
 
 class PostgresRaw:
-    """A psycopg connection; statements are prepared at first use unless told otherwise."""
+    """A psycopg connection; statements are prepared at first use unless disabled."""
 
     def __init__(self, dsn: str) -> None:
         self.connection = psycopg.connect(dsn, autocommit=True, application_name="bench-raw")
@@ -52,11 +52,11 @@ class PostgresRaw:
         return self.connection.execute(sql.encode(), params, prepare=True).fetchall()
 
     def run(self, sql: str, params: Mapping[str, Any] | None = None) -> int:
-        """Run a statement; returns how many rows it touched."""
+        """Run a statement; return the number of affected rows."""
         return self.connection.execute(sql.encode(), params, prepare=params is not None).rowcount
 
     def planned(self, sql: str, params: Mapping[str, Any]) -> list[Row]:
-        """Run a statement planned for these very values (batches of arrays)."""
+        """Run a statement planned for these values (batches of arrays)."""
         return self.connection.execute(sql.encode(), params, prepare=False).fetchall()
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ class SqliteRaw:
         return list(self.connection.execute(sql, params or {}).fetchall())
 
     def run(self, sql: str, params: Mapping[str, Any] | None = None) -> int:
-        """Run a statement; returns how many rows it touched."""
+        """Run a statement; return the number of affected rows."""
         return int(self.connection.execute(sql, params or {}).rowcount)
 
     def many(self, sql: str, rows: Iterable[Row]) -> None:

@@ -1,8 +1,8 @@
-"""The limit of the queue: hand-written batches on one connection, over the product's tables.
+"""The limit of the queue: hand-written batches on one connection, over Penstock's tables.
 
-Enqueue writes runs, journal and turns; a claim takes a batch; complete deletes it and writes
-history and journal. What the product does besides (verdicts, retries, health, sums, parameters of a
-config, ordering keys, pauses) is left out.
+Enqueue writes runs, journal and fair ranks; a claim takes a batch; complete deletes it and writes
+history and journal. Everything else that Penstock does (verdicts, retries, health, sums, parameters
+of a config, ordering keys, pauses) is omitted.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ COMPLETE_LITE = (
 
 
 def enqueue(raw: Raw, n: int, batch: int) -> None:
-    """Put n runs of all customers in the queue, a batch per transaction."""
+    """Enqueue n runs of all customers, one batch per transaction."""
     if isinstance(raw, SqliteRaw):
         raw.run("CREATE TEMP TABLE IF NOT EXISTS given (ord integer PRIMARY KEY, customer integer)")
     for start in range(0, n, batch):
@@ -121,7 +121,7 @@ def enqueue(raw: Raw, n: int, batch: int) -> None:
 
 
 def drain(raw: Raw, batch: int) -> int:
-    """Claim and complete batches until the queue is empty; returns how many runs."""
+    """Claim and complete batches until the queue is empty; return the number of runs."""
     if isinstance(raw, PostgresRaw):
         return _drain_postgres(raw, batch)
     assert isinstance(raw, SqliteRaw)

@@ -1,7 +1,7 @@
 """The limit of the tick: hand-written SQL that writes the same rows, one batch per transaction.
 
-Schedule rows move on, runs and journal entries appear, customers' turns advance. What the product
-does besides (overlap, pauses, catch-up, ordering keys, flows, the ledger) is left out.
+It advances schedule rows and customers' fair ranks, and writes runs and journal entries. Everything
+else that Penstock does (overlap, pauses, catch-up, ordering keys, flows, the ledger) is omitted.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ SQLITE = (
 
 
 def tick_postgres(raw: Raw, batch: int) -> int:
-    """Start everything that is due; returns how many."""
+    """Start everything that is due; return the number of runs."""
     total = 0
     while True:
         count = int(raw.rows(POSTGRES, {"n": batch, "next": NEXT})[0][0])
@@ -91,7 +91,7 @@ def tick_postgres(raw: Raw, batch: int) -> int:
 
 
 def tick_sqlite(raw: Raw, batch: int, now: int) -> int:
-    """Start everything that is due; returns how many."""
+    """Start everything that is due; return the number of runs."""
     params = {"n": batch, "now": now, "next": NEXT}
     total = 0
     while True:

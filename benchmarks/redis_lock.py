@@ -1,8 +1,8 @@
-"""redis-py's lock on a Redis of its own, next to the product's slots, where both are installed.
+"""redis-py's lock on a private Redis, next to Penstock's slots, if both are installed.
 
-A lock of Redis admits one, so a limit of ten is ten locks here, each with its share of the
-contenders: easier than one line of ten places. Everything Redis writes is synced to disk first
-(`appendfsync always`), as the product does it; `redis_memory_p50_ms` is without that.
+A Redis lock admits one holder, so a limit of ten is ten locks here, each with its share of the
+contenders, which is easier than one queue for ten slots. Redis syncs every write to disk
+(`appendfsync always`), as Penstock does; `redis_memory_p50_ms` is without that.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ THREADS = 32
 
 
 def beside(*, quick: bool) -> dict[str, Any]:
-    """The same figures for Redis, or why there are none."""
+    """Return the figures for Redis, or the reason why there are none."""
     if shutil.which("redis-server") is None:
         return {"redis": "no redis-server is installed"}
     if importlib.util.find_spec("redis") is None:
@@ -50,7 +50,7 @@ def beside(*, quick: bool) -> dict[str, Any]:
 
 @contextmanager
 def _server(*, is_durable: bool) -> Iterator[str]:
-    """A server on a socket in a folder that goes away with it."""
+    """Run a server on a socket in a temporary folder."""
     with tempfile.TemporaryDirectory() as folder:
         address = str(Path(folder) / "redis.sock")
         synced = ["--appendonly", "yes", "--appendfsync", "always"] if is_durable else []
@@ -96,7 +96,7 @@ def _alone(address: str, count: int) -> list[float]:
 
 
 def _contended(address: str, seconds: float) -> float:
-    """Pairs a second of 64 contenders in two processes."""
+    """Return pairs per second of 64 contenders in two processes."""
     command = [sys.executable, "-m", "benchmarks.redis_lock", address, str(seconds)]
     made = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(PROCESSES)]
     parts = [json.loads(process.communicate()[0]) for process in made]
@@ -109,7 +109,7 @@ def _contend(address: str, seconds: float) -> int:
     stop = time.perf_counter() + seconds
 
     def work(number: int) -> None:
-        # Who waits asks again after a millisecond, not after the default of 100.
+        # A waiter retries after a millisecond, not after the default of 100.
         lock = client.lock(f"bench{number % LOCKS}", timeout=LEASE_SECONDS, sleep=0.001)
         while time.perf_counter() < stop:
             with lock:

@@ -1,4 +1,4 @@
-"""What a benchmark hands back, and how it is printed: one JSON line on standard output."""
+"""The result of a benchmark, printed as one JSON line on standard output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One figure: `limit` is what hand-written SQL did in the same run, `ratio` the share of it."""
+    """One figure; `limit` is hand-written SQL in the same run, `ratio` the share of it."""
 
     bench: str
     engine: str
@@ -23,7 +23,7 @@ class Result:
     extra: dict[str, Any] = field(default_factory=dict)
 
     def line(self) -> str:
-        """The JSON line."""
+        """Return the JSON line."""
         record: dict[str, Any] = {
             "bench": self.bench,
             "engine": self.engine,
@@ -38,18 +38,18 @@ class Result:
 
 
 def rounded(value: Any) -> Any:
-    """Numbers as short as their size allows: nobody measured nine digits."""
+    """Round numbers according to their size, to the precision that was measured."""
     if not isinstance(value, float):
         return value
     return round(value) if abs(value) >= 1_000 else float(f"{value:.4g}")
 
 
 def percentile(samples: Sequence[float], share: float) -> float:
-    """The sample below which `share` of them lie (nearest rank)."""
+    """Return the sample below which `share` of them lie (nearest rank)."""
     ordered = sorted(samples)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def say(text: str) -> None:
-    """Progress, on standard error so that standard output stays JSON."""
+    """Print progress to standard error, so that standard output stays JSON."""
     print(f"  {text}", file=sys.stderr, flush=True)

@@ -17,14 +17,14 @@ from penstock.schedules.scheduler import Scheduler, SchedulerOptions
 BATCH = 5_000
 SCHEDULERS = 4
 ROUNDS = 2
-# The load is some minutes old when it is used; production calls a slot late after one.
+# The load is a few minutes old when it is used; in production a start is late after one.
 OPTIONS = SchedulerOptions(batch=BATCH, late_us=HOUR, grace_us=HOUR)
 
 
 def sched_due(site: Site, *, quick: bool) -> Iterator[Result]:
-    """100,000 of 1,000,000 configs are due: slots started per second by one scheduler.
+    """100,000 of 1,000,000 configs are due: occurrences started per second by one scheduler.
 
-    Hand-written SQL and the product take turns, each on a copy of its own; the best of each counts.
+    Hand-written SQL and Penstock alternate, each on its own copy; the best of each counts.
     """
     due = _due(quick)
     template = _template(site, quick)
@@ -58,7 +58,7 @@ def sched_due(site: Site, *, quick: bool) -> Iterator[Result]:
 
 
 def sched_idle(site: Site, *, quick: bool) -> Iterator[Result]:
-    """A tick that finds nothing to do among 1,000,000 configs, in milliseconds."""
+    """Measure a tick over 1,000,000 configs of which none is due, in milliseconds."""
     place = site.copy(_template(site, quick), "idle")
     raw = place.raw()
     raw.run(
@@ -66,8 +66,8 @@ def sched_idle(site: Site, *, quick: bool) -> Iterator[Result]:
         f"WHERE next_run_time <= {wall_now()}"
     )
     settle(place, raw)
-    look = "SELECT min(next_run_time) FROM schedule"
-    looks = [_timed(lambda: raw.rows(look)) for _ in range(300)]
+    query = "SELECT min(next_run_time) FROM schedule"
+    looks = [_timed(lambda: raw.rows(query)) for _ in range(300)]
     raw.close()
     store = place.store()
     scheduler = Scheduler(store, OPTIONS)
@@ -89,7 +89,7 @@ def sched_idle(site: Site, *, quick: bool) -> Iterator[Result]:
 
 
 def sched_race(site: Site, *, quick: bool) -> Iterator[Result]:
-    """Four scheduler processes on the same due configs: nothing twice, nothing missed."""
+    """Run four scheduler processes on the same due configs: nothing twice, nothing missed."""
     due = _due(quick)
     place = site.copy(_template(site, quick), "race")
     racers = [
@@ -130,7 +130,10 @@ def sched_race(site: Site, *, quick: bool) -> Iterator[Result]:
 
 
 def _deadlocks(place: Place) -> int | None:
-    """Deadlocks the server resolved (the product repeats the batch): lost time, never lost work."""
+    """Return the deadlocks that the server resolved.
+
+    Penstock repeats the batch, losing only time.
+    """
     if place.engine != "postgres":
         return None
     raw = place.raw()
@@ -167,14 +170,14 @@ def _raw_seconds(place: Place, due: int) -> float:
 
 
 def _timed(call: Callable[[], object]) -> float:
-    """Milliseconds a call took."""
+    """Return the duration of a call in milliseconds."""
     began = time.perf_counter()
     call()
     return (time.perf_counter() - began) * 1_000
 
 
 def _exactness(place: Place, due: int) -> dict[str, int]:
-    """Slots started more than once and slots not started, counted over every due config."""
+    """Count occurrences started more than once and not started, over every due config."""
     raw = place.raw()
     rows = raw.rows(
         "SELECT count(*), count(DISTINCT config_id) FROM runs WHERE slot <= "

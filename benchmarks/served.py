@@ -1,4 +1,4 @@
-"""A served API for benchmarks: `penstock api` in a process of its own over a place."""
+"""A served API for benchmarks: `penstock api` in a separate process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ outside.phase("main").external("push")
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where it listens, and a key that may do everything."""
+    """Its port, and an admin key."""
 
     port: int
     key: str
@@ -29,7 +29,7 @@ class Server:
 
 @contextlib.contextmanager
 def served(place: Place, **settings: str) -> Iterator[Server]:
-    """Serve the place until the block ends."""
+    """Serve the database until the block ends."""
     store = place.store()
     client = Client(store)
     client.register([outside])
@@ -51,8 +51,8 @@ def served(place: Place, **settings: str) -> Iterator[Server]:
     )
     try:
         assert process.stdout is not None
-        told = json.loads(process.stdout.readline())
-        yield Server(int(told["api"].rpartition(":")[2]), key, process.pid)
+        started = json.loads(process.stdout.readline())
+        yield Server(int(started["api"].rpartition(":")[2]), key, process.pid)
     finally:
         process.terminate()
         process.wait(30)

@@ -1,9 +1,9 @@
 """Where benchmarks run: a durable PostgreSQL server or a folder of SQLite files.
 
-A `Site` makes places (databases with the product's schema), copies them and removes them. Prepared
-places are kept by name, so that benches sharing a load share its cost. `site_open` launches
-PostgreSQL with the settings below, or uses the server PENSTOCK_DATABASE_URL names (databases called
-`penstock_bench_*` are created there and dropped again).
+A `Site` creates places (databases with Penstock's schema), copies them and removes them. Prepared
+places are kept by name, so that benchmarks with the same data share the cost of loading it.
+`site_open` launches PostgreSQL with the settings below, or uses the server named by
+PENSTOCK_DATABASE_URL (databases named `penstock_bench_*` are created and dropped there).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from penstock.testing.postgres.server import ConfiguredServer, DatabaseServer, P
 
 URL_VARIABLE = "PENSTOCK_DATABASE_URL"
 
-# fsync, synchronous_commit and full_page_writes are on (durable=True). The rest is what anybody
-# would set on a machine with a few gigabytes and an SSD.
+# fsync, synchronous_commit and full_page_writes are on (durable=True). The others are common
+# values for a machine with a few gigabytes and an SSD.
 SETTINGS: dict[str, str | int] = {
     "shared_buffers": "1GB",
     "max_wal_size": "4GB",
@@ -45,7 +45,7 @@ SETTINGS: dict[str, str | int] = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One database: `url` in the product's spelling, `where` in the driver's."""
+    """One database: `url` as Penstock spells it, `where` as the driver does."""
 
     engine: Engine
     name: str
@@ -53,29 +53,29 @@ class Place:
     where: str
 
     def store(self) -> Store:
-        """A new store over this place; the caller closes it."""
+        """Open a new store; the caller closes it."""
         if self.engine == "postgres":
             return PostgresStore(self.where)
         return SqliteStore(Path(self.where))
 
     def raw(self) -> Raw:
-        """A new direct connection; the caller closes it."""
+        """Open a new direct connection; the caller closes it."""
         if self.engine == "postgres":
             return PostgresRaw(self.where)
         return SqliteRaw(Path(self.where))
 
 
 class Site(Protocol):
-    """Makes, copies and removes places."""
+    """Creates, copies and removes places."""
 
     engine: Engine
 
     def create(self, name: str) -> Place:
-        """A fresh place with the product's schema."""
+        """Create a new place with Penstock's schema."""
         ...
 
     def copy(self, place: Place, name: str) -> Place:
-        """A copy of a place nobody is connected to."""
+        """Copy a place without connections."""
         ...
 
     def drop(self, place: Place) -> None:
@@ -83,7 +83,7 @@ class Site(Protocol):
         ...
 
     def prepared(self, name: str, load: Callable[[Place], None]) -> Place:
-        """The place of that name, created and loaded at first use and kept as it is."""
+        """Return the place of that name, created and loaded at first use and left unchanged."""
         ...
 
 
@@ -94,7 +94,7 @@ class _Kept:
         self._places: dict[str, Place] = {}
 
     def prepared(self, name: str, load: Callable[[Place], None]) -> Place:
-        """The place of that name, created and loaded at first use and kept as it is."""
+        """Return the place of that name, created and loaded at first use and left unchanged."""
         if name not in self._places:
             say(f"loading {name}")
             place = self.create(name)
@@ -103,7 +103,7 @@ class _Kept:
         return self._places[name]
 
     def create(self, name: str) -> Place:
-        """A fresh place with the product's schema."""
+        """Create a new place with Penstock's schema."""
         raise NotImplementedError
 
 
@@ -118,14 +118,14 @@ class PostgresSite(_Kept):
         self._made: set[str] = set()
 
     def create(self, name: str) -> Place:
-        """A fresh database with the product's schema."""
+        """Create a new database with Penstock's schema."""
         database = self._named(name)
         self.server.drop_database(database)
         self.server.create_database(database)
         return self._migrated(Place("postgres", name, *[self.server.dsn(database)] * 2))
 
     def copy(self, place: Place, name: str) -> Place:
-        """A copy made file by file, then a checkpoint, so that its cost is not measured."""
+        """Copy a database file by file, then checkpoint, so that its cost is not measured."""
         database = self._named(name)
         self.server.drop_database(database)
         with psycopg.connect(self.server.dsn(), autocommit=True) as connection:
@@ -141,7 +141,7 @@ class PostgresSite(_Kept):
         self.server.drop_database(self._named(place.name))
 
     def close(self) -> None:
-        """Drop everything that was made."""
+        """Drop all databases that were created."""
         for database in self._made:
             self.server.drop_database(database)
 
@@ -164,14 +164,14 @@ class SqliteSite(_Kept):
         self._folder = folder
 
     def create(self, name: str) -> Place:
-        """A fresh file with the product's schema."""
+        """Create a new file with Penstock's schema."""
         return _migrated(self._place(name))
 
     def copy(self, place: Place, name: str) -> Place:
-        """A copy of the file (its log was written back when its last user closed it)."""
+        """Copy the file (its log was checkpointed when its last user closed it)."""
         target = self._place(name)
         shutil.copyfile(place.where, target.where)
-        # What the copy left in the cache must not be written during a measurement.
+        # Cached pages of the copy must not be written during a measurement.
         os.sync()
         return target
 
@@ -198,9 +198,9 @@ def _migrated(place: Place) -> Place:
 
 @contextlib.contextmanager
 def site_open(engine: Engine) -> Iterator[Site]:
-    """A site for the engine, gone afterwards with everything on it."""
+    """Yield a site for the engine and remove it afterwards."""
     if engine == "sqlite":
-        # Not the default temporary folder: that may be memory, where an fsync costs nothing.
+        # Not the default temporary folder: it may be in memory, where an fsync costs nothing.
         with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=_disk_folder()) as folder:
             yield SqliteSite(Path(folder))
         return
@@ -218,7 +218,7 @@ def site_open(engine: Engine) -> Iterator[Site]:
 
 
 def _disk_folder() -> str:
-    """The temporary folder if it is on a disk, else the current one."""
+    """Return the temporary folder if it is on a disk, else the current one."""
     temporary = tempfile.gettempdir()
     mounts = Path("/proc/mounts")
     if mounts.exists():

@@ -1,4 +1,7 @@
-"""Starting: `penstock up` on a new SQLite file until the API answers; memory; what is installed."""
+"""Starting: `penstock up` on a new SQLite file until the API responds.
+
+Memory; installed packages.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,10 @@ ROUNDS = 5
 
 
 def start(site: Site, *, quick: bool) -> Iterator[Result]:
-    """The middle one of five starts; the time begins before the interpreter does.
+    """Return the median of five starts, measured from before the interpreter starts.
 
-    One more goes before them: it leaves the modules compiled, as an installation by pip does.
-    `not_compiled_seconds` is how long that one took.
+    One more start precedes them: it leaves the modules compiled, as after pip install.
+    `not_compiled_seconds` is the duration of that one.
     """
     if site.engine != "sqlite":
         return
@@ -62,10 +65,10 @@ def _once(compiled: str) -> tuple[float, float]:
         )
         try:
             assert process.stdout is not None
-            told = json.loads(process.stdout.readline())
+            started = json.loads(process.stdout.readline())
             request = urllib.request.Request(
-                told["api"] + "/api/v1/dashboard/pipeline-status",
-                headers={"Authorization": f"Bearer {told['development_key']}"},
+                started["api"] + "/api/v1/dashboard/pipeline-status",
+                headers={"Authorization": f"Bearer {started['development_key']}"},
             )
             with urllib.request.urlopen(request, timeout=10) as answer:
                 assert answer.status == 200
@@ -79,7 +82,7 @@ def _once(compiled: str) -> tuple[float, float]:
 
 
 def _core_packages() -> set[str]:
-    """What `pip install penstock` brings, itself included, by the installed metadata."""
+    """Return the packages that `pip install penstock` installs, according to their metadata."""
     installed = {_plain(d.metadata["Name"]): d for d in distributions()}
     found: set[str] = set()
     asked = ["penstock"]

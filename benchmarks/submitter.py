@@ -1,4 +1,4 @@
-"""A process of its own that submits at a rate, for the second half of `latency`."""
+"""A separate process that submits at a rate, for the second half of `latency`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.db.statements import Engine
 
 
 def main(engine: str, where: str, seconds: int) -> None:
-    """Submit for so many seconds."""
+    """Submit for this many seconds."""
     store = Place(cast("Engine", engine), "latency", where, where).store()
     submit_at_rate(Client(store), seconds)
     store.close()

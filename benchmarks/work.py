@@ -1,4 +1,4 @@
-"""The pipelines that workers execute in benchmarks, and a worker with the product's defaults."""
+"""The pipelines of the benchmarks, and a worker with Penstock's defaults."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ stamp = Pipeline("stamp")
 hold = Pipeline("hold")
 
 delays_ms: list[float] = []
-"""What `stamp` measured in this process: submit to start."""
+"""Delays from submit to start, as measured by `stamp` in this process."""
 
 
 @noop.processor
 def nothing(_: RunContext) -> None:
-    """End at once."""
+    """Return at once."""
 
 
 @stamp.processor
 def note_start(run: RunContext) -> None:
-    """Note how long ago the run was submitted; monotonic time is the same in every process."""
+    """Record how long ago the run was submitted; monotonic time is the same in every process."""
     delays_ms.append((time.monotonic_ns() - run.parameters["at_ns"]) / 1e6)
 
 
 @hold.processor(timeout="2h")
 async def stay(_: RunContext) -> None:
-    """Stay alive until somebody ends it."""
+    """Wait until the run is ended from outside."""
     await asyncio.sleep(7_000)
 
 
 def worker(store: Store, pipeline: Pipeline, *, slots: int = 5, name: str = "bench") -> Worker:
-    """A worker as `penstock worker` would start it."""
+    """Create a worker as `penstock worker` would."""
     options = WorkerOptions(slots=slots, name=name, pid=os.getpid())
     return Worker(store, [pipeline], options, clock=SystemClock(), jitter=random.Random(7).random)

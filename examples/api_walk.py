@@ -1,6 +1,6 @@
-"""Walk through the HTTP API: enable a pipeline, run it from outside, look at what came of it.
+"""Walk through the HTTP API: create a config, execute its run as an external worker, inspect it.
 
-Plain Python. Against a `penstock up` that knows a pipeline with an external processor:
+Plain Python. Run it against a `penstock up` with a pipeline that has an external processor:
 
     python examples/api_walk.py http://127.0.0.1:8080 "$PENSTOCK_API_KEY" outside
 """
@@ -12,25 +12,25 @@ from typing import Any
 
 
 class Api:
-    """The API behind a URL, as the bearer of a key."""
+    """The API at a URL, called with a key."""
 
     def __init__(self, url: str, key: str) -> None:
         self._url = url
         self._key = key
 
     def __call__(self, method: str, path: str, body: Any = None) -> Any:
-        """One call; its answer."""
+        """Make one call and return its response."""
         headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
         url = f"{self._url}/api/v1{path}"
         request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310
-        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
-            text = answer.read()
+        with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310
+            text = response.read()
         return json.loads(text) if text else None
 
 
 def walk(api: Api, pipeline: str, customer: str = "acme") -> None:
-    """Everything once, with what it answers."""
+    """Make every call once and print the results."""
     config = api(
         "POST",
         f"/customers/{customer}/pipeline-configs",
@@ -43,9 +43,9 @@ def walk(api: Api, pipeline: str, customer: str = "acme") -> None:
             "retry_config": {"max_attempts": 3, "backoff_multiplier": 2},
         },
     )
-    print(f"enabled {config['config_id']}, next at {config['next_run_time']}")
+    print(f"created {config['config_id']}, next at {config['next_run_time']}")
 
-    # Nobody waits for two in the morning: start it now.
+    # Start it now instead of waiting for two in the morning.
     api("POST", f"/pipeline-configs/{config['config_id']}/start", {})
     claim = {"worker_id": "walker", "max_claims": 1, "wait_seconds": 10}
     (run,) = api("POST", "/scheduler/claim-runs", claim)["claimed_runs"]
@@ -54,9 +54,9 @@ def walk(api: Api, pipeline: str, customer: str = "acme") -> None:
     print(f"claimed {run['run_id']} until {run['claim_expiry_time']}")
 
     api("POST", f"{path}/start", {**held, "execution_context": {"region": "us-central1"}})
-    beat = {"current_stage": "transforming", "progress_percentage": 45.5}
-    pulse = api("POST", f"{path}/heartbeat", {**held, **beat, "records_processed": 1250000})
-    print(f"beat; asked to stop: {pulse['cancel_requested']}")
+    progress = {"current_stage": "transforming", "progress_percentage": 45.5}
+    response = api("POST", f"{path}/heartbeat", {**held, **progress, "records_processed": 1250000})
+    print(f"heartbeat sent; cancellation requested: {response['cancel_requested']}")
     summary = {"records_loaded": 1999500}
     end = api("POST", f"{path}/complete", {**held, "status": "SUCCESS", "result_summary": summary})
     print(f"{end['run_id']} is {end['state']} ({end['status']})")

@@ -1,4 +1,4 @@
-"""Declare a pipeline, submit a run, execute it, look at it: python examples/quickstart.py"""
+"""Declare a pipeline, submit a run, execute it and print it: python examples/quickstart.py"""
 
 from penstock import Pipeline, Result, RunContext, Submission, connect, work_off
 
@@ -7,7 +7,7 @@ hello = Pipeline("hello")
 
 @hello.processor(retry={"max_attempts": 5})
 def greet(run: RunContext) -> Result:
-    """One unit of work; what it returns is kept with the run."""
+    """Greet one person; the result is stored with the run."""
     return Result(summary={"text": f"hello {run.parameters['name']}"}, records=1)
 
 

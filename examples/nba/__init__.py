@@ -1,8 +1,8 @@
-"""A season of basketball: six phases and grading, with gates that look into a DuckDB file.
+"""A season of basketball: six phases and grading, with gates that check a DuckDB file.
 
-The declarations live where an installed Penstock finds them too (`penstock demo` plays a day of
-them): `penstock.cli.demo.nba.pipeline` is the one to read, `season` makes the data up, `work.sql`
-is what the processors do. This package offers the same names:
+The declarations are in the package, so that an installed Penstock has them too (`penstock demo`
+runs a day of them): start with `penstock.cli.demo.nba.pipeline`; `season` generates the data, and
+`work.sql` contains the work of the processors. This package offers the same names:
 
     penstock demo
     penstock pipelines register examples.nba

@@ -1,9 +1,9 @@
 """A small SaaS platform: bills, audits and reports for many customers.
 
-The declarations live where an installed Penstock finds them too (`penstock demo` plays a day of
-them); this package offers the same names:
+The declarations are in the package, so that an installed Penstock has them too (`penstock demo
+saas` runs a day of them); this package offers the same names:
 
-    penstock demo
+    penstock demo saas
     penstock up --pipelines examples.saas
 """
 

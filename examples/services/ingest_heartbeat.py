@@ -1,11 +1,11 @@
-"""Ingest heartbeats: the latest beat of every pipeline, whatever the broker repeats or reorders.
+"""Ingest heartbeats: the latest heartbeat of every pipeline, even if messages repeat or reorder.
 
 A heartbeat is {"event_type": "ingest.heartbeat", "schemaVersion": 1, "pipeline": …, "status": …,
-"at": …}; the newest one of a pipeline is the document ingest_pipelines/{pipeline}, with how many
-beats were applied. A repeated message changes nothing, an older one is ignored.
+"at": …}. The newest one of a pipeline is the document ingest_pipelines/{pipeline}, with the number
+of applied heartbeats. A repeated message changes nothing, an older one is ignored.
 
-    uvicorn examples.services.ingest_heartbeat:asgi            pushes, at POST /pubsub/push
-    python -m examples.services.ingest_heartbeat               pulls, from PENSTOCK_DATABASE_URL
+    uvicorn examples.services.ingest_heartbeat:asgi            push, at POST /pubsub/push
+    python -m examples.services.ingest_heartbeat               pull, from PENSTOCK_DATABASE_URL
 """
 
 import os
@@ -29,7 +29,7 @@ app = Consumer(
 
 @app.on("ingest.heartbeat", schema=1)
 def heartbeat(message: Message) -> Upsert:
-    """The latest beat of a pipeline."""
+    """Store the latest heartbeat of a pipeline."""
     beat = message.json
     if beat["status"] not in STATUSES:
         raise Reject(f"status: expected one of {', '.join(STATUSES)}")
@@ -44,7 +44,7 @@ def heartbeat(message: Message) -> Upsert:
 asgi = app.asgi()
 
 if __name__ == "__main__":
-    from penstock import connect  # only the pulling service has a database of Penstock's
+    from penstock import connect  # only the pull service uses Penstock's database
     from penstock.bus.transports.embedded import EmbeddedBus
 
     with connect() as client:

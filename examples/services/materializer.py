@@ -1,11 +1,11 @@
-"""The materializer: system events of many shapes become one document per service.
+"""The materializer: system events of several kinds become one document per service.
 
-Events have no type of their own; they are told apart by shape. One with a `service` is a system
-event: the state of ops_services/{serviceId} as of its time. One that nobody knows is poison, which
-the dead-letter topic keeps for whoever writes the missing handler.
+Events have no type attribute; they are routed by content. An event with a `service` is a system
+event: the state of ops_services/{serviceId} at its time. An unknown event is poison, which the
+dead-letter topic keeps until a handler for it exists.
 
-    uvicorn examples.services.materializer:asgi                pushes, at POST /pubsub/push
-    python -m examples.services.materializer                   pulls, from PENSTOCK_DATABASE_URL
+    uvicorn examples.services.materializer:asgi                push, at POST /pubsub/push
+    python -m examples.services.materializer                   pull, from PENSTOCK_DATABASE_URL
 """
 
 import os
@@ -26,18 +26,18 @@ app = Consumer(
 
 
 def is_system_event(message: Message) -> bool:
-    """Whether a message speaks of a service."""
+    """Return whether a message is about a service."""
     return "service" in message.json and "occurredAt" in message.json
 
 
 def as_of(message: Message) -> tuple[str, str]:
-    """The document a system event is about, and when it was so."""
+    """Return the document of a system event and the time of its state."""
     return doc_path("ops_services", message.json["service"]), message.json["occurredAt"]
 
 
 @app.on(when=is_system_event, newer=as_of)
 def system_event(message: Message) -> Upsert:
-    """The state of a service; one that is older than what is known does not get here."""
+    """Store the state of a service; events older than the stored state are ignored before."""
     event = message.json
     state = {"state": event["state"], "region": event.get("region"), "detail": event.get("detail")}
     return Upsert(path=as_of(message)[0], fields={**state, "as_of": event["occurredAt"]})
@@ -46,7 +46,7 @@ def system_event(message: Message) -> Upsert:
 asgi = app.asgi()
 
 if __name__ == "__main__":
-    from penstock import connect  # only the pulling service has a database of Penstock's
+    from penstock import connect  # only the pull service uses Penstock's database
     from penstock.bus.transports.embedded import EmbeddedBus
 
     with connect() as client:

@@ -1,4 +1,4 @@
-// A worker outside Penstock, in plain JavaScript (Node 20 or later, no dependencies).
+// An external worker in plain JavaScript (Node 20 or later, no dependencies).
 //
 // PENSTOCK_URL=http://127.0.0.1:8080 PENSTOCK_API_KEY=pnk_... node worker.mjs
 
@@ -13,11 +13,11 @@ if (!URL || !KEY) {
 const NAME = process.env.WORKER_ID ?? `${hostname()}-${process.pid}`;
 let stopping = false;
 
-// The work itself: replace this. Say in `told` how far it is; null when `stop` made it stop.
-async function work(run, told, stop) {
+// Do the work; replace this. Update `progress`; return null if `stop` ended it.
+async function work(run, progress, stop) {
   const { steps = 10, step_seconds = 0.1, error } = run.parameters ?? {};
   for (let step = 0; step < steps; step++) {
-    Object.assign(told, { current_stage: `step ${step}`, progress_percentage: (100 * step) / steps });
+    Object.assign(progress, { current_stage: `step ${step}`, progress_percentage: (100 * step) / steps });
     await pause(1000 * step_seconds, null, { signal: stop }).catch(() => {});
     if (stop.aborted) return null;
   }
@@ -28,7 +28,7 @@ async function work(run, told, stop) {
 class Refused extends Error {}
 class BadKey extends Refused {}
 
-// POST; tried again while the server is away or busy, for every call may be repeated.
+// POST; retry while the server is unreachable or busy, since every call may be repeated.
 async function call(path, body = {}, tries = 60) {
   const headers = { Authorization: `Bearer ${KEY}`, "Content-Type": "application/json" };
   const data = JSON.stringify({ worker_id: NAME, ...body });
@@ -37,37 +37,37 @@ async function call(path, body = {}, tries = 60) {
       method: "POST", headers, body: data, signal: AbortSignal.timeout(90_000),
     }).catch((error) => error);
     if (response.ok) return response.json();
-    const away = response instanceof Error || [429, 503].includes(response.status);
+    const unavailable = response instanceof Error || [429, 503].includes(response.status);
     const kind = [401, 403].includes(response.status) ? BadKey : Refused;
-    if (!away) throw new kind(await response.text());
-    if (!left) throw new Error(`no answer: ${response.message ?? response.status}`);
+    if (!unavailable) throw new kind(await response.text());
+    if (!left) throw new Error(`no response: ${response.message ?? response.status}`);
     await pause(1000);
   }
 }
 
-// One run from start to report; heartbeats beside the work hold it and tell of a cancel.
+// Execute one run; heartbeats extend its lease during the work and report a cancellation.
 async function execute(run) {
-  const say = (verb, body, tries) =>
+  const report = (verb, body, tries) =>
     call(`/pipeline-runs/${run.run_id}/${verb}`, { fencing_token: run.fencing_token, ...body }, tries);
-  const [told, stop, done] = [{}, new AbortController(), new AbortController()];
+  const [progress, stop, done] = [{}, new AbortController(), new AbortController()];
 
   async function beat() {
     while (!done.signal.aborted && !stop.signal.aborted) {
       await pause(1000 * BEAT_SECONDS, null, { signal: done.signal }).catch(() => {});
       if (done.signal.aborted) return;
-      const pulse = await say("heartbeat", told, 1).catch((error) => error);
-      if (pulse.cancel_requested || pulse instanceof Refused) stop.abort(); // refused: not ours now
+      const response = await report("heartbeat", progress, 1).catch((error) => error);
+      if (response.cancel_requested || response instanceof Refused) stop.abort(); // refused: another holder
     }
   }
 
   try {
-    await say("start");
+    await report("start");
     beat();
-    const end = await work(run, told, stop.signal).then(
+    const end = await work(run, progress, stop.signal).then(
       (result) => (result === null ? ["cancelled"] : ["complete", { result_summary: result }]),
       (error) => ["fail", { error_type: error.name, error_details: { message: error.message } }],
     );
-    console.log(run.run_id, (await say(...end)).state);
+    console.log(run.run_id, (await report(...end)).state);
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     console.log(run.run_id, "refused", error.message);
@@ -76,8 +76,8 @@ async function execute(run) {
   }
 }
 
-process.on("SIGTERM", () => { stopping = true; }); // what is in hand is finished first
-console.log(NAME, "waits for work");
+process.on("SIGTERM", () => { stopping = true; }); // the current run is finished first
+console.log(NAME, "waiting for work");
 while (!stopping) {
   try {
     const wait = { wait_seconds: Number(WAIT_SECONDS) };
@@ -85,7 +85,7 @@ while (!stopping) {
     for (const run of claimed_runs) await execute(run);
   } catch (error) {
     console.log("cannot work:", error.message);
-    if (error instanceof BadKey) process.exit(1); // waiting does not mend a key
+    if (error instanceof BadKey) process.exit(1); // waiting does not fix a key
     await pause(1000);
   }
 }

@@ -1,4 +1,4 @@
-"""A worker outside Penstock, in plain Python: claim, start, heartbeat, complete, fail, cancel.
+"""An external worker in plain Python: claim, start, heartbeat, complete, fail, cancel.
 
 PENSTOCK_URL=http://127.0.0.1:8080 PENSTOCK_API_KEY=pnk_... python worker.py
 """
@@ -21,12 +21,12 @@ Json = dict[str, Any]
 stopping = Event()
 
 
-def work(run: Json, told: Json, stop: Event) -> Json | None:
-    """The work itself: replace this. Say in `told` how far it is; None when `stop` made it stop."""
+def work(run: Json, progress: Json, stop: Event) -> Json | None:
+    """Do the work; replace this. Update `progress`; return None if `stop` ended it."""
     given = run["parameters"] or {}
     steps = given.get("steps", 10)
     for step in range(steps):
-        told.update(current_stage=f"step {step}", progress_percentage=100 * step / steps)
+        progress.update(current_stage=f"step {step}", progress_percentage=100 * step / steps)
         if stop.wait(given.get("step_seconds", 0.1)):
             return None
     if "error" in given:
@@ -35,7 +35,7 @@ def work(run: Json, told: Json, stop: Event) -> Json | None:
 
 
 def call(path: str, tries: int = 60, **body: Any) -> Json:
-    """POST; tried again while the server is away or busy, for every call may be repeated."""
+    """POST; retry while the server is unreachable or busy, since every call may be repeated."""
     data = json.dumps({"worker_id": NAME, **body}).encode()
     while True:
         try:
@@ -49,30 +49,33 @@ def call(path: str, tries: int = 60, **body: Any) -> Json:
 
 
 def is_refusal(error: OSError) -> bool:
-    """Whether the server said no; else it is away or busy, and to ask again may help."""
+    """Return whether the server refused.
+
+    Otherwise it is unreachable or busy, and retrying helps.
+    """
     return isinstance(error, HTTPError) and error.code not in (429, 503)
 
 
 def execute(run: Json) -> None:
-    """One run from start to report; a thread beside the work holds it and learns of a cancel."""
+    """Execute one run; a second thread sends heartbeats and learns of a cancellation."""
     path, token = f"/pipeline-runs/{run['run_id']}", {"fencing_token": run["fencing_token"]}
-    told: Json = {}
+    progress: Json = {}
     stop, done = Event(), Event()
 
     def beat() -> None:
         while not done.wait(BEAT_SECONDS) and not stop.is_set():
             try:
-                if call(f"{path}/heartbeat", tries=1, **token, **told)["cancel_requested"]:
+                if call(f"{path}/heartbeat", tries=1, **token, **progress)["cancel_requested"]:
                     stop.set()
             except OSError as error:
-                if is_refusal(error):  # it is somebody else's now
+                if is_refusal(error):  # the run has another holder now
                     stop.set()
 
     try:
         call(f"{path}/start", **token)
         Thread(target=beat).start()
         try:
-            result = work(run, told, stop)
+            result = work(run, progress, stop)
             verb = "cancelled" if result is None else "complete"
             report: Json = {} if result is None else {"result_summary": result}
         except Exception as error:
@@ -90,8 +93,8 @@ if __name__ == "__main__":
         raise SystemExit(
             "set PENSTOCK_URL and PENSTOCK_API_KEY (penstock keys create NAME --role worker)"
         )
-    signal.signal(signal.SIGTERM, lambda *_: stopping.set())  # what is in hand is finished first
-    print(NAME, "waits for work", flush=True)
+    signal.signal(signal.SIGTERM, lambda *_: stopping.set())  # the current run is finished first
+    print(NAME, "waiting for work", flush=True)
     while not stopping.is_set():
         try:
             claim = call("/scheduler/claim-runs", tries=1, wait_seconds=WAIT_SECONDS)
@@ -101,7 +104,7 @@ if __name__ == "__main__":
             if isinstance(error, HTTPError) and error.code in (
                 401,
                 403,
-            ):  # waiting does not mend a key
+            ):  # waiting does not fix a key
                 raise SystemExit(f"cannot work: {error.read().decode()}") from None
             print("cannot work:", error, flush=True)
             stopping.wait(1)

@@ -1,4 +1,4 @@
-"""Every command line of the pages parses, and those that a newcomer types first run as shown."""
+"""Every command line in the documentation parses, and the first ones run as shown."""
 
 import re
 import shlex
@@ -24,7 +24,7 @@ _LINE = re.compile(
 
 
 def commands(text: str) -> list[list[str]]:
-    """The arguments of the command lines of a page, without what a shell takes for itself."""
+    """Return the arguments of a page's command lines, without shell syntax."""
     found = []
     for line in _LINE.findall(text):
         args = shlex.split(line.replace("\\\n", " "), comments=True)
@@ -34,7 +34,7 @@ def commands(text: str) -> list[list[str]]:
 
 
 def fault(args: list[str]) -> str:
-    """Why a command line does not parse; nothing is executed."""
+    """Return why a command line does not parse, or ""; execute nothing."""
     try:
         context = cli.make_context("penstock", list(args))
         command: click.Command = cli
@@ -51,15 +51,15 @@ def fault(args: list[str]) -> str:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_parses(page: Path) -> None:
-    """No page shows a command or an option that is not there."""
-    said = [
+    """No page shows a command or an option that does not exist."""
+    errors = [
         (" ".join(args), why) for args in commands(page.read_text("utf-8")) if (why := fault(args))
     ]
-    assert said == []
+    assert errors == []
 
 
 def test_the_bus_from_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first commands about topics work where nothing is, and answer what the page shows."""
+    """The first commands about topics work in an empty folder and print what the page shows."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PENSTOCK_DATABASE_URL", raising=False)
     block = TOPICS.read_text("utf-8").split("```console\n")[1].split("```")[0]

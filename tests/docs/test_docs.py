@@ -1,4 +1,4 @@
-"""Every Python block of the how-to pages runs, and every relative link leads somewhere."""
+"""Every Python block of the how-to pages runs, and every relative link resolves."""
 
 import re
 import sys
@@ -17,7 +17,7 @@ _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
 def blocks(text: str) -> list[tuple[int, str]]:
-    """The Python blocks of a page, each with the lines before it."""
+    """Return the Python blocks of a page, each with the number of lines before it."""
     return [
         (text.count("\n", 0, found.start(2)), found[2])
         for found in _FENCED.finditer(text)
@@ -26,13 +26,13 @@ def blocks(text: str) -> list[tuple[int, str]]:
 
 
 def anchors(text: str) -> set[str]:
-    """The anchors that the headings of a page make."""
+    """Return the anchors of a page's headings."""
     heads = re.findall(r"^#+ (.+)$", _FENCED.sub("", text), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
 def broken_links(page: Path) -> list[str]:
-    """Relative links of a page whose file or heading is not there."""
+    """Return the relative links of a page whose file or heading does not exist."""
     text = page.read_text("utf-8")
     broken = []
     for link in _LINK.findall(_CODE.sub("", _FENCED.sub("", text))):
@@ -56,7 +56,7 @@ def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     found = blocks(page.read_text("utf-8"))
     assert found
     for before, code in found:
-        # Line numbers of a traceback are those of the page.
+        # Tracebacks then show the line numbers of the page.
         exec(compile("\n" * before + code, str(page), "exec"), vars(module))
 
 
@@ -66,8 +66,8 @@ def test_links_resolve(page: Path) -> None:
     assert broken_links(page) == []
 
 
-def test_a_broken_link_is_seen(tmp_path: Path) -> None:
-    """Missing files and headings are reported; code and addresses are not looked at."""
+def test_a_broken_link_is_detected(tmp_path: Path) -> None:
+    """Missing files and headings are reported; code and URLs are ignored."""
     (tmp_path / "b.md").write_text("# Two words\n")
     page = tmp_path / "a.md"
     page.write_text(

@@ -1,4 +1,4 @@
-"""The pages about the API and about commands over a URL run against a server, shell and Python."""
+"""The pages about the API and about commands over a URL run against a server."""
 
 import os
 import re
@@ -22,7 +22,7 @@ _FENCED = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A server that knows `hello` and `export`; the environment says where, as on the pages."""
+    """Run a server with `hello` and `export`; set the environment as the pages do."""
     monkeypatch.chdir(tmp_path)
     hello, export = Pipeline("hello"), Pipeline("export")
 
@@ -46,7 +46,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def shell(text: str) -> None:
-    """Run a shell block; every command of it must succeed."""
+    """Run a shell block; every command must succeed."""
     if "curl" in text and shutil.which("curl") is None:
         pytest.skip("curl is not installed")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

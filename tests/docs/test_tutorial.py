@@ -1,4 +1,4 @@
-"""The tutorial, done by a newcomer who types exactly what it says."""
+"""The tutorial, executed exactly as written."""
 
 import json
 import os
@@ -20,18 +20,18 @@ PATIENCE = 60
 
 
 def blocks(kind: str) -> list[str]:
-    """The blocks of one kind."""
+    """Return the blocks of one language."""
     return [found[2] for found in _FENCED.finditer(PAGE.read_text("utf-8")) if found[1] == kind]
 
 
 def commands() -> list[str]:
-    """What is typed, in order."""
+    """Return the typed commands, in order."""
     lines = [line for block in blocks("console") for line in block.splitlines()]
     return [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
 
 
 class Newcomer:
-    """An empty folder, and somebody who types."""
+    """A user who types commands in an empty folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -42,12 +42,12 @@ class Newcomer:
             (folder / name).write_text(text)
 
     def words(self, line: str) -> list[str]:
-        """A line of the page as a program and its arguments."""
+        """Return a line of the page as a program and its arguments."""
         program, *rest = shlex.split(line)
         return [sys.executable, *(["-m", "penstock"] if program == "penstock" else []), *rest]
 
     def types(self, line: str) -> str:
-        """Run a line to its end; what it says."""
+        """Run a line to its end; return its output."""
         done = subprocess.run(
             self.words(line), cwd=self.folder, env=self.env, capture_output=True, text=True,
             timeout=PATIENCE, check=False,
@@ -56,7 +56,7 @@ class Newcomer:
         return done.stdout
 
     def waits(self, day: str, generation: int, *states: str) -> dict[str, Any]:
-        """Ask until a phase of a generation is in one of these states."""
+        """Poll until a flow of a generation, or its phase total, is in one of these states."""
         for _ in range(PATIENCE):
             flows = json.loads(self.types("penstock flows list --json"))["flows"]
             for flow in flows:
@@ -66,19 +66,19 @@ class Newcomer:
                     if set(states) & {flow["state"], found["total"]}:
                         return found
         raise AssertionError(
-            f"{day} did not get there: {self.types(f'penstock explain sales {day}')}"
+            f"{day} did not reach {states}: {self.types(f'penstock explain sales {day}')}"
         )
 
 
 @pytest.fixture
 def newcomer(tmp_path: Path) -> Newcomer:
-    """Somebody new."""
+    """A user in an empty folder."""
     return Newcomer(tmp_path)
 
 
 @pytest.fixture
 def up(newcomer: Newcomer) -> Iterator[subprocess.Popen[str]]:
-    """`penstock up` as the page starts it, after the data was made."""
+    """Run `penstock up` as on the page, after creating the data."""
     make, start = commands()[:2]
     newcomer.types(make)
     process = subprocess.Popen(
@@ -96,14 +96,14 @@ def up(newcomer: Newcomer) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_forty_lines(newcomer: Newcomer) -> None:
-    """The pipeline is as short as promised, and its test passes."""
+    """The pipeline is as short as stated, and its test passes."""
     assert len((newcomer.folder / "sales.py").read_text().splitlines()) <= LINES_MAX
     newcomer.types("python test_sales.py")
 
 
 def test_the_page_from_top_to_bottom(newcomer: Newcomer, up: subprocess.Popen[str]) -> None:
-    """Every command works, and the day goes as the page tells it."""
-    first, explain, second, why, data, again, mended, simulate = commands()[2:]
+    """Every command works and has the result that the page describes."""
+    first, explain, second, why, data, again, explain_again, simulate = commands()[2:]
     newcomer.types(first)
     phases = newcomer.waits("2025-12-30", 1, "DEGRADED")
     assert phases["report"] == "DEGRADED"
@@ -114,9 +114,9 @@ def test_the_page_from_top_to_bottom(newcomer: Newcomer, up: subprocess.Popen[st
     newcomer.types(data)
     newcomer.types(again)
     newcomer.waits("2025-12-31", 2, "DEGRADED")
-    told = newcomer.types(mended)
-    assert "generation 2" in told
-    assert "An older flow is still open: manual generation 1, its total blocked." in told
+    output = newcomer.types(explain_again)
+    assert "generation 2" in output
+    assert "An older flow is still open: manual generation 1, its total blocked." in output
     assert "PROCEED_DEGRADED" in newcomer.types("penstock gate history sales 2025-12-31")
     assert "0 failed" in newcomer.types(simulate)
     assert up.poll() is None

@@ -12,7 +12,7 @@ from tests.examples.nba_kit import KNOWN, PLAYED
 
 @pytest.fixture(scope="session")
 def season_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A season up to the evening of 2025-12-30; never written to."""
+    """A season up to the evening of 2025-12-30; never modified."""
     path = tmp_path_factory.mktemp("season") / "season.duckdb"
     season_write(Season(path=path), played_until=PLAYED, known_until=KNOWN)
     return path
@@ -20,5 +20,5 @@ def season_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def season(season_file: Path, tmp_path: Path) -> Season:
-    """A copy of it."""
+    """A copy of the season."""
     return Season(path=Path(shutil.copy(season_file, tmp_path / "season.duckdb")))

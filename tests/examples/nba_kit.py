@@ -1,4 +1,4 @@
-"""The basketball season for tests: a file made once, and the shortest way to ask its gates."""
+"""The basketball season for tests: a shared file and helpers that evaluate its gates."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ MORNING: Micros = parse_iso("2025-12-31T15:30:00Z")
 
 
 def address(path: Path) -> str:
-    """Where probes of this process find the file."""
+    """Return the address under which probes of this process find the file."""
     return f"duckdb:{path}?shared=true"
 
 
 def assessments(season: Season, mode: str, phase: str, day: str, now: Micros) -> list[Assessment]:
-    """What the gate of a phase finds in the file."""
+    """Return the assessments of a phase's gate over the file."""
     needs = nba.needs(mode, phase)
     probes = Probes(VirtualClock(now), names={ADDRESS: address(season.path)})
     try:
-        seen = probes.look(Look(dependencies=[n.dependency for n in needs], partition=day))
+        found = probes.look(Look(dependencies=[n.dependency for n in needs], partition=day))
     finally:
         probes.close()
     return [
-        assess(need.dependency, sighting, judged_at=now, needed_by=need.needed_by)
-        for need, sighting in zip(needs, seen, strict=True)
+        assess(need.dependency, observation, judged_at=now, needed_by=need.needed_by)
+        for need, observation in zip(needs, found, strict=True)
     ]
 
 
@@ -53,7 +53,7 @@ def decided(
     waited_us: Micros = 0,
     tries: int = 0,
 ) -> Decision:
-    """What the gate of a phase decides on what is in the file."""
+    """Return the decision of a phase's gate over the file."""
     return decide(
         GateInput(
             mode=judging_mode(nba.definition(), nba.modes[mode]),
@@ -68,7 +68,7 @@ def decided(
 
 
 def work(season: Season, mode: str, phase: str, day: str) -> None:
-    """Do what the processors of a phase do."""
+    """Do the work of a phase's processors."""
     with season.opened() as connection:
         for name in nba.plan(mode).phase(phase).expected:
             made = next(p for p in nba.processors if (p.phase, p.name) == (phase, name))
@@ -78,7 +78,7 @@ def work(season: Season, mode: str, phase: str, day: str) -> None:
 
 
 def night_falls(season: Season, *late: str) -> None:
-    """The sources publish the games of the 30th, except the late ones."""
+    """Publish the games of the 30th from all sources except the late ones."""
     with season.opened() as connection:
         for source in AFTER_GAME:
             if source not in late:

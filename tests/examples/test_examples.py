@@ -1,4 +1,4 @@
-"""Every example runs, as its own words say."""
+"""Every example runs as described."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ def test_quickstart(tmp_path: Path) -> None:
 
 
 def test_saas_runs_outside_the_demo(tmp_path: Path) -> None:
-    """The flagship's pipelines work in real time, too, through the public names alone."""
+    """The SaaS example's pipelines also work in real time, through the public names alone."""
     parameters: dict[str, dict[str, Any]] = {
         "cost_billing": {"billing_account_id": "012345-ABCDEF-678900", "project_ids": ["a", "b"]},
         "security_audit": {"aws_account_id": "123456789012", "regions": ["us-east-1"]},

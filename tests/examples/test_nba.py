@@ -1,4 +1,4 @@
-"""The basketball example: its declaration, its made-up season, and what gates see in it."""
+"""The basketball example: its declaration, its generated season, and its gates."""
 
 from datetime import date, timedelta
 from pathlib import Path
@@ -20,15 +20,15 @@ PLAYED_DAY, TODAY = "2025-12-30", "2025-12-31"
 
 
 class TestDeclaration:
-    """It reads like the whiteboard, and the whole makes sense."""
+    """The declaration is complete and consistent."""
 
-    def test_the_whole_makes_sense(self) -> None:
-        """Nothing in it leads nowhere."""
+    def test_the_declaration_is_valid(self) -> None:
+        """The declaration passes its check."""
         nba.check()
         assert (nba,) == example.PIPELINES
 
     def test_six_phases_and_the_grading_branch(self) -> None:
-        """A chain of six; grading leaves it after analytics."""
+        """Six phases in a chain, and grading after analytics."""
         assert {phase.name: phase.after for phase in nba.phases} == {
             "scrape": (),
             "raw": ("scrape",),
@@ -49,35 +49,35 @@ class TestDeclaration:
                           "predict": 1, "publish": 1}),
         ],
     )  # fmt: skip
-    def test_each_mode_expects_its_own(self, mode: str, expected: dict[str, int]) -> None:
-        """Overnight ends before predictions; the morning runs two and one of five."""
+    def test_expected_processors_by_mode(self, mode: str, expected: dict[str, int]) -> None:
+        """Overnight ends before predictions; the morning runs fewer processors."""
         found = {phase.name: len(phase.expected) for phase in nba.plan(mode).phases}
         assert found == expected
 
     def test_history_is_ten_days(self) -> None:
-        """The look-back of the analytics, with the league's days off allowed for."""
+        """The look-back of analytics allows for the league's days off."""
         needs = [need.dependency for need in nba.needs("same_day", "analytics")]
         history = next(need for need in needs if need.kind is Kind.HISTORICAL)
         assert (history.lookback_days, history.min_days, history.degraded_days) == (10, 8, 5)
 
     def test_it_can_be_drawn(self) -> None:
-        """Every phase and every mode is in the picture."""
+        """The drawing contains every phase and every mode."""
         picture = "\n".join(draw(nba.definition()))
         for word in (*(phase.name for phase in nba.phases), *nba.modes):
             assert word in picture
 
 
 class TestSeason:
-    """The same seed makes the same season; days off are days off."""
+    """The same seed produces the same season, with its days off."""
 
     def test_same_seed_same_season(self, season: Season, tmp_path: Path) -> None:
-        """Two files made from one seed hold the same rows; another seed makes others."""
+        """Two files from one seed contain the same rows; another seed differs."""
         twin, other = Season(path=tmp_path / "twin.duckdb"), Season(path=tmp_path / "other.duckdb")
         first = FIRST_DAY + timedelta(days=3)
         season_write(twin, seed=1, played_until=first, known_until=first)
         season_write(other, seed=2, played_until=first, known_until=first)
-        assert _truth(twin) == _truth(season)
-        assert _truth(other) != _truth(season)
+        assert _content_hashes(twin) == _content_hashes(season)
+        assert _content_hashes(other) != _content_hashes(season)
 
     def test_a_few_hundred_games(self, season: Season) -> None:
         """Four hundred games in ten weeks, none on days off."""
@@ -102,8 +102,8 @@ class TestSeason:
             }  # fmt: skip
         assert list(found.values()) == [20, 2, 250, 26, 1]
 
-    def test_a_part_may_be_published(self, season: Season) -> None:
-        """A source that delivers half a day delivers half its rows, and later all."""
+    def test_partial_publication(self, season: Season) -> None:
+        """A source that delivers half a day has half its rows, and later all."""
         with season.opened() as connection:
             half = publish(connection, "bdl_player_boxscores", KNOWN, percent=50)
             whole = publish(connection, "bdl_player_boxscores", KNOWN)
@@ -111,10 +111,10 @@ class TestSeason:
 
 
 class TestAssessments:
-    """What probes see in the file is what was put there."""
+    """Probes find what was written to the file."""
 
     def test_a_whole_night(self, season: Season) -> None:
-        """Everything was published: every source is complete, as expected from the schedule."""
+        """When everything is published, every source is complete according to the schedule."""
         night_falls(season)
         found = assessments(season, "overnight", "scrape", PLAYED_DAY, MORNING)
         assert {a.table: (a.rows, a.expected) for a in found} == {
@@ -126,8 +126,8 @@ class TestAssessments:
         }
         assert {a.status for a in found} == {Status.COMPLETE}
 
-    def test_bad_data_shows(self, season: Season) -> None:
-        """Empty points and team totals that do not add up cost quality, in words."""
+    def test_bad_data_lowers_quality(self, season: Season) -> None:
+        """Null points and wrong team totals reduce the quality, with readable issues."""
         night_falls(season)
         for phase in ("scrape", "raw"):
             work(season, "overnight", phase, PLAYED_DAY)
@@ -158,17 +158,17 @@ class TestGates:
         assert _rows(season, "nba_grading.prediction_accuracy", PLAYED_DAY) == 100
 
     def test_a_complete_morning(self, season: Season) -> None:
-        """With everything there, the morning ends in twenty picks."""
+        """With all data, the morning ends in twenty picks."""
         assert _morning(season, odds=True) == dict.fromkeys(_MORNING, Verdict.PROCEED)
         assert _rows(season, "nba_publish.tonight_picks", TODAY) == 20
 
     def test_a_day_without_games(self, season: Season) -> None:
-        """Nothing is expected, so nothing is missing; the table of the schedule may be empty."""
+        """Nothing is expected, so nothing is missing; the schedule table may be empty."""
         decision = decided(season, "overnight", "scrape", "2025-12-24")
         assert decision.verdict is Verdict.PROCEED
 
     def test_a_lost_schedule(self, season: Season) -> None:
-        """Without the schedule nothing would be expected of the rest; the calendar knows better."""
+        """A missing schedule does not make other sources complete: the calendar has games."""
         night_falls(season)
         with season.opened() as connection:
             publish(connection, "nbac_schedule", KNOWN, percent=0)
@@ -176,7 +176,7 @@ class TestGates:
         assert (decision.verdict, decision.missing) == (Verdict.WAIT, ("feed.nbac_schedule",))
 
     def test_a_late_source(self, season: Season) -> None:
-        """The night waits for the play-by-play, and fails when it does not come in six hours."""
+        """The night waits for the play-by-play, and fails if it is not there within six hours."""
         night_falls(season, "nbac_play_by_play")
         decision = decided(season, "overnight", "scrape", PLAYED_DAY)
         assert (decision.verdict, decision.status) == (Verdict.WAIT, GateStatus.WAITING_SAME_DAY)
@@ -188,7 +188,7 @@ class TestGates:
         assert decided(season, "overnight", "scrape", PLAYED_DAY).verdict is Verdict.PROCEED
 
     def test_half_a_source(self, season: Season) -> None:
-        """Half the box scores are not enough overnight; the numbers are in the words."""
+        """Half the box scores are not enough overnight; the decision names them."""
         night_falls(season)
         with season.opened() as connection:
             publish(connection, "bdl_player_boxscores", KNOWN, percent=50)
@@ -197,7 +197,7 @@ class TestGates:
         assert decision.missing == ("feed.bdl_player_boxscores",)
 
     def test_missing_odds(self, season: Season) -> None:
-        """Without odds the morning goes on, degraded where somebody would have used them."""
+        """Without odds the morning continues, degraded in the phases that use them."""
         verdicts = _morning(season, odds=False)
         degraded = {name for name, v in verdicts.items() if v is Verdict.PROCEED_DEGRADED}
         assert degraded == {"analytics", "predict"}
@@ -206,7 +206,7 @@ class TestGates:
         assert "nba_raw.odds_api_player_points_props" in " ".join(decision.warnings)
 
     def test_short_history(self, season: Season) -> None:
-        """Seven days: degraded. Four: three tries, then somebody has to backfill."""
+        """Seven days are degraded. Four mean three tries, then an intervention."""
         _morning(season, odds=True)
         assert _history(season, 7).verdict is Verdict.PROCEED_DEGRADED
         first, third = _history(season, 4), _history(season, 4, tries=2)
@@ -220,7 +220,7 @@ _MORNING = ("scrape", "raw", "analytics", "precompute", "predict", "publish")
 
 
 def _morning(season: Season, *, odds: bool) -> dict[str, Verdict]:
-    """Play the morning of the 31st by hand; returns each gate's verdict."""
+    """Play the morning of the 31st by hand; return each gate's verdict."""
     night_falls(season)
     for phase in ("scrape", "raw", "analytics"):
         work(season, "overnight", phase, PLAYED_DAY)
@@ -239,7 +239,7 @@ def _morning(season: Season, *, odds: bool) -> dict[str, Verdict]:
 
 
 def _history(season: Season, days: int, tries: int = 0) -> Decision:
-    """The analytics gate when only so many days of history are left."""
+    """Return the analytics decision with only this many days of history."""
     with season.opened() as connection:
         connection.execute(
             "DELETE FROM nba_analytics.player_game_summary WHERE game_date NOT IN (SELECT DISTINCT "
@@ -254,7 +254,7 @@ def _rows(season: Season, table: str, day: str) -> int:
         return int(found.fetchall()[0][0])
 
 
-def _truth(season: Season) -> list[object]:
+def _content_hashes(season: Season) -> list[object]:
     with season.opened() as connection:
         return [
             connection.execute(f"SELECT bit_xor(hash(t)) FROM league.{source} t").fetchall()

@@ -1,4 +1,4 @@
-"""The basketball pipeline run for real: its processors, its gates, a DuckDB file, virtual time."""
+"""The basketball pipeline with its real processors and gates, a DuckDB file and virtual time."""
 
 from collections.abc import Callable, Iterator
 from datetime import date
@@ -16,7 +16,7 @@ LINES = "odds_api_player_points_props"
 
 @pytest.fixture
 def play(season: Season, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., FlowTest]]:
-    """Makes flows over a copy of the season."""
+    """Return a function that creates flows over a copy of the season."""
     monkeypatch.setattr(SEASON, "path", season.path)
     monkeypatch.setattr(SEASON, "broken", {})
     made: list[FlowTest] = []
@@ -32,7 +32,7 @@ def play(season: Season, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
 
 
 def test_a_night_with_a_late_source(play: Callable[..., FlowTest], season: Season) -> None:
-    """The night waits for the plays, goes on when they come, and a processor recovers."""
+    """The night waits for the play-by-play, continues when it arrives, and a processor recovers."""
     night_falls(season, "nbac_play_by_play")
     t = play("overnight", "2025-12-31T04:00:00Z")
     SEASON.broken["player_daily_cache"] = 1
@@ -48,7 +48,7 @@ def test_a_night_with_a_late_source(play: Callable[..., FlowTest], season: Seaso
 
 
 def test_a_morning_whose_odds_are_late(play: Callable[..., FlowTest], season: Season) -> None:
-    """Picks go out without lines, and once more, whole, when the lines have come."""
+    """Picks are published without lines, and again with them once they arrive."""
     night_falls(season)
     day = date(2025, 12, 31)
     with season.opened() as connection:
@@ -73,7 +73,7 @@ def test_a_morning_whose_odds_are_late(play: Callable[..., FlowTest], season: Se
 
 
 def test_a_day_without_games(play: Callable[..., FlowTest]) -> None:
-    """Nothing is expected and nothing is missing: the night of a day off completes, empty."""
+    """On a day off nothing is expected and nothing is missing: the flow completes."""
     t = play("backfill", "2025-12-26T04:00:00Z")
     t.partition = "2025-12-24"
     t.run()

@@ -1,4 +1,4 @@
-"""The example services in processes of their own: behind uvicorn, and pulling from the bus."""
+"""The example services in separate processes: behind uvicorn, and pulling from the bus."""
 
 import json
 import signal
@@ -36,7 +36,7 @@ class Served:
         self.name = name.replace("_", "-")
 
     def push(self, payload: Any, id: str, attributes: dict[str, str] | None = None) -> Any:
-        """(status, answer) of a push as Google makes it."""
+        """Return (status, response) of a push as Google sends it."""
         pushed = Pushed(
             message_id=id,
             data=payload if isinstance(payload, bytes) else json.dumps(payload).encode(),
@@ -54,12 +54,12 @@ class Served:
                 return error.code, json.load(error)
 
     def end(self) -> None:
-        """SIGTERM; it finishes what is in hand, then goes by the signal, as uvicorn does."""
+        """Send SIGTERM; the service finishes its messages and exits, as uvicorn does."""
         assert self.process.terminate() in (0, -signal.SIGTERM)
         assert any("Application shutdown complete" in line for line in self.process.lines)
 
     def get(self, path: str) -> int:
-        """The status of a question."""
+        """Return the status of a GET request."""
         with urllib.request.urlopen(f"{self.url}{path}", timeout=30) as answer:
             return int(answer.status)
 
@@ -73,7 +73,7 @@ def started() -> Iterator[list[Process]]:
 
 
 def fields(folder: Path, path: str) -> Any:
-    """A document of a service's sink."""
+    """Return a document of a service's sink."""
     sink = open_sink(f"sqlite:{folder}/state.db")
     found = sink.document(path)
     sink.close()
@@ -81,7 +81,7 @@ def fields(folder: Path, path: str) -> Any:
 
 
 def lines(process: Process) -> list[dict[str, Any]]:
-    """The JSON lines a service wrote."""
+    """Return the JSON lines that a service wrote."""
     return [json.loads(line) for line in process.lines if line.startswith("{")]
 
 
@@ -108,15 +108,15 @@ def test_heartbeats_pushed(tmp_path: Path, started: list[Process]) -> None:
     assert fields(tmp_path, "ingest_pipelines/nba") == {
         "status": "degraded", "last_heartbeat_at": newer["at"], "beats": 2,
     }  # fmt: skip
-    told = lines(service.process)
+    entries = lines(service.process)
     outcomes = ["applied", "duplicate", "stale_ignored", "applied"] + ["poison"] * len(poison)
-    assert [line["outcome"] for line in told] == outcomes
-    assert {line["env"] for line in told} == {"test"}
-    assert told[0]["doc_path"] == "ingest_pipelines/nba"
+    assert [entry["outcome"] for entry in entries] == outcomes
+    assert {entry["env"] for entry in entries} == {"test"}
+    assert entries[0]["doc_path"] == "ingest_pipelines/nba"
 
 
 def test_materializer_pushed(tmp_path: Path, started: list[Process]) -> None:
-    """System events are told by shape; without dead letters poison is taken and kept."""
+    """System events are routed by content; without dead letters, poison is acked and recorded."""
     service = Served("materializer", tmp_path, DEAD_LETTERS="no")
     started.append(service.process)
     assert service.push(EVENT, "1") == (200, {"outcome": "applied"})
@@ -136,14 +136,14 @@ def test_materializer_pushed(tmp_path: Path, started: list[Process]) -> None:
 
 @pytest.mark.parametrize("name", ["ingest-heartbeat", "materializer"])
 def test_pulled(tmp_path: Path, started: list[Process], name: str) -> None:
-    """The same handlers take their messages from the bus until SIGTERM; poison is buried."""
+    """The same handlers pull from the bus until SIGTERM; poison becomes a dead letter."""
     database = f"sqlite:{tmp_path}/penstock.db"
     with connect(database) as client:
         bus = EmbeddedBus(client.store)
         bus.declare(
             [TopicSpec(name="system-events"), TopicSpec(name=f"{name}.dlq")],
             [SubscriptionSpec(name=name, topic="system-events", dead_letter_topic=f"{name}.dlq"),
-             SubscriptionSpec(name="graves", topic=f"{name}.dlq")],
+             SubscriptionSpec(name="dead", topic=f"{name}.dlq")],
         )  # fmt: skip
         good = BEAT if name == "ingest-heartbeat" else EVENT
         bus.publish(
@@ -160,8 +160,8 @@ def test_pulled(tmp_path: Path, started: list[Process], name: str) -> None:
         worker.wait_for(lambda line: '"applied"' in line)
         worker.wait_for(lambda line: '"dead_letter"' in line)
         assert worker.terminate() == 0, worker.lines
-        (grave,) = bus.pull("graves")
-        assert grave.data == b"{"
+        (dead,) = bus.pull("dead")
+        assert dead.data == b"{"
         assert bus.pull(name) == []
     path = "ingest_pipelines/nba" if name == "ingest-heartbeat" else "ops_services/api-1"
     assert fields(tmp_path, path) is not None

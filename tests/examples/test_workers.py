@@ -32,7 +32,7 @@ PATIENCE_SECONDS = 30.0
 
 
 class Process:
-    """A child process whose lines can be waited for."""
+    """A child process whose output lines can be waited for."""
 
     def __init__(self, *command: str, cwd: Path, **environment: str) -> None:
         self._child = subprocess.Popen(
@@ -49,26 +49,26 @@ class Process:
         self._reader.start()
 
     def wait_for(self, found: Callable[[str], bool]) -> str:
-        """The first line that fits, sooner or later."""
+        """Return the first matching line, waiting for it if necessary."""
         with self._more:
             there = self._more.wait_for(lambda: any(map(found, self.lines)), PATIENCE_SECONDS)
             assert there, self.lines
             return next(filter(found, self.lines))
 
     def terminate(self) -> int:
-        """SIGTERM; its exit code once it is through."""
+        """Send SIGTERM; return the exit code."""
         self._child.send_signal(signal.SIGTERM)
         return self.ended()
 
     def ended(self) -> int:
-        """Its exit code once it is through by itself."""
+        """Wait until it exits; return the exit code."""
         try:
             return self._child.wait(PATIENCE_SECONDS)
         finally:
             self.close()
 
     def close(self) -> None:
-        """Make sure that it is gone."""
+        """Kill it if it is still running."""
         if self._child.poll() is None:
             self._child.kill()
         self._child.wait()
@@ -110,11 +110,11 @@ class Bench:
             raise
 
     def start(self, **other: str) -> Process:
-        """Another worker, with other settings."""
+        """Start another worker with other settings."""
         return Process(*self.command, cwd=self.folder, **{**self._settings, **other})
 
     def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """One call of somebody with the development key."""
+        """Make one call with the development key."""
         headers = {"Authorization": f"Bearer {self.admin}", "Content-Type": "application/json"}
         request = urllib.request.Request(
             f"{self.url}/api/v1{path}", json.dumps(body).encode(), headers
@@ -124,16 +124,16 @@ class Bench:
         return answer
 
     def submit(self, **parameters: Any) -> str:
-        """Something for the worker to do."""
+        """Submit a run for the worker."""
         wanted = Submission(pipeline="resize", customer="acme", parameters=parameters)
         return encode("run", self.client.runs.submit(wanted))
 
     def run(self, run_id: str) -> Run:
-        """A run as it is stored."""
+        """Return a run as stored."""
         return self.client.runs.get(decode("run", run_id))
 
     def ended(self, run_id: str) -> Run:
-        """A run whose end the worker has told."""
+        """Return a run after the worker has reported its end."""
         self.worker.wait_for(lambda line: line.startswith(f"{run_id} "))
         return self.run(run_id)
 
@@ -161,7 +161,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
 
 
 def test_complete_and_fail(bench: Bench) -> None:
-    """A run is claimed, started and completed with its result; one that fails is retried."""
+    """A run is claimed, started and completed with its result; a failing one is retried."""
     good = bench.submit(steps=2, step_seconds=0.01)
     bad = bench.submit(steps=1, step_seconds=0.01, error="no such image")
     run = bench.ended(good)
@@ -175,20 +175,20 @@ def test_complete_and_fail(bench: Bench) -> None:
     bare = bench.start(PENSTOCK_URL="")
     assert (bare.ended(), bare.lines[0][:20]) == (1, "set PENSTOCK_URL and")
     unknown = bench.start(PENSTOCK_API_KEY="pnk_no")
-    assert unknown.ended() == 1, "it asks for ever"
+    assert unknown.ended() == 1, "it retries forever"
     assert "auth." in unknown.lines[-1]
 
 
 def test_heartbeat_and_cancel(bench: Bench) -> None:
-    """Heartbeats tell progress from beside the work; a cancel stops it, and is confirmed."""
+    """Heartbeats report progress during the work; a cancellation stops it and is confirmed."""
     run_id = bench.submit(steps=1000, step_seconds=0.05)
     number = decode("run", run_id)
-    told = threading.Event()
+    never = threading.Event()
     for _ in range(600):
         progress = bench.client.runs.detail(number).progress
         if progress is not None and progress["percent"]:
             break
-        told.wait(0.05)
+        never.wait(0.05)
     else:
         raise AssertionError(bench.worker.lines)
     assert (progress["stage"] or "").startswith("step ")
@@ -199,7 +199,7 @@ def test_heartbeat_and_cancel(bench: Bench) -> None:
 
 
 def test_drain(bench: Bench) -> None:
-    """On SIGTERM a worker finishes what it has in hand, claims nothing more and leaves."""
+    """On SIGTERM a worker finishes its run, claims nothing more and exits."""
     first = bench.submit(steps=10, step_seconds=0.1)
     for _ in range(600):
         if bench.run(first).state == "RUNNING":
@@ -213,9 +213,9 @@ def test_drain(bench: Bench) -> None:
     assert bench.ended(second).state == "COMPLETED"
 
 
-def test_a_server_that_is_away(bench: Bench) -> None:
-    """A worker whose server is stopped keeps asking; it does not end by itself."""
-    bench.worker.wait_for(lambda line: "waits for work" in line)
+def test_an_unreachable_server(bench: Bench) -> None:
+    """A worker whose server is stopped keeps retrying and does not exit."""
+    bench.worker.wait_for(lambda line: "waiting for work" in line)
     bench.server.terminate()
     bench.worker.wait_for(lambda line: line.startswith("cannot "))
     assert bench.worker.terminate() == 0

@@ -1,8 +1,8 @@
-"""Deterministic simulation of the bus: publishers, consumers, couriers and operators under faults.
+"""Deterministic simulation of the bus: publishers, consumers, sweepers and operators with faults.
 
-One thread; the seed decides who acts next, what fails and when. The invariants of the bus are
-judged after every commit; then everything is healed, and every accepted message must end. The same
-seed gives the same history, proven by the hash of its trace.
+One thread. The seed decides which actor runs next, what fails and when. The invariants of the bus
+are checked after every commit. Then everything recovers, and every accepted message must be
+settled. The same seed produces the same history, which the hash of its trace proves.
 
     python -m penstock.testing.bus_simulation --seed 42
 """
@@ -36,7 +36,7 @@ NEST_ODDS = 0.08
 
 @dataclass(slots=True, kw_only=True)
 class BusReport:
-    """What a history was like."""
+    """Counts and faults of one history."""
 
     seed: int
     steps: int = 0
@@ -50,7 +50,7 @@ class BusReport:
 
 
 class BusSimulationFailed(AssertionError):
-    """A seed broke an invariant (or the product raised); says how to see it again."""
+    """A seed broke an invariant, or the product raised; the message says how to reproduce it."""
 
     def __init__(self, report: BusReport, steps: int, invariant: str, detail: str) -> None:
         self.report = report
@@ -80,7 +80,7 @@ class BusWorld:
         self._crashes: Counter[str] = Counter()
         self._is_healing = False
         subs = self._store.write(declare)
-        self._taken = [sub.subscription for sub in subs if sub.name != "letters"]
+        self._taken = [sub.subscription for sub in subs if sub.name != "dead-letters"]
         self.checks = BusChecks(self._store, subs)
         self.actors = {actor.name: actor for actor in self._cast()}
 
@@ -98,7 +98,7 @@ class BusWorld:
         return cast
 
     def run(self) -> BusReport:
-        """Chaos, then healing, then the reckoning."""
+        """Run with faults, then recover, then check the final state."""
         try:
             while self.report.steps < self._steps:
                 self._surroundings()
@@ -121,14 +121,14 @@ class BusWorld:
     def _failed(self, invariant: str, detail: str) -> BusSimulationFailed:
         return BusSimulationFailed(self.report, self._steps, invariant, detail)
 
-    # What actors and their stores ask (Stage, Director)
+    # Called by actors and their stores (Stage, Director)
 
     def store_for(self, actor: str) -> FaultyStore:
-        """The way to the store for one actor."""
+        """Return an actor's view of the store, which injects faults."""
         return FaultyStore(self._store, actor, self)
 
     def strikes(self, fault: Fault, odds: float) -> bool:
-        """Whether a fault of the surroundings happens now."""
+        """Whether an environment fault happens now."""
         hit = self.rng.random() < odds
         if self._is_healing or not self._fault_odds or not hit:
             return False
@@ -136,7 +136,7 @@ class BusWorld:
         return True
 
     def between(self, actor: str) -> None:
-        """Others may act before this transaction, or the process stands still for long."""
+        """Let other actors run before this transaction, or suspend the process for long."""
         if self._is_healing or len(self._stack) >= DEPTH_MAX or not self._stack:
             return
         crashes = self._crashes[actor]
@@ -154,7 +154,7 @@ class BusWorld:
             raise Crash
 
     def draw(self, actor: str) -> tuple[Fault | None, int]:
-        """The fault of the next transaction."""
+        """Draw the fault of the next transaction."""
         if self._is_healing or self.rng.random() >= self._fault_odds:
             return None, 0
         fault = self.rng.choice(OF_TRANSACTIONS)
@@ -163,12 +163,12 @@ class BusWorld:
         return fault, self.rng.randrange(6)
 
     def committed(self, actor: str, statements: Sequence[str]) -> None:
-        """Judge every commit."""
+        """Check the invariants after a commit."""
         self._note("commit", actor, " ".join(statements))
         self.report.commits += 1
         self.checks.committed(self.clock.now(), statements)
 
-    # The course of things
+    # Main loop
 
     def _next(self) -> Actor:
         idle = [actor for actor in self.actors.values() if actor not in self._stack]
@@ -201,7 +201,7 @@ class BusWorld:
             self.clock.advance(self.rng.randrange(2 * HOUR, 26 * HOUR))
 
     def _heal(self) -> None:
-        """No more faults: everything that was accepted must come to its end."""
+        """Stop all faults: every accepted message must be settled."""
         self._is_healing = True
         for _ in range(HEAL_ROUNDS):
             for actor in self.actors.values():
@@ -219,12 +219,12 @@ class BusWorld:
 
 
 def run_bus_seed(seed: int, steps: int = 300, fault_odds: float = 0.03) -> BusReport:
-    """Run one history; raises BusSimulationFailed with the way to see it again."""
+    """Run one history; BusSimulationFailed says how to reproduce a failure."""
     return BusWorld(seed, steps, fault_odds).run()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one seed twice (it must give the same trace) and say what it was like."""
+    """Run one seed twice, compare the traces and print the report."""
     parser = argparse.ArgumentParser(description="Run one simulated history of the bus.")
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--steps", type=int, default=300)
@@ -235,7 +235,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BusSimulationFailed as error:
         sys.stdout.write(f"{error}\n")
         return 1
-    assert first.digest == second.digest, "the same seed gave two histories"
+    assert first.digest == second.digest, "the same seed produced two histories"
     sys.stdout.write(f"{first}\n")
     return 0
 

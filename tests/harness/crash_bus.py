@@ -1,11 +1,11 @@
-"""Real crashes of the bus: publishers, consumers, the server and the database are killed at random.
+"""Real crashes of the bus: publishers, consumers, server and database are killed at random.
 
-For a minute under load somebody is ended by SIGKILL every other second and started again: one of
-two publishers (over HTTP), one of two consumers (with an SQL sink), the receiver of pushes (with
-another), the server (which pushes), on PostgreSQL also the whole database server. Then everything
-is left to finish, and judged from what the publishers wrote down: every number that was accepted
-has exactly one row in each sink that it is for, none has two, and none is there that nobody asked
-for; sums and counters agree.
+For a minute under load, a process is killed by SIGKILL about every other second and restarted: one
+of two publishers (over HTTP), one of two consumers (with an SQL sink), the receiver of pushes (with
+another), the server (which pushes), and on PostgreSQL also the whole database server. Then
+everything finishes, and the result is compared with what the publishers recorded: every accepted
+number has exactly one row in each sink it is meant for, none has two, and none was never requested;
+sums and counters agree.
 
     python -m penstock.testing.crash_bus --engine sqlite --seconds 60 --seed 7
 """
@@ -54,16 +54,16 @@ START_SECONDS: Final = 60
 DRAIN_SECONDS: Final = 300
 ACCEPTED_MIN: Final = 200
 LOOPBACK: Final = {"PENSTOCK_EGRESS_HTTP": "allowed", "PENSTOCK_EGRESS_PRIVATE": "allowed"}
-"""The receiver is on this machine, which nobody pushes to unless told that it is meant."""
+"""The receiver is on this machine; pushes to it must be allowed explicitly."""
 
 
 class Wrong(Exception):
-    """Something was lost or done twice."""
+    """Something was lost or applied twice."""
 
 
 @dataclass(slots=True)
 class Place:
-    """Where everything is: three databases, on PostgreSQL with the server that has them."""
+    """The three databases and, on PostgreSQL, their server."""
 
     engine: str
     folder: Path
@@ -75,7 +75,7 @@ class Place:
 
 @dataclass(slots=True)
 class Cast:
-    """The processes by role and number, how each is started, and how often each was killed."""
+    """The processes by role and number, and how often each was killed."""
 
     place: Place
     port: int
@@ -85,18 +85,18 @@ class Cast:
     kills: Counter[str] = field(default_factory=Counter)
 
     def names(self) -> list[str]:
-        """Everybody who may be killed."""
-        people = [f"publisher-{n}" for n in range(PUBLISHERS)]
-        people += [f"consumer-{n}" for n in range(CONSUMERS)]
+        """Return the names of all processes that may be killed."""
+        names = [f"publisher-{n}" for n in range(PUBLISHERS)]
+        names += [f"consumer-{n}" for n in range(CONSUMERS)]
         return [
-            *people,
+            *names,
             "receiver-0",
             "server",
             *(["database"] if self.place.server is not None else []),
         ]
 
     def start(self, name: str) -> None:
-        """Start a process (again); the database is started with its data as they are."""
+        """Start or restart a process; the database keeps its data."""
         if name == "database":
             assert self.place.server is not None
             self.place.server.start()
@@ -111,7 +111,7 @@ class Cast:
             )
 
     def kill(self, name: str) -> None:
-        """End a process by SIGKILL and start it again."""
+        """Kill a process with SIGKILL and restart it."""
         self.kills[name.partition("-")[0]] += 1
         if name == "database":
             assert self.place.server is not None
@@ -122,7 +122,7 @@ class Cast:
         self.start(name)
 
     def stop(self, role: str) -> None:
-        """Ask the processes of a role to end, and wait until they have."""
+        """Ask the processes of a role to stop, and wait for them."""
         found = {name: child for name, child in self.running.items() if name.startswith(role)}
         for child in found.values():
             child.send_signal(signal.SIGTERM)
@@ -133,18 +133,18 @@ class Cast:
                 child.kill()
                 raise Wrong(f"{name} did not stop within 90 s; see its log") from None
             del self.running[name]
-            # One that was started a moment ago may not listen to signals yet.
+            # A process started a moment ago may not handle signals yet.
             if code not in (0, -signal.SIGTERM):
                 raise Wrong(f"{name} ended with {code}: {self._log(name)}")
 
     def revive(self) -> None:
-        """Start again who ended by itself; a process that cannot is seen by what is missing."""
+        """Restart processes that ended; one that cannot start shows in the result."""
         for name, child in list(self.running.items()):
             if child.poll() is not None:
                 self.start(name)
 
     def close(self) -> None:
-        """End whoever is left."""
+        """Kill the remaining processes."""
         for child in self.running.values():
             child.kill()
             child.wait()
@@ -175,12 +175,12 @@ class Cast:
 
 
 def history_of(place: Place, number: int) -> Path:
-    """What a publisher wrote down."""
+    """Return the path of a publisher's history."""
     return place.folder / f"publisher-{number}.history"
 
 
 def survive(place: Place, seconds: float, seed: int) -> dict[str, Any]:
-    """Play, kill, finish, judge; raises Wrong when something is lost or doubled."""
+    """Run, kill, finish and check; raise Wrong when something is lost or duplicated."""
     chance, clock = random.Random(seed), SystemClock()
     push_port = port_free()
     cast = Cast(place, port_free(), push_port, _prepare(place, push_port))
@@ -191,7 +191,7 @@ def survive(place: Place, seconds: float, seed: int) -> dict[str, Any]:
         end = clock.monotonic() + seconds
         victims: list[str] = []
         while clock.monotonic() < end:
-            # Everybody once, in any order, then everybody again.
+            # Every process once, in random order, then all again.
             victims = victims or chance.sample(cast.names(), len(cast.names()))
             clock.sleep(chance.uniform(*PAUSE_SECONDS))
             cast.kill(victims.pop())
@@ -231,12 +231,12 @@ def judge(place: Place) -> dict[str, Any]:
 
 
 def _pushed(numbers: Iterable[int]) -> set[int]:
-    """Those that are pushed."""
+    """Return the numbers that are pushed."""
     return {n for n in numbers if n % PUSHED_EVERY == 0}
 
 
 def _leg(sink_url: str, subscription: str, asked: set[int], accepted: set[int]) -> dict[str, int]:
-    """What one sink has of what its subscription was to bring it."""
+    """Compare one sink with what its subscription should have delivered."""
     sink = open_sink(sink_url)
     effects = Counter(int(row[0]) for row in _rows(sink, "SELECT n FROM effects"))
     counters = sink.counters(subscription)
@@ -256,7 +256,7 @@ def _leg(sink_url: str, subscription: str, asked: set[int], accepted: set[int]) 
 
 
 def _prepare(place: Place, push_port: int) -> str:
-    """Databases, topic, subscriptions, tables; the key of the publishers."""
+    """Create databases, topic, subscriptions and tables; return the publishers' API key."""
     spec = SubscriptionSpec(
         name=SUBSCRIPTION,
         topic=TOPIC,
@@ -282,7 +282,7 @@ def _prepare(place: Place, push_port: int) -> str:
 
 
 def _await_first(place: Place, clock: SystemClock) -> None:
-    """Wait until everything is up: somebody's first batch is accepted."""
+    """Wait until the first batch of any publisher is accepted."""
     end = clock.monotonic() + START_SECONDS
     while not any(history_read(history_of(place, n))[1] for n in range(PUBLISHERS)):
         if clock.monotonic() > end:
@@ -291,7 +291,7 @@ def _await_first(place: Place, clock: SystemClock) -> None:
 
 
 def _drain(place: Place, clock: SystemClock) -> None:
-    """Wait until nothing waits in a subscription any more."""
+    """Wait until the subscriptions have no messages left."""
     end = clock.monotonic() + DRAIN_SECONDS
     with connect(place.database_url) as client:
         while left := _waiting(client):
@@ -311,7 +311,7 @@ def _rows(sink: Sink, text: str) -> list[tuple[Any, ...]]:
 
 @contextmanager
 def opened(engine: str) -> Iterator[Place]:
-    """Databases of an engine for one play."""
+    """Yield temporary databases of an engine."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if engine == "sqlite":
@@ -324,7 +324,7 @@ def opened(engine: str) -> Iterator[Place]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Play on one engine or both, and print a JSON line for each."""
+    """Run on one engine or both, and print a JSON line for each."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--engine", choices=("sqlite", "postgres", "both"), default="both")
     parser.add_argument("--seconds", type=float, default=60.0)
@@ -333,8 +333,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     engines = ("sqlite", "postgres") if given.engine == "both" else (given.engine,)
     for engine in engines:
         with opened(engine) as place:
-            told: Mapping[str, Any] = survive(place, given.seconds, given.seed)
-        line = {"engine": engine, "seconds": given.seconds, "seed": given.seed, **told}
+            result: Mapping[str, Any] = survive(place, given.seconds, given.seed)
+        line = {"engine": engine, "seconds": given.seconds, "seed": given.seed, **result}
         sys.stdout.write(json.dumps(line) + "\n")
         sys.stdout.flush()
 

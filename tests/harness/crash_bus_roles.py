@@ -1,10 +1,10 @@
-"""The processes that `crash_bus` kills: publishers over HTTP, consumers that pull or are pushed to.
+"""The processes that `crash_bus` kills: publishers over HTTP, pull consumers, push receivers.
 
-A publisher writes into its history what it is about to publish, and then what was accepted; after
-its death the next one repeats what has no answer, under the same dedupe ids. A consumer inserts one
-row per message, without any constraint that would hide a second one, and adds to one document per
-key; it is slow to ack, so that death often comes between effect and ack. A receiver does the same
-with what the server pushes to it. All go on until they are told to stop.
+A publisher writes to its history what it is about to publish, then what was accepted. After it is
+killed, its successor repeats what has no response, under the same dedupe ids. A consumer inserts
+one row per message, without a constraint that would hide a duplicate, and adds to one document per
+key. It acks slowly, so that kills often fall between effect and ack. A receiver does the same with
+pushed messages. All run until they are asked to stop.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TOPIC: Final = "crashing"
 SUBSCRIPTION: Final = "crashing-sink"
 PUSHED: Final = "crashing-push"
 PUSHED_EVERY: Final = 4
-"""Every so many is pushed as well: a push is a request of its own, and two cores carry fewer."""
+"""Every n-th message is also pushed: each push is a request, and two cores handle fewer."""
 KEYS: Final = 20
 BATCH: Final = 50
 REST_SECONDS: Final = 0.25
@@ -45,7 +45,7 @@ stopping = threading.Event()
 
 
 def history_read(path: Path) -> tuple[set[int], dict[int, int]]:
-    """(numbers asked, message ids of those accepted); a line cut short says nothing."""
+    """Return (requested numbers, message ids of accepted ones); ignore incomplete lines."""
     found: dict[str, dict[int, int]] = {ASKED: {}, ACCEPTED: {}}
     text = path.read_text() if path.exists() else ""
     for line in text.splitlines():
@@ -58,16 +58,16 @@ def history_read(path: Path) -> tuple[set[int], dict[int, int]]:
 
 
 def publisher(url: str, key: str, history: Path, first: int, step: int) -> None:
-    """Publish `first`, `first + step`, … in batches until told to stop."""
+    """Publish `first`, `first + step`, … in batches until asked to stop."""
     clock = SystemClock()
     written = os.open(history, os.O_APPEND | os.O_CREAT | os.O_WRONLY)
-    os.write(written, b"\n")  # ends a line that was cut short
+    os.write(written, b"\n")  # ends an incomplete line
     for batch in _batches(history, first, step):
-        _say(written, ASKED, [str(n) for n in batch])
+        _record(written, ASKED, [str(n) for n in batch])
         while not (ids := _published(url, key, batch)):
-            # A stop waits for the answer, so that the last batch is known, too.
+            # A stop waits for the response, so that the outcome of the last batch is known.
             clock.sleep(REST_SECONDS)
-        _say(written, ACCEPTED, [f"{n}={one}" for n, one in zip(batch, ids, strict=True)])
+        _record(written, ACCEPTED, [f"{n}={one}" for n, one in zip(batch, ids, strict=True)])
         if stopping.wait(REST_SECONDS):
             return
 
@@ -83,12 +83,12 @@ def _batches(history: Path, first: int, step: int) -> Iterator[list[int]]:
         after += step * BATCH
 
 
-def _say(written: int, word: str, numbers: list[str]) -> None:
+def _record(written: int, word: str, numbers: list[str]) -> None:
     os.write(written, f"{word} {' '.join(numbers)} {END}\n".encode())
 
 
 def _published(url: str, key: str, numbers: list[int]) -> list[str]:
-    """The message ids of a batch that was accepted; none when that is not known."""
+    """Return the message ids of an accepted batch; empty if the outcome is unknown."""
     messages = [
         {
             "data": base64.b64encode(json.dumps({"n": n}).encode()).decode(),
@@ -112,11 +112,11 @@ def _published(url: str, key: str, numbers: list[int]) -> list[str]:
                 sys.stderr.write(f"publishing refused: {error.code} {error.read()[:300]!r}\n")
         return []
     except (OSError, ValueError, KeyError):
-        return []  # killed, starting, or cut off in the middle of its answer
+        return []  # killed, starting, or interrupted while responding
 
 
 class SlowToAck(EmbeddedBus):
-    """The bus, whose acks take a while to get through."""
+    """The bus with slow acks."""
 
     def ack(self, subscription: str, ack_ids: Sequence[str]) -> list[Settling]:
         """Wait, then settle."""
@@ -125,7 +125,7 @@ class SlowToAck(EmbeddedBus):
 
 
 def applying(subscription: str, sink_url: str, options: ConsumerOptions) -> Consumer:
-    """One row per message and one sum per key, in one transaction."""
+    """Return a consumer that writes one row per message and one sum per key, atomically."""
     app = Consumer(subscription, sink=sink_url, topic=TOPIC, options=options)
 
     @app.on("number")
@@ -139,7 +139,7 @@ def applying(subscription: str, sink_url: str, options: ConsumerOptions) -> Cons
 
 
 def receiver(sink_url: str, port: int) -> None:
-    """Take pushes until told to stop; an answer is given a while after its effect is durable."""
+    """Receive pushes until asked to stop; respond some time after the effect is durable."""
     options = ConsumerOptions(
         concurrency=32, outstanding=256, log=lambda _: SystemClock().sleep(ACK_SECONDS)
     )
@@ -149,7 +149,7 @@ def receiver(sink_url: str, port: int) -> None:
 
 
 def consumer(database_url: str, sink_url: str) -> None:
-    """Pull and apply until told to stop."""
+    """Pull and apply until asked to stop."""
     options = ConsumerOptions(concurrency=4, outstanding=64, extend="10s", log=lambda _: None)
     app = applying(SUBSCRIPTION, sink_url, options)
     store = open_store(load({"PENSTOCK_DATABASE_URL": database_url}))
@@ -162,7 +162,7 @@ def consumer(database_url: str, sink_url: str) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Play one role."""
+    """Run one role."""
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: stopping.set())
     role, *rest = arguments

@@ -1,9 +1,9 @@
-"""The flow that crashes are tried on, how one process drives it, and what must be there at its end.
+"""The flow used for crash tests, the process that drives it, and the checks of its result.
 
 Four phases: two processors of which one fails at first, a gate that waits for data, a processor
-with a gate of its own, and an end. `drive` is what a process does, from registering to the flow's
-end, over the real services in one thread; it may begin anywhere. `judge` reads the tables beside
-the product.
+with its own gate, and a last phase. `drive` does everything one process does, from registration to
+the end of the flow, over the real services in one thread; it can continue from any state. `judge`
+reads the tables directly.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from penstock.worker.worker_core import WorkerSteps
 
 NAME: Final = "crash"
 ROUNDS_MAX: Final = 400
-PLACES: Final = ["each/soon", "last/", "middle/", "raw/"]
-"""Every start of the flow."""
+TRIGGERS: Final = ["each/soon", "last/", "middle/", "raw/"]
+"""Every trigger of the flow, as phase/processor."""
 PROCESSORS: Final = 5
 
 
@@ -67,21 +67,21 @@ _ONCE: Final[dict[str, tuple[str, list[tuple[Any, ...]]]]] = {
         [(phase, "complete") for phase in ("each", "last", "middle", "raw")],
     ),
     "live runs": ("SELECT run_id FROM runs WHERE flow_id = :flow", []),
-    "nudges left": ("SELECT phase FROM nudges WHERE flow_id = :flow", []),
-    "looks left": ("SELECT holder FROM leases WHERE kind = 'look'", []),
+    "flow events left": ("SELECT phase FROM nudges WHERE flow_id = :flow", []),
+    "probe leases left": ("SELECT holder FROM leases WHERE kind = 'look'", []),
 }
 
 
 class Wrong(AssertionError):
-    """Something was lost, doubled or stuck."""
+    """Something was lost, duplicated or stuck."""
 
 
 def declared() -> Pipeline:
-    """The pipeline."""
+    """Return the pipeline."""
     made = Pipeline(NAME, partition="day", warehouse="w")
     raw = made.phase("raw")
     raw.processor("left")(_work)
-    raw.processor("right", retry={"max_attempts": 4, "base_delay_minutes": 1})(_once_bad)
+    raw.processor("right", retry={"max_attempts": 4, "base_delay_minutes": 1})(_fails_once)
     middle = made.phase("middle", after=raw)
     middle.processor("mid", needs=[same_day("t.rows", expect=5)])(_work)
     made.phase("each", after=middle, on="each").processor("soon")(_work)
@@ -90,16 +90,16 @@ def declared() -> Pipeline:
 
 
 def _work(run: RunContext) -> None:
-    """Nothing to do: what is tried here is what becomes of it."""
+    """Do nothing: only the bookkeeping is under test."""
 
 
-def _once_bad(run: RunContext) -> None:
+def _fails_once(run: RunContext) -> None:
     if run.attempt == 1:
-        raise ConnectionError("not at first")
+        raise ConnectionError("fails once")
 
 
 def drive(store: Store, clock: VirtualClock, partition: str) -> None:
-    """Do everything a process does until the flow of a partition has ended, wherever it stands."""
+    """Drive the flow of a partition to its end, from whatever state it is in."""
     pipeline = declared()
     opened_at = clock.now()
     client = Client(store, actor="driver")
@@ -120,7 +120,7 @@ def drive(store: Store, clock: VirtualClock, partition: str) -> None:
         swept = sweeper.run_once()
         stepped, admitted, done = orchestrator.run_once(), admitter.run_once(), worker.run_once()
         if not client.flows.get(flow_id).is_open:
-            orchestrator.run_once()  # whatever came last is acted on, too
+            orchestrator.run_once()  # process the last flow events as well
             worker.close()
             return
         if not (stepped.flows or admitted.runs or done.ended or swept.total):
@@ -130,7 +130,7 @@ def drive(store: Store, clock: VirtualClock, partition: str) -> None:
 
 
 def judge(store: Store, partition: str) -> None:
-    """Raise Wrong unless everything about the flow of a partition is there exactly once."""
+    """Raise Wrong unless everything about the flow of a partition exists exactly once."""
     flows = [row for row in _rows(store, _FLOWS, 0) if row[1] == partition]
     _same("flows", [row[2] for row in flows], ["COMPLETE"])
     flow_id = flows[0][0]
@@ -142,7 +142,7 @@ def judge(store: Store, partition: str) -> None:
 
 
 def _decisions(store: Store, flow_id: int, partition: str) -> None:
-    """Every start has its recorded decision, and every decision replays equal."""
+    """Check that every start has a recorded decision and every decision replays equal."""
 
     def read(tx: Any) -> list[Any]:
         number = tx.rows("pipeline_get", {"name": NAME})[0][0]
@@ -156,7 +156,7 @@ def _decisions(store: Store, flow_id: int, partition: str) -> None:
     starts = [
         f"{r.phase}/{r.processor}" for r in rows if loads(Decision, r.decision).verdict.starts
     ]
-    _same("decisions that start", sorted(starts), PLACES)
+    _same("decisions that start", sorted(starts), TRIGGERS)
 
 
 def _rows(store: Store, text: str, flow_id: int) -> list[tuple[Any, ...]]:

@@ -1,10 +1,11 @@
 """Real crashes: a process that drives a flow is killed at every commit, and another finishes.
 
 The flow runs once to count its commits. Then, for each commit, a forked process is killed by
-SIGKILL right before it (everything written, nothing committed) or right after it (committed,
-nobody told); a fresh process finds what is left and finishes. Then everything must be there exactly
-once: triggers, first runs, completions, decisions, journal and log rows. Real processes over a real
-database file or server; only the clock is virtual, so that leases of the dead run out at once.
+SIGKILL right before it (everything written, nothing committed) or right after it (committed, but
+the process never learned of it). A new process opens the database and finishes the flow. Afterwards
+triggers, first runs, completions, decisions, journal entries and log rows must exist exactly once.
+Processes, files and servers are real; only the clock is virtual, so that leases of dead processes
+expire at once.
 
     python -m penstock.testing.crashing --engine sqlite
 """
@@ -42,7 +43,7 @@ Open = Callable[[VirtualClock], Store]
 
 @dataclass(slots=True)
 class Fate:
-    """The commits of one process that changed something, and at which it dies; 0: at none."""
+    """Counts the effective commits of a process; it dies at number kill_at, or never if 0."""
 
     kill_at: int = 0
     side: str = BEFORE
@@ -50,26 +51,27 @@ class Fate:
 
 
 class _Watched:
-    """A transaction that knows whether it found or changed anything; one that did not is no commit
-    worth dying at.
+    """A transaction that records whether it found or changed anything.
+
+    Transactions without an effect do not count as commits.
     """
 
     def __init__(self, tx: Tx) -> None:
         self._tx = tx
-        self.is_telling = False
+        self.has_effect = False
 
     @property
     def engine(self) -> Engine:
-        """Which engine runs this transaction."""
+        """Engine that runs this transaction."""
         return self._tx.engine
 
     @property
     def sees_all(self) -> bool:
-        """Whether it sees everybody's rows."""
+        """Whether it sees the rows of all customers."""
         return self._tx.sees_all
 
     def now(self) -> int:
-        """The time this transaction judges by."""
+        """Return the current time of this transaction."""
         return self._tx.now()
 
     def rows(
@@ -80,7 +82,7 @@ class _Watched:
     ) -> list[Row]:
         """Run a named statement."""
         found = self._tx.rows(name, params, batch)
-        self.is_telling = self.is_telling or bool(found)
+        self.has_effect = self.has_effect or bool(found)
         return found
 
     def run(
@@ -91,7 +93,7 @@ class _Watched:
     ) -> int:
         """Run a named statement."""
         touched = self._tx.run(name, params, batch)
-        self.is_telling = self.is_telling or touched > 0
+        self.has_effect = self.has_effect or touched > 0
         return touched
 
     def later(
@@ -100,16 +102,16 @@ class _Watched:
         params: Mapping[str, Any] | None = None,
         batch: Sequence[Sequence[Any]] | None = None,
     ) -> Later:
-        """Ask for a named statement; only with rows to write does it count as a change."""
-        self.is_telling = self.is_telling or bool(batch)
+        """Queue a named statement; it counts as a change only if it has rows to write."""
+        self.has_effect = self.has_effect or bool(batch)
         return self._tx.later(name, params, batch)
 
     def after_commit(self, call: Callable[[], None]) -> None:
-        """Call once the transaction is durable."""
+        """Run a call once the transaction is durable."""
         self._tx.after_commit(call)
 
     def wake(self, channels: Iterable[str]) -> None:
-        """A hint."""
+        """Send a wake-up."""
         self._tx.wake(channels)
 
 
@@ -122,22 +124,22 @@ class LethalStore:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the engine behind can do."""
+        """Capabilities of the engine."""
         return self._inner.capabilities
 
     def read(self, body: Callable[[Tx], T]) -> T:
-        """Read; nobody dies of that."""
+        """Read; reads never kill the process."""
         return self._inner.read(body)
 
     def write(self, body: Callable[[Tx], T]) -> T:
-        """Write, and die right before or right after the commit if it is the one."""
+        """Write, and die right before or right after the chosen commit."""
         fate = self._fate
 
         def last(real: Tx) -> T:
             tx = _Watched(real)
             value = body(tx)
-            fate.commits += tx.is_telling
-            if tx.is_telling and fate.commits == fate.kill_at:
+            fate.commits += tx.has_effect
+            if tx.has_effect and fate.commits == fate.kill_at:
                 if fate.side == BEFORE:
                     _die()
                 tx.after_commit(_die)
@@ -146,19 +148,19 @@ class LethalStore:
         return self._inner.write(last)
 
     def reserved(self) -> LethalStore:
-        """The same fate: it is one process."""
+        """Return the same store, so that all commits of the process are counted."""
         return self
 
     def scoped(self, customer: int) -> Store:
-        """Not asked for here."""
+        """Not supported here."""
         raise NotImplementedError
 
     def wake(self, channels: Iterable[str]) -> None:
-        """A hint."""
+        """Send a wake-up."""
         self._inner.wake(channels)
 
     def listen(self, channels: Iterable[str]) -> Waiter:
-        """A waiter of the real store."""
+        """Return a waiter of the real store."""
         return self._inner.listen(channels)
 
     def migrate(self) -> list[str]:
@@ -166,15 +168,15 @@ class LethalStore:
         return self._inner.migrate()
 
     def verify(self) -> list[str]:
-        """Names of missing migrations."""
+        """Return the names of missing migrations."""
         return self._inner.verify()
 
     def before_close(self, call: Callable[[], None]) -> None:
-        """Call before the real store is closed."""
+        """Register a call that runs before the real store closes."""
         self._inner.before_close(call)
 
     def close(self) -> None:
-        """Release every connection."""
+        """Close every connection."""
         self._inner.close()
 
 
@@ -184,9 +186,9 @@ def _die() -> None:
 
 
 def survive(open_store: Open, every: int = 1) -> tuple[int, int]:
-    """Kill at every (n-th) commit, on both sides of it; returns (commits of a flow, kills).
+    """Kill at every (n-th) commit, before and after it; return (commits of a flow, kills).
 
-    Raises Wrong, naming the commit, when something is lost, doubled or stuck afterwards.
+    Raises Wrong, naming the commit, when something is lost, duplicated or stuck afterwards.
     """
     _child(lambda: _migrate(open_store))
     commits = _commits(open_store)
@@ -208,7 +210,7 @@ def _migrate(open_store: Open) -> None:
 
 
 def _commits(open_store: Open) -> int:
-    """How many commits a flow takes when nobody dies."""
+    """Return the number of commits of a flow without crashes."""
     out, into = os.pipe()
 
     def body() -> None:
@@ -223,15 +225,15 @@ def _commits(open_store: Open) -> int:
 
 
 def _point(open_store: Open, start: int, fate: Fate, partition: str) -> None:
-    """One process dies, another finishes, a third one judges."""
+    """Kill one process; let another finish the flow and check the result."""
     where = f"killed right {fate.side} commit {fate.kill_at}"
 
-    def doomed() -> None:
+    def victim() -> None:
         clock = VirtualClock(start)
         drive(LethalStore(open_store(clock), fate), clock, partition)
 
-    def heir() -> None:
-        clock = VirtualClock(start + DAY // 4)  # the leases of the dead have run out
+    def successor() -> None:
+        clock = VirtualClock(start + DAY // 4)  # the dead process's leases have expired
         store = open_store(clock)
         try:
             drive(store, clock, partition)
@@ -239,14 +241,14 @@ def _point(open_store: Open, start: int, fate: Fate, partition: str) -> None:
         except Wrong as wrong:
             raise Wrong(f"{where}: {wrong}") from None
 
-    if _child(doomed) != -signal.SIGKILL:
-        raise Wrong(f"{where}: it was not killed; the flow took another way than when counted")
-    if _child(heir) != 0:
+    if _child(victim) != -signal.SIGKILL:
+        raise Wrong(f"{where}: it was not killed; the flow made other commits than when counted")
+    if _child(successor) != 0:
         raise Wrong(f"{where}: see above")
 
 
 def _child(body: Callable[[], None]) -> int:
-    """Run in a process of its own; returns its exit code, or minus the signal that ended it."""
+    """Run in a forked process; return its exit code, or minus the signal that ended it."""
     sys.stdout.flush()
     child = os.fork()
     if child:
@@ -264,7 +266,7 @@ def _child(body: Callable[[], None]) -> int:
 
 @contextmanager
 def opened(engine: str, where: str | None) -> Iterator[Open]:
-    """A way to open stores of an engine: on the given file or URL, else on one of its own."""
+    """Yield a function that opens stores, on the given file or URL or on a temporary one."""
     if engine == "sqlite":
         with tempfile.TemporaryDirectory() as folder:
             path = where or str(Path(folder) / "crash.db")
@@ -279,11 +281,11 @@ def opened(engine: str, where: str | None) -> Iterator[Open]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Kill, finish, judge; one line per engine."""
+    """Run on each engine and print one line for each."""
     parser = argparse.ArgumentParser(description="Kill a flow at every commit it makes.")
     parser.add_argument("--engine", choices=("sqlite", "postgres", "both"), default="both")
-    parser.add_argument("--where", help="a file or URL to use instead of one of its own")
-    parser.add_argument("--every", type=int, default=1, help="only every n-th point")
+    parser.add_argument("--where", help="database file or URL; default: a temporary one")
+    parser.add_argument("--every", type=int, default=1, help="kill only at every n-th point")
     given: Any = parser.parse_args(arguments)
     clock = SystemClock()
     engines = ("sqlite", "postgres") if given.engine == "both" else (given.engine,)
@@ -299,7 +301,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         seconds = clock.monotonic() - began
         sys.stdout.write(
             f"{engine}: a flow of {commits} commits killed {kills[engine]} times, "
-            f"finished every time, nothing lost or doubled ({seconds:.1f} s)\n"
+            f"finished every time, nothing lost or duplicated ({seconds:.1f} s)\n"
         )
     return 0
 

@@ -1,10 +1,10 @@
-"""Statement by statement: transactions of several processes on a real PostgreSQL, in any order.
+"""Interleaves transactions of several connections on a real PostgreSQL, statement by statement.
 
-SQLite has one writer, so races between statements show only on PostgreSQL. Each act (a callable
-over a store: a service's step, a few verbs) runs in a thread and on a connection of its own, and
-parks before every statement and every commit; a chooser says who goes on. A statement that waits
-for a lock is noticed through `pg_blocking_pids`; deadlocks are resolved by the server and repeated
-as the store would. `explore` draws orders from seeds, `exhaust` walks through all of them.
+SQLite has one writer, so races between statements occur only on PostgreSQL. Each act (a callable
+over a store, such as a service step) runs in its own thread and connection and parks before every
+statement and every commit; a chooser selects which one continues. A statement that waits for a lock
+is detected through `pg_blocking_pids`; the server resolves deadlocks, and the act is retried as the
+store would. `explore` draws orders from seeds, `exhaust` walks through all of them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from penstock.db.store import Capabilities, Store, Tx, Waiter
 T = TypeVar("T")
 Act = Callable[[Store], Any]
 Chooser = Callable[[Sequence[int]], int]
-"""Given the lanes that are parked, which of them (by place) goes on."""
+"""Given the parked lanes, return the index of the one that continues."""
 
 BEGIN_WRITE: LiteralString = "BEGIN"
 BEGIN_READ: LiteralString = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -39,7 +39,7 @@ PATIENCE_POLLS = 5_000
 
 
 class InterleavingFailed(AssertionError):
-    """An order of statements broke something; says which order, and how to see it again."""
+    """An order of statements broke something; the message shows the order."""
 
     def __init__(self, order: str, trace: Sequence[str], cause: BaseException) -> None:
         self.cause = cause
@@ -49,7 +49,7 @@ class InterleavingFailed(AssertionError):
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of one act."""
+    """The result of one act."""
 
     value: Any = None
     error: BaseException | None = None
@@ -68,12 +68,12 @@ class _Lane:
 
     @property
     def pid(self) -> int:
-        """The server process behind it."""
+        """Process id of its server process."""
         return self.connection.info.backend_pid
 
 
 class Arena:
-    """Connections to one database, on which acts are played in chosen orders."""
+    """Connections to one database on which acts run in chosen orders."""
 
     def __init__(self, dsn: str, clock: Clock, lanes: int = 3) -> None:
         """Open one connection per lane and one to watch them."""
@@ -94,7 +94,7 @@ class Arena:
         self._watch.close()
 
     def play(self, acts: Sequence[Act], choose: Chooser) -> list[Outcome]:
-        """Run the acts to their ends, one statement at a time, in the order the chooser draws."""
+        """Run the acts to their ends, one statement at a time, in the chooser's order."""
         assert len(acts) <= len(self._lanes), "more acts than lanes"
         self.trace = []
         lanes = self._lanes[: len(acts)]
@@ -122,7 +122,7 @@ class Arena:
         return [lane.outcome for lane in lanes]
 
     def park(self, lane: _Lane, label: str) -> None:
-        """Called by a lane's thread before each statement: wait to be chosen."""
+        """Wait to be chosen; called by a lane's thread before each statement."""
         with self._changed:
             lane.label, lane.state = label, "parked"
             self._changed.notify_all()
@@ -154,7 +154,7 @@ class Arena:
             parked = any(lane.state == "parked" for lane in lanes)
             if parked and all(lane.pid in blocked for lane in moving):
                 return
-        raise AssertionError(f"nothing moves any more: {self.trace[-5:]}")
+        raise AssertionError(f"no lane makes progress: {self.trace[-5:]}")
 
     def _blocked(self, pids: list[int]) -> set[int]:
         rows = self._watch.execute(
@@ -165,10 +165,10 @@ class Arena:
 
 
 class _ParkingTx(PostgresTx):
-    """A transaction that asks before each of its statements, also those that could travel together.
+    """A transaction that parks before each statement, even those that could be sent together.
 
-    Whoever sends several in one flush lets nobody come between them by will, but the server still
-    takes locks and looks at the data statement by statement.
+    Statements sent in one flush cannot be interleaved on purpose, but the server still takes locks
+    and reads data statement by statement.
     """
 
     def __init__(self, arena: Arena, lane: _Lane, injected: int | None) -> None:
@@ -183,7 +183,7 @@ class _ParkingTx(PostgresTx):
 
 
 class LaneStore:
-    """A store whose statements wait for their turn."""
+    """A store whose statements wait until their lane is chosen."""
 
     def __init__(self, arena: Arena, lane: _Lane, clock: Clock) -> None:
         self._arena = arena
@@ -192,7 +192,7 @@ class LaneStore:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Those of PostgreSQL."""
+        """Capabilities of PostgreSQL."""
         return Capabilities(
             engine="postgres",
             concurrent_writers=True,
@@ -202,15 +202,15 @@ class LaneStore:
         )
 
     def read(self, body: Callable[[Tx], T]) -> T:
-        """A snapshot."""
+        """Read in a snapshot."""
         return self._attempt(body, BEGIN_READ)
 
     def write(self, body: Callable[[Tx], T]) -> T:
-        """A transaction; it also parks before its commit."""
+        """Write in a transaction; it also parks before its commit."""
         return self._attempt(body, BEGIN_WRITE)
 
     def reserved(self) -> LaneStore:
-        """The same connection."""
+        """Return the same connection."""
         return self
 
     def scoped(self, customer: int) -> Store:
@@ -218,7 +218,7 @@ class LaneStore:
         raise NotImplementedError
 
     def wake(self, channels: Iterable[str]) -> None:
-        """Hints are lost here."""
+        """Drop wake-ups."""
 
     def listen(self, channels: Iterable[str]) -> Waiter:
         """Not part of this harness."""
@@ -233,10 +233,10 @@ class LaneStore:
         raise NotImplementedError
 
     def before_close(self, call: Callable[[], None]) -> None:
-        """Never: the arena owns the connection."""
+        """Ignore close hooks: the arena owns the connection."""
 
     def close(self) -> None:
-        """The arena owns the connection."""
+        """Do nothing: the arena owns the connection."""
 
     def _attempt(self, body: Callable[[Tx], T], begin: LiteralString) -> T:
         connection = self._lane.connection
@@ -263,18 +263,18 @@ class LaneStore:
 
 
 Scene = Callable[[], tuple[Sequence[Act], Callable[[list[Outcome]], None]]]
-"""Sets the stage afresh; answers the acts, and the check of what came of them."""
+"""Prepares the database; returns the acts and a check of their outcomes."""
 
 
 def explore(arena: Arena, scene: Scene, seeds: Iterable[int]) -> int:
-    """Play the scene in one random order per seed; returns how many orders were different.
+    """Run the scene in one random order per seed; return how many orders were different.
 
-    Every other seed lets lanes run for a while: many races need one lane to stand still for long.
+    Every other seed lets lanes run for a while: many races need one lane to pause for long.
     """
     orders: set[tuple[str, ...]] = set()
     for seed in seeds:
         rng = random.Random(seed)
-        _play(arena, scene, _uniform(rng) if seed % 2 else _favourites(rng), f"seed {seed}")
+        _play(arena, scene, _uniform(rng) if seed % 2 else _ranked(rng), f"seed {seed}")
         orders.add(tuple(arena.trace))
     return len(orders)
 
@@ -283,8 +283,8 @@ def _uniform(rng: random.Random) -> Chooser:
     return lambda lanes: rng.randrange(len(lanes))
 
 
-def _favourites(rng: random.Random) -> Chooser:
-    """The favourite among those parked goes on; at a few moments, mostly early, it falls back."""
+def _ranked(rng: random.Random) -> Chooser:
+    """Continue the highest-ranked parked lane; a few times, mostly early, demote it."""
     rank: dict[int, float] = {}
     moments = {int(24 * rng.random() ** 2) for _ in range(rng.randint(1, 3))}
     steps = itertools.count()
@@ -302,7 +302,7 @@ def _favourites(rng: random.Random) -> Chooser:
 
 
 def exhaust(arena: Arena, scene: Scene, limit: int) -> int:
-    """Play the scene in every order, up to `limit` of them; returns how many were played."""
+    """Run the scene in every order, up to `limit` of them; return how many were run."""
     played = 0
     for choose, order in _all_orders(limit):
         _play(arena, scene, choose, order)
@@ -311,7 +311,7 @@ def exhaust(arena: Arena, scene: Scene, limit: int) -> int:
 
 
 def _all_orders(limit: int) -> Iterator[tuple[Chooser, str]]:
-    """Choosers that walk the tree of choices depth first."""
+    """Yield choosers that walk the tree of choices depth first."""
     prefix: list[int] = []
     for _ in range(limit):
         widths: list[int] = []

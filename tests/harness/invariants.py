@@ -1,9 +1,9 @@
-"""What must hold after every commit, whoever made it: the invariants of runs, leases and fairness.
+"""The invariants of runs, leases and fairness that must hold after every commit.
 
 Each check compares the hot state before and after one commit, together with what the commit wrote
-to journal and history, and says what is wrong by raising `Violation`. docs/testing.md lists the
-numbers (I1, I24 ...). Schedules have a module of their own (`invariants_clock`), and so has what
-can be judged only at the end (`invariants_end`).
+to journal and history, and raises `Violation`. docs/testing.md lists the numbers (I1, I24 ...).
+Schedules are in `invariants_clock`, and checks that are possible only at the end in
+`invariants_end`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.testing.simulate.violation import Violation
 OVERDUE_GRACE_US = 15 * SECOND
 LAPSES_MAX = 5
 FAILURES_DISABLE = 5
-# Independent of core.retry on purpose: the table of SPEC section 4.
+# Independent of core.retry on purpose: copied from the retry table of the specification.
 ATTEMPTS = {
     "RATE_LIMIT_EXCEEDED": (5, 15),
     "QUOTA_EXCEEDED": (5, 15),
@@ -47,18 +47,18 @@ class Who(Protocol):
 
     @property
     def kind(self) -> str:
-        """worker, external, operator, scheduler, sweeper ..."""
+        """Kind of process: worker, external, operator, scheduler, sweeper ..."""
         ...
 
     @property
     def sessions(self) -> set[int]:
-        """The sessions it opened and believes to be its own."""
+        """The sessions that it opened and considers its own."""
         ...
 
 
 @dataclass(slots=True)
 class Commit:
-    """One commit: who, before, after, and what was written down."""
+    """One commit: process, state before and after, and written journal and history rows."""
 
     who: Who
     before: Snapshot
@@ -72,7 +72,7 @@ class Commit:
 
     @property
     def now(self) -> int:
-        """When it was committed."""
+        """Time of the commit."""
         return self.after.now
 
 
@@ -82,10 +82,10 @@ def _need(truth: bool, invariant: str, detail: Callable[[], str]) -> None:
 
 
 def check_conservation(c: Commit) -> None:
-    """I1, I2: a run is created once and ends once; nothing vanishes, nothing comes back."""
+    """I1, I2: a run is created once and ends once; none disappears or reappears."""
     before, after = c.before.runs.keys(), c.after.runs.keys()
-    created = {line.run_id for line in c.created}
-    ended = {line.run_id for line in c.ended}
+    created = {entry.run_id for entry in c.created}
+    ended = {entry.run_id for entry in c.ended}
     _need(len(created) == len(c.created), "I1", lambda: f"created twice: {c.created}")
     _need(len(ended) == len(c.ended), "I1", lambda: f"ended twice: {c.ended}")
     expected = (before | created) - ended
@@ -99,7 +99,7 @@ def check_conservation(c: Commit) -> None:
 
 
 def check_edges(c: Commit) -> None:
-    """I23: only edges of the table, and a run keeps what it was created with."""
+    """I23: only declared transitions, and a run keeps the fields it was created with."""
     for run_id in c.before.runs.keys() & c.after.runs.keys():
         old, new = c.before.runs[run_id], c.after.runs[run_id]
         if old is new or old == new:
@@ -114,10 +114,10 @@ def check_edges(c: Commit) -> None:
             and old.parent_run_id == new.parent_run_id
             and old.ordering_key == new.ordering_key
         )
-        _need(same, "I23", lambda o=old, n=new: f"{o} changed its nature to {n}")  # type: ignore[misc]
+        _need(same, "I23", lambda o=old, n=new: f"{o} changed its identity to {n}")  # type: ignore[misc]
         _check_token(c, old, new)
-    for line in c.ended:
-        end, last = c.ends[line.run_id], c.before.runs.get(line.run_id)
+    for entry in c.ended:
+        end, last = c.ends[entry.run_id], c.before.runs.get(entry.run_id)
         if last is not None:
             path = [RunState(last.state), RunState(end.final_state)]
             legal = path_is_legal(path) or path_is_legal([path[0], RunState.RUNNING, path[1]])
@@ -131,7 +131,7 @@ def _edge(old: str, new: str) -> bool:
 
 
 def _check_token(c: Commit, old: RunRow, new: RunRow) -> None:
-    """I3, I4: a claim raises the token above all others; a holder never changes under one token."""
+    """I3, I4: a claim assigns a token above all others; one token never changes holders."""
     was_held, is_held = old.admission == 9, new.admission == 9
     if not was_held and is_held:
         highest = max(c.before.counters["token"], old.token)
@@ -144,7 +144,7 @@ def _check_token(c: Commit, old: RunRow, new: RunRow) -> None:
 
 
 def check_claims(c: Commit) -> None:
-    """I5, I28: only ready, due runs are claimed, by those who may, in order of level and turn."""
+    """I5, I28: only ready, due runs are claimed, by permitted workers, by level and fair rank."""
     taken = [
         new
         for run_id, new in c.after.runs.items()
@@ -164,43 +164,43 @@ def check_claims(c: Commit) -> None:
         else:
             leased = c.after.leases.get(new.run_id)
             good = leased is not None and leased[0] == new.token and leased[1] > c.now
-            _need(good, "I3", lambda n=new: f"claimed from outside without a lease: {n}")  # type: ignore[misc]
+            _need(good, "I3", lambda n=new: f"claimed by an external worker without a lease: {n}")  # type: ignore[misc]
     for pool in {run.pool for run in taken}:
-        last = max(_turn(c.before.runs[run.run_id]) for run in taken if run.pool == pool)
+        last = max(_rank(c.before.runs[run.run_id]) for run in taken if run.pool == pool)
         left = [
             run
             for run in c.after.runs.values()
-            if run.admission == 0 and run.pool == pool and _turn(run) < last
+            if run.admission == 0 and run.pool == pool and _rank(run) < last
         ]
-        _need(not left, "I28", lambda p=left, k=last: f"claimed past the turn of {p[0]} at {k}")  # type: ignore[misc]
+        _need(not left, "I28", lambda p=left, k=last: f"claimed ahead of {p[0]} at rank {k}")  # type: ignore[misc]
 
 
-def _turn(run: RunRow) -> tuple[int, int, int]:
+def _rank(run: RunRow) -> tuple[int, int, int]:
     return (-run.level, run.fair_pass, run.run_id)
 
 
-def check_turns(c: Commit) -> None:
-    """I28: a customer's turns follow each other without gaps, from its last one or the clock."""
+def check_fair_ranks(c: Commit) -> None:
+    """I28: a customer's fair ranks have no gaps, from its last one or the fair clock."""
     given: dict[tuple[int, int, int], list[int]] = {}
     for run_id, new in c.after.runs.items():
         old = c.before.runs.get(run_id)
         if new.admission == 0 and (old is None or old.admission != 0):
             given.setdefault((new.pool, new.priority, new.customer), []).append(new.fair_pass)
-    for key, turns in given.items():
+    for key, ranks in given.items():
         clock = c.before.turns.get((key[0], key[1], 0), 0)
         base = max(c.before.turns.get(key, 0), clock)
-        wanted = list(range(base + 1, base + 1 + len(turns)))
+        wanted = list(range(base + 1, base + 1 + len(ranks)))
         _need(
-            sorted(turns) == wanted,
+            sorted(ranks) == wanted,
             "I28",
-            lambda p=turns, w=wanted: f"turns {sorted(p)}, expected {w}",  # type: ignore[misc]
+            lambda p=ranks, w=wanted: f"fair ranks {sorted(p)}, expected {w}",  # type: ignore[misc]
         )
-    for key, turn in c.before.turns.items():
-        _need(c.after.turns.get(key, 0) >= turn, "I28", lambda k=key: f"turn of {k} went back")  # type: ignore[misc]
+    for key, rank in c.before.turns.items():
+        _need(c.after.turns.get(key, 0) >= rank, "I28", lambda k=key: f"fair rank of {k} decreased")  # type: ignore[misc]
 
 
 def check_holders(c: Commit) -> None:
-    """I3, I24: a run leaves its holder's hand only through it, or once the lease is dead."""
+    """I3, I24: a run leaves its holder only through it, or once the lease has expired."""
     for run_id, old in c.before.runs.items():
         if old.admission != 9:
             continue
@@ -218,7 +218,7 @@ def check_holders(c: Commit) -> None:
             and end.final_state == ("CANCELLED" if old.cancel_requested_at else "TIMEOUT")
         )
         swept = c.who.kind == "sweeper" and (_lease_is_dead(c.before, old, c.now) or overdue)
-        _need(swept, "I24", lambda o=old, n=new: f"{c.who.name} took {o} from its holder: {n}")  # type: ignore[misc]
+        _need(swept, "I24", lambda o=old, n=new: f"{c.who.name} removed {o} from its holder: {n}")  # type: ignore[misc]
         if new is not None:
             counted = new.lapses == old.lapses + 1 < LAPSES_MAX and old.state == "CLAIMED"
             _need(counted, "I6", lambda o=old, n=new: f"lapse not counted: {o} -> {n}")  # type: ignore[misc]
@@ -240,7 +240,7 @@ def _lease_is_dead(before: Snapshot, run: RunRow, now: int) -> bool:
 
 
 def check_sessions(c: Commit) -> None:
-    """I3, I25: nobody ends a live session but its owner; a missed beat alone is not death."""
+    """I3, I25: only its owner ends a live session; one missed heartbeat does not end it."""
     for session_id, until_at in c.before.sessions.items():
         if session_id in c.after.sessions or session_id in c.who.sessions:
             continue
@@ -252,10 +252,10 @@ def check_sessions(c: Commit) -> None:
 
 
 def check_ends(c: Commit) -> None:
-    """I6, I24, I26: how runs ended: token, attempts, retry or death, backoff."""
-    children = {c.after.runs[line.run_id].parent_run_id: c.after.runs[line.run_id]
-                for line in c.created
-                if c.after.runs[line.run_id].trigger_source == "retry"}  # fmt: skip
+    """I6, I24, I26: how runs ended: token, attempts, retry or dead letter, backoff."""
+    children = {c.after.runs[entry.run_id].parent_run_id: c.after.runs[entry.run_id]
+                for entry in c.created
+                if c.after.runs[entry.run_id].trigger_source == "retry"}  # fmt: skip
     for run_id, end in c.ends.items():
         last = c.before.runs.get(run_id)
         if last is not None:
@@ -264,7 +264,7 @@ def check_ends(c: Commit) -> None:
             _need(fits, "I24", lambda e=end, r=last: f"{e} ended {r}")  # type: ignore[misc]
             _need(end.attempt == last.attempt, "I6", lambda e=end: f"attempt changed: {e}")  # type: ignore[misc]
             gone = end.error_type != "STALE_EXECUTION" or _lease_is_dead(c.before, last, c.now)
-            _need(gone, "I24", lambda r=last: f"{c.who.name} gave {r} up under a live lease")  # type: ignore[misc]
+            _need(gone, "I24", lambda r=last: f"{c.who.name} failed {r} under a live lease")  # type: ignore[misc]
         retry = children.pop(run_id, None)
         _need(bool(end.was_retried) == (retry is not None), "I26", lambda e=end: f"no retry: {e}")  # type: ignore[misc]
         failed = end.final_state in ("FAILED", "TIMEOUT")
@@ -272,7 +272,7 @@ def check_ends(c: Commit) -> None:
         _need(outcomes == int(failed), "I26", lambda e=end: f"neither retried nor dead: {e}")  # type: ignore[misc]
         if failed and last is not None:
             _check_retry(c, last, end, retry)
-    _need(not children, "I26", lambda: f"retries of nothing: {children}")
+    _need(not children, "I26", lambda: f"retries without a parent: {children}")
 
 
 def _check_retry(c: Commit, last: RunRow, end: EndRow, retry: RunRow | None) -> None:
@@ -294,7 +294,7 @@ def _check_retry(c: Commit, last: RunRow, end: EndRow, retry: RunRow | None) -> 
 
 
 def retry_rule(c: Commit, run: RunRow, error_type: str) -> tuple[int, float, float]:
-    """(attempts, base delay in minutes, multiplier) that a failed run deserves."""
+    """Return (attempts, base delay in minutes, multiplier) that apply to a failed run."""
     config = None if run.config_id is None else c.before.configs.get(run.config_id)
     text = c.retries.get(run.processor) if config is None or config.retry is None else config.retry
     given = json.loads(text) if text else {}
@@ -310,7 +310,7 @@ def retry_rule(c: Commit, run: RunRow, error_type: str) -> tuple[int, float, flo
 
 
 def check_ordering(c: Commit) -> None:
-    """Ordering keys: of each key at most one run is not blocked, and it is the oldest."""
+    """Ordering keys: at most one run per key is not blocked, and it is the oldest."""
     free: dict[str, int] = {}
     for run in c.after.runs.values():
         if run.ordering_key is None or run.admission == 3:
@@ -324,7 +324,7 @@ def check_ordering(c: Commit) -> None:
 
 
 def check_health(c: Commit) -> None:
-    """Consecutive failures follow the ends; the fifth takes the config off the clock."""
+    """Consecutive failures follow the ends; the fifth disables the config."""
     by_config: dict[int, list[EndRow]] = {}
     for end in c.ends.values():
         if end.config_id is not None:
@@ -351,7 +351,7 @@ CHECKS: tuple[Callable[[Commit], None], ...] = (
     check_conservation,
     check_edges,
     check_claims,
-    check_turns,
+    check_fair_ranks,
     check_holders,
     check_sessions,
     check_ends,

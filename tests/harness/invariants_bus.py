@@ -1,13 +1,13 @@
-"""The invariants of the bus, judged on the rows after every commit of a simulated history.
+"""The invariants of the bus, checked on the rows after every commit of a simulated history.
 
-I1  every round of every accepted message is in exactly one place; sums agree with rows
-I3  one lease per delivery; I4 the epoch rises by one with each handing-over, and only then
-I5  nothing is handed over while it is out or after it was acked
-I6  attempts are handings-over of this round without those given back untried by their holder
-I7  a dead letter has its copy (same bytes, attributes kept), once per round, and a reason
+I1  every generation of every accepted message has exactly one state; sums agree with rows
+I3  one lease per delivery; I4 the epoch rises by one with each delivery, and only then
+I5  a message is not delivered while it is leased or after it was acked
+I6  attempts are the deliveries of this generation, without those released by their holder
+I7  a dead letter has its copy (same bytes, attributes kept), once per generation, and a reason
 I8  after a failure a message waits at least its backoff
 I9  one head per ordering key, and no message before an earlier one of its key
-I12 a new round begins only where somebody asked for it, one after the last, within the cap
+I12 a new generation starts only on request, directly after the last, within the maximum
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Open(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A round that is settled."""
+    """A generation that is settled."""
 
     subscription: int
     message_id: int
@@ -66,22 +66,22 @@ class BusChecks:
         self.ended: dict[tuple[int, int, int], Ended] = {}
         self.deaths: set[tuple[int, int, int]] = set()
         self.acks: set[tuple[int, int, int]] = set()
-        """(subscription, message, epoch) that consumers have presented as handled, ever."""
+        """(subscription, message, epoch) that consumers have ever acked."""
         self.nacks: set[tuple[int, int, int]] = set()
-        """The same, as refused."""
+        """(subscription, message, epoch) that consumers have ever nacked."""
         self.releases: set[tuple[int, int, int]] = set()
-        """The same, as not tried."""
+        """(subscription, message, epoch) that consumers have ever released."""
         self.checks = 0
 
     def rows(self, text: str, *params: object) -> list[tuple[Any, ...]]:
-        """A query beside the history."""
+        """Return the rows of a query, read outside the product."""
         return self._store._writer.execute(text, params).fetchall()
 
     def committed(self, now: int, statements: Sequence[str]) -> None:
-        """Judge one commit."""
+        """Check one commit."""
         if not any(name.startswith("bus_") for name in statements):
             return
-        before, after = self.open, self._look()
+        before, after = self.open, self._read_open()
         new_ends = self._ends()
         changed = [row for key, row in after.items() if before.get(key) != row]
         for row in changed:
@@ -89,12 +89,12 @@ class BusChecks:
         for key, row in before.items():
             if key not in after or after[key].round != row.round:
                 self._left(row, new_ends, now)
-        self._places(changed)
+        self._check_generations(changed)
         self._keys(after)
         self.open = after
         self.checks += 1
 
-    def _look(self) -> dict[Key, Open]:
+    def _read_open(self) -> dict[Key, Open]:
         text = (
             "SELECT subscription, message_id, state, due_at, until_at, round, replays, attempt, "
             "epoch, ordering_key FROM deliveries ORDER BY subscription, message_id"
@@ -103,7 +103,7 @@ class BusChecks:
         return {(row.subscription, row.message_id): row for row in found}
 
     def _ends(self) -> dict[Key, list[Ended]]:
-        """Rounds that ended with this commit."""
+        """Return the generations that ended with this commit."""
         text = (
             "SELECT rowid, subscription, message_id, round, epoch, attempts, outcome FROM settled "
             "WHERE rowid > ? ORDER BY rowid"
@@ -114,7 +114,7 @@ class BusChecks:
             self._settled_to = place
             name = (end.subscription, end.message_id, end.round)
             if name in self.ended:
-                raise Violation("I1", f"a round ended twice: {end}")
+                raise Violation("I1", f"a generation ended twice: {end}")
             self.ended[name] = end
             found.setdefault((end.subscription, end.message_id), []).append(end)
         return found
@@ -129,20 +129,20 @@ class BusChecks:
         if handed:
             due = old.state == DELAYED and old.due_at <= now
             if (old.state != READY and not due) or new.state != LEASED:
-                raise Violation("I5", f"{old} was handed over as {new}")
+                raise Violation("I5", f"{old} was delivered as {new}")
             if new.until_at is None or new.until_at <= now:
-                raise Violation("I3", f"a lease that is over when it begins: {new}")
+                raise Violation("I3", f"a lease that has expired already: {new}")
             self._first_of_key(new)
         elif old.state == LEASED and new.state == READY:
             ticket = (old.subscription, old.message_id, old.epoch)
             if ticket not in self.releases or new.attempt != old.attempt - 1:
-                raise Violation("I6", f"{old} was given back as {new}")
+                raise Violation("I6", f"{old} was released as {new}")
         elif new.attempt != old.attempt:
             raise Violation("I6", f"{old} became {new}")
         elif old.state == LEASED and new.state != LEASED:
             if new.state != DELAYED:
                 raise Violation("I8", f"{old} became {new}")
-            self._given_back(old, now)
+            self._check_returned(old, now)
             sub = self._subs[new.subscription]
             if new.due_at - now < backoff(sub.policy, new.attempt, 0.0):
                 raise Violation("I8", f"{new} waits too short from {now}")
@@ -153,7 +153,7 @@ class BusChecks:
 
     def _began(self, new: Open, statements: Sequence[str]) -> None:
         if not PARENTS & set(statements):
-            raise Violation("I12", f"{new} came from nowhere: {statements}")
+            raise Violation("I12", f"{new} appeared unexpectedly: {statements}")
         if new.round > 1:
             last = self.ended.get((new.subscription, new.message_id, new.round - 1))
             if last is None or new.epoch - last.epoch not in (0, 1):
@@ -170,22 +170,22 @@ class BusChecks:
         if end.outcome == "acked" and (
             old.state != LEASED or (old.subscription, old.message_id, old.epoch) not in self.acks
         ):
-            raise Violation("I4", f"{old} was acked by somebody who does not hold it: {end}")
+            raise Violation("I4", f"{old} was acked without its lease: {end}")
         if end.outcome == "expired" and old.state == LEASED and (old.until_at or 0) > now:
-            raise Violation("I5", f"{old} expired in somebody's hands")
+            raise Violation("I5", f"{old} expired while leased")
         if end.outcome == "dead_lettered":
-            self._given_back(old, now)
-            self._died(old, end)
+            self._check_returned(old, now)
+            self._check_dead_letter(old, end)
 
-    def _given_back(self, old: Open, now: int) -> None:
-        """I4, I5: only its holder gives a message back before its deadline."""
+    def _check_returned(self, old: Open, now: int) -> None:
+        """I4, I5: only its holder returns a message before its deadline."""
         ticket = (old.subscription, old.message_id, old.epoch)
         late = old.until_at is not None and old.until_at <= now
         if old.state != LEASED or (ticket not in self.nacks and not late):
-            raise Violation("I4", f"{old} was given back by somebody who does not hold it")
+            raise Violation("I4", f"{old} was returned without its lease")
 
-    def _died(self, old: Open, end: Ended) -> None:
-        """I7: once per round, with its reason, and the copy's bytes and attributes are its own."""
+    def _check_dead_letter(self, old: Open, end: Ended) -> None:
+        """I7: one dead letter per generation, with a reason and the message's own data."""
         sub = self._subs[old.subscription]
         text = (
             "SELECT d.error_kind, d.attempts, c.data = m.data, c.attributes, m.attributes "
@@ -195,27 +195,27 @@ class BusChecks:
         )
         found = self.rows(text, old.subscription, old.message_id, old.round)
         if len(found) != 1:
-            raise Violation("I7", f"{len(found)} letters of {end}")
+            raise Violation("I7", f"{len(found)} dead letters of {end}")
         kind, attempts, same, copied, own = found[0]
         mine, theirs = json.loads(own), json.loads(copied)
         if not same or not mine.items() <= theirs.items() or attempts != end.attempts:
-            raise Violation("I7", f"the letter of {end} is not its message's: {found}")
+            raise Violation("I7", f"the dead letter of {end} differs from its message: {found}")
         if theirs[SOURCE_DELIVERY_COUNT] != str(end.attempts):
             raise Violation("I7", f"{theirs} counts other attempts than {end}")
         if theirs[ORIGIN_MESSAGE_ID] != str(old.message_id):
             raise Violation("I7", f"{theirs} names another message than {end}")
         if kind != "poison" and end.attempts < sub.max_attempts:
-            raise Violation("I7", f"{end} died with attempts left")
+            raise Violation("I7", f"{end} became a dead letter with attempts left")
         self.deaths.add((old.subscription, old.message_id, old.round))
 
-    def _places(self, changed: Sequence[Open]) -> None:
-        """I1: an open delivery is the round after all that ended, and none is missing."""
+    def _check_generations(self, changed: Sequence[Open]) -> None:
+        """I1: an open delivery is the generation after all ended ones, and none is missing."""
         for row in changed:
             sub, message = row.subscription, row.message_id
             if (sub, message, row.round) in self.ended:
                 raise Violation("I1", f"{row} is open and ended")
             if any((sub, message, n) not in self.ended for n in range(1, row.round)):
-                raise Violation("I1", f"a round before {row} is missing")
+                raise Violation("I1", f"a generation before {row} is missing")
 
     def _keys(self, after: dict[Key, Open]) -> None:
         heads: dict[tuple[int, str], int] = {}
@@ -228,7 +228,7 @@ class BusChecks:
             raise Violation("I9", f"keys with no head, or with more than one: {wrong}")
 
     def _first_of_key(self, new: Open) -> None:
-        """I9: nothing of the same key that was published earlier waits in its first round."""
+        """I9: no earlier message of the same key waits in its first generation."""
         if new.ordering_key is None or new.round > 1:
             return
         for row in self.open.values():
@@ -237,11 +237,11 @@ class BusChecks:
                 raise Violation("I9", f"{new} overtook {row}")
 
     def finish(self, accepted: Sequence[int], taken: Sequence[int]) -> None:
-        """I1, I2, I11: what was accepted is there and ended, sums agree, nothing is there twice."""
+        """I1, I2, I11: accepted messages are settled, sums agree, nothing is published twice."""
         known = {row[0] for row in self.rows("SELECT message_id FROM messages")}
         lost = set(accepted) - known
         if lost:
-            raise Violation("I2", f"accepted and lost: {sorted(lost)}")
+            raise Violation("I2", f"accepted but lost: {sorted(lost)}")
         for sub in taken:
             settled = {end.message_id for end in self.ended.values() if end.subscription == sub}
             missing = set(accepted) - settled
@@ -254,9 +254,9 @@ class BusChecks:
         names = ("acked", "dead_lettered", "expired", "purged")
         if list(counted) != [outcomes.count(name) for name in names]:
             raise Violation("I1", f"sums {counted} disagree with rows")
-        letters = self.rows("SELECT count(*) FROM dead_letters WHERE subscription IS NOT NULL")
-        if letters[0][0] != len(self.deaths):
-            raise Violation("I7", f"{letters[0][0]} letters of {len(self.deaths)} deaths")
+        found = self.rows("SELECT count(*) FROM dead_letters WHERE subscription IS NOT NULL")
+        if found[0][0] != len(self.deaths):
+            raise Violation("I7", f"{found[0][0]} dead letters, expected {len(self.deaths)}")
         twice = self.rows(
             "SELECT attributes FROM messages WHERE attributes LIKE '%\"once\"%' "
             "AND attributes NOT LIKE '%CloudPubSub%' GROUP BY attributes HAVING count(*) > 1"

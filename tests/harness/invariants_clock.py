@@ -1,6 +1,6 @@
-"""Invariants of schedules, judged at every commit: each slot exactly once, never early.
+"""Invariants of schedules, checked at every commit: each occurrence exactly once, never early.
 
-Slots are recomputed here one by one with `next_after`; the product's planner counts and skips
+Occurrences are recomputed here one by one with `next_after`; the product's planner counts and skips
 instead, so that the two can disagree.
 """
 
@@ -26,7 +26,7 @@ SLOTS_MAX = 20_000
 
 
 class ClockChecks:
-    """Remembers which slots started, over a whole history."""
+    """Remembers which occurrences started, over a whole history."""
 
     def __init__(self, cadences: Mapping[int, Cadence], late_us: int, gap_us: int) -> None:
         """`cadences` may grow; `late_us` and `gap_us` are the schedulers' catch-up options."""
@@ -37,12 +37,12 @@ class ClockChecks:
         self.late_starts: list[int] = []
 
     def check(self, c: Commit) -> None:
-        """I19, I20, I22, I27 for one commit."""
-        new = [c.after.runs[line.run_id] for line in c.created]
+        """Check I19, I20, I22 and I27 for one commit."""
+        new = [c.after.runs[entry.run_id] for entry in c.created]
         fired = [run for run in new if run.trigger_source == "scheduler"]
         if c.who.kind != "scheduler":
             for run in fired:
-                _check_turn(c, run)
+                _check_queued_start(c, run)
             fired = []
         for run in fired:
             self._check_start(c, run)
@@ -51,11 +51,11 @@ class ClockChecks:
             opened = [f for number, f in c.after.flows.items() if number not in c.before.flows]
             slots |= {(flow.config_id, flow.slot) for flow in opened}
             for flow in opened:
-                _check_line(c, flow)
+                _check_queue(c, flow)
         self._check_moves(c, slots)
 
     def finish(self) -> None:
-        """I27: late starts never come closer than the catch-up rate allows."""
+        """I27: late starts are never closer together than the catch-up rate allows."""
         times = sorted(self.late_starts)
         for earlier, later in pairwise(times):
             if later - earlier < self._gap_us:
@@ -65,7 +65,7 @@ class ClockChecks:
         assert run.config_id is not None
         key = (run.config_id, run.slot, run.processor)
         if key in self._started:
-            raise Violation("I19", f"slot started twice: {run}")
+            raise Violation("I19", f"occurrence started twice: {run}")
         self._started.add(key)
         if run.created_at < run.slot or run.scheduled_time < run.slot:
             raise Violation("I19", f"started early: {run}")
@@ -94,25 +94,25 @@ class ClockChecks:
         for config_id, new in c.after.clocks.items():
             old = c.before.clocks.get(config_id)
             if new.next_run_time <= new.evaluated_to:
-                raise Violation("I20", f"the next slot is evaluated already: {new}")
+                raise Violation("I20", f"the next occurrence is evaluated already: {new}")
             if old is None or new == old:
                 continue
             if new.evaluated_to < old.evaluated_to:
-                raise Violation("I20", f"evaluated_to went back: {old} -> {new}")
+                raise Violation("I20", f"evaluated_to decreased: {old} -> {new}")
             self._check_move(c, old, new, runs.pop(config_id, set()), ledger.pop(config_id, []))
         for config_id, old in c.before.clocks.items():
             if config_id not in c.after.clocks:
-                self._check_retired(c, old, ledger.pop(config_id, []))
+                self._check_removed(c, old, ledger.pop(config_id, []))
         left = [*runs, *ledger]
         if left:
-            raise Violation("I20", f"slots recorded without moving the clock: configs {left}")
+            raise Violation("I20", f"occurrences recorded without advancing: configs {left}")
 
     def _check_move(
         self, c: Commit, old: ClockRow, new: ClockRow, runs: set[int], ledger: list[LedgerRow]
     ) -> None:
-        """Every slot the clock moved past is a run or in the ledger, exactly once."""
+        """Check that every passed occurrence is a run or in the ledger, exactly once."""
         if c.who.kind != "scheduler" and new.cadence != old.cadence:
-            end = new.evaluated_to + 1  # an edited cadence: what was due before is evaluated here
+            end = new.evaluated_to + 1  # a changed cadence: due occurrences are evaluated here
         else:
             end = new.next_run_time
         slots = self._slots(old, end)
@@ -123,28 +123,28 @@ class ClockChecks:
             found += [row.outcome for row in single if row.slot_from == slot == row.slot_to]
             found += [row.outcome for row in missed if row.slot_from <= slot <= row.slot_to]
             if len(found) != 1:
-                raise Violation("I20", f"config {old.config_id}: slot {slot} is {found or 'lost'}")
+                raise Violation("I20", f"config {old.config_id}: {slot} is {found or 'lost'}")
         counted = len(runs) + sum(row.slots for row in ledger)
         if counted != len(slots):
-            raise Violation("I20", f"config {old.config_id}: {counted} of {len(slots)} slots")
+            raise Violation("I20", f"config {old.config_id}: {counted} of {len(slots)} recorded")
         if c.who.kind == "scheduler":
             self._check_policy(c, slots, runs, single)
 
-    def _check_retired(self, c: Commit, old: ClockRow, ledger: list[LedgerRow]) -> None:
-        """A config that left the clock: what was due by then is written off, nothing else is."""
+    def _check_removed(self, c: Commit, old: ClockRow, ledger: list[LedgerRow]) -> None:
+        """Check that a removed config's due occurrences are in the ledger, and no others."""
         slots = self._slots(old, c.now + 1)
         ranges = [(row.slot_from, row.slot_to, row.slots, row.outcome) for row in ledger]
         wanted = [(slots[0], slots[-1], len(slots), "skipped_missed")] if slots else []
         if ranges != wanted:
-            raise Violation("I20", f"config {old.config_id} left the clock: {ranges}, not {wanted}")
+            raise Violation("I20", f"config {old.config_id} was removed: {ranges}, not {wanted}")
 
     def _check_policy(
         self, c: Commit, slots: list[int], runs: set[int], single: list[LedgerRow]
     ) -> None:
-        """Which slot was tried follows from catch_up; whether it may start, from the pauses."""
+        """Check that the tried occurrence follows catch_up, and its start the pauses."""
         tried = sorted(runs | {row.slot_from for row in single})
         if len(tried) > 1:
-            raise Violation("I27", f"more than one slot at once: {tried}")
+            raise Violation("I27", f"several occurrences at once: {tried}")
         for row in single:
             if (row.outcome == "paused") != _is_paused(c, c.before.configs[row.config_id]):
                 raise Violation("I20", f"wrong reason: {row}")
@@ -152,28 +152,28 @@ class ClockChecks:
             raise Violation("I20", f"nothing was tried although {slots[-1]} is fresh")
 
     def _slots(self, old: ClockRow, end: int) -> list[int]:
-        """The slots in [old.next_run_time, end), one by one."""
+        """Return the occurrences in [old.next_run_time, end), one by one."""
         cadence, anchor = self._cadences[old.cadence], old.next_run_time
         slots: list[int] = []
         slot = old.next_run_time
         while slot < end:
             slots.append(slot)
             slot = next_after(cadence, slot, anchor)
-            assert len(slots) < SLOTS_MAX, f"too many slots to check: {old}"
+            assert len(slots) < SLOTS_MAX, f"too many occurrences: {old}"
         return slots
 
 
-def _check_turn(c: Commit, run: RunRow) -> None:
-    """I22: only a flow in line begins later than its slot, once everything ahead of it ended."""
+def _check_queued_start(c: Commit, run: RunRow) -> None:
+    """I22: only a queued flow starts after its scheduled time, once all before it have ended."""
     flow = c.before.flows.get(run.flow_id or 0)
     if flow is None or not flow.is_ordered:
-        raise Violation("I19", f"{c.who.name} started a slot: {run}")
+        raise Violation("I19", f"{c.who.name} started an occurrence: {run}")
     if ahead := _open(c.after, flow):
         raise Violation("I22", f"{run} began before {ahead[0]} ended")
 
 
-def _check_line(c: Commit, flow: FlowRow) -> None:
-    """I22: of a queue one flow waits, unless everything is caught up; it has no runs meanwhile."""
+def _check_queue(c: Commit, flow: FlowRow) -> None:
+    """I22: one flow of a queue waits, unless catching up all; it has no runs meanwhile."""
     config = c.before.configs[flow.config_id]
     ahead = _open(c.after, flow)
     if flow.is_ordered and ahead:
@@ -187,7 +187,7 @@ def _check_line(c: Commit, flow: FlowRow) -> None:
 
 
 def _open(after: Snapshot, flow: FlowRow) -> list[FlowRow]:
-    """The open flows of its config that are older."""
+    """Return the older open flows of its config."""
     return [
         f
         for f in after.flows.values()

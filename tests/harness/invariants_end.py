@@ -1,4 +1,4 @@
-"""What can be judged only over a whole history: journal, seals, audit, sums, dead letters."""
+"""Checks over a whole history: journal, seals, audit, sums, dead letters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.schedules.store.configs import audit_verify
 from penstock.testing.simulate.snapshots import Peek
 from penstock.testing.simulate.violation import Violation
 
-# Each query finds offenders: it must answer with nothing.
+# Each query finds violations: it must return no rows.
 OFFENDERS = {
     "journal: created other than once": """
         SELECT h.run_id FROM history h LEFT JOIN journal j ON j.subject = h.run_id
@@ -49,7 +49,7 @@ OFFENDERS = {
     "ledger: ranges of one config overlap": """
         SELECT a.config_id FROM ledger a JOIN ledger b ON a.config_id = b.config_id
             AND a.rowid < b.rowid AND a.slot_from <= b.slot_to AND b.slot_from <= a.slot_to""",
-    "ledger: a slot that started is not in it": """
+    "ledger: contains an occurrence that started": """
         SELECT h.run_id FROM history h JOIN ledger l ON l.config_id = h.config_id
             AND h.slot BETWEEN l.slot_from AND l.slot_to
         WHERE h.trigger_source = 'scheduler'""",
@@ -58,12 +58,12 @@ OFFENDERS = {
 
 
 def check_end(store: SqliteStore, peek: Peek, announced: list[tuple[Any, ...]]) -> int:
-    """Judge a history that came to rest; returns how many checks were made."""
+    """Check a history that has become idle; return the number of checks."""
     for name, sql in OFFENDERS.items():
         found = peek.rows(sql)
         if found:
             raise Violation(name, f"{found[:3]}")
-    assert announced, "nothing was ever announced"
+    assert announced, "the outbox was never used"
     _, entries, problem = store.read(seals_verify)
     if problem is not None:
         raise Violation("seals", problem)

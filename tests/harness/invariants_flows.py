@@ -1,8 +1,8 @@
-"""What must hold of flows after every commit and at the end (I13 to I18): independent of the rules.
+"""Invariants of flows after every commit and at the end (I13 to I18), independent of the rules.
 
-Reads the tables beside the product. `FlowChecks.check` judges what one commit added: triggers with
-their runs, not early, completions that only get better. `finish` judges the whole: as many journal
-lines as triggers, nothing left open, every decision replays, every override is audited.
+Reads the tables directly. `FlowChecks.check` checks what one commit added: triggers with their
+runs, not too early, and completions that only improve. `finish` checks the whole history: as many
+journal entries as triggers, nothing left open, every decision replays, every override is audited.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _OFFENDERS = {
         SELECT w.flow_id FROM flows w WHERE w.ended_at IS NOT NULL AND (
             SELECT count(*) FROM journal j WHERE j.kind = 'flow' AND j.subject = w.flow_id
                 AND j.action = 'ended') <> 1""",
-    "I15: a complete flow left a phase behind": """
+    "I15: a complete flow has an unfinished phase": """
         SELECT w.flow_id, p.phase, p.state FROM flows w JOIN flow_phases p ON p.flow_id = w.flow_id
         WHERE w.state IN ('COMPLETE', 'DEGRADED') AND p.processor = ''
             AND p.state NOT IN ('COMPLETE', 'DEGRADED', 'SKIPPED')""",
@@ -75,7 +75,7 @@ class FlowChecks:
         self._definitions: dict[str, Any] = {}
 
     def check(self, now: int, statements: Sequence[str]) -> None:
-        """Judge what a commit added."""
+        """Check what a commit added."""
         if not any(name.startswith(_TOUCHES) for name in statements):
             return
         self._completions()
@@ -94,12 +94,12 @@ class FlowChecks:
                 self._not_early(now, flow_id, phase, processor)
 
     def unrest(self) -> list[Any]:
-        """What is left to do."""
+        """Return the remaining work."""
         left = self._peek.rows("SELECT 'flow', flow_id, state FROM flows WHERE ended_at IS NULL")
-        return left + self._peek.rows("SELECT 'nudge', flow_id FROM nudges")
+        return left + self._peek.rows("SELECT 'flow event', flow_id FROM nudges")
 
     def next_due(self) -> int | None:
-        """When a gate, a straggler or a deadline is due."""
+        """Return when a gate, a straggler deadline or a flow deadline is due."""
         (row,) = self._peek.rows(
             "SELECT (SELECT min(look_at) FROM flow_phases), (SELECT min(deadline_at) FROM flows"
             " WHERE ended_at IS NULL)"
@@ -107,7 +107,7 @@ class FlowChecks:
         return min((at for at in row if at is not None), default=None)
 
     def finish(self) -> int:
-        """Judge the history as a whole; returns how many checks were made."""
+        """Check the history as a whole; return the number of checks."""
         for name, sql in _OFFENDERS.items():
             found = self._peek.rows(sql)
             if found:
@@ -118,7 +118,7 @@ class FlowChecks:
         return len(_OFFENDERS) + 1
 
     def _completions(self) -> None:
-        """I16: a set that only grows, whose members only get better."""
+        """I16: completions are a set that only grows and whose members only improve."""
         now = {
             (flow, processor): RANKS[status]
             for flow, processor, status in self._peek.rows(
@@ -131,13 +131,13 @@ class FlowChecks:
         self._seen = now
 
     def _not_early(self, now: int, flow_id: int, phase: str, processor: str) -> None:
-        """I14: everybody before it completed, or what starts knows whom it starts without."""
+        """I14: all earlier processors completed, or the phase's context lists the missing ones."""
         ((digest, gate),) = self._peek.rows(
             "SELECT w.digest, p.gate FROM flows w JOIN flow_phases p ON p.flow_id = w.flow_id"
             " WHERE w.flow_id = ? AND p.phase = ? AND p.processor = ?",
             flow_id, phase, processor,
         )  # fmt: skip
-        told = json.loads(gate) if gate else {}
+        context = json.loads(gate) if gate else {}
         declared = {p["name"]: p for p in self._definition(digest)["phases"]}
         done = {
             (row[0], row[1])
@@ -156,7 +156,7 @@ class FlowChecks:
         for before in declared[phase]["after"]:
             for one in declared[before]["processors"]:
                 known = (before, one["name"]) in done or before in skipped
-                if not known and one["name"] not in told.get("missing", ()):
+                if not known and one["name"] not in context.get("missing", ()):
                     raise Violation(
                         "I14", f"{phase} of flow {flow_id} started at {now} before {one['name']}"
                     )

@@ -1,4 +1,4 @@
-"""Watches a simulated history: judges each commit, each fault-free step, and the end."""
+"""Checks a simulated history: after each commit, after each fault-free step, and at the end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.harness.sim_limits import LimitChecks
 
 @dataclass(slots=True)
 class Mark:
-    """What a step had before it."""
+    """The state before a step."""
 
     now: int
     lapsed: frozenset[tuple[int, int]] = frozenset()
@@ -50,16 +50,16 @@ class Observer:
         self.checks = 0
         self.commits = 0
         self.owned: Callable[[], set[int]] | None = None
-        """The sessions of living workers; set once all is healed: then no run may be forgotten."""
+        """Sessions of live workers, set after recovery: from then on no worker may drop a run."""
         self._learn()
 
     @property
     def runs(self) -> int:
-        """How many runs were created."""
+        """Number of runs created."""
         return len(self._created)
 
     def committed(self, who: Who, statements: Sequence[str]) -> None:
-        """Judge one commit."""
+        """Check one commit."""
         self.commits += 1
         changes = self._peek.changes()
         if changes == self._changes:
@@ -67,25 +67,25 @@ class Observer:
         self._changes = changes
         before = self._last
         after = self._peek.snapshot(self._clock.now(), before, statements)
-        lines = self._peek.journal_after(self._journal)
-        if lines:
-            self._journal = lines[-1].seq
+        entries = self._peek.journal_after(self._journal)
+        if entries:
+            self._journal = entries[-1].seq
         ledger, self._ledger = self._peek.ledger_after(self._ledger)
         if "cadence_ensure" in statements:
             self._learn()
-        ended = [line for line in lines if line.action == "ended"]
-        created = [line for line in lines if line.action == "created"]
-        again = [line.run_id for line in created if line.run_id in self._created]
+        ended = [entry for entry in entries if entry.action == "ended"]
+        created = [entry for entry in entries if entry.action == "created"]
+        again = [entry.run_id for entry in created if entry.run_id in self._created]
         if again:
-            raise Violation("I1", f"ids used again: {again}")
-        self._created.update(line.run_id for line in created)
+            raise Violation("I1", f"ids reused: {again}")
+        self._created.update(entry.run_id for entry in created)
         commit = Commit(
             who=who,
             before=before,
             after=after,
             created=created,
             ended=ended,
-            ends=self._peek.ended([line.run_id for line in ended]),
+            ends=self._peek.ended([entry.run_id for entry in ended]),
             ledger=ledger,
             retries=self._retries,
         )
@@ -96,7 +96,7 @@ class Observer:
         self._flows.check(self._clock.now(), statements)
         self._limits.check(statements)
         if self.owned is not None:
-            _check_forgotten(commit, self.owned())
+            _check_dropped(commit, self.owned())
         self.checks += len(CHECKS) + 1
         for run_id, run in after.runs.items():
             old = before.runs.get(run_id)
@@ -104,7 +104,7 @@ class Observer:
                 self._ready += 1
 
     def before_step(self, who: Who) -> Mark:
-        """What a fault-free step of this actor must have dealt with when it returns."""
+        """Record what a fault-free step of this actor must have handled when it returns."""
         now = self._clock.now()
         if who.kind != "sweeper":
             return Mark(now)
@@ -112,11 +112,11 @@ class Observer:
         return Mark(now, frozenset(_lapsed(state, now)))
 
     def after_step(self, who: Who, mark: Mark) -> None:
-        """I25 for a sweep without faults, and the same for a tick: nothing due is left behind."""
+        """Check I25 after a sweep without faults, and that a tick leaves nothing due."""
         if who.kind == "sweeper":
             left = mark.lapsed & set(_lapsed(self._last, mark.now))
             if left:
-                raise Violation("I25", f"{who.name} left {sorted(left)} in dead hands")
+                raise Violation("I25", f"{who.name} left {sorted(left)} with dead holders")
         if who.kind == "scheduler":
             due = [c for c in self._last.clocks.values() if c.next_run_time <= mark.now]
             if due:
@@ -124,11 +124,11 @@ class Observer:
         self.checks += 1
 
     def is_quiet(self) -> bool:
-        """Whether nothing is left to do."""
+        """Whether no work is left."""
         return not self.unrest()
 
     def unrest(self) -> list[Any]:
-        """What is left to do."""
+        """Return up to three items of remaining work."""
         left: list[Any] = list(self._last.runs.values())
         left += self._peek.rows("SELECT outbox_id FROM outbox")
         left += list(self._last.leases.items())
@@ -137,7 +137,7 @@ class Observer:
         return left[:3]
 
     def next_due(self) -> int | None:
-        """When the next waiting run becomes due, if all there is to do is to wait for it."""
+        """Return when the next waiting run becomes due, if waiting is all that remains."""
         runs = self._last.runs.values()
         if any(run.admission != 1 for run in runs):
             return None
@@ -146,15 +146,15 @@ class Observer:
         return min(due, default=None)
 
     def state_digest(self) -> str:
-        """A hash over what ended."""
+        """Return a hash over the history of ended runs."""
         rows = self._peek.rows("SELECT * FROM history ORDER BY run_id")
         return hashlib.sha256(repr(rows).encode()).hexdigest()
 
     def finish(self, delivered: Sequence[int], accepted: Sequence[int]) -> None:
-        """Judge the history as a whole."""
+        """Check the history as a whole."""
         lost = set(accepted) - self._created
         if lost:
-            raise Violation("I2", f"accepted and lost: {sorted(lost)}")
+            raise Violation("I2", f"accepted but lost: {sorted(lost)}")
         if len(set(delivered)) != len(delivered):
             raise Violation("I17", "a message was delivered twice")
         announced = self._peek.rows("SELECT seq FROM sqlite_sequence WHERE name = 'outbox'")
@@ -170,16 +170,16 @@ class Observer:
             self._cadences[number] = Cadence(cron or None, zone, interval or None)
 
 
-def _check_forgotten(c: Commit, owned: set[int]) -> None:
-    """I25: with everything healed, no run times out in the hands of a worker that is alive."""
+def _check_dropped(c: Commit, owned: set[int]) -> None:
+    """I25: after recovery, no run times out while its worker is alive."""
     for run_id, end in c.ends.items():
         run = c.before.runs.get(run_id)
         if run is not None and run.session_id in owned and c.who.kind == "sweeper":
-            raise Violation("I25", f"{run} was forgotten by its worker: {end}")
+            raise Violation("I25", f"{run} was dropped by its worker: {end}")
 
 
 def _lapsed(state: Snapshot, now: int) -> list[tuple[int, int]]:
-    """(run, token) whose holder is dead or which is overdue, as of a moment."""
+    """Return (run, token) of runs that are overdue or whose holder is dead at that time."""
     found = []
     for run in state.runs.values():
         if run.admission != 9:

@@ -1,8 +1,8 @@
-"""The cast of the simulation: the real services, and the people and machines outside.
+"""The actors of the simulation: the real services, operators and external programs.
 
-An actor is a process that takes a step whenever its time has come. A crash forgets everything it
-had in memory and starts it again later; an error of the store makes it wait and try again, as the
-supervisor would. Workers have modules of their own (`sim_workers`, `sim_outside`).
+An actor is a process that takes a step when its time has come. A crash discards everything in its
+memory and restarts it later. An error of the store makes it wait and retry, as the supervisor
+would. Workers are in separate modules (`sim_workers`, `sim_outside`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CATCH_UP_RATE = 0.5
 
 
 def services(stage: Stage, schedulers: int, sweepers: int, batch: int) -> list[Actor]:
-    """Every background service, in replicas; tiny batches, so that loops go round."""
+    """Return all background services in replicas, with small batches to exercise their loops."""
     options = SchedulerOptions(batch=batch, late_us=LATE_US, catch_up_rate=CATCH_UP_RATE)
     cast: list[Actor] = [
         ServiceActor(stage, f"scheduler-{n}", 50 * SECOND, "scheduler",
@@ -67,13 +67,13 @@ def services(stage: Stage, schedulers: int, sweepers: int, batch: int) -> list[A
 
 
 def _deliver(stage: Stage, tx: Tx, messages: Sequence[Message]) -> None:
-    """A subscriber that remembers what reached it, once the relay's transaction is durable."""
+    """Record the delivered messages once the transaction is durable."""
     ids = [message.outbox_id for message in messages if message.topic == "penstock.runs"]
     tx.after_commit(lambda: stage.delivered.extend(ids))
 
 
 class Operator(Actor):
-    """People and programs: submit, cancel, pause, resume, create, change, enable, retry."""
+    """Operators and programs: submit, cancel, pause, resume, create, change, enable, retry."""
 
     kind = "operator"
 
@@ -82,27 +82,27 @@ class Operator(Actor):
         self._customers = list(customers)
         self._unsure: list[tuple[Submission, str]] = []
         self._keys = 0
-        names = Names(self.store, stage.clock)  # how old a look-up is, is told by this clock too
+        names = Names(self.store, stage.clock)  # cached names expire by the virtual clock as well
         self.client = Client(self.store, actor=name, names=names)
 
     def step(self) -> None:
-        """One deed, chosen by the seed; refusals are part of life, lost answers are repeated."""
+        """Perform one action chosen by the seed; refusals are expected, lost responses repeated."""
         rng = self.stage.rng
-        deeds: list[tuple[int, Callable[[], None]]] = [
+        actions: list[tuple[int, Callable[[], None]]] = [
             (8, self._submit), (3, self._repeat), (2, self._cancel), (1, self._pause),
             (3, self._resume), (1, self._create), (2, self._change), (1, self._switch),
             (1, self._retry), (1, self._start_config), (1, self._resize),
         ]  # fmt: skip
-        deed = rng.choices([d for _, d in deeds], [w for w, _ in deeds])[0]
+        action = rng.choices([a for _, a in actions], [w for w, _ in actions])[0]
         try:
-            deed()
+            action()
         except StoreError:
             raise
         except PenstockError:
             return
 
     def resume_all(self) -> None:
-        """Lift every pause (the heal phase)."""
+        """Lift every pause, for recovery."""
         for pause in self.client.pauses.in_force():
             subject = {
                 "all": None,
@@ -132,7 +132,7 @@ class Operator(Actor):
             self._send(*self._unsure[-1])
 
     def _send(self, wanted: Submission, key: str) -> None:
-        """A submit with its key: repeated after a lost answer it must not run twice."""
+        """Submit with a key: repeated after a lost response, it must not run twice."""
         run_id = self.client.runs.submit(wanted, key=key)
         self.stage.accepted.append(run_id)
         self._unsure = [pair for pair in self._unsure if pair[1] != key]
@@ -146,8 +146,8 @@ class Operator(Actor):
     def _retry(self) -> None:
         dead = self.client.dead_letters.find(LetterFilter(kind="run"), limit=10)
         if dead:
-            letter = self.stage.rng.choice(dead)
-            self.stage.accepted.append(self.client.runs.retry(letter.subject))
+            dead_letter = self.stage.rng.choice(dead)
+            self.stage.accepted.append(self.client.runs.retry(dead_letter.subject))
 
     def _pause(self) -> None:
         scope, subject = self._scope()
@@ -202,7 +202,7 @@ class Operator(Actor):
 
 
 def cadence(rng: random.Random) -> dict[str, Any]:
-    """A cadence in the API's words: an interval, or a cron line in some zone."""
+    """Return a cadence as API fields: an interval, or a cron expression in some zone."""
     if rng.random() < 0.6:
         minutes = rng.choice((2, 3, 5, 7, 11, 30))
         return {"schedule_type": "INTERVAL", "schedule_interval_minutes": minutes}
@@ -214,7 +214,7 @@ def cadence(rng: random.Random) -> dict[str, Any]:
 
 
 def new_config(rng: random.Random) -> dict[str, Any]:
-    """A config of any kind, in the API's words."""
+    """Return a config of any kind as API fields."""
     overlap = rng.choice(("allow", "skip", "skip", "queue"))
     catch_up = rng.choice(("one", "one", "all", "none"))
     ordered = overlap == "queue" or catch_up == "all"

@@ -1,8 +1,8 @@
 """Simulated publishers, consumers and operators of the bus, on virtual time.
 
-Publishers repeat what was not answered under the same dedupe ids. Consumers ack, refuse, extend,
-give back untried, forget, die holding messages, and ack what is no longer theirs. Operators replay,
-seek, purge, pause and change subscriptions while everything goes on.
+Publishers repeat requests without a response under the same dedupe ids. Consumers ack, nack,
+extend, release, drop messages, die while holding them, and ack messages they no longer hold.
+Operators replay, seek, purge, pause and change subscriptions meanwhile.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ SPECS: Final = (
     SubscriptionSpec(name="plain", topic=TOPIC, dead_letter_topic=DEAD),
     SubscriptionSpec(name="ordered", topic=TOPIC, dead_letter_topic=DEAD, is_ordered=True),
     SubscriptionSpec(name="endless", topic=TOPIC, max_backoff_us=60 * SECOND),
-    SubscriptionSpec(name="letters", topic=DEAD),
+    SubscriptionSpec(name="dead-letters", topic=DEAD),
 )
 
 
 class BusStage(Stage, Protocol):
-    """What an actor sees of a history of the bus."""
+    """What an actor can access of a history of the bus."""
 
     checks: BusChecks
 
 
 def declare(tx: Tx) -> list[Subscription]:
-    """Topics and subscriptions of a history."""
+    """Declare the topics and subscriptions of a history."""
     for name in (TOPIC, DEAD):
         topics.topic_declare(tx, TopicSpec(name=name))
     return [topics.subscription_declare(tx, spec) for spec in SPECS]
 
 
 class Publisher(Actor):
-    """Publishes small batches; what was not answered is published again, under the same ids."""
+    """Publishes small batches; repeats a batch without a response under the same ids."""
 
     kind = "publisher"
 
@@ -56,7 +56,7 @@ class Publisher(Actor):
         self._pending: list[Outgoing] = []
 
     def step(self) -> None:
-        """The next batch, or the last one again."""
+        """Publish the next batch, or the last one again."""
         rng = self.stage.rng
         if self.is_healing and not self._pending:
             return
@@ -83,7 +83,7 @@ class Publisher(Actor):
 
 
 class Consumer(Actor):
-    """Pulls, and does with what it holds what consumers do."""
+    """Pulls messages and performs random actions on the ones it holds."""
 
     kind = "consumer"
 
@@ -94,36 +94,36 @@ class Consumer(Actor):
         self.start()
 
     def start(self) -> None:
-        """A fresh process holds nothing; what the old one held lapses."""
+        """Start a new process without messages; the leases of the old one expire."""
         self.held: list[Handed] = []
         self.spent: list[Handed] = []
 
     def step(self) -> None:
-        """One thing or another; while healing, take and ack."""
+        """Perform one action; during recovery, pull and ack."""
         sub = self.store.read(lambda tx: topics.subscription_get(tx, self._subscription))
         if self.is_healing:
             self._settle(sub, self._pull(sub))
             return
         rng = self.stage.rng
-        deed = rng.choice(
+        action = rng.choice(
             ("pull", "pull", "ack", "ack", "nack", "nack", "nack", "extend", "release", "forget",
              "late")
         )  # fmt: skip
-        if deed == "pull":
+        if action == "pull":
             self.held += self._pull(sub)
-        elif deed == "late" and self.spent:
+        elif action == "late" and self.spent:
             late = [rng.choice(self.spent)]
             rng.choice((self._settle, self._refuse, self._release))(sub, late)
         elif self.held:
             some = [self.held.pop(rng.randrange(len(self.held)))]
             self.spent = [*self.spent[-5:], *some]
-            if deed == "ack":
+            if action == "ack":
                 self._settle(sub, some)
-            elif deed == "nack":
+            elif action == "nack":
                 self._refuse(sub, some)
-            elif deed == "extend":
+            elif action == "extend":
                 self._extend(sub, some)
-            elif deed == "release":
+            elif action == "release":
                 self._release(sub, some)
 
     def _pull(self, sub: Subscription) -> list[Handed]:
@@ -145,7 +145,7 @@ class Consumer(Actor):
         self.store.write(lambda tx: deliveries.delivery_nack(tx, sub, refusals, rng.random))
 
     def _release(self, sub: Subscription, some: list[Handed]) -> None:
-        """Stopped before it began: as if it had not been taken."""
+        """Release messages as if they had not been pulled."""
         tickets = [(one.message_id, one.epoch) for one in some]
         self._checks.releases |= {(sub.subscription, *ticket) for ticket in tickets}
         self.store.write(lambda tx: deliveries.delivery_release(tx, sub, tickets))
@@ -158,7 +158,7 @@ class Consumer(Actor):
 
 
 class BusOperator(Actor):
-    """Replays, seeks, purges, pauses and changes."""
+    """Replays, seeks, purges, pauses and changes subscriptions."""
 
     kind = "operator"
 
@@ -166,7 +166,7 @@ class BusOperator(Actor):
         super().__init__(stage, name, 90 * SECOND)
 
     def step(self) -> None:
-        """One intervention."""
+        """Perform one action."""
         rng = self.stage.rng
         sub = self.store.read(
             lambda tx: topics.subscription_get(tx, rng.choice(("plain", "ordered")))
@@ -175,16 +175,16 @@ class BusOperator(Actor):
             for spec in SPECS:
                 self._pause(spec.name, is_paused=False)
             return
-        deed = rng.choice(("replay", "replay", "replay", "seek", "purge", "pause", "change"))
-        if deed == "replay" and self.stage.accepted:
+        action = rng.choice(("replay", "replay", "replay", "seek", "purge", "pause", "change"))
+        if action == "replay" and self.stage.accepted:
             self._replay(sub, rng.choice(self.stage.accepted))
-        elif deed == "seek":
+        elif action == "seek":
             self._seek(sub)
-        elif deed == "purge":
+        elif action == "purge":
             self.store.write(lambda tx: replay.delivery_purge(tx, sub, n=2, actor=self.name))
-        elif deed == "pause":
+        elif action == "pause":
             self._pause(sub.name, is_paused=rng.random() < 0.4)
-        elif deed == "change":
+        elif action == "change":
             spec = next(spec for spec in SPECS if spec.name == sub.name)
             wanted = replace(spec, ack_deadline_us=rng.choice((10, 60, 300)) * SECOND)
             self.store.write(lambda tx: topics.subscription_declare(tx, wanted))
@@ -202,7 +202,7 @@ class BusOperator(Actor):
             try:
                 seek = self.store.write(lambda tx, s=seek: replay.seek_step(tx, sub, s, 3))  # type: ignore[misc]
             except StoreError:
-                return  # given up half way: what was done stands
+                return  # abandoned halfway: completed steps remain
 
     def _pause(self, name: str, *, is_paused: bool) -> None:
         self.store.write(lambda tx: topics.subscription_pause(tx, name, is_paused=is_paused))

@@ -1,8 +1,8 @@
-"""Flows in the simulation: a pipeline with gates, orchestrators that see by the seed, and people.
+"""Flows in the simulation: a pipeline with gates, orchestrators with seeded probes, and users.
 
-People trigger flows, report for processors, repeat themselves, approve, cancel; the orchestrators
-are the real service over a store that fails. What a gate sees is drawn anew at every look, until
-everything is healed: then all the data is there.
+Users trigger flows, report for processors, repeat requests, approve and cancel. The orchestrators
+are the real service over a store that fails. Every probe draws a new result, until recovery: then
+all data is available.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PROCESSORS = ("left", "right", "mid", "end", "soon")
 
 
 def cascade() -> Pipeline:
-    """Two that start, a gate with data, gates of single processors, and an end."""
+    """Two entry processors, a gate with needs, gates of single processors, and a last phase."""
     made = Pipeline(CASCADE, partition="day", warehouse="w")
     raw = made.phase("raw", stragglers="20m")
     raw.processor("left", timeout="8m")(_work)
@@ -49,11 +49,11 @@ def cascade() -> Pipeline:
 
 
 def _work(run: object) -> None:
-    """A processor's body; the simulation decides what comes of it."""
+    """Processor body; the simulation decides its outcome."""
 
 
 class OrchestratorActor(ServiceActor):
-    """An orchestrator that sees what the seed says."""
+    """An orchestrator whose probe results come from the seed."""
 
     def __init__(self, stage: Stage, name: str, batch: int) -> None:
         def make(store: Store) -> Orchestrator:
@@ -62,42 +62,42 @@ class OrchestratorActor(ServiceActor):
         super().__init__(stage, name, 25 * SECOND, "orchestrator", make)
 
     def look(self, look: Look) -> list[Sighting]:
-        """Everything, something, nothing, or an error; all of it once the world is healed."""
-        return [self._see(d.key, d.kind) for d in look.dependencies]
+        """Return complete, partial or no data, or an error; complete data after recovery."""
+        return [self._observe(d.key, d.kind) for d in look.dependencies]
 
-    def _see(self, key: str, kind: Kind) -> Sighting:
+    def _observe(self, key: str, kind: Kind) -> Sighting:
         rng, now = self.stage.rng, self.stage.clock.now()
         found = 9 if self.is_healing else rng.choice((0, 0, 1, 3, 5, 9))
         if not self.is_healing and rng.random() < 0.1:
-            return Sighting(key=key, looked_at=now, error="the warehouse is away")
+            return Sighting(key=key, looked_at=now, error="the warehouse is unreachable")
         if kind is Kind.HISTORICAL:
             return Sighting(key=key, looked_at=now, days_present=found)
         return Sighting(key=key, looked_at=now, rows=found)
 
 
 class FlowPeople(Actor):
-    """People and programs who start flows, report for processors, approve and cancel."""
+    """Users and programs that start flows, report for processors, approve and cancel."""
 
     kind = "operator"
 
     def __init__(self, stage: Stage, name: str, customers: Sequence[str]) -> None:
         super().__init__(stage, name, 60 * SECOND)
         self._customers = list(customers)
-        self._told: list[CompletionReport] = []
+        self._sent: list[CompletionReport] = []
         self._count = 0
         self.client = Client(self.store, actor=name, names=Names(self.store, stage.clock))
 
     def step(self) -> None:
-        """One deed, chosen by the seed; refusals are part of life."""
-        deeds: list[tuple[int, Callable[[], object]]] = [
+        """Perform one action chosen by the seed; refusals are expected."""
+        actions: list[tuple[int, Callable[[], object]]] = [
             (5, self._trigger), (4, self._report), (2, self._repeat), (1, self._approve),
             (1, self._cancel),
         ]  # fmt: skip
         if self.is_healing:
             return
-        deed = self.stage.rng.choices([d for _, d in deeds], [w for w, _ in deeds])[0]
+        action = self.stage.rng.choices([a for _, a in actions], [w for w, _ in actions])[0]
         try:
-            deed()
+            action()
         except StoreError:
             raise
         except PenstockError:
@@ -125,7 +125,7 @@ class FlowPeople(Actor):
         self._count += 1
         report = CompletionReport(
             pipeline=CASCADE,
-            processor=rng.choice((*PROCESSORS, "nobody")),
+            processor=rng.choice((*PROCESSORS, "unknown")),
             partition=rng.choice(PARTITIONS),
             customer=rng.choice(self._customers),
             mode="same_day",
@@ -133,12 +133,12 @@ class FlowPeople(Actor):
             execution_id=f"{self.name}-{self._count}",
             correlation_id=f"{self.name}-{self._count}",
         )
-        self._told = [*self._told[-5:], report]
+        self._sent = [*self._sent[-5:], report]
         self.client.flows.complete(report)
 
     def _repeat(self) -> None:
-        if self._told:
-            self.client.flows.complete(self.stage.rng.choice(self._told))
+        if self._sent:
+            self.client.flows.complete(self.stage.rng.choice(self._sent))
 
     def _approve(self) -> None:
         rng = self.stage.rng
@@ -158,7 +158,7 @@ class FlowPeople(Actor):
 
 
 def flow_cast(stage: Stage, customers: Sequence[str], batch: int) -> list[Actor]:
-    """The orchestrators and the people of flows."""
+    """Return the orchestrators and the users of flows."""
     return [
         OrchestratorActor(stage, "orchestrator-0", batch),
         OrchestratorActor(stage, "orchestrator-1", 3 * batch),

@@ -1,8 +1,8 @@
-"""Limits in the simulation: pipelines whose runs need some, and what must hold of them.
+"""Limits in the simulation: pipelines whose runs need them, and their invariants.
 
-I29: never more is held than fits, and while a lowered capacity is exceeded, never more than before.
-I31, I32: what is held follows from where the runs are: ready and in hand they hold all they need,
-anywhere else nothing, and at the end nobody holds anything. Judged after every commit.
+I29: a limit is never exceeded, and while a lowered capacity is exceeded, holders never increase.
+I31, I32: what a run holds follows from its state: ready and held runs hold all limits they need,
+any other run none, and at the end nothing is held. Checked after every commit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LIMITED: Final = ("narrow", "heavy")
 _WRITERS: Final = ("line_", "limit_", "run_", "schedule_", "pause_")
 _HELD = """SELECT l.limit_id, l.name, l.capacity, coalesce(sum(e.weight), 0) FROM limits l
     LEFT JOIN limit_leases e ON e.limit_id = l.limit_id GROUP BY l.limit_id"""
-_TORN = """SELECT r.run_id, r.admission, r.limits,
+_INCONSISTENT = """SELECT r.run_id, r.admission, r.limits,
         (SELECT count(*) FROM limit_leases e WHERE e.run_id = r.run_id AND e.lease_us IS NULL)
             AS holds,
         (SELECT count(*) FROM run_limits w WHERE w.run_id = r.run_id) AS waits
@@ -30,19 +30,19 @@ _TORN = """SELECT r.run_id, r.admission, r.limits,
     WHERE holds <> CASE WHEN r.admission IN (0, 9) THEN r.limits ELSE 0 END
         OR waits <> CASE WHEN r.admission = 4 THEN r.limits ELSE 0 END
         OR (r.limits > 0 AND r.admission NOT IN (0, 4, 9))"""
-_BARE = """SELECT r.run_id, r.admission FROM runs r JOIN processors p ON p.processor = r.processor
+_UNHELD = """SELECT r.run_id, r.admission FROM runs r JOIN processors p ON p.processor = r.processor
     WHERE p.limits IS NOT NULL AND r.limits = 0 AND r.admission = 0"""
-_STRAY = """SELECT e.run_id FROM limit_leases e
+_ORPHANED = """SELECT e.run_id FROM limit_leases e
     WHERE e.run_id IS NOT NULL AND e.run_id NOT IN (SELECT run_id FROM runs)
     UNION ALL SELECT w.run_id FROM run_limits w WHERE w.run_id NOT IN (SELECT run_id FROM runs)"""
 
 
-_FALLEN = """SELECT a.token, b.token FROM limit_leases a JOIN limit_leases b
+_DECREASED = """SELECT a.token, b.token FROM limit_leases a JOIN limit_leases b
     ON a.limit_id = b.limit_id AND a.lease_id < b.lease_id AND a.token >= b.token"""
 
 
 def limited() -> list[Pipeline]:
-    """One processor that needs three limits at once, and one that needs much of one of them."""
+    """One processor that needs three limits at once, and one that takes two units of one."""
     narrow, heavy = Pipeline("narrow"), Pipeline("heavy")
     narrow.processor("tight", limits=[SHARED], concurrency=2, per_customer=1, timeout="6m")(_work)
     heavy.processor("big", limits={SHARED: 2}, timeout="6m")(_work)
@@ -50,17 +50,17 @@ def limited() -> list[Pipeline]:
 
 
 def narrow_shared(tx: Tx) -> None:
-    """Let the shared limit be one that is waited for."""
+    """Give the shared limit a small capacity, so that runs wait for it."""
     limit_declare(tx, SHARED, LimitTerms(capacity=3), actor="simulation")
 
 
 def resize_shared(tx: Tx, capacity: int) -> None:
-    """Change how many may hold the shared limit, while it is held and waited for."""
+    """Change the capacity of the shared limit while it is held and waited for."""
     limit_declare(tx, SHARED, LimitTerms(capacity=capacity), actor="simulation")
 
 
 class LimitChecks:
-    """Looks at limits after each commit that may have touched them."""
+    """Checks limits after each commit that may have changed them."""
 
     def __init__(self, peek: Peek) -> None:
         self._peek = peek
@@ -78,17 +78,17 @@ class LimitChecks:
                 )[0][0]
                 if alone > 1:
                     raise Violation("I29", f"{held} of {name} are held, at most {capacity} may be")
-        for fallen in self._peek.rows(_FALLEN):
-            raise Violation("I30", f"a later lease has no higher token: {fallen}")
-        for torn in self._peek.rows(_TORN):
-            raise Violation("I31", f"what a run holds is not what it should: {torn}")
-        for bare in self._peek.rows(_BARE):
-            raise Violation("I29", f"a run that needs limits is ready without any: {bare}")
-        for stray in self._peek.rows(_STRAY):
-            raise Violation("I32", f"an ended run still holds or waits: {stray}")
+        for decreased in self._peek.rows(_DECREASED):
+            raise Violation("I30", f"a later lease has no higher token: {decreased}")
+        for inconsistent in self._peek.rows(_INCONSISTENT):
+            raise Violation("I31", f"a run holds other limits than it should: {inconsistent}")
+        for unlimited in self._peek.rows(_UNHELD):
+            raise Violation("I29", f"a run that needs limits is ready without any: {unlimited}")
+        for orphaned in self._peek.rows(_ORPHANED):
+            raise Violation("I32", f"an ended run still holds or waits: {orphaned}")
 
     def unrest(self) -> list[object]:
-        """What is still held, or waited for; a dead process's slots run out by and by."""
+        """Return what is still held or waited for; slots of a dead process expire."""
         return list(
             self._peek.rows(
                 "SELECT lease_id FROM limit_leases UNION ALL SELECT ticket FROM limit_tickets"
@@ -96,14 +96,14 @@ class LimitChecks:
         )
 
     def finish(self) -> int:
-        """At the end nothing is held and nobody waits."""
+        """Check that nothing is held or waited for at the end."""
         left = self._peek.rows(
             "SELECT run_id FROM limit_leases UNION ALL SELECT run_id FROM run_limits"
         )
         if left:
-            raise Violation("I32", f"held when all is over: {left[:3]}")
+            raise Violation("I32", f"still held at the end: {left[:3]}")
         return 1
 
 
 def _work(run: object) -> None:
-    """A processor's body; the simulation decides what comes of it."""
+    """Processor body; the simulation decides its outcome."""

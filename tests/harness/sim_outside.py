@@ -1,9 +1,9 @@
-"""Simulated workers outside: the real use cases of `client.work`, on virtual time.
+"""Simulated external workers: the real use cases of `client.work`, on virtual time.
 
-A worker claims a few runs, starts them, is heard of now and then, singly or in batches, with its
-tokens or by its name, and reports. Its calls get lost on the way there or on the way back and are
-then repeated; it may come back after its lease ran out, or not notice that it was told to stop.
-Whatever it was answered must be what is stored: a report that was taken is taken for good.
+A worker claims a few runs, starts them, sends heartbeats one by one or in batches, identifies
+itself by token or by name, and reports. Requests and responses get lost and are repeated. A worker
+may return after its lease expired, or ignore a request to stop. Every response must match what is
+stored: an accepted report is final.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from penstock.testing.simulate.violation import Violation
 
 T = TypeVar("T")
 KEY = "7"
-"""The key every worker outside comes with."""
+"""The API key that every external worker uses."""
 
 
 @dataclass(slots=True)
 class _Work:
-    """A run in hand, as the worker remembers it."""
+    """A held run, as the worker remembers it."""
 
     run: HeldRun
     ends_at: int
     is_started: bool = False
     is_to_stop: bool = False
-    mishap: Mishap | None = None
+    failure: Mishap | None = None
 
 
 class ExternalWorker(Actor):
-    """A machine that works through the API."""
+    """An external worker that uses the API's use cases."""
 
     kind = "external"
 
@@ -59,7 +59,7 @@ class ExternalWorker(Actor):
         self.start()
 
     def start(self) -> None:
-        """A fresh process: whatever it held is forgotten, the leases will run out."""
+        """Start a new process: held runs are dropped, and their leases will expire."""
         names = Names(self.store, self.stage.clock)
         self._me = Worker(self.name, KEY)
         self._work = Client(self.store, names=names).work
@@ -67,7 +67,7 @@ class ExternalWorker(Actor):
         self._sent = []
 
     def step(self) -> None:
-        """Repeat an old report now and then, claim, then one call for each run in hand."""
+        """Repeat an old report from time to time, claim, then make one call for each held run."""
         if self._sent and self.stage.rng.random() < 0.4:
             self._repeat()
         free = self._slots - len(self._held)
@@ -82,12 +82,12 @@ class ExternalWorker(Actor):
     def _claim(self, n: int) -> None:
         now, rng = self.stage.clock.now(), self.stage.rng
         for one in self._work.claim(self._me, n, lease_seconds=rng.choice((60, 300))):
-            mishap = None if rng.random() < 0.7 else Mishap(error_type=rng.choice(ERRORS))
+            failure = None if rng.random() < 0.7 else Mishap(error_type=rng.choice(ERRORS))
             ends_at = now + rng.randrange(600 * SECOND)
-            self._held.append(_Work(one.run, ends_at, mishap=mishap))
+            self._held.append(_Work(one.run, ends_at, failure=failure))
 
     def _one(self, work: _Work) -> None:
-        """Start, report or beat, whatever is next for this run."""
+        """Start, report or send a heartbeat, whichever is next for this run."""
         run_id, token = work.run.run_id, self._token(work)
         if not work.is_started:
             self._try(work, lambda: self._work.start(run_id, self._me, token=token, pod="sim"))
@@ -97,26 +97,26 @@ class ExternalWorker(Actor):
         elif work.is_to_stop and not self.stage.strikes(Fault.LATE, 0.3):
             self._report(work, lambda: self._work.cancelled(run_id, self._me, token=token))
         elif not self._is_done(work):
-            told = Told(percent=self.stage.rng.randrange(100))
+            progress = Told(percent=self.stage.rng.randrange(100))
             pulse = self._try(
-                work, lambda: self._work.heartbeat(run_id, self._me, token=token, progress=told)
+                work, lambda: self._work.heartbeat(run_id, self._me, token=token, progress=progress)
             )
-            self._hear(work, pulse)
-        elif (mishap := work.mishap) is not None and not self.is_healing:
-            self._report(work, lambda: self._work.fail(run_id, self._me, mishap, token=token))
+            self._apply_response(work, pulse)
+        elif (failure := work.failure) is not None and not self.is_healing:
+            self._report(work, lambda: self._work.fail(run_id, self._me, failure, token=token))
         else:
             self._report(work, lambda: self._work.complete(run_id, self._me, token=token))
 
     def _many(self) -> None:
-        """Beat for everything in hand, then report what is done, each in one call."""
+        """Send heartbeats for all held runs, then report the finished ones, each in one call."""
         held = list(self._held)
         beats = [Heartbeat(run_id=w.run.run_id, token=self._token(w)) for w in held]
         for work, pulse in zip(held, self._work.heartbeat_many(self._me, beats), strict=True):
             if isinstance(pulse, PenstockError):
                 self._drop(work)
             else:
-                self._hear(work, pulse)
-        good = [w for w in self._held if w.mishap is None or self.is_healing]
+                self._apply_response(work, pulse)
+        good = [w for w in self._held if w.failure is None or self.is_healing]
         done = [w for w in good if w.is_started and self._is_done(w)]
         if not done:
             return
@@ -128,7 +128,7 @@ class ExternalWorker(Actor):
                 self._check(end)
 
     def _report(self, work: _Work, call: Callable[[], Ending]) -> None:
-        """Send a report; one whose answer got lost is sent again by and by."""
+        """Send a report; one whose response was lost may be sent again later."""
         try:
             end = self._try(work, call)
         except StoreError:
@@ -152,16 +152,16 @@ class ExternalWorker(Actor):
         except PenstockError as error:
             again = None
             if earlier is not None:
-                raise Violation("I24", f"answered {earlier}, then refused: {error!r}") from error
+                raise Violation("I24", f"accepted {earlier}, then refused: {error!r}") from error
         self._sent.pop()
         if again is None:
             return
         self._check(again)
         if earlier is not None and (again.state, again.token) != (earlier.state, earlier.token):
-            raise Violation("I24", f"answered {earlier}, then {again}")
+            raise Violation("I24", f"returned {earlier}, then {again}")
 
     def _try(self, work: _Work, call: Callable[[], T]) -> T | None:
-        """Make a call; a refusal takes the run out of the hand, unless nobody listens."""
+        """Make a call; after a refusal the worker drops the run, unless it ignores the response."""
         try:
             return call()
         except StoreError:
@@ -172,27 +172,27 @@ class ExternalWorker(Actor):
 
     def _drop(self, work: _Work) -> None:
         if self.stage.strikes(Fault.LATE, 0.3):
-            work.ends_at, work.is_started = 0, True  # it goes on and will be refused
+            work.ends_at, work.is_started = 0, True  # it continues and will be refused
         else:
             self._held.remove(work)
 
-    def _hear(self, work: _Work, pulse: Pulse | None) -> None:
+    def _apply_response(self, work: _Work, pulse: Pulse | None) -> None:
         if pulse is None:
             return
         if pulse.claim_expiry_time < self.stage.clock.now():
-            raise Violation("I3", f"answered a lease that ran out: {pulse}")
+            raise Violation("I3", f"returned an expired lease: {pulse}")
         work.is_to_stop = work.is_to_stop or pulse.cancel_requested
         work.is_started = work.is_started or pulse.state == "RUNNING"
 
     def _check(self, end: Ending) -> None:
-        """What was answered is what is stored, under the token it was answered for."""
+        """Check that the response matches what is stored, including the token."""
         run = Client(self.store).runs.get(end.run_id)
         if (run.state, run.status, run.token) != (end.state, end.status, end.token):
-            raise Violation("I24", f"answered {end}, stored {run}")
+            raise Violation("I24", f"returned {end}, stored {run}")
 
     def _is_done(self, work: _Work) -> bool:
         return self.is_healing or self.stage.clock.now() >= work.ends_at
 
     def _token(self, work: _Work) -> int | None:
-        """Most workers give their token; some rely on their name."""
+        """Return the token, or None for calls that rely on the worker's name."""
         return work.run.token if self.stage.rng.random() < 0.7 else None

@@ -1,12 +1,12 @@
-"""Simulated processes that take slots: the store's turns as a broker takes them, on virtual time.
+"""Simulated processes that take slots: the store's grants, as a broker requests them.
 
-A process asks, waits, collects what others granted it, renews, gives back, and now and then does
-what it should not: gives back twice, late, or with somebody else's token, or goes on after its
-lease ran out. Turns whose answer got lost are repeated under the same names. Judged besides what
-the observer judges after every commit (I29, I32):
+A process asks, waits, collects what others granted it, renews and releases. Sometimes it
+misbehaves: it releases twice, late or with a foreign token, or continues after its lease expired.
+Grants whose response was lost are repeated under the same names. Checked in addition to what the
+observer checks after every commit (I29, I32):
 
-    I30  tokens rise per limit; whoever holds a live lease of an exclusive limit is never fenced off
-    I31  a release that is double, late or foreign changes nothing
+    I30  tokens rise per limit; the holder of a live exclusive lease is never fenced off
+    I31  a repeated, late or foreign release changes nothing
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ LIMITS: Final = {
 
 @dataclass(slots=True)
 class _Held:
-    """A slot as the process remembers it; safe_until by its own knowledge."""
+    """A slot as the process remembers it; safe_until is its own estimate."""
 
     lease: Lease
     safe_until: int
 
 
 class Resource:
-    """What an exclusive limit guards: it refuses a token below the highest it has seen."""
+    """The resource behind an exclusive limit: it rejects a token below the highest it has seen."""
 
     def __init__(self) -> None:
         self.highest = 0
 
     def write(self, token: int) -> bool:
-        """Whether a write under this token is taken."""
+        """Return whether a write with this token is accepted."""
         if token < self.highest:
             return False
         self.highest = token
@@ -63,7 +63,7 @@ class Resource:
 
 
 class SlotHolder(Actor):
-    """A process with some threads that take slots of one limit."""
+    """A process with several threads that take slots of one limit."""
 
     kind = "slots"
 
@@ -77,7 +77,7 @@ class SlotHolder(Actor):
         self.start()
 
     def start(self) -> None:
-        """A fresh process: what it held and waited for is nobody's."""
+        """Start a new process: it holds nothing and waits for nothing."""
         self._boots += 1
         self._broker = f"{self.name}.{self._boots}"
         self._held: list[_Held] = []
@@ -87,15 +87,15 @@ class SlotHolder(Actor):
         self._stale: list[Lease] = []
 
     def step(self) -> None:
-        """One thing or another; while healing, give everything back."""
+        """Perform one action; during recovery, release everything."""
         if not self._limit_id:
             self._limit_id = self.store.write(self._declared)
         self._repeat()
         if self.is_healing:
-            self._wind_up()
+            self._release_all()
             return
-        deeds = [self._ask, self._collect, self._give, self._renew, self._misuse, self._change]
-        self.stage.rng.choice(deeds)()
+        actions = [self._ask, self._collect, self._give, self._renew, self._misuse, self._change]
+        self.stage.rng.choice(actions)()
         self._use()
 
     # -- what a broker does --------------------------------------------------------------------
@@ -114,12 +114,12 @@ class SlotHolder(Actor):
         self._repeat()
 
     def _repeat(self) -> None:
-        """Ask for what was asked and not answered, under the same names."""
+        """Repeat requests that got no response, under the same names."""
         if not self._wants:
             return
         wants = list(self._wants.values())
         self._wants = {name: want._replace(is_repeated=True) for name, want in self._wants.items()}
-        served = self._turn(Turn(broker=self._broker, wants=wants))
+        served = self._request_grant(Turn(broker=self._broker, wants=wants))
         for want in wants:
             self._wants.pop(want.request, None)
             if want.request in served.tickets:
@@ -129,17 +129,17 @@ class SlotHolder(Actor):
         if self._waiting:
             ids = [self._limit_id]
             there = self.store.write(lambda tx: ticket_renew_many(tx, self._broker, ids))
-            self._turn(Turn(broker=self._broker, collects=True))
+            self._request_grant(Turn(broker=self._broker, collects=True))
             for request, want in list(self._waiting.items()):
-                if request not in there:  # its place was lost, or it is being granted: ask again
+                if request not in there:  # its ticket was lost or is being granted: ask again
                     self._wants[request] = want._replace(is_repeated=True)
                     del self._waiting[request]
 
     def _give(self) -> None:
         if self._held:
             self._giving.append(self._held.pop(0).lease)
-        while self._giving:  # also what was given back and not answered: again changes nothing
-            self._turn(_release(self._broker, self._giving[0]))
+        while self._giving:  # also releases without a response: repeating one changes nothing
+            self._request_grant(_release(self._broker, self._giving[0]))
             self._stale.append(self._giving.pop(0))
 
     def _renew(self) -> None:
@@ -157,7 +157,7 @@ class SlotHolder(Actor):
                 self._held.remove(held)
 
     def _misuse(self) -> None:
-        """I31: what is not (any more) theirs cannot be given back."""
+        """I31: slots that are not or no longer held cannot be released."""
         foreign = self.store.read(lambda tx: limit_holders(tx, self._limit_id))
         mine = {held.lease.token for held in self._held}
         wrong = [lease._replace(token=lease.token + 1) for lease in foreign]
@@ -165,18 +165,18 @@ class SlotHolder(Actor):
         if not wrong:
             return
         releases = [Release(lease.lease_id, lease.token) for lease in wrong]
-        served = self._turn(Turn(broker=self._broker, releases=releases))
+        served = self._request_grant(Turn(broker=self._broker, releases=releases))
         if served.released:
-            raise Violation("I31", f"{served.released} slots were given back by {wrong}, {mine}")
+            raise Violation("I31", f"{served.released} slots were released by {wrong}, {mine}")
         self._stale = []
 
     def _change(self) -> None:
-        """Leave the line, report a quota error, or let people resize the limit."""
+        """Leave the queue, report a quota error, or resize the limit."""
         rng = self.stage.rng
         if self._waiting and rng.random() < 0.5:
             request = next(iter(self._waiting))
             del self._waiting[request]
-            self._turn(Turn(broker=self._broker, leaves=[Leave(request)]))
+            self._request_grant(Turn(broker=self._broker, leaves=[Leave(request)]))
         elif self._held and rng.random() < 0.3:
             lease = self._held[0].lease
             self.store.write(lambda tx: limit_quota(tx, self._limit_id, lease))
@@ -195,25 +195,25 @@ class SlotHolder(Actor):
             if not is_live:
                 self._held.remove(held)
 
-    def _wind_up(self) -> None:
+    def _release_all(self) -> None:
         leases = [*self._giving, *(held.lease for held in self._held)]
         leaves = [Leave(request) for request in self._waiting]
         self._held, self._giving, self._waiting, self._wants = [], [], {}, {}
         releases = [Release(lease.lease_id, lease.token) for lease in leases]
-        turn = Turn(broker=self._broker, releases=releases, leaves=leaves, collects=True)
-        served = self._turn(turn)
-        for lease in served.leases.values():  # granted while we were leaving
-            self._turn(_release(self._broker, lease))
+        grant = Turn(broker=self._broker, releases=releases, leaves=leaves, collects=True)
+        served = self._request_grant(grant)
+        for lease in served.leases.values():  # granted while leaving
+            self._request_grant(_release(self._broker, lease))
         self._held = []
 
-    def _turn(self, turn: Turn) -> Served:
-        """One turn; what it granted is held from the moment it was asked for."""
+    def _request_grant(self, grant: Turn) -> Served:
+        """Request one grant; its leases count from the time of the request."""
         now = self.stage.clock.now()
         try:
-            served = self.store.write(lambda tx: limit_serve(tx, self._limit_id, turn))
+            served = self.store.write(lambda tx: limit_serve(tx, self._limit_id, grant))
         except StoreError:
-            if turn.collects:
-                # Granted without our learning it: asking again under the same name finds it.
+            if grant.collects:
+                # Granted, but the response was lost: asking again under the same name finds it.
                 self._wants |= {
                     name: want._replace(is_repeated=True) for name, want in self._waiting.items()
                 }

@@ -1,9 +1,9 @@
 """Deterministic simulation: the real services over the real SQL on virtual time, seed by seed.
 
-One thread. The seed decides who acts next, what fails and when; between any two transactions of one
-process others may act, time may pass, or the process may be gone. Invariants are judged after every
-commit; after the chaos everything is healed and must come to rest. The same seed gives the same
-history, proven by the hash of its trace.
+One thread. The seed decides which actor runs next, what fails and when. Between any two
+transactions of one process other actors may run, time may pass, or the process may die. Invariants
+are checked after every commit. After the faults, everything recovers and must become idle. The same
+seed produces the same history, which the hash of its trace proves.
 
     python -m penstock.testing.simulation --seed 42
 """
@@ -43,7 +43,7 @@ HEAL_ROUNDS = 400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The size of a history and what may go wrong in it."""
+    """The size of a history and the faults that may occur in it."""
 
     steps: int = 400
     workers: int = 3
@@ -60,7 +60,7 @@ class Options:
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """What a history was like."""
+    """Counts and faults of one history."""
 
     seed: int
     steps: int = 0
@@ -72,7 +72,7 @@ class Report:
 
 
 class SimulationFailed(AssertionError):
-    """A seed broke an invariant (or the product raised); says how to see it again."""
+    """A seed broke an invariant, or the product raised; the message says how to reproduce it."""
 
     def __init__(self, report: Report, planned: int, invariant: str, detail: str) -> None:
         self.report = report
@@ -103,7 +103,7 @@ class World:
         self._trace = hashlib.sha256()
         self._stack: list[Actor] = []
         self._crashes: Counter[str] = Counter()
-        self._healing = True  # no faults while the stage is set
+        self._healing = True  # no faults during setup
         self.actors: dict[str, Actor] = {}
         self._groups: dict[str, tuple[Actor, ...]] = {}
         self.observer: Observer | None = None
@@ -111,7 +111,7 @@ class World:
         self._build()
 
     def run(self) -> Report:
-        """Chaos, then healing, then the reckoning."""
+        """Run with faults, then recover, then check the final state."""
         assert self.observer is not None
         try:
             while self.report.steps < self.options.steps:
@@ -134,14 +134,14 @@ class World:
     def _failed(self, invariant: str, detail: str) -> SimulationFailed:
         return SimulationFailed(self.report, self.options.steps, invariant, detail)
 
-    # What actors and their stores ask (Stage, Director)
+    # Called by actors and their stores (Stage, Director)
 
     def store_for(self, actor: str) -> FaultyStore:
-        """The way to the store for one actor."""
+        """Return an actor's view of the store, which injects faults."""
         return FaultyStore(self._store, actor, self)
 
     def strikes(self, fault: Fault, odds: float) -> bool:
-        """Whether a fault of the surroundings happens now."""
+        """Whether an environment fault happens now."""
         hit = self.rng.random() < odds
         if self._healing or fault not in self.options.faults or not hit:
             return False
@@ -149,7 +149,7 @@ class World:
         return True
 
     def between(self, actor: str) -> None:
-        """Others may act before this transaction; the process may be paused meanwhile, or die."""
+        """Let other actors run before this transaction; the process may pause or die meanwhile."""
         if self._healing or len(self._stack) >= DEPTH_MAX or not self._stack:
             return
         crashes = self._crashes[actor]
@@ -162,7 +162,7 @@ class World:
             raise Crash
 
     def draw(self, actor: str) -> tuple[Fault | None, int]:
-        """The fault of the next transaction."""
+        """Draw the fault of the next transaction."""
         if self._healing or self.rng.random() >= self.options.fault_odds:
             return None, 0
         fault = self.rng.choice(OF_TRANSACTIONS)
@@ -173,12 +173,12 @@ class World:
         return fault, self.rng.randrange(6)
 
     def committed(self, actor: str, statements: Sequence[str]) -> None:
-        """Judge every commit."""
+        """Check the invariants after a commit."""
         self._note("commit", actor, " ".join(statements))
         if self.observer is not None:
             self.observer.committed(self.actors[actor], statements)
 
-    # The stage
+    # Setup
 
     def _build(self) -> None:
         options = self.options
@@ -204,7 +204,7 @@ class World:
         self._healing = False
 
     def _next(self) -> Actor:
-        """Whose turn it is: the earliest that is not in the middle of something."""
+        """Return the actor with the earliest next step that is not inside a step."""
         idle = [actor for actor in self.actors.values() if actor not in self._stack]
         return min(idle, key=lambda actor: actor.next_at)
 
@@ -231,7 +231,7 @@ class World:
             self._stack.pop()
 
     def _crash(self, actor: Actor) -> None:
-        """The whole process dies; a new one starts after a while."""
+        """Kill the whole process; it restarts after a while."""
         down_until = self.clock.now() + self.rng.randrange(5 * MINUTE)
         for member in self._groups.get(actor.name, (actor,)):
             self._crashes[member.name] += 1
@@ -240,11 +240,11 @@ class World:
             member.next_at = down_until
 
     def _pause(self, actor: Actor) -> None:
-        """A process stands still for longer than its lease while the others go on."""
+        """Suspend a process for longer than its lease while the others continue."""
         until = self.clock.now() + self.rng.randrange(2 * MINUTE, 8 * MINUTE)
         members = self._groups.get(actor.name, (actor,))
         if self.rng.random() < 0.3:
-            members = (actor,)  # only one thread hangs, the beat goes on
+            members = (actor,)  # only one thread hangs; heartbeats continue
         for member in members:
             member.next_at = max(member.next_at, until)
         budget = 60
@@ -266,7 +266,7 @@ class World:
                     actor.next_at = max(actor.next_at, until)
 
     def _heal(self) -> None:
-        """No more faults, no new slots: everything must come to rest."""
+        """Stop all faults and occurrences: everything must become idle."""
         assert self.observer is not None
         self._healing = True
         for actor in self.actors.values():
@@ -278,25 +278,25 @@ class World:
             if config.is_active:
                 operator.client.configs.disable(config.config_id)
         operator.resume_all()
-        everybody = [actor for actor in self.actors.values() if actor.kind != "operator"]
+        others = [actor for actor in self.actors.values() if actor.kind != "operator"]
         first = ("sweeper-0", "admitter-0", "relay-0", "orchestrator-0")
-        movers: list[Actor] = [actor for actor in everybody if isinstance(actor, SimBeat)]
+        movers: list[Actor] = [actor for actor in others if isinstance(actor, SimBeat)]
         movers += [self.actors[name] for name in first]
-        movers += [a for a in everybody if isinstance(a, SimWorker | ExternalWorker | SlotHolder)]
-        self._all_act(everybody)
-        workers = [actor for actor in everybody if isinstance(actor, SimWorker)]
+        movers += [a for a in others if isinstance(a, SimWorker | ExternalWorker | SlotHolder)]
+        self._all_act(others)
+        workers = [actor for actor in others if isinstance(actor, SimWorker)]
         self.observer.owned = lambda: {w.steps.session.session_id or 0 for w in workers}
         for _ in range(HEAL_ROUNDS):
             self._all_act(movers)
             if self.observer.is_quiet():
-                self._all_act(everybody)  # what comes to rest last is sealed and folded here
+                self._all_act(others)  # the last runs are sealed and folded here
                 self._note("quiet", "", str(self.observer.state_digest()))
                 return
             due = self.observer.next_due()
             self.clock.advance(20 * SECOND)
             if due is not None:
                 self.clock.advance_to(due)
-        raise Violation("liveness", f"no rest after healing: {self.observer.unrest()}")
+        raise Violation("liveness", f"still active after recovery: {self.observer.unrest()}")
 
     def _all_act(self, cast: Sequence[Actor]) -> None:
         for actor in cast:
@@ -308,7 +308,7 @@ class World:
 
 
 def declared() -> list[Pipeline]:
-    """Small pipelines: one processor, two together, one for outside workers, and a cascade."""
+    """Small pipelines: one processor, two in parallel, one external, and a cascade."""
     single = Pipeline("single")
     single.phase("main").processor("only", timeout="10m")(_work)
     double = Pipeline("double")
@@ -321,11 +321,11 @@ def declared() -> list[Pipeline]:
 
 
 def _work(run: object) -> None:
-    """A processor's body; the simulation decides what comes of it."""
+    """Processor body; the simulation decides its outcome."""
 
 
 def run_seed(seed: int, options: Options | None = None) -> Report:
-    """Run one history; raises SimulationFailed with the way to see it again."""
+    """Run one history; SimulationFailed says how to reproduce a failure."""
     return World(seed, options).run()
 
 
@@ -350,11 +350,11 @@ def _fails(seed: int, options: Options) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one seed twice (it must give the same trace) and say what it was like."""
+    """Run one seed twice, compare the traces and print the report."""
     parser = argparse.ArgumentParser(description="Run one simulated history.")
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--steps", type=int, default=Options().steps)
-    parser.add_argument("--shrink", action="store_true", help="look for a smaller failing history")
+    parser.add_argument("--shrink", action="store_true", help="search for a smaller failure")
     given = parser.parse_args(arguments)
     options = Options(steps=given.steps)
     try:
@@ -366,7 +366,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             names = ", ".join(sorted(small.faults)) or "none"
             sys.stdout.write(f"still fails with steps={small.steps}, faults: {names}\n")
         return 1
-    assert first.digest == second.digest, "the same seed gave two histories"
+    assert first.digest == second.digest, "the same seed produced two histories"
     sys.stdout.write(f"{first}\n")
     return 0
 

@@ -1,1 +1,1 @@
-"""The deterministic simulation as tests: seeds, determinism, and the bugs it must catch."""
+"""The deterministic simulation as tests: seeds, determinism, and the bugs it must detect."""

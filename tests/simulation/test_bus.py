@@ -1,4 +1,4 @@
-"""Histories of the bus from seeds: every invariant holds; bugs put in on purpose are caught."""
+"""Histories of the bus from seeds: every invariant holds, and planted bugs are detected."""
 
 import os
 
@@ -34,12 +34,12 @@ def test_a_history_without_faults_is_quiet() -> None:
 
 
 def test_one_seed() -> None:
-    """`PENSTOCK_SEED=n pytest tests/simulation/test_bus.py -k one_seed` shows a seed again."""
+    """Run one seed: `PENSTOCK_SEED=n pytest tests/simulation/test_bus.py -k one_seed`."""
     run_bus_seed(int(os.environ.get("PENSTOCK_SEED", "1")))
 
 
-def caught(*invariants: str) -> int:
-    """The first seed that notices, for the right reason."""
+def detecting_seed(*invariants: str) -> int:
+    """Return the first seed that detects the bug, for the right reason."""
     for seed in range(40):
         try:
             run_bus_seed(seed)
@@ -47,59 +47,59 @@ def caught(*invariants: str) -> int:
             if error.invariant not in invariants:
                 raise
             return seed
-    pytest.fail("not caught within 40 seeds")
+    pytest.fail("not detected within 40 seeds")
 
 
 class TestSeededBugs:
-    """What the simulation must notice."""
+    """Bugs that the simulation must detect."""
 
     def test_an_ack_of_any_epoch(self) -> None:
-        """A late consumer settles what somebody else holds."""
+        """A late consumer settles a delivery that another one holds."""
         with patched("bus_settle", "d.epoch = batch.epoch AND", ""):
-            assert caught("I4", "I1") >= 0
+            assert detecting_seed("I4", "I1") >= 0
 
     def test_a_nack_of_what_is_not_held(self) -> None:
-        """What was given back or lapsed is refused once more: counted twice, buried twice."""
+        """A released or lapsed delivery is nacked again: two attempts, two dead letters."""
         with patched("bus_hold", "d.state = 1", "TRUE"):
-            assert caught("I4", "I1", "unexpected") >= 0
+            assert detecting_seed("I4", "I1", "unexpected") >= 0
 
     def test_ready_before_its_time(self) -> None:
-        """A courier that does not look at the clock."""
+        """A sweeper ignores the due time."""
         with patched("bus_due", "due_at <= :now", "TRUE"):
-            assert caught("I8") >= 0
+            assert detecting_seed("I8") >= 0
 
-    def test_keys_that_are_not_freed(self) -> None:
-        """A settled head that nobody replaces."""
+    def test_keys_that_stay_blocked(self) -> None:
+        """A settled head is not replaced."""
         with patched("bus_move_up", "THEN 2 ELSE 0 END", "THEN 2 ELSE 3 END"):
-            assert caught("I9") >= 0
+            assert detecting_seed("I9") >= 0
 
     def test_attempts_that_are_not_counted(self) -> None:
-        """A poison loop for ever."""
+        """A poison message is retried forever."""
         with patched("bus_pull", "attempt = attempt + 1", "attempt = attempt + 0"):
-            assert caught("I4") >= 0
+            assert detecting_seed("I4") >= 0
 
     def test_a_release_that_costs_an_attempt(self) -> None:
-        """A worker that is stopped often enough buries what nobody tried."""
+        """A consumer that is stopped often creates dead letters of untried messages."""
         with patched("bus_release", "attempt = deliveries.attempt - 1", "due_at = 0"):
-            assert caught("I6") >= 0
+            assert detecting_seed("I6") >= 0
 
     def test_no_backoff(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A hot loop."""
+        """A failing message is retried in a tight loop."""
         monkeypatch.setattr(redelivery, "delay", lambda *_: 1_000)
-        assert caught("I8") >= 0
+        assert detecting_seed("I8") >= 0
 
     def test_dead_letters_without_their_attributes(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A copy that forgot what it was."""
+        """The copy in the dead-letter topic lacks the original attributes."""
         real = dead_letter_writes._copy
         monkeypatch.setattr(
             dead_letter_writes,
             "_copy",
             lambda *given: real(*given)._replace(attributes={"lost": "all"}),
         )
-        assert caught("I7", "unexpected") >= 0
+        assert detecting_seed("I7", "unexpected") >= 0
 
-    def test_burying_without_settling(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A dead letter whose source lives on is buried again."""
+    def test_dead_letters_without_settling(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A dead letter is written again because its source was not settled."""
         real = deliveries.settle
         monkeypatch.setattr(
             deliveries,
@@ -108,4 +108,4 @@ class TestSeededBugs:
                 set() if outcome == "dead_lettered" else real(tx, sub, tickets, outcome)
             ),
         )
-        assert caught("I7", "unexpected", "liveness") >= 0
+        assert detecting_seed("I7", "unexpected", "liveness") >= 0

@@ -1,4 +1,4 @@
-"""What the harness found in the product, pinned by small stories of their own."""
+"""Bugs that the harness found in the product, pinned by small tests."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -27,7 +27,7 @@ def _open() -> tuple[SqliteStore, VirtualClock, Client]:
     return store, clock, client
 
 
-def test_a_late_slot_takes_the_start_rate_once_per_run() -> None:
+def test_late_runs_are_spaced_by_the_catch_up_rate() -> None:
     store, clock, client = _open()
     given = {"pipeline_template": "double", "schedule_type": "INTERVAL",
              "schedule_interval_minutes": 5}  # fmt: skip
@@ -39,7 +39,7 @@ def test_a_late_slot_takes_the_start_rate_once_per_run() -> None:
     assert [b - a for a, b in pairwise(times)] == [2 * SECOND] * 5
 
 
-def test_slots_due_when_the_cadence_is_edited_are_in_the_ledger() -> None:
+def test_due_occurrences_of_an_edited_cadence_are_in_the_ledger() -> None:
     _, clock, client = _open()
     config = client.configs.create(
         "acme",
@@ -54,25 +54,25 @@ def test_slots_due_when_the_cadence_is_edited_are_in_the_ledger() -> None:
 
 
 class _Once:
-    """A director that strikes the next transaction with one fault."""
+    """A director that injects one fault into the next transaction."""
 
     def __init__(self) -> None:
         self.fault: Fault | None = None
 
     def between(self, actor: str) -> None:
-        """Nobody else acts."""
+        """Let no other actor run."""
 
     def draw(self, actor: str) -> tuple[Fault | None, int]:
-        """The one fault, once."""
+        """Return the one fault, once."""
         assert actor == "worker"
         fault, self.fault = self.fault, None
         return fault, 0
 
     def committed(self, actor: str, statements: Sequence[str]) -> None:
-        """Nothing is judged."""
+        """Check nothing."""
 
 
-def test_a_lost_answer_to_a_mark_does_not_make_a_run_look_stolen() -> None:
+def test_a_lost_response_to_a_mark_does_not_lose_the_run() -> None:
     store, clock, client = _open()
     director = _Once()
     steps = WorkerSteps(
@@ -86,5 +86,5 @@ def test_a_lost_answer_to_a_mark_does_not_make_a_run_look_stolen() -> None:
     with pytest.raises(StoreUnavailable):
         steps.start_many(held)
     assert steps.start_many(held) == {run.run_id for run in held}
-    stolen = [run._replace(token=run.token + 1) for run in held]
-    assert steps.start_many(stolen) == set()
+    reclaimed = [run._replace(token=run.token + 1) for run in held]
+    assert steps.start_many(reclaimed) == set()

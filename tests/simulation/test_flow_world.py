@@ -1,4 +1,4 @@
-"""Users' pipelines under seeded faults: histories hold, repeat, and catch what is broken."""
+"""Users' pipelines under seeded faults: invariants hold, seeds repeat, bugs are detected."""
 
 import json
 from collections.abc import Callable
@@ -20,11 +20,11 @@ SEEDS = range(6)
 
 
 def _work(run: object) -> None:
-    """Not called."""
+    """Never called."""
 
 
 def shop() -> Pipeline:
-    """A diamond with a pool of its own, an external processor, each-gates and stragglers."""
+    """A diamond with a separate pool, an external processor, gates per processor and stragglers."""
     made = Pipeline("shop", partition="day", modes=[Mode("calm", otherwise="WAIT", max_wait="1h")])
     load = made.phase("load", stragglers="20m")
     left = made.phase("left", after=load, on="each", on_late_data="rerun")
@@ -43,28 +43,28 @@ def shop() -> Pipeline:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_diamond(seed: int) -> None:
-    """Every invariant holds after every commit, and everything comes to rest."""
+    """Every invariant holds after every commit, and everything becomes idle."""
     report = run_seed(seed, [shop()])
     assert report.flows
     assert report.decisions
 
 
 def test_basketball() -> None:
-    """The example's pipeline, too; its functions are not called."""
+    """The example pipeline holds too; its functions are not called."""
     assert sum(run_seed(seed, [nba]).decisions["PROCEED"] for seed in range(4)) > 0
 
 
 def test_same_seed_same_history() -> None:
-    """The trace of a seed is always the same, whatever ran before."""
+    """A seed always has the same trace, whatever ran before."""
     first, second = run_seed(5, [shop()]), run_seed(5, [shop()])
     assert first == second
     assert first.digest != run_seed(6, [shop()]).digest
 
 
 def _broken(check: Callable[[], object]) -> SimulationFailed:
-    with pytest.raises(SimulationFailed) as caught:
+    with pytest.raises(SimulationFailed) as raised:
         check()
-    return caught.value
+    return raised.value
 
 
 def _some_seeds() -> None:
@@ -72,14 +72,14 @@ def _some_seeds() -> None:
         run_seed(seed, [shop()])
 
 
-def test_an_early_start_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_early_start_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cascade that does not wait for the set breaks I14."""
     monkeypatch.setattr(cascade, "_is_passed", lambda *_: True)
     assert _broken(_some_seeds).invariant == "I14"
 
 
-def test_a_start_in_part_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cascade that forgets to create one of a phase's runs breaks I13."""
+def test_a_partial_start_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cascade that does not create all runs of a phase breaks I13."""
     real = change_set.run_rows
 
     def fewer(*given: Any) -> Any:
@@ -90,15 +90,15 @@ def test_a_start_in_part_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _broken(_some_seeds).invariant == "I13"
 
 
-def test_a_lost_nudge_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cascade that forgets what happened never comes to rest as it should."""
+def test_a_lost_flow_event_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cascade that drops flow events never becomes idle."""
     monkeypatch.setattr("penstock.flows.orchestrator.nudge_take", lambda *_: [])
     monkeypatch.setattr(histories, "HEAL_ROUNDS", 60)
     assert _broken(lambda: run_seed(1, [shop()])).invariant == "I15"
 
 
 def test_the_command(tmp_path: Path) -> None:
-    """`penstock simulate` runs a file's pipelines and answers programs as well as people."""
+    """`penstock simulate` runs the pipelines of a file and prints text or JSON."""
     file = tmp_path / "tiny_pipeline.py"
     file.write_text(
         "from penstock import Pipeline\n"
@@ -108,22 +108,22 @@ def test_the_command(tmp_path: Path) -> None:
         'one.processor("a")(lambda run: None)\n'
         'two.processor("b")(lambda run: None)\n'
     )
-    said = CliRunner().invoke(cli, ["simulate", str(file), "--seeds", "2", "--steps", "60"])
-    assert (said.exit_code, "0 failed" in said.output) == (0, True), said.output
-    told = CliRunner().invoke(
+    as_text = CliRunner().invoke(cli, ["simulate", str(file), "--seeds", "2", "--steps", "60"])
+    assert (as_text.exit_code, "0 failed" in as_text.output) == (0, True), as_text.output
+    as_json = CliRunner().invoke(
         cli, ["simulate", str(file), "--seed", "7", "--steps", "60", "--json"]
     )
-    record = json.loads(told.output)
+    record = json.loads(as_json.output)
     assert (record["pipelines"], record["histories"], record["failures"]) == (["tiny"], 1, [])
     wrong = CliRunner().invoke(cli, ["simulate", "no.such.module"])
     assert wrong.exit_code == 2
     assert "no.such.module" in wrong.stderr
 
 
-def test_a_failing_seed_says_how_to_see_it_again(
+def test_a_failing_seed_prints_its_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The summary counts it, the line above it is the command."""
+    """The summary counts the failure, and the line above it is the command."""
     monkeypatch.setattr("penstock.flows.orchestrator.nudge_take", lambda *_: [])
     monkeypatch.setattr(histories, "HEAL_ROUNDS", 60)
     target = "examples.nba:nba"

@@ -1,7 +1,7 @@
-"""Proof of the simulation: classic bugs, put in on purpose, that it must catch.
+"""Proof of the simulation: well-known bugs, planted on purpose, that it must detect.
 
-Each is a patch of a rendered statement or a function, undone after the test. The seed that catches
-it passes without the patch. The other four need two writers: see tests/interleaving.
+Each is a patch of a rendered statement or a function, undone after the test. The seed that detects
+it passes without the patch. Four more bugs need two writers: see tests/interleaving.
 """
 
 import logging
@@ -33,10 +33,10 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def patched(name: str, old: str, new: str) -> Iterator[None]:
-    """The statement with a piece of its text replaced."""
+    """Replace a part of a statement's text."""
     statements = load("sqlite")
     original = statements[name]
-    assert any(old in text for text in original.texts), f"{name} does not say {old!r}"
+    assert any(old in text for text in original.texts), f"{name} does not contain {old!r}"
     texts = tuple(text.replace(old, new) for text in original.texts)
     statements[name] = replace(original, texts=texts)
     try:
@@ -45,34 +45,34 @@ def patched(name: str, old: str, new: str) -> Iterator[None]:
         statements[name] = original
 
 
-def first_caught(*invariants: str) -> int:
-    """The first seed whose history breaks one of the invariants."""
+def first_detecting_seed(*invariants: str) -> int:
+    """Return the first seed whose history breaks one of the invariants."""
     for seed in range(SEEDS):
         try:
             run_seed(seed)
         except SimulationFailed as error:
-            told = str(error).splitlines()[0][:200]
-            log.info("caught after %d seeds: %s", seed + 1, told)
+            summary = str(error).splitlines()[0][:200]
+            log.info("detected after %d seeds: %s", seed + 1, summary)
             if error.invariant not in invariants:
-                raise  # broken in another way than the one that was asked for
+                raise  # broken in another way than expected
             return seed
-    pytest.fail(f"not caught within {SEEDS} seeds")
+    pytest.fail(f"not detected within {SEEDS} seeds")
 
 
 def test_completion_after_the_lease_expired_is_accepted() -> None:
     with patched("run_finish_many", "r.token = x.token AND", ""):
-        seed = first_caught("I24", "I1", "I23")
+        seed = first_detecting_seed("I24", "I1", "I23")
     run_seed(seed)
 
 
-def test_a_flow_that_does_not_wait_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queued_flow_that_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     def queued(rng: random.Random) -> dict[str, Any]:
         given = {"pipeline_template": "double", "overlap": "queue", "catch_up": "one"}
         return {**new_config(rng), **given}
 
     monkeypatch.setattr(simulation, "new_config", queued)
     with patched("flow_lock_many", "CASE WHEN w.is_ordered", "CASE WHEN FALSE"):
-        seed = first_caught("I22")
+        seed = first_detecting_seed("I22")
     run_seed(seed)
 
 
@@ -87,27 +87,27 @@ def test_a_tick_that_pages_by_offset(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with monkeypatch.context() as patch:
         patch.setattr(scheduler, "schedule_take_due", by_offset)
-        seed = first_caught("I20")
+        seed = first_detecting_seed("I20")
     run_seed(seed)
 
 
 def test_retries_without_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    def for_ever(**given: object) -> Retry | Dead:
+    def retry_forever(**given: object) -> Retry | Dead:
         verdict = decide(**given)  # type: ignore[arg-type]
         if isinstance(verdict, Dead) and "used up" in verdict.reason:
             return Retry(delay_us=10**9 * 3600, max_attempts=10**6)
         return verdict
 
     with monkeypatch.context() as patch:
-        patch.setattr(attempt_result, "decide", for_ever)
-        seed = first_caught("I26")
+        patch.setattr(attempt_result, "decide", retry_forever)
+        seed = first_detecting_seed("I26")
     run_seed(seed)
 
 
-def test_a_worker_that_takes_an_unknown_beat_for_death(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_takes_an_unknown_heartbeat_for_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     renew: Callable[..., tuple[Renewal, object]] = WorkerSession.renew
 
-    def nervous(self: WorkerSession, more: object) -> tuple[Renewal, object]:
+    def lose_when_unknown(self: WorkerSession, more: object) -> tuple[Renewal, object]:
         renewal, value = renew(self, more)
         if renewal is Renewal.UNKNOWN:
             self.session_id = None
@@ -115,39 +115,39 @@ def test_a_worker_that_takes_an_unknown_beat_for_death(monkeypatch: pytest.Monke
         return renewal, value
 
     with monkeypatch.context() as patch:
-        patch.setattr(WorkerSession, "renew", nervous)
-        seed = first_caught("I24", "liveness")
+        patch.setattr(WorkerSession, "renew", lose_when_unknown)
+        seed = first_detecting_seed("I24", "liveness")
     run_seed(seed)
 
 
-def test_a_sweeper_that_takes_one_missed_beat_for_death() -> None:
+def test_a_sweeper_that_expires_after_one_missed_heartbeat() -> None:
     with patched("session_expire", "until_at <", "until_at - 60000000 <"):
-        seed = first_caught("I24")
+        seed = first_detecting_seed("I24")
     run_seed(seed)
 
 
 def test_a_run_that_keeps_its_limits_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(runs, "lines_leave", lambda *_: None)
-        seed = first_caught("I32", "I31")
+        seed = first_detecting_seed("I32", "I31")
     run_seed(seed)
 
 
-def test_more_let_through_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_runs_admitted_than_the_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Room, "lacks", lambda *_: False)
-        seed = first_caught("I29")
+        seed = first_detecting_seed("I29")
     run_seed(seed)
 
 
-def test_a_slot_that_is_given_back_without_its_token() -> None:
+def test_a_slot_released_without_its_token() -> None:
     with patched("limit_release_one", "AND token = :token", ""):
-        seed = first_caught("I31", "I30", "I32")
+        seed = first_detecting_seed("I31", "I30", "I32")
     run_seed(seed)
 
 
 @pytest.mark.slow
-def test_a_slot_that_lapses_while_it_is_held() -> None:
+def test_a_slot_that_expires_while_held() -> None:
     with patched("limit_expired", ":grace_us <=", ":grace_us - 90000000 <="):
-        seed = first_caught("I30", "I32")
+        seed = first_detecting_seed("I30", "I32")
     run_seed(seed)

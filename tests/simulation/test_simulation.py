@@ -1,4 +1,4 @@
-"""Histories from seeds: every invariant holds, and the same seed gives the same history."""
+"""Histories from seeds: every invariant holds, and the same seed produces the same history."""
 
 import os
 
@@ -30,6 +30,6 @@ def test_a_history_without_faults_is_quiet() -> None:
 
 
 def test_one_seed() -> None:
-    """`PENSTOCK_SEED=n pytest tests/simulation -k one_seed` shows a failing seed again."""
+    """Run one seed: `PENSTOCK_SEED=n pytest tests/simulation -k one_seed`."""
     steps = int(os.environ.get("PENSTOCK_STEPS", "400"))
     run_seed(int(os.environ.get("PENSTOCK_SEED", "1")), Options(steps=steps))

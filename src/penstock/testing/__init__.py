@@ -1,5 +1,5 @@
-"""What users and our own tests need to test against Penstock: servers, clocks, harnesses.
+"""Test support for users and for Penstock's own suites: clocks, harnesses and database servers.
 
-Nothing in the package imports this room. Each part is imported by its own name, so that a missing
-optional dependency (a PostgreSQL driver, for one) is noticed only by the test that needs it.
+No other package imports this one. Import each module by its own name, so that a missing optional
+dependency (such as a PostgreSQL driver) affects only the tests that need it.
 """

@@ -1,7 +1,7 @@
-"""A clock that stands still until a test moves it, for stores, services and simulations.
+"""A clock that moves only when a test advances it, for stores, services and simulations.
 
-`sleep` and `wait` let virtual time pass instead of real time, so that a service under test runs
-through a day in a moment. Safe to share between threads; time never goes back.
+`sleep` and `wait` advance virtual time instead of waiting, so that a service under test can run
+through a day in a moment. Safe to share between threads. Time never moves backwards.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["VirtualClock"]
 
 
 class VirtualClock:
-    """A `Clock` whose time is set by the test; starts at `start_us`."""
+    """A `Clock` whose time the test controls; it starts at `start_us`."""
 
     def __init__(self, start_us: Micros) -> None:
         self._start = start_us
@@ -27,31 +27,31 @@ class VirtualClock:
             return self._now
 
     def monotonic(self) -> float:
-        """Return the seconds that passed since the clock was made."""
+        """Return the seconds since the clock was created."""
         return (self.now() - self._start) / SECOND
 
     def advance(self, us: Micros = 0, *, seconds: float = 0.0) -> Micros:
-        """Let micros and seconds pass; return the new time."""
+        """Advance by microseconds and seconds; return the new time."""
         step = us + round(seconds * SECOND)
-        assert step >= 0, "time never goes back"
+        assert step >= 0, "time never moves backwards"
         with self._lock:
             self._now += step
             return self._now
 
     def advance_to(self, us: Micros) -> Micros:
-        """Move to a time unless it is past already; return the time it is now."""
+        """Advance to a time unless it has passed already; return the current time."""
         with self._lock:
             self._now = max(self._now, us)
             return self._now
 
     def sleep(self, seconds: float) -> None:
-        """Let the given seconds pass at once."""
+        """Advance by the given seconds at once."""
         self.advance(seconds=max(0.0, seconds))
 
     def wait(self, event: threading.Event, timeout: float | None) -> bool:
-        """Tell whether the event is set; if not, let the timeout pass at once and look again.
+        """Return whether the event is set; if not, advance by the timeout and check again.
 
-        Without a timeout there is nothing to advance by: it waits for the event in real time.
+        Without a timeout there is nothing to advance by, so it waits for the event in real time.
         """
         if timeout is None:
             return event.wait()

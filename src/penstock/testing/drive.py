@@ -1,8 +1,8 @@
-"""Everything that moves a flow, on virtual time and in one thread.
+"""The services that drive a flow, on virtual time and in one thread.
 
-The real orchestrator, admitter, sweeper and worker steps over SQLite in memory. `settle` lets them
-act until nobody has anything to do at this moment; `next_at` is when somebody has again. Who drives
-moves the clock. Nothing here knows what a test wants to see; `FlowTest` does.
+Runs the real orchestrator, admitter, sweeper and worker steps over SQLite in memory. `settle` calls
+them until none has work at the current time; `next_at` returns when there is work again. The caller
+advances the clock. Assertions are in `FlowTest`, not here.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ STEPS_MAX: Final = 20_000
 
 
 class FlowStuck(AssertionError):
-    """The flow did not end in the time it was given; the message tells its story."""
+    """The flow did not end within the given time; the message contains its story."""
 
 
 class Drive:
-    """A store in memory, the services that act on it, and data that is made up or real."""
+    """An in-memory store, the services that act on it, and invented or real data."""
 
     def __init__(
         self,
@@ -58,16 +58,16 @@ class Drive:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing runs, waits to run, or is still to arrive."""
+        """Whether nothing is running, waiting to run or still to arrive."""
         ahead = (self.hands.next_at(), self._due[1], self.tables.next_at())
         return not self._calls and all(at is None for at in ahead)
 
     def at(self, moment: Micros, call: Callable[[], None]) -> None:
-        """Do something when that time has come."""
+        """Call a function when that time has come."""
         self._calls.append((moment, call))
 
     def settle(self) -> None:
-        """Let everybody act until nobody has anything to do at this moment."""
+        """Run all services until none has work at the current time."""
         for _ in range(STEPS_MAX):
             self._call_due()
             stepped = self._orchestrator.run_once()
@@ -77,17 +77,17 @@ class Drive:
             if not (stepped.flows or admitted.runs or touched or swept.total):
                 self._due = (stepped.next_at, admitted.next_at)
                 return
-        raise FlowStuck(f"no rest at {iso(self.clock.now())}")
+        raise FlowStuck(f"services still active at {iso(self.clock.now())}")
 
     def next_at(self) -> Micros | None:
-        """When somebody has something to do again; always later than now."""
+        """Return when there is work again, always later than now; None when there is none."""
         due = [*self._due, self.hands.next_at(), self.tables.next_at()]
         due += [moment for moment, _ in self._calls]
         now = self.clock.now()
         return min((max(at, now + 1) for at in due if at is not None), default=None)
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close the orchestrator, the probes and the store."""
         self._orchestrator.close()
         if self._probes is not None:
             self._probes.close()
@@ -100,7 +100,7 @@ class Drive:
             item[1]()
 
     def _produced(self, run: RunContext) -> None:
-        """What a processor makes is there once it completed, unless the test said otherwise."""
+        """Make a completed processor's tables arrive, unless the test defined them."""
         for table in run.declared.terms.produces:
             if not self.tables.has(table):
                 self.tables.arrive(table, Delivery(at=self.clock.now()))

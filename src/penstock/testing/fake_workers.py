@@ -1,8 +1,9 @@
-"""Workers for driven time: they claim like real ones, and end runs when a test says they end.
+"""Fake workers on virtual time: they claim like real workers, and runs end when the test says so.
 
-The real worker's steps over the store, one session per pool, no threads. A processor's function is
-called only where that is asked for; otherwise a run succeeds after its time, or fails as planned.
-External processors are done here too, so that a flow gets to its end. `FlowTest` drives this.
+Uses the real worker's steps over the store, with one session per pool and no threads. Processor
+functions are called only on request; otherwise a run succeeds after its duration, or fails as
+planned. External processors are executed here too, so that a flow reaches its end. Used by
+`FlowTest`.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ TIMED_OUT = Outcome(error_type="TIMEOUT", is_interrupted=True)
 
 @dataclass(slots=True, kw_only=True)
 class Manners:
-    """How a processor behaves: how long it takes, what its first attempts come to, who does it."""
+    """How a processor behaves: duration, failures of its first attempts, function."""
 
     takes_us: Micros = MINUTE
     failures: list[Outcome] = field(default_factory=list)
-    """One per attempt that fails, in order; then it succeeds."""
+    """One outcome per failing attempt, in order; later attempts succeed."""
     status: str = "SUCCESS"
     call: Callable[[RunContext], Outcome] | None = None
 
@@ -45,30 +46,30 @@ class _Busy:
 
 
 class Hands:
-    """Every pool's worker, driven step by step."""
+    """One worker per pool, driven step by step."""
 
     def __init__(
         self, store: Store, pipelines: Sequence[Pipeline], clock: Clock, *, is_called: bool
     ) -> None:
         self.done: Callable[[RunContext], None] = lambda _: None
-        """Called when a run has succeeded."""
+        """Called after a run succeeded."""
         self.manners: dict[str, Manners] = {}
         self._is_called = is_called
         self._clock = clock
         self._busy: list[_Busy] = []
         self._steps: list[WorkerSteps] = []
-        jitter = random.Random(0).random  # noqa: S311 - retries without chance
+        jitter = random.Random(0).random  # noqa: S311 - deterministic retries
         for pool in sorted({p.pool for pipeline in pipelines for p in pipeline.processors}):
             options = WorkerOptions(
                 pool=pool, name=f"test:{pool}", slots=1_000, lease_us=LEASE_US, beat_us=HOUR
             )
             steps = WorkerSteps(store, pipelines, options, clock=clock, jitter=jitter)
             steps.open()
-            self._learn_external(store, pipelines, steps)
+            self._add_external(store, pipelines, steps)
             self._steps.append(steps)
 
     def step(self) -> int:
-        """End what is due, start what is ready; returns how many runs that concerned."""
+        """End due runs and start ready ones; return how many runs were affected."""
         now, touched = self._clock.now(), 0
         for busy in [busy for busy in self._busy if busy.ends_at <= now]:
             self._busy.remove(busy)
@@ -87,7 +88,7 @@ class Hands:
         return touched
 
     def next_at(self) -> Micros | None:
-        """When the next run ends."""
+        """Return when the next run ends; None when nothing runs."""
         return min((busy.ends_at for busy in self._busy), default=None)
 
     def close(self) -> None:
@@ -96,24 +97,24 @@ class Hands:
             steps.close()
 
     def _begun(self, steps: WorkerSteps, context: RunContext, now: Micros) -> _Busy:
-        manners = self.manners.get(context.processor, Manners())
+        behavior = self.manners.get(context.processor, Manners())
         limit = context.held.max_execution_us
-        if manners.takes_us > limit:
+        if behavior.takes_us > limit:
             context.tell(Signal.TIMEOUT, self._clock.monotonic() + limit / SECOND)
             return _Busy(now + limit, steps, context, TIMED_OUT)
-        if manners.failures:
-            outcome = manners.failures.pop(0)
-        elif manners.call is not None:
-            outcome = manners.call(context)
+        if behavior.failures:
+            outcome = behavior.failures.pop(0)
+        elif behavior.call is not None:
+            outcome = behavior.call(context)
         elif self._is_called and context.declared.body is not None:
             outcome = call_inline(context)
         else:
-            outcome = Outcome(status=manners.status)
-        return _Busy(now + manners.takes_us, steps, context, outcome)
+            outcome = Outcome(status=behavior.status)
+        return _Busy(now + behavior.takes_us, steps, context, outcome)
 
     @staticmethod
-    def _learn_external(store: Store, pipelines: Sequence[Pipeline], steps: WorkerSteps) -> None:
-        """Take on what somebody outside would do in this pool."""
+    def _add_external(store: Store, pipelines: Sequence[Pipeline], steps: WorkerSteps) -> None:
+        """Let this pool's worker execute the pool's external processors as well."""
         declared = {
             (p.pipeline, p.phase, p.name): p for pipeline in pipelines for p in pipeline.processors
         }

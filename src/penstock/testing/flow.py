@@ -1,4 +1,4 @@
-"""Testing a pipeline without a server: a flow runs to its end in memory, on virtual time.
+"""Run one flow of a pipeline to its end in memory, on virtual time and without a server.
 
     with FlowTest(nba, mode="same_day") as t:
         t.arrive("nba_raw.schedule", rows=8)
@@ -6,8 +6,8 @@
         t.run()
         assert t.decision("predict").verdict == "PROCEED_DEGRADED"
 
-The real orchestrator, gates, retries and store (SQLite in memory) do the work; only the data is
-made up, and time passes as fast as there is something to do. What a processor `produces` arrives
+The orchestrator, gates, retries and store (SQLite in memory) are the real ones. Only the data is
+invented, and time advances from one event to the next. Tables that a processor `produces` arrive
 when it completes. Functions of processors are called only with `call=True`.
 """
 
@@ -44,7 +44,7 @@ CUSTOMER: Final = "test"
 
 
 class FlowTest:
-    """One flow of a pipeline, its surroundings, and what came of it; a context manager."""
+    """One flow of a pipeline, its data and its results; a context manager."""
 
     def __init__(
         self,
@@ -57,13 +57,12 @@ class FlowTest:
         call: bool = False,
         parameters: str | None = None,
     ) -> None:
-        """A flow that opens with the first `run`.
+        """Prepare a flow; the first `run` opens it.
 
-        start: the virtual time, ISO. partition: the one the mode works on then, unless named.
-        warehouses: addresses by the pipeline's names for them: gates look there, at real data,
-        instead of at what the test lets `arrive`.
-        call: whether processors' functions are called; without it they succeed by themselves.
-        parameters: the flow's, as JSON.
+        start: virtual start time, ISO 8601. partition: defaults to the partition of the mode at
+        that time. warehouses: addresses by the pipeline's names for them; gates then probe real
+        data instead of what the test makes `arrive`. call: call the processors' functions; without
+        it they succeed without being called. parameters: parameters of the flow, as JSON.
         """
         if mode not in pipeline.modes:
             raise InvalidInput("mode", f"one of {', '.join(sorted(pipeline.modes))}", mode)
@@ -77,7 +76,7 @@ class FlowTest:
         self.drive = Drive(pipeline, self.clock, warehouses=warehouses, is_called=call)
         self.store = self.drive.store
         self.client = self.drive.client
-        self._tables, self._hands = self.drive.tables, self.drive.hands
+        self._tables, self._workers = self.drive.tables, self.drive.hands
         self._parameters = parameters
         self._began: Micros | None = None
 
@@ -93,7 +92,7 @@ class FlowTest:
         self.close()
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close the services and the store."""
         self.drive.close()
 
     # -- before it runs --------------------------------------------------------------------------
@@ -109,10 +108,10 @@ class FlowTest:
         failed: tuple[str, ...] = (),
         age: str | None = None,
     ) -> None:
-        """Let data be there, `after` so long or at once; without `rows`, as many as are expected.
+        """Make data arrive, at once or `after` a delay; without `rows`, as many rows as expected.
 
-        days: so many days of history instead. filled: the share of filled cells in required
-        columns. failed: names of checks that fail. age: how old its newest row then is.
+        days: this many days of history instead of rows. filled: share of non-null cells in required
+        columns. failed: names of checks that fail. age: age of the newest row on arrival.
         """
         at = self._at(after)
         newest = None if age is None else at - parse_duration(age, "age")
@@ -122,44 +121,44 @@ class FlowTest:
         )
 
     def lose(self, table: str, *, after: str | None = None, error: str | None = None) -> None:
-        """Let a table be empty again or, with an error, impossible to look at."""
+        """Empty a table or, with an error, make its probe fail."""
         self._tables.arrive(table, Delivery(at=self._at(after), rows=0, error=error))
 
     def expect(self, table: str, rows: int) -> None:
-        """Say what a query for expected rows would count."""
+        """Set the result of a query for the expected rows."""
         self._tables.expect(table, rows)
 
     def fails(
         self, processor: str, times: int = 1, error: str | BaseException = "TRANSIENT_NETWORK"
     ) -> None:
-        """Let the next attempts of a processor fail; an error type by name, or an exception."""
+        """Make the next attempts of a processor fail with an error type or an exception."""
         if isinstance(error, BaseException):
             outcome = outcome_of_error(error)._replace(error_type=classify(error))
         else:
             outcome = Outcome(error_type=error)
-        self._manners(processor).failures += [outcome] * times
+        self._behavior(processor).failures += [outcome] * times
 
     def takes(self, processor: str, duration: str) -> None:
-        """Say how long a processor takes; a minute otherwise."""
-        self._manners(processor).takes_us = parse_duration(duration, "duration")
+        """Set how long a processor takes; the default is a minute."""
+        self._behavior(processor).takes_us = parse_duration(duration, "duration")
 
     def answers(self, processor: str, value: Callable[[RunContext], Any] | str) -> None:
-        """Put a function in a processor's place, or let it end in a status (PARTIAL_SUCCESS)."""
+        """Replace a processor's function, or set the status it ends with (PARTIAL_SUCCESS)."""
         if isinstance(value, str):
-            self._manners(processor).status = value
+            self._behavior(processor).status = value
             return
-        self._manners(processor).call = lambda run: _called(value, run)
+        self._behavior(processor).call = lambda run: _called(value, run)
 
     def at(self, after: str, call: Callable[[], None]) -> None:
-        """Do something when so much virtual time has passed."""
+        """Call a function after a delay in virtual time."""
         self.drive.at(self._at(after), call)
 
     # -- running ---------------------------------------------------------------------------------
 
     def run(self, *, upto: str | None = None, limit: str = "3d") -> FlowTest:
-        """Let time pass until the flow and everything it set off have ended, or `upto` so long.
+        """Advance time until the flow and everything it started have ended, or by `upto`.
 
-        FlowStuck when it has not ended within `limit` of virtual time.
+        Raises FlowStuck if it has not ended within `limit` of virtual time.
         """
         self._open()
         now = self.clock.now()
@@ -177,7 +176,7 @@ class FlowTest:
             self.clock.advance_to(due)
         raise FlowStuck(f"no end after {STEPS_MAX:,} steps:\n{self.story()}")
 
-    # -- what came of it -------------------------------------------------------------------------
+    # -- results ---------------------------------------------------------------------------------
 
     @property
     def flow(self) -> Flow:
@@ -186,7 +185,7 @@ class FlowTest:
 
     @property
     def flows(self) -> list[Flow]:
-        """Every generation, oldest first; late data may have started more than one."""
+        """Every generation, oldest first; late data may have started several."""
         found = self.store.read(lambda tx: flow_list(tx, FlowFilter(limit=500)))
         return sorted(found, key=lambda flow: flow.generation)
 
@@ -196,7 +195,7 @@ class FlowTest:
         return 0 if self._began is None else self.clock.now() - self._began
 
     def phase(self, name: str, generation: int | None = None) -> Phase:
-        """A phase as it stands: state, started_at, ended_at, is_degraded, told."""
+        """Return a phase: state, started_at, ended_at, is_degraded, told."""
         flow = self._flow(generation)
         rows = self.store.read(lambda tx: phases_of(tx, [flow.flow_id]))[flow.flow_id]
         for row in rows:
@@ -205,31 +204,31 @@ class FlowTest:
         raise KeyError(name)
 
     def state(self, phase: str) -> str:
-        """The state of a phase in the newest generation."""
+        """Return the state of a phase in the newest generation."""
         return self.phase(phase).state
 
     def decisions(self, phase: str, processor: str = "") -> list[Decision]:
-        """What the gate of a phase decided, in order, over all generations."""
+        """Return the decisions of a phase's gate, in order, over all generations."""
         wanted = DecisionFilter(pipeline=self._number()[0], phase=phase, limit=10_000)
         rows = self.store.read(lambda tx: decision_list(tx, wanted))
         return [loads(Decision, r.decision) for r in reversed(rows) if r.processor == processor]
 
     def decision(self, phase: str, processor: str = "") -> Decision:
-        """The latest of them; AssertionError when the gate was never asked."""
+        """Return the last decision; AssertionError if the gate was never evaluated."""
         found = self.decisions(phase, processor)
         if not found:
-            raise AssertionError(f"the gate of {phase} was not asked:\n{self.story()}")
+            raise AssertionError(f"the gate of {phase} was never evaluated:\n{self.story()}")
         return found[-1]
 
     def triggers(self, phase: str) -> list[Trigger]:
-        """What started a phase, over all generations."""
+        """Return what started a phase, over all generations."""
         ids = [flow.flow_id for flow in self.flows]
         found = self.store.read(lambda tx: triggers_of(tx, ids))
         return [trigger for trigger in found if trigger.phase == phase]
 
     def story(self) -> str:
-        """What was decided and where every phase stands, as lines to read."""
-        return "\n".join(_told(self.store, self._number()[0], self.flows))
+        """Return a report of all decisions and the state of every phase."""
+        return "\n".join(_story_lines(self.store, self._number()[0], self.flows))
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -252,18 +251,18 @@ class FlowTest:
         self.store.write(lambda tx: _opened(tx, opening))
 
     def _is_over(self) -> bool:
-        """Whether every generation ended and nothing runs, waits to run, or is still to arrive."""
+        """Whether every generation has ended and nothing is running, pending or to arrive."""
         return self.drive.is_idle and all(not flow.is_open for flow in self.flows)
 
     def _flow(self, generation: int | None) -> Flow:
         flows = self.flows
         return flows[-1] if generation is None else flows[generation - 1]
 
-    def _manners(self, processor: str) -> Manners:
+    def _behavior(self, processor: str) -> Manners:
         known = {p.name for p in self.pipeline.processors}
         if processor not in known:
             raise InvalidInput("processor", f"one of {', '.join(sorted(known))}", processor)
-        return self._hands.manners.setdefault(processor, Manners())
+        return self._workers.manners.setdefault(processor, Manners())
 
     def _at(self, after: str | None) -> Micros:
         base = self._began if self._began is not None else self.clock.now()
@@ -288,11 +287,11 @@ def _called(function: Callable[[RunContext], Any], run: RunContext) -> Outcome:
         return outcome_of_error(error)
 
 
-def _told(store: Store, pipeline: int, flows: Sequence[Flow]) -> Iterator[str]:
+def _story_lines(store: Store, pipeline: int, flows: Sequence[Flow]) -> Iterator[str]:
     wanted = DecisionFilter(pipeline=pipeline, limit=200)
     for row in reversed(store.read(lambda tx: decision_list(tx, wanted))):
-        told = loads(Decision, row.decision)
-        why = " ".join((*told.reasons, *told.warnings))
+        decision = loads(Decision, row.decision)
+        why = " ".join((*decision.reasons, *decision.warnings))
         yield f"{iso(row.at)} {row.phase}: {row.verdict} {why}"
     phases = store.read(lambda tx: phases_of(tx, [flow.flow_id for flow in flows]))
     for flow in flows:

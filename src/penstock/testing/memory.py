@@ -1,6 +1,6 @@
-"""Migrated stores in memory, copied from one that was migrated: a tenth of the time.
+"""Migrated in-memory stores, copied from a template in a tenth of the time of migrating.
 
-Only for tests and simulations: what a copy starts with is what the migrations made, to the byte.
+For tests and simulations only. A copy is byte-identical to a freshly migrated database.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from penstock.db.sqlite.store import SqliteStore
 
 
 def memory_store(clock: Clock | None = None) -> SqliteStore:
-    """A migrated store of its own, in memory."""
+    """Return a new, migrated in-memory store."""
     store = SqliteStore(":memory:", clock)
     _migrated()._writer.backup(store._writer)
     return store

@@ -1,8 +1,8 @@
-"""Data that a test makes up: what has arrived in which table, as a gate would see it.
+"""Invented data for tests: what has arrived in which table, as a gate would see it.
 
-`Tables.look` answers in place of probes: rows that arrived, expectations as declared, days of
-history, freshness, empty cells, failed checks, errors. Nothing is stored and nothing is judged
-here; `core.evidence` does that as for real data. `FlowTest` and the simulation of pipelines use it.
+`Tables.look` replaces the probes and returns observations: arrived rows, expected rows as
+declared, days of history, freshness, null cells, failed checks, errors. It stores and assesses
+nothing; `core.evidence` assesses it like real data. `FlowTest` and pipeline simulation use it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from penstock.pipelines.dependency import Dependency, ExpectKind, Kind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """What a table holds from `at` on; rows None: as many as are expected.
+    """What a table contains from `at` on; rows None means as many as expected.
 
-    filled: the share of filled cells in required columns. failed: the checks that fail. newest: the
-    time of the newest row, when it arrived unless said. days: of history. error: nobody can look.
+    filled: share of non-null cells in required columns. failed: checks that fail. newest: time of
+    the newest row, by default its arrival. days: days of history. error: the probe fails with this
+    text.
     """
 
     at: Micros
@@ -35,7 +36,7 @@ class Delivery:
 
 
 class Tables:
-    """Tables by name; the latest delivery that has arrived is what a look sees."""
+    """Tables by name; a probe sees the latest delivery that has arrived."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -43,33 +44,36 @@ class Tables:
         self._expected: dict[str, int] = {}
 
     def arrive(self, table: str, delivery: Delivery) -> None:
-        """Let a table hold this from its time on."""
+        """Make a table contain this delivery from its time on."""
         self._deliveries.setdefault(table, []).append(delivery)
 
     def expect(self, table: str, rows: int) -> None:
-        """Say how many rows a table should have, where a query would count them."""
+        """Set the expected rows of a table for which a query would count them."""
         self._expected[table] = rows
 
     def has(self, table: str) -> bool:
-        """Whether anything was ever said about the day's rows of a table."""
+        """Whether the test has defined rows for the current day of a table."""
         return any(delivery.days is None for delivery in self._deliveries.get(table, ()))
 
     def next_at(self) -> Micros | None:
-        """When the next delivery arrives."""
+        """Return when the next delivery arrives; None when there is none."""
         now = self._clock.now()
         later = [d.at for found in self._deliveries.values() for d in found if d.at > now]
         return min(later, default=None)
 
     def look(self, look: Look) -> list[Sighting]:
-        """Answer as probes would; a `Looker`."""
-        return [self._sighting(dependency, look.partition) for dependency in look.dependencies]
+        """Return one observation per dependency, as probes would."""
+        return [self._observation(dependency, look.partition) for dependency in look.dependencies]
 
     def rows(self, table: str) -> int:
-        """How many rows of a table have arrived; a table that is just there counts one."""
+        """Return how many rows of a table have arrived.
+
+        An arrival without a number counts as one.
+        """
         found = self._latest(table, days=False)
         return 0 if found is None else 1 if found.rows is None else found.rows
 
-    def _sighting(self, dependency: Dependency, partition: str) -> Sighting:
+    def _observation(self, dependency: Dependency, partition: str) -> Sighting:
         now, historical = self._clock.now(), dependency.kind is Kind.HISTORICAL
         found = self._latest(dependency.table, days=historical)
         if found is not None and found.error is not None:
@@ -90,14 +94,14 @@ class Tables:
         )
 
     def _latest(self, table: str, *, days: bool) -> Delivery | None:
-        """The newest delivery that has arrived; history and the day's rows are kept apart."""
+        """Return the newest delivery that has arrived; history and current rows are separate."""
         now = self._clock.now()
         found = [
             d
             for d in self._deliveries.get(table, ())
             if d.at <= now and (d.error is not None or (d.days is not None) == days)
         ]
-        # max() keeps the first of equals; the last that was said counts.
+        # max() keeps the first of equals; among equals the last delivery counts.
         return max(reversed(found), key=lambda d: d.at, default=None)
 
     def _expectation(self, dependency: Dependency, partition: str) -> int:
@@ -123,9 +127,9 @@ def _days(dependency: Dependency, partition: str, present: int, now: Micros) -> 
 
 
 def _oldest(partition: str, lookback: int, count: int) -> Iterable[str]:
-    """The first days of a look-back, which are the ones that lack."""
+    """Return the first days of a look-back, which are the missing ones."""
     try:
         last = date.fromisoformat(partition[:10])
-    except ValueError:  # a partition that is no date has no days before it
+    except ValueError:  # a partition that is not a date has no days before it
         return []
     return [(last - timedelta(days=lookback - n)).isoformat() for n in range(count)]

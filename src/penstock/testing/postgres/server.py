@@ -1,11 +1,11 @@
-"""Real PostgreSQL servers for tests and trials, launched from binaries, never for production.
+"""Real PostgreSQL servers for tests and trials, launched from binaries; not for production.
 
-`PostgresServer` launches a private server; `ConfiguredServer` uses one that already runs;
-`open_server` picks the second when `PENSTOCK_TEST_DATABASE_URL` is set. A launched server passes
-through: new → running (`start`) → stopped (`stop`, `kill`) → running again (`start`, data kept) →
-closed (`close`: processes ended, folder removed). Invariants: at most one postmaster per object;
+`PostgresServer` launches a private server; `ConfiguredServer` uses a running one; `open_server`
+chooses the second if `PENSTOCK_TEST_DATABASE_URL` is set. A launched server passes through these
+states: new → running (`start`) → stopped (`stop`, `kill`) → running again (`start`, data kept) →
+closed (`close`: processes ended, directory removed). Invariants: at most one postmaster per object;
 `stop` and `close` may be called any number of times; no process outlives the test session, even one
-ended by SIGKILL (a watchdog holds a pipe to us and ends the server when the pipe breaks).
+ended by SIGKILL (a watchdog holds a pipe to this process and stops the server when it breaks).
 """
 
 import atexit
@@ -54,11 +54,11 @@ _POLL_SECONDS = 0.02
 _START_POLLS_MAX = 3_000
 _STOP_SECONDS_MAX = 30
 _START_TRIES_MAX = 5
-# A port taken since we looked, or shared memory of a killed server that is not yet released.
-_PASSING_TROUBLES = ("could not bind", "pre-existing shared memory block")
-_SOCKET_PATH_BYTES_MAX = 90  # the system's limit is about 105, less the socket's own name
+# A port taken in the meantime, or shared memory of a killed server that is not released yet.
+_TRANSIENT_ERRORS = ("could not bind", "pre-existing shared memory block")
+_SOCKET_PATH_BYTES_MAX = 90  # the system's limit is about 105, less the name of the socket
 _SIGNALS: Mapping[StopMode, int] = {
-    # smart waits for every client to leave, so a forgotten LISTEN connection blocks it.
+    # smart waits for every client to disconnect, so a leftover LISTEN connection blocks it.
     "smart": signal.SIGTERM,
     "fast": signal.SIGINT,
     "immediate": getattr(signal, "SIGQUIT", signal.SIGTERM),
@@ -76,10 +76,10 @@ _DURABLE = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
 class PostgresServer:
     """A private PostgreSQL server on a free port of 127.0.0.1, with trust authentication.
 
-    `durable` turns fsync, synchronous commits and full-page writes on (crash tests, benchmarks);
-    off, a database costs milliseconds. `options` are server settings and override every default.
-    `bin_dir` names the binaries; `data_dir` keeps the data after `close`, default is a temporary
-    folder that `close` removes.
+    `durable` turns on fsync, synchronous commits and full-page writes (crash tests, benchmarks);
+    without it, a database costs milliseconds. `options` are server settings and override every
+    default. `bin_dir` is the directory of the binaries. `data_dir` keeps the data after `close`;
+    the default is a temporary directory that `close` removes.
     """
 
     def __init__(
@@ -110,14 +110,14 @@ class PostgresServer:
 
     @property
     def port(self) -> int:
-        """The port, kept through `stop`, `kill` and `restart`."""
+        """The port, kept across `stop`, `kill` and `restart`."""
         if self._port is None:
             raise PostgresUnavailable("the server was never started: call start() first")
         return self._port
 
     @property
     def pid(self) -> int | None:
-        """The postmaster's process id, or None while the server is stopped."""
+        """Process id of the postmaster, or None while the server is stopped."""
         return self._process.pid if self._process is not None else None
 
     def dsn(self, dbname: str = "postgres") -> str:
@@ -130,7 +130,7 @@ class PostgresServer:
         return self.dsn(name)
 
     def drop_database(self, name: str) -> None:
-        """Drop a database, ending its connections; none of that name is fine."""
+        """Drop a database and end its connections; do nothing if it does not exist."""
         database_drop(self.dsn(), name)
 
     def log(self) -> str:
@@ -139,9 +139,9 @@ class PostgresServer:
         return path.read_text(errors="replace") if path is not None and path.exists() else ""
 
     def start(self) -> None:
-        """Create the cluster if there is none, start the server and wait until it answers.
+        """Create the cluster if necessary, start the server and wait until it accepts connections.
 
-        Returns at once when it already runs. After `kill` this includes crash recovery.
+        Returns at once if it is running. After `kill` this includes crash recovery.
         """
         if self._process is not None and self._process.poll() is None:
             return
@@ -153,7 +153,7 @@ class PostgresServer:
                 self._port = fixed_port or port_free()
                 if self._launch(base):
                     return
-                if not any(words in self.log()[-2_000:] for words in _PASSING_TROUBLES):
+                if not any(words in self.log()[-2_000:] for words in _TRANSIENT_ERRORS):
                     break
                 threading.Event().wait(_POLL_SECONDS * 10 * (attempt + 1))
         except BaseException:
@@ -164,7 +164,7 @@ class PostgresServer:
         raise PostgresUnavailable(f"PostgreSQL in {self._bin_dir} did not start; its log:\n{tail}")
 
     def stop(self, mode: StopMode = "fast") -> None:
-        """Stop the server and keep its data. Stopping a stopped server does nothing."""
+        """Stop the server and keep its data; do nothing if it is stopped."""
         if self._process is None or os.getpid() != self._owner_pid:
             return
         for number in (_SIGNALS[mode], _SIGNALS["immediate"]):
@@ -178,7 +178,7 @@ class PostgresServer:
         self._release()
 
     def kill(self) -> None:
-        """End postmaster and backends by SIGKILL, as a crash would. `start` then recovers."""
+        """Kill postmaster and backends with SIGKILL, like a crash; `start` then recovers."""
         if self._process is None or os.getpid() != self._owner_pid:
             return
         children = children_of(self._process.pid)
@@ -195,10 +195,10 @@ class PostgresServer:
         self.start()
 
     def close(self) -> None:
-        """Stop the server and remove its temporary folder. Closing twice does nothing."""
+        """Stop the server and remove its temporary directory; calling it again does nothing."""
         if os.getpid() != self._owner_pid:
             return
-        # What is removed at once need not be written to the disk before.
+        # Data that is removed at once need not be flushed to disk.
         self.stop("fast" if self._data_dir is not None else "immediate")
         atexit.unregister(self.close)
         if self._base is not None:
@@ -207,7 +207,7 @@ class PostgresServer:
             self._base = None
 
     def _prepare(self) -> Path:
-        """Create the private folder and the cluster inside it, once; return the folder."""
+        """Create the private directory and the cluster inside it, once; return the directory."""
         if self._base is not None:
             return self._base
         base = self._base = Path(tempfile.mkdtemp(prefix="penstock-pg-")).resolve()
@@ -218,8 +218,8 @@ class PostgresServer:
             for folder in (base, self._data_dir or base):
                 if not is_open_to_others(folder):
                     raise PostgresUnavailable(
-                        f"the tests run as root and the server as nobody, who cannot enter "
-                        f"{folder.parent}: set TMPDIR (or data_dir) to a folder open to all users"
+                        f"the tests run as root and the server as nobody, which cannot enter "
+                        f"{folder.parent}: set TMPDIR or data_dir to a directory open to all users"
                     )
             self._bin_dir = binaries_copy_if_closed(self._bin_dir, base / "install")
             for entry in (base, data, *data.rglob("*")):
@@ -239,7 +239,7 @@ class PostgresServer:
             raise PostgresUnavailable(f"initdb of {self._bin_dir} failed:\n{output[-2_000:]}")
 
     def _launch(self, base: Path) -> bool:
-        """Start the postmaster and wait; False when it gave up (its log says why)."""
+        """Start the postmaster and wait; return False if it exited (its log says why)."""
         sockets = str(base) if len(os.fsencode(base)) <= _SOCKET_PATH_BYTES_MAX else ""
         settings = {
             "listen_addresses": "127.0.0.1",
@@ -268,7 +268,7 @@ class PostgresServer:
         return False
 
     def _spawn(self, command: list[str], output: int | IO[bytes]) -> subprocess.Popen[bytes]:
-        """Start a program in its own session, as `nobody` when we are root.
+        """Start a program in its own session, as `nobody` when running as root.
 
         Its own session keeps a terminal's Ctrl-C from reaching the server before the tests end.
         """
@@ -287,7 +287,7 @@ class PostgresServer:
         )
 
     def _release(self) -> None:
-        """Forget an ended postmaster and dismiss its watchdog."""
+        """Clear the ended postmaster and stop its watchdog."""
         self._process = None
         watchdog, self._watchdog = self._watchdog, None
         if watchdog is not None:
@@ -299,7 +299,7 @@ class PostgresServer:
 
 @contextlib.contextmanager
 def open_server(environ: Mapping[str, str] = os.environ) -> Iterator[DatabaseServer]:
-    """Yield the configured server if `PENSTOCK_TEST_DATABASE_URL` names one, else launch one."""
+    """Yield the server named by `PENSTOCK_TEST_DATABASE_URL`, otherwise launch one."""
     url = environ.get(DATABASE_VARIABLE)
     if url:
         yield ConfiguredServer(url)

@@ -20,7 +20,7 @@ ERRORS = (
 
 
 class Stage(Protocol):
-    """What an actor sees of the simulation."""
+    """What an actor can access of the simulation."""
 
     clock: VirtualClock
     rng: random.Random
@@ -28,16 +28,16 @@ class Stage(Protocol):
     accepted: list[int]
 
     def strikes(self, fault: Fault, odds: float) -> bool:
-        """Whether a fault of the surroundings happens now."""
+        """Whether an environment fault happens now."""
         ...
 
     def store_for(self, actor: str) -> FaultyStore:
-        """The way to the store for one actor."""
+        """Return an actor's view of the store."""
         ...
 
 
 class Actor:
-    """A process: `step` when its time has come."""
+    """A process that takes a `step` when its time has come."""
 
     kind = "service"
 
@@ -55,17 +55,17 @@ class Actor:
         raise NotImplementedError
 
     def start(self) -> None:
-        """A fresh process: nothing of the one before is in memory."""
+        """Start a new process, with empty memory."""
 
     def later(self) -> None:
-        """Plan the next step, a little irregularly."""
+        """Schedule the next step, with some variation."""
         self.next_at = self.stage.clock.now() + round(
             self.period_us * self.stage.rng.uniform(0.5, 1.5)
         )
 
 
 class ServiceActor(Actor):
-    """A service of the engine; `make` builds it afresh after each crash."""
+    """A service of the engine; `make` builds a new one after each crash."""
 
     def __init__(
         self, stage: Stage, name: str, period_us: int, kind: str, make: Callable[[Store], Any]
@@ -77,9 +77,9 @@ class ServiceActor(Actor):
         self.start()
 
     def start(self) -> None:
-        """Build the service anew."""
+        """Build a new service."""
         self.service = self._make(self.store)
 
     def step(self) -> None:
-        """One `run_once`."""
+        """Call `run_once`."""
         self.service.run_once()

@@ -1,9 +1,9 @@
-"""A store that fails the way stores and processes fail, as often as its director says.
+"""A store that fails the way stores and processes fail, as often as its director decides.
 
-`FaultyStore` stands between one simulated process and the real store. Before each transaction it
-lets the director run others; then the director may draw a fault: the process dies before, inside or
-after the transaction, the answer to a commit gets lost, the store is busy or away, or the engine
-asks for the body to be run again. Nothing here knows what the transactions mean.
+`FaultyStore` sits between one simulated process and the real store. Before each transaction it lets
+the director run other actors. Then the director may draw a fault: the process dies before, inside
+or after the transaction, the response to a commit is lost, the store is busy or unreachable, or the
+engine requires the body to be run again. The module does not interpret the transactions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Fault(StrEnum):
-    """What may go wrong; the first eight strike a transaction, the rest the world around it."""
+    """What may go wrong; the first eight affect a transaction, the others its environment."""
 
     CRASH_BEFORE = "crash_before"
     CRASH_INSIDE = "crash_inside"
@@ -53,31 +53,31 @@ _INSIDE = (Fault.CRASH_INSIDE, Fault.ERROR_INSIDE, Fault.AGAIN)
 
 
 class Crash(BaseException):
-    """The simulated process died here. Not an Exception: no handler of ours may survive it."""
+    """The simulated process died here. Not an Exception, so that no handler catches it."""
 
 
 class _Again(Exception):
-    """The engine undid the transaction and wants its body once more (deadlock, serialization)."""
+    """The engine rolled back and runs the body again (deadlock, serialization failure)."""
 
 
 class Director(Protocol):
-    """Who decides what happens between and inside transactions."""
+    """Decides what happens between and inside transactions."""
 
     def between(self, actor: str) -> None:
-        """Called before a transaction: others may act, time may pass."""
+        """Called before a transaction: other actors may run, and time may pass."""
         ...
 
     def draw(self, actor: str) -> tuple[Fault | None, int]:
-        """The fault of the next transaction and, for one inside it, the statement it strikes."""
+        """Return the next transaction's fault and, for one inside it, the statement it hits."""
         ...
 
     def committed(self, actor: str, statements: Sequence[str]) -> None:
-        """Called after each commit, with the names of the statements it ran."""
+        """Called after each commit, with the names of the executed statements."""
         ...
 
 
 class FaultyTx:
-    """A transaction that may break at one of its statements."""
+    """A transaction that may fail at one of its statements."""
 
     def __init__(self, tx: Tx, strike_at: int, error: BaseException | None) -> None:
         self._tx = tx
@@ -88,16 +88,16 @@ class FaultyTx:
 
     @property
     def engine(self) -> Engine:
-        """Which engine runs this transaction."""
+        """Engine that runs this transaction."""
         return self._tx.engine
 
     @property
     def sees_all(self) -> bool:
-        """Whether it sees everybody's rows."""
+        """Whether it sees the rows of all customers."""
         return self._tx.sees_all
 
     def now(self) -> int:
-        """The time this transaction judges by."""
+        """Return the current time of this transaction."""
         return self._tx.now()
 
     def rows(
@@ -106,7 +106,7 @@ class FaultyTx:
         params: Mapping[str, Any] | None = None,
         batch: Sequence[Sequence[Any]] | None = None,
     ) -> list[Row]:
-        """Run a named statement, unless the fault strikes first."""
+        """Run a named statement, unless the fault occurs first."""
         self._strike(name)
         return self._tx.rows(name, params, batch)
 
@@ -116,7 +116,7 @@ class FaultyTx:
         params: Mapping[str, Any] | None = None,
         batch: Sequence[Sequence[Any]] | None = None,
     ) -> int:
-        """Run a named statement, unless the fault strikes first."""
+        """Run a named statement, unless the fault occurs first."""
         self._strike(name)
         return self._tx.run(name, params, batch)
 
@@ -126,20 +126,20 @@ class FaultyTx:
         params: Mapping[str, Any] | None = None,
         batch: Sequence[Sequence[Any]] | None = None,
     ) -> Later:
-        """Ask for a named statement, unless the fault strikes first."""
+        """Queue a named statement, unless the fault occurs first."""
         self._strike(name)
         return self._tx.later(name, params, batch)
 
     def after_commit(self, call: Callable[[], None]) -> None:
-        """Kept until the caller has the answer: a lost answer calls nobody."""
+        """Keep the call until the caller has the response: a lost response runs no calls."""
         self.callbacks.append(call)
 
     def wake(self, channels: Iterable[str]) -> None:
-        """Hints are as lost as any other effect of a lost answer."""
+        """Send wake-ups; a lost response loses them like any other effect."""
         self._tx.wake(channels)
 
     def strike_late(self) -> None:
-        """A fault whose statement never came strikes before the commit."""
+        """Raise a fault before the commit if its statement was never reached."""
         if self._error is not None and len(self.names) <= self._strike_at:
             raise self._error
 
@@ -150,7 +150,7 @@ class FaultyTx:
 
 
 class FaultyStore:
-    """One process's way to the store."""
+    """The store as one simulated process sees it."""
 
     def __init__(self, inner: Store, actor: str, director: Director) -> None:
         self._inner = inner
@@ -159,15 +159,15 @@ class FaultyStore:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the engine behind can do."""
+        """Capabilities of the engine."""
         return self._inner.capabilities
 
     def read(self, body: Callable[[Tx], T]) -> T:
-        """Read, unless the store is away."""
+        """Read, unless the store is unreachable."""
         self._director.between(self._actor)
         fault, _ = self._director.draw(self._actor)
         if fault in (Fault.UNAVAILABLE, Fault.ERROR_INSIDE, Fault.REPLY_LOST):
-            raise StoreUnavailable("simulated: the store is away")
+            raise StoreUnavailable("simulated: the store is unreachable")
         if fault in (Fault.CRASH_BEFORE, Fault.CRASH_INSIDE, Fault.CRASH_AFTER):
             raise Crash
         if fault is Fault.BUSY:
@@ -175,41 +175,41 @@ class FaultyStore:
         return self._inner.read(body)
 
     def write(self, body: Callable[[Tx], T]) -> T:
-        """Write, with whatever the director has in store for this transaction."""
+        """Write, with the fault that the director drew for this transaction."""
         self._director.between(self._actor)
         fault, strike_at = self._director.draw(self._actor)
         if fault is Fault.CRASH_BEFORE:
             raise Crash
         if fault is Fault.UNAVAILABLE:
-            raise StoreUnavailable("simulated: the store is away")
+            raise StoreUnavailable("simulated: the store is unreachable")
         if fault is Fault.BUSY:
             raise StoreBusy("simulated: the store is busy")
         if fault is Fault.AGAIN:
-            self._undone(body, strike_at)
+            self._rolled_back(body, strike_at)
         inside = fault if fault in (Fault.CRASH_INSIDE, Fault.ERROR_INSIDE) else None
         value, tx = self._inner.write(lambda real: _guarded(real, body, inside, strike_at))
         self._director.committed(self._actor, tx.names)
         if fault is Fault.CRASH_AFTER:
             raise Crash
         if fault is Fault.REPLY_LOST:
-            raise StoreUnavailable("simulated: the answer to COMMIT got lost", ambiguous=True)
+            raise StoreUnavailable("simulated: the response to COMMIT was lost", ambiguous=True)
         for call in tx.callbacks:
             call()
         return value
 
     def reserved(self) -> FaultyStore:
-        """The same way: the simulation has one connection."""
+        """Return the same store: the simulation has one connection."""
         return self
 
     def scoped(self, customer: int) -> Store:
-        """A confined view; its faults are this one's."""
+        """Return a view confined to a customer, with the same faults."""
         return ScopedStore(self, customer, read=self.read, write=self.write)
 
     def wake(self, channels: Iterable[str]) -> None:
-        """Hints are lost here: no work may depend on them."""
+        """Drop wake-ups: no work may depend on them."""
 
     def listen(self, channels: Iterable[str]) -> Waiter:
-        """A waiter of the real store."""
+        """Return a waiter of the real store."""
         return self._inner.listen(channels)
 
     def migrate(self) -> list[str]:
@@ -217,22 +217,22 @@ class FaultyStore:
         return self._inner.migrate()
 
     def verify(self) -> list[str]:
-        """Names of missing migrations."""
+        """Return the names of missing migrations."""
         return self._inner.verify()
 
     def before_close(self, call: Callable[[], None]) -> None:
-        """Never: the real store outlives every process of the simulation."""
+        """Ignore close hooks: the real store outlives every simulated process."""
 
     def close(self) -> None:
-        """The real store belongs to the simulation."""
+        """Do nothing: the simulation owns the real store."""
 
-    def _undone(self, body: Callable[[Tx], object], strike_at: int) -> None:
-        """Run the body, undo it: it must be safe to run again."""
+    def _rolled_back(self, body: Callable[[Tx], object], strike_at: int) -> None:
+        """Run the body and roll it back: it must be safe to run again."""
         try:
             self._inner.write(lambda real: _guarded(real, body, Fault.AGAIN, strike_at))
         except _Again:
             return
-        raise AssertionError("the undone transaction committed")
+        raise AssertionError("the rolled-back transaction committed")
 
 
 def _guarded(

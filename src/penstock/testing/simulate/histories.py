@@ -1,9 +1,9 @@
 """Simulated histories of a user's own pipelines: the real cascade under seeded faults.
 
-Orchestrators, workers, admitters and sweepers in replicas over real SQLite in memory; the seed
-decides who acts next, what is duplicated, reordered, late or gone, which look fails and when the
-clock jumps. Processors' functions are not called: the seed decides what comes of them. Afterwards
-everything is healed and must come to rest.
+Replicas of orchestrators, workers, admitters and sweepers run over real SQLite in memory. The seed
+decides which actor runs next, what is duplicated, reordered, late or lost, which probe fails and
+when the clock jumps. Processor functions are not called: the seed decides their outcome. Afterwards
+faults stop, and everything must become idle.
 
     python -m penstock.testing.flow_world examples.nba --seeds 100
 """
@@ -49,7 +49,7 @@ FAULT_ODDS, NEST_ODDS, JUMP_ODDS, LATE_ODDS = 0.02, 0.05, 0.01, 0.15
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """What a history was like."""
+    """Counts and faults of one history."""
 
     seed: int
     steps: int = 0
@@ -61,7 +61,7 @@ class Report:
 
 
 class SimulationFailed(AssertionError):
-    """A seed broke an invariant, or the product raised."""
+    """A seed broke an invariant, or the code under test raised."""
 
     def __init__(self, report: Report, invariant: str, detail: str) -> None:
         self.report = report
@@ -73,11 +73,11 @@ class SimulationFailed(AssertionError):
 
 
 class FlowWorld:
-    """One history; `steps` of chaos, then healing."""
+    """One history: `steps` with faults, then recovery."""
 
     def __init__(self, seed: int, pipelines: Sequence[Pipeline], *, steps: int = 300) -> None:
         self.report = Report(seed=seed)
-        self.rng = random.Random(seed)  # noqa: S311 - chance from a seed is the point
+        self.rng = random.Random(seed)  # noqa: S311 - seeded on purpose
         self.clock = VirtualClock(START + self.rng.randrange(300) * DAY)
         self.delivered: list[int] = []
         self.accepted: list[int] = []
@@ -87,18 +87,18 @@ class FlowWorld:
         self._stack: list[Actor] = []
         self._crashes: Counter[str] = Counter()
         self._groups: dict[str, tuple[Actor, ...]] = {}
-        self._is_healing = True  # no faults while the stage is set
+        self._is_healing = True  # no faults during setup
         self._judge: FlowInvariants | None = None
         plans.forget()  # plans cached by an earlier history would be missing from this trace
         Client(self._store, actor="setup").register(pipelines)
         self._sources = Sources(self._store, self.clock, self.rng, pipelines)
-        self._sources.meanwhile = self._looking
-        self._cast = self._hired(list(pipelines))
+        self._sources.meanwhile = self._slow_probe
+        self._cast = self._create_actors(list(pipelines))
         self._judge = FlowInvariants(self._store, pipelines)
         self._is_healing = False
 
     def run(self) -> Report:
-        """Chaos, then healing, then the reckoning."""
+        """Run with faults, then recover, then check the final state."""
         assert self._judge is not None
         try:
             while self.report.steps < self._steps:
@@ -118,14 +118,14 @@ class FlowWorld:
         self.report.digest = self._trace.hexdigest()
         return self.report
 
-    # What actors and their stores ask (Stage, Director)
+    # Called by actors and their stores (Stage, Director)
 
     def store_for(self, actor: str) -> FaultyStore:
-        """The way to the store for one actor."""
+        """Return an actor's view of the store, which injects faults."""
         return FaultyStore(self._store, actor, self)
 
     def strikes(self, fault: Fault, odds: float) -> bool:
-        """Whether a fault of the surroundings happens now."""
+        """Whether an environment fault happens now."""
         hit = self.rng.random() < odds
         if self._is_healing or not hit:
             return False
@@ -133,7 +133,10 @@ class FlowWorld:
         return True
 
     def between(self, actor: str) -> None:
-        """Others may act before this transaction, and the process may have died meanwhile."""
+        """Let other actors run before this transaction.
+
+        Raise Crash if the process died meanwhile.
+        """
         if self._is_healing or len(self._stack) >= DEPTH_MAX or not self._stack:
             return
         crashes = self._crashes[actor]
@@ -144,7 +147,7 @@ class FlowWorld:
             raise Crash
 
     def draw(self, actor: str) -> tuple[Fault | None, int]:
-        """The fault of the next transaction."""
+        """Draw the fault of the next transaction."""
         if self._is_healing or self.rng.random() >= FAULT_ODDS:
             return None, 0
         fault = self.rng.choice(OF_TRANSACTIONS)
@@ -153,15 +156,15 @@ class FlowWorld:
         return fault, self.rng.randrange(6)
 
     def committed(self, actor: str, statements: Sequence[str]) -> None:
-        """Judge every commit."""
+        """Check the invariants after a commit."""
         self.report.commits += 1
         self._note("commit", actor, " ".join(statements))
         if self._judge is not None:
             self._judge.committed()
 
-    # The stage
+    # Setup
 
-    def _hired(self, pipelines: list[Pipeline]) -> dict[str, Actor]:
+    def _create_actors(self, pipelines: list[Pipeline]) -> dict[str, Actor]:
         cast: list[Actor] = [Opener(self, pipelines, flows=5)]
         for n in range(2):
             cast += [
@@ -209,8 +212,8 @@ class FlowWorld:
         finally:
             self._stack.pop()
 
-    def _looking(self) -> None:
-        """A look takes long, now and then longer than its lease; the others go on."""
+    def _slow_probe(self) -> None:
+        """Make a probe slow, sometimes slower than its lease, while other actors run."""
         if len(self._stack) >= DEPTH_MAX or not self.strikes(Fault.LATE, LATE_ODDS):
             return
         until = self.clock.now() + self.rng.randrange(6 * MINUTE)
@@ -221,7 +224,7 @@ class FlowWorld:
         self.clock.advance_to(until)
 
     def _crash(self, actor: Actor) -> None:
-        """The whole process dies; a new one starts after a while."""
+        """Kill the whole process; it restarts after a while."""
         down_until = self.clock.now() + self.rng.randrange(5 * MINUTE)
         for member in self._groups.get(actor.name, (actor,)):
             self._crashes[member.name] += 1
@@ -230,39 +233,39 @@ class FlowWorld:
             member.next_at = down_until
 
     def _heal(self) -> None:
-        """No more faults: every flow must end, if only at its deadline."""
+        """Stop all faults: every flow must end, at its deadline at the latest."""
         assert self._judge is not None
         self._is_healing = self._sources.is_healing = True
-        everybody = list(self._cast.values())
-        for actor in everybody:
+        actors = list(self._cast.values())
+        for actor in actors:
             actor.is_healing = True
         for _ in range(HEAL_ROUNDS):
-            for actor in everybody:
+            for actor in actors:
                 actor.next_at = self.clock.now()
                 if actor.kind != "operator":
                     self._act(actor)
             due = self._store.read(lambda tx: (cascade_next_at(tx)[0], run_next_due_at(tx)))
             if self._judge.is_quiet():
                 return
-            # Sessions of crashed workers lapse within minutes; nobody has to be slower than that.
+            # Sessions of crashed workers expire within minutes; larger steps are not needed before.
             later = [at for at in due if at is not None and at > self.clock.now()]
             self.clock.advance(20 * SECOND)
             if len(later) == sum(at is not None for at in due):
                 self.clock.advance_to(min([*later, self.clock.now() + HOUR]))
-        raise Violation("I15", f"no rest after {HEAL_ROUNDS:,} rounds of healing")
+        raise Violation("I15", f"still active after {HEAL_ROUNDS:,} rounds of recovery")
 
     def _note(self, what: str, actor: str, detail: str) -> None:
         self._trace.update(f"{self.clock.now()}|{what}|{actor}|{detail}\n".encode())
 
 
 def run_seed(seed: int, pipelines: Sequence[Pipeline], *, steps: int = 300) -> Report:
-    """Run one history; SimulationFailed when something does not hold."""
+    """Run one history; SimulationFailed if an invariant does not hold."""
     return FlowWorld(seed, pipelines, steps=steps).run()
 
 
 @dataclass(slots=True, kw_only=True)
 class Summary:
-    """What many histories were like."""
+    """Totals over many histories."""
 
     pipelines: list[str]
     histories: int = 0
@@ -274,7 +277,7 @@ class Summary:
     failures: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, report: Report) -> None:
-        """Count one more."""
+        """Add one history."""
         self.histories += 1
         self.steps += report.steps
         self.commits += report.commits
@@ -283,15 +286,15 @@ class Summary:
         self.faults += report.faults
 
     def record(self) -> dict[str, Any]:
-        """The summary for programs."""
+        """Return the summary as JSON-compatible data."""
         given = {item.name: getattr(self, item.name) for item in fields(self)}
         return {name: dict(v) if isinstance(v, Counter) else v for name, v in given.items()}
 
     def text(self) -> str:
-        """The summary for people."""
+        """Return the summary as text."""
         return (
             f"{', '.join(self.pipelines)}: {self.histories:,} histories with {self.flows:,} flows, "
-            f"{self.steps:,} steps, {self.commits:,} commits, each judged\n"
+            f"{self.steps:,} steps, {self.commits:,} commits, each checked\n"
             f"  decisions: {_counts(self.decisions)}\n"
             f"  faults: {_counts(self.faults)}\n"
             f"  {len(self.failures):,} failed\n"
@@ -299,13 +302,13 @@ class Summary:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run seeds over the pipelines of modules and say what they were like; 1 when one fails."""
+    """Run seeds over the pipelines of modules and print a summary; return 1 if one fails."""
     parser = argparse.ArgumentParser(description="Simulate pipelines under seeded faults.")
     parser.add_argument("targets", nargs="+", help="module, module:attribute or file.py")
-    parser.add_argument("--seeds", type=int, default=50, help="how many histories")
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--steps", type=int, default=300, help="steps of chaos in each")
-    parser.add_argument("--json", action="store_true", help="the summary for programs")
+    parser.add_argument("--seeds", type=int, default=50, help="number of histories")
+    parser.add_argument("--first", type=int, default=0, help="first seed")
+    parser.add_argument("--steps", type=int, default=300, help="steps with faults in each history")
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     given = parser.parse_args(arguments)
     try:
         pipelines = load_pipelines(given.targets)

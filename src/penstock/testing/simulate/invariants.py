@@ -1,8 +1,8 @@
-"""What must hold of flows: judged while a simulated history goes on, and once it has come to rest.
+"""Invariants of flows, checked during a simulated history and once it has become idle.
 
 I13 a phase starts at most once per generation, and its runs are created once. I14 nothing starts
-early: a trigger has a decision that lets it start, on a complete set unless it says degraded. I15
-after healing everything ends. I16 completions are a set. Decisions replay to what was recorded.
+early: a trigger has a decision that allows it, on a complete set unless it is degraded. I15 after
+recovery everything ends. I16 completions are a set. Decisions replay to what was recorded.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ PHASES = "SELECT phase, state, started_at FROM flow_phases WHERE flow_id = ? AND
 NOW = "SELECT at FROM triggers WHERE flow_id = ? AND phase = ? ORDER BY at DESC LIMIT 1"
 OPEN = "SELECT flow_id, state FROM flows WHERE ended_at IS NULL"
 LIVE = "SELECT run_id, state FROM runs"
-NUDGES = "SELECT count(*) FROM nudges"
+FLOW_EVENTS = "SELECT count(*) FROM nudges"
 
 
 class FlowInvariants:
-    """Reads the store beside everybody else, and raises `Violation`."""
+    """Reads the store directly and raises `Violation`."""
 
     def __init__(self, store: SqliteStore, pipelines: Sequence[Pipeline]) -> None:
         self._rows = Peek(store).rows
@@ -68,48 +68,48 @@ class FlowInvariants:
         self.decisions: Counter[str] = Counter()
 
     def committed(self) -> None:
-        """Judge what the latest commit left."""
+        """Check the state after the latest commit."""
         self.checks += 1
         self._replay()
         for flow_id, processor, count in self._rows(RUNS_TWICE):
             raise Violation("I13", f"processor {processor} of flow {flow_id} got {count} runs")
         for flow_id, phase, processor, verdict, _, source in self._rows(TRIGGERS):
-            place = (flow_id, phase, processor)
-            if place not in self.started:
+            gate = (flow_id, phase, processor)
+            if gate not in self.started:
                 self._check_time(flow_id, phase)
-            known = self.started.setdefault(place, verdict)
+            known = self.started.setdefault(gate, verdict)
             if known != verdict:
-                raise Violation("I13", f"the trigger of {place} changed to {verdict}")
-            if verdict not in self._allowed.get(place, ()):
-                raise Violation("I14", f"{place} was triggered by {source} without a decision")
+                raise Violation("I13", f"the trigger of {gate} changed to {verdict}")
+            if verdict not in self._allowed.get(gate, ()):
+                raise Violation("I14", f"{gate} was triggered by {source} without a decision")
 
     def is_quiet(self) -> bool:
-        """Whether every flow has ended, every run too, and nothing waits to be acted on."""
-        left = (self._rows(OPEN), self._rows(LIVE), self._rows(NUDGES)[0][0])
+        """Whether all flows and runs have ended and no flow event is left."""
+        left = (self._rows(OPEN), self._rows(LIVE), self._rows(FLOW_EVENTS)[0][0])
         return not any(left)
 
     def finished(self) -> None:
-        """Judge the history at rest."""
+        """Check the final state."""
         self.committed()
         for row in self._rows(OPEN):
             raise Violation("I15", f"flow {row[0]} is still open")
         for row in self._rows(LIVE):
             raise Violation("I15", f"run {row[0]} is still {row[1]}")
-        if self._rows(NUDGES)[0][0]:
-            raise Violation("I15", "nudges are left that nobody acted on")
+        if self._rows(FLOW_EVENTS)[0][0]:
+            raise Violation("I15", "flow events were not processed")
         counts = {(flow_id, phase): n for flow_id, phase, n in self._rows(RUNS_BY_PHASE)}
         started: Counter[tuple[int, str]] = Counter()
         for flow_id, phase, _, _, runs, _ in self._rows(TRIGGERS):
             started[flow_id, phase] += runs
-        for place, runs in started.items():
-            if counts.get(place, 0) != runs:
-                found = counts.get(place, 0)
-                raise Violation("I13", f"{place} was to start {runs} runs and started {found}")
+        for gate, runs in started.items():
+            if counts.get(gate, 0) != runs:
+                found = counts.get(gate, 0)
+                raise Violation("I13", f"{gate} should have started {runs} runs, started {found}")
         for flow_id, action, count in self._rows(JOURNAL):
             raise Violation("I17", f"flow {flow_id} has {count} entries {action!r}")
 
     def _check_time(self, flow_id: int, phase: str) -> None:
-        """What comes before a phase that just started has ended, or its stragglers' time has."""
+        """Check that all earlier phases have ended or passed their straggler deadline."""
         ((name, mode),) = self._rows(FLOW, flow_id)
         plan = self._plans[name, mode]
         if plan.phase(phase).terms.on == "each":
@@ -124,18 +124,18 @@ class FlowInvariants:
                 raise Violation("I14", f"{phase} of flow {flow_id} started while {earlier} {state}")
 
     def _replay(self) -> None:
-        """Decide every new decision again from its record."""
+        """Evaluate every new decision again from its record."""
         for row in self._rows(DECISIONS, self._after):
             self._after, flow_id, phase, processor, verdict = row[:5]
-            given, told = loads(GateInput, row[5]), loads(Decision, row[6])
-            if decide(given) != told:
-                raise Violation("replay", f"decision {self._after} of {phase} comes out otherwise")
-            # A gate per processor (on="each") is asked at every event, not at the end of a set.
+            given, decision = loads(GateInput, row[5]), loads(Decision, row[6])
+            if decide(given) != decision:
+                raise Violation("replay", f"decision {self._after} of {phase} does not replay")
+            # A gate per processor (on="each") is evaluated at every event, not at the end of a set.
             early = not processor and not given.set_complete and not given.stragglers_passed
-            if told.verdict.starts and early:
+            if decision.verdict.starts and early:
                 raise Violation(
                     "I14", f"{phase} of flow {flow_id} starts before its set is settled"
                 )
             self.decisions[verdict] += 1
-            if told.verdict.starts:
+            if decision.verdict.starts:
                 self._allowed.setdefault((flow_id, phase, processor), set()).add(verdict)

@@ -1,6 +1,6 @@
-"""What the invariants look at: the hot tables as plain records, read beside the product.
+"""The state that invariants check: the hot tables as plain records, read outside the product.
 
-Only the harness reads like this; the product speaks through named statements.
+Only the harness reads like this; the product uses named statements.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class EndRow(NamedTuple):
 
 
 class ClockRow(NamedTuple):
-    """A config's place on the clock."""
+    """The schedule row of a config."""
 
     config_id: int
     cadence: int
@@ -85,7 +85,7 @@ class ClockRow(NamedTuple):
 
 
 class ConfigRow(NamedTuple):
-    """What the invariants need of a config."""
+    """The fields of a config that invariants need."""
 
     config_id: int
     customer: int
@@ -108,7 +108,7 @@ class JournalLine(NamedTuple):
 
 
 class LedgerRow(NamedTuple):
-    """Slots that did not start."""
+    """Occurrences that did not start."""
 
     config_id: int
     slot_from: int
@@ -154,7 +154,7 @@ _QUERIES = {
     "pauses": "SELECT scope, subject FROM pauses",
     "flows": "SELECT flow_id, config_id, slot, is_ordered, ended_at FROM flows WHERE config_id > 0",
 }
-# Statements that may write these, by the beginning of their names; the rest is always read.
+# Tables, by the name prefixes of statements that may write them; all others are always read.
 _GROUPS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (("schedule_", "config_", "pause_"), ("clocks", "configs", "pauses")),
     (("flow_",), ("flows",)),
@@ -173,17 +173,17 @@ class Peek:
         self._connection = store._writer
 
     def rows(self, sql: str, *params: Any) -> list[tuple[Any, ...]]:
-        """Any query."""
+        """Return the rows of any query."""
         return self._connection.execute(sql, params).fetchall()
 
     def changes(self) -> int:
-        """A number that grows with every changed row."""
+        """Return a number that grows with every changed row."""
         return self._connection.total_changes
 
     def snapshot(
         self, now: int, last: Snapshot | None = None, statements: Sequence[str] = ()
     ) -> Snapshot:
-        """The hot state; tables that the statements since `last` cannot have touched are kept."""
+        """Return the hot state; reuse tables that statements since `last` cannot have changed."""
         values: dict[str, Any] = {}
         for writers, columns in _GROUPS:
             if last is None or any(name.startswith(writers) for name in statements):
@@ -212,7 +212,7 @@ class Peek:
         return frozenset(found) if column == "pauses" else dict(found)
 
     def journal_after(self, seq: int) -> list[JournalLine]:
-        """New entries about runs, oldest first."""
+        """Return new entries about runs, oldest first."""
         found = self.rows(
             "SELECT seq, subject, action, from_state, to_state, token FROM journal"
             " WHERE seq > ? AND kind = 'run' ORDER BY seq",
@@ -221,13 +221,13 @@ class Peek:
         return [JournalLine._make(row) for row in found]
 
     def ended(self, run_ids: list[int]) -> dict[int, EndRow]:
-        """Ended runs by id."""
+        """Return ended runs by id."""
         if not run_ids:
             return {}
         return {r[0]: EndRow._make(r) for r in self.rows(_ENDED, str(run_ids))}
 
     def ledger_after(self, rowid: int) -> tuple[list[LedgerRow], int]:
-        """New ledger rows, and the mark to continue from."""
+        """Return new ledger rows and the row id to continue from."""
         found = self.rows(
             "SELECT rowid, config_id, slot_from, slot_to, slots, outcome FROM ledger"
             " WHERE rowid > ? ORDER BY rowid",

@@ -1,9 +1,9 @@
-"""The surroundings of simulated flows: data that comes late, in part or never; people; outsiders.
+"""The environment of simulated flows: late, partial or missing data; users; external processors.
 
-`Sources` answers looks by the seed: every table of a partition has its own arrival, some looks
-fail, some take long. `Opener` triggers flows, twice now and then. `Reporter` does what external
-processors do and reports it once, again, and out of order. `flow_world` uses them; nothing here
-judges anything.
+`Sources` returns observations by the seed: every table of a partition has its own arrival, some
+probes fail, some take long. `Opener` triggers flows, sometimes twice. `Reporter` plays external
+processors and reports completions once, repeatedly and out of order. Used by `flow_world`; nothing
+here checks invariants.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ FAILS, NEVER, PARTLY = 0.05, 0.06, 0.25
 
 
 class Sources:
-    """A warehouse whose tables fill by the seed; what a processor produces follows its report."""
+    """A warehouse whose tables fill by the seed; produced tables follow the processor's report."""
 
     def __init__(
         self, store: Store, clock: VirtualClock, rng: random.Random, pipelines: Sequence[Pipeline]
     ) -> None:
         self.is_healing = False
         self.meanwhile: Callable[[], None] = lambda: None
-        """Called during every look: time may pass, and others may act."""
+        """Called during every probe: time may pass, and other actors may run."""
         self._store = store
         self._clock = clock
         self._rng = rng
@@ -53,7 +53,7 @@ class Sources:
         }
 
     def look(self, look: Look) -> list[Sighting]:
-        """A `Looker`."""
+        """Return one observation per dependency; the orchestrator's probe function."""
         tables = self._partitions.setdefault(look.partition, Tables(self._clock))
         for dependency in look.dependencies:
             self._plan(tables, dependency, look.partition)
@@ -67,7 +67,7 @@ class Sources:
         return seen
 
     def _plan(self, tables: Tables, dependency: Dependency, partition: str) -> None:
-        """Draw the arrival of a table when it is looked at for the first time."""
+        """Draw the arrival of a table when it is first probed."""
         historical = dependency.kind is Kind.HISTORICAL
         units = dependency.expect.table
         if units is not None and (partition, units, False) not in self._planned:
@@ -104,7 +104,7 @@ class Sources:
 
 
 class Opener(Actor):
-    """Somebody who triggers flows: of new partitions, of known ones, with and without force."""
+    """A user who triggers flows: of new and known partitions, with and without force."""
 
     kind = "operator"
 
@@ -116,11 +116,11 @@ class Opener(Actor):
         self.start()
 
     def start(self) -> None:
-        """A fresh client."""
+        """Create a new client."""
         self._client = Client(self.store, actor=self.name, names=Names(self.store))
 
     def step(self) -> None:
-        """Trigger something, or the same once more."""
+        """Trigger a flow, or repeat an earlier request."""
         rng = self.stage.rng
         if self._asked and rng.random() < 0.3:
             again = replace(rng.choice(self._asked), force=rng.random() < 0.2)
@@ -139,7 +139,7 @@ class Opener(Actor):
 
 
 class Reporter(Actor):
-    """Everybody outside: external processors report, twice now and then and in any order."""
+    """External processors that report completions, sometimes twice and in any order."""
 
     kind = "external"
 
@@ -157,11 +157,11 @@ class Reporter(Actor):
         self.start()
 
     def start(self) -> None:
-        """A fresh client; what was sent before may be sent again all the same."""
+        """Create a new client; reports from before may be sent again."""
         self._client = Client(self.store, actor=self.name, names=Names(self.store))
 
     def step(self) -> None:
-        """Report work of phases that run, and old news."""
+        """Report completions of phases in progress, and repeat old ones."""
         rng = self.stage.rng
         if not self._external:
             return
@@ -192,9 +192,9 @@ class Reporter(Actor):
             self._clear()
 
     def _clear(self) -> None:
-        """Nobody will come for what flows that are over left behind."""
+        """Cancel pending runs of external processors that belong to ended flows."""
         opened = {flow.flow_id for flow in self._client.flows.page(FlowFilter(state="OPEN"))}
         for run in self._client.runs.page(RunFilter(state="PENDING", limit=500)):
             names = self._external.get((run.pipeline, run.phase), ())
             if run.flow_id not in opened and run.processor in names:
-                self._client.runs.cancel(run.run_id, reason="nobody came for it")
+                self._client.runs.cancel(run.run_id, reason="no external worker claimed it")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 
 class Violation(BaseException):
-    """An invariant does not hold. Not an Exception: no handler of the product may swallow it."""
+    """An invariant does not hold.
+
+    Not an Exception, so that no handler of the product catches it.
+    """
 
     def __init__(self, invariant: str, detail: str) -> None:
         self.invariant = invariant

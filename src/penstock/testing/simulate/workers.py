@@ -1,9 +1,9 @@
 """Simulated workers: the real `WorkerSteps`, driven without threads on virtual time.
 
-One process has two actors, as the real one has threads: the beat, and the loop that claims, begins,
-marks, ends and flushes. A run takes as long as the seed says; the processor then returns, fails,
-overstays or stops because it was told to. A paused process wakes up late and goes on as if nothing
-had happened, which is what fencing tokens are for.
+One process has two actors, like the threads of the real one: the heartbeat, and the loop that
+claims, begins, marks, ends and flushes. The seed decides how long a run takes; then the processor
+returns, fails, exceeds its timeout or stops on request. A suspended process resumes late and
+continues as if nothing had happened, which is the case that fencing tokens guard against.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Execution:
 
 
 class SimWorker(Actor):
-    """The loop of one worker process."""
+    """The main loop of one worker process."""
 
     kind = "worker"
 
@@ -59,7 +59,7 @@ class SimWorker(Actor):
         self.start()
 
     def start(self) -> None:
-        """A fresh process: no session, nothing in hand."""
+        """Start a new process: no session, no runs."""
         stage = self.stage
         options = WorkerOptions(
             pool=self._pool, name=self.name, slots=self._slots, batch_max=3, lease_us=LEASE_US,
@@ -80,7 +80,7 @@ class SimWorker(Actor):
         self.is_open = False
 
     def step(self) -> None:
-        """Open, then claim, begin, mark, end, flush; each may break off at any transaction."""
+        """Open, then claim, begin, mark, end, flush; each may fail at any transaction."""
         if not self.is_open:
             self.steps.open()
             self.is_open = True
@@ -92,12 +92,15 @@ class SimWorker(Actor):
         self._flush()
 
     def know(self) -> None:
-        """Remember which session is ours."""
+        """Record the id of the current session."""
         if self.steps.session.session_id is not None:
             self.sessions.add(self.steps.session.session_id)
 
     def lost(self) -> None:
-        """The session is gone: what has not begun is forgotten, what runs was told to stop."""
+        """Handle a lost session: drop runs that have not begun.
+
+        Running ones were signalled to stop.
+        """
         self.steps.forget(self._waiting)
         self._waiting = []
 
@@ -127,7 +130,7 @@ class SimWorker(Actor):
         return Outcome(error_type=rng.choice(ERRORS))
 
     def _mark(self) -> None:
-        """What runs longer is marked RUNNING, in a batch."""
+        """Mark longer runs as RUNNING, in a batch."""
         before = self.stage.clock.monotonic() - MARK_US / SECOND
         old = [
             e.context
@@ -145,7 +148,7 @@ class SimWorker(Actor):
         for token, execution in list(self._executions.items()):
             context = execution.context
             if context.signal is not None and self.stage.strikes(Fault.LATE, 0.3):
-                continue  # a processor that does not listen
+                continue  # a processor that ignores the signal
             if context.signal is not None:
                 self.steps.end(context, INTERRUPTED)
             elif self.stage.clock.monotonic() > context.due and not self.stage.strikes(
@@ -170,7 +173,7 @@ class SimWorker(Actor):
             self._leave()
 
     def _leave(self) -> None:
-        """An orderly stop: give back, close; the next step opens again."""
+        """Stop in an orderly way: release, close; the next step opens a new session."""
         self.steps.release_all()
         self._waiting = []
         self.steps.close()
@@ -189,7 +192,7 @@ class SimBeat(Actor):
         self.sessions = worker.sessions
 
     def step(self) -> None:
-        """Renew; an unknown answer changes nothing."""
+        """Renew the session; an unknown result changes nothing."""
         if not self.worker.is_open:
             return
         renewal = self.worker.steps.beat_once()
