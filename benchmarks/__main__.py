@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Iterable, Sequence
 from typing import Protocol, cast
 
-from benchmarks.result import Result, say
+from benchmarks.result import Result, print_progress
 from benchmarks.site import Site, site_open
 from penstock.db.statements import Engine
 
@@ -91,7 +91,7 @@ def _run(name: str, site: Site, *, quick: bool) -> int:
     except Exception:
         traceback.print_exc()
         return 1
-    say(f"took {time.perf_counter() - began:.0f} s")
+    print_progress(f"took {time.perf_counter() - began:.0f} s")
     return 0
 
 

@@ -15,9 +15,9 @@ from collections.abc import Generator, Iterator
 
 from benchmarks.caller import Caller
 from benchmarks.load import CUSTOMERS, customers, settle
-from benchmarks.result import Result, percentile, say
+from benchmarks.result import Result, percentile, print_progress
 from benchmarks.served import Server, served
-from benchmarks.site import Place, Site
+from benchmarks.site import BenchDatabase, Site
 from penstock.client import Client
 from penstock.runs.client.runs import Submission
 
@@ -41,7 +41,7 @@ def api(site: Site, *, quick: bool) -> Iterator[Result]:
     raw.close()
     with served(place) as server:
         _enqueue(place, WORKERS * EACH + RATE // 4 * (seconds + WARM + 5))
-        say("loading")
+        print_progress("loading")
         samples, other = asyncio.run(_load(server, seconds))
     _verify(place)
     site.drop(place)
@@ -61,7 +61,7 @@ def api(site: Site, *, quick: bool) -> Iterator[Result]:
     )
 
 
-def _enqueue(place: Place, n: int) -> None:
+def _enqueue(place: BenchDatabase, n: int) -> None:
     store = place.store()
     client = Client(store)
     for start in range(0, n, 1_000):
@@ -159,7 +159,7 @@ def _next(run: _Held, number: int, chance: random.Random) -> Step:
     return "transition", path + "complete", {**body, **done}
 
 
-def _verify(place: Place) -> None:
+def _verify(place: BenchDatabase) -> None:
     """Check that every ended run is in history once."""
     raw = place.raw()
     (total, distinct) = raw.rows("SELECT count(*), count(DISTINCT run_id) FROM history")[0]

@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.bus_http import publish_rate
-from benchmarks.result import Result, percentile, say
+from benchmarks.result import Result, percentile, print_progress
 from benchmarks.site import Site
 from penstock.audit.telemetry import Events
-from penstock.bus.delivery_sweeper import Courier
-from penstock.bus.message import Delivery, Nack, Outgoing, SubscriptionSpec, TopicSpec
+from penstock.bus.delivery_sweeper import DeliverySweeper
+from penstock.bus.message import Delivery, Nack, NewMessage, SubscriptionSpec, TopicSpec
 from penstock.bus.transports.embedded import EmbeddedBus
 from penstock.core.clock import SECOND
 from penstock.db.store import Store
-from penstock.services.supervisor import Beat, Loop
+from penstock.services.supervisor import Loop, LoopSchedule
 
 BATCH = 500
 KEYS = 1_000
@@ -38,9 +38,9 @@ def _bus(store: Store, *, is_ordered: bool = False, **more: Any) -> EmbeddedBus:
     return made
 
 
-def _messages(start: int, n: int, *, is_ordered: bool = False) -> list[Outgoing]:
+def _messages(start: int, n: int, *, is_ordered: bool = False) -> list[NewMessage]:
     return [
-        Outgoing(
+        NewMessage(
             data=BODY,
             attributes={"n": str(i)},
             ordering_key=f"key-{i % KEYS}" if is_ordered else None,
@@ -108,7 +108,7 @@ def bus_backlog(site: Site, *, quick: bool) -> Iterator[Result]:
     times = {}
     for waiting in (1_000, many):
         have = 0 if waiting == 1_000 else 1_000
-        say(f"publishing {waiting - have:,} messages")
+        print_progress(f"publishing {waiting - have:,} messages")
         for start in range(have, waiting, 1_000):
             made.publish("events", _messages(start, 1_000))
         _pull_times(made, 100)
@@ -154,9 +154,11 @@ def bus_poison(site: Site, *, quick: bool) -> Iterator[Result]:
         place = site.create("poison")
         store = place.store()
         made = _bus(store, min_backoff_us=SECOND // 5, max_backoff_us=2 * SECOND)
-        beat = Beat(interval_us=SECOND // 5)
+        beat = LoopSchedule(interval_us=SECOND // 5)
         jitter = random.Random(7).random
-        loop = Loop(Courier(store, jitter=jitter), beat, store, events=Events(), jitter=jitter)
+        loop = Loop(
+            DeliverySweeper(store, jitter=jitter), beat, store, events=Events(), jitter=jitter
+        )
         loop.start()
         _paced(made, 500, None)
         delays, tries = _paced(made, n, poison)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 
 from benchmarks.cpu import server_seconds
-from benchmarks.result import Result, percentile, say
+from benchmarks.result import Result, percentile, print_progress
 from benchmarks.site import Site
 from benchmarks.work import worker
 from penstock import Pipeline, same_day
@@ -17,14 +17,14 @@ from penstock.audit.telemetry import Event, Events, RunEnded
 from penstock.client import Client
 from penstock.core.clock import SECOND
 from penstock.db.store import Store, Tx
-from penstock.flows.advance.snapshot import Stir
+from penstock.flows.advance.snapshot import Wakeup
 from penstock.flows.advance.store import advance
 from penstock.flows.client.requests import FlowRequest
-from penstock.flows.gates.evidence import Sighting
-from penstock.flows.gates.probe_request import Look, Looker
+from penstock.flows.gates.evidence import Observation
+from penstock.flows.gates.probe_request import Prober, ProbeRequest
 from penstock.flows.orchestrator import Orchestrator
-from penstock.flows.store.create import Opening, flow_open_many
-from penstock.services.supervisor import Beat, Loop
+from penstock.flows.store.create import FlowOpening, flow_open_many
+from penstock.services.supervisor import Loop, LoopSchedule
 from penstock.worker.context import RunContext
 
 RATE = 20
@@ -73,18 +73,18 @@ def _nothing(_: RunContext) -> None:
     """Return at once."""
 
 
-def _there(look: Look) -> list[Sighting]:
+def _there(look: ProbeRequest) -> list[Observation]:
     """Return observations from memory, like a cached gate."""
-    return [Sighting(key=d.key, looked_at=0, rows=1) for d in look.dependencies]
+    return [Observation(key=d.key, looked_at=0, rows=1) for d in look.dependencies]
 
 
-def _absent(look: Look) -> list[Sighting]:
-    return [Sighting(key=d.key, looked_at=0, rows=0) for d in look.dependencies]
+def _absent(look: ProbeRequest) -> list[Observation]:
+    return [Observation(key=d.key, looked_at=0, rows=0) for d in look.dependencies]
 
 
-def _loop(store: Store, look: Looker, threads: int = 4) -> Loop:
+def _loop(store: Store, look: Prober, threads: int = 4) -> Loop:
     service = Orchestrator(store, look, known=look, holder="bench", threads=threads)
-    beat = Beat(interval_us=SECOND, channels=("flows",))
+    beat = LoopSchedule(interval_us=SECOND, channels=("flows",))
     return Loop(service, beat, store, events=Events(), jitter=random.Random(7).random)
 
 
@@ -212,7 +212,7 @@ def _open_part(tx: Tx, pipeline: str, mode: str, partitions: list[str]) -> list[
     opened = flow_open_many(
         tx,
         [
-            Opening(
+            FlowOpening(
                 customer=customer, pipeline=found[0], digest=found[1], mode=mode,
                 partition=partition, source="manual", correlation_id=partition, opened_by="bench",
             )
@@ -220,7 +220,7 @@ def _open_part(tx: Tx, pipeline: str, mode: str, partitions: list[str]) -> list[
         ],
     )  # fmt: skip
     ids = [flow_id for flow_id in opened if flow_id is not None]
-    advance(tx, {flow_id: Stir(everything=True) for flow_id in ids}, actor="bench")
+    advance(tx, {flow_id: Wakeup(everything=True) for flow_id in ids}, actor="bench")
     return ids
 
 
@@ -233,7 +233,7 @@ def cascade_waiting(site: Site, *, quick: bool) -> Iterator[Result]:
     gated.phase("only").processor("take", needs=[same_day("t.rows")])(_nothing)
     Client(store).register([gated])
     _open(store, "gated", "tomorrow", [f"day{n}" for n in range(flows)])
-    say("letting every gate look once")
+    print_progress("letting every gate look once")
     service = Orchestrator(store, _absent, holder="bench")
     while service.run_once().flows:
         pass

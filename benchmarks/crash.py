@@ -10,16 +10,16 @@ from collections.abc import Iterator
 
 from benchmarks.load import customers, settle
 from benchmarks.raw import Raw
-from benchmarks.result import Result, say
-from benchmarks.site import Place, Site
+from benchmarks.result import Result, print_progress
+from benchmarks.site import BenchDatabase, Site
 from benchmarks.work import hold, worker
 from penstock.assembly import settings
-from penstock.assembly.process import scheduler_loops, supervise
+from penstock.assembly.process import build_scheduler_loops, build_supervisor
 from penstock.audit.telemetry import Events
 from penstock.client import Client
 from penstock.db.store import Store
 from penstock.runs.client.runs import Submission
-from penstock.runs.rows import Finish
+from penstock.runs.rows import RunEnd
 from penstock.runs.store.finish import run_end_many
 
 RUNS = 100
@@ -42,13 +42,13 @@ def crash(site: Site, *, quick: bool) -> Iterator[Result]:
     victim = _victim(place)
     _await(raw, "claimed_by = 'victim' AND state = 'RUNNING'", RUNS)
     old = raw.rows("SELECT run_id, token FROM runs WHERE admission = 9")
-    supervisor = supervise(scheduler_loops(store, settings.load({}), Events()))
+    supervisor = build_supervisor(build_scheduler_loops(store, settings.load({}), Events()))
     heir = worker(store, hold, slots=RUNS, name="heir")
     supervisor.start()
     heir.start()
     heir.started.wait(30)
     _await_beat(raw)
-    say("killing the worker")
+    print_progress("killing the worker")
     victim.send_signal(signal.SIGKILL)
     killed = time.perf_counter()
     _await(raw, "claimed_by = 'heir'", RUNS)
@@ -71,7 +71,7 @@ def crash(site: Site, *, quick: bool) -> Iterator[Result]:
     )
 
 
-def _victim(place: Place) -> subprocess.Popen[bytes]:
+def _victim(place: BenchDatabase) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "benchmarks.victim", place.engine, place.where, str(RUNS)]
     )
@@ -99,5 +99,5 @@ def _await_beat(raw: Raw) -> None:
 
 def _finish_stale(store: Store, old: list[tuple[int, int]]) -> int:
     """Report ends with the dead worker's tokens; return how many are accepted (none should be)."""
-    ends = [Finish(run_id, token, "COMPLETED", "SUCCESS") for run_id, token in old]
+    ends = [RunEnd(run_id, token, "COMPLETED", "SUCCESS") for run_id, token in old]
     return len(store.write(lambda tx: run_end_many(tx, ends)))

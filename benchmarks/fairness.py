@@ -8,7 +8,7 @@ from benchmarks.load import customers, declare, settle
 from benchmarks.result import Result
 from benchmarks.site import Site
 from penstock.db.store import Store, Tx
-from penstock.runs.rows import Finish, HeldRun, NewRun
+from penstock.runs.rows import HeldRun, NewRun, RunEnd
 from penstock.runs.store.finish import run_end_many
 from penstock.runs.store.runs import Claim, fair_clock_raise, run_claim, run_insert_many
 
@@ -90,7 +90,7 @@ class _Queue:
             return runs
 
         runs = self._store.write(body)
-        ends = [Finish(r.run_id, r.token, "COMPLETED", "SUCCESS", duration_us=1) for r in runs]
+        ends = [RunEnd(r.run_id, r.token, "COMPLETED", "SUCCESS", duration_us=1) for r in runs]
         if ends:
             self._store.write(lambda tx: run_end_many(tx, ends))
         return runs

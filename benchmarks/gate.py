@@ -14,8 +14,8 @@ from pathlib import Path
 
 import duckdb
 
-from benchmarks.result import Result, percentile, say
-from benchmarks.site import Place, Site
+from benchmarks.result import Result, percentile, print_progress
+from benchmarks.site import BenchDatabase, Site
 from penstock.core.clock import SystemClock
 from penstock.flows.gates.evidence import assess
 from penstock.flows.gates.gate import decide
@@ -23,8 +23,8 @@ from penstock.flows.gates.verdict import GateInput, Verdict
 from penstock.pipelines.declare.needs import historical, per, same_day
 from penstock.pipelines.dependency import Dependency
 from penstock.pipelines.modes import OVERNIGHT
-from penstock.probes.protocol import Look
-from penstock.probes.runner import Probes
+from penstock.probes.protocol import ProbeRequest
+from penstock.probes.runner import ProbeRunner
 
 TABLES = 20
 ROWS_PER_PARTITION = 30_000
@@ -43,10 +43,10 @@ def gate(site: Site, *, quick: bool) -> Iterator[Result]:
     place = site.create("gate")
     began = time.perf_counter()
     warehouse = _load_postgres(place, n) if site.engine == "postgres" else _load_duckdb(place, n)
-    say(f"loaded {n:,} rows in {time.perf_counter() - began:.0f} s")
+    print_progress(f"loaded {n:,} rows in {time.perf_counter() - began:.0f} s")
     needs = [need.resolved("game_date", warehouse) for need in _needs(min(LOOKBACK, days - 1))]
     clock = SystemClock()
-    probes = Probes(clock)
+    probes = ProbeRunner(clock)
     try:
         figures = _measure(probes, needs, days, clock)
     finally:
@@ -86,7 +86,7 @@ def _needs(lookback: int) -> list[Dependency]:
 
 
 def _measure(
-    probes: Probes, needs: list[Dependency], days: int, clock: SystemClock
+    probes: ProbeRunner, needs: list[Dependency], days: int, clock: SystemClock
 ) -> dict[str, float]:
     # The last days, each with a full look-back before it if there are enough.
     partitions = [
@@ -111,10 +111,12 @@ def _measure(
 
 
 def _gate(
-    probes: Probes, needs: list[Dependency], partition: str, clock: SystemClock, *, fresh: bool
+    probes: ProbeRunner, needs: list[Dependency], partition: str, clock: SystemClock, *, fresh: bool
 ) -> None:
     now = clock.now()
-    seen = probes.look(Look(dependencies=needs, partition=partition, since=now if fresh else None))
+    seen = probes.look(
+        ProbeRequest(dependencies=needs, partition=partition, since=now if fresh else None)
+    )
     assessed = [assess(need, found, judged_at=now) for need, found in zip(needs, seen, strict=True)]
     decision = decide(
         GateInput(mode=OVERNIGHT, now=now, partition=partition, assessments=tuple(assessed))
@@ -149,7 +151,7 @@ def _games(numbers: str) -> str:
     return f"SELECT {day} AS game_date, {_GAME} AS game_id FROM {numbers}"
 
 
-def _load_postgres(place: Place, n: int) -> str:
+def _load_postgres(place: BenchDatabase, n: int) -> str:
     raw = place.raw()
     for table in range(TABLES):
         numbers = f"generate_series(0, {n // TABLES - 1}) AS s(i)"
@@ -163,7 +165,7 @@ def _load_postgres(place: Place, n: int) -> str:
     return place.where
 
 
-def _load_duckdb(place: Place, n: int) -> str:
+def _load_duckdb(place: BenchDatabase, n: int) -> str:
     path = Path(place.where).with_suffix(".db.duckdb")
     with duckdb.connect(str(path)) as connection:
         for table in range(TABLES):

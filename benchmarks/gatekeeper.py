@@ -41,7 +41,7 @@ class QuotaExceeded(Exception):
 
 
 @dataclass
-class Seen:
+class QuotaCounts:
     """Counts of the resource."""
 
     inside: int = 0
@@ -53,12 +53,12 @@ class Seen:
     tokens: list[int] = field(default_factory=list)
 
 
-class Gatekeeper:
+class QuotaServer:
     """The server."""
 
     def __init__(self, table: str, quota: int) -> None:
         self._quota = quota
-        self._seen = Seen()
+        self._seen = QuotaCounts()
         self._table = sqlite3.connect(table, isolation_level=None)
         self._table.execute("PRAGMA journal_mode = WAL")
         self._table.execute("CREATE TABLE IF NOT EXISTS rows (row TEXT PRIMARY KEY, times INTEGER)")
@@ -118,7 +118,7 @@ class Gatekeeper:
             raise EOFError
 
 
-class Door:
+class QuotaClient:
     """The client: one connection per caller."""
 
     def __init__(self, path: str) -> None:
@@ -150,7 +150,7 @@ class Door:
         return dict(json.loads(line))
 
 
-class Guarded:
+class QuotaServerProcess:
     """A quota server process for the duration of a block."""
 
     def __init__(self, folder: str, quota: int) -> None:
@@ -162,7 +162,7 @@ class Guarded:
             stdout=subprocess.PIPE,
         )
 
-    def __enter__(self) -> Guarded:
+    def __enter__(self) -> QuotaServerProcess:
         assert self._process.stdout is not None
         assert self._process.stdout.readline().strip() == b"ready"
         return self
@@ -175,7 +175,7 @@ class Guarded:
 
     def report(self) -> dict[str, Any]:
         """Return its counts."""
-        client = Door(self.path)
+        client = QuotaClient(self.path)
         try:
             return client.report()
         finally:
@@ -183,4 +183,4 @@ class Guarded:
 
 
 if __name__ == "__main__":
-    asyncio.run(Gatekeeper(sys.argv[2], int(sys.argv[3])).serve(sys.argv[1]))
+    asyncio.run(QuotaServer(sys.argv[2], int(sys.argv[3])).serve(sys.argv[1]))

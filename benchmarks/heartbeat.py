@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from benchmarks.cpu import server_seconds
 from benchmarks.load import customers, settle
 from benchmarks.raw import PostgresRaw, Raw, SqliteRaw
-from benchmarks.result import Result, say
+from benchmarks.result import Result, print_progress
 from benchmarks.site import Site
 from benchmarks.work import hold
 from penstock.client import Client
@@ -26,7 +26,7 @@ from penstock.runs.store.leases import lease_extend_many, lease_take_many
 from penstock.worker.context import RunContext
 from penstock.worker.options import WorkerOptions
 from penstock.worker.session import Renewal
-from penstock.worker.worker_core import WorkerSteps
+from penstock.worker.worker_core import WorkerCore
 
 RUNS = 5_000
 PERIOD_SECONDS = 10
@@ -61,7 +61,7 @@ def heartbeat(site: Site, *, quick: bool) -> Iterator[Result]:
     steps, contexts = _started(store)
     beat = _Beats(steps, contexts)
     beat.period()
-    say(f"{periods} periods of {BEATS} beats")
+    print_progress(f"{periods} periods of {BEATS} beats")
     server, worker = _percent(site, periods, beat.period)
     leases = [("run", c.held.run_id, c.held.token, "outside", 300 * SECOND) for c in contexts]
     store.write(lambda tx: lease_take_many(tx, leases))
@@ -92,7 +92,7 @@ def heartbeat(site: Site, *, quick: bool) -> Iterator[Result]:
     )
 
 
-def _started(store: Store) -> tuple[WorkerSteps, list[RunContext]]:
+def _started(store: Store) -> tuple[WorkerCore, list[RunContext]]:
     """Return a worker without threads that holds 5,000 runs."""
     client = Client(store)
     client.register([hold])
@@ -100,7 +100,7 @@ def _started(store: Store) -> tuple[WorkerSteps, list[RunContext]]:
         client.runs.submit_many([Submission(pipeline="hold", customer="c1")] * 1_000)
     options = WorkerOptions(slots=RUNS, name="bench", pid=os.getpid())
     jitter = random.Random(7).random
-    steps = WorkerSteps(store, [hold], options, clock=SystemClock(), jitter=jitter)
+    steps = WorkerCore(store, [hold], options, clock=SystemClock(), jitter=jitter)
     steps.open()
     contexts: list[RunContext] = []
     while len(contexts) < RUNS:
@@ -114,7 +114,7 @@ def _started(store: Store) -> tuple[WorkerSteps, list[RunContext]]:
 class _Beats:
     """One period of the built-in worker."""
 
-    def __init__(self, steps: WorkerSteps, contexts: list[RunContext]) -> None:
+    def __init__(self, steps: WorkerCore, contexts: list[RunContext]) -> None:
         self._steps = steps
         self._contexts = contexts
         self._next = 0

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 
 from benchmarks.load import CUSTOMERS, customers, declare, series, settle, unchecked, wall_now
 from benchmarks.raw import Raw
-from benchmarks.result import Result, percentile, say
-from benchmarks.site import Place, Site
+from benchmarks.result import Result, percentile, print_progress
+from benchmarks.site import BenchDatabase, Site
 from penstock.client import Client
 from penstock.core.clock import DAY, HOUR, MINUTE, WEEK
 from penstock.db.store import Store
@@ -34,14 +34,14 @@ def history(site: Site, *, quick: bool) -> Iterator[Result]:
     now = wall_now()
     began = time.perf_counter()
     _load(place, n, now)
-    say(f"loaded {n:,} rows in {time.perf_counter() - began:.0f} s")
+    print_progress(f"loaded {n:,} rows in {time.perf_counter() - began:.0f} s")
     store = place.store()
     began = time.perf_counter()
     _fold(store, now)
     raw = place.raw()
     settle(place, raw)
     raw.close()
-    say(f"folded in {time.perf_counter() - began:.0f} s")
+    print_progress(f"folded in {time.perf_counter() - began:.0f} s")
     figures = _ask(Client(store), now)
     store.close()
     site.drop(place)
@@ -87,7 +87,7 @@ def _ms(call: Callable[[], object]) -> float:
     return (time.perf_counter() - began) * 1_000
 
 
-def _load(place: Place, n: int, now: int) -> None:
+def _load(place: BenchDatabase, n: int, now: int) -> None:
     pipeline, processor, pool = declare(place)
     raw = unchecked(place)
     customers(place, raw, CUSTOMERS + 1)
@@ -106,7 +106,7 @@ def _load(place: Place, n: int, now: int) -> None:
     raw.close()
 
 
-def _indexes_drop(place: Place, raw: Raw, now: int) -> list[str]:
+def _indexes_drop(place: BenchDatabase, raw: Raw, now: int) -> list[str]:
     """Drop history's indexes during loading; return the statements that create them again."""
     if place.engine != "postgres":
         return []
@@ -117,7 +117,7 @@ def _indexes_drop(place: Place, raw: Raw, now: int) -> list[str]:
     return [definition.replace(" ON ONLY ", " ON ") for _, definition in rows]
 
 
-def _ended(place: Place, raw: Raw, n: int, now: int, processor: int) -> None:
+def _ended(place: BenchDatabase, raw: Raw, n: int, now: int, processor: int) -> None:
     """Insert rows in order of time, as in production; one customer has 5 % of them."""
     start, step = now - DAYS * DAY, DAYS * DAY // n
     slot = f"({start} + s.i * {step} - 10 * {MINUTE})"
@@ -140,7 +140,7 @@ def _ended(place: Place, raw: Raw, n: int, now: int, processor: int) -> None:
     )
 
 
-def _sums(place: Place, raw: Raw, now: int) -> None:
+def _sums(place: BenchDatabase, raw: Raw, now: int) -> None:
     """Insert hourly sums as the pruner leaves them, and unfolded deltas of the current hour."""
     raw.run(
         "INSERT INTO run_sums (hour_at, final_state, runs, duration_us, sla_breaches) "
@@ -153,7 +153,7 @@ def _sums(place: Place, raw: Raw, now: int) -> None:
     )
 
 
-def _live(place: Place, raw: Raw, now: int, processor: int, pool: int) -> None:
+def _live(place: BenchDatabase, raw: Raw, now: int, processor: int, pool: int) -> None:
     """Insert a queue of live runs: half ready, half due later."""
     raw.run(
         "INSERT INTO runs (run_id, customer, processor, pool, slot, scheduled_time, priority, "

@@ -11,8 +11,8 @@ from benchmarks.cpu import server_seconds
 from benchmarks.load import customers, settle
 from benchmarks.raw import PostgresRaw, Raw
 from benchmarks.raw_queue import CLAIM_LITE, CLAIM_PG, PICK_LITE, enqueue
-from benchmarks.result import Result, percentile, say
-from benchmarks.site import Place, Site
+from benchmarks.result import Result, percentile, print_progress
+from benchmarks.site import BenchDatabase, Site
 from benchmarks.work import delays_ms, stamp, worker
 from penstock.client import Client
 from penstock.runs.client.runs import Submission
@@ -97,7 +97,7 @@ def _waits_for_more() -> bool:
     return len(delays_ms) > before
 
 
-def _elsewhere(place: Place, seconds: int) -> None:
+def _elsewhere(place: BenchDatabase, seconds: int) -> None:
     subprocess.run(
         [sys.executable, "-m", "benchmarks.submitter", place.engine, place.where, str(seconds)],
         check=True,
@@ -106,7 +106,7 @@ def _elsewhere(place: Place, seconds: int) -> None:
 
 def _idle(site: Site, seconds: int) -> tuple[float, float | None]:
     """Return the CPU of this process (an idle worker) and of the server, in percent."""
-    say("idling")
+    print_progress("idling")
     time.sleep(1)
     began, used, server = time.perf_counter(), time.process_time(), server_seconds(site)
     time.sleep(seconds)

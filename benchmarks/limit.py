@@ -18,14 +18,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from benchmarks.raw import PostgresRaw, Raw
-from benchmarks.redis_lock import beside
-from benchmarks.result import Result, percentile, say
-from benchmarks.site import Place, Site
+from benchmarks.redis_lock import redis_figures
+from benchmarks.result import Result, percentile, print_progress
+from benchmarks.site import BenchDatabase, Site
 from penstock import limits
-from penstock.limits.rules import LimitTerms
-from penstock.limits.slots.registry import broker_of
+from penstock.limits.rules import LimitSettings
+from penstock.limits.slots.registry import broker_for_store
 from penstock.limits.store.limits import limit_alter, limit_ensure
-from penstock.limits.store.reads import limit_page
+from penstock.limits.store.reads import limit_list
 
 CAPACITY = 10
 RAW_PG = (
@@ -57,9 +57,9 @@ def limit(site: Site, *, quick: bool) -> Iterator[Result]:
     raw = place.raw()
     alone, by_hand, used = _alternating(raw, 2 if quick else 10)
     raw.close()
-    broker_of(store).close()
+    broker_for_store(store).close()
     limits.use(None)
-    say("64 contenders in 2 processes")
+    print_progress("64 contenders in 2 processes")
     seconds = 3 if quick else 10
     parts = processes(place, [{"mode": "contend", "threads": 32, "capacity": CAPACITY,
                                "seconds": seconds}] * 2)  # fmt: skip
@@ -67,10 +67,10 @@ def limit(site: Site, *, quick: bool) -> Iterator[Result]:
     rate = pairs / max(part["seconds"] for part in parts)
     counts = [count for part in parts for count in part["counts"]]
     tokens = sorted(tuple(pair) for part in parts for pair in part["tokens"])
-    (view,) = store.read(lambda tx: limit_page(tx, name="bench"))
+    (view,) = store.read(lambda tx: limit_list(tx, name="bench"))
     store.close()
     site.drop(place)
-    redis = beside(quick=quick)
+    redis = redis_figures(quick=quick)
     p50 = percentile(alone, 0.5)
     limit_p50 = percentile(by_hand, 0.5)
     yield Result(
@@ -101,18 +101,18 @@ def limit_fair(site: Site, *, quick: bool) -> Iterator[Result]:
     threads = 100 if quick else 500
     place = site.create("limit_fair")
     store = place.store()
-    closed = store.write(lambda tx: limit_ensure(tx, "fair", LimitTerms(capacity=0)))
+    closed = store.write(lambda tx: limit_ensure(tx, "fair", LimitSettings(capacity=0)))
     jobs = [{"mode": "queue", "threads": threads, "capacity": CAPACITY}] * 2
     with Processes(place, jobs) as both:
         both.go()
         while True:
-            (view,) = store.read(lambda tx: limit_page(tx, name="fair"))
+            (view,) = store.read(lambda tx: limit_list(tx, name="fair"))
             if view.waiting == 2 * threads:
                 break
             time.sleep(0.05)
         connections = _connections(place)
         began = time.perf_counter()
-        terms = LimitTerms(capacity=CAPACITY)
+        terms = LimitSettings(capacity=CAPACITY)
         _, served = store.write(lambda tx: limit_alter(tx, closed.limit_id, terms, actor="bench"))
         store.wake(served.channels)
         parts = both.answers()
@@ -133,7 +133,7 @@ def limit_fair(site: Site, *, quick: bool) -> Iterator[Result]:
 class Processes:
     """Worker processes that are ready and wait for a signal to start."""
 
-    def __init__(self, place: Place, jobs: Sequence[dict[str, Any]]) -> None:
+    def __init__(self, place: BenchDatabase, jobs: Sequence[dict[str, Any]]) -> None:
         self._made = [start(place, job) for job in jobs]
 
     def __enter__(self) -> Processes:
@@ -159,7 +159,7 @@ class Processes:
         return [json.loads(process.communicate()[0]) for process in self._made]
 
 
-def start(place: Place, job: dict[str, Any]) -> subprocess.Popen[str]:
+def start(place: BenchDatabase, job: dict[str, Any]) -> subprocess.Popen[str]:
     """Start one worker process."""
     told = json.dumps({**job, "engine": place.engine, "where": place.where})
     return subprocess.Popen(
@@ -170,7 +170,7 @@ def start(place: Place, job: dict[str, Any]) -> subprocess.Popen[str]:
     )
 
 
-def processes(place: Place, jobs: Sequence[dict[str, Any]]) -> list[Any]:
+def processes(place: BenchDatabase, jobs: Sequence[dict[str, Any]]) -> list[Any]:
     """Run worker processes to their end."""
     with Processes(place, jobs) as both:
         both.go()
@@ -219,7 +219,7 @@ def _inversions(order: Sequence[Sequence[int]]) -> int:
     return sum(a[1] > b[1] for a, b in itertools.pairwise(order))
 
 
-def _connections(place: Place) -> int:
+def _connections(place: BenchDatabase) -> int:
     """Return how many connections all waiters use together (PostgreSQL)."""
     if place.engine != "postgres":
         return 0

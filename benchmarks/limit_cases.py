@@ -14,15 +14,15 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from benchmarks.gatekeeper import Guarded
+from benchmarks.gatekeeper import QuotaServerProcess
 from benchmarks.limit import Processes, start
-from benchmarks.result import Result, say
-from benchmarks.site import Place, Site
+from benchmarks.result import Result, print_progress
+from benchmarks.site import BenchDatabase, Site
 from penstock.db.store import Store
-from penstock.limits.store.grant import limit_serve
+from penstock.limits.store.grant import limit_grant
 from penstock.limits.store.limits import limit_lapsed
-from penstock.limits.store.reads import limit_page
-from penstock.limits.store.rows import Turn
+from penstock.limits.store.reads import limit_list
+from penstock.limits.store.rows import GrantInput
 
 MESSAGES = 30
 HOLD_SECONDS = 1.0
@@ -33,7 +33,7 @@ def limit_source(site: Site, *, quick: bool) -> Iterator[Result]:
     hold = 0.3 if quick else HOLD_SECONDS
     for quota in (10, 4):
         place = site.create("limit_source")
-        with tempfile.TemporaryDirectory() as folder, Guarded(folder, quota) as gate:
+        with tempfile.TemporaryDirectory() as folder, QuotaServerProcess(folder, quota) as gate:
             jobs = [
                 {
                     "mode": "source",
@@ -52,7 +52,7 @@ def limit_source(site: Site, *, quick: bool) -> Iterator[Result]:
                 done = [at for answer in three.answers() for at in answer["done"]]
             seen = gate.report()
         store = place.store()
-        (view,) = store.read(lambda tx: limit_page(tx, name="bq:rosters"))
+        (view,) = store.read(lambda tx: limit_list(tx, name="bq:rosters"))
         store.close()
         site.drop(place)
         rounds = -(-MESSAGES // quota) * hold
@@ -106,7 +106,7 @@ def limit_crash(site: Site, *, quick: bool) -> Iterator[Result]:
     job = {"mode": "torture", "threads": 200, "capacity": capacity, "lease": lease, "hold": 0.05,
            "seconds": seconds}  # fmt: skip
     kills = 0
-    with tempfile.TemporaryDirectory() as folder, Guarded(folder, 1_000_000) as gate:
+    with tempfile.TemporaryDirectory() as folder, QuotaServerProcess(folder, 1_000_000) as gate:
         alive = [_start_job(place, {**job, "gate": gate.path, "seed": n}) for n in range(4)]
         stop = time.monotonic() + seconds
         while time.monotonic() < stop - lease:
@@ -121,7 +121,7 @@ def limit_crash(site: Site, *, quick: bool) -> Iterator[Result]:
         for process in alive:
             process.communicate(timeout=120)
         seen = gate.report()
-    say("waiting for leases of killed processes")
+    print_progress("waiting for leases of killed processes")
     store = place.store()
     leaked = _leaked(store, lease)
     store.close()
@@ -143,7 +143,7 @@ def limit_crash(site: Site, *, quick: bool) -> Iterator[Result]:
     )
 
 
-def _start_job(place: Place, job: dict[str, Any]) -> subprocess.Popen[str]:
+def _start_job(place: BenchDatabase, job: dict[str, Any]) -> subprocess.Popen[str]:
     process = start(place, job)
     assert process.stdout is not None
     assert process.stdin is not None
@@ -157,8 +157,8 @@ def _leaked(store: Store, lease: int) -> int:
     """Return what is still held after every lease has expired and was swept."""
     time.sleep(lease + 1)
     for number in store.read(lambda tx: limit_lapsed(tx, 100)):
-        store.write(lambda tx, number=number: limit_serve(tx, number, Turn(broker="")))  # type: ignore[misc]
-    return sum(view.held for view in store.read(limit_page))
+        store.write(lambda tx, number=number: limit_grant(tx, number, GrantInput(broker="")))  # type: ignore[misc]
+    return sum(view.held for view in store.read(limit_list))
 
 
 def _over(times: Sequence[float], rate: float, burst: int) -> float:

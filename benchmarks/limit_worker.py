@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable
 from typing import Any, cast
 
-from benchmarks.gatekeeper import Door, QuotaExceeded
-from benchmarks.site import Place
+from benchmarks.gatekeeper import QuotaClient, QuotaExceeded
+from benchmarks.site import BenchDatabase
 from penstock import limits
 from penstock.core.errors import LimitTimeout
 from penstock.db.statements import Engine
 from penstock.db.store import Store
-from penstock.limits.slots.registry import broker_of
+from penstock.limits.slots.registry import broker_for_store
 from penstock.limits.slots.retry import QuotaRetry
 from penstock.limits.slots.slot import Slot
 
@@ -24,14 +24,14 @@ from penstock.limits.slots.slot import Slot
 def main() -> None:
     """Read the job, signal readiness, run, report."""
     job = json.loads(sys.argv[1])
-    place = Place(cast("Engine", job["engine"]), "limit", job["where"], job["where"])
+    place = BenchDatabase(cast("Engine", job["engine"]), "limit", job["where"], job["where"])
     store = place.store()
     limits.use(store)
     store.verify()  # connect before the work arrives, as a service would
     print("ready", flush=True)
     sys.stdin.readline()
     report = MODES[job["mode"]](job, store)
-    broker_of(store).close()
+    broker_for_store(store).close()
     print(json.dumps(report), flush=True)
     store.close()
 
@@ -85,7 +85,7 @@ def source(job: dict[str, Any], _: Store) -> dict[str, Any]:
     done: list[float] = []
 
     def work(_: int) -> None:
-        client = Door(job["gate"])
+        client = QuotaClient(job["gate"])
         while True:
             with lock:
                 if not rows:
@@ -101,7 +101,7 @@ def source(job: dict[str, Any], _: Store) -> dict[str, Any]:
     return {"done": done}
 
 
-def _writing(client: Door, row: str, hold: float) -> Callable[[Slot | None], None]:
+def _writing(client: QuotaClient, row: str, hold: float) -> Callable[[Slot | None], None]:
     def body(slot: Slot | None) -> None:
         assert slot is not None
         client.write(row, hold, slot.token)
@@ -134,7 +134,7 @@ def torture(job: dict[str, Any], _: Store) -> dict[str, Any]:
     refused: list[int] = []
 
     def work(_: int) -> None:
-        client = Door(job["gate"])
+        client = QuotaClient(job["gate"])
         request = limits.slot("tortured", capacity=job["capacity"], lease=job["lease"], timeout=60)
         while time.time() < stop:
             try:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from benchmarks.load import CUSTOMERS, customers, settle
 from benchmarks.raw import Raw
-from benchmarks.result import Result, say
-from benchmarks.site import Place, Site
+from benchmarks.result import Result, print_progress
+from benchmarks.site import BenchDatabase, Site
 from benchmarks.work import noop, worker
 from penstock import Pipeline
 from penstock.access.store.registry import pool_ensure, processor_list
@@ -50,7 +50,7 @@ def limit_blocked(site: Site, *, quick: bool) -> Iterator[Result]:
     for _ in range(ROUNDS):
         pair = _claims(site, n, backlog)
         pairs.append(pair)
-        say(f"claims/s without {pair[0]:.0f}, with {backlog:,} blocked {pair[1]:.0f}")
+        print_progress(f"claims/s without {pair[0]:.0f}, with {backlog:,} blocked {pair[1]:.0f}")
     ratios = sorted(blocked_rate / plain for plain, blocked_rate in pairs)
     plain, blocked_rate = (max(values) for values in zip(*pairs, strict=True))
     yield Result(
@@ -114,7 +114,7 @@ def _claims(site: Site, n: int, backlog: int) -> tuple[float, float]:
     return claimed[0] / took[0], claimed[1] / took[1]
 
 
-def _stocked(site: Site, name: str, n: int, backlog: int) -> tuple[Place, Raw, Store]:
+def _stocked(site: Site, name: str, n: int, backlog: int) -> tuple[BenchDatabase, Raw, Store]:
     """Create a database with runnable runs and, before them, a backlog blocked on one limit."""
     place = site.create(name)
     raw, store, client = _opened(place)
@@ -172,7 +172,7 @@ def _drained(site: Site, n: int, keys: int) -> _Drained:
     return _Drained(n / (lined_up - began), n / (drained - lined_up))
 
 
-def _opened(place: Place) -> tuple[Raw, Store, Client]:
+def _opened(place: BenchDatabase) -> tuple[Raw, Store, Client]:
     raw = place.raw()
     customers(place, raw)
     settle(place, raw)
@@ -180,7 +180,7 @@ def _opened(place: Place) -> tuple[Raw, Store, Client]:
     return raw, store, Client(store)
 
 
-def _close(site: Site, place: Place, raw: Raw, store: Store) -> None:
+def _close(site: Site, place: BenchDatabase, raw: Raw, store: Store) -> None:
     store.close()
     raw.close()
     site.drop(place)

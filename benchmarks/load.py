@@ -13,7 +13,7 @@ from typing import TypeVar
 from zoneinfo import ZoneInfo
 
 from benchmarks.raw import Raw
-from benchmarks.site import Place
+from benchmarks.site import BenchDatabase
 from penstock.access.store.registry import pipeline_put, pool_ensure, processor_put
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND
 from penstock.db.store import Tx
@@ -27,7 +27,7 @@ _ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Asia/Tokyo", "America/Sao
           "Australia/Brisbane", "Africa/Lagos", "Asia/Dubai")  # fmt: skip
 
 
-def series(place: Place, n: int) -> str:
+def series(place: BenchDatabase, n: int) -> str:
     """Return a table `s` with one column `i` from 1 to n, in the engine's syntax."""
     if place.engine == "postgres":
         return f"generate_series(1::bigint, {n}) AS s(i)"
@@ -42,7 +42,7 @@ def wall_now() -> int:
     return time.time_ns() // 1_000
 
 
-def unchecked(place: Place) -> Raw:
+def unchecked(place: BenchDatabase) -> Raw:
     """Open a direct connection that does not check foreign keys."""
     raw = place.raw()
     if place.engine == "postgres":
@@ -50,7 +50,7 @@ def unchecked(place: Place) -> Raw:
     return raw
 
 
-def settle(place: Place, raw: Raw) -> None:
+def settle(place: BenchDatabase, raw: Raw) -> None:
     """Update statistics and truncate the log, so that measurements start from a steady state."""
     if place.engine == "postgres":
         raw.run("VACUUM ANALYZE")
@@ -59,7 +59,7 @@ def settle(place: Place, raw: Raw) -> None:
         raw.run("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def declare(place: Place) -> tuple[int, int, int]:
+def declare(place: BenchDatabase) -> tuple[int, int, int]:
     """Register one pipeline with one processor; return (pipeline, processor, pool)."""
 
     def body(tx: Tx) -> tuple[int, int, int]:
@@ -78,7 +78,7 @@ def declare(place: Place) -> tuple[int, int, int]:
     return in_store(place, body)
 
 
-def in_store(place: Place, body: Callable[[Tx], T]) -> T:
+def in_store(place: BenchDatabase, body: Callable[[Tx], T]) -> T:
     """Run one transaction through Penstock's store."""
     store = place.store()
     try:
@@ -87,7 +87,7 @@ def in_store(place: Place, body: Callable[[Tx], T]) -> T:
         store.close()
 
 
-def customers(place: Place, raw: Raw, n: int = CUSTOMERS) -> None:
+def customers(place: BenchDatabase, raw: Raw, n: int = CUSTOMERS) -> None:
     """Insert customers 1 to n, named c1 to cn."""
     raw.run(
         "INSERT INTO customers (customer_id, created_at) "
@@ -95,7 +95,7 @@ def customers(place: Place, raw: Raw, n: int = CUSTOMERS) -> None:
     )
 
 
-def configs(place: Place, total: int, due: int) -> None:
+def configs(place: BenchDatabase, total: int, due: int) -> None:
     """Insert `total` configs of 10,000 customers, `due` of them due in the current minute.
 
     The due ones share 24 cadences: hourly and daily crons in eight zones, and hourly intervals.
@@ -125,7 +125,7 @@ def configs(place: Place, total: int, due: int) -> None:
     raw.close()
 
 
-def _cadences(place: Place, slot: int) -> list[int]:
+def _cadences(place: BenchDatabase, slot: int) -> list[int]:
     """Return cadences that fire at this time; consecutive numbers in a new database."""
 
     def body(tx: Tx) -> list[int]:

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 
 from benchmarks.caller import Caller
 from benchmarks.load import customers, settle
-from benchmarks.result import Result, percentile, say
+from benchmarks.result import Result, percentile, print_progress
 from benchmarks.served import Server, served
-from benchmarks.site import Place, Site
+from benchmarks.site import BenchDatabase, Site
 from penstock.client import Client
 from penstock.runs.client.runs import Submission
 
@@ -29,7 +29,7 @@ PATH = "/api/v1/customers/{}/pipeline-runs"
 
 
 @dataclass(slots=True)
-class Seen:
+class CallerCounts:
     """Counts of the callers."""
 
     accepted: list[float] = field(default_factory=list)
@@ -50,14 +50,14 @@ def overload(site: Site, *, quick: bool) -> Iterator[Result]:
     with served(place) as server:
         _enqueue(place)
         asyncio.run(_closed(server, 16, 3, "warm"))
-        say("sustainable rate")
+        print_progress("sustainable rate")
         most = asyncio.run(_closed(server, 16, seconds, "most"))
         rate = (len(most.accepted)) / seconds
-        say(f"normal, at half of {rate:.0f}/s")
+        print_progress(f"normal, at half of {rate:.0f}/s")
         normal = asyncio.run(_open(server, rate / 2, seconds, "normal"))
-        say(f"ten times {rate:.0f}/s")
+        print_progress(f"ten times {rate:.0f}/s")
         flood = asyncio.run(_open(server, rate * TIMES, flooded, "flood"))
-        say("normal again")
+        print_progress("normal again")
         again = asyncio.run(_open(server, rate / 2, seconds, "again"))
     everything = [most, normal, flood, again]
     lost, doubled = _verify(place, everything)
@@ -86,9 +86,9 @@ def overload(site: Site, *, quick: bool) -> Iterator[Result]:
     )
 
 
-async def _closed(server: Server, callers: int, seconds: float, name: str) -> Seen:
+async def _closed(server: Server, callers: int, seconds: float, name: str) -> CallerCounts:
     """Send as fast as this many callers get responses; refused callers wait for Retry-After."""
-    seen = Seen()
+    seen = CallerCounts()
     until = time.perf_counter() + seconds
 
     async def one(number: int) -> None:
@@ -105,9 +105,9 @@ async def _closed(server: Server, callers: int, seconds: float, name: str) -> Se
     return seen
 
 
-async def _open(server: Server, rate: float, seconds: float, name: str) -> Seen:
+async def _open(server: Server, rate: float, seconds: float, name: str) -> CallerCounts:
     """Send at a given rate regardless of responses; a caller that waits is not available."""
-    seen = Seen()
+    seen = CallerCounts()
     free = [Caller("127.0.0.1", server.port, server.key) for _ in range(CALLERS)]
     chance = random.Random(1)
     going: set[asyncio.Task[None]] = set()
@@ -133,7 +133,7 @@ async def _open(server: Server, rate: float, seconds: float, name: str) -> Seen:
     return seen
 
 
-async def _request(caller: Caller, chance: random.Random, label: str, seen: Seen) -> None:
+async def _request(caller: Caller, chance: random.Random, label: str, seen: CallerCounts) -> None:
     """Submit a run, or list a customer's runs."""
     submits = chance.random() < 0.5
     path = PATH.format(f"c{chance.randint(1, 100 if submits else DEEP)}")
@@ -153,7 +153,7 @@ async def _request(caller: Caller, chance: random.Random, label: str, seen: Seen
         seen.silent += 1
 
 
-def _enqueue(place: Place) -> None:
+def _enqueue(place: BenchDatabase) -> None:
     store = place.store()
     client = Client(store)
     for number in range(DEEP):
@@ -166,7 +166,7 @@ def _enqueue(place: Place) -> None:
     store.close()
 
 
-def _verify(place: Place, everything: list[Seen]) -> tuple[int, int]:
+def _verify(place: BenchDatabase, everything: list[CallerCounts]) -> tuple[int, int]:
     """Return (accepted runs that are missing, runs that exist twice)."""
     raw = place.raw()
     total, distinct = raw.rows(

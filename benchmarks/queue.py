@@ -9,8 +9,8 @@ from typing import NamedTuple
 from benchmarks.load import CUSTOMERS, customers, declare, settle
 from benchmarks.raw import Raw
 from benchmarks.raw_queue import drain, enqueue
-from benchmarks.result import Result, say
-from benchmarks.site import Place, Site
+from benchmarks.result import Result, print_progress
+from benchmarks.site import BenchDatabase, Site
 from benchmarks.work import noop, worker
 from penstock.client import Client
 from penstock.runs.client.runs import Submission
@@ -28,7 +28,7 @@ def queue(site: Site, *, quick: bool) -> Iterator[Result]:
     for _ in range(ROUNDS):
         limits.append(_limits(site, n))
         rounds.append(_round(site, n))
-        say(f"{rounds[-1]}; hand-written enqueue, drain: {limits[-1]}")
+        print_progress(f"{rounds[-1]}; hand-written enqueue, drain: {limits[-1]}")
     best = max(rounds, key=lambda r: r.value)
     limit = max(drain for _, drain in limits)
     yield Result(
@@ -88,7 +88,7 @@ def _round(site: Site, n: int) -> _Round:
 
 
 def _limits(site: Site, n: int) -> tuple[float, float]:
-    place: Place = site.create("queue_limit")
+    place: BenchDatabase = site.create("queue_limit")
     declare(place)
     raw = place.raw()
     customers(place, raw)

@@ -6,7 +6,7 @@ import sys
 from typing import cast
 
 from benchmarks.schedule import OPTIONS
-from benchmarks.site import Place
+from benchmarks.site import BenchDatabase
 from penstock.core.clock import SystemClock
 from penstock.db.statements import Engine
 from penstock.schedules.scheduler import Scheduler
@@ -15,7 +15,7 @@ from penstock.schedules.store.schedule import schedule_next_at
 
 def main(engine: str, where: str) -> None:
     """Race, then print how many occurrences this process started."""
-    store = Place(cast("Engine", engine), "race", where, where).store()
+    store = BenchDatabase(cast("Engine", engine), "race", where, where).store()
     scheduler = Scheduler(store, OPTIONS)
     next_at, now = store.read(schedule_next_at)
     print("ready", flush=True)

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.result import percentile, say
+from benchmarks.result import percentile, print_progress
 
 LOCKS = 10
 LEASE_SECONDS = 30
@@ -29,13 +29,13 @@ PROCESSES = 2
 THREADS = 32
 
 
-def beside(*, quick: bool) -> dict[str, Any]:
+def redis_figures(*, quick: bool) -> dict[str, Any]:
     """Return the figures for Redis, or the reason why there are none."""
     if shutil.which("redis-server") is None:
         return {"redis": "no redis-server is installed"}
     if importlib.util.find_spec("redis") is None:
         return {"redis": "the package redis is not installed"}
-    say("redis-py's lock")
+    print_progress("redis-py's lock")
     with _server(is_durable=False) as address:
         memory = _alone(address, 200 if quick else 1_000)
     with _server(is_durable=True) as address:

@@ -50,6 +50,6 @@ def percentile(samples: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def say(text: str) -> None:
+def print_progress(text: str) -> None:
     """Print progress to standard error, so that standard output stays JSON."""
     print(f"  {text}", file=sys.stderr, flush=True)

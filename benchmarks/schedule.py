@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 
 from benchmarks.load import configs, settle, wall_now
 from benchmarks.raw_tick import tick_postgres, tick_sqlite
-from benchmarks.result import Result, percentile, say
-from benchmarks.site import Place, Site
+from benchmarks.result import Result, percentile, print_progress
+from benchmarks.site import BenchDatabase, Site
 from penstock.core.clock import HOUR, MINUTE
 from penstock.schedules.scheduler import Scheduler, SchedulerOptions
 
@@ -44,7 +44,7 @@ def sched_due(site: Site, *, quick: bool) -> Iterator[Result]:
         assert tick.runs == due, tick
         extra = _exactness(place, due)
         site.drop(place)
-        say(f"{rates[-1]:,.0f}/s, hand-written {limits[-1]:,.0f}/s")
+        print_progress(f"{rates[-1]:,.0f}/s, hand-written {limits[-1]:,.0f}/s")
     yield Result(
         bench="sched_due",
         engine=site.engine,
@@ -129,7 +129,7 @@ def sched_race(site: Site, *, quick: bool) -> Iterator[Result]:
     )
 
 
-def _deadlocks(place: Place) -> int | None:
+def _deadlocks(place: BenchDatabase) -> int | None:
     """Return the deadlocks that the server resolved.
 
     Penstock repeats the batch, losing only time.
@@ -142,7 +142,7 @@ def _deadlocks(place: Place) -> int | None:
     return int(rows[0][0])
 
 
-def _template(site: Site, quick: bool) -> Place:
+def _template(site: Site, quick: bool) -> BenchDatabase:
     total, due = _total(quick), _due(quick)
     return site.prepared("configs", lambda place: configs(place, total, due))
 
@@ -155,7 +155,7 @@ def _due(quick: bool) -> int:
     return 10_000 if quick else 100_000
 
 
-def _raw_seconds(place: Place, due: int) -> float:
+def _raw_seconds(place: BenchDatabase, due: int) -> float:
     raw = place.raw()
     began = time.perf_counter()
     count = (
@@ -176,7 +176,7 @@ def _timed(call: Callable[[], object]) -> float:
     return (time.perf_counter() - began) * 1_000
 
 
-def _exactness(place: Place, due: int) -> dict[str, int]:
+def _exactness(place: BenchDatabase, due: int) -> dict[str, int]:
     """Count occurrences started more than once and not started, over every due config."""
     raw = place.raw()
     rows = raw.rows(

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from benchmarks.site import Place
+from benchmarks.site import BenchDatabase
 from penstock.client import Client
 from penstock.pipelines.declare.pipeline import Pipeline
 
@@ -28,7 +28,7 @@ class Server:
 
 
 @contextlib.contextmanager
-def served(place: Place, **settings: str) -> Iterator[Server]:
+def served(place: BenchDatabase, **settings: str) -> Iterator[Server]:
     """Serve the database until the block ends."""
     store = place.store()
     client = Client(store)

@@ -20,7 +20,7 @@ from typing import Protocol
 import psycopg
 
 from benchmarks.raw import PostgresRaw, Raw, SqliteRaw
-from benchmarks.result import say
+from benchmarks.result import print_progress
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.sqlite.store import SqliteStore
 from penstock.db.statements import Engine
@@ -44,7 +44,7 @@ SETTINGS: dict[str, str | int] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BenchDatabase:
     """One database: `url` as Penstock spells it, `where` as the driver does."""
 
     engine: Engine
@@ -70,19 +70,19 @@ class Site(Protocol):
 
     engine: Engine
 
-    def create(self, name: str) -> Place:
+    def create(self, name: str) -> BenchDatabase:
         """Create a new place with Penstock's schema."""
         ...
 
-    def copy(self, place: Place, name: str) -> Place:
+    def copy(self, place: BenchDatabase, name: str) -> BenchDatabase:
         """Copy a place without connections."""
         ...
 
-    def drop(self, place: Place) -> None:
+    def drop(self, place: BenchDatabase) -> None:
         """Remove a place."""
         ...
 
-    def prepared(self, name: str, load: Callable[[Place], None]) -> Place:
+    def prepared(self, name: str, load: Callable[[BenchDatabase], None]) -> BenchDatabase:
         """Return the place of that name, created and loaded at first use and left unchanged."""
         ...
 
@@ -91,18 +91,18 @@ class _Kept:
     """Prepared places by name."""
 
     def __init__(self) -> None:
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, BenchDatabase] = {}
 
-    def prepared(self, name: str, load: Callable[[Place], None]) -> Place:
+    def prepared(self, name: str, load: Callable[[BenchDatabase], None]) -> BenchDatabase:
         """Return the place of that name, created and loaded at first use and left unchanged."""
         if name not in self._places:
-            say(f"loading {name}")
+            print_progress(f"loading {name}")
             place = self.create(name)
             load(place)
             self._places[name] = place
         return self._places[name]
 
-    def create(self, name: str) -> Place:
+    def create(self, name: str) -> BenchDatabase:
         """Create a new place with Penstock's schema."""
         raise NotImplementedError
 
@@ -117,14 +117,14 @@ class PostgresSite(_Kept):
         self.server = server
         self._made: set[str] = set()
 
-    def create(self, name: str) -> Place:
+    def create(self, name: str) -> BenchDatabase:
         """Create a new database with Penstock's schema."""
         database = self._named(name)
         self.server.drop_database(database)
         self.server.create_database(database)
-        return self._migrated(Place("postgres", name, *[self.server.dsn(database)] * 2))
+        return self._migrated(BenchDatabase("postgres", name, *[self.server.dsn(database)] * 2))
 
-    def copy(self, place: Place, name: str) -> Place:
+    def copy(self, place: BenchDatabase, name: str) -> BenchDatabase:
         """Copy a database file by file, then checkpoint, so that its cost is not measured."""
         database = self._named(name)
         self.server.drop_database(database)
@@ -134,9 +134,9 @@ class PostgresSite(_Kept):
                 "STRATEGY FILE_COPY".encode()
             )
             connection.execute("CHECKPOINT")
-        return Place("postgres", name, *[self.server.dsn(database)] * 2)
+        return BenchDatabase("postgres", name, *[self.server.dsn(database)] * 2)
 
-    def drop(self, place: Place) -> None:
+    def drop(self, place: BenchDatabase) -> None:
         """Drop the database."""
         self.server.drop_database(self._named(place.name))
 
@@ -150,7 +150,7 @@ class PostgresSite(_Kept):
         self._made.add(database)
         return database
 
-    def _migrated(self, place: Place) -> Place:
+    def _migrated(self, place: BenchDatabase) -> BenchDatabase:
         return _migrated(place)
 
 
@@ -163,11 +163,11 @@ class SqliteSite(_Kept):
         super().__init__()
         self._folder = folder
 
-    def create(self, name: str) -> Place:
+    def create(self, name: str) -> BenchDatabase:
         """Create a new file with Penstock's schema."""
         return _migrated(self._place(name))
 
-    def copy(self, place: Place, name: str) -> Place:
+    def copy(self, place: BenchDatabase, name: str) -> BenchDatabase:
         """Copy the file (its log was checkpointed when its last user closed it)."""
         target = self._place(name)
         shutil.copyfile(place.where, target.where)
@@ -175,19 +175,19 @@ class SqliteSite(_Kept):
         os.sync()
         return target
 
-    def drop(self, place: Place) -> None:
+    def drop(self, place: BenchDatabase) -> None:
         """Remove the file and its companions."""
         for path in Path(place.where).parent.glob(f"{place.name}.db*"):
             path.unlink(missing_ok=True)
 
-    def _place(self, name: str) -> Place:
+    def _place(self, name: str) -> BenchDatabase:
         path = self._folder / f"{name}.db"
-        place = Place("sqlite", name, f"sqlite:{path}", str(path))
+        place = BenchDatabase("sqlite", name, f"sqlite:{path}", str(path))
         self.drop(place)
         return place
 
 
-def _migrated(place: Place) -> Place:
+def _migrated(place: BenchDatabase) -> BenchDatabase:
     store = place.store()
     try:
         store.migrate()
@@ -212,7 +212,7 @@ def site_open(engine: Engine) -> Iterator[Site]:
         finally:
             site.close()
         return
-    say("launching PostgreSQL")
+    print_progress("launching PostgreSQL")
     with PostgresServer(durable=True, options=SETTINGS) as server:
         yield PostgresSite(server)
 

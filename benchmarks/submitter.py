@@ -6,14 +6,14 @@ import sys
 from typing import cast
 
 from benchmarks.latency import submit_at_rate
-from benchmarks.site import Place
+from benchmarks.site import BenchDatabase
 from penstock.client import Client
 from penstock.db.statements import Engine
 
 
 def main(engine: str, where: str, seconds: int) -> None:
     """Submit for this many seconds."""
-    store = Place(cast("Engine", engine), "latency", where, where).store()
+    store = BenchDatabase(cast("Engine", engine), "latency", where, where).store()
     submit_at_rate(Client(store), seconds)
     store.close()
 

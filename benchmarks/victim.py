@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from typing import cast
 
-from benchmarks.site import Place
+from benchmarks.site import BenchDatabase
 from benchmarks.work import hold, worker
 from penstock.db.statements import Engine
 
 
 def main(engine: str, where: str, slots: int) -> None:
     """Hold runs until killed."""
-    store = Place(cast("Engine", engine), "crash", where, where).store()
+    store = BenchDatabase(cast("Engine", engine), "crash", where, where).store()
     subject = worker(store, hold, slots=slots, name="victim")
     subject.start()
     subject.stopped.wait()

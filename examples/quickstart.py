@@ -1,6 +1,6 @@
 """Declare a pipeline, submit a run, execute it and print it: python examples/quickstart.py"""
 
-from penstock import Pipeline, Result, RunContext, Submission, connect, work_off
+from penstock import Pipeline, Result, RunContext, Submission, connect, run_pending
 
 hello = Pipeline("hello")
 
@@ -15,5 +15,5 @@ if __name__ == "__main__":
     with connect("sqlite:quickstart.db") as client:
         client.register([hello])
         run_id = client.runs.submit(Submission(pipeline="hello", parameters={"name": "Ada"}))
-        work_off(client, [hello])
+        run_pending(client, [hello])
         print(client.runs.get(run_id).result)

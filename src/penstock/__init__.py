@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.db import default_store
 
 if TYPE_CHECKING:
-    from penstock.assembly.process import connect, work_off
+    from penstock.assembly.process import connect, run_pending
     from penstock.client import Client
     from penstock.core.error_classification import register as register_error
     from penstock.core.errors import (
@@ -77,8 +77,8 @@ __all__ = [
     "optional",
     "per",
     "register_error",
+    "run_pending",
     "same_day",
-    "work_off",
 ]
 
 _ERRORS = (
@@ -100,7 +100,7 @@ _MODULES = {
     "Submission": "runs.client.runs",
     "connect": "assembly.process",
     "register_error": "core.error_classification",
-    "work_off": "assembly.process",
+    "run_pending": "assembly.process",
 }
 """Module that defines each public name."""
 

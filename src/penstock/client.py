@@ -15,23 +15,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.access.client import Keys
-from penstock.access.store.names import Names
+from penstock.access.store.names import NameResolver
 from penstock.bus.client.subscriptions import Subscriptions
 from penstock.bus.client.topics import Topics
 from penstock.db.store import Store
 from penstock.dead_letters.client.dead_letters import DeadLetters
 from penstock.flows.client.flows import Flows
 from penstock.flows.client.trigger_preview import Previews
-from penstock.flows.explain.client import Explaining
+from penstock.flows.explain.client import Diagnostics
 from penstock.flows.gates.client.gates import Gates
 from penstock.flows.gates.client.people import Interventions, Overrides
-from penstock.flows.gates.probe_request import Looker, unseeing
+from penstock.flows.gates.probe_request import Prober, no_probes
 from penstock.limits.client import Limits
 from penstock.monitoring.client import Views
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.store import pipeline_register
 from penstock.runs.client.runs import Runs
-from penstock.runs.external.client.work import Work
+from penstock.runs.external.client.work import ExternalWork
 from penstock.schedules.client.configs import Configs
 from penstock.schedules.client.pauses import Pauses
 from penstock.wiring import connect_hooks
@@ -49,8 +49,8 @@ class Client:
         store: Store,
         *,
         actor: str = "python",
-        names: Names | None = None,
-        look: Looker = unseeing,
+        names: NameResolver | None = None,
+        look: Prober = no_probes,
     ) -> None:
         """Create a client over `store`; changes are recorded under `actor` unless a call names one.
 
@@ -59,7 +59,7 @@ class Client:
         """
         self.store = store
         self.actor = actor
-        names = names or Names(store)
+        names = names or NameResolver(store)
         self.runs = Runs(store, names, actor)
         self.dead_letters = DeadLetters(store, names, actor)
         self.configs = Configs(store, names, actor)
@@ -68,13 +68,13 @@ class Client:
         self.limits = Limits(store, names, actor)
         self.pauses = Pauses(store, names, actor)
         self.views = Views(store, names)
-        self.work = Work(store, names)
+        self.work = ExternalWork(store, names)
         self.keys = Keys(store, names, actor)
         self.flows = Flows(store, names, actor)
         self.gates = Gates(store, names, look)
         self.overrides = Overrides(store, names, actor)
         self.interventions = Interventions(store, names, actor)
-        self.explaining = Explaining(store, names)
+        self.explaining = Diagnostics(store, names)
         self.previews = Previews(store, names)
         self._names = names
         self._probe = look

@@ -9,7 +9,7 @@ from __future__ import annotations
 from penstock.dead_letters.store import dead_letter_close_retried
 from penstock.flows.client.start_config import start
 from penstock.flows.store.completions import completion_from_finished
-from penstock.flows.store.from_schedule import slots_open
+from penstock.flows.store.from_schedule import occurrences_open
 from penstock.runs import hooks as runs
 from penstock.schedules import hooks as schedules
 from penstock.schedules.store.config_health import config_failures, config_health_update
@@ -25,4 +25,4 @@ def connect_hooks() -> None:
     runs.retry_terms.connect(retry_terms)
     runs.config_failures.connect(config_failures)
     schedules.start_config.connect(start)
-    schedules.open_flows.connect(slots_open)
+    schedules.open_flows.connect(occurrences_open)

@@ -8,18 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.access import api_keys
-from penstock.access.api_keys import KeyState, ParsedKey, Power, Role
+from penstock.access.api_keys import KeyState, ParsedKey, Permission, Role
 from penstock.core.errors import InvalidInput
 from penstock.core.ids import ID_MAX, encode, new_secret
 
 SECRETS = st.binary(min_size=25, max_size=25).map(lambda raw: new_secret(lambda _n: raw))
-KEY = api_keys.spell(7, new_secret(lambda n: bytes(range(n))))
+KEY = api_keys.format_key(7, new_secret(lambda n: bytes(range(n))))
 
 
 @given(key_id=st.integers(0, ID_MAX), secret=SECRETS)
 def test_round_trip(key_id: int, secret: str) -> None:
     """A key parses to its parts, and its middle part is its public id."""
-    text = api_keys.spell(key_id, secret)
+    text = api_keys.format_key(key_id, secret)
     assert api_keys.parse(text) == ParsedKey(key_id, secret)
     assert encode("key", key_id) == f"key_{text.split('_')[1]}"
     assert len(secret) * 5 >= 192
@@ -53,28 +53,31 @@ def test_secrets_are_not_shown() -> None:
     parsed = api_keys.parse(KEY)
     assert parsed is not None
     assert parsed.secret not in repr(parsed)
-    assert parsed.secret not in api_keys.digest(parsed.secret)
+    assert parsed.secret not in api_keys.hash_secret(parsed.secret)
 
 
 def test_comparing() -> None:
     """A secret matches only its own hash, and nothing matches a missing hash."""
-    assert api_keys.is_secret_of("a", api_keys.digest("a"))
-    assert not api_keys.is_secret_of("a", api_keys.digest("b"))
-    assert not api_keys.is_secret_of("a", None)
+    assert api_keys.matches_hash("a", api_keys.hash_secret("a"))
+    assert not api_keys.matches_hash("a", api_keys.hash_secret("b"))
+    assert not api_keys.matches_hash("a", None)
 
 
 @pytest.mark.parametrize(
     ("role", "powers"),
     [
-        (Role.VIEWER, {Power.READ_RUNS, Power.READ}),
-        (Role.WORKER, {Power.READ_RUNS, Power.WORK}),
-        (Role.OPERATOR, {Power.READ_RUNS, Power.READ, Power.WORK, Power.OPERATE}),
-        (Role.ADMIN, set(Power)),
+        (Role.VIEWER, {Permission.READ_RUNS, Permission.READ}),
+        (Role.WORKER, {Permission.READ_RUNS, Permission.WORK}),
+        (
+            Role.OPERATOR,
+            {Permission.READ_RUNS, Permission.READ, Permission.WORK, Permission.OPERATE},
+        ),
+        (Role.ADMIN, set(Permission)),
     ],
 )
-def test_roles(role: Role, powers: set[Power]) -> None:
+def test_roles(role: Role, powers: set[Permission]) -> None:
     """Each role has exactly these permissions."""
-    assert {power for power in Power if role.may(power)} == powers
+    assert {power for power in Permission if role.may(power)} == powers
 
 
 def test_cover() -> None:
@@ -104,7 +107,7 @@ def test_states(
     expires_at: int | None, revoked_at: int | None, previous_until: int | None, state: KeyState
 ) -> None:
     """Revoked takes precedence over expired, and expired over rotating; limits are inclusive."""
-    assert state is api_keys.state_of(
+    assert state is api_keys.key_state(
         100, expires_at=expires_at, revoked_at=revoked_at, previous_until=previous_until
     )
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from penstock.access.secrets import BYTES_MAX, Secrets
-from penstock.assembly.settings import load, secrets_of
+from penstock.assembly.settings import load, secrets_from_environment
 from penstock.core.errors import PermanentError
-from penstock.core.redact import MASK, REGISTERED, redact_text
+from penstock.core.redact import KNOWN_SECRETS, MASK, redact_text
 
 
 @pytest.fixture(autouse=True)
 def _unregister() -> Iterator[None]:
     yield
-    REGISTERED.clear()
+    KNOWN_SECRETS.clear()
 
 
 @pytest.fixture
@@ -94,5 +94,5 @@ def test_child_processes_receive_the_secrets() -> None:
 def test_from_the_environment() -> None:
     """PENSTOCK_SECRET_… variables are secrets, not settings; secrets_dir is a setting."""
     environment = {"PENSTOCK_SECRET_DB_PASSWORD": "x y", "PENSTOCK_SECRETS_DIR": "folder"}
-    assert secrets_of(environment) == {"db_password": "x y"}
+    assert secrets_from_environment(environment) == {"db_password": "x y"}
     assert load(environment).secrets_dir == "folder"

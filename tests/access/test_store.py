@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from penstock.access.api_keys import KeyState, Principal, Role, parse, spell
+from penstock.access.api_keys import KeyState, Principal, Role, format_key, parse
 from penstock.access.client import ApiKey
 from penstock.access.store.keys import key_get, key_touch, secret_ensure
 from penstock.audit.store.journal import journal_for
@@ -71,9 +71,9 @@ def test_wrong_secret_and_unknown_id(client: Client) -> None:
     """A well-formed key with another secret or another id authenticates no principal."""
     made = client.keys.create("ci", Role.ADMIN)
     other = client.keys.create("cd", Role.ADMIN)
-    assert client.keys.authenticate(spell(made.key_id, new_secret())) is None
-    assert client.keys.authenticate(spell(999, secret_of(made))) is None
-    assert client.keys.authenticate(spell(other.key_id, secret_of(made))) is None
+    assert client.keys.authenticate(format_key(made.key_id, new_secret())) is None
+    assert client.keys.authenticate(format_key(999, secret_of(made))) is None
+    assert client.keys.authenticate(format_key(other.key_id, secret_of(made))) is None
 
 
 def test_expiry(client: Client, clock: VirtualClock) -> None:
@@ -160,7 +160,7 @@ def test_last_use_is_written_once_a_minute(client: Client, clock: VirtualClock) 
 def test_a_refused_key_does_not_count_as_used(client: Client) -> None:
     """A wrong secret does not count as a use."""
     made = client.keys.create("ci", Role.VIEWER)
-    client.keys.authenticate(spell(made.key_id, new_secret()))
+    client.keys.authenticate(format_key(made.key_id, new_secret()))
     assert client.keys.get(made.key_id).last_used_at is None
 
 

@@ -9,15 +9,15 @@ import pytest
 from penstock.assembly.settings import (
     DEFAULT_DATABASE,
     PREFIX,
-    TABLE,
+    SETTINGS,
     Settings,
-    api_key_of,
+    api_key_from_environment,
     load,
-    warnings,
+    settings_warnings,
 )
 from penstock.core.clock import DAY, SECOND
 from penstock.core.errors import SettingsError
-from penstock.egress.addresses import named_addresses
+from penstock.egress.addresses import parse_named_addresses
 
 
 def refused(**overrides: Any) -> SettingsError:
@@ -38,7 +38,7 @@ class TestDefaults:
         assert settings.session_beat == 10 * SECOND
         assert settings.history_retention == 365 * DAY
         assert settings.worker_slots == 5
-        assert warnings(settings) == []
+        assert settings_warnings(settings) == []
 
     def test_settings_are_frozen(self) -> None:
         """A setting cannot be changed after it was read."""
@@ -47,10 +47,10 @@ class TestDefaults:
 
     def test_table_and_record_agree(self) -> None:
         """Each row of the table is a field of Settings, named once, with a sentence of help."""
-        names = [setting.name for setting in TABLE]
+        names = [setting.name for setting in SETTINGS]
         assert names == [field.name for field in fields(Settings)]
         assert len(set(names)) == len(names)
-        for setting in TABLE:
+        for setting in SETTINGS:
             assert setting.variable == PREFIX + setting.name.upper()
             assert setting.help.endswith((".", "…")), setting.name
             assert setting.help[0].isupper(), setting.name
@@ -60,7 +60,7 @@ class TestDefaults:
             else:
                 assert setting.low is not None, f"{setting.name} has no lower bound"
 
-    @pytest.mark.parametrize("setting", TABLE, ids=lambda s: s.name)
+    @pytest.mark.parametrize("setting", SETTINGS, ids=lambda s: s.name)
     def test_defaults_lie_within_their_bounds(self, setting: Any) -> None:
         """Giving a default explicitly changes nothing, from the environment or as an override."""
         default = setting.default
@@ -131,8 +131,8 @@ def test_the_api_key_is_not_a_setting() -> None:
     """The API key is read from the environment only and never shown."""
     environment = {"PENSTOCK_API_KEY": "pnk_secret"}
     assert "pnk_secret" not in repr(load(environment))
-    assert api_key_of(environment) == "pnk_secret"
-    assert api_key_of({"PENSTOCK_API_KEY": ""}) is None
+    assert api_key_from_environment(environment) == "pnk_secret"
+    assert api_key_from_environment({"PENSTOCK_API_KEY": ""}) is None
     with pytest.raises(SettingsError):
         load({}, overrides={"api_key": "pnk_secret"})
 
@@ -232,13 +232,13 @@ class TestWarnings:
     def test_a_rare_heartbeat(self) -> None:
         """A heartbeat interval of more than a third of the lease causes a warning."""
         settings = load({"PENSTOCK_SESSION_BEAT": "11s"})
-        assert any("session_beat" in line for line in warnings(settings))
+        assert any("session_beat" in line for line in settings_warnings(settings))
 
     def test_a_small_pool(self) -> None:
         """A tiny connection pool causes a warning on PostgreSQL, and not on SQLite."""
         small = {"pool_size": 3, "database_url": "postgresql://h/db"}
-        assert any("pool_size" in line for line in warnings(load({}, overrides=small)))
-        assert warnings(load({}, overrides={"pool_size": 3})) == []
+        assert any("pool_size" in line for line in settings_warnings(load({}, overrides=small)))
+        assert settings_warnings(load({}, overrides={"pool_size": 3})) == []
 
 
 class TestWarehouses:
@@ -247,7 +247,7 @@ class TestWarehouses:
     def test_names_and_addresses(self) -> None:
         """Comma-separated in the environment, a list in a file; the address is kept unchanged."""
         text = "season=duckdb:season.duckdb, shop=postgresql://u:p=1@h/d"
-        assert named_addresses(load({"PENSTOCK_WAREHOUSES": text}).warehouses, "w") == {
+        assert parse_named_addresses(load({"PENSTOCK_WAREHOUSES": text}).warehouses, "w") == {
             "season": "duckdb:season.duckdb",
             "shop": "postgresql://u:p=1@h/d",
         }

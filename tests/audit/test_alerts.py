@@ -7,12 +7,12 @@ import pytest
 
 from penstock.access.store import registry
 from penstock.audit.store import alerts, journal
-from penstock.audit.store.alerts import Alert
+from penstock.audit.store.alerts import NewAlert
 from penstock.core.clock import DAY, MINUTE, SECOND
 from penstock.core.errors import Conflict, DuplicateRequest
 from penstock.db.store import Tx
 from penstock.dead_letters.store import (
-    Wanted,
+    DeadLetterRowFilter,
     dead_letter_find,
     dead_letter_get,
     dead_letter_resolve_many,
@@ -22,13 +22,13 @@ from tests.conftest import OpenStore
 from tests.kits.world import World
 
 
-def alert(key: str = "k", **fields: object) -> Alert:
+def alert(key: str = "k", **fields: object) -> NewAlert:
     """An alert about a config."""
     values = {
         "rule": "config_failing", "dedupe_key": key, "severity": "MEDIUM",
         "subject_kind": "config", "subject": 1, "message": "it fails",
     }  # fmt: skip
-    return Alert(**{**values, **fields})  # type: ignore[arg-type]
+    return NewAlert(**{**values, **fields})  # type: ignore[arg-type]
 
 
 class TestAlerts:
@@ -109,16 +109,16 @@ class TestDeadLetters:
         foreign = self.die(world, 1, customer=beta)
 
         def subjects(**fields: object) -> list[int]:
-            wanted = Wanted(**fields)  # type: ignore[arg-type]
+            wanted = DeadLetterRowFilter(**fields)  # type: ignore[arg-type]
             rows = world.read(lambda tx: dead_letter_find(tx, wanted))
             return [row.subject for row in rows]
 
         assert subjects() == [*foreign, *reversed(own)]
         assert subjects(customer=beta) == foreign
         assert subjects(status="replayed") == []
-        page = world.read(lambda tx: dead_letter_find(tx, Wanted(), limit=2))
+        page = world.read(lambda tx: dead_letter_find(tx, DeadLetterRowFilter(), limit=2))
         last = page[-1].dead_letter_id
-        rest = world.read(lambda tx: dead_letter_find(tx, Wanted(), before=last))
+        rest = world.read(lambda tx: dead_letter_find(tx, DeadLetterRowFilter(), before=last))
         assert [row.subject for row in page + rest] == subjects()
 
     @pytest.mark.parametrize(("status", "replays"), [("replayed", 1), ("discarded", 0)])
@@ -137,9 +137,9 @@ class TestDeadLetters:
         world.clock.advance(MINUTE)
         assert not world.write(resolve)
         assert world.dump("dead_letters") == before
-        (row,) = world.read(lambda tx: dead_letter_find(tx, Wanted(status=None)))
+        (row,) = world.read(lambda tx: dead_letter_find(tx, DeadLetterRowFilter(status=None)))
         assert (row.status, row.replays) == (status, replays)
-        assert world.read(lambda tx: dead_letter_find(tx, Wanted())) == []
+        assert world.read(lambda tx: dead_letter_find(tx, DeadLetterRowFilter())) == []
 
 
 class TestRequests:

@@ -6,7 +6,7 @@ import base64
 import threading
 from typing import Any
 
-from tests.server.kit import Served
+from tests.server.kit import ServedApi
 
 READER = "/subscriptions/reader"
 
@@ -16,14 +16,14 @@ def b64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-def made(served: Served, **more: Any) -> None:
+def made(served: ServedApi, **more: Any) -> None:
     """Create a topic with one subscription."""
     by = served.by("operator")
     assert by.post("/topics", {"name": "rosters"}).status == 201
     by.ok("POST", "/subscriptions", {"name": "reader", "topic": "rosters", **more})
 
 
-def published(served: Served, *texts: str, **more: Any) -> list[str]:
+def published(served: ServedApi, *texts: str, **more: Any) -> list[str]:
     """Publish messages; return their ids."""
     messages = [{"data": b64(text), **more} for text in texts]
     response = served.by("worker").ok("POST", "/topics/rosters/publish", {"messages": messages})
@@ -31,14 +31,14 @@ def published(served: Served, *texts: str, **more: Any) -> list[str]:
     return found
 
 
-def pulled(served: Served, n: int = 10) -> list[dict[str, Any]]:
+def pulled(served: ServedApi, n: int = 10) -> list[dict[str, Any]]:
     """Pull messages."""
     response = served.by("worker").ok("POST", f"{READER}/pull", {"max_messages": n})
     found: list[dict[str, Any]] = response["received_messages"]
     return found
 
 
-def test_message_lifecycle(served: Served) -> None:
+def test_message_lifecycle(served: ServedApi) -> None:
     """A message is published once, delivered, nacked, redelivered and acked; its state is shown."""
     made(served)
     worker, viewer = served.by("worker"), served.by("viewer")
@@ -67,7 +67,7 @@ def test_message_lifecycle(served: Served) -> None:
     assert (sums["accepted"], sums["delivered"], sums["nacked"], sums["acked"]) == (1, 2, 1, 1)
 
 
-def test_dead_letters(served: Served) -> None:
+def test_dead_letters(served: ServedApi) -> None:
     """Poison becomes a dead letter at once, is replayed as it is or edited, and finally refused."""
     made(served, replays_max=2)
     (message_id,) = published(served, "bad", attributes={"partition": "2025-12-31"})
@@ -110,7 +110,7 @@ def test_dead_letters(served: Served) -> None:
         assert (bad.status, bad.json["errors"][0]["field"]) == (400, "data"), data
 
 
-def test_a_replay_at_a_rate(served: Served) -> None:
+def test_a_replay_at_a_rate(served: ServedApi) -> None:
     """Several dead letters are replayed in one step; the rate sets their delivery times."""
     made(served)
     published(served, *"abc")
@@ -126,7 +126,7 @@ def test_a_replay_at_a_rate(served: Served) -> None:
     assert seen == [1, 1, 1]
 
 
-def test_built_in_topic(served: Served) -> None:
+def test_built_in_topic(served: ServedApi) -> None:
     """A built-in topic is found even before it has subscriptions."""
     viewer = served.by("viewer")
     assert viewer.ok("GET", "/subscriptions?topic=penstock.alerts")["items"] == []
@@ -134,7 +134,7 @@ def test_built_in_topic(served: Served) -> None:
     assert viewer.get("/subscriptions?topic=missing").status == 404
 
 
-def test_purge_is_recorded(served: Served) -> None:
+def test_purge_is_recorded(served: ServedApi) -> None:
     """The journal records who purged messages."""
     made(served)
     published(served, "one", "two")
@@ -145,7 +145,7 @@ def test_purge_is_recorded(served: Served) -> None:
     assert "operator" in found[0][0]
 
 
-def test_metrics(served: Served) -> None:
+def test_metrics(served: ServedApi) -> None:
     """Backlogs, dead letters and limits are exported to Prometheus."""
     made(served)
     published(served, "a", "b")
@@ -164,7 +164,7 @@ def test_metrics(served: Served) -> None:
         assert line in text, text
 
 
-def test_a_pull_waits(served: Served) -> None:
+def test_a_pull_waits(served: ServedApi) -> None:
     """A publish answers a long poll, which occupies no thread and no admission slot meanwhile."""
     made(served)
     replies: list[Any] = []
@@ -183,7 +183,7 @@ def test_a_pull_waits(served: Served) -> None:
     assert len(replies[0]["received_messages"]) == 1
 
 
-def test_invalid_fields_are_named(served: Served) -> None:
+def test_invalid_fields_are_named(served: ServedApi) -> None:
     """Invalid input is a 4xx that names the field, and nothing is written."""
     made(served)
     worker, operator = served.by("worker"), served.by("operator")
@@ -231,7 +231,7 @@ def test_invalid_fields_are_named(served: Served) -> None:
     assert after == before
 
 
-def test_suggestions(served: Served) -> None:
+def test_suggestions(served: ServedApi) -> None:
     """A misspelled field gets a suggestion; a forbidden key gets the roles that are allowed."""
     made(served)
     reply = served.by("worker").post(f"{READER}/pull", {"maxMessages": 5})

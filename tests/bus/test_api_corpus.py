@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tests.bus.incoming.inlet import NAME, Inlet, issuer_keys, token
-from tests.bus.test_envelope import BAD, GOOD
+from tests.bus.test_envelope import INVALID, VALID
 from tests.kits.egress import Receiver
 from tests.kits.served import Serve
-from tests.server.kit import Served
+from tests.server.kit import ServedApi
 from tests.server.pair import Pair, verdict
 from tests.server.test_corpus import NAMES
 
@@ -29,7 +29,7 @@ Stored = list[tuple[bytes, dict[str, str], str | None]]
 class Buses(Pair):
     """The API over both engines, with one database each for the whole corpus."""
 
-    def __init__(self, sqlite: Served, postgres: Served, keys: Receiver) -> None:
+    def __init__(self, sqlite: ServedApi, postgres: ServedApi, keys: Receiver) -> None:
         self.inlets = [Inlet(served, keys) for served in (sqlite, postgres)]
         for inlet in self.inlets:
             for topic in ("orders", "orders.dlq", "corpus"):
@@ -63,10 +63,10 @@ def addressed(whole: bytes, message_id: str = "7") -> bytes:
 
 
 GOOD_SENT = {
-    name: addressed(whole, f"id-{place}") for place, (name, (whole, _)) in enumerate(GOOD.items())
+    name: addressed(whole, f"id-{place}") for place, (name, (whole, _)) in enumerate(VALID.items())
 }
 NO_SUBSCRIPTION = GOOD_SENT.pop("no subscription")
-POISON = {name: addressed(whole) for name, (whole, _) in BAD.items()} | {
+POISON = {name: addressed(whole) for name, (whole, _) in INVALID.items()} | {
     "no subscription": NO_SUBSCRIPTION,
     "unwrapped": b'{"a": 1}',
 }
@@ -97,7 +97,7 @@ def test_envelopes(buses: Buses, dead_letters: bool) -> None:
     kept = sorted(data for data, _, _ in buses.stored("orders.dlq"))
     assert kept == ([] if dead_letters else sorted(set(poison.values())))
     # Under the second policy every valid message exists already.
-    expected = [data for name, (_, data) in GOOD.items() if name in GOOD_SENT]
+    expected = [data for name, (_, data) in VALID.items() if name in GOOD_SENT]
     assert [data for data, _, _ in buses.stored("orders")] == (expected if dead_letters else [])
 
 
@@ -208,7 +208,7 @@ def as_stored(fields: dict[str, Any]) -> tuple[bytes, dict[str, str], str | None
 # -- settled --------------------------------------------------------------------------------------
 
 
-def abuse(served: Served) -> list[Any]:
+def abuse(served: ServedApi) -> list[Any]:
     """Misuse a delivery in every way; return the status and outcome of each."""
     by, outcomes = served.by("operator"), []
     by.ok("POST", "/topics", {"name": "abused"})
@@ -259,7 +259,7 @@ def abuse(served: Served) -> list[Any]:
     return outcomes
 
 
-def replayed(served: Served) -> list[Any]:
+def replayed(served: ServedApi) -> list[Any]:
     """Replay a dead letter, replay it again, then discard it."""
     by, outcomes = served.by("operator"), []
     by.ok("POST", "/topics/abused/publish", {"messages": [{"data": "aGk="}]})

@@ -4,20 +4,20 @@ import json
 
 import pytest
 
-from penstock.bus.delivery_sweeper import Carried, Courier
-from penstock.bus.message import Nack, Outgoing, SubscriptionSpec, TopicSpec
+from penstock.bus.delivery_sweeper import DeliverySweepCounts, DeliverySweeper
+from penstock.bus.message import Nack, NewMessage, SubscriptionSpec, TopicSpec
 from penstock.bus.store.topics import subscriptions_without_dead_letters
 from penstock.bus.transports.embedded import EmbeddedBus
 from penstock.core.clock import SECOND
 from penstock.core.errors import InvalidInput, NotFound
-from penstock.services.upkeep import Pruner, Relay
-from tests.kits.desk import Desk, gated
+from penstock.services.upkeep import OutboxRelay, Pruner
+from tests.kits.desk import Harness, gated
 
 DAY_SECONDS = 24 * 3600
 
 
 @pytest.fixture
-def bus(desk: Desk) -> EmbeddedBus:
+def bus(desk: Harness) -> EmbeddedBus:
     """A bus over the store under test."""
     return EmbeddedBus(desk.store, jitter=lambda: 0.0, actor="tester")
 
@@ -30,7 +30,7 @@ def subscribe(bus: EmbeddedBus, topic: str, name: str = "reader") -> None:
 class TestCourier:
     """Single passes of the courier."""
 
-    def test_counts(self, desk: Desk, bus: EmbeddedBus) -> None:
+    def test_counts(self, desk: Harness, bus: EmbeddedBus) -> None:
         """Due, lapsed, dead, expired and purged deliveries are each counted once."""
         bus.declare(
             [TopicSpec(name="events"), TopicSpec(name="events.dlq")],
@@ -39,13 +39,13 @@ class TestCourier:
                 SubscriptionSpec(name="idle", topic="events"),
             ],
         )
-        courier = Courier(desk.store, jitter=lambda: 0.0, batch=2)
-        bus.publish("events", [Outgoing(data=str(n).encode()) for n in range(5)])
+        courier = DeliverySweeper(desk.store, jitter=lambda: 0.0, batch=2)
+        bus.publish("events", [NewMessage(data=str(n).encode()) for n in range(5)])
         got = bus.pull("work")
         bus.nack("work", [Nack(ack_id=one.ack_id) for one in got[:3]])
-        assert courier.run_once() == Carried()
+        assert courier.run_once() == DeliverySweepCounts()
         desk.clock.advance(60 * SECOND)
-        assert courier.run_once() == Carried(due=3, lapsed=2)
+        assert courier.run_once() == DeliverySweepCounts(due=3, lapsed=2)
         for _ in range(4):
             for _ in range(2):  # released, then due
                 desk.clock.advance(700 * SECOND)
@@ -54,19 +54,19 @@ class TestCourier:
         desk.clock.advance(700 * SECOND)
         assert courier.run_once().dead == 5
         desk.clock.advance(7 * DAY_SECONDS * SECOND)
-        assert courier.run_once() == Carried(expired=5)
-        assert courier.run_once() == Carried()
+        assert courier.run_once() == DeliverySweepCounts(expired=5)
+        assert courier.run_once() == DeliverySweepCounts()
 
-    def test_wakes_waiting_consumers(self, desk: Desk, bus: EmbeddedBus) -> None:
+    def test_wakes_waiting_consumers(self, desk: Harness, bus: EmbeddedBus) -> None:
         """A message that becomes ready sends a hint to its subscription's consumers."""
         bus.declare([TopicSpec(name="events")], [SubscriptionSpec(name="work", topic="events")])
-        bus.publish("events", [Outgoing(data=b"x")])
+        bus.publish("events", [NewMessage(data=b"x")])
         (one,) = bus.pull("work")
         bus.nack("work", [Nack(ack_id=one.ack_id)])
         number = desk.column("SELECT subscription FROM subscriptions")[0]
         waiter = desk.store.listen([f"bus:{number}"])
         desk.clock.advance(10 * SECOND)
-        Courier(desk.store, jitter=lambda: 0.0).run_once()
+        DeliverySweeper(desk.store, jitter=lambda: 0.0).run_once()
         assert waiter.wait(10)
         waiter.close()
 
@@ -74,12 +74,12 @@ class TestCourier:
 class TestBuiltInTopics:
     """Publishing from the outbox to built-in topics."""
 
-    def test_runs(self, desk: Desk, bus: EmbeddedBus) -> None:
+    def test_runs(self, desk: Harness, bus: EmbeddedBus) -> None:
         """Claimable runs are announced as CloudEvents once the topic has a subscription."""
         desk.submit()
         subscribe(bus, "penstock.runs")
         run_id = desk.submit()
-        assert Relay(desk.store).run_once() == 1
+        assert OutboxRelay(desk.store).run_once() == 1
         (message,) = bus.pull("reader")
         payload = json.loads(message.data)
         assert payload["run_id"] == run_id
@@ -92,9 +92,9 @@ class TestBuiltInTopics:
             "content-type": "application/json",
             "customer": str(payload["customer"]),
         }
-        assert Relay(desk.store).run_once() == 0
+        assert OutboxRelay(desk.store).run_once() == 0
 
-    def test_phases(self, desk: Desk, bus: EmbeddedBus) -> None:
+    def test_phases(self, desk: Harness, bus: EmbeddedBus) -> None:
         """Topics of phases exist for registered pipelines only."""
         desk.client.register([gated()])
         subscribe(bus, "gated.raw.complete", "one")
@@ -103,37 +103,37 @@ class TestBuiltInTopics:
             with pytest.raises((NotFound, InvalidInput), match="topic"):
                 subscribe(bus, name, "none")
 
-    def test_alerts(self, desk: Desk, bus: EmbeddedBus) -> None:
+    def test_alerts(self, desk: Harness, bus: EmbeddedBus) -> None:
         """An alert of the bus itself is published on its topic."""
         subscribe(bus, "penstock.alerts")
         bus.declare(
             [TopicSpec(name="events"), TopicSpec(name="dead")],
             [SubscriptionSpec(name="work", topic="events", dead_letter_topic="dead")],
         )
-        bus.publish("events", [Outgoing(data=b"x")])
+        bus.publish("events", [NewMessage(data=b"x")])
         desk.sql("UPDATE topics SET deleted_at = 1, name = '_deleted_x' WHERE name = 'dead'")
         for _ in range(5):
             (one,) = bus.pull("work")
             bus.nack("work", [Nack(ack_id=one.ack_id)])
             desk.clock.advance(700 * SECOND)
-        Relay(desk.store).run_once()
+        OutboxRelay(desk.store).run_once()
         (message,) = bus.pull("reader")
         assert json.loads(message.data)["rule"] == "dead_letter_topic_missing"
         assert message.attributes["rule"] == "dead_letter_topic_missing"
 
-    def test_no_subscriptions(self, desk: Desk, bus: EmbeddedBus) -> None:
+    def test_no_subscriptions(self, desk: Harness, bus: EmbeddedBus) -> None:
         """A topic without subscriptions gets no messages, and the outbox does not grow."""
         bus.declare([TopicSpec(name="penstock.runs")], [])
         desk.submit()
-        assert Relay(desk.store).run_once() == 1
+        assert OutboxRelay(desk.store).run_once() == 1
         assert desk.counts("messages", "outbox") == {"messages": 0, "outbox": 0}
 
 
-def test_sums_are_folded(desk: Desk, bus: EmbeddedBus) -> None:
+def test_sums_are_folded(desk: Harness, bus: EmbeddedBus) -> None:
     """Many small deltas become one row per hour with the same totals."""
     bus.declare([TopicSpec(name="events")], [SubscriptionSpec(name="work", topic="events")])
     for _ in range(5):
-        bus.publish("events", [Outgoing(data=b"x")])
+        bus.publish("events", [NewMessage(data=b"x")])
         (one,) = bus.pull("work")
         bus.ack("work", [one.ack_id])
     text = "SELECT sum(accepted), sum(delivered), sum(acked) FROM delivery_sums"
@@ -143,7 +143,7 @@ def test_sums_are_folded(desk: Desk, bus: EmbeddedBus) -> None:
     assert desk.counts("delivery_sums") == {"delivery_sums": 1}
 
 
-def test_poison_traps(desk: Desk, bus: EmbeddedBus) -> None:
+def test_poison_traps(desk: Harness, bus: EmbeddedBus) -> None:
     """Subscriptions without dead letters are listed; those of dead-letter topics are not."""
     bus.declare(
         [TopicSpec(name="events"), TopicSpec(name="events.dlq")],

@@ -12,7 +12,7 @@ from penstock.bus.envelope import (
     ATTRIBUTES_MAX,
     REASON_MAX,
     Poison,
-    Pushed,
+    PushedMessage,
     check_attributes,
     decode,
     decode_unwrapped,
@@ -31,7 +31,7 @@ def body(*, envelope: dict[str, Any] | None = None, **message: Any) -> bytes:
     return json.dumps({n: v for n, v in whole.items() if v is not OMIT}).encode()
 
 
-GOOD = {
+VALID = {
     "camel": (body(), b'{"a":1}'),
     "snake": (body(messageId=OMIT, message_id="7"), b'{"a":1}'),
     "both agree": (body(message_id="7", publishTime="2025-11-17T00:00:00Z"), b'{"a":1}'),
@@ -54,7 +54,7 @@ GOOD = {
     "attempt": (body(envelope={"deliveryAttempt": 5}), b'{"a":1}'),
     "no brackets confuse": (body(attributes={"k": "[{" * 500}), b'{"a":1}'),
 }
-BAD: dict[str, tuple[bytes, str]] = {
+INVALID: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "envelope"),
     "text": (b"hello", "envelope"),
     "batch": (b"[" + body() + b"]", "envelope"),
@@ -135,18 +135,18 @@ BAD: dict[str, tuple[bytes, str]] = {
 class TestCorpus:
     """A corpus of valid and invalid bodies."""
 
-    @pytest.mark.parametrize("name", GOOD)
+    @pytest.mark.parametrize("name", VALID)
     def test_valid(self, name: str) -> None:
         """All spellings that Google and others use are accepted."""
-        given_body, data = GOOD[name]
+        given_body, data = VALID[name]
         decoded = decode(given_body, subscription="s")
-        assert isinstance(decoded, Pushed), decoded
+        assert isinstance(decoded, PushedMessage), decoded
         assert (decoded.message_id, decoded.data) == ("7", data)
 
-    @pytest.mark.parametrize("name", BAD)
+    @pytest.mark.parametrize("name", INVALID)
     def test_invalid(self, name: str) -> None:
         """The poison names the field, and its reason is short."""
-        given_body, field = BAD[name]
+        given_body, field = INVALID[name]
         decoded = decode(given_body, subscription="s")
         assert isinstance(decoded, Poison)
         assert decoded.field == field
@@ -157,7 +157,7 @@ class TestCorpus:
         whole = body(
             envelope={"deliveryAttempt": 3}, orderingKey="o", publishTime="2025-11-17T00:00:00.5Z"
         )
-        assert decode(whole) == Pushed(
+        assert decode(whole) == PushedMessage(
             message_id="7",
             data=b'{"a":1}',
             attributes={"k": "v"},
@@ -181,7 +181,7 @@ class TestCorpus:
     )  # fmt: skip
     def test_subscriptions(self, expected: str | None, is_accepted: bool) -> None:
         """The expected subscription is a name or a full path."""
-        assert isinstance(decode(body(), subscription=expected), Pushed) is is_accepted
+        assert isinstance(decode(body(), subscription=expected), PushedMessage) is is_accepted
 
     def test_reasons_quote_no_values(self) -> None:
         """The reason never quotes the input."""
@@ -209,7 +209,7 @@ class TestUnwrapped:
 
     def test_decode(self) -> None:
         """Metadata and attributes are decoded; standard HTTP headers are not attributes."""
-        assert decode_unwrapped(b"\xff", self.HEADERS, subscription="s") == Pushed(
+        assert decode_unwrapped(b"\xff", self.HEADERS, subscription="s") == PushedMessage(
             message_id="7",
             data=b"\xff",
             attributes={"event_type": "beat", "content-type": "application/json"},
@@ -272,17 +272,17 @@ class TestProperties:
         """An envelope with arbitrary values yields a message or a poison, deterministically."""
         whole = json.dumps({**envelope, "message": message}).encode()
         decoded = decode(whole)
-        assert isinstance(decoded, Pushed | Poison)
+        assert isinstance(decoded, PushedMessage | Poison)
         assert decode(whole) == decoded
 
     @settings(max_examples=40, deadline=None)
     @given(
         st.builds(
-            Pushed,
+            PushedMessage,
             message_id=TEXTS.filter(bool),
             data=st.binary(min_size=1, max_size=50),
             attributes=st.dictionaries(TEXTS.filter(bool), TEXTS, max_size=3).filter(
-                lambda made: isinstance(decode(body(attributes=made)), Pushed)
+                lambda made: isinstance(decode(body(attributes=made)), PushedMessage)
             ),
             ordering_key=TEXTS.filter(bool) | st.none(),
             publish_time=st.integers(0, 4_102_444_800_000_000) | st.none(),
@@ -290,7 +290,7 @@ class TestProperties:
             attempt=st.integers(1, 100) | st.none(),
         )
     )
-    def test_round_trip(self, pushed: Pushed) -> None:
+    def test_round_trip(self, pushed: PushedMessage) -> None:
         """Decoding reverses encoding."""
         assert decode(encode(pushed)) == pushed
 

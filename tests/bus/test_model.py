@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.bus.message import ErrorKind
-from penstock.bus.store.deliveries import Handed, delivery_extend, delivery_release
+from penstock.bus.store.deliveries import LeasedDelivery, delivery_extend, delivery_release
 from penstock.bus.store.replay import delivery_purge
 from penstock.core.clock import SECOND
 from penstock.core.errors import Conflict
@@ -41,7 +41,7 @@ class Expected:
     round: int = 1
     replays: int = 0
     at: int = 0
-    held: Handed | None = None
+    held: LeasedDelivery | None = None
 
 
 @dataclass
@@ -122,7 +122,7 @@ class Play:
             name, topic=self.topic, dead_letter_topic="work.dlq", is_ordered=is_ordered
         )
         self.model = Model(is_ordered, world.clock.now())
-        self.held: list[Handed] = []
+        self.held: list[LeasedDelivery] = []
 
     def step(self, name: str, n: int) -> None:
         """Run one step on both, then compare everything."""
@@ -154,10 +154,10 @@ class Play:
             row.held = leased
         self.held += got
 
-    def _one(self, n: int) -> Handed | None:
+    def _one(self, n: int) -> LeasedDelivery | None:
         return self.held[n % len(self.held)] if self.held else None
 
-    def _is_current(self, leased: Handed) -> bool:
+    def _is_current(self, leased: LeasedDelivery) -> bool:
         return self.model.rows[leased.message_id].held is leased
 
     def do_ack(self, n: int) -> None:

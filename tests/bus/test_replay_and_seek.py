@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from penstock.bus.message import ErrorKind, Outgoing
-from penstock.bus.store.backlog import Backlog, backlog, delivery_sums
+from penstock.bus.message import ErrorKind, NewMessage
+from penstock.bus.store.backlog import Backlog, backlog, delivery_counters
 from penstock.bus.store.messages import message_get, message_publish
 from penstock.bus.store.replay import delivery_purge
 from penstock.bus.store.topics import (
-    Extras,
+    SubscriptionOptions,
     subscription_delete,
     subscription_get,
     subscription_pause,
@@ -141,7 +141,9 @@ class TestReplay:
             bus.replay(bus.work, waiting)
         with pytest.raises(NotFound):
             bus.replay(bus.work, 10**9)
-        capped = bus.subscribe("capped", dead_letter_topic="work.dlq", extras=Extras(replays_max=1))
+        capped = bus.subscribe(
+            "capped", dead_letter_topic="work.dlq", extras=SubscriptionOptions(replays_max=1)
+        )
         (message_id,) = bus.publish("y")
         bus.ack(capped, *bus.pull(capped))
         bus.replay(capped, message_id)
@@ -321,12 +323,12 @@ class TestEnds:
         assert bus.store.read(lambda tx: message_get(tx, ids[0])) is None
         assert bus.sql("SELECT count(*) FROM publish_marks") == [(0,)]
         assert bus.sql("SELECT count(*) FROM settled") == [(4,)]
-        before = bus.store.read(lambda tx: delivery_sums(tx, bus.work.subscription))
+        before = bus.store.read(lambda tx: delivery_counters(tx, bus.work.subscription))
         assert (before.accepted, before.acked, before.expired) == (4, 2, 2)
         bus.pass_seconds(6 * WEEK)
         Pruner(bus.store).run_once()
         assert bus.sql("SELECT count(*) FROM settled") == [(0,)]
-        assert bus.store.read(lambda tx: delivery_sums(tx, bus.work.subscription)) == before
+        assert bus.store.read(lambda tx: delivery_counters(tx, bus.work.subscription)) == before
 
     def test_a_delivery_whose_content_is_gone(self, bus: BusWorld) -> None:
         """No sweeper ended it in time: the next pull ends it instead of failing."""
@@ -384,7 +386,7 @@ def test_backlog(bus: BusWorld) -> None:
     assert bus.store.read(lambda tx: backlog(tx, ordered.subscription)) == Backlog(
         0, 1, 1, 1, start
     )
-    sums = bus.store.read(lambda tx: delivery_sums(tx, ordered.subscription))
+    sums = bus.store.read(lambda tx: delivery_counters(tx, ordered.subscription))
     assert (sums.accepted, sums.delivered, sums.nacked) == (3, 2, 1)
 
 
@@ -414,5 +416,5 @@ def test_messages_of_a_tenant(bus: BusWorld) -> None:
 def test_publishing_composes_with_other_writes(bus: BusWorld) -> None:
     """Messages published in a transaction that fails were never published."""
     with pytest.raises(ZeroDivisionError):
-        bus.write(lambda tx: (message_publish(tx, "events", [Outgoing(data=b"x")]), 1 // 0))
+        bus.write(lambda tx: (message_publish(tx, "events", [NewMessage(data=b"x")]), 1 // 0))
     assert bus.pull(bus.work) == []

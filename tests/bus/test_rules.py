@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from penstock.bus import ack_id, rules
 from penstock.bus.cloudevents import event_attributes
-from penstock.bus.message import ErrorKind, Outgoing, SubscriptionSpec, TopicSpec
+from penstock.bus.message import ErrorKind, NewMessage, SubscriptionSpec, TopicSpec
 from penstock.bus.redelivery import (
     DELAY_MAX,
     JITTER_SHARE,
-    Death,
-    Policy,
-    backoff,
+    DeadLetterCause,
+    RedeliveryPolicy,
+    becomes_dead_letter,
     dead_letter_attributes,
-    delay,
-    is_dead,
+    redelivery_backoff,
+    redelivery_delay,
 )
 from penstock.core.clock import DAY, MINUTE, SECOND
 from penstock.core.errors import InvalidInput
@@ -29,30 +29,33 @@ from penstock.core.errors import InvalidInput
 @pytest.mark.parametrize(
     ("message", "field"),
     [
-        (Outgoing(), "message"),
-        (Outgoing(data="text"), "message.data"),  # type: ignore[arg-type]
-        (Outgoing(data=b"x" * (rules.MESSAGE_MAX + 1)), "message.data"),
-        (Outgoing(attributes={str(n): "" for n in range(101)}), "message.attributes"),
-        (Outgoing(attributes={"": "x"}), "message.attributes key"),
-        (Outgoing(attributes={"k" * 257: "x"}), "message.attributes key"),
-        (Outgoing(attributes={"k": "x" * 1025}), "message.attributes.k"),
-        (Outgoing(attributes={"k": "ü" * 513}), "message.attributes.k"),
-        (Outgoing(attributes={"k": 1}), "message.attributes.k"),  # type: ignore[dict-item]
-        (Outgoing(attributes={1: "x"}), "message.attributes key"),  # type: ignore[dict-item]
-        (Outgoing(attributes={"k": "a\x00b"}), "message.attributes.k"),
-        (Outgoing(attributes={"k": "\ud800"}), "message.attributes.k"),
-        (Outgoing(attributes={"k\ud800": ""}), "message.attributes key"),
-        (Outgoing(attributes={"CloudPubSubDeadLetterSourceSubscription": "x"}), "attributes.Cloud"),
-        (Outgoing(attributes={"cloudpubsubAnything": "x"}), "attributes.cloud"),
-        (Outgoing(attributes={"googclient_x": "x"}), "attributes.goog"),
-        (Outgoing(attributes={"penstock-replays": "0"}), "attributes.penstock"),
-        (Outgoing(data=b"x", ordering_key="k" * 1025), "message.ordering_key"),
-        (Outgoing(data=b"x", ordering_key="\x00"), "message.ordering_key"),
-        (Outgoing(data=b"x", dedupe_id=""), "message.dedupe_id"),
-        (Outgoing(data=b"x", dedupe_id="d" * 256), "message.dedupe_id"),
+        (NewMessage(), "message"),
+        (NewMessage(data="text"), "message.data"),  # type: ignore[arg-type]
+        (NewMessage(data=b"x" * (rules.MESSAGE_BYTES_MAX + 1)), "message.data"),
+        (NewMessage(attributes={str(n): "" for n in range(101)}), "message.attributes"),
+        (NewMessage(attributes={"": "x"}), "message.attributes key"),
+        (NewMessage(attributes={"k" * 257: "x"}), "message.attributes key"),
+        (NewMessage(attributes={"k": "x" * 1025}), "message.attributes.k"),
+        (NewMessage(attributes={"k": "ü" * 513}), "message.attributes.k"),
+        (NewMessage(attributes={"k": 1}), "message.attributes.k"),  # type: ignore[dict-item]
+        (NewMessage(attributes={1: "x"}), "message.attributes key"),  # type: ignore[dict-item]
+        (NewMessage(attributes={"k": "a\x00b"}), "message.attributes.k"),
+        (NewMessage(attributes={"k": "\ud800"}), "message.attributes.k"),
+        (NewMessage(attributes={"k\ud800": ""}), "message.attributes key"),
+        (
+            NewMessage(attributes={"CloudPubSubDeadLetterSourceSubscription": "x"}),
+            "attributes.Cloud",
+        ),
+        (NewMessage(attributes={"cloudpubsubAnything": "x"}), "attributes.cloud"),
+        (NewMessage(attributes={"googclient_x": "x"}), "attributes.goog"),
+        (NewMessage(attributes={"penstock-replays": "0"}), "attributes.penstock"),
+        (NewMessage(data=b"x", ordering_key="k" * 1025), "message.ordering_key"),
+        (NewMessage(data=b"x", ordering_key="\x00"), "message.ordering_key"),
+        (NewMessage(data=b"x", dedupe_id=""), "message.dedupe_id"),
+        (NewMessage(data=b"x", dedupe_id="d" * 256), "message.dedupe_id"),
     ],
-)  # fmt: skip
-def test_invalid_messages_are_rejected(message: Outgoing, field: str) -> None:
+)
+def test_invalid_messages_are_rejected(message: NewMessage, field: str) -> None:
     """A message that exceeds a limit is rejected with the name of the field."""
     with pytest.raises(InvalidInput, match=field.replace(".", r"\.")):
         rules.check_outgoing(message)
@@ -62,26 +65,26 @@ def test_values_at_the_limits_are_accepted() -> None:
     """Values exactly at their limits are valid."""
     attributes = {f"{'k' * 250}{n:03}": "v" for n in range(99)} | {"k" * 256: "x" * 1024}
     rules.check_outgoing(
-        Outgoing(
-            data=b"x" * rules.MESSAGE_MAX,
+        NewMessage(
+            data=b"x" * rules.MESSAGE_BYTES_MAX,
             attributes=attributes,
             ordering_key="k" * 1024,
             dedupe_id="d" * 255,
         )
     )
-    rules.check_outgoing(Outgoing(data=b"x", ordering_key=""))
-    rules.check_outgoing(Outgoing(attributes={"only": ""}))
-    rules.check_batch([Outgoing(data=b"x")] * rules.BATCH_MAX)
+    rules.check_outgoing(NewMessage(data=b"x", ordering_key=""))
+    rules.check_outgoing(NewMessage(attributes={"only": ""}))
+    rules.check_batch([NewMessage(data=b"x")] * rules.BATCH_MAX)
 
 
 def test_invalid_batches_are_rejected() -> None:
     """Too many messages, too many bytes, or one invalid message, which the error names."""
     with pytest.raises(InvalidInput, match="messages: expected at most 1000"):
-        rules.check_batch([Outgoing(data=b"x")] * 1001)
+        rules.check_batch([NewMessage(data=b"x")] * 1001)
     with pytest.raises(InvalidInput, match="bytes per batch"):
-        rules.check_batch([Outgoing(data=b"x" * 8_000_000)] * 3)
+        rules.check_batch([NewMessage(data=b"x" * 8_000_000)] * 3)
     with pytest.raises(InvalidInput, match=r"messages\[1\]: expected data or"):
-        rules.check_batch([Outgoing(data=b"x"), Outgoing()])
+        rules.check_batch([NewMessage(data=b"x"), NewMessage()])
 
 
 @pytest.mark.parametrize(
@@ -151,16 +154,16 @@ def test_invalid_extensions_are_rejected(seconds: object) -> None:
 
 def test_body_hash() -> None:
     """The hash ignores the order of attributes and changes with any other difference."""
-    one = Outgoing(data=b"ab", attributes={"k": "v", "l": "w"})
+    one = NewMessage(data=b"ab", attributes={"k": "v", "l": "w"})
     assert rules.body_hash(one) == rules.body_hash(
-        Outgoing(data=b"ab", attributes={"l": "w", "k": "v"}, dedupe_id="x")
+        NewMessage(data=b"ab", attributes={"l": "w", "k": "v"}, dedupe_id="x")
     )
     others = [
-        Outgoing(data=b"abk", attributes={"": "v", "l": "w"}),
-        Outgoing(data=b"ab", attributes={"kv": "", "l": "w"}),
-        Outgoing(data=b"ab", attributes={"k": "v"}),
-        Outgoing(data=b"ab", attributes={"k": "v", "l": "w"}, ordering_key="o"),
-        Outgoing(data=b"", attributes={"k": "v", "l": "w"}, ordering_key="ab"),
+        NewMessage(data=b"abk", attributes={"": "v", "l": "w"}),
+        NewMessage(data=b"ab", attributes={"kv": "", "l": "w"}),
+        NewMessage(data=b"ab", attributes={"k": "v"}),
+        NewMessage(data=b"ab", attributes={"k": "v", "l": "w"}, ordering_key="o"),
+        NewMessage(data=b"", attributes={"k": "v", "l": "w"}, ordering_key="ab"),
     ]
     hashes = {rules.body_hash(message) for message in (one, *others)}
     assert len(hashes) == len(others) + 1
@@ -204,17 +207,17 @@ def test_ack_ids_with_one_character_changed_are_rejected() -> None:
             ack_id.decode(changed)
 
 
-POLICY = Policy(
+POLICY = RedeliveryPolicy(
     min_backoff_us=10 * SECOND, max_backoff_us=600 * SECOND, max_attempts=5, has_dead_letters=True
 )
 
 
 def test_backoff_table() -> None:
     """The backoff doubles from the minimum to the maximum; values without jitter are exact."""
-    seconds = [backoff(POLICY, n, 0.0) // SECOND for n in range(1, 9)]
+    seconds = [redelivery_backoff(POLICY, n, 0.0) // SECOND for n in range(1, 9)]
     assert seconds == [10, 20, 40, 80, 160, 320, 600, 600]
-    assert backoff(POLICY, 10**6, 0.0) == 600 * SECOND
-    assert backoff(POLICY, 0, 0.0) == 10 * SECOND
+    assert redelivery_backoff(POLICY, 10**6, 0.0) == 600 * SECOND
+    assert redelivery_backoff(POLICY, 0, 0.0) == 10 * SECOND
 
 
 @given(
@@ -229,13 +232,13 @@ def test_backoff_properties(
 ) -> None:
     """The backoff is at least the minimum, grows with attempts and jitter, and is bounded."""
     policy = replace(POLICY, min_backoff_us=least, max_backoff_us=least + more)
-    wait = backoff(policy, attempt, jitter)
-    assert wait >= backoff(policy, attempt, 0.0) >= least > 0
+    wait = redelivery_backoff(policy, attempt, jitter)
+    assert wait >= redelivery_backoff(policy, attempt, 0.0) >= least > 0
     assert wait <= (least + more) * (1 + JITTER_SHARE)
-    assert backoff(policy, attempt + 1, 0.0) >= backoff(policy, attempt, 0.0)
-    assert delay(policy, attempt, jitter, requested) >= wait
-    assert delay(policy, attempt, jitter, requested) >= min(requested or 0, DELAY_MAX)
-    assert delay(policy, attempt, jitter, requested) <= max(wait, DELAY_MAX)
+    assert redelivery_backoff(policy, attempt + 1, 0.0) >= redelivery_backoff(policy, attempt, 0.0)
+    assert redelivery_delay(policy, attempt, jitter, requested) >= wait
+    assert redelivery_delay(policy, attempt, jitter, requested) >= min(requested or 0, DELAY_MAX)
+    assert redelivery_delay(policy, attempt, jitter, requested) <= max(wait, DELAY_MAX)
 
 
 @pytest.mark.parametrize(
@@ -255,13 +258,13 @@ def test_when_a_delivery_is_dead(
     kind: ErrorKind, attempt: int, with_policy: bool, without: bool
 ) -> None:
     """Poison is dead at once, other errors after all attempts, nothing without a policy."""
-    assert is_dead(POLICY, attempt, kind) is with_policy
-    assert is_dead(replace(POLICY, has_dead_letters=False), attempt, kind) is without
+    assert becomes_dead_letter(POLICY, attempt, kind) is with_policy
+    assert becomes_dead_letter(replace(POLICY, has_dead_letters=False), attempt, kind) is without
 
 
 def test_dead_letter_attributes() -> None:
     """Google's four attributes and our own are set; the error text is truncated."""
-    death = Death(
+    death = DeadLetterCause(
         message_id=7, subscription="sub", attempts=5, replays=1, published_at=1_763_337_600_000_000,
         kind=ErrorKind.POISON, error_type="ValueError", error="x" * 5_000,
     )  # fmt: skip

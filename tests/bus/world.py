@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from penstock.bus.delivery_sweeper import Courier
-from penstock.bus.message import Outgoing, SubscriptionSpec, TopicSpec
+from penstock.bus.delivery_sweeper import DeliverySweeper
+from penstock.bus.message import NewMessage, SubscriptionSpec, TopicSpec
 from penstock.bus.store import backlog, deliveries, messages, topics
 from penstock.bus.store import replay as replays
-from penstock.bus.store.deliveries import Handed, Refusal, Refused
+from penstock.bus.store.deliveries import DeliveryNack, LeasedDelivery, NackResult
 from penstock.bus.store.topics import Subscription
 from penstock.core.clock import SECOND
 from penstock.db.store import Row, Store, Tx
@@ -35,7 +35,7 @@ class BusWorld:
         self.topic("work.dlq")
         self.work = self.subscribe("work", dead_letter_topic="work.dlq")
         self.burial = self.subscribe("burial", topic="work.dlq")
-        self.courier = Courier(store, jitter=lambda: 0.0, batch=50)
+        self.courier = DeliverySweeper(store, jitter=lambda: 0.0, batch=50)
 
     def write(self, body: Callable[[Tx], T]) -> T:
         """Run one write transaction."""
@@ -57,7 +57,7 @@ class BusWorld:
 
     def subscribe(self, name: str, *, topic: str = "events", **more: Any) -> Subscription:
         """Declare a subscription; `more` may include `extras`."""
-        extras = more.pop("extras", topics.PLAIN)
+        extras = more.pop("extras", topics.NO_EXTRAS)
         spec = SubscriptionSpec(name=name, topic=topic, **more)
         return self.write(
             lambda tx: topics.subscription_declare(tx, spec, self.customer, "tester", extras)
@@ -65,22 +65,22 @@ class BusWorld:
 
     def publish(self, *texts: str, topic: str = "events", **more: Any) -> list[int]:
         """Publish small messages. Return their ids."""
-        made = [Outgoing(data=text.encode(), **more) for text in texts]
+        made = [NewMessage(data=text.encode(), **more) for text in texts]
         done = self.write(lambda tx: messages.message_publish(tx, topic, made, self.customer))
         return done.message_ids
 
-    def pull(self, sub: Subscription, n: int = 100) -> list[Handed]:
+    def pull(self, sub: Subscription, n: int = 100) -> list[LeasedDelivery]:
         """Lease ready deliveries."""
         return self.write(lambda tx: deliveries.delivery_pull(tx, sub, n, "tester"))
 
-    def ack(self, sub: Subscription, *leased: Handed) -> int:
+    def ack(self, sub: Subscription, *leased: LeasedDelivery) -> int:
         """Ack. Return how many tickets were current."""
         tickets = [(one.message_id, one.epoch) for one in leased]
         return len(self.write(lambda tx: deliveries.delivery_ack(tx, sub, tickets)))
 
-    def nack(self, sub: Subscription, *leased: Handed, **why: Any) -> Refused:
+    def nack(self, sub: Subscription, *leased: LeasedDelivery, **why: Any) -> NackResult:
         """Nack deliveries."""
-        refusals = [Refusal(one.message_id, one.epoch, **why) for one in leased]
+        refusals = [DeliveryNack(one.message_id, one.epoch, **why) for one in leased]
         return self.write(
             lambda tx: deliveries.delivery_nack(tx, sub, refusals, jitter=lambda: 0.0)
         )
@@ -98,7 +98,7 @@ class BusWorld:
 
     def places(self, message_id: int, topic: int) -> list[tuple[str, str, int]]:
         """Return (subscription, state, generation) of a message."""
-        found = self.store.read(lambda tx: backlog.message_places(tx, message_id, topic))
+        found = self.store.read(lambda tx: backlog.message_states(tx, message_id, topic))
         return [(state.name, state.state, state.round) for state in found]
 
     def pass_seconds(self, seconds: float) -> None:

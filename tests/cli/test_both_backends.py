@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from penstock import connect, work_off
+from penstock import connect, run_pending
 from penstock.assembly.process import build_api
 from penstock.assembly.settings import load
 from penstock.audit.telemetry import Events
@@ -72,7 +72,7 @@ class Pair:
     def work(self) -> None:
         """Execute all due runs."""
         with connect(self.database_url) as client:
-            work_off(client, [hello, broken, pair])
+            run_pending(client, [hello, broken, pair])
 
 
 def call(*args: str, stdin: str | None = None, **environment: str) -> Answer:

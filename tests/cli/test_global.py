@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import penstock
 from penstock.cli import cli, errors
 from penstock.cli.app import App
-from penstock.cli.root import FAMILIES
+from penstock.cli.root import COMMANDS
 from tests.kits.shell import Shell
 
 
@@ -34,7 +34,7 @@ class TestHelp:
     def test_command_summaries_match(self) -> None:
         """The summary in `penstock --help` is the first line of the command's help."""
         context = click.Context(cli)
-        for name, (_, text) in FAMILIES.items():
+        for name, (_, text) in COMMANDS.items():
             command = cli.get_command(context, name)
             assert command is not None
             assert (command.help or "").split("\n")[0] == text, name
@@ -58,7 +58,7 @@ class TestHelp:
         runner = CliRunner()
         context = click.Context(cli)
         paths: list[list[str]] = []
-        for name in FAMILIES:
+        for name in COMMANDS:
             command = cli.get_command(context, name)
             if isinstance(command, click.Group):
                 paths += [[name, child] for child in command.commands]

@@ -15,7 +15,7 @@ from penstock.audit.telemetry import (
     Ticked,
     WorkerBeat,
 )
-from penstock.cli.logging import LINES_PER_SECOND, EventLog, described
+from penstock.cli.logging import LINES_PER_SECOND, EventLog, describe_event
 from penstock.core.clock import SECOND
 from penstock.testing.clock import VirtualClock
 
@@ -46,7 +46,7 @@ def test_event_texts() -> None:
         (ServiceError("relay", "gone", 1.5), "error", "relay failed: gone"),
         (ServiceStarted("relay"), "debug", "service started relay"),
     ):
-        found, text = described(event, lambda _: "bill")
+        found, text = describe_event(event, lambda _: "bill")
         assert found == level, event
         assert words in text, text
 

@@ -23,35 +23,35 @@ from penstock.core.clock import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 )
 def test_spans(us: int | None, text: str) -> None:
     """A duration is printed in one unit."""
-    assert output.span(us) == text
+    assert output.format_span(us) == text
 
 
 def test_relative() -> None:
     """Relative times in the future, in the past and now."""
-    assert output.relative(4 * MINUTE) == "in 4 min"
-    assert output.relative(-2 * HOUR) == "2 h ago"
-    assert output.relative(10) == "now"
+    assert output.format_relative(4 * MINUTE) == "in 4 min"
+    assert output.format_relative(-2 * HOUR) == "2 h ago"
+    assert output.format_relative(10) == "now"
 
 
 def test_times() -> None:
     """Times are UTC to the second, with a relative time if now is given."""
-    assert output.when(None) == "-"
-    assert output.when(1_763_337_600 * SECOND) == "2025-11-17 00:00:00Z"
-    assert output.when(60 * SECOND, 0) == "1970-01-01 00:01:00Z (in 1 min)"
+    assert output.format_time(None) == "-"
+    assert output.format_time(1_763_337_600 * SECOND) == "2025-11-17 00:00:00Z"
+    assert output.format_time(60 * SECOND, 0) == "1970-01-01 00:01:00Z (in 1 min)"
 
 
 def test_control_characters_are_escaped() -> None:
     """Escape sequences in users' text do not reach the terminal."""
-    assert output.printable("plain ✓") == "plain ✓"
-    assert output.printable("a\x1b[2Jb\r") == "a\\x1b[2Jb\\x0d"
+    assert output.escape_control("plain ✓") == "plain ✓"
+    assert output.escape_control("a\x1b[2Jb\r") == "a\\x1b[2Jb\\x0d"
 
 
 def test_times_in_tables() -> None:
     """The date is shown only if it is not today."""
     now = 1_763_337_600 * SECOND + 9 * HOUR
-    assert output.brief(now - HOUR, now) == "08:00Z (1 h ago)"
-    assert output.brief(now - 10 * HOUR, now) == "11-16 23:00Z (10 h ago)"
-    assert output.brief(None, now) == "-"
+    assert output.format_time_short(now - HOUR, now) == "08:00Z (1 h ago)"
+    assert output.format_time_short(now - 10 * HOUR, now) == "11-16 23:00Z (10 h ago)"
+    assert output.format_time_short(None, now) == "-"
 
 
 def test_text_helpers() -> None:
@@ -68,7 +68,7 @@ def test_text_helpers() -> None:
 
 def test_markup_in_table_data_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     """Square brackets in users' text are printed as they are."""
-    output.table(("A", "B", "EMPTY"), [("[red]x[/red]", "FAILED dead", None), (None, 3, "")])
+    output.print_table(("A", "B", "EMPTY"), [("[red]x[/red]", "FAILED dead", None), (None, 3, "")])
     out = capsys.readouterr().out
     assert "EMPTY" not in out
     assert "[red]x[/red]" in out

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
-from penstock.bus.message import Delivery, Nack, Settling, SubscriptionSpec, TopicSpec
+from penstock.bus.message import Delivery, Nack, SettleResult, SubscriptionSpec, TopicSpec
 from penstock.bus.transports.embedded import EmbeddedBus
 from penstock.consumer.asgi import PushApp
 
@@ -88,22 +88,22 @@ class RecordingBus(EmbeddedBus):
         self.extended: list[int] = []
         self.released: list[str] = []
 
-    def ack(self, subscription: str, ack_ids: Sequence[str]) -> list[Settling]:
+    def ack(self, subscription: str, ack_ids: Sequence[str]) -> list[SettleResult]:
         results = super().ack(subscription, ack_ids)
         self.acks += ack_ids
         return results
 
-    def nack(self, subscription: str, nacks: Sequence[Nack]) -> list[Settling]:
+    def nack(self, subscription: str, nacks: Sequence[Nack]) -> list[SettleResult]:
         results = super().nack(subscription, nacks)
         self.nacks += nacks
         return results
 
-    def extend(self, subscription: str, ack_ids: Sequence[str], seconds: int) -> list[Settling]:
+    def extend(self, subscription: str, ack_ids: Sequence[str], seconds: int) -> list[SettleResult]:
         results = super().extend(subscription, ack_ids, seconds)
         self.extended.append(seconds)
         return results
 
-    def release(self, subscription: str, ack_ids: Sequence[str]) -> list[Settling]:
+    def release(self, subscription: str, ack_ids: Sequence[str]) -> list[SettleResult]:
         results = super().release(subscription, ack_ids)
         self.released += ack_ids
         return results

@@ -18,7 +18,7 @@ from penstock.core.errors import Forbidden, StoreUnavailable, Unauthorised
 from penstock.sinks.postgres import PostgresSink
 from penstock.sinks.sqlite import SqliteSink
 from penstock.testing.clock import VirtualClock
-from tests.bus.test_envelope import BAD, GOOD
+from tests.bus.test_envelope import INVALID, VALID
 from tests.consumer.kit import SUB, envelope, request
 
 BEAT = envelope(b'{"p": 1}', {"event_type": "beat"})
@@ -273,8 +273,8 @@ class TestCorpus:
         """
         own = f"subscriptions/{SUB}".encode()
         sent = {name: (whole.replace(b"subscriptions/s", own), False)
-                for name, (whole, _) in BAD.items()}  # fmt: skip
-        for index, (name, (whole, data)) in enumerate(GOOD.items()):
+                for name, (whole, _) in INVALID.items()}  # fmt: skip
+        for index, (name, (whole, data)) in enumerate(VALID.items()):
             whole = whole.replace(b"subscriptions/s", own).replace(b'"7"', b'"id-%d"' % index)
             # Handlers take JSON objects: other data in a valid envelope is poison.
             sent[f"good: {name}"] = (whole, data.startswith(b"{"))
@@ -293,7 +293,7 @@ class TestCorpus:
                     assert request(served, whole).status == expected, name
                 poison = sum(not is_good for _, is_good in sent.values())
                 assert app.tally == {"poison": poison, "applied": len(sent) - poison}
-                documents = [sink.document(f"values/id-{n}") for n in range(len(GOOD))]
+                documents = [sink.document(f"values/id-{n}") for n in range(len(VALID))]
                 left.append((documents, sink.counters(SUB), list(sink.audits(SUB, limit=1000))))
                 app.close()
                 sink.close()

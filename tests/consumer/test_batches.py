@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock import TransientError
-from penstock.bus.message import Outgoing
+from penstock.bus.message import NewMessage
 from penstock.consumer import (
     Batch,
     Consumer,
@@ -239,7 +239,7 @@ def test_over_the_bus(sink: Sink, store: Store) -> None:
         return [row(message) for message in batch]
 
     data = [b'{"id": "%d"}' % n for n in range(12)]
-    bus.publish(TOPIC, [Outgoing(data=one, attributes={"event_type": "row"}) for one in data])
+    bus.publish(TOPIC, [NewMessage(data=one, attributes={"event_type": "row"}) for one in data])
     assert app.worker(bus).run_once() == 12
     assert stored(sink, [str(n) for n in range(12)]) == [True] * 12
     assert len(bus.acks) == 12

@@ -7,7 +7,14 @@ import pytest
 
 from penstock.sinks.opening import open_sink
 from penstock.sinks.protocol import Fate, SinkTx, Upsert
-from tests.harness.crash_bus import DATABASES, PUBLISHERS, Place, Wrong, history_of, judge
+from tests.harness.crash_bus import (
+    DATABASES,
+    PUBLISHERS,
+    CrashTestDatabases,
+    Wrong,
+    history_of,
+    judge,
+)
 from tests.harness.crash_bus_roles import KEYS, PUSHED, PUSHED_EVERY, SUBSCRIPTION, history_read
 
 N = 240
@@ -18,10 +25,10 @@ PUSHES: Leg = ("push_sink_url", PUSHED)
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> CrashTestDatabases:
     """Build a successful crash run: every accepted message was applied once."""
     bus, sink, pushed = (f"sqlite:{tmp_path}/{one}.db" for one in DATABASES)
-    place = Place("sqlite", tmp_path, bus, sink, pushed)
+    place = CrashTestDatabases("sqlite", tmp_path, bus, sink, pushed)
     for number in range(PUBLISHERS):
         mine = range(number, N, PUBLISHERS)
         asked, accepted = (
@@ -44,7 +51,9 @@ def apply(tx: SinkTx, subscription: str, n: int) -> None:
     tx.count(subscription, str(n), "applied")
 
 
-def change(place: Place, leg: Leg, statement: str = "", numbers: Iterable[int] = ()) -> None:
+def change(
+    place: CrashTestDatabases, leg: Leg, statement: str = "", numbers: Iterable[int] = ()
+) -> None:
     """Run a statement in a leg's sink, and apply numbers there."""
     url, subscription = leg
 
@@ -59,7 +68,7 @@ def change(place: Place, leg: Leg, statement: str = "", numbers: Iterable[int] =
     sink.close()
 
 
-def test_duplicate_message_ids_are_detected(place: Place) -> None:
+def test_duplicate_message_ids_are_detected(place: CrashTestDatabases) -> None:
     """Two numbers with one message id are detected: one would count as a duplicate."""
     history = history_of(place, 0)
     history.write_text(history.read_text().replace("2=2 ", "2=4 "))
@@ -67,7 +76,7 @@ def test_duplicate_message_ids_are_detected(place: Place) -> None:
         judge(place)
 
 
-def test_successful_run(place: Place) -> None:
+def test_successful_run(place: CrashTestDatabases) -> None:
     """Truncated history lines are ignored; unconfirmed messages may or may not be present."""
     report = judge(place)
     assert (report["accepted"], report["asked"]) == (N, N + 1)
@@ -88,7 +97,9 @@ def test_successful_run(place: Place) -> None:
         ("UPDATE penstock_documents SET fields = '{\"count\": 1}' WHERE path = 'keys/4'", "summed"),
     ],
 )
-def test_faults_are_detected(place: Place, leg: Leg, statement: str, sign: str) -> None:
+def test_faults_are_detected(
+    place: CrashTestDatabases, leg: Leg, statement: str, sign: str
+) -> None:
     """Each kind of fault is detected on its own, in either sink."""
     change(place, leg, statement)
     with pytest.raises(Wrong, match=sign):

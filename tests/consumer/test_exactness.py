@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.bus.message import Outgoing, Settling
+from penstock.bus.message import NewMessage, SettleResult
 from penstock.bus.transports.embedded import EmbeddedBus
 from penstock.consumer import Consumer, ConsumerOptions, Message, Reject, TryAgain, Upsert
 from penstock.core.clock import MINUTE, Clock, SystemClock
@@ -123,12 +123,12 @@ class TestAnyOrder:
 class AckLosingBus(RecordingBus):
     """A bus that loses two of every three of the first twelve acks."""
 
-    def ack(self, subscription: str, ack_ids: Sequence[str]) -> list[Settling]:
+    def ack(self, subscription: str, ack_ids: Sequence[str]) -> list[SettleResult]:
         for index, ack_id in enumerate(ack_ids, start=len(self.acks)):
             if index >= 12 or index % 3 == 0:
                 EmbeddedBus.ack(self, subscription, [ack_id])
         self.acks += ack_ids
-        return [Settling.DONE] * len(ack_ids)
+        return [SettleResult.DONE] * len(ack_ids)
 
 
 @pytest.mark.parametrize("dead_letters", [True, False], ids=["dlq", "no-dlq"])
@@ -151,7 +151,7 @@ def test_from_bus_to_sink(
     bus.publish(
         TOPIC,
         [
-            Outgoing(data=json.dumps({"n": n, "v": 1, "bad": n % 10 == 3}).encode())
+            NewMessage(data=json.dumps({"n": n, "v": 1, "bad": n % 10 == 3}).encode())
             for n in range(30)
         ],
     )

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from penstock import PermanentError, SettingsError, TransientError
-from penstock.bus.message import ErrorKind, Outgoing
+from penstock.bus.message import ErrorKind, NewMessage
 from penstock.consumer import Alert, Consumer, ConsumerOptions, Message, Reject, TryAgain, Upsert
 from penstock.consumer.message import of_delivery
 from penstock.core.clock import HOUR, SECOND
@@ -275,7 +275,7 @@ def test_pull(sink: Sink, store: Store, clock: VirtualClock, dead_letters: bool)
             bus = RecordingBus(store)
             bus.declare_all(dead_letters=dead_letters)
             before = scene.prepare(row)
-            outgoing = Outgoing(data=row.body, attributes=attributes(row))
+            outgoing = NewMessage(data=row.body, attributes=attributes(row))
             (message_id,) = bus.publish(TOPIC, [outgoing])
             if row.is_again:
                 # A worker handled it and crashed before the ack.

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from penstock.bus.message import Delivery, Outgoing, Settling
+from penstock.bus.message import Delivery, NewMessage, SettleResult
 from penstock.consumer import Batch, Consumer, ConsumerOptions, Message, Upsert
 from penstock.consumer.disposition import Disposition, Outcome
-from penstock.consumer.pulling import SETTLE_TRIES, Clerk
+from penstock.consumer.pulling import SETTLE_TRIES, Settler
 from penstock.core.errors import StoreUnavailable
 from penstock.db.store import Store
 from penstock.sinks.protocol import Sink
@@ -48,7 +48,7 @@ def publish(bus: RecordingBus, n: int, start: int = 0) -> list[str]:
     return bus.publish(
         TOPIC,
         [
-            Outgoing(data=b'{"k": %d}' % k, attributes={"n": str(k)})
+            NewMessage(data=b'{"k": %d}' % k, attributes={"n": str(k)})
             for k in range(start, start + n)
         ],
     )
@@ -59,7 +59,7 @@ class TestLeases:
 
     def test_kept(self, sink: Sink, bus: RecordingBus, clock: VirtualClock) -> None:
         """A message that is handled for longer than its deadline is not redelivered."""
-        clerk = Clerk(make(sink, clock), bus)
+        clerk = Settler(make(sink, clock), bus)
         publish(bus, 1)
         (delivery,) = bus.pull(SUB)
         clerk.hold([delivery])
@@ -75,7 +75,7 @@ class TestLeases:
 
     def test_hold_max(self, sink: Sink, bus: RecordingBus, clock: VirtualClock) -> None:
         """After `hold_max` the lease is no longer extended and the message is redelivered."""
-        clerk = Clerk(make(sink, clock, hold_max="2m"), bus)
+        clerk = Settler(make(sink, clock, hold_max="2m"), bus)
         publish(bus, 1)
         clerk.hold(bus.pull(SUB))
         for _ in range(20):
@@ -88,7 +88,7 @@ class TestLeases:
 
     def test_lost(self, sink: Sink, bus: RecordingBus, clock: VirtualClock) -> None:
         """A lost lease is not extended again; the late ack changes nothing."""
-        clerk = Clerk(make(sink, clock), bus)
+        clerk = Settler(make(sink, clock), bus)
         publish(bus, 1)
         (delivery,) = bus.pull(SUB)
         clerk.hold([delivery])
@@ -99,7 +99,7 @@ class TestLeases:
         clerk.end(delivery.ack_id, APPLIED)
         clerk.step()
         assert clerk.in_hand == 0
-        assert bus.ack(SUB, [other.ack_id]) == [Settling.DONE]
+        assert bus.ack(SUB, [other.ack_id]) == [SettleResult.DONE]
 
 
 class TestSettling:
@@ -113,7 +113,7 @@ class TestSettling:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """While the transport is unavailable, settling is retried, then abandoned."""
-        clerk = Clerk(make(sink, clock), bus)
+        clerk = Settler(make(sink, clock), bus)
         publish(bus, 2)
         deliveries = bus.pull(SUB)
         clerk.hold(deliveries)
@@ -147,7 +147,7 @@ class TestSettling:
         app.close()
 
 
-def _unavailable(_: str, __: Sequence[str]) -> list[Settling]:
+def _unavailable(_: str, __: Sequence[str]) -> list[SettleResult]:
     raise StoreUnavailable
 
 
@@ -215,7 +215,7 @@ class TestLoop:
         again = live.pull(SUB)
         assert [one.attempt for one in again] == [1] * len(live.released), "a stop costs no attempt"
         assert len(again) == 4 - len(handler.begun)
-        assert live.ack(SUB, live.released) == [Settling.STALE] * len(live.released)
+        assert live.ack(SUB, live.released) == [SettleResult.STALE] * len(live.released)
         app.close()
 
     def test_a_stop_does_not_wait_for_full_batches(self, sink: Sink, live: RecordingBus) -> None:

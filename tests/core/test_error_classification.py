@@ -17,10 +17,10 @@ from penstock.core import error_classification as module
 from penstock.core.clock import DAY, SECOND
 from penstock.core.error_classification import (
     ErrorRegistry,
-    Verdict,
+    RetryHint,
     classify,
     retry_after,
-    verdict,
+    retry_hint,
 )
 from penstock.core.errors import (
     InvalidInput,
@@ -129,7 +129,7 @@ def test_families(exc: BaseException, expected: str) -> None:
 def test_urllib_errors_carry_status_and_retry_after() -> None:
     """The HTTP error of the standard library is classified by its status."""
     with http_error(429) as error:
-        assert verdict(error) == Verdict(T.RATE_LIMIT_EXCEEDED, None, 7 * SECOND)
+        assert retry_hint(error) == RetryHint(T.RATE_LIMIT_EXCEEDED, None, 7 * SECOND)
 
 
 def _wrapped(cause: BaseException, *, hidden: bool) -> BaseException:
@@ -169,7 +169,7 @@ class _Hostile(Exception):
 
 def test_hostile_attributes_do_not_break_the_verdict() -> None:
     """An exception whose attributes raise is UNKNOWN and does not crash the worker."""
-    assert verdict(_Hostile()) == Verdict(T.UNKNOWN)
+    assert retry_hint(_Hostile()) == RetryHint(T.UNKNOWN)
 
 
 def test_user_rules_come_first_and_the_newest_wins() -> None:
@@ -216,6 +216,6 @@ def test_retry_after(exc: BaseException, micros: int | None) -> None:
 
 def test_verdict_of_processor_errors() -> None:
     """PermanentError forbids a retry, TransientError forces one, others depend on the type."""
-    assert verdict(PermanentError("x", error_type="A")) == Verdict("A", False)
-    assert verdict(TransientError("x", error_type="A")) == Verdict("A", True)
-    assert verdict(ConnectionError()) == Verdict(T.TRANSIENT_NETWORK)
+    assert retry_hint(PermanentError("x", error_type="A")) == RetryHint("A", False)
+    assert retry_hint(TransientError("x", error_type="A")) == RetryHint("A", True)
+    assert retry_hint(ConnectionError()) == RetryHint(T.TRANSIENT_NETWORK)

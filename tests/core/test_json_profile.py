@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.core.errors import InvalidInput
-from penstock.core.json_profile import DEPTH_MAX, INT_MAX, INT_MIN, parse
+from penstock.core.json_profile import DEPTH_MAX, INT_MAX, INT_MIN, parse_json
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=20)
 SCALARS = (
@@ -37,7 +37,7 @@ class TestProperties:
     @given(VALUES, st.booleans())
     def test_valid_values_are_parsed_unchanged(self, value: Any, is_ascii: bool) -> None:
         """A value within the profile is parsed unchanged, escaped or not."""
-        assert parse(json.dumps(value, ensure_ascii=is_ascii).encode()) == value
+        assert parse_json(json.dumps(value, ensure_ascii=is_ascii).encode()) == value
 
     @given(st.binary(max_size=200))
     @example(b"\xff\xfe\x00")
@@ -46,11 +46,11 @@ class TestProperties:
     def test_any_bytes(self, body: bytes) -> None:
         """Any bytes give a value or InvalidInput; accepted values round-trip."""
         try:
-            value = parse(body)
+            value = parse_json(body)
         except InvalidInput:
             return
         again = json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")
-        assert parse(again) == value
+        assert parse_json(again) == value
         assert b"\\u0000" not in again
 
     @given(st.text(st.characters(), max_size=30))
@@ -60,9 +60,9 @@ class TestProperties:
         is_bad = "\x00" in text or any(0xD800 <= ord(c) < 0xE000 for c in text)
         if is_bad:
             with pytest.raises(InvalidInput):
-                parse(body)
+                parse_json(body)
         else:
-            assert parse(body) == text
+            assert parse_json(body) == text
 
     @given(st.integers(1, 200), st.sampled_from(["[", '{"a":']))
     def test_depth(self, levels: int, opened: str) -> None:
@@ -71,10 +71,10 @@ class TestProperties:
         inner = "" if opened == "[" else "1"
         body = (opened * levels + inner + closed * levels).encode()
         if levels <= DEPTH_MAX:
-            parse(body)
+            parse_json(body)
         else:
             with pytest.raises(InvalidInput, match="levels"):
-                parse(body)
+                parse_json(body)
 
     @given(st.integers(-(10**45), 10**45))
     @example(INT_MAX)
@@ -83,10 +83,10 @@ class TestProperties:
     def test_whole_numbers(self, number: int) -> None:
         """Integers are accepted if they fit into 64 bits."""
         if INT_MIN <= number <= INT_MAX:
-            assert parse(str(number).encode()) == number
+            assert parse_json(str(number).encode()) == number
         else:
             with pytest.raises(InvalidInput, match="64 bits"):
-                parse(str(number).encode())
+                parse_json(str(number).encode())
 
 
 @pytest.mark.parametrize(
@@ -100,21 +100,21 @@ class TestProperties:
 def test_rejected(body: bytes) -> None:
     """Documents that parsers interpret differently, or reject, are rejected."""
     with pytest.raises(InvalidInput):
-        parse(body)
+        parse_json(body)
 
 
 def test_names() -> None:
     """The number of names is bounded; a caller may set the bound."""
     body = b"{" + b",".join(b'"%d":1' % n for n in range(11)) + b"}"
-    assert len(parse(body, names_max=11)) == 11
+    assert len(parse_json(body, names_max=11)) == 11
     with pytest.raises(InvalidInput, match="at most 10 names"):
-        parse(body, names_max=10)
+        parse_json(body, names_max=10)
 
 
 def test_errors_quote_no_value() -> None:
     """The error has the location and never the value."""
     with pytest.raises(InvalidInput) as caught:
-        parse(b'{"a": {"b": ["secret\\u0000"]}}')
+        parse_json(b'{"a": {"b": ["secret\\u0000"]}}')
     assert caught.value.field == "body.a.b[0]"
     assert "secret" not in str(caught.value)
 
@@ -124,9 +124,9 @@ class TestManyBrackets:
 
     def test_too_many(self) -> None:
         """One more than the maximum is rejected."""
-        assert parse(b"[" + b"[]," * 98 + b"[]]", names_max=100) == [[]] * 99
+        assert parse_json(b"[" + b"[]," * 98 + b"[]]", names_max=100) == [[]] * 99
         with pytest.raises(InvalidInput, match="100 objects and lists"):
-            parse(b"[" + b"{}," * 99 + b"{}]", names_max=100)
+            parse_json(b"[" + b"{}," * 99 + b"{}]", names_max=100)
 
     @pytest.mark.parametrize(
         "inside", ["[" * 200, '\\"' + "[{" * 200, "\\\\", '\\\\\\"' + "{" * 99]
@@ -134,10 +134,10 @@ class TestManyBrackets:
     def test_inside_texts(self, inside: str) -> None:
         """Brackets inside a string, after any escapes, are not counted."""
         body = f'["{inside}", {"[" * 60}{"]" * 60}, "{inside}"]'.encode()
-        assert parse(body, names_max=61)[0] == json.loads(f'"{inside}"')
+        assert parse_json(body, names_max=61)[0] == json.loads(f'"{inside}"')
 
     @pytest.mark.parametrize("ending", ['"' + '\\"' * 10_000, '"' + "\\" * 10_001, '"abc[{'])
     def test_unterminated_strings(self, ending: str) -> None:
         """An unterminated string is skipped in one step and rejected by the parser."""
         with pytest.raises(InvalidInput):
-            parse(("[" * 40 + "[]," * 40 + ending).encode())
+            parse_json(("[" * 40 + "[]," * 40 + ending).encode())

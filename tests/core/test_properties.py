@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from penstock.core import clock, ids, retry
 from penstock.core.clock import DAY
 from penstock.core.errors import InvalidInput
-from penstock.core.retry import ATTEMPTS_MAX, Dead, ErrorType, Retry, RetryConfig
+from penstock.core.retry import ATTEMPTS_MAX, ErrorType, NoRetry, Retry, RetryConfig
 from penstock.runs import states
 from penstock.runs.states import RunState
 
@@ -68,7 +68,7 @@ def test_a_chain_of_failures_ends(
     """No chain exceeds its attempts; delays honour retry_after and stay within 30 days."""
     stale_before = False
     for attempt, (error_type, insist, jitter) in enumerate(failures, start=1):
-        decision = retry.decide(
+        decision = retry.decide_retry(
             error_type=error_type,
             attempt=attempt,
             retry=config,
@@ -77,7 +77,7 @@ def test_a_chain_of_failures_ends(
             jitter=jitter,
             retry_after_us=requested,
         )
-        if isinstance(decision, Dead):
+        if isinstance(decision, NoRetry):
             assert decision.reason
             return
         assert isinstance(decision, Retry)

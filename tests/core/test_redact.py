@@ -8,24 +8,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.access.api_keys import spell
+from penstock.access.api_keys import format_key
 from penstock.core import redact as module
 from penstock.core.errors import InvalidInput
 from penstock.core.ids import new_secret
 from penstock.core.redact import (
+    KNOWN_SECRETS,
     MASK,
-    REGISTERED,
+    is_secret_name,
     redact,
     redact_json,
     redact_text,
-    refuse_secrets,
-    sounds_secret,
+    reject_literal_secrets,
 )
 from penstock.pipelines.parameters import validate
-from penstock.schedules.config_input import parse_draft
+from penstock.schedules.config_input import parse_config_input
 
 CANARY = "cnry-8f3a-Zq"
-KEY = spell(7, new_secret(lambda n: bytes(range(n))))
+KEY = format_key(7, new_secret(lambda n: bytes(range(n))))
 PEM = f"-----BEGIN RSA PRIVATE KEY-----\nMII{CANARY}\nabc\n-----END RSA PRIVATE KEY-----"
 NAMES = (
     "password", "db_password", "passwd", "passphrase", "secret", "client_secret", "clientSecret",
@@ -47,13 +47,13 @@ VALUES = st.recursive(
 @pytest.fixture(autouse=True)
 def _clear_registered() -> Iterator[None]:
     yield
-    REGISTERED.clear()
+    KNOWN_SECRETS.clear()
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_secret_names(name: str) -> None:
     """Texts, numbers and nested values under such a name are masked."""
-    assert sounds_secret(name)
+    assert is_secret_name(name)
     given = {name: CANARY, "deep": [{name: {"user": CANARY, "pin": 1234}}]}
     assert redact(given) == {name: MASK, "deep": [{name: {"user": MASK, "pin": MASK}}]}
 
@@ -61,9 +61,9 @@ def test_secret_names(name: str) -> None:
 @pytest.mark.parametrize("name", PLAIN)
 def test_plain_names(name: str) -> None:
     """Values under names that only contain such a word are not masked."""
-    assert not sounds_secret(name)
+    assert not is_secret_name(name)
     assert redact({name: "value"}) == {name: "value"}
-    refuse_secrets({name: "value"})
+    reject_literal_secrets({name: "value"})
 
 
 def test_values_that_are_not_secrets() -> None:
@@ -119,18 +119,18 @@ def test_innocent_texts(text: str) -> None:
 def test_registered_values() -> None:
     """A value that this process has resolved is masked in every text and every escaped form."""
     value = f'{CANARY}"\n\\x'
-    REGISTERED.add(value)
+    KNOWN_SECRETS.add(value)
     assert redact_text(f"failed with {value}.") == f"failed with {MASK}."
     assert CANARY not in redact_text(f"got {value!r}")
     assert CANARY not in redact_json(json.dumps({"echo": [value]}))
-    REGISTERED.add(f"{CANARY}-and-longer")
+    KNOWN_SECRETS.add(f"{CANARY}-and-longer")
     assert redact_text(f"{CANARY}-and-longer") == MASK
 
 
 def test_long_lines_of_a_registered_value() -> None:
     """Each long line of a multi-line value is masked on its own; short values are not."""
-    REGISTERED.add(f"first\n{CANARY}{CANARY}\nlast")
-    REGISTERED.add("ab")
+    KNOWN_SECRETS.add(f"first\n{CANARY}{CANARY}\nlast")
+    KNOWN_SECRETS.add("ab")
     assert redact_text(f"line {CANARY}{CANARY} and ab") == f"line {MASK} and ab"
 
 
@@ -157,7 +157,7 @@ def test_nested_secrets_are_masked(value: Any, name: str) -> None:
     given = {"outer": [{name: planted(value)}]}
     assert CANARY not in json.dumps(redact(given)).replace(json.dumps({"$secret": CANARY}), "")
     with pytest.raises(InvalidInput) as caught:
-        refuse_secrets({name: [CANARY, planted(value)]})
+        reject_literal_secrets({name: [CANARY, planted(value)]})
     assert CANARY not in str(caught.value.detail)
 
 
@@ -184,7 +184,7 @@ def test_any_text(text: str) -> None:
 def test_literals_are_rejected(parameters: dict[str, Any], field: str) -> None:
     """The error names the location and the fix, and never the value."""
     draft = {"pipeline_template": "p", "schedule_cron": "0 2 * * *", "parameters": parameters}
-    for call in (lambda: refuse_secrets(parameters), lambda: parse_draft(draft)):
+    for call in (lambda: reject_literal_secrets(parameters), lambda: parse_config_input(draft)):
         with pytest.raises(InvalidInput) as caught:
             call()
         assert caught.value.field == field
@@ -203,7 +203,7 @@ def test_literals_are_rejected(parameters: dict[str, Any], field: str) -> None:
 def test_bad_references(reference: dict[str, Any]) -> None:
     """A reference has one name of lowercase letters, digits and underscores, and nothing else."""
     with pytest.raises(InvalidInput, match=r"parameters\.password"):
-        refuse_secrets({"password": reference})
+        reject_literal_secrets({"password": reference})
 
 
 def test_references_pass_a_schema() -> None:
@@ -216,7 +216,7 @@ def test_references_pass_a_schema() -> None:
         },
     }
     given = {"password": {"$secret": "db_password"}}
-    refuse_secrets(given)
+    reject_literal_secrets(given)
     assert validate(schema, given) == given
     with pytest.raises(InvalidInput, match=r"parameters\.days"):
         validate(schema, {"days": {"$secret": "db_password"}})
@@ -229,4 +229,4 @@ def test_depth() -> None:
         deep = {"x": deep}
     assert CANARY not in json.dumps(redact(deep))
     with pytest.raises(InvalidInput, match="levels"):
-        refuse_secrets(deep)
+        reject_literal_secrets(deep)

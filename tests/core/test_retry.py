@@ -7,7 +7,7 @@ import pytest
 from penstock.core import retry
 from penstock.core.clock import DAY, MINUTE, SECOND
 from penstock.core.errors import InvalidInput
-from penstock.core.retry import Dead, ErrorType, Retry, RetryConfig, backoff, decide
+from penstock.core.retry import ErrorType, NoRetry, Retry, RetryConfig, backoff, decide_retry
 
 
 @pytest.mark.parametrize(
@@ -34,8 +34,8 @@ def test_defaults_by_error_type(error_type: str, attempts: int, minutes: list[in
     """Each error type has the attempts and delays of the specification."""
     delays = []
     for attempt in range(1, 10):
-        decision = decide(error_type=error_type, attempt=attempt)
-        if isinstance(decision, Dead):
+        decision = decide_retry(error_type=error_type, attempt=attempt)
+        if isinstance(decision, NoRetry):
             assert attempt == attempts
             break
         delays.append(decision.delay_us)
@@ -48,50 +48,54 @@ def test_the_config_takes_precedence_over_the_error_type() -> None:
         max_attempts=4, base_delay_us=SECOND, multiplier=3.0, max_delay_us=5_000_000
     )
     found = [
-        decide(error_type=ErrorType.RATE_LIMIT_EXCEEDED, attempt=n, retry=config)
+        decide_retry(error_type=ErrorType.RATE_LIMIT_EXCEEDED, attempt=n, retry=config)
         for n in (1, 2, 3, 4)
     ]
     assert found[:3] == [Retry(SECOND, 4), Retry(3 * SECOND, 4), Retry(5 * SECOND, 4)]
-    assert found[3] == Dead("RATE_LIMIT_EXCEEDED: all 4 attempts are used up")
+    assert found[3] == NoRetry("RATE_LIMIT_EXCEEDED: all 4 attempts are used up")
 
 
 def test_the_latest_error_type_sets_the_maximum_attempts() -> None:
     """After four rate limit errors, a network error has no attempts left."""
-    assert isinstance(decide(error_type=ErrorType.RATE_LIMIT_EXCEEDED, attempt=4), Retry)
-    assert isinstance(decide(error_type=ErrorType.TRANSIENT_NETWORK, attempt=4), Dead)
+    assert isinstance(decide_retry(error_type=ErrorType.RATE_LIMIT_EXCEEDED, attempt=4), Retry)
+    assert isinstance(decide_retry(error_type=ErrorType.TRANSIENT_NETWORK, attempt=4), NoRetry)
 
 
 def test_a_forced_retry_is_still_bounded() -> None:
     """should_retry=True allows three attempts of a permanent type; False forbids any retry."""
     auth = ErrorType.AUTHENTICATION_FAILED
-    assert decide(error_type=auth, attempt=1, insist=True) == Retry(5 * MINUTE, 3)
-    assert isinstance(decide(error_type=auth, attempt=3, insist=True), Dead)
+    assert decide_retry(error_type=auth, attempt=1, insist=True) == Retry(5 * MINUTE, 3)
+    assert isinstance(decide_retry(error_type=auth, attempt=3, insist=True), NoRetry)
     config = RetryConfig(max_attempts=7)
-    assert decide(error_type=auth, attempt=6, insist=True, retry=config) == Retry(160 * MINUTE, 7)
-    assert isinstance(decide(error_type=auth, attempt=1, retry=config), Dead)
-    assert isinstance(decide(error_type=ErrorType.TIMEOUT, attempt=1, insist=False), Dead)
+    assert decide_retry(error_type=auth, attempt=6, insist=True, retry=config) == Retry(
+        160 * MINUTE, 7
+    )
+    assert isinstance(decide_retry(error_type=auth, attempt=1, retry=config), NoRetry)
+    assert isinstance(decide_retry(error_type=ErrorType.TIMEOUT, attempt=1, insist=False), NoRetry)
 
 
 def test_only_the_first_stale_run_is_retried_at_once() -> None:
     """The first stale execution is retried at once, later ones with backoff."""
     stale = ErrorType.STALE_EXECUTION
-    assert decide(error_type=stale, attempt=1, jitter=1.0) == Retry(0, 3)
-    assert decide(error_type=stale, attempt=2, stale_before=True) == Retry(10 * MINUTE, 3)
-    assert decide(error_type=stale, attempt=2) == Retry(0, 3)
+    assert decide_retry(error_type=stale, attempt=1, jitter=1.0) == Retry(0, 3)
+    assert decide_retry(error_type=stale, attempt=2, stale_before=True) == Retry(10 * MINUTE, 3)
+    assert decide_retry(error_type=stale, attempt=2) == Retry(0, 3)
 
 
 def test_retry_after_is_a_minimum() -> None:
     """A requested delay lengthens the backoff, never shortens it, and is at most 30 days."""
     for asked, delay in ((MINUTE, 15 * MINUTE), (DAY, DAY), (90 * DAY, 30 * DAY)):
-        decision = decide(error_type=ErrorType.RATE_LIMIT_EXCEEDED, attempt=1, retry_after_us=asked)
+        decision = decide_retry(
+            error_type=ErrorType.RATE_LIMIT_EXCEEDED, attempt=1, retry_after_us=asked
+        )
         assert decision == Retry(delay, 5)
 
 
 def test_only_a_timeout_extends_the_maximum_duration() -> None:
     """The timeout multiplier only applies to the retry of a timeout."""
     config = RetryConfig(timeout_multiplier=1.5)
-    assert decide(error_type="TIMEOUT", attempt=1, retry=config) == Retry(5 * MINUTE, 3, 1.5)
-    assert decide(error_type="UNKNOWN", attempt=1, retry=config) == Retry(5 * MINUTE, 3, 1.0)
+    assert decide_retry(error_type="TIMEOUT", attempt=1, retry=config) == Retry(5 * MINUTE, 3, 1.5)
+    assert decide_retry(error_type="UNKNOWN", attempt=1, retry=config) == Retry(5 * MINUTE, 3, 1.0)
 
 
 def test_backoff_jitter_and_huge_attempts() -> None:

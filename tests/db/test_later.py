@@ -9,7 +9,12 @@ import pytest
 
 from penstock.access.store import registry
 from penstock.db.postgres import pipeline
-from penstock.db.postgres.pipeline import Ask, Session, Wire, prepared
+from penstock.db.postgres.pipeline import (
+    PipelinedStatement,
+    PostgresSession,
+    StatementPipeline,
+    prepared,
+)
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.postgres.transaction import PostgresTx
 from penstock.db.store import Single, Store, Tx
@@ -106,13 +111,13 @@ class TestLater:
 def flushes(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Collect the statements sent to PostgreSQL in each flush."""
     seen: list[list[str]] = []
-    send = Wire.send
+    send = StatementPipeline.send
 
-    def recorded(wire: Wire, asks: Sequence[Ask]) -> None:
+    def recorded(wire: StatementPipeline, asks: Sequence[PipelinedStatement]) -> None:
         seen.append([ask.label for ask in asks])
         send(wire, asks)
 
-    monkeypatch.setattr(Wire, "send", recorded)
+    monkeypatch.setattr(StatementPipeline, "send", recorded)
     return seen
 
 
@@ -153,13 +158,13 @@ class TestFlushes:
 
 
 @pytest.fixture
-def session(pg_migrated_dsn: str) -> Iterator[Session]:
+def session(pg_migrated_dsn: str) -> Iterator[PostgresSession]:
     """Open a separate connection."""
-    with Session.connect(pg_migrated_dsn, autocommit=True) as connection:
+    with PostgresSession.connect(pg_migrated_dsn, autocommit=True) as connection:
         yield connection
 
 
-def asked(session: Session, text: str, **params: Any) -> Any:
+def asked(session: PostgresSession, text: str, **params: Any) -> Any:
     """Return the single value of a statement's result."""
     ask = prepared("test", text, params)
     session.wire.send([ask])
@@ -188,15 +193,15 @@ class TestWire:
             ("float8[]", [0.5, 2.0]),
         ],
     )
-    def test_values(self, session: Session, cast: str, value: Any) -> None:
+    def test_values(self, session: PostgresSession, cast: str, value: Any) -> None:
         assert asked(session, f"SELECT CAST(%(v)s AS {cast})", v=value) == value
 
-    def test_marks(self, session: Session) -> None:
+    def test_marks(self, session: PostgresSession) -> None:
         """A name that is used twice is one parameter; a doubled percent sign is one."""
         text = "SELECT json_build_array(%(a)s::text, %(b)s::bigint, %(a)s::text, 7 %% 4)::text"
         assert json.loads(asked(session, text, a="x", b=2)) == ["x", 2, "x", 3]
 
-    def test_refused(self, session: Session) -> None:
+    def test_refused(self, session: PostgresSession) -> None:
         """Values that no column can hold are refused before anything is sent."""
         with pytest.raises(psycopg.DataError, match="NUL"):
             asked(session, "SELECT %(v)s::text", v="a\0b")
@@ -206,7 +211,9 @@ class TestWire:
             asked(session, "SELECT %(v)s::text", v={})
         assert asked(session, "SELECT %(v)s::bigint", v=1) == 1
 
-    def test_prepared_are_bounded(self, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_prepared_are_bounded(
+        self, session: PostgresSession, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """The least recently used statement is dropped on both sides and can be prepared again."""
         monkeypatch.setattr(pipeline, "PREPARED_MAX", 3)
         for step in range(2):
@@ -215,7 +222,7 @@ class TestWire:
         (count,) = session.execute("SELECT count(*) FROM pg_prepared_statements").fetchall()[0]
         assert 3 <= count <= 5
 
-    def test_prepared_with_an_error(self, session: Session) -> None:
+    def test_prepared_with_an_error(self, session: PostgresSession) -> None:
         """A statement that failed to prepare is prepared again on its next use."""
         text = "SELECT %(v)s + n FROM not_yet"
         for _ in range(2):
@@ -225,7 +232,7 @@ class TestWire:
         session.execute("INSERT INTO not_yet VALUES (2)")
         assert asked(session, text, v=1) == 3
 
-    def test_changed_table(self, session: Session, pg_migrated_dsn: str) -> None:
+    def test_changed_table(self, session: PostgresSession, pg_migrated_dsn: str) -> None:
         """A table that changed under a prepared statement costs one failed call."""
         store = PostgresStore(pg_migrated_dsn)
         store.write(lambda tx: tx.run("outbox_put", message("a")))
@@ -245,7 +252,7 @@ class TestWire:
         assert store.read(select_all) == [(1, None)]
         store.close()
 
-    def test_large_values(self, session: Session) -> None:
+    def test_large_values(self, session: PostgresSession) -> None:
         """More data than the buffers of either side hold is sent both ways in one flush."""
         text = "SELECT repeat(%(v)s, 3)"
         asks = [prepared("test", text, {"v": str(n % 10) * 300_000}) for n in range(12)]

@@ -71,7 +71,7 @@ def test_hints_without_a_local_waiter_are_sent_at_once(
     relay: Relay, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pending local hints are sent along with it."""
-    monkeypatch.setattr(notifier, "HEARD_SECONDS", 3_600.0)
+    monkeypatch.setattr(notifier, "LOCAL_DELAY_S", 3_600.0)
     relay.ask(["a"], is_heard=True)
     assert sent.notes == []
     relay.ask(["b"])

@@ -11,7 +11,7 @@ from penstock.access.store.registry import customer_ensure_many
 from penstock.db.sqlite import wal_preallocation
 from penstock.db.sqlite.store import SqliteStore
 
-CHUNK_BYTES = wal_preallocation.CHUNK * (wal_preallocation.FRAME_HEADER + 4096)
+CHUNK_BYTES = wal_preallocation.CHUNK_FRAMES * (wal_preallocation.FRAME_HEADER + 4096)
 
 
 @pytest.fixture
@@ -77,11 +77,11 @@ def test_two_writers_share_the_preallocation(store: SqliteStore) -> None:
 def test_a_short_log_is_not_extended(store: SqliteStore) -> None:
     store._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     put(store, "one", "two", "three")
-    assert 0 < log_size(store) < wal_preallocation.FIRST * 4096
+    assert 0 < log_size(store) < wal_preallocation.FRAMES_MIN * 4096
 
 
 def test_a_missing_log_is_not_an_error(tmp_path: Path) -> None:
-    preallocation = wal_preallocation.Room(tmp_path / "none.db", 4096, 8_000)
+    preallocation = wal_preallocation.WalPreallocation(tmp_path / "none.db", 4096, 8_000)
     preallocation.make()
     preallocation.make()
     preallocation.close()

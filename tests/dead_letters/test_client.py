@@ -7,11 +7,11 @@ import pytest
 from penstock.core.clock import HOUR, SECOND
 from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.ids import decode
-from penstock.dead_letters.client.dead_letters import Edit, LetterFilter
-from tests.kits.desk import Desk
+from penstock.dead_letters.client.dead_letters import DeadLetterFilter, Edit
+from tests.kits.desk import Harness
 
 
-def dead_letter_id_of(desk: Desk, run_id: int) -> int:
+def dead_letter_id_of(desk: Harness, run_id: int) -> int:
     """Return the id of a run's dead letter."""
     dead_letter = desk.client.dead_letters.of_run(run_id)
     assert dead_letter is not None
@@ -21,7 +21,7 @@ def dead_letter_id_of(desk: Desk, run_id: int) -> int:
 class TestReading:
     """Lists, groups and details of dead letters."""
 
-    def test_newest_first_and_filtered(self, desk: Desk) -> None:
+    def test_newest_first_and_filtered(self, desk: Harness) -> None:
         """Dead letters are listed newest first, page by page, with any filter."""
         one = desk.die()
         desk.clock.advance(HOUR)
@@ -29,7 +29,7 @@ class TestReading:
         letters = desk.client.dead_letters
 
         def subjects(**fields: object) -> list[int]:
-            return [row.subject for row in letters.find(LetterFilter(**fields))]  # type: ignore[arg-type]
+            return [row.subject for row in letters.find(DeadLetterFilter(**fields))]  # type: ignore[arg-type]
 
         assert subjects() == [two, one]
         assert subjects(customer="acme") == subjects(until=desk.clock.now() - SECOND) == [one]
@@ -40,19 +40,19 @@ class TestReading:
                   {"processor": "x"}, {"status": "replayed"})  # fmt: skip
         for fields in unmatched:
             assert subjects(**fields) == []
-            assert letters.count(LetterFilter(**fields)) == 0  # type: ignore[arg-type]
+            assert letters.count(DeadLetterFilter(**fields)) == 0  # type: ignore[arg-type]
         (first,) = letters.find(limit=1)
         assert [r.subject for r in letters.find(before=first.dead_letter_id)] == [one]
         for field, bad in (
-            ("status", LetterFilter(status="lost")),
-            ("kind", LetterFilter(kind="flow")),
+            ("status", DeadLetterFilter(status="lost")),
+            ("kind", DeadLetterFilter(kind="flow")),
         ):
             with pytest.raises(InvalidInput, match=field):
                 letters.find(bad)
         with pytest.raises(InvalidInput, match="limit"):
             letters.find(limit=0)
 
-    def test_groups(self, desk: Desk) -> None:
+    def test_groups(self, desk: Harness) -> None:
         """Dead letters with the same origin and error type form one group."""
         runs = [desk.die() for _ in range(3)]
         (group,) = desk.client.dead_letters.groups()
@@ -63,7 +63,7 @@ class TestReading:
         )
         assert group.latest == dead_letter_id_of(desk, runs[-1])
 
-    def test_in_full(self, desk: Desk) -> None:
+    def test_in_full(self, desk: Harness) -> None:
         """A dead letter has its run; another customer's dead letter is not found."""
         run_id = desk.die()
         detail = desk.client.dead_letters.get(dead_letter_id_of(desk, run_id), customer="acme")
@@ -80,7 +80,7 @@ class TestReading:
 class TestClosing:
     """Replay and discard."""
 
-    def test_discarding(self, desk: Desk) -> None:
+    def test_discarding(self, desk: Harness) -> None:
         """Discarding needs a reason, closes all dead letters or none, and does not change runs."""
         one, two = desk.die(), desk.die()
         letters = desk.client.dead_letters
@@ -91,11 +91,11 @@ class TestClosing:
         with pytest.raises(Conflict, match="not an open dead letter"):
             letters.discard(numbers, "again")
         assert [row.subject for row in letters.find()] == [two]
-        (closed,) = letters.find(LetterFilter(status="discarded"))
+        (closed,) = letters.find(DeadLetterFilter(status="discarded"))
         assert (closed.subject, closed.replays, closed.resolution) == (one, 0, "not needed")
         assert desk.client.runs.get(one).state == "FAILED"
 
-    def test_replay_edited(self, desk: Desk) -> None:
+    def test_replay_edited(self, desk: Harness) -> None:
         """A replay creates a new run, optionally with other parameters, and only once."""
         run_id = desk.die()
         letters = desk.client.dead_letters
@@ -105,23 +105,23 @@ class TestClosing:
         new_id = letters.replay(number, Edit(parameters={"region": "eu"}), actor="ann")
         new = desk.client.runs.get(decode("run", new_id))
         assert (new.parent_run_id, new.parameters) == (run_id, '{"region": "eu"}')
-        (closed,) = letters.find(LetterFilter(status="replayed"))
+        (closed,) = letters.find(DeadLetterFilter(status="replayed"))
         assert (closed.resolved_by, closed.resolution) == ("ann", f"replayed as {new_id}")
         with pytest.raises(Conflict, match="was replayed"):
             letters.replay(number)
 
-    def test_replay_by_filter(self, desk: Desk) -> None:
+    def test_replay_by_filter(self, desk: Harness) -> None:
         """Steps continue after the previous one, spread by the rate; a dry run changes nothing."""
         for _ in range(3):
             desk.die()
         letters = desk.client.dead_letters
-        would = letters.replay_matching(LetterFilter(customer="acme"), is_dry=True)
+        would = letters.replay_matching(DeadLetterFilter(customer="acme"), is_dry=True)
         assert (would.matched, len(would.replayed), would.is_dry) == (3, 3, True)
         assert letters.count() == 3
-        step = letters.replay_matching(LetterFilter(), limit=2, rate=0.5)
+        step = letters.replay_matching(DeadLetterFilter(), limit=2, rate=0.5)
         assert (step.matched, len(step.replayed), step.left) == (3, 2, 1)
         last = letters.replay_matching(
-            LetterFilter(), limit=2, rate=0.5,
+            DeadLetterFilter(), limit=2, rate=0.5,
             before=step.next_before or 0, start_at=step.next_at,
         )  # fmt: skip
         assert (last.matched, len(last.replayed), last.next_before) == (1, 1, None)
@@ -133,19 +133,19 @@ class TestClosing:
         assert [run.scheduled_time - now for run in runs] == [0, 2 * SECOND, 4 * SECOND]
         for bad in ({"limit": 0}, {"rate": 0.0}):
             with pytest.raises(InvalidInput, match=next(iter(bad))):
-                letters.replay_matching(LetterFilter(), **bad)
+                letters.replay_matching(DeadLetterFilter(), **bad)
 
-    def test_replays_are_limited(self, desk: Desk) -> None:
+    def test_replays_are_limited(self, desk: Harness) -> None:
         """A run that failed after three replays is refused with a reason by a filter replay."""
         run_id = desk.die()
         for _ in range(3):
-            step = desk.client.dead_letters.replay_matching(LetterFilter())
+            step = desk.client.dead_letters.replay_matching(DeadLetterFilter())
             ((_, new_id),) = step.replayed
             run_id = decode("run", new_id)
             held = desk.take()
             assert held.run_id == run_id
             desk.fail(held)
-        step = desk.client.dead_letters.replay_matching(LetterFilter())
+        step = desk.client.dead_letters.replay_matching(DeadLetterFilter())
         assert step.replayed == []
         assert "already replayed 3 times" in step.refused[0].why
         assert desk.client.runs.retry(run_id), "a single retry is not limited"

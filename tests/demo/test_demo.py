@@ -10,9 +10,9 @@ from penstock.core.clock import SECOND
 from penstock.demo.claims import Claim
 from penstock.demo.saas import world
 from penstock.demo.saas.report import Facts, Report
-from penstock.demo.saas.scenario import Scene
-from penstock.demo.saas.stage import DrivenClock
-from penstock.schedules.config_input import parse_draft
+from penstock.demo.saas.scenario import ScenarioState
+from penstock.demo.saas.stage import SimulatedClock
+from penstock.schedules.config_input import parse_config_input
 from tests.kits.shell import Shell
 
 SMALL = ["saas", "--customers", "20", "--flood", "300", "--seconds", "1"]
@@ -81,7 +81,7 @@ def test_environment_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 def test_failed_claim_is_shown() -> None:
     """The summary marks a claim that does not hold and calls it a bug."""
     facts = Facts(
-        scene=Scene.__new__(Scene), scheduled=0, refused=0, database="sqlite:x",
+        scene=ScenarioState.__new__(ScenarioState), scheduled=0, refused=0, database="sqlite:x",
         database_url="sqlite:x", seconds=1.0,
     )  # fmt: skip
     report = Report("head", [Claim("No run was lost.", "1 is missing.", False, {})], [], facts)
@@ -97,11 +97,11 @@ def test_sample_data_is_valid_and_repeatable() -> None:
     assert made == world.configs(names, 1_763_337_600 * SECOND, 7)
     assert made != world.configs(names, 1_763_337_600 * SECOND, 8)
     for _, fields in made:
-        parse_draft(fields)
+        parse_config_input(fields)
 
 
 def test_driven_clock() -> None:
     """Simulated time changes only through the clock's methods."""
-    clock = DrivenClock(5 * SECOND)
+    clock = SimulatedClock(5 * SECOND)
     clock.sleep(2.5)
     assert (clock.now(), clock.monotonic()) == (7_500_000, 2.5)

@@ -5,12 +5,15 @@ from rich.console import Console
 
 from penstock.assembly.process import AlertRow
 from penstock.core.clock import parse_iso
-from penstock.demo.nba.answers import Answer, Line
-from penstock.demo.nba.play import Glance
-from penstock.demo.nba.screen import Lines, picture, screen
+from penstock.demo.nba.answers import Answer, PhaseStatus
+from penstock.demo.nba.play import ScreenState
+from penstock.demo.nba.screen import Lines, render, screen
 
 NOW = parse_iso("2025-12-31T04:30:00Z")
-LINES = [Line("scrape", "waiting", "", "since 23:00"), Line("raw", "not triggered", "", "[x]")]
+LINES = [
+    PhaseStatus("scrape", "waiting", "", "since 23:00"),
+    PhaseStatus("raw", "not triggered", "", "[x]"),
+]
 ANSWER = Answer("nba · 2025-12-30", LINES, ["Waiting for feed.plays."], ["Wait."])
 ALERT = AlertRow(
     1, "gate", "k", "HIGH", "acme", "flow", 1, "scrape waits long", "{}", "open", 1, NOW, NOW, None,
@@ -18,8 +21,8 @@ ALERT = AlertRow(
 )  # fmt: skip
 
 
-def glance(*, answered: bool) -> Glance:
-    return Glance(
+def glance(*, answered: bool) -> ScreenState:
+    return ScreenState(
         now=NOW, fraction=0.1, boards=[("overnight", LINES)], told=[(NOW, "plays are late [x]")],
         answers=[ANSWER] if answered else [], alerts=[ALERT], is_answer_new=answered, is_done=False,
     )  # fmt: skip
@@ -28,9 +31,9 @@ def glance(*, answered: bool) -> Glance:
 def test_live_screen(capsys: pytest.CaptureFixture[str]) -> None:
     """The screen shows phases, alerts, and the feed or an answer; brackets are not markup."""
     console = Console(width=110, force_terminal=False)
-    console.print(picture(glance(answered=False)))
+    console.print(render(glance(answered=False)))
     feed = capsys.readouterr().out
-    console.print(picture(glance(answered=True)))
+    console.print(render(glance(answered=True)))
     answer = capsys.readouterr().out
     for words in ("23:30 in New York", "waiting", "since 23:00", "scrape waits long"):
         assert words in feed

@@ -6,8 +6,8 @@ import pytest
 
 from penstock.assembly.process import AlertRow, Overview
 from penstock.core.clock import HOUR, SECOND
-from penstock.demo.saas.play import Glance, Waits
-from penstock.demo.saas.screen import Lines, picture, screen
+from penstock.demo.saas.play import DemoWaitTimes, ScreenState
+from penstock.demo.saas.screen import Lines, render, screen
 from penstock.testing.clock import VirtualClock
 
 START = 1_763_337_600 * SECOND
@@ -22,9 +22,9 @@ ALERT = AlertRow(
 )  # fmt: skip
 
 
-def glance(phase: str = "simulating the day", flood: int = 5000) -> Glance:
-    waits = Waits([30 * SECOND, 40 * SECOND], set(), {"a", "b"}, 1000)
-    return Glance(
+def glance(phase: str = "simulating the day", flood: int = 5000) -> ScreenState:
+    waits = DemoWaitTimes([30 * SECOND, 40 * SECOND], set(), {"a", "b"}, 1000)
+    return ScreenState(
         now=START + HOUR, start=START, fraction=0.5, phase=phase, overview=OVERVIEW,
         counts=Counter(COMPLETED=1234, dead=3), rate=250.0, told=[(START, "the day begins")],
         alerts=[ALERT], waits=waits, flooder="acme", flood_size=flood, workers=4,
@@ -36,8 +36,8 @@ def test_live_screen(capsys: pytest.CaptureFixture[str]) -> None:
     from rich.console import Console
 
     console = Console(width=110, force_terminal=False)
-    console.print(picture(glance()))
-    console.print(picture(glance(flood=0)))
+    console.print(render(glance()))
+    console.print(render(glance(flood=0)))
     out = capsys.readouterr().out
     for words in ("4,700", "1,234", "the day begins", "4,000 of 5,000 runs still waiting",
                   "median wait 35 s", "bills of acme were disabled", "no flood yet"):  # fmt: skip

@@ -10,19 +10,19 @@ import pytest
 
 from penstock.core.clock import SystemClock
 from penstock.core.errors import InvalidInput
-from penstock.egress.connection_pool import AGE_SECONDS, IDLE_SECONDS, KEPT_MAX, Kept
+from penstock.egress.connection_pool import AGE_SECONDS, IDLE_SECONDS, POOL_MAX, IdleConnections
 from penstock.egress.http_client import (
     BODY_MAX,
     LOOKUPS_MAX,
-    Egress,
-    Failed,
-    Reply,
+    HttpClient,
+    HttpResponse,
     Request,
+    RequestFailed,
     Resolve,
 )
 from penstock.egress.policy import EgressRules
 from penstock.testing.clock import VirtualClock
-from tests.kits.egress import Receiver, Said, authority, receiving, talking
+from tests.kits.egress import Receiver, ScriptedResponse, authority, raw_server, receiving
 
 INSIDE = EgressRules(allow_private=True)
 PLAIN = EgressRules(allow_private=True, allow_http=True)
@@ -45,11 +45,11 @@ def here(*_: object) -> list[str]:
     return ["127.0.0.1"]
 
 
-def egress(rules: EgressRules = INSIDE, resolve: Resolve = here) -> Egress:
-    return Egress(SystemClock(), rules, tls=authority().trusting(), resolve=resolve)
+def egress(rules: EgressRules = INSIDE, resolve: Resolve = here) -> HttpClient:
+    return HttpClient(SystemClock(), rules, tls=authority().trusting(), resolve=resolve)
 
 
-def plain(port: int, **more: object) -> Reply:
+def plain(port: int, **more: object) -> HttpResponse:
     """Send a request over plain http."""
     options = {"seconds": 20.0, "wants_body": True, **more}
     return egress(PLAIN).send(Request(url=f"http://{HOST}:{port}/x", **options))  # type: ignore[arg-type]
@@ -59,7 +59,7 @@ def plain(port: int, **more: object) -> Reply:
 def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
     """A receiver with a certificate for HOST."""
     tls = authority().serving(tmp_path_factory.mktemp("tls"), HOST)
-    with receiving(lambda _: Said(200, {"X-Kept": "yes"}, b"fine"), tls) as made:
+    with receiving(lambda _: ScriptedResponse(200, {"X-Kept": "yes"}, b"fine"), tls) as made:
         yield made
 
 
@@ -82,19 +82,19 @@ class TestTls:
         assert (got.headers["x-one"], got.headers["connection"]) == ("1", "close")
 
     def test_a_certificate_for_another_host_is_refused(self, secure: Receiver) -> None:
-        with pytest.raises(Failed) as failed:
+        with pytest.raises(RequestFailed) as failed:
             egress().send(Request(url=f"https://other.example.com:{secure.port}/"))
         assert failed.value.kind == "certificate"
         assert "other.example.com" in failed.value.message
 
     def test_an_unknown_authority_is_refused(self, secure: Receiver) -> None:
-        sender = Egress(SystemClock(), INSIDE, resolve=here)
-        with pytest.raises(Failed) as failed:
+        sender = HttpClient(SystemClock(), INSIDE, resolve=here)
+        with pytest.raises(RequestFailed) as failed:
             sender.send(Request(url=f"https://{HOST}:{secure.port}/"))
         assert failed.value.kind == "certificate"
 
     def test_a_server_without_tls_is_refused(self) -> None:
-        with receiving() as made, pytest.raises(Failed) as failed:
+        with receiving() as made, pytest.raises(RequestFailed) as failed:
             egress().send(Request(url=f"https://{HOST}:{made.port}/"))
         assert failed.value.kind in ("tls", "connection")
 
@@ -140,7 +140,7 @@ class TestAddresses:
         def failing(*_: object) -> list[str]:
             raise error
 
-        with pytest.raises(Failed) as failed:
+        with pytest.raises(RequestFailed) as failed:
             egress(PLAIN, failing).send(Request(url=f"http://{HOST}:9999/"))
         assert failed.value.kind == "lookup"
 
@@ -156,7 +156,7 @@ class TestAddresses:
         kinds = []
         try:
             for _ in range(LOOKUPS_MAX + 1):
-                with pytest.raises(Failed) as failed:
+                with pytest.raises(RequestFailed) as failed:
                     sender.send(Request(url=f"http://{HOST}:9999/", seconds=0.001))
                 kinds.append(failed.value.kind)
         finally:
@@ -178,7 +178,7 @@ class TestResponses:
     def test_redirects_are_not_followed(self) -> None:
         """A redirect to the metadata service is returned, not followed."""
         where = {"Location": "http://169.254.169.254/latest/meta-data/"}
-        with receiving(lambda _: Said(302, where)) as made:
+        with receiving(lambda _: ScriptedResponse(302, where)) as made:
             assert plain(made.port).status == 302
             assert len(made.got) == 1
 
@@ -189,15 +189,15 @@ class TestResponses:
             while True:
                 connection.sendall(b"secret" * 10_000)
 
-        with talking(endless) as port:
-            with pytest.raises(Failed) as failed:
+        with raw_server(endless) as port:
+            with pytest.raises(RequestFailed) as failed:
                 plain(port)
-            assert plain(port, wants_body=False) == Reply(status=200, headers={})
+            assert plain(port, wants_body=False) == HttpResponse(status=200, headers={})
         assert failed.value.kind == "too_large"
         assert "secret" not in failed.value.message
 
     def test_the_largest_body(self) -> None:
-        with receiving(lambda _: Said(200, {}, b"x" * BODY_MAX)) as made:
+        with receiving(lambda _: ScriptedResponse(200, {}, b"x" * BODY_MAX)) as made:
             assert len(plain(made.port).body) == BODY_MAX
 
     @pytest.mark.parametrize("begun", [b"", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\n\r\nx"])
@@ -210,8 +210,8 @@ class TestResponses:
             while True:
                 connection.sendall(b"y")
 
-        sender = Egress(StepClock(0.5), PLAIN, resolve=here)
-        with talking(dripping) as port, pytest.raises(Failed) as failed:
+        sender = HttpClient(StepClock(0.5), PLAIN, resolve=here)
+        with raw_server(dripping) as port, pytest.raises(RequestFailed) as failed:
             sender.send(Request(url=f"http://{HOST}:{port}/", seconds=8, wants_body=True))
         assert failed.value.kind == "timeout"
 
@@ -224,8 +224,8 @@ class TestResponses:
             connection.sendall(begun)
             free.wait(60)
 
-        with talking(silent) as port:
-            with pytest.raises(Failed) as failed:
+        with raw_server(silent) as port:
+            with pytest.raises(RequestFailed) as failed:
                 plain(port, seconds=0.05)
             free.set()
         assert failed.value.kind == "timeout"
@@ -245,7 +245,7 @@ class TestResponses:
             connection.recv(65_536)
             connection.sendall(sent)
 
-        with talking(respond) as port, pytest.raises(Failed) as failed:
+        with raw_server(respond) as port, pytest.raises(RequestFailed) as failed:
             plain(port)
         assert failed.value.kind in ("protocol", "connection")
 
@@ -254,25 +254,25 @@ class TestResponses:
             connection.recv(65_536)
             connection.sendall(b"HTTP/1.1 103 Hints\r\nLink: x\r\n\r\nHTTP/1.1 201 OK\r\n\r\n")
 
-        with talking(respond) as port:
+        with raw_server(respond) as port:
             assert plain(port).status == 201
-        with receiving(lambda _: Said(102)) as made:
+        with receiving(lambda _: ScriptedResponse(102)) as made:
             assert plain(made.port).status == 102
 
     def test_a_closed_port(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
-        with pytest.raises(Failed) as failed:
+        with pytest.raises(RequestFailed) as failed:
             plain(port)
         assert failed.value.kind == "connection"
 
     def test_headers_cannot_be_smuggled(self) -> None:
-        with receiving() as made, pytest.raises(Failed) as failed:
+        with receiving() as made, pytest.raises(RequestFailed) as failed:
             plain(made.port, headers={"X": "a\r\nHost: evil"})
         assert failed.value.kind == "protocol"
 
     def test_get_has_no_body(self) -> None:
-        with receiving(lambda _: Said(200, {}, b"{}")) as made:
+        with receiving(lambda _: ScriptedResponse(200, {}, b"{}")) as made:
             assert plain(made.port, method="GET").body == b"{}"
             assert "content-length" not in made.got[0].headers
 
@@ -311,7 +311,7 @@ class TestPool:
             lookups.append(asked)
             return here()
 
-        with talking(server) as port:
+        with raw_server(server) as port:
             out = egress(PLAIN, resolve)
             options = {"seconds": 20.0, "keeps": True, **more}
             request = Request(url=f"http://{HOST}:{port}/x", **options)  # type: ignore[arg-type]
@@ -363,8 +363,8 @@ class TestPool:
     def test_the_pool_is_bounded(self) -> None:
         """Connections are dropped when idle too long, when too old, and above the maximum."""
         clock = VirtualClock(0)
-        kept = Kept(clock)
-        pairs = [socket.socketpair() for _ in range(KEPT_MAX + 3)]
+        kept = IdleConnections(clock)
+        pairs = [socket.socketpair() for _ in range(POOL_MAX + 3)]
         try:
             kept.put("a", pairs[0][0], None)
             assert kept.take("b") is None
@@ -377,7 +377,7 @@ class TestPool:
             found = 0
             while kept.take("a") is not None:
                 found += 1
-            assert found == KEPT_MAX
+            assert found == POOL_MAX
         finally:
             for pair in pairs:
                 for one in pair:

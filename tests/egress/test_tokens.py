@@ -16,9 +16,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from penstock.consumer import signed_by
 from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.core.errors import InvalidInput
-from penstock.egress.http_client import Failed, Reply
+from penstock.egress.http_client import HttpResponse, RequestFailed
 from penstock.egress.keyset import (
-    BELIEVED_SECONDS,
+    EXPIRE_SECONDS,
     KeySet,
     KeysUnavailable,
     fresh_seconds,
@@ -27,10 +27,10 @@ from penstock.egress.keyset import (
 from penstock.egress.oidc import (
     GOOGLE,
     TOKEN_MAX,
-    Claims,
-    Expected,
+    ExpectedClaims,
+    InvalidToken,
     SigningKey,
-    Untrusted,
+    TokenClaims,
     keys_url_of,
 )
 from penstock.egress.tokens import Signer, Verifier, new_signing_key, public_jwk, sign
@@ -39,7 +39,7 @@ from tests.conftest import CLOCK_START
 
 AUDIENCE = "https://penstock.example.com/pubsub/push/orders"
 EMAIL = "pusher@project.iam.gserviceaccount.com"
-EXPECTED = Expected(issuer=GOOGLE, audience=AUDIENCE, email=EMAIL)
+EXPECTED = ExpectedClaims(issuer=GOOGLE, audience=AUDIENCE, email=EMAIL)
 URL = keys_url_of(GOOGLE)
 NOW = CLOCK_START // SECOND
 
@@ -85,12 +85,12 @@ class Issuer:
         self.is_down = False
         self.status = 200
 
-    def fetch(self, url: str) -> Reply:
+    def fetch(self, url: str) -> HttpResponse:
         self.requests += 1
         if self.is_down:
-            raise Failed("timeout", url)
+            raise RequestFailed("timeout", url)
         body = json.dumps({"keys": self.keys}).encode()
-        return Reply(status=self.status, headers=self.headers, body=body)
+        return HttpResponse(status=self.status, headers=self.headers, body=body)
 
 
 def ec_jwk() -> dict[str, Any]:
@@ -113,7 +113,7 @@ def verifier(issuer: Issuer, clock: VirtualClock) -> Verifier:
     return Verifier(issuer.fetch, clock)
 
 
-def check(verifier: Verifier, token: Any) -> Claims:
+def check(verifier: Verifier, token: Any) -> TokenClaims:
     return verifier.verify(token, EXPECTED, URL)
 
 
@@ -175,7 +175,7 @@ class TestInvalid:
         ],
     )  # fmt: skip
     def test_claims(self, verifier: Verifier, reason: str, changed: dict[str, Any]) -> None:
-        with pytest.raises(Untrusted) as refused:
+        with pytest.raises(InvalidToken) as refused:
             check(verifier, signed({"alg": "RS256", "kid": key().key_id}, claims(**changed)))
         assert refused.value.reason.startswith(reason)
         assert reason not in refused.value.message
@@ -196,7 +196,7 @@ class TestInvalid:
         """A genuine signature over a header that requests something else."""
         made = {"alg": "RS256", "kid": key().key_id, "typ": "JWT", **header}
         made = {name: value for name, value in made.items() if value is not None}
-        with pytest.raises(Untrusted):
+        with pytest.raises(InvalidToken):
             check(verifier, signed(made, claims()))
         assert issuer.requests <= 1
 
@@ -204,7 +204,7 @@ class TestInvalid:
         text = f"{b64({'alg': 'HS256', 'kid': key().key_id})}.{b64(claims())}"
         secret = json.dumps(public_jwk(key())).encode()
         signature = hmac.new(secret, text.encode(), hashlib.sha256).digest()
-        with pytest.raises(Untrusted, match="accept"):
+        with pytest.raises(InvalidToken, match="accept"):
             check(verifier, f"{text}.{b64(signature)}")
 
     @pytest.mark.parametrize(
@@ -217,14 +217,14 @@ class TestInvalid:
         ],
     )  # fmt: skip
     def test_malformed_tokens(self, verifier: Verifier, issuer: Issuer, token: object) -> None:
-        with pytest.raises(Untrusted):
+        with pytest.raises(InvalidToken):
             check(verifier, token)
         assert issuer.requests == 0
 
     def test_duplicate_header_names(self, verifier: Verifier) -> None:
         """A header with a duplicate name is invalid."""
         header = f'{{"alg":"RS256","kid":"{key().key_id}","alg":"none"}}'.encode()
-        with pytest.raises(Untrusted):
+        with pytest.raises(InvalidToken):
             check(verifier, f"{b64(header)}.{b64(claims())}.{b64(b'x')}")
 
     def test_changed_after_signing(self, verifier: Verifier) -> None:
@@ -234,12 +234,12 @@ class TestInvalid:
             f"{head}.{b64(claims())}.{signature[:-4]}AAAA",
             f"{head}.{b64(b'not json')}.{signature}",
         ):
-            with pytest.raises(Untrusted):
+            with pytest.raises(InvalidToken):
                 check(verifier, token)
 
     def test_another_key_under_the_same_kid(self, verifier: Verifier) -> None:
         other = SigningKey(key_id=key().key_id, pem=new_signing_key().pem)
-        with pytest.raises(Untrusted) as refused:
+        with pytest.raises(InvalidToken) as refused:
             check(verifier, sign(claims(), other))
         assert refused.value.reason.startswith("signature")
 
@@ -250,15 +250,15 @@ class TestInvalid:
         issuer.keys = [{**found, "kid": "weak"}]
         algorithm = jwt.algorithms.RSAAlgorithm(jwt.algorithms.RSAAlgorithm.SHA256)
         text = f"{b64({'alg': 'RS256', 'kid': 'weak'})}.{b64(claims())}"
-        with pytest.raises(Untrusted) as refused:
+        with pytest.raises(InvalidToken) as refused:
             check(verifier, f"{text}.{b64(algorithm.sign(text.encode(), weak))}")
         assert "short" in refused.value.reason
 
     def test_genuine_but_for_another_receiver(self, verifier: Verifier) -> None:
         """Only a token whose signature, issuer and time are valid counts as known."""
-        with pytest.raises(Untrusted) as known:
+        with pytest.raises(InvalidToken) as known:
             check(verifier, sign(claims(email="other@x.y"), key()))
-        with pytest.raises(Untrusted) as unknown:
+        with pytest.raises(InvalidToken) as unknown:
             check(verifier, sign(claims(iss="x"), key()))
         assert (known.value.is_known, unknown.value.is_known) == (True, False)
 
@@ -299,7 +299,7 @@ class TestKeys:
         for _ in range(50):
             assert keys.find("curve")
         assert issuer.requests == 2
-        clock.advance(int(BELIEVED_SECONDS * SECOND))
+        clock.advance(int(EXPIRE_SECONDS * SECOND))
         with pytest.raises(KeysUnavailable):
             keys.find("curve")
 
@@ -355,7 +355,7 @@ def test_the_consumer_kits_verifier(issuer: Issuer, clock: VirtualClock) -> None
     verify({"authorization": f"Bearer {good}"})
     other = sign(claims(email="other@project.iam.gserviceaccount.com"), key())
     for header in ("", good, f"Basic {good}", "Bearer ", f"Bearer {other}", f"Bearer {good[:-4]}"):
-        with pytest.raises(Untrusted):
+        with pytest.raises(InvalidToken):
             verify({"authorization": header})
-    with pytest.raises(Untrusted):
+    with pytest.raises(InvalidToken):
         verify({})

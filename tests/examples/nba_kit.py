@@ -12,9 +12,9 @@ from penstock.demo.nba.warehouse import ADDRESS, Season, fill
 from penstock.flows.gates.evidence import Assessment, assess
 from penstock.flows.gates.gate import decide
 from penstock.flows.gates.verdict import Decision, GateInput
-from penstock.pipelines.plan import judging_mode
-from penstock.probes.protocol import Look
-from penstock.probes.runner import Probes
+from penstock.pipelines.plan import gate_mode
+from penstock.probes.protocol import ProbeRequest
+from penstock.probes.runner import ProbeRunner
 from penstock.testing.clock import VirtualClock
 
 PLAYED, KNOWN = date(2025, 12, 29), date(2025, 12, 30)
@@ -32,9 +32,9 @@ def address(path: Path) -> str:
 def assessments(season: Season, mode: str, phase: str, day: str, now: Micros) -> list[Assessment]:
     """Return the assessments of a phase's gate over the file."""
     needs = nba.needs(mode, phase)
-    probes = Probes(VirtualClock(now), names={ADDRESS: address(season.path)})
+    probes = ProbeRunner(VirtualClock(now), names={ADDRESS: address(season.path)})
     try:
-        found = probes.look(Look(dependencies=[n.dependency for n in needs], partition=day))
+        found = probes.look(ProbeRequest(dependencies=[n.dependency for n in needs], partition=day))
     finally:
         probes.close()
     return [
@@ -56,7 +56,7 @@ def decided(
     """Return the decision of a phase's gate over the file."""
     return decide(
         GateInput(
-            mode=judging_mode(nba.definition(), nba.modes[mode]),
+            mode=gate_mode(nba.definition(), nba.modes[mode]),
             now=now,
             phase=phase,
             partition=day,

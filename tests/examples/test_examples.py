@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from examples import saas
-from penstock import Submission, connect, work_off
+from penstock import Submission, connect, run_pending
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,5 +36,5 @@ def test_saas_runs_outside_the_demo(tmp_path: Path) -> None:
         ids = client.runs.submit_many(
             [Submission(pipeline=name, parameters=given) for name, given in parameters.items()]
         )
-        assert work_off(client, saas.PIPELINES) == 3
+        assert run_pending(client, saas.PIPELINES) == 3
         assert {client.runs.get(run_id).state for run_id in ids} == {"COMPLETED"}

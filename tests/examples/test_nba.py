@@ -10,9 +10,9 @@ from penstock.core.clock import HOUR, MINUTE
 from penstock.demo.nba.pipeline import nba
 from penstock.demo.nba.season import DAYS_OFF, FIRST_DAY, LAST_DAY, games_on, publish, season_write
 from penstock.demo.nba.warehouse import SOURCES, Season, sql
-from penstock.flows.gates.evidence import Status
+from penstock.flows.gates.evidence import DependencyStatus
 from penstock.flows.gates.verdict import AlertLevel, Decision, GateStatus, Verdict
-from penstock.pipelines.dependency import Kind
+from penstock.pipelines.dependency import DependencyKind
 from penstock.pipelines.draw import draw
 from tests.examples.nba_kit import KNOWN, MORNING, assessments, decided, night_falls, work
 
@@ -57,7 +57,7 @@ class TestDeclaration:
     def test_history_is_ten_days(self) -> None:
         """The look-back of analytics allows for the league's days off."""
         needs = [need.dependency for need in nba.needs("same_day", "analytics")]
-        history = next(need for need in needs if need.kind is Kind.HISTORICAL)
+        history = next(need for need in needs if need.kind is DependencyKind.HISTORICAL)
         assert (history.lookback_days, history.min_days, history.degraded_days) == (10, 8, 5)
 
     def test_it_can_be_drawn(self) -> None:
@@ -124,7 +124,7 @@ class TestAssessments:
             "feed.nbac_team_boxscores": (10, 10),
             "feed.nbac_play_by_play": (1250, 1250),
         }
-        assert {a.status for a in found} == {Status.COMPLETE}
+        assert {a.status for a in found} == {DependencyStatus.COMPLETE}
 
     def test_bad_data_lowers_quality(self, season: Season) -> None:
         """Null points and wrong team totals reduce the quality, with readable issues."""

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from penstock import connect
-from penstock.bus.envelope import Pushed, encode
-from penstock.bus.message import Outgoing, SubscriptionSpec, TopicSpec
+from penstock.bus.envelope import PushedMessage, encode
+from penstock.bus.message import NewMessage, SubscriptionSpec, TopicSpec
 from penstock.bus.transports.embedded import EmbeddedBus
 from penstock.sinks.opening import open_sink
 from tests.examples.test_workers import ROOT, Process
@@ -37,7 +37,7 @@ class Served:
 
     def push(self, payload: Any, id: str, attributes: dict[str, str] | None = None) -> Any:
         """Return (status, response) of a push as Google sends it."""
-        pushed = Pushed(
+        pushed = PushedMessage(
             message_id=id,
             data=payload if isinstance(payload, bytes) else json.dumps(payload).encode(),
             attributes=attributes or {},
@@ -148,8 +148,8 @@ def test_pulled(tmp_path: Path, started: list[Process], name: str) -> None:
         good = BEAT if name == "ingest-heartbeat" else EVENT
         bus.publish(
             "system-events",
-            [Outgoing(data=json.dumps(good).encode(), attributes={**TYPED, "n": "1"}),
-             Outgoing(data=b"{", attributes=TYPED)],
+            [NewMessage(data=json.dumps(good).encode(), attributes={**TYPED, "n": "1"}),
+             NewMessage(data=b"{", attributes=TYPED)],
         )  # fmt: skip
         worker = Process(
             sys.executable, "-m", f"examples.services.{name.replace('-', '_')}",

@@ -13,29 +13,29 @@ from penstock.core.errors import IllegalTransition
 from penstock.flows import phases
 from penstock.flows.cascade import (
     DEADLINE_DEFAULT,
-    Completion,
+    CompletionStatus,
     FlowState,
-    Progress,
-    deadline_states,
-    evaluable,
+    PhaseProgress,
     flow_deadline,
     flow_state,
-    inherited,
+    gates_to_evaluate,
+    inherited_phases,
     is_set_complete,
     is_settled,
-    late_start,
     may_trigger,
-    phase_end,
+    phase_end_state,
+    phases_to_rerun,
+    states_at_deadline,
     straggler_deadline,
 )
 from penstock.flows.gates import breaker
 from penstock.flows.gates.breaker import Breaker, BreakerState
-from penstock.flows.gates.verdict import Effect, Verdict
+from penstock.flows.gates.verdict import BreakerEffect, Verdict
 from penstock.flows.phases import PhaseState
 from penstock.pipelines.mode import Mode
 from penstock.pipelines.plan import Plan
 
-OK, PARTIAL, FAILED = Completion.SUCCESS, Completion.PARTIAL, Completion.FAILED
+OK, PARTIAL, FAILED = CompletionStatus.SUCCESS, CompletionStatus.PARTIAL, CompletionStatus.FAILED
 P = PhaseState
 
 
@@ -53,10 +53,10 @@ def plan(mode: str = "manual", **middle: Any) -> Plan:
     return nba.plan(mode)
 
 
-def done(*names: str, **fields: Any) -> Progress:
+def done(*names: str, **fields: Any) -> PhaseProgress:
     """Return the progress of a phase that completed with these processors."""
     given: dict[str, Any] = {"state": P.COMPLETE, "started_at": 0, "ended_at": 5}
-    return Progress(seen=dict.fromkeys(names, OK), **{**given, **fields})
+    return PhaseProgress(seen=dict.fromkeys(names, OK), **{**given, **fields})
 
 
 class TestSets:
@@ -64,15 +64,15 @@ class TestSets:
 
     def test_partial_counts_and_failed_does_not(self) -> None:
         raw = plan().phase("raw")
-        assert not is_set_complete(raw, Progress(seen={"box": OK}))
-        assert is_set_complete(raw, Progress(seen={"box": OK, "pbp": PARTIAL}))
-        assert not is_set_complete(raw, Progress(seen={"box": OK, "pbp": FAILED}))
-        assert is_set_complete(raw, Progress(seen={"box": OK, "pbp": OK, "other": FAILED}))
+        assert not is_set_complete(raw, PhaseProgress(seen={"box": OK}))
+        assert is_set_complete(raw, PhaseProgress(seen={"box": OK, "pbp": PARTIAL}))
+        assert not is_set_complete(raw, PhaseProgress(seen={"box": OK, "pbp": FAILED}))
+        assert is_set_complete(raw, PhaseProgress(seen={"box": OK, "pbp": OK, "other": FAILED}))
 
     def test_stragglers(self) -> None:
-        raw, late = plan().phase("raw"), Progress(started_at=0, seen={"box": OK})
+        raw, late = plan().phase("raw"), PhaseProgress(started_at=0, seen={"box": OK})
         assert straggler_deadline(raw, late) == 20 * MINUTE
-        assert straggler_deadline(raw, Progress()) is None
+        assert straggler_deadline(raw, PhaseProgress()) is None
         assert straggler_deadline(plan().phase("analytics"), late) is None
         assert not is_settled(raw, late, 20 * MINUTE - 1)
         assert is_settled(raw, late, 20 * MINUTE)
@@ -92,30 +92,30 @@ class TestSets:
         ],
     )
     def test_the_end_of_a_phase(
-        self, seen: dict[str, Completion], degraded: bool, now: int, end: PhaseState | None
+        self, seen: dict[str, CompletionStatus], degraded: bool, now: int, end: PhaseState | None
     ) -> None:
-        progress = Progress(state=P.IN_PROGRESS, started_at=0, seen=seen, degraded=degraded)
-        assert phase_end(plan().phase("raw"), progress, now) is end
+        progress = PhaseProgress(state=P.IN_PROGRESS, started_at=0, seen=seen, degraded=degraded)
+        assert phase_end_state(plan().phase("raw"), progress, now) is end
 
     def test_without_a_straggler_deadline_the_last_report_ends_the_phase(self) -> None:
         analytics = plan().phase("analytics")
-        half = Progress(state=P.IN_PROGRESS, started_at=0, seen={"players": FAILED})
-        assert phase_end(analytics, half, 99 * HOUR) is None
-        both = Progress(started_at=0, seen={"players": FAILED, "teams": OK})
-        assert phase_end(analytics, both, 0) is P.FAILED
+        half = PhaseProgress(state=P.IN_PROGRESS, started_at=0, seen={"players": FAILED})
+        assert phase_end_state(analytics, half, 99 * HOUR) is None
+        both = PhaseProgress(started_at=0, seen={"players": FAILED, "teams": OK})
+        assert phase_end_state(analytics, both, 0) is P.FAILED
 
 
 class TestEvaluable:
     """Which gates may be evaluated now."""
 
     def test_a_new_flow_starts_with_its_entry_phase(self) -> None:
-        (request,) = evaluable(plan(), {}, 0)
+        (request,) = gates_to_evaluate(plan(), {}, 0)
         assert (request.phase, request.processor, request.upstream) == ("raw", None, None)
         assert request.set_complete
         assert not request.stragglers_passed
 
     def test_a_complete_set_makes_the_next_phases_evaluable(self) -> None:
-        requests = evaluable(plan(), {"raw": done("box", "pbp")}, 0)
+        requests = gates_to_evaluate(plan(), {"raw": done("box", "pbp")}, 0)
         assert [(a.phase, a.judged_at) for a in requests] == [("analytics", 5), ("grade", 5)]
         upstream = requests[0].upstream
         assert upstream is not None
@@ -123,9 +123,9 @@ class TestEvaluable:
 
     def test_nothing_is_evaluable_before_the_set_is_settled(self) -> None:
         seen = {"box": OK, "pbp": FAILED}
-        known = {"raw": Progress(state=P.IN_PROGRESS, started_at=0, seen=seen)}
-        assert evaluable(plan(), known, 20 * MINUTE - 1) == ()
-        request, _ = evaluable(plan(), known, 20 * MINUTE)
+        known = {"raw": PhaseProgress(state=P.IN_PROGRESS, started_at=0, seen=seen)}
+        assert gates_to_evaluate(plan(), known, 20 * MINUTE - 1) == ()
+        request, _ = gates_to_evaluate(plan(), known, 20 * MINUTE)
         assert (request.phase, request.set_complete, request.stragglers_passed) == (
             "analytics",
             False,
@@ -137,30 +137,34 @@ class TestEvaluable:
     def test_a_started_phase_is_not_evaluated_again(self) -> None:
         known = {"raw": done("box", "pbp")}
         for state in (P.IN_PROGRESS, P.COMPLETE, P.DEGRADED, P.FAILED, P.SKIPPED):
-            requests = evaluable(plan(), {**known, "analytics": Progress(state=state)}, 0)
+            requests = gates_to_evaluate(
+                plan(), {**known, "analytics": PhaseProgress(state=state)}, 0
+            )
             assert "analytics" not in [a.phase for a in requests]
         for state in (P.WAITING, P.BLOCKED):
-            requests = evaluable(plan(), {**known, "analytics": Progress(state=state)}, 0)
+            requests = gates_to_evaluate(
+                plan(), {**known, "analytics": PhaseProgress(state=state)}, 0
+            )
             assert "analytics" in [a.phase for a in requests]
 
     def test_a_failed_phase_blocks_the_next_phases(self) -> None:
-        known = {"raw": done("box", "pbp"), "analytics": Progress(state=P.FAILED)}
-        assert "predict" not in [a.phase for a in evaluable(plan(), known, 99 * HOUR)]
+        known = {"raw": done("box", "pbp"), "analytics": PhaseProgress(state=P.FAILED)}
+        assert "predict" not in [a.phase for a in gates_to_evaluate(plan(), known, 99 * HOUR)]
 
     def test_each_processor_has_its_own_gate(self) -> None:
         """With on="each", every upstream event evaluates each gate that has not started yet."""
         each = plan(on="each")
-        assert [a.phase for a in evaluable(each, {}, 0)] == ["raw"]
-        reported = {"raw": Progress(state=P.IN_PROGRESS, started_at=0, seen={"box": OK})}
-        requests = evaluable(each, reported, 0)
+        assert [a.phase for a in gates_to_evaluate(each, {}, 0)] == ["raw"]
+        reported = {"raw": PhaseProgress(state=P.IN_PROGRESS, started_at=0, seen={"box": OK})}
+        requests = gates_to_evaluate(each, reported, 0)
         assert [(a.phase, a.processor) for a in requests] == [
             ("analytics", "players"),
             ("analytics", "teams"),
         ]
         assert not requests[0].set_complete
         assert requests[0].judged_at is None
-        started = Progress(state=P.IN_PROGRESS, started_at=1, triggered=frozenset({"players"}))
-        (request,) = evaluable(each, {**reported, "analytics": started}, 0)
+        started = PhaseProgress(state=P.IN_PROGRESS, started_at=1, triggered=frozenset({"players"}))
+        (request,) = gates_to_evaluate(each, {**reported, "analytics": started}, 0)
         assert request.processor == "teams"
 
     def test_loops_are_impossible(self) -> None:
@@ -181,14 +185,14 @@ class TestFlows:
         for change, state in [
             ({}, FlowState.COMPLETE),
             ({"grade": done(state=P.DEGRADED)}, FlowState.DEGRADED),
-            ({"grade": Progress(state=P.SKIPPED)}, FlowState.COMPLETE),
-            ({"grade": Progress(state=P.BLOCKED)}, FlowState.OPEN),
-            ({"grade": Progress(state=P.FAILED)}, FlowState.OPEN),
+            ({"grade": PhaseProgress(state=P.SKIPPED)}, FlowState.COMPLETE),
+            ({"grade": PhaseProgress(state=P.BLOCKED)}, FlowState.OPEN),
+            ({"grade": PhaseProgress(state=P.FAILED)}, FlowState.OPEN),
         ]:
             assert flow_state(plan(), {**self.ALL_DONE, **change}, now=1, opened_at=0) is state
 
     def test_the_deadline_is_twice_the_service_level(self) -> None:
-        known = {"raw": Progress(state=P.WAITING)}
+        known = {"raw": PhaseProgress(state=P.WAITING)}
         assert flow_state(plan(), known, now=4 * HOUR - 1, opened_at=0) is FlowState.OPEN
         assert flow_state(plan(), known, now=4 * HOUR, opened_at=0) is FlowState.FAILED
         assert flow_state(plan(), self.ALL_DONE, now=9 * HOUR, opened_at=0) is FlowState.COMPLETE
@@ -196,8 +200,8 @@ class TestFlows:
         assert flow_deadline(Mode("m", deadline="1h"), 7) == 7 + HOUR
 
     def test_the_deadline_ends_open_phases(self) -> None:
-        known = {str(state): Progress(state=state) for state in PhaseState}
-        ends = deadline_states(known)
+        known = {str(state): PhaseProgress(state=state) for state in PhaseState}
+        ends = states_at_deadline(known)
         assert ends == {
             "PENDING": P.SKIPPED,
             "WAITING": P.FAILED,
@@ -205,7 +209,7 @@ class TestFlows:
             "IN_PROGRESS": P.FAILED,
         }
         for name, end in ends.items():
-            phases.check(PhaseState(name), end, name)
+            phases.check_transition(PhaseState(name), end, name)
 
 
 class TestLateData:
@@ -213,16 +217,16 @@ class TestLateData:
 
     def test_only_degraded_phases_that_declare_rerun(self) -> None:
         known = {"analytics": done(degraded=True), "predict": done(degraded=True)}
-        assert late_start(plan(), "raw", known, 0) == ("predict",)
-        assert late_start(plan(on_late_data="rerun"), "raw", known, 2) == ("analytics",)
-        assert late_start(plan(), "raw", {"predict": done()}, 0) == ()
-        assert late_start(plan(), "grade", known, 0) == ()
+        assert phases_to_rerun(plan(), "raw", known, 0) == ("predict",)
+        assert phases_to_rerun(plan(on_late_data="rerun"), "raw", known, 2) == ("analytics",)
+        assert phases_to_rerun(plan(), "raw", {"predict": done()}, 0) == ()
+        assert phases_to_rerun(plan(), "grade", known, 0) == ()
 
     def test_at_most_three_reruns(self) -> None:
-        assert late_start(plan(), "raw", {"predict": done(degraded=True)}, 3) == ()
+        assert phases_to_rerun(plan(), "raw", {"predict": done(degraded=True)}, 3) == ()
 
     def test_inherited_phases_count_as_complete(self) -> None:
-        request, *_ = evaluable(plan(), {"raw": Progress(state=P.COMPLETE)}, 0)
+        request, *_ = gates_to_evaluate(plan(), {"raw": PhaseProgress(state=P.COMPLETE)}, 0)
         assert request.upstream is not None
         assert (request.phase, request.upstream.completed, request.set_complete) == (
             "analytics",
@@ -231,24 +235,24 @@ class TestLateData:
         )
 
     def test_phases_that_a_new_generation_inherits(self) -> None:
-        assert inherited(plan(), ["analytics"]) == ("raw", "grade")
-        assert inherited(plan(), ["raw"]) == ()
+        assert inherited_phases(plan(), ["analytics"]) == ("raw", "grade")
+        assert inherited_phases(plan(), ["raw"]) == ()
 
 
 class TestPhaseStates:
     """The table of transitions."""
 
     def test_transitions(self) -> None:
-        phases.check(P.PENDING, P.IN_PROGRESS, "nba/raw")
+        phases.check_transition(P.PENDING, P.IN_PROGRESS, "nba/raw")
         with pytest.raises(IllegalTransition, match="phase nba/raw is COMPLETE and cannot become"):
-            phases.check(P.COMPLETE, P.IN_PROGRESS, "nba/raw")
+            phases.check_transition(P.COMPLETE, P.IN_PROGRESS, "nba/raw")
         assert {P.COMPLETE, P.SKIPPED} == phases.TERMINAL
 
     def test_every_state_is_reachable_and_every_verdict_has_a_transition(self) -> None:
-        assert {target for _, target in phases.REASONS} == set(PhaseState) - {P.PENDING}
+        assert {target for _, target in phases.TRANSITION_CAUSES} == set(PhaseState) - {P.PENDING}
         for state in phases.WAITS_FOR_GATE:
             for verdict in Verdict:
-                target = phases.gate_state(verdict)
+                target = phases.state_for_verdict(verdict)
                 assert target is state or target in phases.TRANSITIONS[state]
 
 
@@ -259,37 +263,40 @@ class TestBreaker:
         current = Breaker()
         for n in range(1, 6):
             assert current.state(n) is BreakerState.CLOSED
-            current = breaker.report(current, Effect.FAILURE, n)
+            current = breaker.record_effect(current, BreakerEffect.FAILURE, n)
         assert current.state(5) is BreakerState.OPEN
-        assert breaker.ask(current, 5 + HOUR - 1) == (False, current)
+        assert breaker.try_start(current, 5 + HOUR - 1) == (False, current)
         assert current.opens_again_at() == 5 + HOUR
 
     def test_success_resets_and_waiting_is_neutral(self) -> None:
         four = Breaker(failures=4)
-        assert breaker.report(four, Effect.SUCCESS, 1) == Breaker()
-        assert breaker.report(four, Effect.NEUTRAL, 1) == four
+        assert breaker.record_effect(four, BreakerEffect.SUCCESS, 1) == Breaker()
+        assert breaker.record_effect(four, BreakerEffect.NEUTRAL, 1) == four
 
     def test_a_single_probe_after_an_hour(self) -> None:
         current = Breaker(failures=5, opened_at=0)
         assert current.state(HOUR) is BreakerState.HALF_OPEN
-        allowed, probing = breaker.ask(current, HOUR)
+        allowed, probing = breaker.try_start(current, HOUR)
         assert allowed
-        assert breaker.ask(probing, HOUR + 1) == (False, probing)
-        assert breaker.report(probing, Effect.SUCCESS, HOUR + 2).state(0) is BreakerState.CLOSED
-        reopened = breaker.report(probing, Effect.FAILURE, HOUR + 2)
+        assert breaker.try_start(probing, HOUR + 1) == (False, probing)
+        assert (
+            breaker.record_effect(probing, BreakerEffect.SUCCESS, HOUR + 2).state(0)
+            is BreakerState.CLOSED
+        )
+        reopened = breaker.record_effect(probing, BreakerEffect.FAILURE, HOUR + 2)
         assert reopened.state(2 * HOUR + 1) is BreakerState.OPEN
         assert reopened.state(2 * HOUR + 2) is BreakerState.HALF_OPEN
-        neutral = breaker.report(probing, Effect.NEUTRAL, HOUR + 2)
+        neutral = breaker.record_effect(probing, BreakerEffect.NEUTRAL, HOUR + 2)
         assert neutral.state(HOUR + 3) is BreakerState.HALF_OPEN
 
     def test_a_lost_probe_does_not_block_forever(self) -> None:
-        _, probing = breaker.ask(Breaker(failures=5, opened_at=0), HOUR)
+        _, probing = breaker.try_start(Breaker(failures=5, opened_at=0), HOUR)
         assert probing.state(2 * HOUR) is BreakerState.HALF_OPEN
         assert probing.opens_again_at() == 2 * HOUR
 
     def test_late_failures_do_not_extend_the_hour(self) -> None:
         opened = Breaker(failures=5, opened_at=0)
-        assert breaker.report(opened, Effect.FAILURE, 30 * MINUTE).opened_at == 0
+        assert breaker.record_effect(opened, BreakerEffect.FAILURE, 30 * MINUTE).opened_at == 0
 
     def test_order_of_states(self) -> None:
         current = Breaker(failures=5, opened_at=0)

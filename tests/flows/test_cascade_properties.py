@@ -11,18 +11,18 @@ from penstock import Pipeline
 from penstock.core.clock import HOUR, MINUTE
 from penstock.flows import phases
 from penstock.flows.cascade import (
-    Completion,
+    CompletionStatus,
     FlowState,
-    Progress,
-    evaluable,
+    PhaseProgress,
     flow_state,
-    inherited,
+    gates_to_evaluate,
+    inherited_phases,
     is_settled,
-    phase_end,
+    phase_end_state,
 )
 from penstock.flows.gates import breaker
 from penstock.flows.gates.breaker import Breaker, BreakerState
-from penstock.flows.gates.verdict import Effect
+from penstock.flows.gates.verdict import BreakerEffect
 from penstock.flows.phases import PhaseState
 from penstock.pipelines.modes import BUILT_IN
 from penstock.pipelines.plan import Plan
@@ -52,13 +52,13 @@ def pipelines(draw: st.DrawFn) -> Pipeline:
     return pipeline
 
 
-def start(plan: Plan, known: dict[str, Progress], now: int, started: list[str]) -> None:
+def start(plan: Plan, known: dict[str, PhaseProgress], now: int, started: list[str]) -> None:
     """Start every phase and processor whose gate may be evaluated."""
-    for gate in evaluable(plan, known, now):
-        own, planned = known.get(gate.phase, Progress()), plan.phase(gate.phase)
+    for gate in gates_to_evaluate(plan, known, now):
+        own, planned = known.get(gate.phase, PhaseProgress()), plan.phase(gate.phase)
         names = planned.expected if gate.processor is None else (gate.processor,)
         if own.state is not PhaseState.IN_PROGRESS:
-            phases.check(own.state, PhaseState.IN_PROGRESS, gate.phase)
+            phases.check_transition(own.state, PhaseState.IN_PROGRESS, gate.phase)
             own = replace(own, state=PhaseState.IN_PROGRESS, started_at=now)
         known[gate.phase] = replace(own, triggered=own.triggered | set(names))
         started += [f"{gate.phase}/{name}" for name in names]
@@ -69,7 +69,7 @@ def test_every_order_of_completions_ends_the_flow(
     pipeline: Pipeline, mode: str, rng: object, partial: bool
 ) -> None:
     """Each expected processor starts exactly once, and the flow ends with its last phase."""
-    plan, known, now = pipeline.plan(mode), dict[str, Progress](), 0
+    plan, known, now = pipeline.plan(mode), dict[str, PhaseProgress](), 0
     started: list[str] = []
     start(plan, known, now, started)
     finished: set[str] = set()
@@ -79,11 +79,14 @@ def test_every_order_of_completions_ends_the_flow(
         pick = waiting[rng.randrange(len(waiting))]  # type: ignore[attr-defined]
         finished.add(pick)
         phase, name = pick.split("/")
-        seen = {**known[phase].seen, name: Completion.PARTIAL if partial else Completion.SUCCESS}
+        seen = {
+            **known[phase].seen,
+            name: CompletionStatus.PARTIAL if partial else CompletionStatus.SUCCESS,
+        }
         known[phase] = replace(known[phase], seen=seen)
-        end = phase_end(plan.phase(phase), known[phase], now)
+        end = phase_end_state(plan.phase(phase), known[phase], now)
         if end is not None and end is not known[phase].state:
-            phases.check(known[phase].state, end, phase)
+            phases.check_transition(known[phase].state, end, phase)
             known[phase] = replace(known[phase], state=end, ended_at=now)
         start(plan, known, now, started)
     assert len(started) == len(set(started))
@@ -106,7 +109,7 @@ def test_a_plan_is_a_graph_of_its_active_phases(pipeline: Pipeline, mode: str) -
         assert phase.expected
         earlier.add(phase.name)
         assert phase.name not in plan.downstream(phase.name)
-        assert set(inherited(plan, [phase.name])) == not_downstream(plan, phase.name)
+        assert set(inherited_phases(plan, [phase.name])) == not_downstream(plan, phase.name)
     assert earlier | set(plan.skipped) == {phase.name for phase in pipeline.phases}
     assert not earlier & set(plan.skipped)
 
@@ -116,35 +119,44 @@ def not_downstream(plan: Plan, name: str) -> set[str]:
     return {p.name for p in plan.phases} - {name, *plan.downstream(name)}
 
 
-@given(pipelines(), st.dictionaries(st.sampled_from(["x00", "x01", "x02"]),
-                                    st.sampled_from(Completion)), st.integers(0, HOUR))  # fmt: skip
-def test_settled_stays_settled(pipeline: Pipeline, seen: dict[str, Completion], now: int) -> None:
+@given(
+    pipelines(),
+    st.dictionaries(st.sampled_from(["x00", "x01", "x02"]), st.sampled_from(CompletionStatus)),
+    st.integers(0, HOUR),
+)
+def test_settled_stays_settled(
+    pipeline: Pipeline, seen: dict[str, CompletionStatus], now: int
+) -> None:
     """Neither time nor further completions make a settled phase unsettled."""
     plan = pipeline.plan("manual")
     for phase in plan.phases[:1]:
-        progress = Progress(state=PhaseState.IN_PROGRESS, started_at=0, seen=seen)
+        progress = PhaseProgress(state=PhaseState.IN_PROGRESS, started_at=0, seen=seen)
         complete = replace(
-            progress, seen={**seen, **dict.fromkeys(phase.expected, Completion.SUCCESS)}
+            progress, seen={**seen, **dict.fromkeys(phase.expected, CompletionStatus.SUCCESS)}
         )
         if is_settled(phase, progress, now):
             assert is_settled(phase, progress, now + MINUTE)
-            assert phase_end(phase, progress, now) is not None
+            assert phase_end_state(phase, progress, now) is not None
         assert is_settled(phase, complete, now)
 
 
-@given(st.lists(st.tuples(st.sampled_from(Effect), st.integers(0, 90 * MINUTE)), max_size=40))
-def test_an_open_breaker_allows_one_probe_per_hour(steps: list[tuple[Effect, int]]) -> None:
+@given(
+    st.lists(st.tuples(st.sampled_from(BreakerEffect), st.integers(0, 90 * MINUTE)), max_size=40)
+)
+def test_an_open_breaker_allows_one_probe_per_hour(steps: list[tuple[BreakerEffect, int]]) -> None:
     """It opens only after five failures, and then allows no two probes at a time."""
     current, now, failures = Breaker(), 0, 0
     for effect, passed in steps:
         now += passed
-        allowed, current = breaker.ask(current, now)
+        allowed, current = breaker.try_start(current, now)
         assert allowed == (current.state(now) is BreakerState.CLOSED or current.probe_at == now)
         if not allowed:
             assert failures >= breaker.FAILURES_MAX
             continue
         if current.probe_at is not None:
-            assert breaker.ask(current, now) == (False, current)
-        current = breaker.report(current, effect, now)
-        failures = 0 if effect is Effect.SUCCESS else failures + (effect is Effect.FAILURE)
+            assert breaker.try_start(current, now) == (False, current)
+        current = breaker.record_effect(current, effect, now)
+        failures = (
+            0 if effect is BreakerEffect.SUCCESS else failures + (effect is BreakerEffect.FAILURE)
+        )
         assert current.failures == failures

@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 from penstock import Pipeline, optional
-from penstock.bus.client.subscriptions import Extras
-from penstock.bus.message import Outgoing, SubscriptionSpec
+from penstock.bus.client.subscriptions import SubscriptionOptions
+from penstock.bus.message import NewMessage, SubscriptionSpec
 from penstock.core.clock import MINUTE
 from penstock.db.store import Store
 from penstock.runs import attempt_result
-from penstock.runs.attempt_result import Failure
+from penstock.runs.attempt_result import AttemptFailure
 from penstock.runs.store.finish import run_end_many
 from penstock.services.binder import Binder
 from penstock.testing.clock import VirtualClock
@@ -64,7 +64,7 @@ def test_retries(store: Store, clock: VirtualClock) -> None:
     """An attempt that is retried is a nack, the last one an ack."""
     stage = staged(store, clock)
     for _ in range(2):
-        failure = Failure(error_type="TRANSIENT_NETWORK")
+        failure = AttemptFailure(error_type="TRANSIENT_NETWORK")
         ends = [attempt_result.failed(h, failure, jitter=0.0) for h in stage.claim("box").values()]
         stage.write(lambda tx, ends=ends: run_end_many(tx, ends))  # type: ignore[misc]
         clock.advance(10 * MINUTE)
@@ -103,11 +103,11 @@ class TestOrigin:
         stage.client.topics.create("feed", customer="acme")
         if binding:
             spec = SubscriptionSpec(name="to-it", topic="feed")
-            extras = Extras(kind="bound", binding=json.dumps(binding))
+            extras = SubscriptionOptions(kind="bound", binding=json.dumps(binding))
             stage.client.subscriptions.declare(spec, extras, customer="acme")
         binder = Binder(stage.store, jitter=lambda: 0.0)
         binder.run_once()
-        sent = Outgoing(data=json.dumps(data).encode())
+        sent = NewMessage(data=json.dumps(data).encode())
         (message_id,) = stage.client.topics.publish("feed", [sent], customer="acme")
         assert binder.run_once().done == 1
         return str(message_id)
@@ -118,7 +118,7 @@ class TestOrigin:
         stage.open()
         stage.complete("left")
         clock.advance(MINUTE)
-        failure = Failure(error_type="TRANSIENT_NETWORK")
+        failure = AttemptFailure(error_type="TRANSIENT_NETWORK")
         ends = [
             attempt_result.failed(h, failure, jitter=0.0) for h in stage.claim("right").values()
         ]

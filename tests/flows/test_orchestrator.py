@@ -11,8 +11,8 @@ from penstock import Pipeline, historical, optional, same_day
 from penstock.core.clock import HOUR, MINUTE
 from penstock.core.record import loads
 from penstock.db.store import Store
-from penstock.flows.advance.store import LOOK_LEASE_US
-from penstock.flows.gates.client.people import Approval
+from penstock.flows.advance.store import PROBE_LEASE_US
+from penstock.flows.gates.client.people import OverrideRequest
 from penstock.flows.gates.gate import decide
 from penstock.flows.gates.verdict import Decision, GateInput
 from penstock.runs.states import RunStatus
@@ -227,7 +227,7 @@ class TestGates:
         assert stage.states(opened)["analytics"] == "BLOCKED"
         (item,) = stage.client.interventions.page()
         assert (item.phase, item.tries, json.loads(item.missing)) == ("analytics", 3, ["raw.box"])
-        approval = Approval(
+        approval = OverrideRequest(
             pipeline="nba", partition=DAY, customer="acme", reason="the season has just begun",
             expires_at=clock.now() + HOUR,
         )  # fmt: skip
@@ -292,7 +292,7 @@ class TestGates:
             lost.run_once()
         stage.orchestrator = type(lost)(store, stage.look, holder="o2")
         assert stage.step().looks == 0, "the other replica still has the lease"
-        clock.advance(LOOK_LEASE_US + MINUTE)
+        clock.advance(PROBE_LEASE_US + MINUTE)
         assert stage.step().triggers == 1
 
     def test_the_result_of_a_stale_probe_is_discarded(
@@ -305,7 +305,7 @@ class TestGates:
         slow = stage.orchestrator
         part = store.write(lambda tx: slow._step(tx, [])).part
         (order,) = part.looks
-        clock.advance(LOOK_LEASE_US + MINUTE)
+        clock.advance(PROBE_LEASE_US + MINUTE)
         stage.orchestrator = type(slow)(store, stage.look, holder="o2")
         stage.rows["raw.box"] = 5
         assert stage.step().triggers == 1

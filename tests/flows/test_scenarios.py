@@ -15,7 +15,7 @@ from penstock.core.clock import HOUR, MINUTE
 from penstock.core.record import loads
 from penstock.db.store import Store
 from penstock.flows.explain.why import Cause
-from penstock.flows.gates.client.people import Approval
+from penstock.flows.gates.client.people import OverrideRequest
 from penstock.flows.gates.verdict import Decision
 from penstock.runs import attempt_result
 from penstock.runs.states import RunStatus
@@ -221,7 +221,7 @@ def test_one_table_that_never_arrives(store: Store, clock: VirtualClock) -> None
     )
     day.stage.rows["t.box"] = 5
     day.stage.client.overrides.grant(
-        Approval(
+        OverrideRequest(
             pipeline="nba",
             partition=DAY,
             customer="acme",
@@ -304,7 +304,7 @@ def test_partial_backfill(store: Store, clock: VirtualClock) -> None:
     assert (context["is_degraded"], context["missing"]) == (True, ["t.past"]), "its run receives it"
     assert context["warnings"] == [lacking]
     assert lacking.replace(":", " (historical)") in day.sentences()
-    end = attempt_result.completed(held, status=RunStatus.SUCCESS)
+    end = attempt_result.completed_result(held, status=RunStatus.SUCCESS)
     day.stage.write(lambda tx: run_end_many(tx, [end]))
     day.stage.step()
     assert day.gate_log() == [

@@ -8,15 +8,15 @@ from penstock.core.clock import DAY as DAY_US
 from penstock.core.clock import HOUR
 from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.db.store import Store
-from penstock.dead_letters.client.dead_letters import LetterFilter
+from penstock.dead_letters.client.dead_letters import DeadLetterFilter
 from penstock.flows.client.requests import CompletionReport
-from penstock.flows.gates.client.people import Approval
-from penstock.flows.gates.store.gates import look_lease_many, look_release_many
+from penstock.flows.gates.client.people import OverrideRequest
+from penstock.flows.gates.store.gates import probe_lease_many, probe_release_many
 from penstock.flows.store.completions import (
-    Reported,
+    NewCompletion,
     completion_put_many,
     completions_of,
-    nudge_take,
+    flow_event_take,
 )
 from penstock.flows.store.flows import flow_get, phases_of
 from penstock.services.store import Retention, prune
@@ -43,7 +43,7 @@ def test_completions_only_improve(stage: Stage) -> None:
     number = stage.sql("SELECT min(processor) FROM processors")[0][0]
 
     def put(status: str) -> int:
-        one = Reported(flow.flow_id, number, flow.customer, status, stage.clock.now())
+        one = NewCompletion(flow.flow_id, number, flow.customer, status, stage.clock.now())
         return stage.write(lambda tx: completion_put_many(tx, [one]))
 
     assert [put(s) for s in ("failed", "partial", "failed", "success", "partial")] == [
@@ -51,8 +51,8 @@ def test_completions_only_improve(stage: Stage) -> None:
     ]  # fmt: skip
     (seen,) = stage.store.read(lambda tx: completions_of(tx, [flow.flow_id]))[flow.flow_id]
     assert seen.status == "success"
-    assert len(stage.write(lambda tx: nudge_take(tx, 10))) == 3
-    assert stage.write(lambda tx: nudge_take(tx, 10)) == []
+    assert len(stage.write(lambda tx: flow_event_take(tx, 10))) == 3
+    assert stage.write(lambda tx: flow_event_take(tx, 10)) == []
 
 
 def test_probes_are_leased_once(stage: Stage) -> None:
@@ -61,13 +61,13 @@ def test_probes_are_leased_once(stage: Stage) -> None:
     (gate, *_) = [
         r.gate_id for r in stage.store.read(lambda tx: phases_of(tx, [flow.flow_id]))[flow.flow_id]
     ]
-    first = stage.write(lambda tx: look_lease_many(tx, [gate], "a", 1000))
-    assert stage.write(lambda tx: look_lease_many(tx, [gate], "b", 1000)) == {}
+    first = stage.write(lambda tx: probe_lease_many(tx, [gate], "a", 1000))
+    assert stage.write(lambda tx: probe_lease_many(tx, [gate], "b", 1000)) == {}
     stage.clock.advance(1000)
-    second = stage.write(lambda tx: look_lease_many(tx, [gate], "b", 1000))
+    second = stage.write(lambda tx: probe_lease_many(tx, [gate], "b", 1000))
     assert second[gate] > first[gate]
-    assert stage.write(lambda tx: look_release_many(tx, first.items())) == set()
-    assert stage.write(lambda tx: look_release_many(tx, second.items())) == {gate}
+    assert stage.write(lambda tx: probe_release_many(tx, first.items())) == set()
+    assert stage.write(lambda tx: probe_release_many(tx, second.items())) == {gate}
 
 
 def test_reports_open_the_next_generation(stage: Stage) -> None:
@@ -91,7 +91,7 @@ def test_an_unknown_processor_is_a_dead_letter(stage: Stage) -> None:
     """An unusable report is stored as a dead letter, separate from dead runs."""
     got = stage.client.flows.complete(report(processor="unknown"))
     assert (got.flow_id, got.dead_letter_id is not None) == (None, True)
-    assert stage.client.dead_letters.find(LetterFilter(kind="run")) == []
+    assert stage.client.dead_letters.find(DeadLetterFilter(kind="run")) == []
     rows = stage.sql("SELECT kind, error_type FROM dead_letters")
     assert rows == [("delivery", "UNKNOWN_PROCESSOR")]
 
@@ -109,7 +109,7 @@ def test_overrides(stage: Stage) -> None:
     """An override is granted with reason and expiry, listed, revoked once, and audited."""
     stage.open()
     now = stage.clock.now()
-    approval = Approval(pipeline="nba", partition=DAY, customer="acme", reason="known gap",
+    approval = OverrideRequest(pipeline="nba", partition=DAY, customer="acme", reason="known gap",
                         expires_at=now + HOUR)  # fmt: skip
     granted = stage.client.overrides.grant(approval, actor="dana")
     assert [o.override_id for o in stage.client.overrides.page(live=True)] == [granted.override_id]
@@ -123,7 +123,7 @@ def test_overrides(stage: Stage) -> None:
         given = {"pipeline": "nba", "partition": DAY, "customer": "acme", "reason": "r",
                  "expires_at": now + HOUR, **wrong}  # fmt: skip
         with pytest.raises(InvalidInput):
-            stage.client.overrides.grant(Approval(**given))  # type: ignore[arg-type]
+            stage.client.overrides.grant(OverrideRequest(**given))  # type: ignore[arg-type]
     with pytest.raises(NotFound):
         stage.client.overrides.revoke(9_999)
 

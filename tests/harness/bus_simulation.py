@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from penstock.bus.delivery_sweeper import Courier
+from penstock.bus.delivery_sweeper import DeliverySweeper
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND
 from penstock.core.errors import StoreError
 from penstock.testing.clock import VirtualClock
@@ -63,7 +63,7 @@ class BusSimulationFailed(AssertionError):
         )
 
 
-class BusWorld:
+class BusSimulation:
     """One history."""
 
     def __init__(self, seed: int, steps: int, fault_odds: float) -> None:
@@ -91,7 +91,7 @@ class BusWorld:
         cast += [
             ServiceActor(
                 self, f"courier-{n}", 30 * SECOND, "courier",
-                lambda store: Courier(store, jitter=self.rng.random, batch=3),
+                lambda store: DeliverySweeper(store, jitter=self.rng.random, batch=3),
             )
             for n in range(2)
         ]  # fmt: skip
@@ -220,7 +220,7 @@ class BusWorld:
 
 def run_bus_seed(seed: int, steps: int = 300, fault_odds: float = 0.03) -> BusReport:
     """Run one history; BusSimulationFailed says how to reproduce a failure."""
-    return BusWorld(seed, steps, fault_odds).run()
+    return BusSimulation(seed, steps, fault_odds).run()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -29,8 +29,8 @@ from typing import Any, Final
 
 from penstock.assembly.process import connect
 from penstock.bus.message import SubscriptionSpec
-from penstock.bus.push.push_config import PushSpec, dump_push
-from penstock.bus.store.topics import Extras
+from penstock.bus.push.push_config import PushConfig, serialize_push
+from penstock.bus.store.topics import SubscriptionOptions
 from penstock.client import Client
 from penstock.core.clock import SECOND, SystemClock
 from penstock.sinks.opening import open_sink
@@ -62,7 +62,7 @@ class Wrong(Exception):
 
 
 @dataclass(slots=True)
-class Place:
+class CrashTestDatabases:
     """The three databases and, on PostgreSQL, their server."""
 
     engine: str
@@ -74,10 +74,10 @@ class Place:
 
 
 @dataclass(slots=True)
-class Cast:
+class ProcessGroup:
     """The processes by role and number, and how often each was killed."""
 
-    place: Place
+    place: CrashTestDatabases
     port: int
     push_port: int
     key: str
@@ -174,16 +174,16 @@ class Cast:
         return (self.place.folder / f"{name}.log").read_text("utf-8", "replace")[-2_000:]
 
 
-def history_of(place: Place, number: int) -> Path:
+def history_of(place: CrashTestDatabases, number: int) -> Path:
     """Return the path of a publisher's history."""
     return place.folder / f"publisher-{number}.history"
 
 
-def survive(place: Place, seconds: float, seed: int) -> dict[str, Any]:
+def survive(place: CrashTestDatabases, seconds: float, seed: int) -> dict[str, Any]:
     """Run, kill, finish and check; raise Wrong when something is lost or duplicated."""
     chance, clock = random.Random(seed), SystemClock()
     push_port = port_free()
-    cast = Cast(place, port_free(), push_port, _prepare(place, push_port))
+    cast = ProcessGroup(place, port_free(), push_port, _prepare(place, push_port))
     try:
         for name in cast.names():
             cast.start(name)
@@ -206,7 +206,7 @@ def survive(place: Place, seconds: float, seed: int) -> dict[str, Any]:
     return {"kills": dict(cast.kills), **judge(place)}
 
 
-def judge(place: Place) -> dict[str, Any]:
+def judge(place: CrashTestDatabases) -> dict[str, Any]:
     """Compare the sinks with the publishers' histories."""
     asked: set[int] = set()
     accepted: dict[int, int] = {}
@@ -255,7 +255,7 @@ def _leg(sink_url: str, subscription: str, asked: set[int], accepted: set[int]) 
     }
 
 
-def _prepare(place: Place, push_port: int) -> str:
+def _prepare(place: CrashTestDatabases, push_port: int) -> str:
     """Create databases, topic, subscriptions and tables; return the publishers' API key."""
     spec = SubscriptionSpec(
         name=SUBSCRIPTION,
@@ -264,13 +264,13 @@ def _prepare(place: Place, push_port: int) -> str:
         min_backoff_us=SECOND // 10,
         max_backoff_us=SECOND,
     )
-    push = dump_push(PushSpec(endpoint=f"http://127.0.0.1:{push_port}/pubsub/push"))
+    push = serialize_push(PushConfig(endpoint=f"http://127.0.0.1:{push_port}/pubsub/push"))
     with connect(place.database_url) as client:
         client.topics.create(TOPIC)
         client.subscriptions.declare(spec)
         client.subscriptions.declare(
             replace(spec, name=PUSHED, filter='attributes.push = "yes"'),
-            Extras(kind="push", push=push),
+            SubscriptionOptions(kind="push", push=push),
         )
         key = client.keys.create("crashing", "worker", rate=10_000.0, actor="crashing").text
     for url in (place.sink_url, place.push_sink_url):
@@ -281,7 +281,7 @@ def _prepare(place: Place, push_port: int) -> str:
     return key
 
 
-def _await_first(place: Place, clock: SystemClock) -> None:
+def _await_first(place: CrashTestDatabases, clock: SystemClock) -> None:
     """Wait until the first batch of any publisher is accepted."""
     end = clock.monotonic() + START_SECONDS
     while not any(history_read(history_of(place, n))[1] for n in range(PUBLISHERS)):
@@ -290,7 +290,7 @@ def _await_first(place: Place, clock: SystemClock) -> None:
         clock.sleep(0.1)
 
 
-def _drain(place: Place, clock: SystemClock) -> None:
+def _drain(place: CrashTestDatabases, clock: SystemClock) -> None:
     """Wait until the subscriptions have no messages left."""
     end = clock.monotonic() + DRAIN_SECONDS
     with connect(place.database_url) as client:
@@ -310,17 +310,17 @@ def _rows(sink: Sink, text: str) -> list[tuple[Any, ...]]:
 
 
 @contextmanager
-def opened(engine: str) -> Iterator[Place]:
+def opened(engine: str) -> Iterator[CrashTestDatabases]:
     """Yield temporary databases of an engine."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if engine == "sqlite":
             bus, sink, pushed = (f"sqlite:{folder}/{one}.db" for one in DATABASES)
-            yield Place(engine, folder, bus, sink, pushed)
+            yield CrashTestDatabases(engine, folder, bus, sink, pushed)
             return
         with PostgresServer(durable=True) as server:
             bus, sink, pushed = (server.create_database(one) for one in DATABASES)
-            yield Place(engine, folder, bus, sink, pushed, server)
+            yield CrashTestDatabases(engine, folder, bus, sink, pushed, server)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

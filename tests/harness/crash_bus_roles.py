@@ -25,7 +25,7 @@ import uvicorn
 
 from penstock.assembly.process import open_store
 from penstock.assembly.settings import load
-from penstock.bus.message import Settling
+from penstock.bus.message import SettleResult
 from penstock.bus.transports.embedded import EmbeddedBus
 from penstock.consumer import Consumer, ConsumerOptions, Message, SinkTx, Upsert
 from penstock.core.clock import SystemClock
@@ -115,16 +115,16 @@ def _published(url: str, key: str, numbers: list[int]) -> list[str]:
         return []  # killed, starting, or interrupted while responding
 
 
-class SlowToAck(EmbeddedBus):
+class SlowAckBus(EmbeddedBus):
     """The bus with slow acks."""
 
-    def ack(self, subscription: str, ack_ids: Sequence[str]) -> list[Settling]:
+    def ack(self, subscription: str, ack_ids: Sequence[str]) -> list[SettleResult]:
         """Wait, then settle."""
         SystemClock().sleep(ACK_SECONDS)
         return super().ack(subscription, ack_ids)
 
 
-def applying(subscription: str, sink_url: str, options: ConsumerOptions) -> Consumer:
+def counting_consumer(subscription: str, sink_url: str, options: ConsumerOptions) -> Consumer:
     """Return a consumer that writes one row per message and one sum per key, atomically."""
     app = Consumer(subscription, sink=sink_url, topic=TOPIC, options=options)
 
@@ -143,7 +143,7 @@ def receiver(sink_url: str, port: int) -> None:
     options = ConsumerOptions(
         concurrency=32, outstanding=256, log=lambda _: SystemClock().sleep(ACK_SECONDS)
     )
-    app = applying(PUSHED, sink_url, options)
+    app = counting_consumer(PUSHED, sink_url, options)
     uvicorn.run(app.asgi(), host="127.0.0.1", port=port, log_level="warning", access_log=False)
     app.close()
 
@@ -151,9 +151,9 @@ def receiver(sink_url: str, port: int) -> None:
 def consumer(database_url: str, sink_url: str) -> None:
     """Pull and apply until asked to stop."""
     options = ConsumerOptions(concurrency=4, outstanding=64, extend="10s", log=lambda _: None)
-    app = applying(SUBSCRIPTION, sink_url, options)
+    app = counting_consumer(SUBSCRIPTION, sink_url, options)
     store = open_store(load({"PENSTOCK_DATABASE_URL": database_url}))
-    worker = app.worker(SlowToAck(store, actor=f"consumer-{os.getpid()}"))
+    worker = app.worker(SlowAckBus(store, actor=f"consumer-{os.getpid()}"))
     worker.start()
     stopping.wait()
     worker.stop()

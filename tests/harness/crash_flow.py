@@ -16,9 +16,9 @@ from penstock.core.clock import HOUR, MINUTE
 from penstock.core.record import loads
 from penstock.db.store import Store
 from penstock.flows.client.requests import FlowRequest
-from penstock.flows.gates.evidence import Sighting
+from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.gate import decide
-from penstock.flows.gates.probe_request import Look
+from penstock.flows.gates.probe_request import ProbeRequest
 from penstock.flows.gates.store.gates import DecisionFilter, decision_list
 from penstock.flows.gates.verdict import Decision, GateInput
 from penstock.flows.orchestrator import Orchestrator
@@ -29,7 +29,7 @@ from penstock.runs.sweeper import Sweeper
 from penstock.testing.clock import VirtualClock
 from penstock.worker.context import RunContext
 from penstock.worker.options import WorkerOptions
-from penstock.worker.worker_core import WorkerSteps
+from penstock.worker.worker_core import WorkerCore
 
 NAME: Final = "crash"
 ROUNDS_MAX: Final = 400
@@ -72,11 +72,11 @@ _ONCE: Final[dict[str, tuple[str, list[tuple[Any, ...]]]]] = {
 }
 
 
-class Wrong(AssertionError):
+class CrashTestFailed(AssertionError):
     """Something was lost, duplicated or stuck."""
 
 
-def declared() -> Pipeline:
+def crash_pipeline() -> Pipeline:
     """Return the pipeline."""
     made = Pipeline(NAME, partition="day", warehouse="w")
     raw = made.phase("raw")
@@ -100,20 +100,22 @@ def _fails_once(run: RunContext) -> None:
 
 def drive(store: Store, clock: VirtualClock, partition: str) -> None:
     """Drive the flow of a partition to its end, from whatever state it is in."""
-    pipeline = declared()
+    pipeline = crash_pipeline()
     opened_at = clock.now()
     client = Client(store, actor="driver")
     client.register([pipeline])
     wanted = FlowRequest(pipeline=NAME, partition=partition, mode="tomorrow")
     flow_id = client.flows.trigger(wanted).flow.flow_id
 
-    def look(asked: Look) -> Sequence[Sighting]:
+    def look(asked: ProbeRequest) -> Sequence[Observation]:
         there = 5 if clock.now() >= opened_at + 20 * MINUTE else 0
-        return [Sighting(key=d.key, looked_at=clock.now(), rows=there) for d in asked.dependencies]
+        return [
+            Observation(key=d.key, looked_at=clock.now(), rows=there) for d in asked.dependencies
+        ]
 
     orchestrator = Orchestrator(store, look, holder=f"driver-{opened_at}")
     options = WorkerOptions(name=f"driver-{opened_at}", slots=1, lease_us=2 * HOUR, beat_us=HOUR)
-    worker = WorkerSteps(store, [pipeline], options, clock=clock, jitter=lambda: 0.0)
+    worker = WorkerCore(store, [pipeline], options, clock=clock, jitter=lambda: 0.0)
     admitter, sweeper = Admitter(store), Sweeper(store, jitter=lambda: 0.0)
     worker.open()
     for _ in range(ROUNDS_MAX):
@@ -126,10 +128,10 @@ def drive(store: Store, clock: VirtualClock, partition: str) -> None:
         if not (stepped.flows or admitted.runs or done.ended or swept.total):
             due = [at for at in (stepped.next_at, admitted.next_at) if at is not None]
             clock.advance_to(max(min(due, default=0), clock.now() + MINUTE))
-    raise Wrong("the flow never ended")
+    raise CrashTestFailed("the flow never ended")
 
 
-def judge(store: Store, partition: str) -> None:
+def check_result(store: Store, partition: str) -> None:
     """Raise Wrong unless everything about the flow of a partition exists exactly once."""
     flows = [row for row in _rows(store, _FLOWS, 0) if row[1] == partition]
     _same("flows", [row[2] for row in flows], ["COMPLETE"])
@@ -170,4 +172,4 @@ def _rows(store: Store, text: str, flow_id: int) -> list[tuple[Any, ...]]:
 
 def _same(what: str, found: object, wanted: object) -> None:
     if found != wanted:
-        raise Wrong(f"{what}: found {found}, wanted {wanted}")
+        raise CrashTestFailed(f"{what}: found {found}, wanted {wanted}")

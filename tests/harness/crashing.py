@@ -28,10 +28,10 @@ from penstock.core.clock import DAY, SECOND, SystemClock
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.sqlite.store import SqliteStore
 from penstock.db.statements import Engine
-from penstock.db.store import Capabilities, Later, Row, Store, Tx, Waiter
+from penstock.db.store import Capabilities, PendingResult, Row, Store, Tx, Waiter
 from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres.server import open_server
-from tests.harness.crash_flow import Wrong, drive, judge
+from tests.harness.crash_flow import CrashTestFailed, check_result, drive
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ Open = Callable[[VirtualClock], Store]
 
 
 @dataclass(slots=True)
-class Fate:
+class KillPoint:
     """Counts the effective commits of a process; it dies at number kill_at, or never if 0."""
 
     kill_at: int = 0
@@ -101,7 +101,7 @@ class _Watched:
         name: str,
         params: Mapping[str, Any] | None = None,
         batch: Sequence[Sequence[Any]] | None = None,
-    ) -> Later:
+    ) -> PendingResult:
         """Queue a named statement; it counts as a change only if it has rows to write."""
         self.has_effect = self.has_effect or bool(batch)
         return self._tx.later(name, params, batch)
@@ -115,10 +115,10 @@ class _Watched:
         self._tx.wake(channels)
 
 
-class LethalStore:
+class KillingStore:
     """A store whose process dies at one of its commits."""
 
-    def __init__(self, inner: Store, fate: Fate) -> None:
+    def __init__(self, inner: Store, fate: KillPoint) -> None:
         self._inner = inner
         self._fate = fate
 
@@ -147,7 +147,7 @@ class LethalStore:
 
         return self._inner.write(last)
 
-    def reserved(self) -> LethalStore:
+    def reserved(self) -> KillingStore:
         """Return the same store, so that all commits of the process are counted."""
         return self
 
@@ -199,7 +199,7 @@ def survive(open_store: Open, every: int = 1) -> tuple[int, int]:
         if (2 * number + (side == AFTER)) % every == 0
     ]
     for place, (number, side) in enumerate(points, 1):
-        _point(open_store, START + place * 4 * DAY, Fate(number, side), f"2026-{place:04}")
+        _point(open_store, START + place * 4 * DAY, KillPoint(number, side), f"2026-{place:04}")
     return commits, len(points)
 
 
@@ -214,8 +214,8 @@ def _commits(open_store: Open) -> int:
     out, into = os.pipe()
 
     def body() -> None:
-        fate, clock = Fate(), VirtualClock(START)
-        drive(LethalStore(open_store(clock), fate), clock, "2026-0000")
+        fate, clock = KillPoint(), VirtualClock(START)
+        drive(KillingStore(open_store(clock), fate), clock, "2026-0000")
         os.write(into, str(fate.commits).encode())
 
     _child(body)
@@ -224,27 +224,29 @@ def _commits(open_store: Open) -> int:
         return int(answer.read())
 
 
-def _point(open_store: Open, start: int, fate: Fate, partition: str) -> None:
+def _point(open_store: Open, start: int, fate: KillPoint, partition: str) -> None:
     """Kill one process; let another finish the flow and check the result."""
     where = f"killed right {fate.side} commit {fate.kill_at}"
 
     def victim() -> None:
         clock = VirtualClock(start)
-        drive(LethalStore(open_store(clock), fate), clock, partition)
+        drive(KillingStore(open_store(clock), fate), clock, partition)
 
     def successor() -> None:
         clock = VirtualClock(start + DAY // 4)  # the dead process's leases have expired
         store = open_store(clock)
         try:
             drive(store, clock, partition)
-            judge(store, partition)
-        except Wrong as wrong:
-            raise Wrong(f"{where}: {wrong}") from None
+            check_result(store, partition)
+        except CrashTestFailed as wrong:
+            raise CrashTestFailed(f"{where}: {wrong}") from None
 
     if _child(victim) != -signal.SIGKILL:
-        raise Wrong(f"{where}: it was not killed; the flow made other commits than when counted")
+        raise CrashTestFailed(
+            f"{where}: it was not killed; the flow made other commits than when counted"
+        )
     if _child(successor) != 0:
-        raise Wrong(f"{where}: see above")
+        raise CrashTestFailed(f"{where}: see above")
 
 
 def _child(body: Callable[[], None]) -> int:
@@ -295,7 +297,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             with opened(engine, given.where) as open_store:
                 commits, kills[engine] = survive(open_store, given.every)
-        except Wrong as wrong:
+        except CrashTestFailed as wrong:
             sys.stdout.write(f"{engine}: {wrong}\n")
             return 1
         seconds = clock.monotonic() - began

@@ -22,8 +22,8 @@ from psycopg import errors as pgerrors
 
 from penstock.core.clock import Clock
 from penstock.core.errors import StoreBusy
-from penstock.db.postgres.pipeline import Ask, Session
-from penstock.db.postgres.store import SESSION, TRIES
+from penstock.db.postgres.pipeline import PipelinedStatement, PostgresSession
+from penstock.db.postgres.store import ATTEMPTS_MAX, SESSION
 from penstock.db.postgres.transaction import PostgresTx
 from penstock.db.store import Capabilities, Store, Tx, Waiter
 
@@ -35,7 +35,7 @@ Chooser = Callable[[Sequence[int]], int]
 BEGIN_WRITE: LiteralString = "BEGIN"
 BEGIN_READ: LiteralString = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 POLL_SECONDS = 0.003
-PATIENCE_POLLS = 5_000
+POLLS_MAX = 5_000
 
 
 class InterleavingFailed(AssertionError):
@@ -60,7 +60,7 @@ class _Lane:
     """One thread with its connection."""
 
     name: str
-    connection: Session
+    connection: PostgresSession
     state: str = "idle"
     is_granted: bool = False
     label: str = ""
@@ -83,7 +83,7 @@ class Arena:
         self._watch = psycopg.connect(dsn, autocommit=True)
         self._lanes: list[_Lane] = []
         for n in range(lanes):
-            connection = Session.connect(dsn, autocommit=True, options=options)
+            connection = PostgresSession.connect(dsn, autocommit=True, options=options)
             self._lanes.append(_Lane(f"{chr(65 + n)}", connection))
         self.trace: list[str] = []
 
@@ -141,7 +141,7 @@ class Arena:
 
     def _settle(self, lanes: Sequence[_Lane]) -> None:
         """Wait until every lane is parked, done, or waits for a lock in the server."""
-        for _ in range(PATIENCE_POLLS):
+        for _ in range(POLLS_MAX):
             with self._changed:
                 moving = [lane for lane in lanes if lane.state == "running"]
                 if not moving:
@@ -176,7 +176,7 @@ class _ParkingTx(PostgresTx):
         self._arena = arena
         self._lane = lane
 
-    def _send(self, asks: Sequence[Ask]) -> None:
+    def _send(self, asks: Sequence[PipelinedStatement]) -> None:
         for ask in asks:
             self._arena.park(self._lane, ask.label)
             super()._send([ask])
@@ -240,7 +240,7 @@ class LaneStore:
 
     def _attempt(self, body: Callable[[Tx], T], begin: LiteralString) -> T:
         connection = self._lane.connection
-        for _ in range(TRIES):
+        for _ in range(ATTEMPTS_MAX):
             tx = _ParkingTx(self._arena, self._lane, self._clock.now())
             connection.execute(begin)
             try:
@@ -259,7 +259,7 @@ class LaneStore:
             for call in tx.callbacks:
                 call()
             return value
-        raise StoreBusy(f"gave up after {TRIES} tries")
+        raise StoreBusy(f"gave up after {ATTEMPTS_MAX} tries")
 
 
 Scene = Callable[[], tuple[Sequence[Act], Callable[[list[Outcome]], None]]]

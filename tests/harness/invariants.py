@@ -15,7 +15,13 @@ from typing import Protocol
 
 from penstock.core.clock import MINUTE, SECOND
 from penstock.runs.states import TRANSITIONS, RunState, path_is_legal
-from penstock.testing.simulate.snapshots import EndRow, JournalLine, LedgerRow, RunRow, Snapshot
+from penstock.testing.simulate.snapshots import (
+    EndedRunRow,
+    JournalEntry,
+    LedgerRow,
+    RunRow,
+    Snapshot,
+)
 from penstock.testing.simulate.violation import Violation
 
 OVERDUE_GRACE_US = 15 * SECOND
@@ -37,7 +43,7 @@ ATTEMPTS = {
 ATTEMPTS_DEFAULT = (3, 5)
 
 
-class Who(Protocol):
+class Committer(Protocol):
     """The simulated process that committed."""
 
     @property
@@ -60,12 +66,12 @@ class Who(Protocol):
 class Commit:
     """One commit: process, state before and after, and written journal and history rows."""
 
-    who: Who
+    who: Committer
     before: Snapshot
     after: Snapshot
-    created: list[JournalLine]
-    ended: list[JournalLine]
-    ends: dict[int, EndRow]
+    created: list[JournalEntry]
+    ended: list[JournalEntry]
+    ends: dict[int, EndedRunRow]
     ledger: list[LedgerRow]
     retries: Mapping[int, str | None] = field(default_factory=dict)
     """Retry settings by processor, for configs that have none."""
@@ -275,7 +281,7 @@ def check_ends(c: Commit) -> None:
     _need(not children, "I26", lambda: f"retries without a parent: {children}")
 
 
-def _check_retry(c: Commit, last: RunRow, end: EndRow, retry: RunRow | None) -> None:
+def _check_retry(c: Commit, last: RunRow, end: EndedRunRow, retry: RunRow | None) -> None:
     limit, minutes, multiplier = retry_rule(c, last, end.error_type or "UNKNOWN")
     if retry is None:
         return
@@ -325,7 +331,7 @@ def check_ordering(c: Commit) -> None:
 
 def check_health(c: Commit) -> None:
     """Consecutive failures follow the ends; the fifth disables the config."""
-    by_config: dict[int, list[EndRow]] = {}
+    by_config: dict[int, list[EndedRunRow]] = {}
     for end in c.ends.values():
         if end.config_id is not None:
             by_config.setdefault(end.config_id, []).append(end)

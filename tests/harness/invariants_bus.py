@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from penstock.bus.message import ORIGIN_MESSAGE_ID, SOURCE_DELIVERY_COUNT
-from penstock.bus.redelivery import backoff
+from penstock.bus.redelivery import redelivery_backoff
 from penstock.bus.store.topics import Subscription
 from penstock.db.sqlite.store import SqliteStore
 from penstock.testing.simulate.violation import Violation
@@ -144,7 +144,7 @@ class BusChecks:
                 raise Violation("I8", f"{old} became {new}")
             self._check_returned(old, now)
             sub = self._subs[new.subscription]
-            if new.due_at - now < backoff(sub.policy, new.attempt, 0.0):
+            if new.due_at - now < redelivery_backoff(sub.policy, new.attempt, 0.0):
                 raise Violation("I8", f"{new} waits too short from {now}")
         elif (old.state, new.state) not in _QUIET:
             raise Violation("I1", f"{old} became {new}")

@@ -12,11 +12,11 @@ from itertools import pairwise
 from penstock.schedules.cadence import Cadence, next_after
 from penstock.schedules.misfire import GRACE_DEFAULT
 from penstock.testing.simulate.snapshots import (
-    ClockRow,
     ConfigRow,
     FlowRow,
     LedgerRow,
     RunRow,
+    ScheduleRow,
     Snapshot,
 )
 from penstock.testing.simulate.violation import Violation
@@ -25,7 +25,7 @@ from tests.harness.invariants import Commit
 SLOTS_MAX = 20_000
 
 
-class ClockChecks:
+class ScheduleChecks:
     """Remembers which occurrences started, over a whole history."""
 
     def __init__(self, cadences: Mapping[int, Cadence], late_us: int, gap_us: int) -> None:
@@ -108,7 +108,7 @@ class ClockChecks:
             raise Violation("I20", f"occurrences recorded without advancing: configs {left}")
 
     def _check_move(
-        self, c: Commit, old: ClockRow, new: ClockRow, runs: set[int], ledger: list[LedgerRow]
+        self, c: Commit, old: ScheduleRow, new: ScheduleRow, runs: set[int], ledger: list[LedgerRow]
     ) -> None:
         """Check that every passed occurrence is a run or in the ledger, exactly once."""
         if c.who.kind != "scheduler" and new.cadence != old.cadence:
@@ -130,7 +130,7 @@ class ClockChecks:
         if c.who.kind == "scheduler":
             self._check_policy(c, slots, runs, single)
 
-    def _check_removed(self, c: Commit, old: ClockRow, ledger: list[LedgerRow]) -> None:
+    def _check_removed(self, c: Commit, old: ScheduleRow, ledger: list[LedgerRow]) -> None:
         """Check that a removed config's due occurrences are in the ledger, and no others."""
         slots = self._slots(old, c.now + 1)
         ranges = [(row.slot_from, row.slot_to, row.slots, row.outcome) for row in ledger]
@@ -151,7 +151,7 @@ class ClockChecks:
         if not tried and c.now - slots[-1] <= GRACE_DEFAULT:
             raise Violation("I20", f"nothing was tried although {slots[-1]} is fresh")
 
-    def _slots(self, old: ClockRow, end: int) -> list[int]:
+    def _slots(self, old: ScheduleRow, end: int) -> list[int]:
         """Return the occurrences in [old.next_run_time, end), one by one."""
         cadence, anchor = self._cadences[old.cadence], old.next_run_time
         slots: list[int] = []

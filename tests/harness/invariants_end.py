@@ -7,7 +7,7 @@ from typing import Any
 from penstock.audit.store.journal import seals_verify
 from penstock.db.sqlite.store import SqliteStore
 from penstock.schedules.store.configs import audit_verify
-from penstock.testing.simulate.snapshots import Peek
+from penstock.testing.simulate.snapshots import DirectReader
 from penstock.testing.simulate.violation import Violation
 
 # Each query finds violations: it must return no rows.
@@ -57,7 +57,7 @@ OFFENDERS = {
 }
 
 
-def check_end(store: SqliteStore, peek: Peek, announced: list[tuple[Any, ...]]) -> int:
+def check_end(store: SqliteStore, peek: DirectReader, announced: list[tuple[Any, ...]]) -> int:
     """Check a history that has become idle; return the number of checks."""
     for name, sql in OFFENDERS.items():
         found = peek.rows(sql)

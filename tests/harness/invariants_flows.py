@@ -14,7 +14,7 @@ from typing import Any
 from penstock.core.record import loads
 from penstock.flows.gates.gate import decide
 from penstock.flows.gates.verdict import Decision, GateInput
-from penstock.testing.simulate.snapshots import Peek
+from penstock.testing.simulate.snapshots import DirectReader
 from penstock.testing.simulate.violation import Violation
 
 RANKS = {"failed": 0, "partial": 1, "success": 2}
@@ -68,7 +68,7 @@ _OFFENDERS = {
 class FlowChecks:
     """Follows the flows of one history."""
 
-    def __init__(self, peek: Peek) -> None:
+    def __init__(self, peek: DirectReader) -> None:
         self._peek = peek
         self._trigger = 0
         self._seen: dict[tuple[int, int], int] = {}

@@ -11,10 +11,10 @@ from penstock.core.clock import SECOND
 from penstock.db.sqlite.store import SqliteStore
 from penstock.schedules.cadence import Cadence
 from penstock.testing.clock import VirtualClock
-from penstock.testing.simulate.snapshots import Peek, Snapshot
+from penstock.testing.simulate.snapshots import DirectReader, Snapshot
 from penstock.testing.simulate.violation import Violation
-from tests.harness.invariants import CHECKS, OVERDUE_GRACE_US, Commit, Who
-from tests.harness.invariants_clock import ClockChecks
+from tests.harness.invariants import CHECKS, OVERDUE_GRACE_US, Commit, Committer
+from tests.harness.invariants_clock import ScheduleChecks
 from tests.harness.invariants_end import check_end
 from tests.harness.invariants_flows import FlowChecks
 from tests.harness.sim_actors import CATCH_UP_RATE, LATE_US
@@ -35,9 +35,9 @@ class Observer:
     def __init__(self, store: SqliteStore, clock: VirtualClock) -> None:
         self._store = store
         self._clock = clock
-        self._peek = Peek(store)
+        self._peek = DirectReader(store)
         self._cadences: dict[int, Cadence] = {}
-        self._clocks = ClockChecks(self._cadences, LATE_US, int(SECOND / CATCH_UP_RATE))
+        self._clocks = ScheduleChecks(self._cadences, LATE_US, int(SECOND / CATCH_UP_RATE))
         self._flows = FlowChecks(self._peek)
         self._limits = LimitChecks(self._peek)
         self._retries = dict(self._peek.rows("SELECT processor, retry FROM processors"))
@@ -58,7 +58,7 @@ class Observer:
         """Number of runs created."""
         return len(self._created)
 
-    def committed(self, who: Who, statements: Sequence[str]) -> None:
+    def committed(self, who: Committer, statements: Sequence[str]) -> None:
         """Check one commit."""
         self.commits += 1
         changes = self._peek.changes()
@@ -103,7 +103,7 @@ class Observer:
             if run.admission == 0 and (old is None or old.admission != 0):
                 self._ready += 1
 
-    def before_step(self, who: Who) -> Mark:
+    def before_step(self, who: Committer) -> Mark:
         """Record what a fault-free step of this actor must have handled when it returns."""
         now = self._clock.now()
         if who.kind != "sweeper":
@@ -111,7 +111,7 @@ class Observer:
         state = self._last
         return Mark(now, frozenset(_lapsed(state, now)))
 
-    def after_step(self, who: Who, mark: Mark) -> None:
+    def after_step(self, who: Committer, mark: Mark) -> None:
         """Check I25 after a sweep without faults, and that a tick leaves nothing due."""
         if who.kind == "sweeper":
             left = mark.lapsed & set(_lapsed(self._last, mark.now))

@@ -11,22 +11,22 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from penstock.access.store.names import Names
-from penstock.audit.store.journal import Message
+from penstock.access.store.names import NameResolver
+from penstock.audit.store.journal import OutboxMessage
 from penstock.client import Client
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import PenstockError, StoreError
 from penstock.core.ids import encode
 from penstock.db.store import Store, Tx
-from penstock.dead_letters.client.dead_letters import LetterFilter
+from penstock.dead_letters.client.dead_letters import DeadLetterFilter
 from penstock.runs.admitter import Admitter
 from penstock.runs.client.runs import Submission
 from penstock.runs.sweeper import Sweeper
 from penstock.schedules.scheduler import Scheduler, SchedulerOptions
-from penstock.services.upkeep import Pruner, Relay, Sealer
+from penstock.services.upkeep import OutboxRelay, Pruner, Sealer
 from penstock.testing.simulate.actors import Actor, ServiceActor, Stage
 from penstock.testing.simulate.faults import Fault
-from tests.harness.sim_limits import LIMITED, resize_shared
+from tests.harness.sim_limits import LIMITED, resize_shared_limit
 
 LATE_US = MINUTE
 CATCH_UP_RATE = 0.5
@@ -51,8 +51,8 @@ def services(stage: Stage, schedulers: int, sweepers: int, batch: int) -> list[A
         for n in range(2)
     ]  # fmt: skip
 
-    def relay(store: Store) -> Relay:
-        made = Relay(store, batch=batch)
+    def relay(store: Store) -> OutboxRelay:
+        made = OutboxRelay(store, batch=batch)
         made.subscribe(lambda tx, messages: _deliver(stage, tx, messages))
         return made
 
@@ -66,7 +66,7 @@ def services(stage: Stage, schedulers: int, sweepers: int, batch: int) -> list[A
     return cast
 
 
-def _deliver(stage: Stage, tx: Tx, messages: Sequence[Message]) -> None:
+def _deliver(stage: Stage, tx: Tx, messages: Sequence[OutboxMessage]) -> None:
     """Record the delivered messages once the transaction is durable."""
     ids = [message.outbox_id for message in messages if message.topic == "penstock.runs"]
     tx.after_commit(lambda: stage.delivered.extend(ids))
@@ -82,7 +82,9 @@ class Operator(Actor):
         self._customers = list(customers)
         self._unsure: list[tuple[Submission, str]] = []
         self._keys = 0
-        names = Names(self.store, stage.clock)  # cached names expire by the virtual clock as well
+        names = NameResolver(
+            self.store, stage.clock
+        )  # cached names expire by the virtual clock as well
         self.client = Client(self.store, actor=name, names=names)
 
     def step(self) -> None:
@@ -144,7 +146,7 @@ class Operator(Actor):
             self.client.runs.cancel(self.stage.rng.choice(self.stage.accepted[-20:]))
 
     def _retry(self) -> None:
-        dead = self.client.dead_letters.find(LetterFilter(kind="run"), limit=10)
+        dead = self.client.dead_letters.find(DeadLetterFilter(kind="run"), limit=10)
         if dead:
             dead_letter = self.stage.rng.choice(dead)
             self.stage.accepted.append(self.client.runs.retry(dead_letter.subject))
@@ -195,7 +197,7 @@ class Operator(Actor):
 
     def _resize(self) -> None:
         capacity = self.stage.rng.randint(1, 4)
-        self.client.store.write(lambda tx: resize_shared(tx, capacity))
+        self.client.store.write(lambda tx: resize_shared_limit(tx, capacity))
 
     def _start_config(self) -> None:
         self.stage.accepted += self.client.configs.start(self._config())

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, Protocol
 
-from penstock.bus.message import ErrorKind, Outgoing, SubscriptionSpec, TopicSpec
+from penstock.bus.message import ErrorKind, NewMessage, SubscriptionSpec, TopicSpec
 from penstock.bus.store import deliveries, messages, replay, topics
-from penstock.bus.store.deliveries import Handed, Refusal
+from penstock.bus.store.deliveries import DeliveryNack, LeasedDelivery
 from penstock.bus.store.topics import Subscription
 from penstock.core.clock import HOUR, SECOND
 from penstock.core.errors import Conflict, NotFound, StoreError
@@ -53,7 +53,7 @@ class Publisher(Actor):
     def __init__(self, stage: Stage, name: str) -> None:
         super().__init__(stage, name, 60 * SECOND)
         self._count = 0
-        self._pending: list[Outgoing] = []
+        self._pending: list[NewMessage] = []
 
     def step(self) -> None:
         """Publish the next batch, or the last one again."""
@@ -65,7 +65,7 @@ class Publisher(Actor):
                 self._count += 1
                 mark = f"{self.name}-{self._count}"
                 self._pending.append(
-                    Outgoing(
+                    NewMessage(
                         data=mark.encode(),
                         attributes={"once": mark},
                         ordering_key=rng.choice((None, "a", "a", "b", "c")),
@@ -95,8 +95,8 @@ class Consumer(Actor):
 
     def start(self) -> None:
         """Start a new process without messages; the leases of the old one expire."""
-        self.held: list[Handed] = []
-        self.spent: list[Handed] = []
+        self.held: list[LeasedDelivery] = []
+        self.spent: list[LeasedDelivery] = []
 
     def step(self) -> None:
         """Perform one action; during recovery, pull and ack."""
@@ -126,31 +126,33 @@ class Consumer(Actor):
             elif action == "release":
                 self._release(sub, some)
 
-    def _pull(self, sub: Subscription) -> list[Handed]:
+    def _pull(self, sub: Subscription) -> list[LeasedDelivery]:
         n = self.stage.rng.randint(1, 4)
         return self.store.write(lambda tx: deliveries.delivery_pull(tx, sub, n, self.name))
 
-    def _settle(self, sub: Subscription, some: list[Handed]) -> None:
+    def _settle(self, sub: Subscription, some: list[LeasedDelivery]) -> None:
         tickets = [(one.message_id, one.epoch) for one in some]
         self._checks.acks |= {(sub.subscription, *ticket) for ticket in tickets}
         done = self.store.write(lambda tx: deliveries.delivery_ack(tx, sub, tickets))
         if not done <= set(tickets):
             raise Violation("I4", f"{tickets} settled {done}")
 
-    def _refuse(self, sub: Subscription, some: list[Handed]) -> None:
+    def _refuse(self, sub: Subscription, some: list[LeasedDelivery]) -> None:
         rng = self.stage.rng
         kind = rng.choice((ErrorKind.TRANSIENT, ErrorKind.POISON))
-        refusals = [Refusal(one.message_id, one.epoch, kind, "Boom", "simulated") for one in some]
+        refusals = [
+            DeliveryNack(one.message_id, one.epoch, kind, "Boom", "simulated") for one in some
+        ]
         self._checks.nacks |= {(sub.subscription, one.message_id, one.epoch) for one in some}
         self.store.write(lambda tx: deliveries.delivery_nack(tx, sub, refusals, rng.random))
 
-    def _release(self, sub: Subscription, some: list[Handed]) -> None:
+    def _release(self, sub: Subscription, some: list[LeasedDelivery]) -> None:
         """Release messages as if they had not been pulled."""
         tickets = [(one.message_id, one.epoch) for one in some]
         self._checks.releases |= {(sub.subscription, *ticket) for ticket in tickets}
         self.store.write(lambda tx: deliveries.delivery_release(tx, sub, tickets))
 
-    def _extend(self, sub: Subscription, some: list[Handed]) -> None:
+    def _extend(self, sub: Subscription, some: list[LeasedDelivery]) -> None:
         tickets = [(one.message_id, one.epoch) for one in some]
         length = self.stage.rng.choice((1, 30, 600)) * SECOND
         self.store.write(lambda tx: deliveries.delivery_extend(tx, sub, tickets, length))

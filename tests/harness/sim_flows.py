@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from penstock.access.store.names import Names
+from penstock.access.store.names import NameResolver
 from penstock.client import Client
 from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.core.errors import PenstockError, StoreError
 from penstock.db.store import Store
 from penstock.flows.client.requests import CompletionReport, FlowRequest
-from penstock.flows.gates.client.people import Approval
-from penstock.flows.gates.evidence import Sighting
-from penstock.flows.gates.probe_request import Look
+from penstock.flows.gates.client.people import OverrideRequest
+from penstock.flows.gates.evidence import Observation
+from penstock.flows.gates.probe_request import ProbeRequest
 from penstock.flows.orchestrator import Orchestrator
 from penstock.flows.store.flows import FlowFilter
 from penstock.pipelines.declare.needs import historical, optional, same_day
 from penstock.pipelines.declare.pipeline import Pipeline
-from penstock.pipelines.dependency import Kind
+from penstock.pipelines.dependency import DependencyKind
 from penstock.testing.simulate.actors import Actor, ServiceActor, Stage
 from penstock.testing.simulate.faults import Fault
 
@@ -61,21 +61,21 @@ class OrchestratorActor(ServiceActor):
 
         super().__init__(stage, name, 25 * SECOND, "orchestrator", make)
 
-    def look(self, look: Look) -> list[Sighting]:
+    def look(self, look: ProbeRequest) -> list[Observation]:
         """Return complete, partial or no data, or an error; complete data after recovery."""
         return [self._observe(d.key, d.kind) for d in look.dependencies]
 
-    def _observe(self, key: str, kind: Kind) -> Sighting:
+    def _observe(self, key: str, kind: DependencyKind) -> Observation:
         rng, now = self.stage.rng, self.stage.clock.now()
         found = 9 if self.is_healing else rng.choice((0, 0, 1, 3, 5, 9))
         if not self.is_healing and rng.random() < 0.1:
-            return Sighting(key=key, looked_at=now, error="the warehouse is unreachable")
-        if kind is Kind.HISTORICAL:
-            return Sighting(key=key, looked_at=now, days_present=found)
-        return Sighting(key=key, looked_at=now, rows=found)
+            return Observation(key=key, looked_at=now, error="the warehouse is unreachable")
+        if kind is DependencyKind.HISTORICAL:
+            return Observation(key=key, looked_at=now, days_present=found)
+        return Observation(key=key, looked_at=now, rows=found)
 
 
-class FlowPeople(Actor):
+class FlowUsers(Actor):
     """Users and programs that start flows, report for processors, approve and cancel."""
 
     kind = "operator"
@@ -85,7 +85,7 @@ class FlowPeople(Actor):
         self._customers = list(customers)
         self._sent: list[CompletionReport] = []
         self._count = 0
-        self.client = Client(self.store, actor=name, names=Names(self.store, stage.clock))
+        self.client = Client(self.store, actor=name, names=NameResolver(self.store, stage.clock))
 
     def step(self) -> None:
         """Perform one action chosen by the seed; refusals are expected."""
@@ -142,7 +142,7 @@ class FlowPeople(Actor):
 
     def _approve(self) -> None:
         rng = self.stage.rng
-        approval = Approval(
+        approval = OverrideRequest(
             pipeline=CASCADE,
             partition=rng.choice(PARTITIONS),
             customer=rng.choice(self._customers),
@@ -157,10 +157,10 @@ class FlowPeople(Actor):
             self.client.flows.cancel(self.stage.rng.choice(found).flow_id, reason="simulated")
 
 
-def flow_cast(stage: Stage, customers: Sequence[str], batch: int) -> list[Actor]:
+def flow_actors(stage: Stage, customers: Sequence[str], batch: int) -> list[Actor]:
     """Return the orchestrators and the users of flows."""
     return [
         OrchestratorActor(stage, "orchestrator-0", batch),
         OrchestratorActor(stage, "orchestrator-1", 3 * batch),
-        FlowPeople(stage, "people", customers),
+        FlowUsers(stage, "people", customers),
     ]

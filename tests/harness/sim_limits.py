@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock.db.store import Tx
-from penstock.limits.rules import LimitTerms
+from penstock.limits.rules import LimitSettings
 from penstock.limits.store.limits import limit_declare
 from penstock.pipelines.declare.pipeline import Pipeline
-from penstock.testing.simulate.snapshots import Peek
+from penstock.testing.simulate.snapshots import DirectReader
 from penstock.testing.simulate.violation import Violation
 
 SHARED: Final = "shared"
@@ -41,7 +41,7 @@ _DECREASED = """SELECT a.token, b.token FROM limit_leases a JOIN limit_leases b
     ON a.limit_id = b.limit_id AND a.lease_id < b.lease_id AND a.token >= b.token"""
 
 
-def limited() -> list[Pipeline]:
+def limited_pipelines() -> list[Pipeline]:
     """One processor that needs three limits at once, and one that takes two units of one."""
     narrow, heavy = Pipeline("narrow"), Pipeline("heavy")
     narrow.processor("tight", limits=[SHARED], concurrency=2, per_customer=1, timeout="6m")(_work)
@@ -49,20 +49,20 @@ def limited() -> list[Pipeline]:
     return [narrow, heavy]
 
 
-def narrow_shared(tx: Tx) -> None:
+def declare_shared_limit(tx: Tx) -> None:
     """Give the shared limit a small capacity, so that runs wait for it."""
-    limit_declare(tx, SHARED, LimitTerms(capacity=3), actor="simulation")
+    limit_declare(tx, SHARED, LimitSettings(capacity=3), actor="simulation")
 
 
-def resize_shared(tx: Tx, capacity: int) -> None:
+def resize_shared_limit(tx: Tx, capacity: int) -> None:
     """Change the capacity of the shared limit while it is held and waited for."""
-    limit_declare(tx, SHARED, LimitTerms(capacity=capacity), actor="simulation")
+    limit_declare(tx, SHARED, LimitSettings(capacity=capacity), actor="simulation")
 
 
 class LimitChecks:
     """Checks limits after each commit that may have changed them."""
 
-    def __init__(self, peek: Peek) -> None:
+    def __init__(self, peek: DirectReader) -> None:
         self._peek = peek
         self._held: dict[int, int] = {}
 

@@ -12,18 +12,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from penstock.access.store.names import Names
+from penstock.access.store.names import NameResolver
 from penstock.client import Client
 from penstock.core.clock import SECOND
 from penstock.core.errors import PenstockError, StoreError
 from penstock.runs.external.client.work import (
-    Ending,
+    ClaimStatus,
+    CompletionItem,
+    ExternalWorker,
+    FailureReport,
     Heartbeat,
-    Mishap,
-    Pulse,
-    Report,
-    Told,
-    Worker,
+    ProgressReport,
+    RunOutcome,
 )
 from penstock.runs.rows import HeldRun
 from penstock.testing.simulate.actors import ERRORS, Actor, Stage
@@ -43,10 +43,10 @@ class _Work:
     ends_at: int
     is_started: bool = False
     is_to_stop: bool = False
-    failure: Mishap | None = None
+    failure: FailureReport | None = None
 
 
-class ExternalWorker(Actor):
+class SimExternalWorker(Actor):
     """An external worker that uses the API's use cases."""
 
     kind = "external"
@@ -55,13 +55,13 @@ class ExternalWorker(Actor):
         super().__init__(stage, name, 45 * SECOND)
         self._slots = stage.rng.randint(1, 3)
         self._held: list[_Work] = []
-        self._sent: list[tuple[Callable[[], Ending], Ending | None]] = []
+        self._sent: list[tuple[Callable[[], RunOutcome], RunOutcome | None]] = []
         self.start()
 
     def start(self) -> None:
         """Start a new process: held runs are dropped, and their leases will expire."""
-        names = Names(self.store, self.stage.clock)
-        self._me = Worker(self.name, KEY)
+        names = NameResolver(self.store, self.stage.clock)
+        self._me = ExternalWorker(self.name, KEY)
         self._work = Client(self.store, names=names).work
         self._held = []
         self._sent = []
@@ -82,7 +82,7 @@ class ExternalWorker(Actor):
     def _claim(self, n: int) -> None:
         now, rng = self.stage.clock.now(), self.stage.rng
         for one in self._work.claim(self._me, n, lease_seconds=rng.choice((60, 300))):
-            failure = None if rng.random() < 0.7 else Mishap(error_type=rng.choice(ERRORS))
+            failure = None if rng.random() < 0.7 else FailureReport(error_type=rng.choice(ERRORS))
             ends_at = now + rng.randrange(600 * SECOND)
             self._held.append(_Work(one.run, ends_at, failure=failure))
 
@@ -97,7 +97,7 @@ class ExternalWorker(Actor):
         elif work.is_to_stop and not self.stage.strikes(Fault.LATE, 0.3):
             self._report(work, lambda: self._work.cancelled(run_id, self._me, token=token))
         elif not self._is_done(work):
-            progress = Told(percent=self.stage.rng.randrange(100))
+            progress = ProgressReport(percent=self.stage.rng.randrange(100))
             pulse = self._try(
                 work, lambda: self._work.heartbeat(run_id, self._me, token=token, progress=progress)
             )
@@ -120,14 +120,14 @@ class ExternalWorker(Actor):
         done = [w for w in good if w.is_started and self._is_done(w)]
         if not done:
             return
-        reports = [Report(run_id=w.run.run_id, token=w.run.token) for w in done]
+        reports = [CompletionItem(run_id=w.run.run_id, token=w.run.token) for w in done]
         ends = self._work.complete_many(self._me, reports)
         for work, end in zip(done, ends, strict=True):
             self._held.remove(work)
-            if isinstance(end, Ending):
+            if isinstance(end, RunOutcome):
                 self._check(end)
 
-    def _report(self, work: _Work, call: Callable[[], Ending]) -> None:
+    def _report(self, work: _Work, call: Callable[[], RunOutcome]) -> None:
         """Send a report; one whose response was lost may be sent again later."""
         try:
             end = self._try(work, call)
@@ -176,7 +176,7 @@ class ExternalWorker(Actor):
         else:
             self._held.remove(work)
 
-    def _apply_response(self, work: _Work, pulse: Pulse | None) -> None:
+    def _apply_response(self, work: _Work, pulse: ClaimStatus | None) -> None:
         if pulse is None:
             return
         if pulse.claim_expiry_time < self.stage.clock.now():
@@ -184,7 +184,7 @@ class ExternalWorker(Actor):
         work.is_to_stop = work.is_to_stop or pulse.cancel_requested
         work.is_started = work.is_started or pulse.state == "RUNNING"
 
-    def _check(self, end: Ending) -> None:
+    def _check(self, end: RunOutcome) -> None:
         """Check that the response matches what is stored, including the token."""
         run = Client(self.store).runs.get(end.run_id)
         if (run.state, run.status, run.token) != (end.state, end.status, end.token):

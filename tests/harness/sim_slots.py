@@ -17,8 +17,8 @@ from typing import Final
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import StoreError
 from penstock.db.store import Tx
-from penstock.limits.rules import LimitTerms
-from penstock.limits.store.grant import limit_serve
+from penstock.limits.rules import LimitSettings
+from penstock.limits.store.grant import limit_grant
 from penstock.limits.store.limits import (
     limit_declare,
     limit_get,
@@ -27,7 +27,14 @@ from penstock.limits.store.limits import (
     ticket_renew_many,
 )
 from penstock.limits.store.reads import limit_holders
-from penstock.limits.store.rows import Lease, Leave, Release, Served, Turn, Want
+from penstock.limits.store.rows import (
+    Abandon,
+    GrantInput,
+    GrantResult,
+    Lease,
+    LeaseRequest,
+    Release,
+)
 from penstock.testing.simulate.actors import Actor, Stage
 from penstock.testing.simulate.faults import Fault
 from penstock.testing.simulate.violation import Violation
@@ -35,8 +42,8 @@ from penstock.testing.simulate.violation import Violation
 EXCLUSIVE: Final = "exclusive"
 SLOTS: Final = "slots"
 LIMITS: Final = {
-    EXCLUSIVE: LimitTerms(capacity=1, lease_us=MINUTE, grace_us=5 * SECOND),
-    SLOTS: LimitTerms(capacity=3, lease_us=2 * MINUTE, is_adaptive=True),
+    EXCLUSIVE: LimitSettings(capacity=1, lease_us=MINUTE, grace_us=5 * SECOND),
+    SLOTS: LimitSettings(capacity=3, lease_us=2 * MINUTE, is_adaptive=True),
 }
 
 
@@ -81,8 +88,8 @@ class SlotHolder(Actor):
         self._boots += 1
         self._broker = f"{self.name}.{self._boots}"
         self._held: list[_Held] = []
-        self._wants: dict[str, Want] = {}
-        self._waiting: dict[str, Want] = {}
+        self._wants: dict[str, LeaseRequest] = {}
+        self._waiting: dict[str, LeaseRequest] = {}
         self._giving: list[Lease] = []
         self._stale: list[Lease] = []
 
@@ -110,7 +117,7 @@ class SlotHolder(Actor):
         self._asked += 1
         weight = 1 if self._limit == EXCLUSIVE else self.stage.rng.choice((1, 1, 2))
         request = f"{self._broker}:{self._asked}"
-        self._wants[request] = Want(request=request, holder=self._broker, weight=weight)
+        self._wants[request] = LeaseRequest(request=request, holder=self._broker, weight=weight)
         self._repeat()
 
     def _repeat(self) -> None:
@@ -119,7 +126,7 @@ class SlotHolder(Actor):
             return
         wants = list(self._wants.values())
         self._wants = {name: want._replace(is_repeated=True) for name, want in self._wants.items()}
-        served = self._request_grant(Turn(broker=self._broker, wants=wants))
+        served = self._request_grant(GrantInput(broker=self._broker, wants=wants))
         for want in wants:
             self._wants.pop(want.request, None)
             if want.request in served.tickets:
@@ -129,7 +136,7 @@ class SlotHolder(Actor):
         if self._waiting:
             ids = [self._limit_id]
             there = self.store.write(lambda tx: ticket_renew_many(tx, self._broker, ids))
-            self._request_grant(Turn(broker=self._broker, collects=True))
+            self._request_grant(GrantInput(broker=self._broker, collects=True))
             for request, want in list(self._waiting.items()):
                 if request not in there:  # its ticket was lost or is being granted: ask again
                     self._wants[request] = want._replace(is_repeated=True)
@@ -165,7 +172,7 @@ class SlotHolder(Actor):
         if not wrong:
             return
         releases = [Release(lease.lease_id, lease.token) for lease in wrong]
-        served = self._request_grant(Turn(broker=self._broker, releases=releases))
+        served = self._request_grant(GrantInput(broker=self._broker, releases=releases))
         if served.released:
             raise Violation("I31", f"{served.released} slots were released by {wrong}, {mine}")
         self._stale = []
@@ -176,7 +183,7 @@ class SlotHolder(Actor):
         if self._waiting and rng.random() < 0.5:
             request = next(iter(self._waiting))
             del self._waiting[request]
-            self._request_grant(Turn(broker=self._broker, leaves=[Leave(request)]))
+            self._request_grant(GrantInput(broker=self._broker, leaves=[Abandon(request)]))
         elif self._held and rng.random() < 0.3:
             lease = self._held[0].lease
             self.store.write(lambda tx: limit_quota(tx, self._limit_id, lease))
@@ -197,20 +204,20 @@ class SlotHolder(Actor):
 
     def _release_all(self) -> None:
         leases = [*self._giving, *(held.lease for held in self._held)]
-        leaves = [Leave(request) for request in self._waiting]
+        leaves = [Abandon(request) for request in self._waiting]
         self._held, self._giving, self._waiting, self._wants = [], [], {}, {}
         releases = [Release(lease.lease_id, lease.token) for lease in leases]
-        grant = Turn(broker=self._broker, releases=releases, leaves=leaves, collects=True)
+        grant = GrantInput(broker=self._broker, releases=releases, leaves=leaves, collects=True)
         served = self._request_grant(grant)
         for lease in served.leases.values():  # granted while leaving
             self._request_grant(_release(self._broker, lease))
         self._held = []
 
-    def _request_grant(self, grant: Turn) -> Served:
+    def _request_grant(self, grant: GrantInput) -> GrantResult:
         """Request one grant; its leases count from the time of the request."""
         now = self.stage.clock.now()
         try:
-            served = self.store.write(lambda tx: limit_serve(tx, self._limit_id, grant))
+            served = self.store.write(lambda tx: limit_grant(tx, self._limit_id, grant))
         except StoreError:
             if grant.collects:
                 # Granted, but the response was lost: asking again under the same name finds it.
@@ -225,11 +232,11 @@ class SlotHolder(Actor):
         return served
 
 
-def _release(broker: str, lease: Lease) -> Turn:
-    return Turn(broker=broker, releases=[Release(lease.lease_id, lease.token)])
+def _release(broker: str, lease: Lease) -> GrantInput:
+    return GrantInput(broker=broker, releases=[Release(lease.lease_id, lease.token)])
 
 
-def slot_cast(stage: Stage) -> list[Actor]:
+def slot_actors(stage: Stage) -> list[Actor]:
     """Two processes at an exclusive limit, two at a shared one."""
     resource = Resource()
     return [

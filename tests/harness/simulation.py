@@ -21,24 +21,24 @@ from dataclasses import dataclass, field, replace
 from penstock.access.store.registry import topic_ensure
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND
 from penstock.core.errors import StoreError
-from penstock.flows.store.plans import forget
+from penstock.flows.store.plans import clear_cache
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.testing.clock import VirtualClock
 from penstock.testing.memory import memory_store
 from penstock.testing.simulate.actors import Actor
 from penstock.testing.simulate.faults import OF_TRANSACTIONS, Crash, Fault, FaultyStore
 from penstock.testing.simulate.violation import Violation
-from penstock.testing.simulate.workers import SimBeat, SimWorker
+from penstock.testing.simulate.workers import SimHeartbeat, SimWorker
 from tests.harness.observer import Observer
 from tests.harness.sim_actors import Operator, new_config, services
-from tests.harness.sim_flows import cascade, flow_cast
-from tests.harness.sim_limits import limited, narrow_shared
-from tests.harness.sim_outside import ExternalWorker
-from tests.harness.sim_slots import SlotHolder, slot_cast
+from tests.harness.sim_flows import cascade, flow_actors
+from tests.harness.sim_limits import declare_shared_limit, limited_pipelines
+from tests.harness.sim_outside import SimExternalWorker
+from tests.harness.sim_slots import SlotHolder, slot_actors
 
 START = 1_767_225_600 * SECOND
 DEPTH_MAX = 3
-HEAL_ROUNDS = 400
+RECOVERY_ROUNDS = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ class SimulationFailed(AssertionError):
         )
 
 
-class World:
+class Simulation:
     """One history."""
 
     def __init__(self, seed: int, options: Options | None = None) -> None:
@@ -98,7 +98,7 @@ class World:
         self.clock = VirtualClock(START + self.rng.randrange(360) * DAY)
         self.delivered: list[int] = []
         self.accepted: list[int] = []
-        forget()
+        clear_cache()
         self._store = memory_store(self.clock)
         self._trace = hashlib.sha256()
         self._stack: list[Actor] = []
@@ -186,19 +186,19 @@ class World:
         operator = Operator(self, "operator", names)
         operator.client.register(self._pipelines)
         operator.client.store.write(lambda tx: topic_ensure(tx, "penstock.runs"))
-        operator.client.store.write(narrow_shared)
+        operator.client.store.write(declare_shared_limit)
         for _ in range(options.configs):
             operator.client.configs.create(self.rng.choice(names), new_config(self.rng))
         cast: list[Actor] = [operator, Operator(self, "operator-2", names)]
         cast += services(self, options.schedulers, options.sweepers, options.batch)
-        cast += flow_cast(self, names, options.batch)
-        cast += slot_cast(self)
+        cast += flow_actors(self, names, options.batch)
+        cast += slot_actors(self)
         for n in range(options.workers):
             worker = SimWorker(self, f"worker-{n}", self._pipelines)
-            beat = SimBeat(worker)
+            beat = SimHeartbeat(worker)
             cast += [worker, beat]
             self._groups[worker.name] = self._groups[beat.name] = (worker, beat)
-        cast += [ExternalWorker(self, f"outside-{n}") for n in range(options.externals)]
+        cast += [SimExternalWorker(self, f"outside-{n}") for n in range(options.externals)]
         self.actors = {actor.name: actor for actor in cast}
         self.observer = Observer(self._store, self.clock)
         self._healing = False
@@ -280,13 +280,13 @@ class World:
         operator.resume_all()
         others = [actor for actor in self.actors.values() if actor.kind != "operator"]
         first = ("sweeper-0", "admitter-0", "relay-0", "orchestrator-0")
-        movers: list[Actor] = [actor for actor in others if isinstance(actor, SimBeat)]
+        movers: list[Actor] = [actor for actor in others if isinstance(actor, SimHeartbeat)]
         movers += [self.actors[name] for name in first]
-        movers += [a for a in others if isinstance(a, SimWorker | ExternalWorker | SlotHolder)]
+        movers += [a for a in others if isinstance(a, SimWorker | SimExternalWorker | SlotHolder)]
         self._all_act(others)
         workers = [actor for actor in others if isinstance(actor, SimWorker)]
         self.observer.owned = lambda: {w.steps.session.session_id or 0 for w in workers}
-        for _ in range(HEAL_ROUNDS):
+        for _ in range(RECOVERY_ROUNDS):
             self._all_act(movers)
             if self.observer.is_quiet():
                 self._all_act(others)  # the last runs are sealed and folded here
@@ -317,7 +317,7 @@ def declared() -> list[Pipeline]:
     pair.processor("right", timeout="8m", retry={"max_attempts": 2, "base_delay_minutes": 1})(_work)
     outside = Pipeline("outside")
     outside.phase("main").external("far", timeout="20m")
-    return [single, double, outside, cascade(), *limited()]
+    return [single, double, outside, cascade(), *limited_pipelines()]
 
 
 def _work(run: object) -> None:
@@ -326,7 +326,7 @@ def _work(run: object) -> None:
 
 def run_seed(seed: int, options: Options | None = None) -> Report:
     """Run one history; SimulationFailed says how to reproduce a failure."""
-    return World(seed, options).run()
+    return Simulation(seed, options).run()
 
 
 def shrink(seed: int, options: Options | None = None) -> Options:

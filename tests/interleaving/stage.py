@@ -110,7 +110,7 @@ def claim_act(stage: Stage, session_id: int, n: int = 5, *, start: bool = False)
 
 def finish_act(held: Sequence[HeldRun]) -> Act:
     """Return a worker's end of the runs it holds."""
-    ends = [attempt_result.completed(run) for run in held]
+    ends = [attempt_result.completed_result(run) for run in held]
     return lambda store: store.write(lambda tx: run_end_many(tx, ends))
 
 

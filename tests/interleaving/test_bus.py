@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from penstock.bus.delivery_sweeper import Courier
-from penstock.bus.message import ErrorKind, Outgoing
+from penstock.bus.delivery_sweeper import DeliverySweeper
+from penstock.bus.message import ErrorKind, NewMessage
 from penstock.bus.store import deliveries, messages
 from penstock.bus.store import replay as rounds
-from penstock.bus.store.deliveries import Handed, Refusal
+from penstock.bus.store.deliveries import DeliveryNack, LeasedDelivery
 from penstock.bus.store.topics import Subscription
 from penstock.core.errors import Conflict
 from penstock.db.store import Store
@@ -34,7 +34,7 @@ def bus_on(stage: Stage) -> BusWorld:
 
 def publish(*texts: str, **more: Any) -> Act:
     """Return a publisher."""
-    made = [Outgoing(data=text.encode(), **more) for text in texts]
+    made = [NewMessage(data=text.encode(), **more) for text in texts]
     return lambda store: store.write(lambda tx: messages.message_publish(tx, "events", made))
 
 
@@ -43,15 +43,15 @@ def pull(sub: Subscription, n: int = 10) -> Act:
     return lambda store: store.write(lambda tx: deliveries.delivery_pull(tx, sub, n))
 
 
-def ack(sub: Subscription, *leased: Handed) -> Act:
+def ack(sub: Subscription, *leased: LeasedDelivery) -> Act:
     """Return an ack of leased deliveries."""
     tickets = [(one.message_id, one.epoch) for one in leased]
     return lambda store: store.write(lambda tx: deliveries.delivery_ack(tx, sub, tickets))
 
 
-def nack(sub: Subscription, *leased: Handed, kind: ErrorKind = ErrorKind.TRANSIENT) -> Act:
+def nack(sub: Subscription, *leased: LeasedDelivery, kind: ErrorKind = ErrorKind.TRANSIENT) -> Act:
     """Return a nack of leased deliveries."""
-    refusals = [Refusal(one.message_id, one.epoch, kind) for one in leased]
+    refusals = [DeliveryNack(one.message_id, one.epoch, kind) for one in leased]
     return lambda store: store.write(
         lambda tx: deliveries.delivery_nack(tx, sub, refusals, lambda: 0.0)
     )
@@ -59,7 +59,7 @@ def nack(sub: Subscription, *leased: Handed, kind: ErrorKind = ErrorKind.TRANSIE
 
 def sweep(store: Store) -> object:
     """Run the delivery sweeper once."""
-    return Courier(store, jitter=lambda: 0.0).run_once()
+    return DeliverySweeper(store, jitter=lambda: 0.0).run_once()
 
 
 def test_two_pulls_never_share_a_message(stage: Stage) -> None:

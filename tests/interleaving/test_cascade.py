@@ -11,8 +11,8 @@ from penstock.client import Client
 from penstock.core.clock import HOUR
 from penstock.db.store import Store
 from penstock.flows.client.requests import CompletionReport, FlowRequest
-from penstock.flows.gates.evidence import Sighting
-from penstock.flows.gates.probe_request import Look
+from penstock.flows.gates.evidence import Observation
+from penstock.flows.gates.probe_request import ProbeRequest
 from penstock.flows.orchestrator import Orchestrator
 from tests.harness.interleaving import Act, Outcome, exhaust, explore
 from tests.interleaving.stage import Stage, claim_act, finish_act
@@ -60,9 +60,9 @@ def scene_stage(stage: Stage) -> Stage:
     return stage
 
 
-def probe(request: Look) -> list[Sighting]:
+def probe(request: ProbeRequest) -> list[Observation]:
     """Observe that all data is present."""
-    return [Sighting(key=d.key, looked_at=0, rows=1) for d in request.dependencies]
+    return [Observation(key=d.key, looked_at=0, rows=1) for d in request.dependencies]
 
 
 def orchestrate(name: str) -> Act:

@@ -7,7 +7,7 @@ import pytest
 from penstock.access.store.registry import processor_list
 from penstock.client import Client
 from penstock.db.store import Store
-from penstock.limits.store.run_queue import lines_enter
+from penstock.limits.store.run_queue import queue_enter
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.client.runs import Submission
 from penstock.runs.rows import HeldRun
@@ -65,7 +65,7 @@ class LimitScenes:
     def enqueue(self, *processors: str, customer: str = "acme") -> list[int]:
         """Submit and queue runs, in order."""
         ids = self.submit(*processors, customer=customer)
-        self.stage.store.write(lambda tx: lines_enter(tx, 100))
+        self.stage.store.write(lambda tx: queue_enter(tx, 100))
         return ids
 
     def claim(self) -> list[HeldRun]:
@@ -107,7 +107,7 @@ def scenes(stage: Stage) -> LimitScenes:
 
 def enter_act(n: int) -> Act:
     """Return an admitter that queues some runs."""
-    return lambda store: store.write(lambda tx: lines_enter(tx, n))
+    return lambda store: store.write(lambda tx: queue_enter(tx, n))
 
 
 def entry_scene(scenes: LimitScenes) -> Scene:

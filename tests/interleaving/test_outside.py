@@ -17,12 +17,12 @@ from penstock.db.store import Store
 from penstock.runs.client.runs import Submission
 from penstock.runs.external.client.work import (
     Claimed,
+    ClaimStatus,
+    CompletionItem,
+    ExternalWork,
+    ExternalWorker,
+    FailureReport,
     Heartbeat,
-    Mishap,
-    Pulse,
-    Report,
-    Work,
-    Worker,
 )
 from penstock.runs.sweeper import Sweeper
 from tests.harness.interleaving import Act, Outcome, exhaust, explore
@@ -30,7 +30,7 @@ from tests.interleaving.stage import Stage
 
 pytestmark = pytest.mark.postgres
 
-W1 = Worker("w1", "k")
+W1 = ExternalWorker("w1", "k")
 
 
 def submit(stage: Stage, n: int = 1) -> list[int]:
@@ -49,7 +49,7 @@ def held(stage: Stage, n: int = 1, *, start: bool = True) -> list[Claimed]:
     return ones
 
 
-def by(stage: Stage, deed: Callable[[Work], Any]) -> Act:
+def by(stage: Stage, deed: Callable[[ExternalWork], Any]) -> Act:
     """Return a call of an external worker on its own connection; refusals are returned."""
     stage.client._names.declared()
 
@@ -82,7 +82,7 @@ def test_two_claims_never_share_a_run(stage: Stage) -> None:
             leases = stage.sql("SELECT subject, token FROM leases ORDER BY 1")
             assert leases == sorted((one.run.run_id, one.run.token) for one in taken)
 
-        acts = [by(stage, lambda w, k=k: w.claim(Worker("w", k), 2)) for k in ("a", "b")]  # type: ignore[misc]
+        acts = [by(stage, lambda w, k=k: w.claim(ExternalWorker("w", k), 2)) for k in ("a", "b")]  # type: ignore[misc]
         return acts, check
 
     assert explore(stage.arena, scene, range(20)) > 5
@@ -122,7 +122,7 @@ def test_a_late_heartbeat_against_the_sweep(stage: Stage, start: bool) -> None:
         def check(outcomes: list[Outcome]) -> None:
             response = outcomes[0].value
             rows = stage.sql("SELECT state FROM runs WHERE run_id = %s AND admission = 9", run_id)
-            if isinstance(response, Pulse):
+            if isinstance(response, ClaimStatus):
                 assert rows == [("RUNNING" if start else "CLAIMED",)]
                 until = stage.value("SELECT until_at FROM leases")
                 assert until == response.claim_expiry_time > stage.clock.now()
@@ -146,7 +146,7 @@ def test_a_start_against_a_cancel(stage: Stage) -> None:
         def check(outcomes: list[Outcome]) -> None:
             assert outcomes[1].value == "asked"
             assert stage.client.work.heartbeat(run_id, W1).cancel_requested
-            assert isinstance(outcomes[0].value, Pulse | RunCancelled)
+            assert isinstance(outcomes[0].value, ClaimStatus | RunCancelled)
             assert stage.client.work.cancelled(run_id, W1).state == "CANCELLED"
 
         cancel: Act = lambda store: stage.client.over(store).runs.cancel(run_id)  # noqa: E731
@@ -171,7 +171,7 @@ def test_a_call_and_its_repeat_at_once(stage: Stage) -> None:
             assert ends(stage) == ["FAILED"]
             assert stage.value("SELECT count(*) FROM runs") == 1
 
-        fail = by(stage, lambda w: w.fail(one.run.run_id, W1, Mishap(error_type="BOOM")))
+        fail = by(stage, lambda w: w.fail(one.run.run_id, W1, FailureReport(error_type="BOOM")))
         return [fail, fail], check
 
     assert explore(stage.arena, scene, range(20)) > 3
@@ -197,7 +197,7 @@ def test_a_lost_claim_against_its_old_holder(stage: Stage) -> None:
         acts = [
             by(stage, lambda w: w.start(run_id, W1, token=one.run.token)),
             by(stage, lambda w: w.start(run_id, W1)),
-            by(stage, lambda w: w.claim(Worker("w2", "k"))),
+            by(stage, lambda w: w.claim(ExternalWorker("w2", "k"))),
         ]
         return acts, check
 
@@ -217,7 +217,7 @@ def test_batches_in_opposite_orders(stage: Stage) -> None:
             assert stage.value("SELECT count(*) FROM leases") == 0
 
         beats = [Heartbeat(run_id=run_id, token=token) for run_id, token in pairs]
-        reports = [Report(run_id=run_id, token=token) for run_id, token in reversed(pairs)]
+        reports = [CompletionItem(run_id=run_id, token=token) for run_id, token in reversed(pairs)]
         acts = [
             by(stage, lambda w: w.heartbeat_many(W1, beats)),
             by(stage, lambda w: w.complete_many(W1, reports)),

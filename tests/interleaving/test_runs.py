@@ -7,7 +7,7 @@ from penstock.core.errors import Conflict, IllegalTransition
 from penstock.db.store import Store
 from penstock.runs import attempt_result
 from penstock.runs.admitter import Admitter
-from penstock.runs.rows import Finished, HeldRun
+from penstock.runs.rows import FinishedRun, HeldRun
 from penstock.runs.store.finish import run_end_many
 from penstock.runs.store.leases import session_beat, session_expire
 from penstock.runs.store.runs import run_start_many
@@ -101,10 +101,10 @@ def test_a_lapse_against_the_start_of_the_same_run(stage: Stage) -> None:
         stage.lapse()
         pairs = [(run.run_id, run.token) for run in held]
 
-        def start_and_finish(store: Store) -> list[Finished]:
+        def start_and_finish(store: Store) -> list[FinishedRun]:
             if not store.write(lambda tx: run_start_many(tx, pairs)):
                 return []
-            ends = [attempt_result.completed(run) for run in held]
+            ends = [attempt_result.completed_result(run) for run in held]
             return store.write(lambda tx: run_end_many(tx, ends))
 
         def check(outcomes: list[Outcome]) -> None:
@@ -206,7 +206,7 @@ def test_concurrent_retries_of_a_dead_run(stage: Stage) -> None:
     def scene():  # type: ignore[no-untyped-def]
         stage.empty()
         (run_id,) = stage.submit()
-        failure = attempt_result.Failure(error_type="DATA_QUALITY", insist=False)
+        failure = attempt_result.AttemptFailure(error_type="DATA_QUALITY", insist=False)
         held = stage.claim(stage.session(), start=True)
         ends = [attempt_result.failed(run, failure, jitter=0.0) for run in held]
         stage.store.write(lambda tx: run_end_many(tx, ends))

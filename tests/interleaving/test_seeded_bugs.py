@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.audit.store.journal import Message, outbox_put
+from penstock.audit.store.journal import OutboxMessage, outbox_put
 from penstock.core.clock import MINUTE
 from penstock.db.statements import load
 from penstock.db.store import Store, Tx
@@ -145,8 +145,8 @@ def test_outbox_by_high_water_mark(stage: Stage, monkeypatch: pytest.MonkeyPatch
     explore(stage.arena, scene, SEEDS[:20])
     mark = [0]
 
-    def by_mark(tx: Tx, n: int) -> list[Message]:
-        found = sorted(Message._make(row) for row in tx.rows("outbox_take", {"n": n}))
+    def by_mark(tx: Tx, n: int) -> list[OutboxMessage]:
+        found = sorted(OutboxMessage._make(row) for row in tx.rows("outbox_take", {"n": n}))
         new = [message for message in found if message.outbox_id > mark[0]]
         mark[0] = max([mark[0], *(message.outbox_id for message in new)])
         return new

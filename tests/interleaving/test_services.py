@@ -6,7 +6,7 @@ import pytest
 
 from penstock.audit.store.journal import (
     Entry,
-    Message,
+    OutboxMessage,
     journal_append_many,
     outbox_put,
     seal_next,
@@ -18,7 +18,7 @@ from penstock.db.store import Store, Tx
 from penstock.runs.sweeper import Sweeper
 from penstock.schedules.scheduler import Scheduler, SchedulerOptions
 from penstock.schedules.store.configs import Change, audit_append, audit_verify
-from penstock.services.upkeep import Relay
+from penstock.services.upkeep import OutboxRelay
 from tests.harness.interleaving import Act, Outcome, exhaust, explore
 from tests.interleaving.stage import Stage, claim_act, finish_act, submit_act
 
@@ -171,11 +171,11 @@ def test_a_relay_never_misses_a_slow_producer(stage: Stage) -> None:
 def relayed(seen: list[str], store: Store) -> None:
     """Run a relay once, with a subscriber that records its messages."""
 
-    def subscriber(tx: Tx, messages: Sequence[Message]) -> None:
+    def subscriber(tx: Tx, messages: Sequence[OutboxMessage]) -> None:
         got = [message.payload for message in messages]
         tx.after_commit(lambda: seen.extend(got))
 
-    made = Relay(store, batch=10)
+    made = OutboxRelay(store, batch=10)
     made.subscribe(subscriber)
     made.run_once()
 

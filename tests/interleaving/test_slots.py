@@ -8,8 +8,8 @@ import pytest
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import NotFound
 from penstock.db.store import Store
-from penstock.limits.rules import LimitTerms
-from penstock.limits.store.grant import limit_serve
+from penstock.limits.rules import LimitSettings
+from penstock.limits.store.grant import limit_grant
 from penstock.limits.store.limits import (
     limit_alter,
     limit_declare,
@@ -18,7 +18,7 @@ from penstock.limits.store.limits import (
     limit_renew_many,
 )
 from penstock.limits.store.reads import limit_holders, limit_queue
-from penstock.limits.store.rows import Lease, Release, Served, Turn, Want
+from penstock.limits.store.rows import GrantInput, GrantResult, Lease, LeaseRequest, Release
 from tests.harness.interleaving import Act, Outcome, exhaust, explore
 from tests.harness.interleaving import Scene as PlayedScene
 from tests.interleaving.stage import Stage
@@ -36,28 +36,30 @@ class Scene:
         stage.empty()
         stage.sql("DELETE FROM limit_history")
         self.stage = stage
-        terms = LimitTerms(capacity=capacity, lease_us=MINUTE)
+        terms = LimitSettings(capacity=capacity, lease_us=MINUTE)
         stage.store.write(lambda tx: limit_declare(tx, NAME, terms, actor="test"))
         limit = stage.store.read(lambda tx: limit_get(tx, NAME))
         assert limit is not None
         self.id = limit.limit_id
 
     def ask(self, request: str, broker: str = "a", **more: int) -> Act:
-        want = Want(request=request, holder=request, **more)  # type: ignore[arg-type]
-        return self.grant(Turn(broker=broker, wants=[want]))
+        want = LeaseRequest(request=request, holder=request, **more)  # type: ignore[arg-type]
+        return self.grant(GrantInput(broker=broker, wants=[want]))
 
     def release(self, lease: Lease, broker: str = "a") -> Act:
-        return self.grant(Turn(broker=broker, releases=[Release(lease.lease_id, lease.token)]))
+        return self.grant(
+            GrantInput(broker=broker, releases=[Release(lease.lease_id, lease.token)])
+        )
 
-    def grant(self, turn: Turn) -> Act:
-        return lambda store: store.write(lambda tx: limit_serve(tx, self.id, turn))
+    def grant(self, turn: GrantInput) -> Act:
+        return lambda store: store.write(lambda tx: limit_grant(tx, self.id, turn))
 
     def renew(self, lease: Lease) -> Act:
         pair = (lease.lease_id, lease.token)
         return lambda store: store.write(lambda tx: limit_renew_many(tx, [pair]))
 
-    def now(self, act: Act) -> Served:
-        found: Served = act(self.stage.store)
+    def now(self, act: Act) -> GrantResult:
+        found: GrantResult = act(self.stage.store)
         return found
 
     def holders(self) -> list[str]:
@@ -146,7 +148,7 @@ def test_a_late_renewal_against_expiry(stage: Stage) -> None:
             assert made.holders() == (["r0"] if renewed else ["r1"])
             assert made.queue() == (["r1"] if renewed else [])
 
-        sweep = made.grant(Turn(broker=""))
+        sweep = made.grant(GrantInput(broker=""))
         return [made.renew(held), made.ask("r1", "b"), sweep], check
 
     assert explore(stage.arena, scene, range(40)) > 5
@@ -158,7 +160,7 @@ def test_a_capacity_that_shrinks(stage: Stage) -> None:
     def scene():  # type: ignore[no-untyped-def]
         made = Scene(stage, 2)
         made.now(made.ask("r0"))
-        terms = LimitTerms(capacity=1, lease_us=MINUTE)
+        terms = LimitSettings(capacity=1, lease_us=MINUTE)
 
         def shrink(store: Store) -> object:
             return store.write(lambda tx: limit_alter(tx, made.id, terms, actor="ada"))
@@ -168,7 +170,7 @@ def test_a_capacity_that_shrinks(stage: Stage) -> None:
             assert len(granted) <= 1
             assert sorted(made.holders()) == sorted(["r0", *granted])
             # The capacity is lowered now: another grant transaction grants nothing.
-            assert made.now(made.grant(Turn(broker="z"))).leases == {}
+            assert made.now(made.grant(GrantInput(broker="z"))).leases == {}
             assert len(made.holders()) == 1 + len(granted)
 
         return [shrink, made.ask("r1", "b"), made.ask("r2", "c")], check
@@ -235,6 +237,10 @@ def test_a_ticket_that_expires_while_it_is_granted(stage: Stage) -> None:
             assert made.holders() == ["alive"]
             assert made.queue() == []
 
-        return [made.release(held), made.ask("alive", "c"), made.grant(Turn(broker=""))], check
+        return [
+            made.release(held),
+            made.ask("alive", "c"),
+            made.grant(GrantInput(broker="")),
+        ], check
 
     assert explore(stage.arena, scene, range(20)) > 3

@@ -18,12 +18,12 @@ from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs import attempt_result
 from penstock.runs.admitter import Admitter
 from penstock.runs.client.runs import Submission
-from penstock.runs.rows import Finish, Finished, HeldRun
+from penstock.runs.rows import FinishedRun, HeldRun, RunEnd
 from penstock.runs.store import leases, runs
 from penstock.runs.store.finish import run_end_many
 from penstock.runs.sweeper import Sweeper
 from penstock.schedules.rows import Config
-from penstock.schedules.scheduler import Scheduler, SchedulerOptions, Tick
+from penstock.schedules.scheduler import Scheduler, SchedulerOptions, TickResult
 from penstock.testing.clock import VirtualClock
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ def gated() -> Pipeline:
     return made
 
 
-class Desk:
+class Harness:
     """One client over one store, under a clock that the test moves."""
 
     def __init__(self, store: Store, clock: VirtualClock) -> None:
@@ -173,17 +173,17 @@ class Desk:
         (held,) = self.claim(1, **options)
         return held
 
-    def end(self, *finishes: Finish) -> list[Finished]:
+    def end(self, *finishes: RunEnd) -> list[FinishedRun]:
         """End runs through the one door."""
         return self.write(lambda tx: run_end_many(tx, finishes))
 
-    def complete(self, *held: HeldRun) -> list[Finished]:
+    def complete(self, *held: HeldRun) -> list[FinishedRun]:
         """End runs well."""
-        return self.end(*[attempt_result.completed(run) for run in held])
+        return self.end(*[attempt_result.completed_result(run) for run in held])
 
-    def fail(self, *held: HeldRun, error_type: str = "VALIDATION_ERROR") -> list[Finished]:
+    def fail(self, *held: HeldRun, error_type: str = "VALIDATION_ERROR") -> list[FinishedRun]:
         """End runs badly; by default for good."""
-        failure = attempt_result.Failure(error_type=error_type)
+        failure = attempt_result.AttemptFailure(error_type=error_type)
         return self.end(*[attempt_result.failed(run, failure, jitter=0.0) for run in held])
 
     def die(self, **fields: Any) -> int:
@@ -206,7 +206,7 @@ class Desk:
 
     # -- services ------------------------------------------------------------------------------
 
-    def tick(self, **options: Any) -> Tick:
+    def tick(self, **options: Any) -> TickResult:
         """Tick as a scheduler with these options, or as the desk's own."""
         if not options:
             return self.scheduler.run_once()

@@ -96,7 +96,7 @@ def _general(name: str) -> x509.GeneralName:
 
 
 @dataclass(frozen=True, slots=True)
-class Got:
+class ReceivedRequest:
     """A request that a receiver got."""
 
     method: str
@@ -111,7 +111,7 @@ class Got:
 
 
 @dataclass(slots=True)
-class Said:
+class ScriptedResponse:
     """What a receiver answers."""
 
     status: int = 204
@@ -126,11 +126,13 @@ class Receiver:
     """
 
     def __init__(
-        self, answer: Callable[[Got], Said] | None = None, tls: ssl.SSLContext | None = None
+        self,
+        answer: Callable[[ReceivedRequest], ScriptedResponse] | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        self.got: list[Got] = []
+        self.got: list[ReceivedRequest] = []
         self.arrived = threading.Condition()
-        self.answer = answer or (lambda _: Said())
+        self.answer = answer or (lambda _: ScriptedResponse())
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -139,7 +141,7 @@ class Receiver:
             def handle_one(self) -> None:
                 length = int(self.headers.get("content-length") or 0)
                 headers = {name.lower(): value for name, value in self.headers.items()}
-                got = Got(self.command, self.path, headers, self.rfile.read(length))
+                got = ReceivedRequest(self.command, self.path, headers, self.rfile.read(length))
                 with outer.arrived:
                     outer.got.append(got)
                     outer.arrived.notify_all()
@@ -174,7 +176,7 @@ class Receiver:
         )
         self._thread.start()
 
-    def wait_for(self, count: int, seconds: float = 20.0) -> list[Got]:
+    def wait_for(self, count: int, seconds: float = 20.0) -> list[ReceivedRequest]:
         """The requests, once there are so many."""
         with self.arrived:
             assert self.arrived.wait_for(lambda: len(self.got) >= count, seconds), len(self.got)
@@ -189,7 +191,8 @@ class Receiver:
 
 @contextlib.contextmanager
 def receiving(
-    answer: Callable[[Got], Said] | None = None, tls: ssl.SSLContext | None = None
+    answer: Callable[[ReceivedRequest], ScriptedResponse] | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> Iterator[Receiver]:
     """A receiver for the length of a block."""
     made = Receiver(answer, tls)
@@ -200,7 +203,7 @@ def receiving(
 
 
 @contextlib.contextmanager
-def talking(talk: Callable[[socket.socket], None]) -> Iterator[int]:
+def raw_server(talk: Callable[[socket.socket], None]) -> Iterator[int]:
     """A server that does what it is told with each raw connection; its port."""
     listener = socket.create_server(("127.0.0.1", 0))
 

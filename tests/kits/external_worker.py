@@ -6,37 +6,37 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.core.clock import MINUTE, SECOND
-from penstock.runs.external.client.work import Claimed, Mishap, Worker
-from tests.kits.desk import Desk
+from penstock.runs.external.client.work import Claimed, ExternalWorker, FailureReport
+from tests.kits.desk import Harness
 
-W1 = Worker("w1", "key1")
+W1 = ExternalWorker("w1", "key1")
 
-Scene = Callable[[Desk], Claimed]
+Scene = Callable[[Harness], Claimed]
 
 
-def call(desk: Desk, what: str, run_id: int, caller: Worker, **more: Any) -> Any:
+def call(desk: Harness, what: str, run_id: int, caller: ExternalWorker, **more: Any) -> Any:
     """One call of a worker outside."""
     work = desk.client.work
     if what == "fail":
-        return work.fail(run_id, caller, Mishap(error_type="TRANSIENT_NETWORK"), **more)
+        return work.fail(run_id, caller, FailureReport(error_type="TRANSIENT_NETWORK"), **more)
     return getattr(work, what)(run_id, caller, **more)
 
 
-def claimed(desk: Desk) -> Claimed:
+def claimed(desk: Harness) -> Claimed:
     """A run in the hands of w1, not started."""
     desk.submit("outside")
     (one,) = desk.client.work.claim(W1)
     return one
 
 
-def running(desk: Desk) -> Claimed:
+def running(desk: Harness) -> Claimed:
     """A run that w1 started."""
     one = claimed(desk)
     desk.client.work.start(one.run.run_id, W1)
     return one
 
 
-def lapsed(desk: Desk) -> Claimed:
+def lapsed(desk: Harness) -> Claimed:
     """A claim that ran out and was swept: the run waits for somebody else."""
     one = claimed(desk)
     desk.clock.advance(5 * MINUTE + 1)
@@ -44,14 +44,14 @@ def lapsed(desk: Desk) -> Claimed:
     return one
 
 
-def late(desk: Desk) -> Claimed:
+def late(desk: Harness) -> Claimed:
     """A running run whose lease ran out; nobody swept it yet."""
     one = running(desk)
     desk.clock.advance(10 * MINUTE)
     return one
 
 
-def stale(desk: Desk) -> Claimed:
+def stale(desk: Harness) -> Claimed:
     """A running run that was not heard of and was swept."""
     one = running(desk)
     desk.clock.advance(5 * MINUTE + 1)
@@ -59,21 +59,21 @@ def stale(desk: Desk) -> Claimed:
     return one
 
 
-def asked(desk: Desk) -> Claimed:
+def asked(desk: Harness) -> Claimed:
     """A running run that is to be cancelled."""
     one = running(desk)
     assert desk.client.runs.cancel(one.run.run_id) == "asked"
     return one
 
 
-def asked_early(desk: Desk) -> Claimed:
+def asked_early(desk: Harness) -> Claimed:
     """A claimed run that is to be cancelled before it started."""
     one = claimed(desk)
     assert desk.client.runs.cancel(one.run.run_id) == "asked"
     return one
 
 
-def over(desk: Desk) -> Claimed:
+def over(desk: Harness) -> Claimed:
     """A running run over its maximum duration, within the sweeper's grace."""
     one = running(desk)
     for _ in range(15):
@@ -83,7 +83,7 @@ def over(desk: Desk) -> Claimed:
     return one
 
 
-def timed_out(desk: Desk) -> Claimed:
+def timed_out(desk: Harness) -> Claimed:
     """A run that was over its time and was swept."""
     one = over(desk)
     desk.clock.advance(15 * SECOND)
@@ -94,7 +94,7 @@ def timed_out(desk: Desk) -> Claimed:
 def ended(what: str, scene: Scene) -> Scene:
     """A run that w1 ended by one of its calls."""
 
-    def made(desk: Desk) -> Claimed:
+    def made(desk: Harness) -> Claimed:
         one = scene(desk)
         call(desk, what, one.run.run_id, W1)
         return one
@@ -102,7 +102,7 @@ def ended(what: str, scene: Scene) -> Scene:
     return made
 
 
-def seen(desk: Desk) -> list[Any]:
+def state_dump(desk: Harness) -> list[Any]:
     """Everything a refused call must leave as it was."""
     return [
         sorted(desk.sql(f"SELECT * FROM {table}"), key=str)

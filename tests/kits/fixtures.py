@@ -4,14 +4,14 @@ import pytest
 
 from penstock.db.store import Store
 from penstock.testing.clock import VirtualClock
-from tests.kits.desk import Desk
+from tests.kits.desk import Harness
 from tests.kits.world import World
 
 
 @pytest.fixture
-def desk(store: Store, clock: VirtualClock) -> Desk:
+def desk(store: Store, clock: VirtualClock) -> Harness:
     """Services and a client over the engine under test."""
-    return Desk(store, clock)
+    return Harness(store, clock)
 
 
 @pytest.fixture

@@ -13,17 +13,17 @@ from penstock import Pipeline
 from penstock.access.store import registry
 from penstock.client import Client
 from penstock.db.store import Row, Store, Tx
-from penstock.flows.client.flows import FlowDetail, Opened
+from penstock.flows.client.flows import FlowDetail, TriggerResult
 from penstock.flows.client.requests import FlowRequest
-from penstock.flows.gates.evidence import Sighting
-from penstock.flows.gates.probe_request import Look
-from penstock.flows.orchestrator import Orchestrator, Stepped
+from penstock.flows.gates.evidence import Observation
+from penstock.flows.gates.probe_request import ProbeRequest
+from penstock.flows.orchestrator import Orchestrator, StepCounts
 from penstock.flows.store.flows import Flow
-from penstock.pipelines.dependency import Dependency, Kind
+from penstock.pipelines.dependency import Dependency, DependencyKind
 from penstock.probes.timestamps import days_before
 from penstock.runs import attempt_result
 from penstock.runs.admitter import Admitter
-from penstock.runs.attempt_result import Failure
+from penstock.runs.attempt_result import AttemptFailure
 from penstock.runs.rows import HeldRun
 from penstock.runs.states import RunStatus
 from penstock.runs.store import runs
@@ -57,28 +57,28 @@ class Stage:
         self.clock = clock
         self.rows: dict[str, int] = {}
         self.days: dict[str, int] = {}
-        self.looks: list[Look] = []
+        self.looks: list[ProbeRequest] = []
         self.client = Client(store, actor="tester", look=self.look)
         self.client.register(pipelines)
         self.orchestrator = Orchestrator(store, self.look, holder="o1")
         self.admitter = Admitter(store)
 
-    def look(self, look: Look) -> list[Sighting]:
+    def look(self, look: ProbeRequest) -> list[Observation]:
         """See what the test put there."""
         self.looks.append(look)
         return [self._see(d, look.partition) for d in look.dependencies]
 
-    def _see(self, need: Dependency, partition: str) -> Sighting:
+    def _see(self, need: Dependency, partition: str) -> Observation:
         now, table = self.clock.now(), need.table
-        if need.kind is Kind.HISTORICAL:
+        if need.kind is DependencyKind.HISTORICAL:
             there = self.days.get(table, 0)
             days = sorted(days_before(partition, need.lookback_days or 0), reverse=True)
-            return Sighting(
+            return Observation(
                 key=need.key, looked_at=now, days_present=there, days_missing=tuple(days[there:])
             )
         if table not in self.rows:
-            return Sighting(key=need.key, looked_at=now, error="no such table")
-        return Sighting(key=need.key, looked_at=now, rows=self.rows[table], newest_us=now)
+            return Observation(key=need.key, looked_at=now, error="no such table")
+        return Observation(key=need.key, looked_at=now, rows=self.rows[table], newest_us=now)
 
     def write(self, body: Callable[[Tx], T]) -> T:
         """One transaction."""
@@ -93,12 +93,12 @@ class Stage:
 
         return self.store.write(body)
 
-    def open(self, pipeline: str = "nba", **fields: Any) -> Opened:
+    def open(self, pipeline: str = "nba", **fields: Any) -> TriggerResult:
         """Trigger a flow of acme."""
         given: dict[str, Any] = {"customer": "acme", "partition": DAY, "mode": "same_day", **fields}
         return self.client.flows.trigger(FlowRequest(pipeline=pipeline, **given))
 
-    def step(self) -> Stepped:
+    def step(self) -> StepCounts:
         """Let the orchestrator act."""
         return self.orchestrator.run_once()
 
@@ -117,14 +117,14 @@ class Stage:
     def complete(self, *names: str, status: RunStatus = RunStatus.SUCCESS, **fields: Any) -> int:
         """Claim ready runs and complete them; returns how many."""
         ends = [
-            attempt_result.completed(h, status=status, **fields)
+            attempt_result.completed_result(h, status=status, **fields)
             for h in self.claim(*names).values()
         ]
         return len(self.write(lambda tx: run_end_many(tx, ends)))
 
     def kill(self, *names: str) -> int:
         """Claim ready runs and fail them for good."""
-        failure = Failure(error_type="VALIDATION_ERROR")
+        failure = AttemptFailure(error_type="VALIDATION_ERROR")
         ends = [attempt_result.failed(h, failure, jitter=0.0) for h in self.claim(*names).values()]
         return len(self.write(lambda tx: run_end_many(tx, ends)))
 
@@ -135,16 +135,16 @@ class Stage:
             if not self.complete():
                 return
 
-    def detail(self, flow: Flow | Opened) -> FlowDetail:
+    def detail(self, flow: Flow | TriggerResult) -> FlowDetail:
         """Everything about a flow."""
-        found = flow.flow if isinstance(flow, Opened) else flow
+        found = flow.flow if isinstance(flow, TriggerResult) else flow
         return self.client.flows.detail(found.flow_id)
 
-    def states(self, flow: Flow | Opened) -> dict[str, str]:
+    def states(self, flow: Flow | TriggerResult) -> dict[str, str]:
         """The states of a flow's phases."""
         return {row.phase: row.state for row in self.detail(flow).phases if not row.processor}
 
-    def state(self, flow: Flow | Opened) -> str:
+    def state(self, flow: Flow | TriggerResult) -> str:
         """Where a flow stands."""
         return self.detail(flow).flow.state
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.core.clock import DAY, Micros, parse_iso
-from penstock.flows.gates.evidence import Assessment, Sighting, Status, assess
+from penstock.flows.gates.evidence import Assessment, DependencyStatus, Observation, assess
 from penstock.flows.gates.override import Override
 from penstock.flows.gates.verdict import GateInput
 from penstock.pipelines.declare.needs import historical
-from penstock.pipelines.dependency import Kind
+from penstock.pipelines.dependency import DependencyKind
 from penstock.pipelines.modes import BUILT_IN
 
 NOW: Micros = parse_iso("2025-11-15T22:05:00Z")
@@ -24,10 +24,12 @@ def table(
         **{
             "key": f"same_day:{name}",
             "table": name,
-            "kind": Kind.SAME_DAY,
+            "kind": DependencyKind.SAME_DAY,
             "completeness": completeness,
             "quality": quality,
-            "status": Status.COMPLETE if completeness >= 100 else Status.MISSING,
+            "status": DependencyStatus.COMPLETE
+            if completeness >= 100
+            else DependencyStatus.MISSING,
             "absent": rows == 0,
             "rows": rows,
             "expected": 1_000,
@@ -49,7 +51,11 @@ def odds(present: bool) -> Assessment:
         name: getattr(odds_table, name) for name in ("completeness", "quality", "status", "absent")
     }
     return Assessment(
-        key="optional:raw.odds", table="raw.odds", kind=Kind.OPTIONAL, critical=False, **fields
+        key="optional:raw.odds",
+        table="raw.odds",
+        kind=DependencyKind.OPTIONAL,
+        critical=False,
+        **fields,
     )
 
 
@@ -57,7 +63,7 @@ def history(days: int, degraded_at: int | None = 5) -> Assessment:
     """Return the assessment of ten days of history of which `days` are present."""
     need = historical("analytics.summary", days=10, degraded_at=degraded_at)
     missing = tuple(f"2025-11-{day:02}" for day in range(5, 15 - days))
-    observation = Sighting(key=need.key, looked_at=NOW, days_present=days, days_missing=missing)
+    observation = Observation(key=need.key, looked_at=NOW, days_present=days, days_missing=missing)
     return assess(need, observation, judged_at=NOW)
 
 

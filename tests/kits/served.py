@@ -13,16 +13,16 @@ from penstock.db.store import Store
 from penstock.testing.clock import VirtualClock
 from tests.conftest import CLOCK_START, ENGINES
 from tests.kits.databases import Databases
-from tests.kits.desk import Desk
-from tests.server.kit import Served
+from tests.kits.desk import Harness
+from tests.server.kit import ServedApi
 
-Serve = Callable[[str], AbstractContextManager[Served]]
+Serve = Callable[[str], AbstractContextManager[ServedApi]]
 
 
 @pytest.fixture
-def served(desk: Desk) -> Iterator[Served]:
+def served(desk: Harness) -> Iterator[ServedApi]:
     """Return a server over the desk."""
-    made = Served(desk)
+    made = ServedApi(desk)
     yield made
     made.stop()
 
@@ -32,7 +32,7 @@ def serve(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     """Return a factory that serves a desk of an engine on a separate database."""
 
     @contextlib.contextmanager
-    def opened(engine: str) -> Iterator[Served]:
+    def opened(engine: str) -> Iterator[ServedApi]:
         clock = VirtualClock(CLOCK_START)
         with contextlib.ExitStack() as stack:
             store: Store
@@ -45,7 +45,7 @@ def serve(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
                 shutil.copy(request.getfixturevalue("sqlite_template"), path)
                 store = SqliteStore(path, clock)
             stack.callback(store.close)
-            made = Served(Desk(store, clock))
+            made = ServedApi(Harness(store, clock))
             stack.callback(made.stop)
             yield made
 
@@ -53,7 +53,7 @@ def serve(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(scope="module", params=ENGINES)
-def shared(request: pytest.FixtureRequest, serve: Serve) -> Iterator[Served]:
+def shared(request: pytest.FixtureRequest, serve: Serve) -> Iterator[ServedApi]:
     """Return one server for all tests of a module that change nothing."""
     with serve(request.param) as made:
         yield made

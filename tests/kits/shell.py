@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from penstock import connect, work_off
+from penstock import connect, run_pending
 from penstock.cli import cli
 from tests.cli.shop import broken, hello, pair
 
@@ -62,7 +62,7 @@ class Shell:
     def work(self) -> int:
         """Execute all due runs and return their number."""
         with connect(self.url) as client:
-            return work_off(client, [hello, broken, pair])
+            return run_pending(client, [hello, broken, pair])
 
 
 @pytest.fixture

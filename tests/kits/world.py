@@ -15,12 +15,12 @@ from penstock.access.store import registry
 from penstock.audit.store import journal
 from penstock.core.clock import DAY, HOUR, MINUTE
 from penstock.db.store import Row, Store, Tx
-from penstock.flows.store.from_schedule import slots_open
-from penstock.runs.rows import Finish, Finished, HeldRun, NewRun, Run
+from penstock.flows.store.from_schedule import occurrences_open
+from penstock.runs.rows import FinishedRun, HeldRun, NewRun, Run, RunEnd
 from penstock.runs.store import admission, leases, runs
 from penstock.schedules.cadence import Cadence, CatchUp, cron
-from penstock.schedules.misfire import plan
-from penstock.schedules.rows import Pace, Slot, TickCounts
+from penstock.schedules.misfire import plan_misfires
+from penstock.schedules.rows import DueOccurrence, StartPace, TickCounts
 from penstock.schedules.store import configs, schedule
 from penstock.testing.clock import VirtualClock
 
@@ -158,15 +158,15 @@ class World:
         """Lapse claims."""
         return self.write(lambda tx: runs.run_lapse_many(tx, [(h.run_id, h.token) for h in held]))
 
-    def finish_all(self, finishes: Sequence[Finish]) -> list[Finished]:
+    def finish_all(self, finishes: Sequence[RunEnd]) -> list[FinishedRun]:
         """End runs."""
         return self.write(lambda tx: runs.run_finish_many(tx, finishes))
 
-    def complete(self, *held: HeldRun, **fields: Any) -> list[Finished]:
+    def complete(self, *held: HeldRun, **fields: Any) -> list[FinishedRun]:
         """End runs as COMPLETED."""
         return self.finish_all([done(h, **fields) for h in held])
 
-    def fail(self, *held: HeldRun, **fields: Any) -> list[Finished]:
+    def fail(self, *held: HeldRun, **fields: Any) -> list[FinishedRun]:
         """End runs as FAILED; give retry_delay_us or is_dead."""
         return self.finish_all([failed(h, **fields) for h in held])
 
@@ -277,7 +277,9 @@ def tick(tx: Tx, n: int, *, gap_us: int, late_us: int) -> TickCounts:
     late = 0
     for group in groups:
         found: Cadence = cadences[group.cadence]
-        slots = plan(found, group.slot, group.now, CatchUp(group.catch_up), group.window_us)
+        slots = plan_misfires(
+            found, group.slot, group.now, CatchUp(group.catch_up), group.window_us
+        )
         is_late = slots.run_slot is not None and group.now - slots.run_slot > late_us
         late += len(group.config_ids) if is_late else 0
         plans.append((group, slots, is_late))
@@ -285,8 +287,8 @@ def tick(tx: Tx, n: int, *, gap_us: int, late_us: int) -> TickCounts:
     counts = schedule.schedule_start_many(tx, plans, cursor=cursor, gap_us=gap_us)
     if counts.flows is None:
         return counts
-    taken = [Slot._make(row) for row in json.loads(counts.flows)]
-    opened = slots_open(tx, taken, Pace(cursor, gap_us, counts.given))
+    taken = [DueOccurrence._make(row) for row in json.loads(counts.flows)]
+    opened = occurrences_open(tx, taken, StartPace(cursor, gap_us, counts.given))
     return counts._replace(runs=counts.runs + opened.runs)
 
 
@@ -310,15 +312,15 @@ def config_row(customer: int, pipeline: int, cadence: int | None, **fields: Any)
     return tuple({**values, **fields}.values())
 
 
-def done(held: HeldRun, **fields: Any) -> Finish:
+def done(held: HeldRun, **fields: Any) -> RunEnd:
     """Build the end of a successful run."""
     values: dict[str, Any] = {"final_state": "COMPLETED", "status": "SUCCESS", **fields}
-    return Finish(run_id=held.run_id, token=held.token, **values)
+    return RunEnd(run_id=held.run_id, token=held.token, **values)
 
 
-def failed(held: HeldRun, **fields: Any) -> Finish:
+def failed(held: HeldRun, **fields: Any) -> RunEnd:
     """Build the end of a failed run."""
     values: dict[str, Any] = {
         "final_state": "FAILED", "status": "FAILURE", "error_type": "TRANSIENT_NETWORK", **fields
     }  # fmt: skip
-    return Finish(run_id=held.run_id, token=held.token, **values)
+    return RunEnd(run_id=held.run_id, token=held.token, **values)

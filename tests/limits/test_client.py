@@ -7,28 +7,28 @@ import pytest
 from penstock.core.clock import SECOND
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.db.store import Tx
-from penstock.limits.client import waits_of
-from penstock.limits.store.grant import limit_serve
+from penstock.limits.client import wait_times
+from penstock.limits.store.grant import limit_grant
 from penstock.limits.store.limits import limit_get
-from penstock.limits.store.reads import Note
-from penstock.limits.store.rows import Release, Served, Turn, Want
-from tests.kits.desk import Desk
+from penstock.limits.store.reads import LimitEvent
+from penstock.limits.store.rows import GrantInput, GrantResult, LeaseRequest, Release
+from tests.kits.desk import Harness
 
 
-def grant(desk: Desk, *wants: str, releases: tuple[Release, ...] = ()) -> Served:
+def grant(desk: Harness, *wants: str, releases: tuple[Release, ...] = ()) -> GrantResult:
     """Request slots of `bq:t` and release some, in one transaction."""
 
-    def body(tx: Tx) -> Served:
+    def body(tx: Tx) -> GrantResult:
         limit = limit_get(tx, "bq:t")
         assert limit is not None
-        requests = [Want(request=name, holder=f"who-{name}") for name in wants]
-        turn = Turn(broker="b", wants=requests, releases=releases)
-        return limit_serve(tx, limit.limit_id, turn)
+        requests = [LeaseRequest(request=name, holder=f"who-{name}") for name in wants]
+        turn = GrantInput(broker="b", wants=requests, releases=releases)
+        return limit_grant(tx, limit.limit_id, turn)
 
     return desk.write(body)
 
 
-def test_holders_and_queue(desk: Desk) -> None:
+def test_holders_and_queue(desk: Harness) -> None:
     """Holders and waiters are listed in order; more capacity is granted to waiters at once."""
     limits = desk.client.limits
     made = limits.declare("bq:t", {"capacity": 1, "adaptive": True}, actor="ann")
@@ -45,7 +45,7 @@ def test_holders_and_queue(desk: Desk) -> None:
     assert (listed.limit.name, listed.held, listed.waiting) == ("bq:t", 2, 1)
 
 
-def test_forced_release(desk: Desk) -> None:
+def test_forced_release(desk: Harness) -> None:
     """The next waiter gets the slot in the same transaction; the old token releases nothing."""
     limits = desk.client.limits
     limits.declare("bq:t", {"capacity": 1})
@@ -65,7 +65,7 @@ def test_forced_release(desk: Desk) -> None:
     assert [tuple(row) for row in rows] == [("ann", "stuck")]
 
 
-def test_invalid_settings(desk: Desk) -> None:
+def test_invalid_settings(desk: Harness) -> None:
     """Invalid settings raise an error that names the field; an unknown limit is not found."""
     limits = desk.client.limits
     for field, settings in (("lease", {"lease": "0s"}), ("burst", {"burst": 3}), ("x", {"x": 1})):
@@ -81,14 +81,14 @@ def test_invalid_settings(desk: Desk) -> None:
 def test_waits() -> None:
     """Percentiles cover the recent history; a timeout counts as a wait until it gave up."""
 
-    def note(asked: int, since: int | None, at: int, outcome: str = "released") -> Note:
-        return Note(1, "h", None, 1, 1, outcome, asked * SECOND,
+    def note(asked: int, since: int | None, at: int, outcome: str = "released") -> LimitEvent:
+        return LimitEvent(1, "h", None, 1, 1, outcome, asked * SECOND,
                     None if since is None else since * SECOND, at * SECOND)  # fmt: skip
 
-    none = waits_of([])
+    none = wait_times([])
     assert (none.measured, none.contention) == (0, 0.0)
     history = [note(0, 0, 9)] * 97 + [note(0, 2, 9), note(0, None, 5, "timeout")]
     history.append(note(0, 0, 1, "quota"))
-    waits = waits_of(history)
+    waits = wait_times(history)
     assert (waits.measured, waits.p50, waits.p99) == (99, 0, 5 * SECOND)
     assert waits.contention == pytest.approx(2 / 99)

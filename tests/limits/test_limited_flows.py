@@ -8,12 +8,12 @@ from penstock.client import Client
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.ids import encode
 from penstock.db.store import Store
-from penstock.flows.explain.why import Cause, Clears, flattened
+from penstock.flows.explain.why import Cause, Clears, walk
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.admitter import Admitter
 from penstock.runs.client.runs import Submission
 from penstock.testing.clock import VirtualClock
-from tests.kits.desk import Desk
+from tests.kits.desk import Harness
 
 
 def work(run: Any) -> None:
@@ -21,9 +21,9 @@ def work(run: Any) -> None:
 
 
 @pytest.fixture
-def desk(store: Store, clock: VirtualClock) -> Desk:
+def desk(store: Store, clock: VirtualClock) -> Harness:
     """Services with a pipeline whose processors need limits."""
-    made = Desk(store, clock)
+    made = Harness(store, clock)
     limited = Pipeline("limited")
     phase = limited.phase("main")
     phase.processor("one", concurrency=1)(work)
@@ -33,13 +33,13 @@ def desk(store: Store, clock: VirtualClock) -> Desk:
     return made
 
 
-def put(desk: Desk, processor: str, customer: str = "acme", client: Client | None = None) -> int:
+def put(desk: Harness, processor: str, customer: str = "acme", client: Client | None = None) -> int:
     """Submit a run."""
     wanted = Submission(pipeline="limited", processor=processor, customer=customer)
     return (client or desk.client).runs.submit(wanted)
 
 
-def admit(desk: Desk) -> None:
+def admit(desk: Harness) -> None:
     """Advance the clock so that a scan is due, and run the admitter."""
     desk.clock.advance(2 * SECOND)
     desk.admitter.run_once()
@@ -47,13 +47,13 @@ def admit(desk: Desk) -> None:
 
 def causes(client: Client, run_id: int) -> list[Cause]:
     """Return what blocks a run, without the run itself."""
-    return [cause for _, cause in flattened(client.explaining.why_run(run_id).cause)][1:]
+    return [cause for _, cause in walk(client.explaining.why_run(run_id).cause)][1:]
 
 
 class TestWhy:
     """The holder, the position in the queue, the earliest time."""
 
-    def test_holder_and_position(self, desk: Desk) -> None:
+    def test_holder_and_position(self, desk: Harness) -> None:
         """The holder is named with the time since it holds; the queue is counted."""
         first = put(desk, "one")
         admit(desk)
@@ -82,7 +82,7 @@ class TestWhy:
         shown = desk.client.runs.get(third)
         assert shown.state == "PENDING"
 
-    def test_a_rate_has_an_earliest_time(self, desk: Desk) -> None:
+    def test_a_rate_has_an_earliest_time(self, desk: Harness) -> None:
         """Without tokens a run waits only for time, and the earliest time is known."""
         put(desk, "api")
         admit(desk)
@@ -96,7 +96,7 @@ class TestWhy:
         assert cause.earliest_at is not None
         assert 9 * SECOND < cause.earliest_at - desk.clock.now() <= 10 * SECOND
 
-    def test_no_capacity_at_all(self, desk: Desk) -> None:
+    def test_no_capacity_at_all(self, desk: Harness) -> None:
         """With a capacity of 0 no run may hold the limit; an operator must raise it."""
         put(desk, "api")
         admit(desk)
@@ -109,7 +109,7 @@ class TestWhy:
         assert cause.offer.command == "penstock limits set api --capacity N"
         assert cause.clears is Clears.PERSON
 
-    def test_a_confined_caller_sees_nothing_of_others(self, desk: Desk) -> None:
+    def test_a_confined_caller_sees_nothing_of_others(self, desk: Harness) -> None:
         """Other customers' holders, their number and the queue are not shown."""
         put(desk, "one", customer="other")
         admit(desk)
@@ -126,7 +126,7 @@ class TestWhy:
 class TestConfined:
     """Transactions confined to one customer never judge capacity."""
 
-    def test_submitting_and_cancelling(self, desk: Desk) -> None:
+    def test_submitting_and_cancelling(self, desk: Harness) -> None:
         """The admitter queues what a confined caller submits, and grants what it frees."""
         desk.client.store.write(lambda tx: desk.client._names.customers(tx, ["acme"]))
         bound = desk.client.scoped("acme")
@@ -141,7 +141,7 @@ class TestConfined:
         assert desk.column("SELECT run_id FROM limit_leases") == [behind]
 
 
-def test_the_sweeper_frees_slots_of_a_dead_worker(desk: Desk) -> None:
+def test_the_sweeper_frees_slots_of_a_dead_worker(desk: Harness) -> None:
     """Runs of a dead worker free their slots: claimed ones are released, running ones end."""
     first, second = put(desk, "one"), put(desk, "one")
     admit(desk)
@@ -155,7 +155,7 @@ def test_the_sweeper_frees_slots_of_a_dead_worker(desk: Desk) -> None:
     assert desk.column("SELECT run_id FROM limit_leases") == [second]
 
 
-def test_slots_of_runs_are_in_the_history(desk: Desk) -> None:
+def test_slots_of_runs_are_in_the_history(desk: Harness) -> None:
     """The slots a run held, and how long it waited for them, are kept with the limit."""
     put(desk, "one")
     admit(desk)
@@ -166,7 +166,7 @@ def test_slots_of_runs_are_in_the_history(desk: Desk) -> None:
     assert rows == [(encode("run", held.run_id), "released", MINUTE)]
 
 
-def test_two_admitters(desk: Desk) -> None:
+def test_two_admitters(desk: Harness) -> None:
     """With several replicas no run is queued or admitted twice."""
     ids = [put(desk, "one") for _ in range(5)]
     desk.admitter.run_once()

@@ -7,17 +7,17 @@ from hypothesis import strategies as st
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import InvalidInput
 from penstock.limits.rules import (
-    LimitTerms,
-    effective,
-    granted,
+    LimitSettings,
+    check_limit_name,
+    check_weight,
+    effective_capacity,
+    grantable_count,
     is_new_quota_error,
-    lowered,
-    name_check,
-    raised,
-    terms_of,
-    weight_check,
+    lowered_capacity,
+    parse_limit_settings,
+    raised_capacity,
 )
-from penstock.limits.token_bucket import LATENESS, TOKEN, Bucket, bucket_of, take
+from penstock.limits.token_bucket import LATENESS_MAX, PARTS_PER_TOKEN, Bucket, load_bucket, take
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_granted(
     queue: list[int], held: int, now: int | None, capacity: int | None, expected: int
 ) -> None:
     """Tickets are granted in order while they fit; the first that does not fit stops the grant."""
-    assert granted(queue, held=held, effective=now, capacity=capacity) == expected
+    assert grantable_count(queue, held=held, effective=now, capacity=capacity) == expected
 
 
 @given(
@@ -55,7 +55,7 @@ def test_grants_keep_the_capacity_without_starvation(
     """Grants never exceed the capacity, and a free limit always grants the first ticket."""
     lowered_to = min(learned, capacity)
     queue = [min(weight, capacity) for weight in queue]
-    count = granted(queue, held=held, effective=lowered_to, capacity=capacity)
+    count = grantable_count(queue, held=held, effective=lowered_to, capacity=capacity)
     if count:
         assert held + sum(queue[:count]) <= capacity
         assert count == 1 or held + sum(queue[:count]) <= max(lowered_to, queue[0])
@@ -79,7 +79,7 @@ def test_effective_capacity(
     capacity: int | None, learned: float | None, floor: int, adaptive: bool, expected: int | None
 ) -> None:
     """The effective capacity is within bounds; only adaptive limits use the learned one."""
-    assert effective(capacity, learned, floor, is_adaptive=adaptive) == expected
+    assert effective_capacity(capacity, learned, floor, is_adaptive=adaptive) == expected
 
 
 def test_quota_errors_of_one_overload_count_once() -> None:
@@ -104,10 +104,10 @@ def test_learned_capacity_stays_between_floor_and_capacity(
     for event in history:
         before = learned
         if event is None:
-            learned = lowered(capacity, learned, floor)
+            learned = lowered_capacity(capacity, learned, floor)
             assert before is None or learned <= max(before, min(floor, capacity))
         elif learned is not None:
-            learned = raised(capacity, learned, floor, event)
+            learned = raised_capacity(capacity, learned, floor, event)
             assert learned is None or before is None or learned >= before
         if learned is not None:
             assert min(floor, capacity) <= learned <= capacity
@@ -115,11 +115,11 @@ def test_learned_capacity_stays_between_floor_and_capacity(
 
 def test_a_full_round_of_successes_adds_one() -> None:
     """Additive increase: one full round of successes adds one; None at the configured capacity."""
-    assert raised(10, 4.0, 1, 4) == 5.0
-    assert raised(10, 4.0, 1, 2) == 4.5
-    assert raised(10, 9.0, 1, 9) is None
-    assert lowered(10, None, 1) == 5.0
-    assert lowered(10, 5.0, 4) == 4.0
+    assert raised_capacity(10, 4.0, 1, 4) == 5.0
+    assert raised_capacity(10, 4.0, 1, 2) == 4.5
+    assert raised_capacity(10, 9.0, 1, 9) is None
+    assert lowered_capacity(10, None, 1) == 5.0
+    assert lowered_capacity(10, 5.0, 4) == 4.0
 
 
 def _check_windows(used: list[tuple[int, int]], burst: int, rate_micro: int) -> None:
@@ -129,7 +129,7 @@ def _check_windows(used: list[tuple[int, int]], burst: int, rate_micro: int) -> 
             total += used[last][1]
             # Times are in whole microseconds, so a window may be short by less than one.
             window = used[last][0] - used[first][0] + 1
-            assert total * TOKEN <= burst * TOKEN + rate_micro * window
+            assert total * PARTS_PER_TOKEN <= burst * PARTS_PER_TOKEN + rate_micro * window
 
 
 class TestBucket:
@@ -149,9 +149,9 @@ class TestBucket:
         If the tokens that accrue during the permitted lateness are a whole number, this holds even
         if some tokens are used late.
         """
-        bucket = bucket_of(rate, burst, None, None, 0)
+        bucket = load_bucket(rate, burst, None, None, 0)
         now, used = 0, []
-        lateness = chance.draw(st.lists(st.integers(0, LATENESS), min_size=60, max_size=60))
+        lateness = chance.draw(st.lists(st.integers(0, LATENESS_MAX), min_size=60, max_size=60))
         for gap, n in asks:
             now += gap
             count = min(n, burst)
@@ -161,22 +161,22 @@ class TestBucket:
             used.append((now + wait, count))
         assert [at for at, _ in used] == sorted(at for at, _ in used)
         _check_windows(used, burst, bucket.rate_micro)
-        if rate * LATENESS % SECOND == 0 and rate * LATENESS / SECOND < burst:
+        if rate * LATENESS_MAX % SECOND == 0 and rate * LATENESS_MAX / SECOND < burst:
             late = [(at + more, n) for (at, n), more in zip(used, lateness, strict=False)]
             _check_windows(sorted(late), burst, bucket.rate_micro)
 
     def test_late_use_keeps_to_the_burst(self) -> None:
         """A rate of 100 per second, used up to 50 ms late, stays within the burst of 20."""
-        bucket = bucket_of(100.0, 20, None, None, 0)
+        bucket = load_bucket(100.0, 20, None, None, 0)
         used = []
         for number in range(200):
             taken = take(bucket, 1, 0)
             assert taken is not None
             bucket, wait = taken
-            used.append((wait + (LATENESS if number % 3 == 0 else 0), 1))
+            used.append((wait + (LATENESS_MAX if number % 3 == 0 else 0), 1))
         _check_windows(sorted(used), 20, bucket.rate_micro)
         on_time = sum(1 for at, _ in used if at == 0)
-        assert on_time + sum(1 for at, _ in used if at == LATENESS) >= 15
+        assert on_time + sum(1 for at, _ in used if at == LATENESS_MAX) >= 15
 
     def test_nothing_is_lost_by_rounding(self) -> None:
         """A rate of 3 per second grants exactly 3,000 tokens in 1,000 seconds."""
@@ -187,7 +187,7 @@ class TestBucket:
                 assert taken is not None
                 bucket, wait = taken
         assert wait == 666_667  # the third token of a second waits two thirds of it
-        assert bucket.level == -2 * TOKEN
+        assert bucket.level == -2 * PARTS_PER_TOKEN
 
     def test_a_clock_set_back_adds_no_tokens(self) -> None:
         """A clock that is set back neither adds tokens nor shortens a wait."""
@@ -211,12 +211,12 @@ class TestSettings:
 
     @pytest.mark.parametrize("name", ["bq:nba_raw.br_rosters", "a", "crm/eu", "9", "x" * 200])
     def test_names(self, name: str) -> None:
-        assert name_check(name) == name
+        assert check_limit_name(name) == name
 
     @pytest.mark.parametrize("name", ["", " a", "a b", "-a", "x" * 201, "é", "a\n", None, 7])
     def test_invalid_names(self, name: object) -> None:
         with pytest.raises(InvalidInput, match="limit: expected"):
-            name_check(name)
+            check_limit_name(name)
 
     @pytest.mark.parametrize(
         ("given_terms", "field"),
@@ -240,19 +240,19 @@ class TestSettings:
     )
     def test_invalid_terms(self, given_terms: dict[str, object], field: str) -> None:
         with pytest.raises(InvalidInput) as caught:
-            terms_of(given_terms)
+            parse_limit_settings(given_terms)
         assert caught.value.field == field
 
     def test_terms(self) -> None:
         """Settings as users write them are applied over existing ones."""
-        terms = terms_of({"capacity": 3, "lease": "5m", "adaptive": True, "rate": 2.5})
-        assert terms == LimitTerms(capacity=3, lease_us=5 * MINUTE, is_adaptive=True, rate=2.5)
+        terms = parse_limit_settings({"capacity": 3, "lease": "5m", "adaptive": True, "rate": 2.5})
+        assert terms == LimitSettings(capacity=3, lease_us=5 * MINUTE, is_adaptive=True, rate=2.5)
         assert terms.burst_now == 2
-        assert terms_of({"capacity": 4}, terms).lease_us == 5 * MINUTE
+        assert parse_limit_settings({"capacity": 4}, terms).lease_us == 5 * MINUTE
 
     def test_weights(self) -> None:
-        assert weight_check(3, 3, "x") == 3
-        assert weight_check(3, 0, "x") == 3
+        assert check_weight(3, 3, "x") == 3
+        assert check_weight(3, 0, "x") == 3
         for weight in (0, -1, True, 1.0, 4):
             with pytest.raises(InvalidInput, match="weight"):
-                weight_check(weight, 3, "x")
+                check_weight(weight, 3, "x")

@@ -11,7 +11,7 @@ from penstock.limits.store import run_queue
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.store import pipeline_register
 from penstock.runs.admitter import Admitter
-from penstock.runs.rows import Finish, HeldRun
+from penstock.runs.rows import HeldRun, RunEnd
 from penstock.runs.store import admission, leases, runs
 from penstock.services.upkeep import Pruner
 from tests.kits.world import World
@@ -382,7 +382,7 @@ class TestRelease:
         for run_id in (pair[1], pair[0]):
             token = limited.world.write(partial(runs.run_cancel_pending, run_id=run_id))
             assert token is not None
-            assert limited.world.finish_all([Finish(run_id, token, "CANCELLED", None)])
+            assert limited.world.finish_all([RunEnd(run_id, token, "CANCELLED", None)])
         assert limited.world.marks([third]) == [READY]
         limited.check()
 
@@ -480,7 +480,7 @@ def test_entering_is_bounded_and_complete(limited: LimitWorld) -> None:
     step = limited.admitter.run_once()
     assert (step.lined, step.promoted) == (11, 2)
     assert limited.world.marks(ids) == [READY] * 2 + [LIMITED] * 9
-    assert limited.world.read(run_queue.lines_look) == ([], None)
+    assert limited.world.read(run_queue.queue_check) == ([], None)
     limited.check()
 
 

@@ -7,7 +7,13 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.limits.run_queue_rules import URGENT, Judged, Room, Waiting, judge
+from penstock.limits.run_queue_rules import (
+    URGENT,
+    AdmissionDecision,
+    FreeCapacity,
+    WaitingRun,
+    decide_admission,
+)
 
 LIMITS = (1, 2, 3)
 NEEDS = st.dictionaries(st.sampled_from(LIMITS), st.integers(1, 4), min_size=1).map(
@@ -16,20 +22,22 @@ NEEDS = st.dictionaries(st.sampled_from(LIMITS), st.integers(1, 4), min_size=1).
 
 
 @st.composite
-def halls(draw: st.DrawFn) -> tuple[dict[int, int], dict[int, int], list[Waiting], dict[int, int]]:
+def halls(
+    draw: st.DrawFn,
+) -> tuple[dict[int, int], dict[int, int], list[WaitingRun], dict[int, int]]:
     """Capacities, what is held, the runs, and the line each of them stands in."""
     capacities = {limit: draw(st.integers(1, 6)) for limit in LIMITS}
     held = {limit: draw(st.integers(0, capacities[limit])) for limit in LIMITS}
     needs = draw(st.lists(NEEDS, max_size=12))
     levels = [draw(st.sampled_from((5, 5, 5, URGENT))) for _ in needs]
-    runs = [Waiting(n, levels[n], given) for n, given in enumerate(needs)]
+    runs = [WaitingRun(n, levels[n], given) for n, given in enumerate(needs)]
     stands = {run.run_id: draw(st.sampled_from([limit for limit, _ in run.needs])) for run in runs}
     return capacities, held, runs, stands
 
 
-def lined(runs: list[Waiting], stands: dict[int, int]) -> dict[int, list[Waiting]]:
+def lined(runs: list[WaitingRun], stands: dict[int, int]) -> dict[int, list[WaitingRun]]:
     """The lines: urgent runs in front of all theirs, the others where they stand."""
-    lines: dict[int, list[Waiting]] = {}
+    lines: dict[int, list[WaitingRun]] = {}
     for run in sorted(runs, key=lambda w: (-w.level, w.run_id)):
         limits = [k for k, _ in run.needs] if run.level >= URGENT else [stands[run.run_id]]
         for limit in limits:
@@ -38,11 +46,11 @@ def lined(runs: list[Waiting], stands: dict[int, int]) -> dict[int, list[Waiting
 
 
 def judged(
-    capacities: dict[int, int], held: dict[int, int], runs: list[Waiting], stands: dict[int, int]
-) -> Judged:
+    capacities: dict[int, int], held: dict[int, int], runs: list[WaitingRun], stands: dict[int, int]
+) -> AdmissionDecision:
     """Judge with the rooms that capacities and holders leave."""
-    rooms = {k: Room(free=capacities[k] - held[k], held=held[k]) for k in LIMITS}
-    return judge(rooms, lined(runs, stands))
+    rooms = {k: FreeCapacity(free=capacities[k] - held[k], held=held[k]) for k in LIMITS}
+    return decide_admission(rooms, lined(runs, stands))
 
 
 @given(halls())
@@ -88,14 +96,14 @@ def test_an_urgent_run_gets_its_turn(seed: int) -> None:
     rng = random.Random(seed)
     capacities = {limit: rng.randint(1, 3) for limit in LIMITS}
     holders: list[tuple[int, tuple[tuple[int, int], ...]]] = []
-    waiting = [Waiting(0, URGENT, tuple((limit, 1) for limit in LIMITS))]
+    waiting = [WaitingRun(0, URGENT, tuple((limit, 1) for limit in LIMITS))]
     stands = {0: 1}
     for now in range(60):
         holders = [(end, needs) for end, needs in holders if end > now]
         for _ in range(3):
             limit, number = rng.choice(LIMITS), max(stands) + 1
             stands[number] = limit
-            waiting.append(Waiting(number, 5, ((limit, 1),)))
+            waiting.append(WaitingRun(number, 5, ((limit, 1),)))
         held = {k: sum(dict(needs).get(k, 0) for _, needs in holders) for k in LIMITS}
         found = judged(capacities, held, waiting, stands)
         for w in found.admitted:

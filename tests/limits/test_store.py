@@ -8,8 +8,8 @@ from penstock.audit.store.journal import journal_for
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.db.store import Store
-from penstock.limits.rules import LimitTerms
-from penstock.limits.store.grant import TICKET_US, limit_serve
+from penstock.limits.rules import LimitSettings
+from penstock.limits.store.grant import TICKET_US, limit_grant
 from penstock.limits.store.limits import (
     limit_alter,
     limit_declare,
@@ -24,11 +24,18 @@ from penstock.limits.store.limits import (
 from penstock.limits.store.reads import (
     limit_history,
     limit_holders,
-    limit_page,
+    limit_list,
     limit_position,
     limit_queue,
 )
-from penstock.limits.store.rows import Lease, Leave, Release, Served, Turn, Want
+from penstock.limits.store.rows import (
+    Abandon,
+    GrantInput,
+    GrantResult,
+    Lease,
+    LeaseRequest,
+    Release,
+)
 from penstock.testing.clock import VirtualClock
 
 
@@ -38,22 +45,22 @@ class LimitHarness:
     def __init__(self, store: Store, clock: VirtualClock, **terms: object) -> None:
         self.store = store
         self.clock = clock
-        self.terms = LimitTerms(**terms)  # type: ignore[arg-type]
+        self.terms = LimitSettings(**terms)  # type: ignore[arg-type]
         self.limit = store.write(lambda tx: limit_ensure(tx, "bq:t", self.terms))
         self.id = self.limit.limit_id
 
-    def grant(self, broker: str = "a", **given: object) -> Served:
-        turn = Turn(broker=broker, **given)  # type: ignore[arg-type]
-        return self.store.write(lambda tx: limit_serve(tx, self.id, turn))
+    def grant(self, broker: str = "a", **given: object) -> GrantResult:
+        turn = GrantInput(broker=broker, **given)  # type: ignore[arg-type]
+        return self.store.write(lambda tx: limit_grant(tx, self.id, turn))
 
-    def ask(self, *requests: str, broker: str = "a", **given: object) -> Served:
-        wants = [Want(request=r, holder=f"h-{r}", **given) for r in requests]  # type: ignore[arg-type]
+    def ask(self, *requests: str, broker: str = "a", **given: object) -> GrantResult:
+        wants = [LeaseRequest(request=r, holder=f"h-{r}", **given) for r in requests]  # type: ignore[arg-type]
         return self.grant(broker, wants=wants)
 
     def one(self, request: str, broker: str = "a", **given: object) -> Lease:
         return self.ask(request, broker=broker, **given).leases[request]
 
-    def release(self, *leases: Lease, broker: str = "a", good: bool = True) -> Served:
+    def release(self, *leases: Lease, broker: str = "a", good: bool = True) -> GrantResult:
         releases = [Release(lease.lease_id, lease.token, good) for lease in leases]
         return self.grant(broker, releases=releases, collects=True)
 
@@ -176,7 +183,7 @@ class TestCapacity:
         harness = LimitHarness(store, clock, capacity=1)
         harness.ask(*(f"r{n:03}" for n in range(200)))
         assert len(harness.queue) == 199
-        terms = LimitTerms(capacity=150)
+        terms = LimitSettings(capacity=150)
         limit, served = store.write(lambda tx: limit_alter(tx, harness.id, terms, actor="ada"))
         assert limit.capacity == 150
         assert served.brokers == {"a"}
@@ -221,10 +228,10 @@ class TestAcrossBrokers:
         held = harness.ask("r1", "r2").leases["r1"]
         harness.ask("q1", "q2", broker="b")
         harness.release(held)
-        served = harness.grant("b", leaves=[Leave("q1", "timeout")])
+        served = harness.grant("b", leaves=[Abandon("q1", "timeout")])
         assert list(served.leases) == ["q2"]
         assert harness.holders == ["r2", "q2"]
-        assert harness.grant("b", leaves=[Leave("q1")]).brokers == set()
+        assert harness.grant("b", leaves=[Abandon("q1")]).brokers == set()
 
 
 class TestLeases:
@@ -282,10 +289,10 @@ class TestAdministration:
     def test_declarations_and_changes_are_journaled(self, store: Store) -> None:
         """The journal records the actor and the values."""
         made, _ = store.write(
-            lambda tx: limit_declare(tx, "x", LimitTerms(capacity=3), actor="ada")
+            lambda tx: limit_declare(tx, "x", LimitSettings(capacity=3), actor="ada")
         )
         limit, _ = store.write(
-            lambda tx: limit_declare(tx, "x", LimitTerms(capacity=5), actor="bob")
+            lambda tx: limit_declare(tx, "x", LimitSettings(capacity=5), actor="bob")
         )
         assert (limit.capacity, limit.version, limit.updated_by) == (5, 2, "bob")
         entries = store.read(lambda tx: journal_for(tx, "limit", made.limit_id))
@@ -294,13 +301,13 @@ class TestAdministration:
             ("altered", "bob"),
         ]
         with pytest.raises(InvalidInput, match="limit"):
-            store.write(lambda tx: limit_declare(tx, "bad name", LimitTerms(), actor="ada"))
+            store.write(lambda tx: limit_declare(tx, "bad name", LimitSettings(), actor="ada"))
 
     def test_less_capacity_grants_nothing_until_it_fits(self, harness: LimitHarness) -> None:
         """Holders stay; released slots are not granted again while too much is held."""
         one, two = (harness.one(r) for r in ("r1", "r2"))
         harness.ask("r3")
-        terms = LimitTerms(capacity=1, lease_us=MINUTE)
+        terms = LimitSettings(capacity=1, lease_us=MINUTE)
         harness.store.write(lambda tx: limit_alter(tx, harness.id, terms, actor="ada"))
         assert harness.holders == ["r1", "r2"]
         harness.release(one)
@@ -313,7 +320,7 @@ class TestAdministration:
         harness.one("r1")
         harness.ask("heavy", weight=2, broker="b")
         harness.ask("light", broker="b")
-        terms = LimitTerms(capacity=1, lease_us=MINUTE)
+        terms = LimitSettings(capacity=1, lease_us=MINUTE)
         _, served = harness.store.write(lambda tx: limit_alter(tx, harness.id, terms, actor="ada"))
         assert harness.queue == ["light"]
         assert served.brokers == {"b"}
@@ -322,11 +329,11 @@ class TestAdministration:
     def test_closed(self, harness: LimitHarness) -> None:
         """Capacity 0 grants nothing and refuses nothing."""
         harness.store.write(
-            lambda tx: limit_alter(tx, harness.id, LimitTerms(capacity=0), actor="ada")
+            lambda tx: limit_alter(tx, harness.id, LimitSettings(capacity=0), actor="ada")
         )
         assert "r1" in harness.ask("r1", weight=2).tickets
         harness.store.write(
-            lambda tx: limit_alter(tx, harness.id, LimitTerms(capacity=2), actor="ada")
+            lambda tx: limit_alter(tx, harness.id, LimitSettings(capacity=2), actor="ada")
         )
         assert harness.holders == ["r1"]
 
@@ -350,7 +357,7 @@ class TestAdministration:
     def test_views(self, harness: LimitHarness) -> None:
         """A page shows held weight and waiting requests."""
         harness.ask("r1", "r2", "r3")
-        (view,) = harness.store.read(lambda tx: limit_page(tx, name="bq:t"))
+        (view,) = harness.store.read(lambda tx: limit_list(tx, name="bq:t"))
         assert (view.held, view.holders, view.waiting, view.waiting_runs) == (2, 2, 1, 0)
         assert view.limit.terms == harness.terms
 
@@ -412,7 +419,7 @@ class TestLearning:
         second = harness.ask(*(f"b{n}" for n in range(6))).leases
         assert len(second) == 4
         harness.release(*second.values())
-        (view,) = store.read(lambda tx: limit_page(tx, name="bq:t"))
+        (view,) = store.read(lambda tx: limit_list(tx, name="bq:t"))
         assert view.limit.learned == 5.0
         assert harness.outcomes.count("quota") == 8
 
@@ -422,7 +429,7 @@ class TestLearning:
         store.write(lambda tx: limit_quota(tx, harness.id))
         for n in range(20):
             harness.release(harness.one(f"r{n}"))
-        (view,) = store.read(lambda tx: limit_page(tx, name="bq:t"))
+        (view,) = store.read(lambda tx: limit_list(tx, name="bq:t"))
         assert view.limit.learned == 4.0
 
     def test_fixed_limits_only_count_errors(self, harness: LimitHarness) -> None:

@@ -10,9 +10,9 @@ from penstock.audit.store import journal
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, WEEK
 from penstock.monitoring import store
 from penstock.monitoring.store import ProviderMetrics
-from penstock.runs.rows import Finish
+from penstock.runs.rows import RunEnd
 from penstock.services import store as upkeep
-from penstock.services.store import FOLD_BEHIND_US, Retention
+from penstock.services.store import AGGREGATE_LAG_US, Retention
 from tests.conftest import OpenStore
 from tests.kits.world import World
 
@@ -57,7 +57,7 @@ def work(world: World, chance: random.Random, configs: list[int], n: int) -> Non
             [("COMPLETED", "SUCCESS"), ("FAILED", "FAILURE"), ("TIMEOUT", "TIMEOUT"),
              ("CANCELLED", None)]
         )  # fmt: skip
-        world.finish_all([Finish(held.run_id, held.token, state, status)])
+        world.finish_all([RunEnd(held.run_id, held.token, state, status)])
 
 
 class TestMetrics:
@@ -96,22 +96,22 @@ class TestMetrics:
             world.drain()
             self.check(world)
             world.clock.advance(chance.randrange(DAY))
-            moved = world.write(upkeep.fold)
+            moved = world.write(upkeep.aggregate)
             assert moved >= 0
             self.check(world)
-        world.clock.advance(FOLD_BEHIND_US)
-        world.write(upkeep.fold)
+        world.clock.advance(AGGREGATE_LAG_US)
+        world.write(upkeep.aggregate)
         self.check(world)
-        assert world.write(upkeep.fold) == 0
+        assert world.write(upkeep.aggregate) == 0
 
     def test_horizon_stays_behind(self, world: World) -> None:
         """Runs that ended within ten minutes are not aggregated; slow commits are not missed."""
         world.complete(world.running())
-        world.clock.advance(FOLD_BEHIND_US - 1)
-        world.write(upkeep.fold)
+        world.clock.advance(AGGREGATE_LAG_US - 1)
+        world.write(upkeep.aggregate)
         assert world.value("SELECT count(*) FROM customer_days") == 0
         world.clock.advance(1)
-        world.write(upkeep.fold)
+        world.write(upkeep.aggregate)
         assert world.value("SELECT sum(runs) FROM customer_days") == 1
 
     def test_concurrent_aggregation(self, world: World, open_store: OpenStore) -> None:
@@ -134,7 +134,7 @@ class TestMetrics:
         def fold(one: World) -> None:
             try:
                 while not done.is_set():
-                    one.write(upkeep.fold)
+                    one.write(upkeep.aggregate)
             except BaseException as error:
                 errors.append(error)
 
@@ -147,7 +147,7 @@ class TestMetrics:
         assert errors == []
         self.check(world)
         world.clock.advance(DAY)
-        world.write(upkeep.fold)
+        world.write(upkeep.aggregate)
         assert world.value("SELECT sum(runs) FROM customer_days") == 120
         assert world.value("SELECT sum(runs) FROM run_sums") == 120
         assert world.value("SELECT count(*) FROM run_sums") < 10
@@ -157,7 +157,7 @@ class TestMetrics:
         world.complete(world.running())
         slot = world.clock.now()
         world.clock.advance(DAY)
-        world.write(upkeep.fold)
+        world.write(upkeep.aggregate)
         world.clock.advance(400 * DAY)
         world.write(lambda tx: upkeep.prune(tx, Retention()))
         assert world.value("SELECT count(*) FROM history") == 0
@@ -178,7 +178,7 @@ class TestOverview:
         world.clock.advance(5 * SECOND)
         world.complete(held[0])
         world.fail(held[1], retry_delay_us=HOUR)
-        world.finish_all([Finish(held[2].run_id, held[2].token, "TIMEOUT", "TIMEOUT")])
+        world.finish_all([RunEnd(held[2].run_id, held[2].token, "TIMEOUT", "TIMEOUT")])
         oldest = world.clock.now() - HOUR
         world.insert(2, scheduled_time=oldest)
         world.insert(3)
@@ -198,7 +198,7 @@ class TestOverview:
         before = world.read(store.overview)
         rows = world.value("SELECT count(*) FROM run_sums")
         world.clock.advance(1)
-        world.write(upkeep.fold)
+        world.write(upkeep.aggregate)
         assert world.read(store.overview) == before
         assert world.value("SELECT count(*) FROM run_sums") < rows
 

@@ -12,7 +12,7 @@ from penstock import Mode, Pipeline, historical, optional, per, same_day
 from penstock.core.clock import HOUR, MINUTE
 from penstock.core.errors import DeclarationError
 from penstock.pipelines.modes import BUILT_IN
-from penstock.pipelines.plan import definition_needs, judging_mode, modes_of, plan_of
+from penstock.pipelines.plan import gate_mode, modes_of, needs_from_definition, plan_of
 
 
 def season() -> Pipeline:
@@ -79,7 +79,7 @@ class TestExample:
         for name in BUILT_IN:
             assert plan_of(text, modes[name]) == nba.plan(name)
         mode = modes["backfill"]
-        assert definition_needs(text, mode, "analytics") == nba.needs("backfill", "analytics")
+        assert needs_from_definition(text, mode, "analytics") == nba.needs("backfill", "analytics")
 
     def test_modes_run_their_phases(self) -> None:
         nba = season()
@@ -128,7 +128,7 @@ class TestExample:
         nba.check()
         assert (nba.terms.cascade, nba.modes["overnight"].slo_us) == ("observe", 5 * HOUR)
         assert next(iter(nba.modes)) == "evening"
-        strict = judging_mode(nba.definition(), nba.modes["same_day"])
+        strict = gate_mode(nba.definition(), nba.modes["same_day"])
         assert (strict.name, strict.waits) == ("same_day", True)
         plan = nba.plan("evening")
         assert [(p.name, p.expected, p.fallback) for p in plan.phases] == [

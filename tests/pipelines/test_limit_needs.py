@@ -7,10 +7,15 @@ import pytest
 from penstock.core.errors import DeclarationError
 from penstock.core.naming import LIMIT_NAME_MAX
 from penstock.core.record import dumps, loads
-from penstock.limits.rules import name_check
-from penstock.pipelines.declare.limit_needs import NOTHING, LimitNeed, needs_of, render
+from penstock.limits.rules import check_limit_name
+from penstock.pipelines.declare.limit_needs import (
+    NO_VALUE,
+    LimitNeed,
+    limit_name_for_run,
+    limit_needs_of,
+)
 from penstock.pipelines.declare.pipeline import Pipeline
-from penstock.pipelines.declare.terms import ProcessorTerms
+from penstock.pipelines.declare.terms import ProcessorSettings
 from penstock.pipelines.draw import draw
 
 SCHEMA = {"type": "object", "properties": {"table": {"type": "string"}}}
@@ -31,14 +36,14 @@ def test_every_option_becomes_a_limit() -> None:
     )
     terms = made.processors[0].terms
     own = "processor:{pipeline}/{phase}/{processor}"
-    assert needs_of(terms) == (
+    assert limit_needs_of(terms) == (
         LimitNeed(name="bq:{table}", weight=2),
         LimitNeed(name="disk"),
         LimitNeed(name=own, capacity=20),
         LimitNeed(name=own + ":customer:{customer}", capacity=2, is_customers=True),
         LimitNeed(name=own + ":key:{mode}", capacity=3),
     )
-    assert loads(ProcessorTerms, dumps(terms)) == terms
+    assert loads(ProcessorSettings, dumps(terms)) == terms
     lines = [line.split("limit ", 1)[1] for line in draw(made.definition()) if "limit " in line]
     assert lines == [
         "bq:{table} (weight 2)",
@@ -68,18 +73,18 @@ def test_an_unknown_placeholder(options: Any) -> None:
         ("a b;c", "a_b_c"),
         (7, "7"),
         (True, "true"),
-        (None, NOTHING),
-        ("", NOTHING),
+        (None, NO_VALUE),
+        ("", NO_VALUE),
     ],
 )
 def test_placeholders_are_filled_with_valid_characters(value: Any, filled: str) -> None:
-    found = render("bq:{table}", {"table": value})
+    found = limit_name_for_run("bq:{table}", {"table": value})
     assert found == f"bq:{filled}"
-    assert name_check(found) == found
+    assert check_limit_name(found) == found
 
 
 def test_long_names_stay_distinct() -> None:
     """Two values that differ only beyond the maximum length have different limits."""
-    first, second = (render("bq:{t}", {"t": "x" * 300 + end}) for end in "ab")
+    first, second = (limit_name_for_run("bq:{t}", {"t": "x" * 300 + end}) for end in "ab")
     assert len(first) == len(second) == LIMIT_NAME_MAX
     assert first != second

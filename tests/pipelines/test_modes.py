@@ -10,8 +10,14 @@ import pytest
 from penstock.core import record
 from penstock.core.clock import HOUR, MINUTE, Micros, from_datetime, parse_iso
 from penstock.core.errors import InvalidInput
-from penstock.pipelines.mode import Mode, Otherwise
-from penstock.pipelines.modes import BUILT_IN, detect, known_modes, overlap, partition_of
+from penstock.pipelines.mode import FallbackVerdict, Mode
+from penstock.pipelines.modes import (
+    BUILT_IN,
+    find_overlap,
+    modes_by_name,
+    partition_of,
+    select_mode,
+)
 
 ZONES = {
     "America/New_York": ("2025-03-09", "2025-11-02"),
@@ -48,7 +54,7 @@ class TestClock:
         hours = set()
         while moment < end:
             wall = datetime.fromtimestamp(moment / 1e6, UTC).astimezone(ZoneInfo(zone))
-            mode = detect(BUILT_IN, now=moment, timezone=zone)
+            mode = select_mode(BUILT_IN, now=moment, timezone=zone)
             assert mode.name == by_wall_clock(wall.hour), wall
             night = wall.date() if wall.hour >= 23 else wall.date() - timedelta(days=1)
             days = {
@@ -82,7 +88,7 @@ class TestClock:
     )
     def test_edges(self, wall: str, mode: str, partition: str) -> None:
         now = at(wall)
-        found = detect(BUILT_IN, now=now, timezone="America/New_York")
+        found = select_mode(BUILT_IN, now=now, timezone="America/New_York")
         assert found.name == mode
         assert partition_of(found, now=now, timezone="America/New_York") == partition
 
@@ -90,7 +96,7 @@ class TestClock:
         """01:30 occurs twice on 2 November 2025; both belong to the night of the 1st."""
         first = parse_iso("2025-11-02T05:30:00Z")
         for now in (first, first + HOUR):
-            mode = detect(BUILT_IN, now=now, timezone="America/New_York")
+            mode = select_mode(BUILT_IN, now=now, timezone="America/New_York")
             assert mode.name == "overnight"
             assert partition_of(mode, now=now, timezone="America/New_York") == "2025-11-01"
 
@@ -104,7 +110,7 @@ class TestPrecedence:
     @pytest.mark.parametrize("backfill", [False, True])
     @pytest.mark.parametrize("source", [None, "manual", "scheduler"])
     def test_order(self, explicit: str | None, backfill: bool, source: str | None) -> None:
-        found = detect(
+        found = select_mode(
             BUILT_IN,
             now=self.NIGHT,
             timezone="America/New_York",
@@ -121,16 +127,16 @@ class TestPrecedence:
 
     def test_an_unknown_mode_is_rejected(self) -> None:
         with pytest.raises(InvalidInput, match="one of backfill, manual, overnight"):
-            detect(BUILT_IN, now=0, timezone="UTC", explicit="nightly")
+            select_mode(BUILT_IN, now=0, timezone="UTC", explicit="nightly")
 
     def test_own_modes_take_precedence_over_built_in_ones(self) -> None:
         late = Mode("late", window="00:00-04:00", partition_days=-2)
-        modes = known_modes([late])
-        found = detect(modes, now=self.NIGHT, timezone="America/New_York")
+        modes = modes_by_name([late])
+        found = select_mode(modes, now=self.NIGHT, timezone="America/New_York")
         assert found is late
         day = partition_of(late, now=self.NIGHT, timezone="America/New_York")
         assert day == "2025-12-30"
-        again = known_modes([BUILT_IN["overnight"].but(max_wait="3h")])
+        again = modes_by_name([BUILT_IN["overnight"].but(max_wait="3h")])
         assert again["overnight"].max_wait_us == 3 * HOUR
         assert len(again) == 5
 
@@ -138,8 +144,8 @@ class TestPrecedence:
         whole = Mode("whole", window="00:00-24:00")
         assert all(whole.contains(minute) for minute in range(1_440))
         assert not BUILT_IN["manual"].contains(0)
-        assert overlap(BUILT_IN.values()) is None
-        assert overlap([whole, BUILT_IN["overnight"]]) == ("whole", "overnight")
+        assert find_overlap(BUILT_IN.values()) is None
+        assert find_overlap([whole, BUILT_IN["overnight"]]) == ("whole", "overnight")
 
 
 class TestTable:
@@ -168,7 +174,7 @@ class TestTable:
             mode.target,
         )
         assert found == row
-        assert mode.waits is (mode.otherwise is Otherwise.WAIT)
+        assert mode.waits is (mode.otherwise is FallbackVerdict.WAIT)
         assert record.loads(Mode, record.dumps(mode)) == mode
 
     def test_deadlines(self) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from penstock.core.errors import DeclarationError, InvalidInput
-from penstock.pipelines.parameters import defaults, schema_check, validate
+from penstock.pipelines.parameters import check_schema, defaults, validate
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -90,7 +90,7 @@ class TestSchemas:
     """Validation of schemas that pipelines declare."""
 
     def test_the_sample_is_accepted(self) -> None:
-        schema_check(SCHEMA)
+        check_schema(SCHEMA)
 
     @pytest.mark.parametrize(
         ("schema", "text"),
@@ -111,4 +111,4 @@ class TestSchemas:
     )
     def test_invalid_schemas(self, schema: Any, text: str) -> None:
         with pytest.raises(DeclarationError, match=text):
-            schema_check(schema)
+            check_schema(schema)

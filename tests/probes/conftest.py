@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.probes.runner import Probes
+from penstock.probes.runner import ProbeRunner
 from penstock.testing.clock import VirtualClock
 from tests.probes.kit import DuckDbSite, ParquetSite, PostgresSite, Site, SqliteSite, fill
 
@@ -34,8 +34,8 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
 
 
 @pytest.fixture
-def probes(clock: VirtualClock) -> Iterator[Probes]:
+def probes(clock: VirtualClock) -> Iterator[ProbeRunner]:
     """Probes that use the test's clock."""
-    made = Probes(clock)
+    made = ProbeRunner(clock)
     yield made
     made.close()

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 import duckdb
 import psycopg
 
-from penstock.flows.gates.evidence import Sighting
+from penstock.flows.gates.evidence import Observation
 from penstock.pipelines.dependency import Dependency
-from penstock.probes.protocol import Budget, Look
-from penstock.probes.runner import Probes
+from penstock.probes.protocol import ProbeBudget, ProbeRequest
+from penstock.probes.runner import ProbeRunner
 
 DAY = "2025-12-31"
 
@@ -190,12 +190,12 @@ def fill(site: SqliteSite | DuckDbSite | PostgresSite) -> None:
     )
 
 
-def look_at(
-    probes: Probes, site: Site, dependency: Dependency, partition: str = DAY, **more: Any
-) -> Sighting:
+def probe_one(
+    probes: ProbeRunner, site: Site, dependency: Dependency, partition: str = DAY, **more: Any
+) -> Observation:
     """Probe one dependency; `more` are fields of `Look`, or `seconds_each`."""
     if "seconds_each" in more:
-        more["budget"] = Budget(seconds_each=more.pop("seconds_each"))
+        more["budget"] = ProbeBudget(seconds_each=more.pop("seconds_each"))
     resolved = dependency.resolved("game_date", site.address)
-    (found,) = probes.look(Look(dependencies=[resolved], partition=partition, **more))
+    (found,) = probes.look(ProbeRequest(dependencies=[resolved], partition=partition, **more))
     return found

@@ -7,8 +7,8 @@ import pytest
 
 from penstock.pipelines.declare.needs import historical, per, same_day
 from penstock.pipelines.dependency import Dependency, Expect, ExpectKind
-from penstock.probes.runner import Probes
-from tests.probes.kit import DAY, Site, look_at
+from penstock.probes.runner import ProbeRunner
+from tests.probes.kit import DAY, Site, probe_one
 
 NAMES = [
     "boxscores; DROP TABLE boxscores",
@@ -105,17 +105,17 @@ def with_name(name: str) -> list[Dependency]:
     ]
 
 
-def test_hostile_names_are_refused(probes: Probes, site: Site) -> None:
+def test_hostile_names_are_refused(probes: ProbeRunner, site: Site) -> None:
     """An invalid name gets into no query, in any position."""
     for need in (need for name in NAMES for need in with_name(name)):
-        found = look_at(probes, site, need)
+        found = probe_one(probes, site, need)
         assert "is not a" in (found.error or ""), need
         assert (found.rows, found.days_present) == (None, None), need
     assert untouched(site)
 
 
 def test_plain_names_name_tables_only(
-    probes: Probes, site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    probes: ProbeRunner, site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A quoted keyword is a name; a file in the working folder is not a table."""
     folder = tmp_path / "elsewhere"
@@ -124,11 +124,11 @@ def test_plain_names_name_tables_only(
         (folder / file).write_text("game_date\n2025-12-31\n")
     monkeypatch.chdir(folder)
     for name in PLAIN_BUT_WRONG:
-        assert look_at(probes, site, dataclasses.replace(same_day("x"), table=name)).error, name
+        assert probe_one(probes, site, dataclasses.replace(same_day("x"), table=name)).error, name
     assert untouched(site)
 
 
-def test_hostile_partitions_are_values(probes: Probes, site: Site) -> None:
+def test_hostile_partitions_are_values(probes: ProbeRunner, site: Site) -> None:
     """A partition matches equal values, or the column's type refuses it; it is never SQL."""
     query = f"SELECT count(*) FROM {site.named('schedule')} WHERE game_date = :partition"
     for partition in PARTITIONS:
@@ -137,43 +137,43 @@ def test_hostile_partitions_are_values(probes: Probes, site: Site) -> None:
             same_day("boxscores", expect=per(20, "schedule")),
             same_day("boxscores", expect=query, checks=[query.replace("count(*)", "1")]),
         ):
-            found = look_at(probes, site, need, partition)
+            found = probe_one(probes, site, need, partition)
             assert found.error or (found.rows, found.checks_failed) == (0, ()), (partition, need)
-        assert look_at(probes, site, historical("boxscores", days=2), partition).error
+        assert probe_one(probes, site, historical("boxscores", days=2), partition).error
     assert untouched(site)
-    assert look_at(probes, site, same_day("boxscores"), DAY).rows == 40
+    assert probe_one(probes, site, same_day("boxscores"), DAY).rows == 40
 
 
-def test_hostile_customers_and_parameters_are_values(probes: Probes, site: Site) -> None:
+def test_hostile_customers_and_parameters_are_values(probes: ProbeRunner, site: Site) -> None:
     """Both are bound in the author's queries like the partition."""
     table = site.named("boxscores")
     query = f"SELECT count(*) FROM {table} WHERE player = :customer OR player = :team"
     need = same_day("boxscores", expect=query)
     for value in PARTITIONS:
-        found = look_at(probes, site, need, customer=value, parameters={"team": value})
+        found = probe_one(probes, site, need, customer=value, parameters={"team": value})
         assert found.error or found.expected == 0, value
     assert untouched(site)
 
 
-def test_a_parameter_cannot_replace_the_partition(probes: Probes, site: Site) -> None:
+def test_a_parameter_cannot_replace_the_partition(probes: ProbeRunner, site: Site) -> None:
     """Reserved names win over a customer's parameters."""
     query = f"SELECT count(*) FROM {site.named('schedule')} WHERE game_date = :partition"
-    found = look_at(
+    found = probe_one(
         probes, site, same_day("boxscores", expect=query), parameters={"partition": "2025-12-30"}
     )
     assert found.expected == 2
 
 
-def test_only_scalar_values_are_bound(probes: Probes, site: Site) -> None:
+def test_only_scalar_values_are_bound(probes: ProbeRunner, site: Site) -> None:
     """A list or a mapping is refused with an error message."""
     need = same_day("boxscores", expect="SELECT :x")
     for value in ([1], {"a": 1}, object(), b"x"):
-        found = look_at(probes, site, need, parameters={"x": value})
+        found = probe_one(probes, site, need, parameters={"x": value})
         assert "expected a scalar value for :x" in (found.error or "")
 
 
-def test_names_keep_their_case_and_keywords(probes: Probes, site: Site) -> None:
+def test_names_keep_their_case_and_keywords(probes: ProbeRunner, site: Site) -> None:
     """A quoted keyword is an ordinary table name."""
     site.run('CREATE TABLE "order" AS SELECT game_date, game_id AS "select" FROM schedule')
-    found = look_at(probes, site, same_day("order", not_null=["select"]))
+    found = probe_one(probes, site, same_day("order", not_null=["select"]))
     assert (found.rows, found.not_null_share, found.error) == (2, 1.0, None)

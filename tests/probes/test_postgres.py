@@ -8,14 +8,14 @@ import pytest
 
 from penstock.pipelines.declare.needs import same_day
 from penstock.probes.postgres import PostgresWarehouse
-from penstock.probes.protocol import Budget, ProbeFailed, Statement
-from penstock.probes.runner import Probes
-from tests.probes.kit import PostgresSite, fill, look_at
+from penstock.probes.protocol import ProbeBudget, ProbeFailed, ProbeStatement
+from penstock.probes.runner import ProbeRunner
+from tests.probes.kit import PostgresSite, fill, probe_one
 
 pytestmark = pytest.mark.postgres
 
 BOX = same_day("boxscores")
-BACKEND = [Statement(text="SELECT pg_backend_pid()")]
+BACKEND = [ProbeStatement(text="SELECT pg_backend_pid()")]
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def warehouse(pg_dsn: str) -> PostgresWarehouse:
 
 
 def backend(warehouse: PostgresWarehouse) -> int:
-    return int(warehouse.read(BACKEND, Budget()).results[0][0][0])
+    return int(warehouse.read(BACKEND, ProbeBudget()).results[0][0][0])
 
 
 def test_connections_are_kept_and_replaced(warehouse: PostgresWarehouse, pg_dsn: str) -> None:
@@ -50,7 +50,7 @@ def test_a_failed_probe_closes_its_connection(warehouse: PostgresWarehouse) -> N
     """After an error the connection is not reused, so no broken transaction remains."""
     first = backend(warehouse)
     with pytest.raises(ProbeFailed, match="does not exist"):
-        warehouse.read([Statement(text="SELECT * FROM nothing")], Budget())
+        warehouse.read([ProbeStatement(text="SELECT * FROM nothing")], ProbeBudget())
     assert backend(warehouse) != first
     warehouse.close()
 
@@ -58,10 +58,10 @@ def test_a_failed_probe_closes_its_connection(warehouse: PostgresWarehouse) -> N
 def test_transactions_are_read_only_and_bounded(warehouse: PostgresWarehouse) -> None:
     """The settings of the transaction."""
     statements = [
-        Statement(text=f"SELECT current_setting('{name}')")
+        ProbeStatement(text=f"SELECT current_setting('{name}')")
         for name in ("transaction_read_only", "statement_timeout", "TimeZone")
     ]
-    answer = warehouse.read(statements, Budget(seconds_each=2.5))
+    answer = warehouse.read(statements, ProbeBudget(seconds_each=2.5))
     assert [rows[0][0] for rows in answer.results] == ["on", "2500ms", "UTC"]
     warehouse.close()
 
@@ -69,11 +69,11 @@ def test_transactions_are_read_only_and_bounded(warehouse: PostgresWarehouse) ->
 def test_a_server_that_stops_responding(warehouse: PostgresWarehouse, pg_dsn: str) -> None:
     """The alarm closes the connection when the server does not enforce its timeout."""
     endless = [
-        Statement(text="SELECT set_config('statement_timeout', '0', true)"),
-        Statement(text="SELECT pg_sleep(3600)"),
+        ProbeStatement(text="SELECT set_config('statement_timeout', '0', true)"),
+        ProbeStatement(text="SELECT pg_sleep(3600)"),
     ]
     with pytest.raises(ProbeFailed, match="no response within"):
-        warehouse.read(endless, Budget(seconds_each=0.1))
+        warehouse.read(endless, ProbeBudget(seconds_each=0.1))
     with psycopg.connect(pg_dsn, autocommit=True) as admin:
         admin.execute(
             "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity "
@@ -81,17 +81,17 @@ def test_a_server_that_stops_responding(warehouse: PostgresWarehouse, pg_dsn: st
         )
 
 
-def test_a_port_that_never_responds(probes: Probes) -> None:
+def test_a_port_that_never_responds(probes: ProbeRunner) -> None:
     """Connecting is bounded in time too."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         site = PostgresSite(f"postgresql://reader:s3cret@127.0.0.1:{port}/season")
-        found = look_at(probes, site, BOX, seconds_each=0.1)
+        found = probe_one(probes, site, BOX, seconds_each=0.1)
     assert found.error
     assert "s3cret" not in found.error
 
 
-def test_passwords_are_not_shown(probes: Probes, pg_dsn: str) -> None:
+def test_passwords_are_not_shown(probes: ProbeRunner, pg_dsn: str) -> None:
     """Not if the server refuses, not if the port is closed, not if the address is invalid."""
     parts = urlsplit(pg_dsn)
     host = parts.netloc.rpartition("@")[2]
@@ -102,20 +102,20 @@ def test_passwords_are_not_shown(probes: Probes, pg_dsn: str) -> None:
         "postgresql://u:s3cret@127.0.0.1:port/season",
         "postgresql://127.0.0.1:1/season?password=s3cret&nonsense=1",
     ):
-        found = look_at(probes, PostgresSite(address), BOX)
+        found = probe_one(probes, PostgresSite(address), BOX)
         assert found.error, address
         assert "s3cret" not in found.error, address
 
 
-def test_names_that_the_server_would_truncate(probes: Probes, season: PostgresSite) -> None:
+def test_names_that_the_server_would_truncate(probes: ProbeRunner, season: PostgresSite) -> None:
     """PostgreSQL truncates names to 63 bytes, so a longer one could name a different table."""
     season.run(f"CREATE TABLE {'x' * 63} (game_date DATE)")
-    assert look_at(probes, season, same_day("x" * 63)).rows == 0
-    assert "longer than 63" in (look_at(probes, season, same_day("x" * 64)).error or "")
+    assert probe_one(probes, season, same_day("x" * 63)).rows == 0
+    assert "longer than 63" in (probe_one(probes, season, same_day("x" * 64)).error or "")
 
 
-def test_infinite_times(probes: Probes, season: PostgresSite) -> None:
+def test_infinite_times(probes: ProbeRunner, season: PostgresSite) -> None:
     """An infinite time is not a time."""
     season.run("UPDATE boxscores SET updated_at = 'infinity'")
-    found = look_at(probes, season, same_day("boxscores", max_age="1h"))
+    found = probe_one(probes, season, same_day("boxscores", max_age="1h"))
     assert "'infinity', which is not a time" in (found.error or "")

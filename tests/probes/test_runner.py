@@ -9,12 +9,18 @@ from pathlib import Path
 import pytest
 
 from penstock.core.clock import SECOND
-from penstock.flows.gates.evidence import Sighting
+from penstock.flows.gates.evidence import Observation
 from penstock.pipelines.declare.needs import optional, same_day
 from penstock.pipelines.dependency import Dependency
-from penstock.probes.protocol import Answer, Budget, Look, Statement, Warehouse
-from penstock.probes.runner import Probes, _wait_for
-from penstock.probes.single_flight import Flights
+from penstock.probes.protocol import (
+    ProbeBudget,
+    ProbeRequest,
+    ProbeStatement,
+    QueryResults,
+    Warehouse,
+)
+from penstock.probes.runner import ProbeRunner, _wait_for
+from penstock.probes.single_flight import SingleFlight
 from penstock.probes.sqlite import SqliteWarehouse
 from penstock.testing.clock import VirtualClock
 from tests.probes.kit import DAY, SqliteSite, fill
@@ -33,7 +39,7 @@ class ControlledWarehouse(SqliteWarehouse):
         self.begun = threading.Semaphore(0)
         self.closed = 0
 
-    def read(self, statements: Sequence[Statement], budget: Budget) -> Answer:
+    def read(self, statements: Sequence[ProbeStatement], budget: ProbeBudget) -> QueryResults:
         self.reads.append(tuple(s.text for s in statements))
         self.begun.release()
         assert self.go.wait(WAIT_MAX)
@@ -56,20 +62,22 @@ def controlled(file: Path) -> ControlledWarehouse:
 
 
 @contextmanager
-def probing(clock: VirtualClock, warehouse: Warehouse, threads: int = 8) -> Iterator[Probes]:
-    probes = Probes(clock, opener=lambda _: warehouse, threads=threads)
+def probing(clock: VirtualClock, warehouse: Warehouse, threads: int = 8) -> Iterator[ProbeRunner]:
+    probes = ProbeRunner(clock, opener=lambda _: warehouse, threads=threads)
     try:
         yield probes
     finally:
         probes.close()
 
 
-def request(*needs: Dependency, since: int | None = None, seconds: float = WAIT_MAX) -> Look:
-    return Look(
+def request(
+    *needs: Dependency, since: int | None = None, seconds: float = WAIT_MAX
+) -> ProbeRequest:
+    return ProbeRequest(
         dependencies=[need.resolved("game_date", "here") for need in needs],
         partition=DAY,
         since=since,
-        budget=Budget(seconds=seconds),
+        budget=ProbeBudget(seconds=seconds),
     )
 
 
@@ -87,7 +95,7 @@ class TestShared:
         started = threading.Semaphore(0)
         needs = [BOX, optional("boxscores")]
 
-        def flow(n: int) -> Sighting:
+        def flow(n: int) -> Observation:
             started.release()
             return probes.look(request(needs[n % 2]))[0]
 
@@ -119,7 +127,9 @@ class TestShared:
                     same_day("schedule"),
                 )
             )
-            probes.look(Look(dependencies=request(BOX).dependencies, partition="2025-12-30"))
+            probes.look(
+                ProbeRequest(dependencies=request(BOX).dependencies, partition="2025-12-30")
+            )
         assert len(controlled.reads) == 7
 
     def test_dependencies_are_probed_concurrently(
@@ -200,7 +210,7 @@ class TestCached:
             return key
 
         with ThreadPoolExecutor(1) as executor:
-            calls: Flights[int] = Flights(executor, clock, entries_max=10)
+            calls: SingleFlight[int] = SingleFlight(executor, clock, entries_max=10)
             for key in range(100):
                 assert calls.join(key, lambda _, key=key: make(key)).result() == key  # type: ignore[misc]
             assert len(calls._calls) <= 10
@@ -225,24 +235,24 @@ class TestBounded:
     def test_no_warehouse(self, clock: VirtualClock, controlled: ControlledWarehouse) -> None:
         """A dependency without a warehouse is reported as an error."""
         with probing(clock, controlled) as probes:
-            (found,) = probes.look(Look(dependencies=[BOX], partition=DAY))
+            (found,) = probes.look(ProbeRequest(dependencies=[BOX], partition=DAY))
         assert "no warehouse" in (found.error or "")
 
     def test_bad_addresses(self, clock: VirtualClock) -> None:
         """An unusable address is reported as an error, without its password."""
-        probes = Probes(clock)
+        probes = ProbeRunner(clock)
         for address in ("oracle://scott:tiger@db/x", "duckdb", "postgresql:nothing", "sqlite:"):
             need = BOX.resolved("game_date", address)
-            (found,) = probes.look(Look(dependencies=[need], partition=DAY))
+            (found,) = probes.look(ProbeRequest(dependencies=[need], partition=DAY))
             assert "warehouse: expected duckdb:FILE" in (found.error or "")
             assert "tiger" not in (found.error or "")
         probes.close()
 
     def test_named_warehouses(self, clock: VirtualClock, file: Path) -> None:
         """A pipeline may name a warehouse whose address comes from the settings."""
-        probes = Probes(clock, names={"season": f"sqlite:{file}"})
+        probes = ProbeRunner(clock, names={"season": f"sqlite:{file}"})
         need = BOX.resolved("game_date", "season")
-        (found,) = probes.look(Look(dependencies=[need], partition=DAY))
+        (found,) = probes.look(ProbeRequest(dependencies=[need], partition=DAY))
         assert found.rows == 40
         probes.close()
 
@@ -252,10 +262,10 @@ class TestBounded:
         """The store's own file is refused under every path that leads to it."""
         link = tmp_path / "link.db"
         link.symlink_to(file)
-        probes = Probes(clock, names={"season": f"sqlite:{link}"}, own=file)
+        probes = ProbeRunner(clock, names={"season": f"sqlite:{link}"}, own=file)
         for address in ("season", f"sqlite:{file}", f"sqlite:{file.parent}/./{file.name}"):
             need = BOX.resolved("game_date", address)
-            (found,) = probes.look(Look(dependencies=[need], partition=DAY))
+            (found,) = probes.look(ProbeRequest(dependencies=[need], partition=DAY))
             assert found.rows is None
             assert "own database; keep the data in a separate file" in (found.error or "")
         probes.close()
@@ -292,7 +302,7 @@ class TestBounded:
         """Any exception of an adapter, not only ProbeFailed, becomes an error message."""
 
         class Broken(ControlledWarehouse):
-            def read(self, *_: object) -> Answer:
+            def read(self, *_: object) -> QueryResults:
                 raise MemoryError("password=hunter2")
 
         with probing(clock, Broken(controlled._path)) as probes:

@@ -6,15 +6,15 @@ import threading
 import pytest
 
 from penstock.core.errors import InvalidInput
-from penstock.probes.binding import bound
+from penstock.probes.binding import bind_parameters
 from penstock.probes.duckdb import DuckDbWarehouse
 from penstock.probes.postgres import PostgresWarehouse
 from penstock.probes.protocol import Dialect, ProbeFailed
 from penstock.probes.redaction import TEXT_MAX, redacted
 from penstock.probes.sqlite import SqliteWarehouse
-from penstock.probes.timeout import Alarm
-from penstock.probes.timestamps import moment
-from penstock.probes.warehouses import warehouse_open
+from penstock.probes.timeout import ProbeTimeout
+from penstock.probes.timestamps import parse_timestamp
+from penstock.probes.warehouses import open_warehouse
 
 DOLLAR = Dialect(mark=lambda name: f"${name}")
 PERCENT = Dialect(mark=lambda name: f"%({name})s", literal_percent="%%")
@@ -36,7 +36,7 @@ class TestAddresses:
     )
     def test_known(self, address: str, adapter: type) -> None:
         """Opening an address by name connects to nothing yet."""
-        assert isinstance(warehouse_open(address), adapter)
+        assert isinstance(open_warehouse(address), adapter)
 
     @pytest.mark.parametrize(
         "address", ["", "season.duckdb", "duckdb:", "mysql://u:pw@h/d", "postgresql:season"]
@@ -44,7 +44,7 @@ class TestAddresses:
     def test_unknown(self, address: str) -> None:
         """The error names the field and the expected forms."""
         with pytest.raises(InvalidInput, match=r"needs\[0\]\.warehouse: expected duckdb:FILE") as e:
-            warehouse_open(address, "needs[0].warehouse")
+            open_warehouse(address, "needs[0].warehouse")
         assert "pw" not in e.value.message
 
     @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ class TestAddresses:
         """The error names the extra to install."""
         monkeypatch.setitem(sys.modules, library, None)
         with pytest.raises(InvalidInput) as caught:
-            warehouse_open(address)
+            open_warehouse(address)
         assert f"pip install 'penstock[{extra}]'" in caught.value.message
         assert "pw" not in caught.value.message
 
@@ -107,14 +107,14 @@ def test_redaction_by_value() -> None:
 )
 def test_times(text: str | None, micros: int | None) -> None:
     """ISO times, dates and numbers since the epoch; a time without an offset is UTC."""
-    assert moment(text, "updated_at") == micros
+    assert parse_timestamp(text, "updated_at") == micros
 
 
 @pytest.mark.parametrize("text", ["infinity", "yesterday", "", "12:00", "-1", "9" * 40])
 def test_values_that_are_not_times(text: str) -> None:
     """A value that is not a time is refused."""
     with pytest.raises(ProbeFailed, match="updated_at holds"):
-        moment(text, "updated_at")
+        parse_timestamp(text, "updated_at")
 
 
 @pytest.mark.parametrize(
@@ -138,14 +138,14 @@ def test_values_that_are_not_times(text: str) -> None:
 )
 def test_parameters(sql: str, expected: str) -> None:
     """Parameters outside of strings, names and comments are replaced; the rest is unchanged."""
-    made = bound(sql, VALUES, DOLLAR)
+    made = bind_parameters(sql, VALUES, DOLLAR)
     assert made.text == expected
     assert set(dict(made.values)) == {name for name in VALUES if f"${name}" in expected}
 
 
 def test_percent_signs() -> None:
     """For a driver that marks parameters with percent, every other percent sign is doubled."""
-    made = bound("a LIKE '50%' AND b % 2 = :n", VALUES, PERCENT)
+    made = bind_parameters("a LIKE '50%' AND b % 2 = :n", VALUES, PERCENT)
     assert made.text == "a LIKE '50%%' AND b %% 2 = %(n)s"
     assert made.values == (("n", 3),)
 
@@ -153,7 +153,7 @@ def test_percent_signs() -> None:
 def test_a_parameter_without_a_value() -> None:
     """The error lists the available values."""
     with pytest.raises(ProbeFailed, match="among :customer, :n, :partition, got :day"):
-        bound("d = :day", VALUES, DOLLAR)
+        bind_parameters("d = :day", VALUES, DOLLAR)
 
 
 def test_an_alarm_repeats_until_it_is_off() -> None:
@@ -164,13 +164,13 @@ def test_an_alarm_repeats_until_it_is_off() -> None:
         interrupts.release()
         raise RuntimeError("nothing to interrupt")
 
-    with Alarm(0.001) as alarm:
+    with ProbeTimeout(0.001) as alarm:
         alarm.on_ring(interrupt)
         for _ in range(3):
             assert interrupts.acquire(timeout=30)
         assert alarm.rang
         with pytest.raises(ProbeFailed, match=r"no response within 0\.001 s"):
             alarm.check()
-    with Alarm(3_600) as alarm:
+    with ProbeTimeout(3_600) as alarm:
         alarm.on_ring(interrupt)
     assert not alarm.rang

@@ -14,14 +14,14 @@ from penstock.core.errors import Conflict, Forbidden, InvalidInput, NotFound, Un
 from penstock.remote import Api, connect
 from tests.server.bus_scene import bus_things
 from tests.server.flow_scene import flow_things
-from tests.server.kit import Served
+from tests.server.kit import ServedApi
 
 CRON = {"pipeline_template": "nightly", "schedule_cron": "0 * * * *"}
 WORKER = "w-1"
 
 
 @pytest.fixture
-def api(served: Served) -> Iterator[Api]:
+def api(served: ServedApi) -> Iterator[Api]:
     """Return a client with an admin key."""
     with connect(served.server.url, key=served.keys["admin"]) as made:
         yield made
@@ -91,7 +91,7 @@ class Recorder:
         }
 
 
-def test_every_method(served: Served, api: Api) -> None:
+def test_every_method(served: ServedApi, api: Api) -> None:
     """Every method returns its declared type."""
     ask = Recorder(api)
     _configs(ask, served)
@@ -107,7 +107,7 @@ def test_every_method(served: Served, api: Api) -> None:
     assert ask.all() - ask.called == set()
 
 
-def _configs(ask: Recorder, served: Served) -> None:
+def _configs(ask: Recorder, served: ServedApi) -> None:
     configs = ask.api.configs
     made = ask(configs.create_config, "acme", {**CRON, "reason": "r"})
     config_id = made["config_id"]
@@ -131,7 +131,7 @@ def _configs(ask: Recorder, served: Served) -> None:
     ask(configs.delete_config, config_id, reason="done")
 
 
-def _runs(ask: Recorder, served: Served) -> None:
+def _runs(ask: Recorder, served: ServedApi) -> None:
     runs = ask.api.runs
     made = ask(runs.submit_run, "acme", {"pipeline_template": "nightly"}, idempotency_key="k")
     assert runs.submit_run("acme", {"pipeline_template": "nightly"}, idempotency_key="k") == made
@@ -163,7 +163,7 @@ def _runs(ask: Recorder, served: Served) -> None:
     assert served.heard
 
 
-def _work(ask: Recorder, served: Served) -> None:
+def _work(ask: Recorder, served: ServedApi) -> None:
     work, runs = ask.api.work, ask.api.runs
     ids = [runs.submit_run("acme", {"pipeline_template": "outside"})["run_id"] for _ in range(4)]
     held = {run["run_id"]: _held(run) for run in ask(
@@ -201,7 +201,7 @@ def _views(ask: Recorder) -> None:
     assert "penstock_" in ask(health.read_metrics)
 
 
-def _flows(ask: Recorder, served: Served) -> None:
+def _flows(ask: Recorder, served: ServedApi) -> None:
     flows, f = ask.api.flows, flow_things(served.desk, "acme")
     wanted: Any = {"pipeline_template": "daily", "customer_id": "acme", "partition": "p"}
     assert ask(flows.preview_flow, wanted)["is_new"]
@@ -224,7 +224,7 @@ def _flows(ask: Recorder, served: Served) -> None:
     ask(flows.cancel_flow, flow_id, {"reason": "r"})
 
 
-def _gates(ask: Recorder, served: Served) -> None:
+def _gates(ask: Recorder, served: ServedApi) -> None:
     gates, f = ask.api.gates, flow_things(served.desk, "globex")
     about: Any = {"pipeline_template": "daily", "customer_id": "globex"}
     ask(gates.check_gate, {**about, "phase": "analytics", "flow_id": f.blocked})
@@ -249,7 +249,7 @@ def _keys(ask: Recorder) -> None:
     ask(keys.list_keys, with_revoked=True)
 
 
-def _limits(ask: Recorder, served: Served) -> None:
+def _limits(ask: Recorder, served: ServedApi) -> None:
     limits, held = ask.api.limits, bus_things(served.desk, "globex")
     assert ask(limits.declare_limit, {"name": "bq:t", "capacity": 2})["limit"]["capacity"] == 2
     assert ask(limits.list_limits, limit=1)["items"]
@@ -300,7 +300,7 @@ def _held(run: Any) -> Any:
     return {"worker_id": WORKER, "fencing_token": run["fencing_token"]}
 
 
-def test_errors(served: Served, api: Api) -> None:
+def test_errors(served: ServedApi, api: Api) -> None:
     """A refusal of the server is raised as the same error class."""
     with pytest.raises(NotFound) as missing:
         api.runs.get_run("run_00000000")

@@ -30,7 +30,7 @@ from penstock.core.ids import new_secret
 from penstock.remote import Transport, connect
 from tests.remote.scripted import Line, Scripted, problem
 
-KEY = api_keys.spell(7, new_secret(lambda n: b"\7" * n))
+KEY = api_keys.format_key(7, new_secret(lambda n: b"\7" * n))
 Serve = Callable[..., Scripted]
 
 

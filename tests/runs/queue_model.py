@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.core.clock import SECOND
 from penstock.db.store import Tx
-from penstock.runs.rows import Finish
+from penstock.runs.rows import RunEnd
 from penstock.runs.store import runs
 from tests.kits.world import World
 
@@ -217,7 +217,7 @@ class Replay:
 
     def complete(self, number: int, token: int) -> bool:
         """End a run as completed."""
-        end = Finish(*self._pair(number, token), "COMPLETED", "SUCCESS")
+        end = RunEnd(*self._pair(number, token), "COMPLETED", "SUCCESS")
         return bool(self.world.finish_all([end]))
 
     def fail(self, number: int, token: int, delay_s: int) -> int | None:
@@ -227,7 +227,7 @@ class Replay:
         def body(tx: Tx) -> int | None:
             held = runs.run_held_get(tx, run_id)
             is_dead = held is not None and held.attempt >= ATTEMPTS_MAX
-            end = Finish(
+            end = RunEnd(
                 run_id, real, "FAILED", "FAILURE", is_dead=is_dead,
                 retry_delay_us=None if is_dead else delay_s * SECOND,
             )  # fmt: skip
@@ -245,7 +245,7 @@ class Replay:
         def body(tx: Tx) -> int | None:
             token = runs.run_cancel_pending(tx, run_id)
             if token is not None:
-                assert runs.run_finish_many(tx, [Finish(run_id, token, "CANCELLED", None)])
+                assert runs.run_finish_many(tx, [RunEnd(run_id, token, "CANCELLED", None)])
             return token
 
         token = self.world.write(body)

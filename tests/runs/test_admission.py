@@ -8,7 +8,7 @@ import pytest
 from penstock.access.store import registry
 from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.db.store import Row, Store, Tx
-from penstock.runs.rows import Finish, HeldRun
+from penstock.runs.rows import HeldRun, RunEnd
 from penstock.runs.store import admission, runs
 from tests.conftest import OpenStore
 from tests.kits.world import World
@@ -417,7 +417,7 @@ class TestOrderingKeys:
         def cancel(tx: Tx) -> None:
             token = runs.run_cancel_pending(tx, second)
             assert token is not None
-            runs.run_finish_many(tx, [Finish(second, token, "CANCELLED", None)])
+            runs.run_finish_many(tx, [RunEnd(second, token, "CANCELLED", None)])
 
         world.write(cancel)
         assert held.run_id == first

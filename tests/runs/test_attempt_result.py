@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from penstock.core.clock import DAY, MINUTE, SECOND
 from penstock.core.retry import ATTEMPTS_MAX, DELAY_CAP_MAX
 from penstock.runs import attempt_result
-from penstock.runs.rows import Finish, HeldRun
+from penstock.runs.rows import HeldRun, RunEnd
 from penstock.runs.states import MAX_LAPSES, RunState, RunStatus, status_fits
 
 
@@ -24,9 +24,9 @@ def held(**fields: Any) -> HeldRun:
     return HeldRun(**values)
 
 
-def failed(run: HeldRun, error_type: str, jitter: float = 0.0, **failure: Any) -> Finish:
+def failed(run: HeldRun, error_type: str, jitter: float = 0.0, **failure: Any) -> RunEnd:
     return attempt_result.failed(
-        run, attempt_result.Failure(error_type=error_type, **failure), jitter=jitter
+        run, attempt_result.AttemptFailure(error_type=error_type, **failure), jitter=jitter
     )
 
 
@@ -36,7 +36,9 @@ class TestCompleted:
     @pytest.mark.parametrize("status", [RunStatus.SUCCESS, RunStatus.PARTIAL_SUCCESS])
     def test_completed(self, status: RunStatus) -> None:
         """A completed run has its counts and is neither retried nor dead."""
-        finish = attempt_result.completed(held(), status=status, result="{}", records=5, bytes=9)
+        finish = attempt_result.completed_result(
+            held(), status=status, result="{}", records=5, bytes=9
+        )
         assert (finish.run_id, finish.token) == (7, 3)
         assert (finish.final_state, finish.status) == ("COMPLETED", status.value)
         assert (finish.records, finish.bytes, finish.result) == (5, 9, "{}")
@@ -46,7 +48,7 @@ class TestCompleted:
     def test_a_failure_status_cannot_complete_a_run(self) -> None:
         """`completed` does not accept a failure status."""
         with pytest.raises(AssertionError):
-            attempt_result.completed(held(), status=RunStatus.FAILURE)
+            attempt_result.completed_result(held(), status=RunStatus.FAILURE)
 
 
 class TestFailed:
@@ -151,12 +153,12 @@ class TestLost:
 
     def test_lapsed_out(self) -> None:
         """A run whose claims lapsed too often is dead, not retried."""
-        finish = attempt_result.lapsed_out(held(state="CLAIMED", lapses=MAX_LAPSES - 1))
+        finish = attempt_result.claims_exhausted(held(state="CLAIMED", lapses=MAX_LAPSES - 1))
         assert finish.is_dead
         assert finish.retry_delay_us is None
         assert finish.error_type == "CLAIM_LAPSED"
         with pytest.raises(AssertionError):
-            attempt_result.lapsed_out(held(state="CLAIMED", lapses=MAX_LAPSES - 2))
+            attempt_result.claims_exhausted(held(state="CLAIMED", lapses=MAX_LAPSES - 2))
 
     def test_cancelled(self) -> None:
         """A cancelled run has an actor and a reason, but no status; it is not retried or dead."""
@@ -194,7 +196,7 @@ def test_every_failure_is_retried_or_dead(
     """Each failure is either retried within bounds or dead, and attempts are never exceeded."""
     run = held(attempt=attempt, stales=stales, retry=retry)
     if how == "failed":
-        failure = attempt_result.Failure(
+        failure = attempt_result.AttemptFailure(
             error_type=error_type, insist=insist, retry_after_us=retry_after
         )
         finish = attempt_result.failed(run, failure, jitter=jitter)

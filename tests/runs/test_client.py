@@ -15,14 +15,14 @@ from penstock.core.errors import (
     InvalidInput,
     NotFound,
 )
-from penstock.dead_letters.client.dead_letters import LetterFilter
+from penstock.dead_letters.client.dead_letters import DeadLetterFilter
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs import attempt_result
 from penstock.runs.client.runs import Submission
-from penstock.runs.rows import Progress, shown_key
+from penstock.runs.rows import Progress, public_ordering_key
 from penstock.runs.store import leases
 from penstock.runs.store.runs import RunFilter
-from tests.kits.desk import Desk
+from tests.kits.desk import Harness
 
 BAD: list[tuple[str, Any]] = [
     ("priority", 0), ("priority", 11), ("priority", "5"), ("priority", 5.5),
@@ -45,7 +45,7 @@ BAD: list[tuple[str, Any]] = [
 class TestSubmit:
     """Creation of runs."""
 
-    def test_a_submitted_run_is_pending_and_due(self, desk: Desk) -> None:
+    def test_a_submitted_run_is_pending_and_due(self, desk: Harness) -> None:
         """A run has its defaults and can be read and claimed as soon as the call returns."""
         run_id = desk.client.runs.submit("nightly")
         run = desk.client.runs.get(run_id)
@@ -53,7 +53,7 @@ class TestSubmit:
         assert (run.slot, run.scheduled_time) == (desk.clock.now(), desk.clock.now())
         assert desk.take().run_id == run_id
 
-    def test_submitted_fields_are_kept(self, desk: Desk) -> None:
+    def test_submitted_fields_are_kept(self, desk: Harness) -> None:
         """The run has every field of its submission."""
         run_id = desk.submit(
             partition="2025-11-17", priority=9, parameters={"days": 3}, ordering_key="k",
@@ -61,11 +61,11 @@ class TestSubmit:
         )  # fmt: skip
         run = desk.client.runs.get(run_id, "acme")
         assert (run.partition, run.priority) == ("2025-11-17", 9)
-        assert shown_key(run.ordering_key) == "k"
+        assert public_ordering_key(run.ordering_key) == "k"
         assert (run.parameters, run.correlation_id) == ('{"days": 3}', "why")
         assert desk.client.runs.detail(run_id).journal[0].actor == "tester"
 
-    def test_many_at_once_keep_their_order(self, desk: Desk) -> None:
+    def test_many_at_once_keep_their_order(self, desk: Harness) -> None:
         """Submissions get ids in their order; an empty list creates nothing."""
         wanted = [Submission(pipeline="nightly", customer=f"c{i % 3}") for i in range(50)]
         ids = desk.client.runs.submit_many(wanted)
@@ -73,7 +73,7 @@ class TestSubmit:
         assert [desk.client.runs.get(i).customer_id for i in ids[:4]] == ["c0", "c1", "c2", "c0"]
         assert desk.client.runs.submit_many([]) == []
 
-    def test_many_are_all_or_none(self, desk: Desk) -> None:
+    def test_many_are_all_or_none(self, desk: Harness) -> None:
         """If one submission is invalid, nothing is stored, not even a customer."""
         before = desk.counts()
         good = Submission(pipeline="nightly", customer="fresh")
@@ -86,7 +86,7 @@ class TestSubmit:
                 desk.client.runs.submit_many([good, bad, good])
         assert desk.counts() == before
 
-    def test_a_deferred_run_waits(self, desk: Desk) -> None:
+    def test_a_deferred_run_waits(self, desk: Harness) -> None:
         """A run with `at` can be claimed from that time on, once the admitter has run."""
         at = desk.clock.now() + HOUR
         run_id = desk.submit(at=at)
@@ -98,7 +98,7 @@ class TestSubmit:
         assert desk.admitter.run_once().runs == 1
         assert desk.take().run_id == run_id
 
-    def test_invalid_fields_are_named(self, desk: Desk) -> None:
+    def test_invalid_fields_are_named(self, desk: Harness) -> None:
         """The error names the invalid field, and nothing is stored."""
         before = desk.counts()
         for field, value in BAD:
@@ -108,12 +108,12 @@ class TestSubmit:
             assert caught.value.field.startswith(known), (field, value)
         assert desk.counts() == before
 
-    def test_a_similar_pipeline_is_suggested(self, desk: Desk) -> None:
+    def test_a_similar_pipeline_is_suggested(self, desk: Harness) -> None:
         """The error for a misspelled pipeline suggests a similar name."""
         with pytest.raises(InvalidInput, match="Did you mean 'nightly'"):
             desk.submit("nightli")
 
-    def test_several_processors_need_a_choice(self, desk: Desk) -> None:
+    def test_several_processors_need_a_choice(self, desk: Harness) -> None:
         """If a pipeline has several processors, one must be named; the error lists them."""
         with pytest.raises(InvalidInput, match=r"entry\.left, entry\.right"):
             desk.submit("pair")
@@ -123,7 +123,7 @@ class TestSubmit:
 class TestKeys:
     """Repeated submissions with an idempotency key."""
 
-    def test_the_same_request_is_the_same_run(self, desk: Desk) -> None:
+    def test_the_same_request_is_the_same_run(self, desk: Harness) -> None:
         """A repeated submit with the same key returns the same run, even after it has ended."""
         wanted = Submission(pipeline="nightly", customer="acme", parameters={"days": 2, "a": 1})
         again = Submission(pipeline="nightly", customer="acme", parameters={"a": 1, "days": 2})
@@ -133,7 +133,7 @@ class TestKeys:
         assert desk.client.runs.submit(wanted, key="k1") == first
         assert desk.counts("runs", "history") == {"runs": 0, "history": 1}
 
-    def test_another_body_is_refused(self, desk: Desk) -> None:
+    def test_another_body_is_refused(self, desk: Harness) -> None:
         """The same key with another submission is refused and stores nothing."""
         wanted = Submission(pipeline="nightly", customer="acme")
         desk.client.runs.submit(wanted, key="k")
@@ -147,13 +147,13 @@ class TestKeys:
                 desk.client.runs.submit(other, key="k")
         assert desk.counts() == before
 
-    def test_keys_belong_to_their_customer(self, desk: Desk) -> None:
+    def test_keys_belong_to_their_customer(self, desk: Harness) -> None:
         """Two customers can use the same key independently."""
         one = desk.client.runs.submit(Submission(pipeline="nightly", customer="a"), key="k")
         two = desk.client.runs.submit(Submission(pipeline="nightly", customer="b"), key="k")
         assert one != two
 
-    def test_bad_keys(self, desk: Desk) -> None:
+    def test_bad_keys(self, desk: Harness) -> None:
         """A key is 1 to 255 printable characters."""
         keys: list[Any] = ["", "x" * 256, "a\x00", "\ud800", 5]
         for key in keys:
@@ -161,13 +161,13 @@ class TestKeys:
                 desk.client.runs.submit("nightly", key=key)
             assert caught.value.field == "key"
 
-    def test_a_failed_submit_frees_its_key(self, desk: Desk) -> None:
+    def test_a_failed_submit_frees_its_key(self, desk: Harness) -> None:
         """A refused submit does not use up its key."""
         with pytest.raises(InvalidInput):
             desk.client.runs.submit(Submission(pipeline="nightly", priority=99), key="k")
         assert desk.client.runs.submit("nightly", key="k")
 
-    def test_concurrent_callers_get_one_run(self, desk: Desk) -> None:
+    def test_concurrent_callers_get_one_run(self, desk: Harness) -> None:
         """Concurrent callers with one key all get the same run."""
         barrier = threading.Barrier(6)
         run_ids: list[int] = []
@@ -189,7 +189,7 @@ class TestKeys:
 class TestCancel:
     """Cancellation of runs."""
 
-    def test_a_pending_run_is_cancelled_at_once(self, desk: Desk) -> None:
+    def test_a_pending_run_is_cancelled_at_once(self, desk: Harness) -> None:
         """A pending run ends at once, with actor and reason, without a retry or dead letter."""
         run_id = desk.submit()
         assert desk.client.runs.cancel(run_id, reason="mistake", actor="ann") == "cancelled"
@@ -201,7 +201,7 @@ class TestCancel:
         assert desk.claim() == []
         assert desk.client.dead_letters.find() == []
 
-    def test_the_journal_names_who_requested_a_cancel(self, desk: Desk) -> None:
+    def test_the_journal_names_who_requested_a_cancel(self, desk: Harness) -> None:
         """When the holder confirms a cancel, the journal has the requester and the reason."""
         run_id = desk.submit()
         held = desk.take()
@@ -211,15 +211,15 @@ class TestCancel:
         assert (last.actor, last.why) == ("ann", "too long")
         assert (last.from_state, last.to_state) == ("RUNNING", "CANCELLED")
 
-    def test_a_claimed_run_that_ran_ended_from_running(self, desk: Desk) -> None:
+    def test_a_claimed_run_that_ran_ended_from_running(self, desk: Harness) -> None:
         """A run can end without separate claim and start rows; the transition is still legal."""
         run_id = desk.submit()
         held = desk.take(start=False)
-        desk.end(attempt_result.completed(held, duration_us=5))
+        desk.end(attempt_result.completed_result(held, duration_us=5))
         last = desk.client.runs.detail(run_id).journal[-1]
         assert (last.from_state, last.to_state) == ("RUNNING", "COMPLETED")
 
-    def test_waiting_runs_are_cancelled_too(self, desk: Desk) -> None:
+    def test_waiting_runs_are_cancelled_too(self, desk: Harness) -> None:
         """A pending run can be cancelled whatever it waits for."""
         ready, blocked = desk.submit(ordering_key="k"), desk.submit(ordering_key="k")
         later = desk.submit(at=desk.clock.now() + HOUR)
@@ -230,14 +230,14 @@ class TestCancel:
         assert [desk.client.runs.cancel(i) for i in ids] == ["cancelled"] * 4
         assert desk.counts("runs") == {"runs": 0}
 
-    def test_cancelling_unblocks_the_next_run(self, desk: Desk) -> None:
+    def test_cancelling_unblocks_the_next_run(self, desk: Harness) -> None:
         """Cancelling a run unblocks the next run of its ordering key."""
         first, second = desk.submit(ordering_key="k"), desk.submit(ordering_key="k")
         desk.client.runs.cancel(first)
         desk.admitter.run_once()
         assert desk.take().run_id == second
 
-    def test_cancel_request_for_a_held_run(self, desk: Desk) -> None:
+    def test_cancel_request_for_a_held_run(self, desk: Harness) -> None:
         """A cancel of a held run is recorded once; the run continues until its holder stops it."""
         run_id = desk.submit()
         session = desk.session()
@@ -251,7 +251,7 @@ class TestCancel:
         cancels = desk.store.read(lambda tx: leases.session_cancels(tx, session))
         assert cancels == [(held.run_id, held.token)]
 
-    def test_an_ended_run_stays_ended(self, desk: Desk) -> None:
+    def test_an_ended_run_stays_ended(self, desk: Harness) -> None:
         """A cancel of an ended run is refused and changes nothing."""
         run_id = desk.submit()
         desk.complete(desk.take())
@@ -260,7 +260,7 @@ class TestCancel:
             desk.client.runs.cancel(run_id)
         assert desk.client.runs.get(run_id) == before
 
-    def test_another_customers_run_is_not_found(self, desk: Desk) -> None:
+    def test_another_customers_run_is_not_found(self, desk: Harness) -> None:
         """No use case finds a run under another customer's name."""
         run_id = desk.die()
         desk.submit(customer="other")
@@ -279,7 +279,7 @@ class TestCancel:
 class TestRetry:
     """Retries of ended runs."""
 
-    def test_an_ended_run_is_retried(self, desk: Desk) -> None:
+    def test_an_ended_run_is_retried(self, desk: Harness) -> None:
         """A retry starts a new chain with the same work, linked to the original run."""
         run_id = desk.submit(
             partition="p", priority=8, parameters={"days": 4}, ordering_key="k",
@@ -294,22 +294,24 @@ class TestRetry:
         assert (new.parent_run_id, new.attempt, new.state) == (run_id, 1, "PENDING")
         assert desk.take().run_id == new_id
 
-    def test_a_dead_letter_is_replayed(self, desk: Desk) -> None:
+    def test_a_dead_letter_is_replayed(self, desk: Harness) -> None:
         """Retrying a dead run closes its dead letter as replayed, once."""
         run_id = desk.die()
         (dead_letter,) = desk.client.dead_letters.find()
         assert (dead_letter.subject, dead_letter.error_type) == (run_id, "VALIDATION_ERROR")
         new_id = desk.client.runs.retry(run_id)
         assert desk.client.dead_letters.find() == []
-        (dead_letter,) = desk.client.dead_letters.find(LetterFilter(status="replayed"))
+        (dead_letter,) = desk.client.dead_letters.find(DeadLetterFilter(status="replayed"))
         assert dead_letter.replays == 1
         with pytest.raises(Conflict, match="already retries this run"):
             desk.client.runs.retry(run_id)
         desk.client.runs.cancel(new_id)
         assert desk.client.runs.retry(run_id) != new_id
-        assert [d.replays for d in desk.client.dead_letters.find(LetterFilter(status=None))] == [1]
+        assert [
+            d.replays for d in desk.client.dead_letters.find(DeadLetterFilter(status=None))
+        ] == [1]
 
-    def test_a_live_run_is_not_retried(self, desk: Desk) -> None:
+    def test_a_live_run_is_not_retried(self, desk: Harness) -> None:
         """A run that has not ended cannot be retried."""
         run_id = desk.submit()
         with pytest.raises(IllegalTransition):
@@ -318,7 +320,7 @@ class TestRetry:
         with pytest.raises(IllegalTransition):
             desk.client.runs.retry(run_id)
 
-    def test_a_configs_run_keeps_its_config(self, desk: Desk) -> None:
+    def test_a_configs_run_keeps_its_config(self, desk: Harness) -> None:
         """The retry of a config's run uses its parameters and limits and updates its health."""
         config = desk.config(
             parameters={"days": 7}, max_execution_duration_minutes=5,
@@ -337,7 +339,7 @@ class TestRetry:
         desk.complete(again)
         assert desk.client.configs.get(config.config_id).consecutive_failures == 0
 
-    def test_a_retry_replaces_no_occurrence(self, desk: Desk) -> None:
+    def test_a_retry_replaces_no_occurrence(self, desk: Harness) -> None:
         """A retry at a scheduled time does not replace the occurrence at that time."""
         config = desk.config(overlap="allow")
         desk.clock.advance(HOUR)
@@ -350,7 +352,7 @@ class TestRetry:
         assert desk.clock.now() in desk.slots(config.config_id)
         assert len(set(desk.slots(config.config_id))) == 3
 
-    def test_a_retired_processor(self, desk: Desk) -> None:
+    def test_a_retired_processor(self, desk: Harness) -> None:
         """The retry of a run whose processor is no longer declared is refused."""
         run_id = desk.die()
         renamed = Pipeline("nightly")
@@ -363,7 +365,7 @@ class TestRetry:
 class TestReading:
     """Reading of runs."""
 
-    def _mixed(self, desk: Desk) -> list[int]:
+    def _mixed(self, desk: Harness) -> list[int]:
         """Create ten runs, alternately ended and live, and one of another customer."""
         ids = [desk.submit() for _ in range(10)]
         held = {run.run_id: run for run in desk.claim()}
@@ -371,7 +373,7 @@ class TestReading:
         desk.submit(customer="other")
         return ids
 
-    def test_pages_show_every_run_once(self, desk: Desk) -> None:
+    def test_pages_show_every_run_once(self, desk: Harness) -> None:
         """Paging by the last run returns each run exactly once, live runs first."""
         ids = self._mixed(desk)
         for limit, customer in itertools.product((1, 2, 3, 7), (None, "acme")):
@@ -384,7 +386,7 @@ class TestReading:
             others = [] if customer else [max(ids) + 1]
             assert seen == others + ids[1::2][::-1] + ids[::2][::-1]
 
-    def test_filters(self, desk: Desk) -> None:
+    def test_filters(self, desk: Harness) -> None:
         """Pages can be filtered by state, config and time window."""
         ids = self._mixed(desk)
 
@@ -397,7 +399,7 @@ class TestReading:
         assert page(config_id=1) == []
         assert page(slot_from=desk.clock.now() + 1) == []
 
-    def test_bad_filters(self, desk: Desk) -> None:
+    def test_bad_filters(self, desk: Harness) -> None:
         """An unknown state or an invalid limit raises an error that names the field."""
         bad: list[dict[str, Any]] = [
             {"limit": 0}, {"limit": -1}, {"limit": 10**9}, {"limit": "5"}, {"state": "DONE"},
@@ -407,7 +409,7 @@ class TestReading:
                 desk.client.runs.page(RunFilter(**fields))
             assert caught.value.field == next(iter(fields))
 
-    def test_detail(self, desk: Desk) -> None:
+    def test_detail(self, desk: Harness) -> None:
         """The detail has the other attempts, the journal and the live progress."""
         desk.config(retry_config={"base_delay_minutes": 0})
         desk.clock.advance(HOUR)
@@ -431,7 +433,7 @@ class TestReading:
 
 
 @pytest.mark.parametrize("engine", ["memory"], indirect=True)
-def test_a_fresh_client_in_memory(desk: Desk) -> None:
+def test_a_fresh_client_in_memory(desk: Harness) -> None:
     """A client with an empty cache works on the single connection of an in-memory store."""
     config = desk.config(overlap="allow")
     run_id = desk.die()
@@ -444,7 +446,7 @@ def test_a_fresh_client_in_memory(desk: Desk) -> None:
 class TestOrderingKeys:
     """Ordering keys are scoped to a customer."""
 
-    def test_keys_of_other_customers_do_not_block(self, desk: Desk) -> None:
+    def test_keys_of_other_customers_do_not_block(self, desk: Harness) -> None:
         """Runs of two customers with the same ordering key do not block each other."""
         mine = desk.submit(ordering_key="k", customer="one")
         other = desk.submit(ordering_key="k", customer="two")

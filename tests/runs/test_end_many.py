@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from penstock.core.errors import StoreUnavailable
-from penstock.runs.rows import Finished
+from penstock.runs.rows import FinishedRun
 from penstock.runs.store.finish import run_end_many
-from penstock.worker.completer import NOBODYS
+from penstock.worker.completer import PROBE_FINISH
 from tests.conftest import ALL_ENGINES
 from tests.kits.world import World
 
@@ -21,7 +21,7 @@ MAKE_READONLY = {
 def test_it_changes_nothing(world: World) -> None:
     world.running()
     before = world.dump()
-    assert world.write(lambda tx: run_end_many(tx, [NOBODYS])) == []
+    assert world.write(lambda tx: run_end_many(tx, [PROBE_FINISH])) == []
     assert world.dump() == before
 
 
@@ -29,9 +29,9 @@ def test_it_changes_nothing(world: World) -> None:
 def test_it_fails_where_nothing_can_be_written(world: World) -> None:
     """For example on a standby, right after a failover."""
 
-    def body(tx: Any) -> list[Finished]:
+    def body(tx: Any) -> list[FinishedRun]:
         tx._connection.execute(MAKE_READONLY[tx.engine])
-        return run_end_many(tx, [NOBODYS])
+        return run_end_many(tx, [PROBE_FINISH])
 
     with pytest.raises(StoreUnavailable, match=r"read-?only"):
         world.write(body)

@@ -3,8 +3,8 @@
 import pytest
 
 from penstock.core.clock import HOUR, MINUTE, SECOND
-from penstock.dead_letters.store import Wanted, dead_letter_find
-from penstock.runs.rows import Finish, HeldRun, Progress
+from penstock.dead_letters.store import DeadLetterRowFilter, dead_letter_find
+from penstock.runs.rows import HeldRun, Progress, RunEnd
 from penstock.runs.store import leases, runs
 from tests.conftest import ALL_ENGINES
 from tests.kits.world import World, done, failed
@@ -31,7 +31,7 @@ class TestCompareAndSet:
         run_id = world.insert_one()
         token = world.run(run_id).token
         before = world.dump()
-        assert world.finish_all([Finish(run_id, token, "COMPLETED", "SUCCESS")]) == []
+        assert world.finish_all([RunEnd(run_id, token, "COMPLETED", "SUCCESS")]) == []
         assert world.dump() == before
 
     def test_second_end_leaves_no_trace(self, world: World) -> None:
@@ -122,7 +122,7 @@ class TestHistory:
         """A run that ends without start and duration has no start."""
         run_id = world.insert_one()
         held = world.claim_one()
-        world.finish_all([Finish(run_id, held.token, "CANCELLED", None)])
+        world.finish_all([RunEnd(run_id, held.token, "CANCELLED", None)])
         assert world.run(run_id).started_at is None
 
     @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ class TestHistory:
         run_id = world.insert_one(sla_us=MINUTE)
         world.clock.advance(3 * MINUTE)
         held = world.claim_one()
-        world.finish_all([Finish(run_id, held.token, "CANCELLED", None)])
+        world.finish_all([RunEnd(run_id, held.token, "CANCELLED", None)])
         run = world.run(run_id)
         assert (run.sla_met, run.sla_breach_us) == (False, 2 * MINUTE)
 
@@ -277,7 +277,7 @@ class TestHealth:
         (finished,) = world.fail(held, is_dead=True, error_type="VALIDATION_ERROR")
         assert finished.is_dead
         assert world.run(held.run_id).is_dead
-        (dead_letter,) = world.read(lambda tx: dead_letter_find(tx, Wanted()))
+        (dead_letter,) = world.read(lambda tx: dead_letter_find(tx, DeadLetterRowFilter()))
         assert (dead_letter.kind, dead_letter.subject, dead_letter.customer_id) == (
             "run",
             held.run_id,
@@ -346,7 +346,7 @@ class TestHealth:
             elif index % 3 == 1:
                 world.fail(one, is_dead=True)
             else:
-                world.finish_all([Finish(one.run_id, one.token, "CANCELLED", None)])
+                world.finish_all([RunEnd(one.run_id, one.token, "CANCELLED", None)])
         sums = world.sql(
             "SELECT hour_at, final_state, sum(runs), sum(duration_us) FROM run_sums "
             "GROUP BY 1, 2 ORDER BY 1, 2"

@@ -83,7 +83,7 @@ class TestSessions:
         one, two = world.claim(n=2, session_id=session)
         (three,) = world.claim(session_id=other)
         for held in (two, three):
-            assert world.write(partial(runs.run_cancel_ask, run_id=held.run_id, actor="op"))
+            assert world.write(partial(runs.run_cancel_request, run_id=held.run_id, actor="op"))
         cancels = world.read(lambda tx: leases.session_cancels(tx, session))
         assert cancels == [(two.run_id, two.token)]
         world.complete(one, two)

@@ -9,7 +9,7 @@ from penstock.access.store import registry
 from penstock.audit.store import journal
 from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.db.store import Store, Tx
-from penstock.runs.rows import Finish, Finished
+from penstock.runs.rows import FinishedRun, RunEnd
 from penstock.runs.store import admission, leases, runs
 from tests.conftest import ALL_ENGINES, OpenStore
 from tests.kits.world import World
@@ -412,10 +412,10 @@ class TestCancel:
         """A pending run is removed from the queue under a token that ends it once."""
         (run_id,) = world.insert()
 
-        def body(tx: Tx) -> list[Finished]:
+        def body(tx: Tx) -> list[FinishedRun]:
             token = runs.run_cancel_pending(tx, run_id)
             assert token is not None
-            end = Finish(run_id, token, "CANCELLED", None, actor="op", why="enough")
+            end = RunEnd(run_id, token, "CANCELLED", None, actor="op", why="enough")
             return runs.run_finish_many(tx, [end])
 
         (finished,) = world.write(body)
@@ -441,7 +441,7 @@ class TestCancel:
             world.lapse(world.claim_one())
         token = world.write(lambda tx: runs.run_cancel_pending(tx, run_id))
         assert token is not None
-        end = Finish(run_id, token, "CANCELLED", None)
+        end = RunEnd(run_id, token, "CANCELLED", None)
         assert len(world.finish_all([end])) == 1
 
     def test_token_of_a_cancelled_run_is_new(self, world: World) -> None:
@@ -461,16 +461,16 @@ class TestCancel:
         world.insert_one()
         held = world.claim_one(session_id=session)
         assert world.write(lambda tx: runs.run_cancel_pending(tx, held.run_id)) is None
-        assert world.write(lambda tx: runs.run_cancel_ask(tx, held.run_id, "op"))
+        assert world.write(lambda tx: runs.run_cancel_request(tx, held.run_id, "op"))
         asked_at = world.clock.now()
         world.clock.advance(SECOND)
-        assert world.write(lambda tx: runs.run_cancel_ask(tx, held.run_id, "op2"))
+        assert world.write(lambda tx: runs.run_cancel_request(tx, held.run_id, "op2"))
         assert world.run(held.run_id).cancel_requested_at == asked_at
 
     def test_cancel_request_without_a_holder(self, world: World) -> None:
         """A cancel request for a pending, ended or unknown run returns False, without effect."""
         run_id = world.insert_one()
-        ask = runs.run_cancel_ask
+        ask = runs.run_cancel_request
         before = world.dump()
         assert not world.write(lambda tx: ask(tx, run_id, "op"))
         assert not world.write(lambda tx: ask(tx, 424_242, "op"))

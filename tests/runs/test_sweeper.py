@@ -14,10 +14,10 @@ from penstock.runs.rows import HeldRun
 from penstock.runs.store import leases
 from penstock.runs.store.admission import run_admit_due
 from penstock.runs.sweeper import OVERDUE_GRACE_US, Sweeper
-from tests.kits.desk import Desk
+from tests.kits.desk import Harness
 
 
-def crash(desk: Desk, n: int = 1, *, start: bool = True) -> list[HeldRun]:
+def crash(desk: Harness, n: int = 1, *, start: bool = True) -> list[HeldRun]:
     """Claim runs for a worker that then sends no more heartbeats."""
     session = desk.session()
     held = desk.claim(n, start=start, session=session)
@@ -29,7 +29,7 @@ def crash(desk: Desk, n: int = 1, *, start: bool = True) -> list[HeldRun]:
 class TestSessions:
     """Workers that disappeared."""
 
-    def test_a_live_session_is_not_touched(self, desk: Desk) -> None:
+    def test_a_live_session_is_not_touched(self, desk: Harness) -> None:
         """Nothing is repaired while a session's lease lasts."""
         desk.submit()
         session = desk.session()
@@ -40,7 +40,7 @@ class TestSessions:
             assert desk.sweeper.run_once().total == 0
         assert len(desk.complete(held)) == 1
 
-    def test_claimed_runs_are_released(self, desk: Desk) -> None:
+    def test_claimed_runs_are_released(self, desk: Harness) -> None:
         """Claims of a dead worker return to the queue, counted; its late result is refused."""
         run_id = desk.submit()
         (held,) = crash(desk, start=False)
@@ -55,7 +55,7 @@ class TestSessions:
         desk.admitter.run_once()
         assert desk.take().run_id == run_id
 
-    def test_the_fifth_lapse_is_the_last(self, desk: Desk) -> None:
+    def test_the_fifth_lapse_is_the_last(self, desk: Harness) -> None:
         """A run that kills one worker after another is dead after five claims, not retried."""
         run_id = desk.submit()
         for lapse in range(1, 6):
@@ -68,7 +68,7 @@ class TestSessions:
         assert [d.subject for d in desk.client.dead_letters.find()] == [run_id]
         assert desk.counts("runs") == {"runs": 0}
 
-    def test_a_stale_run_is_retried_at_once_then_later(self, desk: Desk) -> None:
+    def test_a_stale_run_is_retried_at_once_then_later(self, desk: Harness) -> None:
         """A running run of a dead worker fails as stale; the first retry is immediate."""
         desk.submit()
         crash(desk)
@@ -88,7 +88,7 @@ class TestSessions:
         states = desk.column("SELECT final_state FROM history ORDER BY run_id")
         assert states == ["FAILED"] * 3
 
-    def test_a_cancel_is_applied_without_the_holder(self, desk: Desk) -> None:
+    def test_a_cancel_is_applied_without_the_holder(self, desk: Harness) -> None:
         """A run with a pending cancel whose holder died is cancelled and not retried."""
         one, two = desk.submit(), desk.submit()
         session = desk.session()
@@ -101,7 +101,7 @@ class TestSessions:
         assert [desk.client.runs.get(i).state for i in (one, two)] == ["CANCELLED"] * 2
         assert desk.counts("runs", "dead_letters") == {"runs": 0, "dead_letters": 0}
 
-    def test_a_closed_session_leaves_orphans(self, desk: Desk) -> None:
+    def test_a_closed_session_leaves_orphans(self, desk: Harness) -> None:
         """Runs of a closed session are released without waiting for its lease."""
         desk.submit()
         session = desk.session()
@@ -110,7 +110,7 @@ class TestSessions:
         sweep = desk.sweeper.run_once()
         assert (sweep.sessions, sweep.stale) == (0, 1)
 
-    def test_sweeping_twice_changes_nothing(self, desk: Desk) -> None:
+    def test_sweeping_twice_changes_nothing(self, desk: Harness) -> None:
         """A second sweep at the same time finds nothing and writes nothing."""
         for _ in range(6):
             desk.submit()
@@ -121,7 +121,7 @@ class TestSessions:
         assert desk.sweeper.run_once().total == 0
         assert desk.counts() == before
 
-    def test_many_sweepers_repair_once(self, desk: Desk) -> None:
+    def test_many_sweepers_repair_once(self, desk: Harness) -> None:
         """Concurrent sweepers repair each run exactly once."""
         n = 40
         for _ in range(n):
@@ -148,7 +148,7 @@ class TestSessions:
         assert desk.counts("runs", "history") == {"runs": n, "history": n // 2}
         assert set(desk.column("SELECT lapses FROM runs")) == {0, 1}
 
-    def test_a_run_without_session_or_lease_is_released(self, desk: Desk) -> None:
+    def test_a_run_without_session_or_lease_is_released(self, desk: Harness) -> None:
         """A held run with neither session nor lease is released like any other orphan."""
         run_id = desk.submit()
         desk.take(start=False)
@@ -160,7 +160,7 @@ class TestSessions:
 class TestLeases:
     """Runs held by external workers."""
 
-    def _external(self, desk: Desk, *, start: bool) -> HeldRun:
+    def _external(self, desk: Harness, *, start: bool) -> HeldRun:
         """Claim a run as over the API, with a lease of five minutes."""
         desk.submit("outside")
         held = desk.take(pool="external", start=start)
@@ -168,7 +168,7 @@ class TestLeases:
         desk.write(lambda tx: leases.lease_take_many(tx, [row]))
         return held
 
-    def test_an_extended_lease_keeps_its_run(self, desk: Desk) -> None:
+    def test_an_extended_lease_keeps_its_run(self, desk: Harness) -> None:
         """A lease that is renewed keeps its run; the last renewal counts."""
         held = self._external(desk, start=True)
         for _ in range(4):
@@ -178,7 +178,7 @@ class TestLeases:
             assert desk.sweeper.run_once().total == 0
 
     @pytest.mark.parametrize("start", [True, False])
-    def test_an_expired_lease_is_swept(self, desk: Desk, start: bool) -> None:
+    def test_an_expired_lease_is_swept(self, desk: Harness, start: bool) -> None:
         """After five minutes without a heartbeat a running run is stale, a claimed one released."""
         held = self._external(desk, start=start)
         desk.clock.advance(300 * SECOND)
@@ -195,7 +195,7 @@ class TestLeases:
 class TestOverdue:
     """Runs over their time."""
 
-    def test_an_overdue_run_times_out(self, desk: Desk) -> None:
+    def test_an_overdue_run_times_out(self, desk: Harness) -> None:
         """A run over its maximum plus the grace ends as TIMEOUT and is retried with more time."""
         config = desk.config(
             max_execution_duration_minutes=2, retry_config={"timeout_multiplier": 2}
@@ -216,7 +216,7 @@ class TestOverdue:
         assert (again.config_id, again.attempt) == (config.config_id, 2)
         assert (again.max_execution_us, again.slot) == (4 * MINUTE, held.slot)
 
-    def test_claimed_runs_are_not_overdue(self, desk: Desk) -> None:
+    def test_claimed_runs_are_not_overdue(self, desk: Harness) -> None:
         """Only running runs can exceed their time."""
         desk.submit()
         session = desk.session()
@@ -226,7 +226,7 @@ class TestOverdue:
             desk.write(lambda tx: leases.session_beat(tx, session, 3 * HOUR))
             assert desk.sweeper.run_once().timed_out == 0
 
-    def test_a_cancel_beats_the_timeout(self, desk: Desk) -> None:
+    def test_a_cancel_beats_the_timeout(self, desk: Harness) -> None:
         """A run with a pending cancel is cancelled when over its time, and not retried."""
         run_id = desk.submit()
         desk.take(session=desk.session(lease_us=3 * HOUR))
@@ -240,7 +240,7 @@ class TestOverdue:
 class TestMissed:
     """Missed releases and pauses."""
 
-    def test_a_missed_unblock_is_repaired(self, desk: Desk) -> None:
+    def test_a_missed_unblock_is_repaired(self, desk: Harness) -> None:
         """A run blocked behind a deleted one is unblocked by the next sweep."""
         first, second = desk.submit(ordering_key="k"), desk.submit(ordering_key="k")
         desk.sql(f"DELETE FROM runs WHERE run_id = {first}")
@@ -248,7 +248,7 @@ class TestMissed:
         desk.admitter.run_once()
         assert desk.take().run_id == second
 
-    def test_a_missed_pause_is_repaired(self, desk: Desk) -> None:
+    def test_a_missed_pause_is_repaired(self, desk: Harness) -> None:
         """A run that missed a pause is paused, and one that missed a resume is resumed."""
         run_id = desk.submit()
         desk.client.pauses.pause("all", None)
@@ -264,7 +264,7 @@ class TestMissed:
 class TestAdmitter:
     """Admission of due runs."""
 
-    def test_batches_reach_everything(self, desk: Desk) -> None:
+    def test_batches_reach_everything(self, desk: Harness) -> None:
         """One step admits all due runs, whatever the batch size, and returns the next time."""
         now = desk.clock.now()
         for i in range(7):
@@ -275,11 +275,11 @@ class TestAdmitter:
         assert (step.runs, step.next_at, step.now) == (7, now + HOUR, desk.clock.now())
         assert len(desk.claim()) == 7
 
-    def test_no_waiting_runs(self, desk: Desk) -> None:
+    def test_no_waiting_runs(self, desk: Harness) -> None:
         """Without waiting runs there is no next time."""
         assert desk.admitter.run_once().next_at is None
 
-    def test_a_paused_due_run_is_handled_once(self, desk: Desk) -> None:
+    def test_a_paused_due_run_is_handled_once(self, desk: Harness) -> None:
         """A due run under a pause is marked as paused, and the admitter does not return to it."""
         desk.client.pauses.pause("all", None)
         desk.submit(at=desk.clock.now() + MINUTE)
@@ -287,7 +287,7 @@ class TestAdmitter:
         desk.admitter.run_once()
         assert desk.admitter.run_once().next_at is None
 
-    def test_runs_locked_by_another_admitter_are_skipped(self, desk: Desk) -> None:
+    def test_runs_locked_by_another_admitter_are_skipped(self, desk: Harness) -> None:
         """Due runs locked by another admitter are left to it, without a busy loop."""
         if not desk.store.capabilities.concurrent_writers:
             pytest.skip("one writer")
@@ -307,7 +307,7 @@ class TestAdmitter:
         desk.write(body)
         assert [(s.runs, s.next_at) for s in steps] == [(0, desk.clock.now() + BUSY_US)]
 
-    def test_waiting_raises_the_level(self, desk: Desk) -> None:
+    def test_waiting_raises_the_level(self, desk: Harness) -> None:
         """A run that waited ten minutes is raised by a level, at most once a minute."""
         low = desk.submit(priority=1)
         desk.admitter.run_once()
@@ -320,13 +320,13 @@ class TestAdmitter:
 class TestFailures:
     """Configs that fail repeatedly."""
 
-    def _fail(self, desk: Desk, times: int) -> None:
+    def _fail(self, desk: Harness, times: int) -> None:
         for _ in range(times):
             desk.clock.advance(HOUR)
             assert desk.tick().runs == 1
             desk.fail(desk.take())
 
-    def test_three_alert_five_disable(self, desk: Desk) -> None:
+    def test_three_alert_five_disable(self, desk: Harness) -> None:
         """3 consecutive dead runs: MEDIUM alert, counted at 4; 5: disabled, with a HIGH alert."""
         config = desk.config()
         self._fail(desk, 2)
@@ -351,7 +351,7 @@ class TestFailures:
         self._fail(desk, 2)
         assert desk.client.views.alerts(state="open") == []
 
-    def test_a_success_resets(self, desk: Desk) -> None:
+    def test_a_success_resets(self, desk: Harness) -> None:
         """A success between failures resets the count."""
         config = desk.config()
         for _ in range(3):
@@ -362,7 +362,7 @@ class TestFailures:
         assert desk.client.configs.get(config.config_id).consecutive_failures == 0
         assert desk.client.views.alerts() == []
 
-    def test_retries_and_cancels_do_not_count(self, desk: Desk) -> None:
+    def test_retries_and_cancels_do_not_count(self, desk: Harness) -> None:
         """Only dead runs count: neither the attempts before, nor a cancel."""
         config = desk.config()
         desk.clock.advance(HOUR)
@@ -375,7 +375,7 @@ class TestFailures:
         desk.end(attempt_result.cancelled(held, actor="ann"))
         assert desk.client.configs.get(config.config_id).consecutive_failures == 0
 
-    def test_failures_in_one_batch(self, desk: Desk) -> None:
+    def test_failures_in_one_batch(self, desk: Harness) -> None:
         """Five dead runs reported in one batch disable the config like five single ones."""
         config = desk.config(overlap="allow")
         for _ in range(6):
@@ -387,7 +387,7 @@ class TestFailures:
         actions = [link.action for link in desk.client.configs.audit("acme")]
         assert actions == ["CREATED", "DEACTIVATED"]
 
-    def test_stale_and_overdue_runs_count_too(self, desk: Desk) -> None:
+    def test_stale_and_overdue_runs_count_too(self, desk: Harness) -> None:
         """A run ended by the sweeper counts like one that a worker reported."""
         config = desk.config(retry_config={"max_attempts": 1})
         for dead in range(1, 4):

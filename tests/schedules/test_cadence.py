@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, iso, parse_iso
 from penstock.core.errors import InvalidInput
-from penstock.core.utc_offsets import names
+from penstock.core.utc_offsets import timezone_names
 from penstock.schedules import cadence
 from penstock.schedules.cadence import Cadence, cron, every
 
@@ -14,7 +14,7 @@ NY, LORD_HOWE = "America/New_York", "Australia/Lord_Howe"
 
 
 def fires(expr: str, zone: str, after: str, n: int) -> list[str]:
-    found = cadence.slots_between(cron(expr, zone), parse_iso(after), 10**18, n)
+    found = cadence.occurrences_between(cron(expr, zone), parse_iso(after), 10**18, n)
     return [iso(scheduled)[:16] for scheduled in found]
 
 
@@ -174,10 +174,10 @@ def test_intervals_are_elapsed_time_from_their_anchor() -> None:
     anchor = parse_iso("2026-03-08T00:10:00Z")
     assert cadence.next_after(rule, anchor, anchor) == anchor + 90 * MINUTE
     assert cadence.next_after(rule, anchor - 1, anchor) == anchor
-    assert cadence.latest_until(rule, anchor + HOUR, anchor=anchor) == anchor
-    assert cadence.latest_until(rule, anchor + HOUR, anchor + 1, anchor) is None
-    assert cadence.count_between(rule, anchor, anchor + DAY, anchor=anchor) == 16
-    times = cadence.slots_between(rule, anchor, anchor + DAY, 3, anchor)
+    assert cadence.latest_at_or_before(rule, anchor + HOUR, anchor=anchor) == anchor
+    assert cadence.latest_at_or_before(rule, anchor + HOUR, anchor + 1, anchor) is None
+    assert cadence.count_occurrences(rule, anchor, anchor + DAY, anchor=anchor) == 16
+    times = cadence.occurrences_between(rule, anchor, anchor + DAY, 3, anchor)
     assert times == [anchor + k * 90 * MINUTE for k in (1, 2, 3)]
 
 
@@ -195,7 +195,7 @@ def test_far_years() -> None:
     last = parse_iso("9999-12-31T00:00:00Z")
     rule = cron("0 0 29 2 *")
     for late in (last, parse_iso("9989-12-31T23:59:59Z")):
-        for search in (cadence.next_after, cadence.latest_until):
+        for search in (cadence.next_after, cadence.latest_at_or_before):
             try:
                 assert search(rule, late) is not None
             except InvalidInput as error:
@@ -207,12 +207,12 @@ def test_far_years() -> None:
 def test_latest_until_respects_its_bound() -> None:
     """Times before not_before are ignored; not_before itself is included."""
     rule, scheduled = cron("0 2 * * *"), parse_iso("2026-01-05T02:00:00Z")
-    assert cadence.latest_until(rule, scheduled) == scheduled
-    assert cadence.latest_until(rule, scheduled - 1) == scheduled - DAY
-    assert cadence.latest_until(rule, scheduled + HOUR, scheduled) == scheduled
-    assert cadence.latest_until(rule, scheduled + HOUR, scheduled + 1) is None
+    assert cadence.latest_at_or_before(rule, scheduled) == scheduled
+    assert cadence.latest_at_or_before(rule, scheduled - 1) == scheduled - DAY
+    assert cadence.latest_at_or_before(rule, scheduled + HOUR, scheduled) == scheduled
+    assert cadence.latest_at_or_before(rule, scheduled + HOUR, scheduled + 1) is None
     leap = cron("0 0 29 2 *", "Europe/Paris")
-    found = cadence.latest_until(leap, scheduled)
+    found = cadence.latest_at_or_before(leap, scheduled)
     assert found is not None
     assert iso(found) == "2024-02-28T23:00:00Z"
 
@@ -220,9 +220,9 @@ def test_latest_until_respects_its_bound() -> None:
 def test_counting_a_year_of_minutes_is_exact_and_capped() -> None:
     """Counting is exact up to the cap and stops there."""
     rule, start = cron("* * * * *", "America/New_York"), parse_iso("2026-01-01T00:00:00Z")
-    assert cadence.count_between(rule, start, start + 365 * DAY) == 365 * 1440
-    assert cadence.count_between(rule, start, start + 365 * DAY, 1000) == 1000
-    assert cadence.count_between(rule, start, start) == 0
+    assert cadence.count_occurrences(rule, start, start + 365 * DAY) == 365 * 1440
+    assert cadence.count_occurrences(rule, start, start + 365 * DAY, 1000) == 1000
+    assert cadence.count_occurrences(rule, start, start) == 0
 
 
 def test_a_cadence_without_a_rule_is_rejected() -> None:
@@ -233,4 +233,4 @@ def test_a_cadence_without_a_rule_is_rejected() -> None:
 
 def test_zone_names_are_many() -> None:
     """The tests over all zones run over more than 400 zones."""
-    assert len(names()) > 400
+    assert len(timezone_names()) > 400

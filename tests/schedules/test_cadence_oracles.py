@@ -19,15 +19,15 @@ from hypothesis import strategies as st
 
 from penstock.core.clock import DAY, SECOND, from_datetime, parse_iso, to_datetime
 from penstock.core.errors import InvalidInput
-from penstock.core.utc_offsets import names
+from penstock.core.utc_offsets import timezone_names
 from penstock.schedules import cadence
 from penstock.schedules.cadence import Cadence, CatchUp, cron, every
-from penstock.schedules.misfire import plan
+from penstock.schedules.misfire import plan_misfires
 from tests.schedules.cron_grammar import EXPRESSIONS, FIXED_HOURS
 
 START, END = parse_iso("2024-01-01T00:00:00Z"), parse_iso("2028-01-01T00:00:00Z")
 TIMES = st.integers(START, END) | st.integers(START // DAY, END // DAY).map(lambda n: n * DAY)
-ZONES = st.sampled_from(sorted(names()))
+ZONES = st.sampled_from(sorted(timezone_names()))
 
 
 def _cron_or_skip(expr: str, zone: str = "UTC") -> Cadence:
@@ -77,20 +77,20 @@ def test_times_are_ordered_and_backward_search_agrees_with_forward(
     rule: Cadence, t: int, anchor: int
 ) -> None:
     """next_after is strictly later, latest_until is not, and counting agrees with listing."""
-    times = cadence.slots_between(rule, t, END + 80 * 366 * DAY, 20, anchor)
+    times = cadence.occurrences_between(rule, t, END + 80 * 366 * DAY, 20, anchor)
     assert times
     assert t < times[0]
     assert all(a < b for a, b in pairwise(times))
     for before, scheduled in pairwise(times):
-        assert cadence.latest_until(rule, scheduled, anchor=anchor) == scheduled
-        assert cadence.latest_until(rule, scheduled - 1, anchor=anchor) == before
+        assert cadence.latest_at_or_before(rule, scheduled, anchor=anchor) == scheduled
+        assert cadence.latest_at_or_before(rule, scheduled - 1, anchor=anchor) == before
         assert cadence.next_after(rule, before, anchor) == scheduled
         assert cadence.next_after(rule, scheduled - 1, anchor) == scheduled
     for n, scheduled in enumerate(times, start=1):
-        assert cadence.count_between(rule, t, scheduled, anchor=anchor) == n
-        assert cadence.count_between(rule, t, scheduled - 1, anchor=anchor) == n - 1
-    assert cadence.count_between(rule, t, times[-1], 5, anchor) == min(5, len(times))
-    earlier = cadence.latest_until(rule, t, START - 50 * 366 * DAY, anchor)
+        assert cadence.count_occurrences(rule, t, scheduled, anchor=anchor) == n
+        assert cadence.count_occurrences(rule, t, scheduled - 1, anchor=anchor) == n - 1
+    assert cadence.count_occurrences(rule, t, times[-1], 5, anchor) == min(5, len(times))
+    earlier = cadence.latest_at_or_before(rule, t, START - 50 * 366 * DAY, anchor)
     assert earlier is None or cadence.next_after(rule, earlier, anchor) == times[0]
 
 
@@ -98,11 +98,11 @@ def test_times_are_ordered_and_backward_search_agrees_with_forward(
 @settings(max_examples=300, deadline=None)
 def test_times_do_not_depend_on_the_start_of_the_search(rule: Cadence, t: int, ahead: int) -> None:
     """The times after a later start are a suffix of those after an earlier start."""
-    listed = cadence.slots_between(rule, t, t + 4 * DAY, 500)
+    listed = cadence.occurrences_between(rule, t, t + 4 * DAY, 500)
     assume(len(listed) < 500)
     later = t + ahead
     expected = listed[bisect_right(listed, later) :]
-    assert cadence.slots_between(rule, later, t + 4 * DAY, 500) == expected
+    assert cadence.occurrences_between(rule, later, t + 4 * DAY, 500) == expected
 
 
 @given(
@@ -122,12 +122,15 @@ def test_every_occurrence_is_started_or_missed_exactly_once(
     now = scheduled + late
     window, grace = limits
     anchor = None if not on_grid else 0
-    found = plan(rule, scheduled, now, catch_up, window, grace, anchor=anchor)
+    found = plan_misfires(rule, scheduled, now, catch_up, window, grace, anchor=anchor)
     base = scheduled if anchor is None else anchor
     assert found.next_slot > scheduled
     assert found.run_slot is None or scheduled <= found.run_slot <= now
     assert found.next_slot > now or catch_up is CatchUp.ALL
-    times = [scheduled, *cadence.slots_between(rule, scheduled, found.next_slot - 1, 2000, base)]
+    times = [
+        scheduled,
+        *cadence.occurrences_between(rule, scheduled, found.next_slot - 1, 2000, base),
+    ]
     assume(len(times) <= 2000)
     missed = [s for s in times if s != found.run_slot]
     assert len(missed) == found.missed_count

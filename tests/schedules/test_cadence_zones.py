@@ -15,11 +15,11 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from penstock.core.clock import MINUTE, from_datetime
-from penstock.core.utc_offsets import names, stretch_at
+from penstock.core.utc_offsets import offset_period_at, timezone_names
 from penstock.schedules import cadence
 from penstock.schedules.cadence import cron
 
-AREAS = sorted({name.partition("/")[0] if "/" in name else "(none)" for name in names()})
+AREAS = sorted({name.partition("/")[0] if "/" in name else "(none)" for name in timezone_names()})
 SPECIAL_CASES = {
     "Australia/Lord_Howe": (1981, 1986, 2001),
     "Pacific/Apia": (2010, 2012),
@@ -44,8 +44,8 @@ SECOND = timedelta(seconds=1)
 
 def zones_of(area: str) -> list[str]:
     if area == "(none)":
-        return sorted(name for name in names() if "/" not in name)
-    return sorted(name for name in names() if name.startswith(f"{area}/"))
+        return sorted(name for name in timezone_names() if "/" not in name)
+    return sorted(name for name in timezone_names() if name.startswith(f"{area}/"))
 
 
 @cache
@@ -126,12 +126,12 @@ def check_fixed_hours(zone: str, change: datetime) -> None:
         hours = ",".join(str(moment.hour) for moment in moments)
         rule = cron(f"{moments[0].minute} {hours} * * *", zone)
         expected = expected_daily(info, moments, low, high)
-        found = cadence.slots_between(rule, after, until, 100)
+        found = cadence.occurrences_between(rule, after, until, 100)
         assert found == expected, (zone, change, rule)
-        assert cadence.count_between(rule, after, until) == len(expected), (zone, change, rule)
+        assert cadence.count_occurrences(rule, after, until) == len(expected), (zone, change, rule)
         for previous, scheduled in pairwise(expected):
-            assert cadence.latest_until(rule, scheduled) == scheduled, (zone, scheduled)
-            assert cadence.latest_until(rule, scheduled - 1) == previous, (zone, scheduled)
+            assert cadence.latest_at_or_before(rule, scheduled) == scheduled, (zone, scheduled)
+            assert cadence.latest_at_or_before(rule, scheduled - 1) == previous, (zone, scheduled)
 
 
 def check_every_minute(zone: str, change: datetime) -> None:
@@ -141,7 +141,7 @@ def check_every_minute(zone: str, change: datetime) -> None:
     for hour in {wall(info, change - SECOND).hour, wall(info, change).hour}:
         rule = cron(f"*/10 {hour} * * *", zone)
         at = [time(hour, minute) for minute in range(0, 60, 10)]
-        found = cadence.slots_between(rule, from_datetime(low), from_datetime(high), 100)
+        found = cadence.occurrences_between(rule, from_datetime(low), from_datetime(high), 100)
         assert found == expected_daily(info, at, low, high), (zone, change, hour)
 
 
@@ -163,10 +163,10 @@ def check_elapsed(zone: str, change: datetime) -> None:
         rule = cron(expr, zone)
         expected = [at for at, shown in walls if shown.hour in hours and shown.minute in minutes]
         after, until = from_datetime(low), walls[-1][0]
-        found = cadence.slots_between(rule, after, until, 500)
+        found = cadence.occurrences_between(rule, after, until, 500)
         assert found == expected, (zone, change, expr)
-        assert cadence.count_between(rule, after, until) == len(expected), (zone, change, expr)
-        back = [cadence.latest_until(rule, at) for at, _ in walls[::7]]
+        assert cadence.count_occurrences(rule, after, until) == len(expected), (zone, change, expr)
+        back = [cadence.latest_at_or_before(rule, at) for at, _ in walls[::7]]
         past = [max((s for s in expected if s <= at), default=None) for at, _ in walls[::7]]
         assert [b for b, p in zip(back, past, strict=True) if p is not None] == [
             p for p in past if p is not None
@@ -189,7 +189,7 @@ def test_wildcard_hours_follow_elapsed_time(area: str) -> None:
         rule = cron("*/5 * * * *", zone)
         for change in changes(zone, 2024, 2027) or (datetime(2025, 3, 30, 1, tzinfo=UTC),):
             start = from_datetime(change - timedelta(hours=3))
-            times = cadence.slots_between(rule, start, start + 360 * MINUTE, 100)
+            times = cadence.occurrences_between(rule, start, start + 360 * MINUTE, 100)
             assert {b - a for a, b in pairwise(times)} == {5 * MINUTE}, (zone, change)
             assert len(times) == 72
             check_elapsed(zone, change)
@@ -210,10 +210,10 @@ def test_historical_special_cases(zone: str, change: datetime) -> None:
 def test_stretches_are_contiguous_and_match_zoneinfo() -> None:
     """Stretches cover time with no gaps, and their offset equals that of zoneinfo."""
     moment = datetime(2025, 1, 1, tzinfo=UTC)
-    for zone in sorted(names()):
+    for zone in sorted(timezone_names()):
         info, t = ZoneInfo(zone), from_datetime(moment)
         for _ in range(6):
-            stretch = stretch_at(zone, t)
+            stretch = offset_period_at(zone, t)
             assert stretch.start <= t < stretch.end
             for probe in (t, stretch.end - 1):
                 at = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=probe)

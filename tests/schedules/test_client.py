@@ -11,10 +11,10 @@ from penstock.core.ids import encode
 from penstock.schedules.description import describe
 from penstock.schedules.rows import Config
 from penstock.schedules.store.configs import AuditRow, audit_verify
-from tests.kits.desk import Desk
+from tests.kits.desk import Harness
 
 
-def audit_chain(desk: Desk, customer: str = "acme") -> list[AuditRow]:
+def audit_chain(desk: Harness, customer: str = "acme") -> list[AuditRow]:
     """Return the verified audit chain of a customer."""
     found = desk.client.configs.audit(customer)
     number = desk.column(f"SELECT customer FROM customers WHERE customer_id = '{customer}'")[0]
@@ -22,7 +22,7 @@ def audit_chain(desk: Desk, customer: str = "acme") -> list[AuditRow]:
     return found
 
 
-def start_refused(desk: Desk, config: Config) -> str:
+def start_refused(desk: Harness, config: Config) -> str:
     with pytest.raises(Conflict) as caught:
         desk.client.configs.start(config.config_id)
     return caught.value.message
@@ -31,7 +31,7 @@ def start_refused(desk: Desk, config: Config) -> str:
 class TestCreate:
     """Creation of configs."""
 
-    def test_a_new_config_is_scheduled(self, desk: Desk) -> None:
+    def test_a_new_config_is_scheduled(self, desk: Harness) -> None:
         """A config starts at its next occurrence, has version 1, and its values are audited."""
         config = desk.config(parameters={"days": 2}, provider="GCP", schedule_cron="30 * * * *")
         start = desk.clock.now()
@@ -44,13 +44,13 @@ class TestCreate:
         assert (entry.action, entry.actor, entry.old_values) == ("CREATED", "tester", None)
         assert json.loads(entry.new_values or "") == describe(config)
 
-    def test_an_interval_counts_from_its_creation(self, desk: Desk) -> None:
+    def test_an_interval_counts_from_its_creation(self, desk: Harness) -> None:
         """The first occurrence of an interval is one interval after the config's creation."""
         desk.clock.advance(123_457)
         config = desk.config(schedule_interval_minutes=7)
         assert config.next_run_time == desk.clock.now() + 7 * MINUTE
 
-    def test_unscheduled_configs(self, desk: Desk) -> None:
+    def test_unscheduled_configs(self, desk: Harness) -> None:
         """Event-driven and inactive configs have no schedule row."""
         event = desk.config(event_topic="orders")
         off = desk.config(is_active=False)
@@ -58,7 +58,7 @@ class TestCreate:
         assert (event.next_run_time, off.next_run_time) == (None, None)
         assert "created disabled" in start_refused(desk, off)
 
-    def test_many_are_all_or_none(self, desk: Desk) -> None:
+    def test_many_are_all_or_none(self, desk: Harness) -> None:
         """Configs are created together and in order, or none is created."""
         good = {"pipeline_template": "nightly", "schedule_cron": "0 * * * *"}
         before = desk.counts()
@@ -80,7 +80,7 @@ class TestCreate:
         assert len(audit_chain(desk, "c3")) == 14
         assert desk.client.configs.create_many([]) == []
 
-    def test_a_dry_run_stores_nothing(self, desk: Desk) -> None:
+    def test_a_dry_run_stores_nothing(self, desk: Harness) -> None:
         """Checking a config reports errors and writes nothing."""
         before = desk.counts()
         desk.client.configs.check({"pipeline_template": "nightly", "event_topic": "orders"})
@@ -88,7 +88,7 @@ class TestCreate:
             desk.client.configs.check({"pipeline_template": "nightly"})
         assert desk.counts() == before
 
-    def test_jitter_is_stable(self, desk: Desk) -> None:
+    def test_jitter_is_stable(self, desk: Harness) -> None:
         """A config's jitter offset is below the jitter, unique, and stable through changes."""
         made = [desk.config(jitter_seconds=60) for _ in range(8)]
         offsets = [config.offset_us for config in made]
@@ -107,7 +107,7 @@ class TestCreate:
 class TestUpdate:
     """Changes of configs."""
 
-    def test_a_change_is_audited_with_both_values(self, desk: Desk) -> None:
+    def test_a_change_is_audited_with_both_values(self, desk: Harness) -> None:
         """The audit entry has only the changed fields, old and new, with actor and reason."""
         config = desk.config()
         changed = desk.client.configs.update(
@@ -119,7 +119,7 @@ class TestUpdate:
         assert json.loads(entry.old_values or "") == {"priority": 5}
         assert json.loads(entry.new_values or "") == {"priority": 8}
 
-    def test_a_stale_version_changes_nothing(self, desk: Desk) -> None:
+    def test_a_stale_version_changes_nothing(self, desk: Harness) -> None:
         """A change based on an old version is refused and writes nothing."""
         config = desk.config()
         desk.client.configs.update(config.config_id, {"priority": 6}, version=1)
@@ -135,7 +135,7 @@ class TestUpdate:
                 desk.client.configs.update(config.config_id, change)
         assert (desk.client.configs.get(config.config_id), desk.counts()) == before
 
-    def test_an_unchanged_cadence_keeps_its_next_occurrence(self, desk: Desk) -> None:
+    def test_an_unchanged_cadence_keeps_its_next_occurrence(self, desk: Harness) -> None:
         """Other changes do not move the next occurrence, even if it is overdue."""
         config = desk.config(schedule_interval_minutes=60)
         before = desk.schedule_row(config.config_id)
@@ -145,7 +145,7 @@ class TestUpdate:
         assert desk.schedule_row(config.config_id) == before
         assert desk.column("SELECT catch_up FROM schedule") == ["all"]
 
-    def test_a_changed_cadence_counts_from_now(self, desk: Desk) -> None:
+    def test_a_changed_cadence_counts_from_now(self, desk: Harness) -> None:
         """A new cadence starts from now; evaluated occurrences are not evaluated again."""
         config = desk.config()
         desk.clock.advance(HOUR)
@@ -167,7 +167,7 @@ class TestUpdate:
         assert desk.schedule_row(config.config_id) is None
         assert len(audit_chain(desk)) == 5
 
-    def test_an_occurrence_is_never_started_twice(self, desk: Desk) -> None:
+    def test_an_occurrence_is_never_started_twice(self, desk: Harness) -> None:
         """Disabling and enabling, or changing the cadence and back, repeats no occurrence."""
         config = desk.config(overlap="allow")
         desk.clock.advance(HOUR)
@@ -186,7 +186,7 @@ class TestUpdate:
 class TestSwitching:
     """Enabling, disabling and deleting."""
 
-    def test_disable_and_enable(self, desk: Desk) -> None:
+    def test_disable_and_enable(self, desk: Harness) -> None:
         """Disabling unschedules a config and keeps the reason; enabling schedules it from now."""
         config = desk.config()
         off = desk.client.configs.disable(config.config_id, reason="quiet week")
@@ -203,7 +203,7 @@ class TestSwitching:
         assert actions == ["CREATED", "DEACTIVATED", "UPDATED", "ACTIVATED"]
         assert desk.ledger(config.config_id) == []
 
-    def test_deleting(self, desk: Desk) -> None:
+    def test_deleting(self, desk: Harness) -> None:
         """No use case finds a deleted config; its history and audit trail remain."""
         config = desk.config()
         desk.clock.advance(HOUR)
@@ -224,7 +224,7 @@ class TestSwitching:
         assert json.loads(entry.old_values or "")["schedule_cron"] == "0 * * * *"
         assert desk.client.runs.get(held.run_id).state == "COMPLETED"
 
-    def test_deleting_resolves_alerts(self, desk: Desk) -> None:
+    def test_deleting_resolves_alerts(self, desk: Harness) -> None:
         """Deleting a config resolves its alerts, and its dead runs open no new ones."""
         config = desk.config(overlap="allow")
         for _ in range(5):
@@ -236,7 +236,7 @@ class TestSwitching:
         desk.fail(held[4])
         assert desk.client.views.alerts(state="open") == []
 
-    def test_other_customers_see_nothing(self, desk: Desk) -> None:
+    def test_other_customers_see_nothing(self, desk: Harness) -> None:
         """No use case finds a config under another customer's name."""
         config = desk.config()
         desk.config("other")
@@ -255,7 +255,7 @@ class TestSwitching:
 class TestStart:
     """Starts outside the schedule."""
 
-    def test_an_event_driven_config_starts_by_a_call(self, desk: Desk) -> None:
+    def test_an_event_driven_config_starts_by_a_call(self, desk: Harness) -> None:
         """A call starts a config with its parameters, its limits and the message id."""
         config = desk.config(event_topic="orders", parameters={"days": 3}, priority=7)
         (run_id,) = desk.client.configs.start(
@@ -266,7 +266,7 @@ class TestStart:
         assert (held.trigger_source, held.trigger_message_id) == ("message", "m1")
         assert (held.max_execution_us, held.sla_us) == (HOUR, 30 * MINUTE)
 
-    def test_skip_refuses_a_second_run(self, desk: Desk) -> None:
+    def test_skip_refuses_a_second_run(self, desk: Harness) -> None:
         """With `skip`, no run starts while a scheduled or manual run is live."""
         config = desk.config()
         desk.clock.advance(HOUR)
@@ -283,7 +283,7 @@ class TestStart:
         desk.clock.advance(HOUR)
         assert desk.tick().overlapped == 1
 
-    def test_queue_lets_one_wait(self, desk: Desk) -> None:
+    def test_queue_lets_one_wait(self, desk: Harness) -> None:
         """With `queue`, one run waits for the live one; a third is refused."""
         config = desk.config(overlap="queue", event_topic="orders")
         first = desk.client.configs.start(config.config_id)
@@ -297,7 +297,7 @@ class TestStart:
         assert [desk.take().run_id] == second
         assert desk.client.configs.start(config.config_id)
 
-    def test_allow_runs_concurrently(self, desk: Desk) -> None:
+    def test_allow_runs_concurrently(self, desk: Harness) -> None:
         """With `allow`, every start runs, even several at once and at a scheduled time."""
         config = desk.config(overlap="allow")
         desk.clock.advance(HOUR)
@@ -310,14 +310,14 @@ class TestStart:
         assert desk.clock.now() in occurrences
         assert len(desk.claim()) == 5
 
-    def test_both_entries_start_together(self, desk: Desk) -> None:
+    def test_both_entries_start_together(self, desk: Harness) -> None:
         """A start of a pipeline with two entry processors starts both of them."""
         config = desk.config(pipeline_template="pair", event_topic="orders", overlap="queue")
         ids = desk.client.configs.start(config.config_id)
         assert len(ids) == 2
         assert [held.run_id for held in desk.claim()] == ids
 
-    def test_a_paused_config_starts_later(self, desk: Desk) -> None:
+    def test_a_paused_config_starts_later(self, desk: Harness) -> None:
         """A run started during a pause waits until the pause is lifted."""
         config = desk.config(event_topic="orders")
         desk.client.pauses.pause("config", encode("cfg", config.config_id))
@@ -331,7 +331,7 @@ class TestStart:
 class TestReading:
     """Reading of configs."""
 
-    def test_pages(self, desk: Desk) -> None:
+    def test_pages(self, desk: Harness) -> None:
         """Pages are ordered by id and filtered; `after` continues after the last id."""
         made = [desk.config(f"c{i % 2}").config_id for i in range(5)]
         desk.client.configs.disable(made[0])
@@ -348,7 +348,7 @@ class TestReading:
         with pytest.raises(NotFound):
             configs.audit("unknown")
 
-    def test_preview_notes_daylight_saving(self, desk: Desk) -> None:
+    def test_preview_notes_daylight_saving(self, desk: Harness) -> None:
         """A preview lists the next occurrences, with a note where clocks go forward."""
         desk.clock.advance_to(parse_iso("2026-03-27T12:00:00Z"))
         config = desk.config(schedule_cron="30 2 * * *", timezone="Europe/Paris")
@@ -364,7 +364,7 @@ class TestReading:
             with pytest.raises(InvalidInput, match="n: expected"):
                 desk.client.configs.preview(config.config_id, n)
 
-    def test_preview_of_an_interval_keeps_its_phase(self, desk: Desk) -> None:
+    def test_preview_of_an_interval_keeps_its_phase(self, desk: Harness) -> None:
         """The preview matches the actual occurrences, even if the scheduler is behind."""
         config = desk.config(schedule_interval_minutes=45)
         desk.clock.advance(DAY + 123)

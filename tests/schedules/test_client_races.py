@@ -10,7 +10,7 @@ from penstock.core.clock import HOUR
 from penstock.core.errors import Conflict, IllegalTransition, StaleVersion
 from penstock.schedules.scheduler import Scheduler
 from penstock.schedules.store.configs import audit_verify
-from tests.kits.desk import Desk
+from tests.kits.desk import Harness
 
 
 def race(*calls: Callable[[], Any]) -> list[Any]:
@@ -28,7 +28,7 @@ def race(*calls: Callable[[], Any]) -> list[Any]:
         return list(threads.map(one, calls))
 
 
-def test_one_of_many_starts(desk: Desk) -> None:
+def test_one_of_many_starts(desk: Harness) -> None:
     """With overlap `skip`, concurrent starts and a tick create exactly one run each time."""
     config = desk.config()
     scheduler = Scheduler(desk.store, clock=desk.clock)
@@ -41,7 +41,7 @@ def test_one_of_many_starts(desk: Desk) -> None:
     assert len(set(desk.slots(config.config_id))) == 5
 
 
-def test_one_of_many_versions(desk: Desk) -> None:
+def test_one_of_many_versions(desk: Harness) -> None:
     """One of several changes to the same version succeeds; the audit chain stays valid."""
     config = desk.config()
     results = race(
@@ -55,7 +55,7 @@ def test_one_of_many_versions(desk: Desk) -> None:
     assert desk.write(lambda tx: audit_verify(tx, config.customer)) == (2, None)
 
 
-def test_changes_while_ticking(desk: Desk) -> None:
+def test_changes_while_ticking(desk: Harness) -> None:
     """Enabling and disabling during ticks neither repeats an occurrence nor orphans a row."""
     config = desk.config(overlap="allow")
     schedulers = [Scheduler(desk.store, clock=desk.clock) for _ in range(2)]
@@ -69,7 +69,7 @@ def test_changes_while_ticking(desk: Desk) -> None:
     assert len(occurrences) == len(set(occurrences))
 
 
-def test_many_creates_of_one_customer(desk: Desk) -> None:
+def test_many_creates_of_one_customer(desk: Harness) -> None:
     """Concurrent creation of one customer's configs creates all of them in one audit chain."""
     given = {"pipeline_template": "nightly", "schedule_cron": "0 * * * *"}
 
@@ -83,7 +83,7 @@ def test_many_creates_of_one_customer(desk: Desk) -> None:
     assert desk.write(lambda tx: audit_verify(tx, configs[0].customer)) == (24, None)
 
 
-def test_cancel_of_a_blocked_run_while_the_first_ends(desk: Desk) -> None:
+def test_cancel_of_a_blocked_run_while_the_first_ends(desk: Harness) -> None:
     """Cancelling a blocked run and ending the run ahead of it lock in the same order."""
     for _ in range(5):
         front = desk.submit(ordering_key="k")

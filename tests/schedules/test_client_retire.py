@@ -5,11 +5,11 @@ from collections.abc import Callable
 import pytest
 
 from penstock.core.clock import HOUR
-from tests.kits.desk import Desk
+from tests.kits.desk import Harness
 
 
 @pytest.mark.parametrize("how", ["disable", "delete", "event"])
-def test_due_occurrences_are_recorded(desk: Desk, how: str) -> None:
+def test_due_occurrences_are_recorded(desk: Harness, how: str) -> None:
     """When a config leaves the schedule, its due but unstarted occurrences go to the ledger."""
     config = desk.config()
     desk.clock.advance(5 * HOUR)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND
 from penstock.core.errors import InvalidInput
-from penstock.core.fields import check_customer, json_object
+from penstock.core.fields import canonical_json_object, check_customer
 from penstock.schedules.cadence import CatchUp, Overlap, ScheduleType
-from penstock.schedules.config_input import FIELDS, ConfigDraft, parse_draft
+from penstock.schedules.config_input import FIELDS, ConfigInput, parse_config_input
 from penstock.schedules.description import describe_draft
 
 VALID: dict[str, Any] = {"pipeline_template": "nightly", "schedule_cron": "0 2 * * *"}
@@ -26,9 +26,9 @@ def nested(depth: int) -> dict[str, Any]:
     return value
 
 
-def rejection(fields: Any, base: ConfigDraft | None = None) -> InvalidInput:
+def rejection(fields: Any, base: ConfigInput | None = None) -> InvalidInput:
     with pytest.raises(InvalidInput) as caught:
-        parse_draft(fields, base)
+        parse_config_input(fields, base)
     return caught.value
 
 
@@ -199,7 +199,7 @@ class TestSchedule:
 
     def test_defaults(self) -> None:
         """Omitted fields have the defaults of the specification."""
-        draft = parse_draft(VALID)
+        draft = parse_config_input(VALID)
         assert draft.schedule_type is ScheduleType.CRON
         assert (draft.timezone, draft.priority) == ("UTC", 5)
         assert (draft.max_execution_us, draft.sla_us) == (HOUR, 30 * MINUTE)
@@ -209,25 +209,25 @@ class TestSchedule:
 
     def test_the_type_follows_from_the_fields(self) -> None:
         """An interval or a topic implies the schedule type."""
-        interval = parse_draft({"pipeline_template": "p", "schedule_interval_minutes": 0.5})
+        interval = parse_config_input({"pipeline_template": "p", "schedule_interval_minutes": 0.5})
         assert interval.schedule_type is ScheduleType.INTERVAL
         assert interval.cadence is not None
         assert interval.cadence.interval_us == 30 * SECOND
-        event = parse_draft({"pipeline_template": "p", "event_topic": "orders"})
+        event = parse_config_input({"pipeline_template": "p", "event_topic": "orders"})
         assert (event.schedule_type, event.cadence) == (ScheduleType.EVENT_DRIVEN, None)
 
     def test_read_only_mappings_are_accepted(self) -> None:
         """Any mapping is accepted, also for retry settings; cron is normalised."""
         retry = MappingProxyType({"max_attempts": 2})
         given = MappingProxyType({**VALID, "schedule_cron": " @daily ", "retry_config": retry})
-        draft = parse_draft(given)
+        draft = parse_config_input(given)
         assert draft.cadence is not None
         assert draft.cadence.cron == "0 0 * * *"
         assert draft.retry == '{"max_attempts": 2}'
 
     def test_an_escaped_nul_is_plain_text(self) -> None:
         """A backslash, a u and four zeros are six characters, not a NUL."""
-        assert json_object({"a": "\\u0000"}) == '{"a": "\\\\u0000"}'
+        assert canonical_json_object({"a": "\\u0000"}) == '{"a": "\\\\u0000"}'
 
 
 class TestCustomer:
@@ -253,45 +253,45 @@ class TestUpdate:
 
     def test_absent_fields_keep_their_value(self) -> None:
         """An update changes only the fields it names."""
-        base = parse_draft(
+        base = parse_config_input(
             {**VALID, "timezone": "Europe/Paris", "parameters": {"a": 1}, "priority": 8,
              "retry_config": {"max_attempts": 2}, "jitter_seconds": 9, "overlap": "queue"}
         )  # fmt: skip
-        assert parse_draft({}, base) == base
-        changed = parse_draft({"priority": 3}, base)
+        assert parse_config_input({}, base) == base
+        changed = parse_config_input({"priority": 3}, base)
         assert changed.priority == 3
-        assert parse_draft({"priority": 8}, changed) == base
-        assert parse_draft({"retry_config": None}, base).retry is None
+        assert parse_config_input({"priority": 8}, changed) == base
+        assert parse_config_input({"retry_config": None}, base).retry is None
 
     def test_a_config_keeps_its_pipeline(self) -> None:
         """The pipeline cannot be changed; naming the same one is accepted."""
-        base = parse_draft(VALID)
-        assert parse_draft({"pipeline_template": "nightly"}, base) == base
+        base = parse_config_input(VALID)
+        assert parse_config_input({"pipeline_template": "nightly"}, base) == base
         assert rejection({"pipeline_template": "other"}, base).field == "pipeline_template"
 
     def test_switching_the_schedule_type(self) -> None:
         """Switching cron to interval to event and back keeps only the fields of the new type."""
-        base = parse_draft({**VALID, "timezone": "Asia/Tokyo"})
-        interval = parse_draft({"schedule_interval_minutes": 15}, base)
+        base = parse_config_input({**VALID, "timezone": "Asia/Tokyo"})
+        interval = parse_config_input({"schedule_interval_minutes": 15}, base)
         assert interval.schedule_type is ScheduleType.INTERVAL
         assert interval.cadence is not None
         assert (interval.cadence.cron, interval.cadence.interval_us) == (None, 15 * MINUTE)
-        event = parse_draft({"event_topic": "orders", "event_filter": "a = 1"}, interval)
+        event = parse_config_input({"event_topic": "orders", "event_filter": "a = 1"}, interval)
         assert event.schedule_type is ScheduleType.EVENT_DRIVEN
         assert (event.cadence, event.event_filter) == (None, "a = 1")
-        back = parse_draft({"schedule_cron": "0 2 * * *"}, event)
+        back = parse_config_input({"schedule_cron": "0 2 * * *"}, event)
         assert back == base
 
     def test_a_type_alone_is_not_enough(self) -> None:
         """Switching the type without its field is rejected, and so is clearing the field."""
-        base = parse_draft(VALID)
+        base = parse_config_input(VALID)
         assert rejection({"schedule_type": "INTERVAL"}, base).field == "schedule_interval_minutes"
         assert rejection({"schedule_cron": None}, base).field == "schedule_cron"
         assert rejection({"timezone": "Mars"}, base).field == "timezone"
 
     def test_a_new_zone_is_a_new_cadence(self) -> None:
         """The zone of a cron schedule is part of its cadence."""
-        changed = parse_draft({"timezone": "Asia/Tokyo"}, parse_draft(VALID))
+        changed = parse_config_input({"timezone": "Asia/Tokyo"}, parse_config_input(VALID))
         assert changed.cadence is not None
         assert changed.cadence.timezone == "Asia/Tokyo"
 
@@ -346,12 +346,12 @@ def test_a_described_draft_is_the_same_draft(
     schedule: dict[str, Any], more: dict[str, Any]
 ) -> None:
     """The description of a draft parses to the same draft, as a new config and as an update."""
-    draft = parse_draft({"pipeline_template": "p", **schedule, **more})
+    draft = parse_config_input({"pipeline_template": "p", **schedule, **more})
     described = describe_draft(draft)
     assert set(described) == set(FIELDS)
-    assert parse_draft(described) == draft
-    assert parse_draft(described, draft) == draft
-    assert parse_draft({}, draft) == draft
+    assert parse_config_input(described) == draft
+    assert parse_config_input(described, draft) == draft
+    assert parse_config_input({}, draft) == draft
 
 
 @given(st.dictionaries(st.sampled_from(FIELDS), json_values | st.binary(max_size=3)))
@@ -359,7 +359,7 @@ def test_any_fields_yield_a_draft_or_an_error(given_fields: dict[str, Any]) -> N
     """Any input yields a draft or an InvalidInput that names a known field."""
     field = "priority"
     try:
-        parse_draft(given_fields)
+        parse_config_input(given_fields)
     except InvalidInput as error:
         field = error.field.split(".")[0].split("[")[0]
     assert field in FIELDS

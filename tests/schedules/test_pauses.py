@@ -9,10 +9,10 @@ from penstock.core.clock import HOUR
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import encode
 from penstock.schedules.store.configs import audit_verify
-from tests.kits.desk import Desk
+from tests.kits.desk import Harness
 
 
-def subjects(desk: Desk) -> list[tuple[str, str | None, int]]:
+def subjects(desk: Harness) -> list[tuple[str, str | None, int]]:
     """Return each scope with a subject that covers acme's config, and the subject's key."""
     config = desk.client.configs.page(customer="acme")[0]
     return [
@@ -26,7 +26,7 @@ def subjects(desk: Desk) -> list[tuple[str, str | None, int]]:
 class TestLevels:
     """Pauses of a config, a customer, a pipeline and everything."""
 
-    def test_a_pause_stops_what_it_covers(self, desk: Desk) -> None:
+    def test_a_pause_stops_what_it_covers(self, desk: Harness) -> None:
         """At every level, covered occurrences go to the ledger and covered runs wait."""
         config, free = (
             desk.config(),
@@ -54,7 +54,7 @@ class TestLevels:
         assert len(desk.slots(config.config_id)) == 4
         assert len(desk.slots(free.config_id)) == 7
 
-    def test_each_change_is_recorded(self, desk: Desk) -> None:
+    def test_each_change_is_recorded(self, desk: Harness) -> None:
         """Each pause and resume is in the journal, and audited if it concerns a customer."""
         desk.config()
         for scope, subject, number in subjects(desk):
@@ -73,7 +73,7 @@ class TestLevels:
         customer = desk.client.configs.page()[0].customer
         assert desk.write(lambda tx: audit_verify(tx, customer)) == (5, None)
 
-    def test_ready_and_later_runs_stop(self, desk: Desk) -> None:
+    def test_ready_and_later_runs_stop(self, desk: Harness) -> None:
         """Runs that waited before the pause are claimed only after it is lifted."""
         ready, later = desk.submit(), desk.submit(at=desk.clock.now() + HOUR)
         other = desk.submit(customer="other")
@@ -87,7 +87,7 @@ class TestLevels:
         desk.admitter.run_once()
         assert sorted(run.run_id for run in desk.claim()) == [ready, later, fresh]
 
-    def test_overlapping_pauses(self, desk: Desk) -> None:
+    def test_overlapping_pauses(self, desk: Harness) -> None:
         """A run waits until the last pause that covers it is lifted."""
         run_id = desk.submit()
         desk.client.pauses.pause("customer", "acme")
@@ -99,7 +99,7 @@ class TestLevels:
         desk.admitter.run_once()
         assert desk.take().run_id == run_id
 
-    def test_running_runs_continue(self, desk: Desk) -> None:
+    def test_running_runs_continue(self, desk: Harness) -> None:
         """A pause does not affect running runs, but their retries wait."""
         desk.submit()
         held = desk.take()
@@ -116,7 +116,7 @@ class TestLevels:
 class TestSubjects:
     """Subjects that can be paused."""
 
-    def test_bad_subjects_are_refused(self, desk: Desk) -> None:
+    def test_bad_subjects_are_refused(self, desk: Harness) -> None:
         """Unknown scopes and subjects are refused and change nothing."""
         desk.config()
         before = desk.counts()
@@ -134,7 +134,7 @@ class TestSubjects:
                 desk.client.pauses.resume(scope, subject)
         assert desk.counts() == before
 
-    def test_a_pause_outlives_its_config(self, desk: Desk) -> None:
+    def test_a_pause_outlives_its_config(self, desk: Harness) -> None:
         """Runs that wait under a pause of a deleted config can still be resumed."""
         config = desk.config(event_topic="orders")
         name = encode("cfg", config.config_id)

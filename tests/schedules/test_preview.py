@@ -7,7 +7,7 @@ import pytest
 from penstock.core.clock import HOUR, iso, parse_iso
 from penstock.core.errors import InvalidInput
 from penstock.schedules.cadence import cron, every
-from penstock.schedules.preview import Fire, preview
+from penstock.schedules.preview import Occurrence, preview_occurrences
 
 NY = "America/New_York"
 
@@ -15,8 +15,8 @@ NY = "America/New_York"
 def test_an_occurrence_has_its_time_and_its_local_time() -> None:
     """An ordinary occurrence has no note."""
     after = parse_iso("2026-01-10T00:00:00Z")
-    assert preview(cron("30 2 * * *", NY), after, 1) == [
-        Fire(
+    assert preview_occurrences(cron("30 2 * * *", NY), after, 1) == [
+        Occurrence(
             at=parse_iso("2026-01-10T07:30:00Z"),
             local="2026-01-10T02:30:00-05:00",
             utc_offset="-05:00",
@@ -59,14 +59,14 @@ def test_an_occurrence_has_its_time_and_its_local_time() -> None:
 )  # fmt: skip
 def test_notes(expr: str, zone: str, after: str, local: str, note: str | None) -> None:
     """Every effect of daylight saving has a note, and nothing else has."""
-    (fire,) = preview(cron(expr, zone), parse_iso(after), 1)
+    (fire,) = preview_occurrences(cron(expr, zone), parse_iso(after), 1)
     assert (fire.local, fire.note) == (local, note)
 
 
 def test_intervals_and_counts() -> None:
     """Intervals are shown in UTC; a preview has 1 to 1,000 occurrences."""
-    fires = preview(every(HOUR), 0, 3)
+    fires = preview_occurrences(every(HOUR), 0, 3)
     assert [iso(fire.at) for fire in fires] == [f"1970-01-01T0{n}:00:00Z" for n in (1, 2, 3)]
     for n in (0, -1, 1001, True):
         with pytest.raises(InvalidInput, match="n: expected a number from 1 to 1,000"):
-            preview(every(HOUR), 0, n)
+            preview_occurrences(every(HOUR), 0, n)

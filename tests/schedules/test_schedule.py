@@ -8,7 +8,7 @@ import pytest
 
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND
 from penstock.db.store import Tx
-from penstock.runs.rows import Finish
+from penstock.runs.rows import RunEnd
 from penstock.runs.store import admission, runs
 from penstock.schedules.cadence import cron, every
 from penstock.schedules.rows import TickCounts
@@ -334,7 +334,7 @@ class TestOverlap:
         def cancel(tx: Tx) -> None:
             token = runs.run_cancel_pending(tx, run_id)
             assert token is not None
-            runs.run_finish_many(tx, [Finish(run_id, token, "CANCELLED", None)])
+            runs.run_finish_many(tx, [RunEnd(run_id, token, "CANCELLED", None)])
 
         world.write(cancel)
         assert self.next_occurrence(world).runs == 1
@@ -473,7 +473,7 @@ class TestPut:
     def test_drop(self, world: World) -> None:
         """An unscheduled config does not start; its row is gone."""
         config = world.config()
-        world.write(lambda tx: schedule.schedule_drop(tx, config))
+        world.write(lambda tx: schedule.schedule_delete(tx, config))
         world.clock.advance(HOUR)
         assert world.tick().due == 0
         assert world.write(lambda tx: schedule.schedule_get(tx, config)) is None

@@ -10,13 +10,13 @@ import pytest
 from penstock.audit.telemetry import Event, Ticked
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, Clock, parse_iso
 from penstock.core.ids import encode
-from penstock.schedules.cadence import Cadence, cron, slots_between
-from penstock.schedules.scheduler import BUSY_US, Scheduler, SchedulerOptions, Tick
+from penstock.schedules.cadence import Cadence, cron, occurrences_between
+from penstock.schedules.scheduler import BUSY_US, Scheduler, SchedulerOptions, TickResult
 from penstock.schedules.store.schedule import schedule_take_due
-from tests.kits.desk import Desk
+from tests.kits.desk import Harness
 
 
-def walk(desk: Desk, until: int, step: int, schedulers: list[Scheduler] | None = None) -> None:
+def walk(desk: Harness, until: int, step: int, schedulers: list[Scheduler] | None = None) -> None:
     """Advance in steps; at each, one of the schedulers ticks and all ready runs complete."""
     index = 0
     while desk.clock.now() < until:
@@ -27,7 +27,7 @@ def walk(desk: Desk, until: int, step: int, schedulers: list[Scheduler] | None =
         index += 1
 
 
-def covered(desk: Desk, config_id: int) -> list[int]:
+def covered(desk: Harness, config_id: int) -> list[int]:
     """Return a config's scheduled times that were started or recorded as single occurrences."""
     return sorted(desk.slots(config_id) + [row[0] for row in desk.ledger(config_id)])
 
@@ -35,7 +35,7 @@ def covered(desk: Desk, config_id: int) -> list[int]:
 class TestOccurrences:
     """Exactly one start per occurrence."""
 
-    def test_a_day_of_occurrences(self, desk: Desk) -> None:
+    def test_a_day_of_occurrences(self, desk: Harness) -> None:
         """Over a day, with two alternating schedulers, each occurrence starts exactly once."""
         start = desk.clock.now()
         crons = {"0 * * * *": "UTC", "*/20 * * * *": "Asia/Kolkata", "0 2 * * *": "America/Lima"}
@@ -49,11 +49,11 @@ class TestOccurrences:
         walk(desk, start + DAY, 19 * MINUTE, others)
         now = desk.clock.now()
         for config_id, cadence in made.items():
-            expected = slots_between(cadence, start, now, 10_000, anchor=start)
+            expected = occurrences_between(cadence, start, now, 10_000, anchor=start)
             assert desk.slots(config_id) == expected
             assert desk.ledger(config_id) == []
 
-    def test_daylight_saving_end_to_end(self, desk: Desk) -> None:
+    def test_daylight_saving_end_to_end(self, desk: Harness) -> None:
         """When the clocks change, daily configs start once, at the documented time."""
         days = [
             # Forward at 02:00: 02:30 does not exist and fires at 03:00.
@@ -76,7 +76,7 @@ class TestOccurrences:
             desk.client.configs.disable(daily)
             desk.client.configs.disable(hourly)
 
-    def test_an_interval_keeps_its_phase(self, desk: Desk) -> None:
+    def test_an_interval_keeps_its_phase(self, desk: Harness) -> None:
         """Late ticks do not shift an interval: scheduled times stay multiples from the first."""
         desk.clock.advance(987_654)
         start = desk.clock.now()
@@ -92,7 +92,7 @@ class TestOccurrences:
             (start + 40 * MINUTE, start + 50 * MINUTE, 2, "skipped_missed")
         ]
 
-    def test_the_tick_returns_the_next_time(self, desk: Desk) -> None:
+    def test_the_tick_returns_the_next_time(self, desk: Harness) -> None:
         """A tick returns the earliest next scheduled time, or None when there is none."""
         assert desk.tick().next_at is None
         desk.config(schedule_cron="30 * * * *")
@@ -104,14 +104,14 @@ class TestOccurrences:
         assert (tick.due, tick.runs) == (1, 1)
         assert tick.next_at == tick.now + 15 * MINUTE
 
-    def test_configs_locked_by_another_scheduler_are_skipped(self, desk: Desk) -> None:
+    def test_configs_locked_by_another_scheduler_are_skipped(self, desk: Harness) -> None:
         """Configs that an open tick has locked are left to it, without a busy loop."""
         if not desk.store.capabilities.concurrent_writers:
             pytest.skip("one writer")
         config = desk.config()
         desk.clock.advance(HOUR)
 
-        def body(tx: Any) -> Tick:
+        def body(tx: Any) -> TickResult:
             assert len(schedule_take_due(tx, 10)) == 1
             return other.submit(Scheduler(desk.store, clock=desk.clock).run_once).result(30)
 
@@ -121,7 +121,7 @@ class TestOccurrences:
         assert desk.tick().runs == 1
         assert len(desk.slots(config.config_id)) == 1
 
-    def test_a_config_disabled_at_its_scheduled_time(self, desk: Desk) -> None:
+    def test_a_config_disabled_at_its_scheduled_time(self, desk: Harness) -> None:
         """A config that is disabled before the tick does not start; others do."""
         off, on = desk.config(), desk.config("other")
         desk.clock.advance(HOUR)
@@ -129,7 +129,7 @@ class TestOccurrences:
         assert desk.tick().runs == 1
         assert (desk.slots(off.config_id), len(desk.slots(on.config_id))) == ([], 1)
 
-    def test_an_occurrence_starts_every_entry(self, desk: Desk) -> None:
+    def test_an_occurrence_starts_every_entry(self, desk: Harness) -> None:
         """An occurrence of a pipeline with two entry processors opens one flow with two runs."""
         config = desk.config(pipeline_template="pair")
         desk.clock.advance(HOUR)
@@ -142,7 +142,7 @@ class TestOccurrences:
 class TestBudget:
     """Bounded work."""
 
-    def test_small_batches_reach_everything(self, desk: Desk) -> None:
+    def test_small_batches_reach_everything(self, desk: Harness) -> None:
         """One tick starts all due configs, whatever the batch size."""
         made = [desk.config(f"c{i}").config_id for i in range(11)]
         desk.clock.advance(HOUR)
@@ -155,7 +155,7 @@ class TestBudget:
         assert desk.tick(batch=2).due == 0
         assert len(received) == 1
 
-    def test_a_spent_budget_ends_the_tick(self, desk: Desk) -> None:
+    def test_a_spent_budget_ends_the_tick(self, desk: Harness) -> None:
         """A tick stops when its time is spent and reports due work; the next one continues."""
 
         class Slow:
@@ -187,7 +187,7 @@ class TestBudget:
 class TestOverlap:
     """Occurrences while the previous run has not ended."""
 
-    def test_skip(self, desk: Desk) -> None:
+    def test_skip(self, desk: Harness) -> None:
         """With skip, an overlapping occurrence is recorded and not made up for."""
         config = desk.config()
         desk.clock.advance(HOUR)
@@ -202,7 +202,7 @@ class TestOverlap:
         desk.clock.advance(HOUR)
         assert desk.tick().runs == 1
 
-    def test_queue_one(self, desk: Desk) -> None:
+    def test_queue_one(self, desk: Harness) -> None:
         """With queue, one occurrence waits and the next is recorded; the order is kept."""
         config = desk.config(overlap="queue")
         for _ in range(3):
@@ -217,7 +217,7 @@ class TestOverlap:
         desk.admitter.run_once()
         assert desk.take().slot == now - HOUR
 
-    def test_a_pending_retry_is_an_overlap(self, desk: Desk) -> None:
+    def test_a_pending_retry_is_an_overlap(self, desk: Harness) -> None:
         """A run that waits for its retry has not ended, so skip skips."""
         config = desk.config()
         desk.clock.advance(HOUR)
@@ -227,7 +227,7 @@ class TestOverlap:
         assert desk.tick().overlapped == 1
         assert len(covered(desk, config.config_id)) == 2
 
-    def test_allow(self, desk: Desk) -> None:
+    def test_allow(self, desk: Harness) -> None:
         """With allow, runs accumulate side by side."""
         desk.config(overlap="allow")
         for _ in range(3):
@@ -239,7 +239,7 @@ class TestOverlap:
 class TestCatchUp:
     """Catching up after downtime."""
 
-    def test_one_all_none(self, desk: Desk) -> None:
+    def test_one_all_none(self, desk: Harness) -> None:
         """After five hours: one starts the latest, all starts each, none starts nothing."""
         start = desk.clock.now()
         made = {how: desk.config(how, catch_up=how).config_id for how in ("one", "all", "none")}
@@ -254,7 +254,7 @@ class TestCatchUp:
         assert desk.ledger(made["none"]) == [(hours[0], hours[4], 5, "skipped_missed")]
         assert (tick.runs, tick.missed) == (6, 9)
 
-    def test_all_runs_in_order_one_at_a_time(self, desk: Desk) -> None:
+    def test_all_runs_in_order_one_at_a_time(self, desk: Harness) -> None:
         """With catch_up=all, occurrences run one after the other, oldest first."""
         config = desk.config(catch_up="all")
         desk.clock.advance(4 * HOUR)
@@ -269,7 +269,7 @@ class TestCatchUp:
             desk.complete(held)
         assert seen == desk.slots(config.config_id) == sorted(seen)
 
-    def test_all_is_bounded_by_its_window(self, desk: Desk) -> None:
+    def test_all_is_bounded_by_its_window(self, desk: Harness) -> None:
         """Occurrences older than the window are recorded as missed, not started."""
         config = desk.config(catch_up="all", catch_up_window_minutes=125)
         start = desk.clock.now()
@@ -280,7 +280,7 @@ class TestCatchUp:
             (start + HOUR, start + 7 * HOUR, 7, "skipped_missed")
         ]
 
-    def test_a_day_of_downtime_starts_at_the_set_rate(self, desk: Desk) -> None:
+    def test_a_day_of_downtime_starts_at_the_set_rate(self, desk: Harness) -> None:
         """2,000 configs a day behind start at the set rate in every second; none is lost."""
         rate, n = 300.0, 2_000
         start = desk.clock.now()
@@ -313,7 +313,7 @@ class TestCatchUp:
         self._complete(desk, start, now, [c.config_id for c in made], given)
 
     @staticmethod
-    def _complete(desk: Desk, start: int, now: int, ids: list[int], given: list[Any]) -> None:
+    def _complete(desk: Harness, start: int, now: int, ids: list[int], given: list[Any]) -> None:
         """Started and recorded occurrences together are all occurrences there were."""
         started: Counter[int] = Counter(
             i for i, _ in set(desk.sql("SELECT config_id, slot FROM runs"))
@@ -323,11 +323,11 @@ class TestCatchUp:
         )
         for config_id, (_, fields) in zip(ids, given, strict=True):
             cadence = cron(fields["schedule_cron"])
-            total = len(slots_between(cadence, start, now, 10_000))
+            total = len(occurrences_between(cadence, start, now, 10_000))
             assert started[config_id] + int(noted.get(config_id, 0)) == total
             assert started[config_id] <= (2 if fields["catch_up"] == "all" else 1)
 
-    def test_a_later_batch_queues_behind_the_first(self, desk: Desk) -> None:
+    def test_a_later_batch_queues_behind_the_first(self, desk: Harness) -> None:
         """The start rate is shared: later occurrences are spread behind earlier ones."""
         options: dict[str, Any] = {"catch_up_rate": 1.0}
         for i in range(5):
@@ -348,7 +348,7 @@ class TestCatchUp:
 class TestPaused:
     """Occurrences under a pause."""
 
-    def test_paused_occurrences_are_recorded(self, desk: Desk) -> None:
+    def test_paused_occurrences_are_recorded(self, desk: Harness) -> None:
         """Under a pause occurrences are recorded in the ledger; the next after it starts."""
         config = desk.config()
         name = encode("cfg", config.config_id)
@@ -363,5 +363,5 @@ class TestPaused:
         outcomes = [row[3] for row in desk.ledger(config.config_id)]
         assert outcomes == ["paused"] * 3
         start = desk.clock.now() - 4 * HOUR
-        expected = slots_between(cron("0 * * * *"), start, desk.clock.now(), 10)
+        expected = occurrences_between(cron("0 * * * *"), start, desk.clock.now(), 10)
         assert covered(desk, config.config_id) == expected

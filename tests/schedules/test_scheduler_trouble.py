@@ -5,14 +5,14 @@ from itertools import pairwise
 import pytest
 
 from penstock.core.clock import HOUR, MINUTE, SECOND
-from penstock.schedules.scheduler import PUT_OFF_US
-from tests.kits.desk import Desk
+from penstock.schedules.scheduler import POSTPONE_US
+from tests.kits.desk import Harness
 
 
 class TestCatchUpRate:
     """Only runs that start use up the shared catch-up rate."""
 
-    def test_paused_occurrences_do_not_use_up_the_rate(self, desk: Desk) -> None:
+    def test_paused_occurrences_do_not_use_up_the_rate(self, desk: Harness) -> None:
         """Late occurrences under a pause delay no others; started runs keep their spacing."""
         for i in range(20):
             desk.config(f"p{i}", pipeline_template="pair")
@@ -40,7 +40,7 @@ class TestUnplannable:
     """A cadence that cannot be planned is postponed, recorded and alerted."""
 
     @pytest.mark.parametrize("broken", ["timezone = 'Nowhere/Land'", "cron = 'every noon'"])
-    def test_the_others_start(self, desk: Desk, broken: str) -> None:
+    def test_the_others_start(self, desk: Harness, broken: str) -> None:
         """One broken cadence delays no other config, however small the batches are."""
         start = desk.clock.now()
         bad = [desk.config(f"b{i}", schedule_cron="*/5 * * * *").config_id for i in range(3)]
@@ -62,7 +62,7 @@ class TestUnplannable:
         assert broken.split("'")[1] in alert[4]
         assert "give the configs another" in alert[4]
 
-    def test_a_repaired_cadence_continues_where_it_was_postponed(self, desk: Desk) -> None:
+    def test_a_repaired_cadence_continues_where_it_was_postponed(self, desk: Harness) -> None:
         """Once repaired, occurrences since then are planned as usual, at scheduled times only."""
         often = desk.config("often", schedule_cron="*/4 * * * *", catch_up="all").config_id
         daily = desk.config("daily", schedule_cron="30 0 * * *").config_id
@@ -70,11 +70,11 @@ class TestUnplannable:
         desk.clock.advance(HOUR)
         first = desk.clock.now()
         assert desk.tick().due == 2
-        desk.clock.advance(PUT_OFF_US + SECOND)
+        desk.clock.advance(POSTPONE_US + SECOND)
         second = desk.clock.now()
         assert desk.tick().due == 2
         desk.sql("UPDATE cadences SET timezone = 'UTC'")
-        desk.clock.advance(PUT_OFF_US + SECOND)
+        desk.clock.advance(POSTPONE_US + SECOND)
         desk.tick()
         assert desk.slots(often) == [first + k * 4 * MINUTE for k in (3, 4, 5)]
         assert desk.slots(daily) == []

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.bus.message import Outgoing, SubscriptionSpec
+from penstock.bus.message import NewMessage, SubscriptionSpec
 from penstock.core.ids import encode
 from penstock.db.store import Tx
-from penstock.limits.store.grant import limit_serve
+from penstock.limits.store.grant import limit_grant
 from penstock.limits.store.limits import limit_get
-from penstock.limits.store.rows import Turn, Want
-from tests.kits.desk import Desk
+from penstock.limits.store.rows import GrantInput, LeaseRequest
+from tests.kits.desk import Harness
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class BusThings:
         return f"{path}?customer_id={self.customer}{query}"
 
 
-def bus_things(desk: Desk, customer: str) -> BusThings:
+def bus_things(desk: Harness, customer: str) -> BusThings:
     """Create two topics, two subscriptions, and ready and leased messages for a customer."""
     client = desk.client
     for name in ("events", "spare-topic"):
@@ -42,7 +42,7 @@ def bus_things(desk: Desk, customer: str) -> BusThings:
     for name in ("reader", "spare-reader"):
         spec = SubscriptionSpec(name=name, topic="events", dead_letter_topic=f"{name}.dlq")
         client.subscriptions.declare(spec, customer=customer)
-    messages = [Outgoing(data=b"%d" % n, attributes={"whose": customer}) for n in range(5)]
+    messages = [NewMessage(data=b"%d" % n, attributes={"whose": customer}) for n in range(5)]
     ids = client.topics.publish("events", messages, customer=customer)
     held = client.subscriptions.pull("reader", max_messages=3, customer=customer)
     limit = f"bq:{customer}"
@@ -65,8 +65,8 @@ def _slot(tx: Tx, name: str) -> int:
     """Acquire a slot of a limit."""
     limit = limit_get(tx, name)
     assert limit is not None
-    turn = Turn(broker="b", wants=[Want(request="r", holder="other")])
-    return limit_serve(tx, limit.limit_id, turn).leases["r"].lease_id
+    turn = GrantInput(broker="b", wants=[LeaseRequest(request="r", holder="other")])
+    return limit_grant(tx, limit.limit_id, turn).leases["r"].lease_id
 
 
 DATA = "eyJuIjogMX0="

@@ -13,11 +13,11 @@ from typing import Any
 from penstock.core.clock import HOUR
 from penstock.core.ids import encode
 from penstock.flows.client.requests import FlowRequest
-from penstock.flows.gates.client.people import Approval
+from penstock.flows.gates.client.people import OverrideRequest
 from penstock.flows.orchestrator import Orchestrator
 from penstock.pipelines.declare.needs import historical
 from penstock.pipelines.declare.pipeline import Pipeline
-from tests.kits.desk import Desk
+from tests.kits.desk import Harness
 
 POOL = "flows"
 TODAY, PAST, SPARE = "2025-11-17", "2025-11-10", "2025-11-18"
@@ -57,7 +57,7 @@ def daily() -> Pipeline:
     return made
 
 
-def flow_things(desk: Desk, customer: str) -> FlowThings:
+def flow_things(desk: Harness, customer: str) -> FlowThings:
     """Create flows, decisions, an override and an open intervention for a customer."""
     client = desk.client
     client.register([daily()])
@@ -72,7 +72,7 @@ def flow_things(desk: Desk, customer: str) -> FlowThings:
     blocked, spare = opened(PAST, "backfill", "analytics"), opened(SPARE, "same_day")
     Orchestrator(desk.store).run_once()
     (item,) = client.interventions.page(customer=customer)
-    approval = Approval(
+    approval = OverrideRequest(
         pipeline="daily", partition=TODAY, customer=customer, dependency="an.days",
         reason="known", expires_at=desk.clock.now() + HOUR,
     )  # fmt: skip

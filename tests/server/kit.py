@@ -13,10 +13,10 @@ from penstock.audit.telemetry import Event, Events
 from penstock.core.clock import Clock, SystemClock
 from penstock.schedules.scheduler import SchedulerOptions
 from penstock.server.app import build
-from penstock.server.context import ApiOptions, Ticked
+from penstock.server.context import ApiOptions, TickReport
 from penstock.server.listener import ApiServer
-from penstock.server.push_auth import Receiving
-from tests.kits.desk import Desk
+from penstock.server.push_auth import PushAuth
+from tests.kits.desk import Harness
 
 SCHEDULER_TOKEN = "tick-tock-0123456789"
 BOUND = ("acme", "globex")
@@ -98,15 +98,15 @@ class Client:
         return reply.json if reply.body else None
 
 
-class Served:
+class ServedApi:
     """A server over a `Desk`."""
 
     def __init__(
         self,
-        desk: Desk,
+        desk: Harness,
         *,
         clock: Clock | None = None,
-        receiving: Receiving | None = None,
+        receiving: PushAuth | None = None,
         **options: Any,
     ) -> None:
         """Serve a desk; `clock` is the API's (key cache, rates), by default the system clock."""
@@ -122,7 +122,7 @@ class Served:
             clock=clock or SystemClock(),
             events=self.events,
             trigger=self._tick,
-            receiving=receiving or Receiving(issuer="https://penstock.example.com"),
+            receiving=receiving or PushAuth(issuer="https://penstock.example.com"),
         )
         self.server = ApiServer(self.api, host="127.0.0.1", port=0)
         self.server.start()
@@ -150,10 +150,10 @@ class Served:
         """Stop the server."""
         self.server.stop()
 
-    def _tick(self, batch: int, seconds: float) -> Ticked:
+    def _tick(self, batch: int, seconds: float) -> TickReport:
         options = SchedulerOptions(batch=batch, budget_seconds=seconds)
         tick = self.desk.tick(batch=options.batch, budget_seconds=options.budget_seconds)
-        return Ticked(
+        return TickReport(
             due=tick.due,
             runs=tick.runs,
             seconds=0.0,

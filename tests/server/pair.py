@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.server.kit import Reply, Served
+from tests.server.kit import Reply, ServedApi
 
 Verdict = tuple[int, str, tuple[str, ...]]
 
@@ -13,7 +13,7 @@ Verdict = tuple[int, str, tuple[str, ...]]
 class Pair:
     """Two servers, one over each engine."""
 
-    def __init__(self, sqlite: Served, postgres: Served, *tables: str) -> None:
+    def __init__(self, sqlite: ServedApi, postgres: ServedApi, *tables: str) -> None:
         """`tables` must not grow by a refusal; all tables of use cases when omitted."""
         self.sqlite, self.postgres = sqlite, postgres
         self.each = (sqlite, postgres)

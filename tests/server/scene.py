@@ -14,8 +14,8 @@ from penstock.access.api_keys import Role
 from penstock.core.clock import MINUTE
 from penstock.core.ids import encode
 from penstock.runs.client.runs import Submission
-from penstock.runs.external.client.work import Claimed, Mishap, Worker
-from tests.kits.desk import Desk
+from penstock.runs.external.client.work import Claimed, ExternalWorker, FailureReport
+from tests.kits.desk import Harness
 from tests.server.bus_scene import BUS_CALLS, BusThings, bus_things
 from tests.server.flow_scene import FLOW_CALLS, FlowThings, flow_things
 
@@ -44,7 +44,7 @@ class Scene:
         return {"fencing_token": self.tokens[name], **more}
 
 
-def scene(desk: Desk, customer: str) -> Scene:
+def scene(desk: Harness, customer: str) -> Scene:
     """Create configs, runs in every state, a dead letter, an alert, a pause and keys."""
     client = desk.client
     config = client.configs.create(
@@ -60,7 +60,7 @@ def scene(desk: Desk, customer: str) -> Scene:
         _fail_for_good(desk, customer)
     ended = [_fail_for_good(desk, customer) for _ in range(3) if _submit(desk, customer)]
     _submit(desk, customer, len(HELD))
-    worker = Worker(f"w-{customer}", "other-key")
+    worker = ExternalWorker(f"w-{customer}", "other-key")
     held = dict(zip(HELD, client.work.claim(worker, len(HELD), customer=customer), strict=True))
     for name in HELD[1:]:
         client.work.start(held[name].run.run_id, worker)
@@ -89,17 +89,17 @@ def scene(desk: Desk, customer: str) -> Scene:
     )
 
 
-def _submit(desk: Desk, customer: str, n: int = 1) -> list[int]:
+def _submit(desk: Harness, customer: str, n: int = 1) -> list[int]:
     wanted = Submission(pipeline="outside", customer=customer, parameters={"whose": customer})
     return desk.client.runs.submit_many([wanted] * n)
 
 
-def _fail_for_good(desk: Desk, customer: str) -> Claimed:
+def _fail_for_good(desk: Harness, customer: str) -> Claimed:
     """Fail the customer's next run for good."""
-    worker = Worker(f"w-{customer}", "other-key")
+    worker = ExternalWorker(f"w-{customer}", "other-key")
     (one,) = desk.client.work.claim(worker, customer=customer)
     desk.client.work.start(one.run.run_id, worker)
-    failure = Mishap(error_type="VALIDATION_ERROR", error_details={"whose": customer})
+    failure = FailureReport(error_type="VALIDATION_ERROR", error_details={"whose": customer})
     assert desk.client.work.fail(one.run.run_id, worker, failure).is_dead
     return one
 

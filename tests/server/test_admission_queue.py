@@ -7,14 +7,14 @@ from typing import Any
 
 from penstock.server.overload.admission_queue import (
     BURST_SECONDS,
-    CALM_SECONDS,
-    PATIENCE_SECONDS,
-    Line,
+    OVERLOAD_WAIT_SECONDS,
+    RECOVERY_SECONDS,
+    AdmissionQueue,
 )
 from penstock.testing.clock import VirtualClock
 
 SLOTS, MOST = 3, 10
-MOMENT = PATIENCE_SECONDS / 10
+MOMENT = OVERLOAD_WAIT_SECONDS / 10
 
 
 class Queue:
@@ -22,10 +22,10 @@ class Queue:
 
     def __init__(self, *, slots: int = SLOTS, most: int = MOST) -> None:
         self.clock = VirtualClock(0)
-        self.line = Line(slots=slots, most=most, clock=self.clock)
+        self.line = AdmissionQueue(slots=slots, most=most, clock=self.clock)
         self.callers: list[asyncio.Task[bool]] = []
 
-    async def come(self, n: int = 1, patience: float = PATIENCE_SECONDS) -> None:
+    async def come(self, n: int = 1, patience: float = OVERLOAD_WAIT_SECONDS) -> None:
         """Let n callers enter one after another."""
         for _ in range(n):
             self.callers.append(asyncio.create_task(self.line.enter(patience)))
@@ -40,7 +40,7 @@ class Queue:
     async def overload(self) -> None:
         """Overfill the queue, and let its waiters exceed their waiting time."""
         await self.come(MOST + 1)
-        self.clock.advance(seconds=2 * PATIENCE_SECONDS)
+        self.clock.advance(seconds=2 * OVERLOAD_WAIT_SECONDS)
         await self.leave(SLOTS)
 
     @property
@@ -93,7 +93,7 @@ def test_full_queue_is_overload() -> None:
     async def scenario() -> None:
         queue = Queue()
         await queue.come(4)
-        queue.clock.advance(seconds=2 * PATIENCE_SECONDS)
+        queue.clock.advance(seconds=2 * OVERLOAD_WAIT_SECONDS)
         await queue.come(MOST - 4 + 1)
         assert queue.states == "sss.......r"
         await queue.leave()
@@ -145,7 +145,7 @@ def test_empty_queue_does_not_end_overload() -> None:
             queue.callers.clear()
             await queue.come(5)
             assert queue.states == "ss..r"
-            queue.clock.advance(seconds=2 * PATIENCE_SECONDS)
+            queue.clock.advance(seconds=2 * OVERLOAD_WAIT_SECONDS)
             await queue.leave(2)
             assert queue.states == "ssrrr", "refusing the late waiter empties the queue"
             assert queue.line.has_free_place
@@ -159,7 +159,7 @@ def test_overload_ends() -> None:
     async def scenario() -> None:
         queue = Queue()
         await queue.overload()
-        queue.clock.advance(seconds=CALM_SECONDS)
+        queue.clock.advance(seconds=RECOVERY_SECONDS)
         queue.callers.clear()
         await queue.come(MOST)
         assert queue.states == "sss......."

@@ -10,7 +10,7 @@ import pytest
 from penstock.server.overload import middleware
 from penstock.server.overload.protocol import HEAD_MAX
 from tests.kits.served import Serve
-from tests.server.kit import Served
+from tests.server.kit import ServedApi
 from tests.server.pair import Pair, verdict
 from tests.server.scene import NIGHTLY, Scene, scene
 
@@ -123,7 +123,7 @@ METHODS = ("HEAD", "OPTIONS", "TRACE", "PUT", "CONNECT", "PROPFIND", "SEARCH", "
 class Both(Pair):
     """A customer with every kind of resource, on both engines."""
 
-    def __init__(self, sqlite: Served, postgres: Served) -> None:
+    def __init__(self, sqlite: ServedApi, postgres: ServedApi) -> None:
         self.scene: Scene = scene(sqlite.desk, "acme")
         assert scene(postgres.desk, "acme") == self.scene
         super().__init__(sqlite, postgres)
@@ -283,11 +283,11 @@ def test_fast_path_refuses_alike(both: Both) -> None:
 class TestWire:
     """Requests that are malformed at the HTTP level."""
 
-    def auth(self, served: Served) -> str:
+    def auth(self, served: ServedApi) -> str:
         """Return request headers with a key."""
         return f"Host: x\r\nAuthorization: Bearer {served.keys['admin']}\r\n"
 
-    def test_lengths(self, shared: Served) -> None:
+    def test_lengths(self, shared: ServedApi) -> None:
         """Wrong, repeated or contradictory lengths are refused, and nothing is smuggled in."""
         head = f"POST /api/v1/pauses/resume HTTP/1.1\r\n{self.auth(shared)}"
         head += "Content-Type: application/json\r\n"
@@ -306,12 +306,12 @@ class TestWire:
             assert status in (400, 413, 415, 501), lengths
         assert shared.desk.counts() == before
 
-    def test_gzip_bomb(self, shared: Served) -> None:
+    def test_gzip_bomb(self, shared: ServedApi) -> None:
         """A compressed body is refused without reading it."""
         reply = shared.by("admin").post(RUNS, b"\x1f\x8b" + b"\0" * 1000, Content_Encoding="gzip")
         assert (reply.status, reply.json["code"]) == (415, "request.media_type")
 
-    def test_smuggling(self, shared: Served) -> None:
+    def test_smuggling(self, shared: ServedApi) -> None:
         """A second request inside a body is part of the body; trailers are not headers."""
         inner = "GET /api/v1/keys HTTP/1.1\r\nHost: x\r\n\r\n"
         head = f"POST /api/v1/schedules/preview HTTP/1.1\r\n{self.auth(shared)}"
@@ -324,7 +324,7 @@ class TestWire:
         )
         assert raw(shared, chunked)[0] == 401
 
-    def test_long_heads(self, shared: Served) -> None:
+    def test_long_heads(self, shared: ServedApi) -> None:
         """Headers over 64 KB are refused: one header, many headers, or the path."""
         long = "x" * (HEAD_MAX + 1)
         many = "".join(f"X-{n}: {'y' * 100}\r\n" for n in range(HEAD_MAX // 100))
@@ -339,7 +339,7 @@ class TestWire:
         fine = f"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Long: {'x' * 60_000}\r\nConnection: close"
         assert raw(shared, f"{fine}\r\n\r\n")[0] == 200
 
-    def test_not_http(self, shared: Served) -> None:
+    def test_not_http(self, shared: ServedApi) -> None:
         """Other protocols and HTTP versions are refused; the server continues."""
         for text in (
             "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "GET / HTTP/9.9\r\n\r\n",
@@ -355,7 +355,7 @@ class TestWire:
         assert raw(shared, f"{upgrade}Connection: Upgrade\r\n\r\n")[0] in (0, 400, 401, 426)
         assert shared.by(None).get("/healthz").status == 200
 
-    def test_slow_body(self, shared: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_slow_body(self, shared: ServedApi, monkeypatch: pytest.MonkeyPatch) -> None:
         """A body that does not arrive in time ends the connection."""
         monkeypatch.setattr(middleware, "BODY_SECONDS", 0.2)
         head = f"POST {'/api/v1'}{RUNS} HTTP/1.1\r\n{self.auth(shared)}"
@@ -365,7 +365,7 @@ class TestWire:
         assert b"request.timeout" in rest
         assert b"connection: close" in rest.lower()
 
-    def test_large_body(self, shared: Served) -> None:
+    def test_large_body(self, shared: ServedApi) -> None:
         """A large body is refused by its length, or when its chunks exceed the bound."""
         head = f"POST /api/v1{RUNS} HTTP/1.1\r\n{self.auth(shared)}"
         head += "Content-Type: application/json\r\n"
@@ -376,7 +376,7 @@ class TestWire:
         status, _ = raw(shared, f"{head}Transfer-Encoding: chunked\r\n\r\n{chunk * 18}")
         assert status in (0, 413)
 
-    def test_disconnect_within_body(self, shared: Served) -> None:
+    def test_disconnect_within_body(self, shared: ServedApi) -> None:
         """A client that disconnects within its body changes nothing."""
         before = shared.desk.counts()
         head = f"POST /api/v1{RUNS} HTTP/1.1\r\n{self.auth(shared)}"
@@ -387,7 +387,7 @@ class TestWire:
         assert shared.desk.counts() == before
 
 
-def raw(served: Served, text: str) -> tuple[int, bytes]:
+def raw(served: ServedApi, text: str) -> tuple[int, bytes]:
     """Send bytes; return the status, 0 if the connection was closed, and the response."""
     with socket.create_connection(("127.0.0.1", served.server.port), timeout=PATIENCE) as line:
         try:

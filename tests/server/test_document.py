@@ -21,7 +21,7 @@ from penstock.runs import api_models as runs
 from penstock.runs.external import api_models as work
 from penstock.schedules.api import models
 from penstock.server import models as common
-from penstock.server.access import PUBLIC, ROUTES, SIGNED
+from penstock.server.access import PUBLIC, ROUTES, TOKEN_AUTHENTICATED
 from penstock.server.app import outline
 from penstock.server.openapi.document import describe
 from penstock.server.openapi.examples import EXAMPLES
@@ -69,7 +69,7 @@ def test_it_lists_exactly_the_routes() -> None:
     """The document lists exactly the routes that are served."""
     undocumented = ("/openapi.json", "/.well-known/")  # documents that describe themselves
     public = {f"GET {path}" for path in PUBLIC if not path.startswith(undocumented)}
-    assert set(OPERATIONS) == set(ROUTES) | public | SIGNED
+    assert set(OPERATIONS) == set(ROUTES) | public | TOKEN_AUTHENTICATED
 
 
 def test_operation_ids_are_unique_names() -> None:
@@ -98,7 +98,7 @@ def test_operations(name: str) -> None:
     if path in PUBLIC:
         assert operation["security"] == []
         return
-    if name in SIGNED:
+    if name in TOKEN_AUTHENTICATED:
         assert operation["security"] == [{"oidc": []}]
         assert {"400", "401", "403", "413", "503"} <= set(operation["responses"])
         return
@@ -129,7 +129,7 @@ def test_posts_take_an_idempotency_key(name: str) -> None:
     """Each POST accepts an Idempotency-Key."""
     headers = [p["name"] for p in OPERATIONS[name]["parameters"] if p["in"] == "header"]
     # A push has the message's own id, which serves the same purpose.
-    assert ("Idempotency-Key" in headers) is (name not in SIGNED)
+    assert ("Idempotency-Key" in headers) is (name not in TOKEN_AUTHENTICATED)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -18,7 +18,7 @@ from schemathesis.specs.openapi.checks import (
 
 from tests.conftest import ENGINES
 from tests.kits.served import Serve
-from tests.server.kit import Served
+from tests.server.kit import ServedApi
 from tests.server.scene import scene
 
 NDJSON = "application/x-ndjson"
@@ -45,7 +45,7 @@ def _first_line(_: Any, response: Any) -> Any:
 
 
 @pytest.fixture(scope="module", params=ENGINES)
-def fuzzed(request: pytest.FixtureRequest, serve: Serve) -> Iterator[Served]:
+def fuzzed(request: pytest.FixtureRequest, serve: Serve) -> Iterator[ServedApi]:
     """Return a server with a customer that random calls may hit."""
     with serve(request.param) as served:
         scene(served.desk, "acme")
@@ -53,7 +53,7 @@ def fuzzed(request: pytest.FixtureRequest, serve: Serve) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="module")
-def both(serve: Serve) -> Iterator[list[Served]]:
+def both(serve: Serve) -> Iterator[list[ServedApi]]:
     """Return a server of each engine; generating a call takes longer than sending it twice."""
     with serve("sqlite") as one, serve("postgres") as other:
         for served in (one, other):
@@ -61,7 +61,7 @@ def both(serve: Serve) -> Iterator[list[Served]]:
         yield [one, other]
 
 
-def fuzz(servers: list[Served], examples: int) -> int:
+def fuzz(servers: list[ServedApi], examples: int) -> int:
     """Call every operation with valid and invalid data; return the number of generated calls."""
     document = servers[0].by(None).ok("GET", "/openapi.json")
     schema = schemathesis.openapi.from_dict(document)
@@ -81,7 +81,7 @@ def fuzz(servers: list[Served], examples: int) -> int:
     return calls
 
 
-def fuzz_one(servers: list[Served], operation: Any, mode: GenerationMode, examples: int) -> int:
+def fuzz_one(servers: list[ServedApi], operation: Any, mode: GenerationMode, examples: int) -> int:
     """Call one operation with the same generated data on every server."""
     # A valid document may still be refused for its meaning, such as an unknown pipeline.
     excluded = [positive_data_acceptance]
@@ -114,7 +114,7 @@ def fuzz_one(servers: list[Served], operation: Any, mode: GenerationMode, exampl
     return calls
 
 
-def call(served: Served, case: Any, skipped: list[Any], *, is_bad: bool) -> None:
+def call(served: ServedApi, case: Any, skipped: list[Any], *, is_bad: bool) -> None:
     """Send one call and check its response; a refused call changes nothing."""
     headers = {"Authorization": f"Bearer {served.keys['admin']}"}
     before = served.desk.counts() if is_bad else {}
@@ -126,21 +126,21 @@ def call(served: Served, case: Any, skipped: list[Any], *, is_bad: bool) -> None
 
 
 @pytest.mark.postgres
-def test_document(both: list[Served]) -> None:
+def test_document(both: list[ServedApi]) -> None:
     """Every operation conforms to the document, for valid and invalid data."""
     assert fuzz(both, QUICK) > 150
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_document_at_length(fuzzed: Served) -> None:
+def test_document_at_length(fuzzed: ServedApi) -> None:
     """Fuzz with many more examples, for nightly runs."""
     assert fuzz([fuzzed], LONG) > 2_000
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_links(fuzzed: Served) -> None:
+def test_links(fuzzed: ServedApi) -> None:
     """Chains of calls that use earlier responses cause no 5xx."""
     document = fuzzed.by(None).ok("GET", "/openapi.json")
     schema = schemathesis.openapi.from_dict(document)

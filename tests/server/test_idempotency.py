@@ -12,14 +12,14 @@ from penstock.core.clock import DAY
 from penstock.core.ids import decode
 from penstock.schedules.api.bulk import PART
 from penstock.server.access import ROUTES
-from tests.server.kit import Client, Reply, Served
+from tests.server.kit import Client, Reply, ServedApi
 from tests.server.scene import CALLS, NIGHTLY, scene
 
 POSTS = sorted((n for n in ROUTES if n.startswith("POST")), key=lambda name: "pauses" in name)
 """Pauses last: they keep other calls from what they want."""
 
 
-def dumped(served: Served) -> dict[str, int]:
+def dumped(served: ServedApi) -> dict[str, int]:
     """Return the row counts of all tables that a request may write."""
     return served.desk.counts() | served.desk.counts("api_keys", "leases", "progress")
 
@@ -27,7 +27,7 @@ def dumped(served: Served) -> dict[str, int]:
 class TestEveryPost:
     """An Idempotency-Key on each POST of the table."""
 
-    def test_each(self, shared: Served) -> None:
+    def test_each(self, shared: ServedApi) -> None:
         """A repeat gets the same response and does nothing; a different body or path gets 422."""
         s = scene(shared.desk, "acme")
         by = shared.by("admin")
@@ -54,7 +54,7 @@ class TestEveryPost:
                 assert (other.status, other.json["code"]) == (422, "request.key_reused"), route
             assert dumped(shared) == before, route
 
-    def test_keys_are_per_caller(self, shared: Served) -> None:
+    def test_keys_are_per_caller(self, shared: ServedApi) -> None:
         """The same Idempotency-Key of two API keys does not collide."""
         path, body = "/customers/acme/pipeline-runs", {"pipeline_template": "outside"}
         made = [
@@ -65,7 +65,7 @@ class TestEveryPost:
         assert len(set(made)) == 4
 
     @pytest.mark.parametrize("key", ["", "x" * 256, "é", "a\tb"])
-    def test_bad_keys(self, shared: Served, key: str) -> None:
+    def test_bad_keys(self, shared: ServedApi, key: str) -> None:
         """An empty, long or unprintable Idempotency-Key gets a 400 that names it."""
         before = dumped(shared)
         reply = shared.by("admin").post("/schedules/preview", {}, Idempotency_Key=key)
@@ -73,7 +73,7 @@ class TestEveryPost:
         assert reply.json["errors"][0]["field"].lower() == "idempotency-key"
         assert dumped(shared) == before
 
-    def test_refused_request_is_not_stored(self, shared: Served) -> None:
+    def test_refused_request_is_not_stored(self, shared: ServedApi) -> None:
         """After a 4xx the same key can be used for a corrected request."""
         by = shared.by("admin")
         path = "/customers/acme/pipeline-runs"
@@ -81,7 +81,7 @@ class TestEveryPost:
         reply = by.post(path, {"pipeline_template": "outside"}, Idempotency_Key="try")
         assert reply.status == 201
 
-    def test_expires_after_a_day(self, served: Served) -> None:
+    def test_expires_after_a_day(self, served: ServedApi) -> None:
         """A key can be reused after 24 hours, once the sweeper has run."""
         by, path = served.by("admin"), "/customers/acme/pipeline-runs"
         body = {"pipeline_template": "outside"}
@@ -96,7 +96,7 @@ class TestEveryPost:
 class TestCrashes:
     """Concurrent duplicates, and lost responses."""
 
-    def test_concurrent(self, served: Served) -> None:
+    def test_concurrent(self, served: ServedApi) -> None:
         """Twenty equal concurrent requests create one run and get the same response."""
         path, body = "/customers/acme/pipeline-runs", {"pipeline_template": "outside"}
         start = threading.Barrier(20)
@@ -114,7 +114,7 @@ class TestCrashes:
         assert served.desk.counts("runs") == {"runs": 1}
         assert served.by("operator").post(path, body, Idempotency_Key="once").body == good[0].body
 
-    def test_lost_response(self, served: Served) -> None:
+    def test_lost_response(self, served: ServedApi) -> None:
         """A repeat after a lost response gets the stored response."""
         path, body = "/customers/acme/pipeline-runs", {"pipeline_template": "outside"}
         raw = json.dumps(body).encode()
@@ -132,7 +132,7 @@ class TestCrashes:
         assert again.headers["idempotency-replayed"] == "true"
         assert served.desk.counts("runs") == {"runs": 1}
 
-    def test_bulk_continues(self, served: Served) -> None:
+    def test_bulk_continues(self, served: ServedApi) -> None:
         """The client disconnects after the first chunk; a repeat creates the rest."""
         items: list[dict[str, Any]] = [
             {**NIGHTLY, "customer_id": f"c{n % 100}"} for n in range(10_000)
@@ -159,7 +159,7 @@ class TestCrashes:
         assert third.body == again.body
         assert served.desk.counts("configs") == {"configs": 9_999}
 
-    def test_bulk_refusals(self, served: Served) -> None:
+    def test_bulk_refusals(self, served: ServedApi) -> None:
         """Too many items, no array, or another body under the same key get an error status."""
         by = served.by("operator")
         item = {**NIGHTLY, "customer_id": "acme", "reason": "moved shared"}
@@ -179,7 +179,7 @@ class TestCrashes:
 class TestVersions:
     """ETags of configs."""
 
-    def test_etags(self, served: Served) -> None:
+    def test_etags(self, served: ServedApi) -> None:
         """A change of an outdated version is refused; an unchanged config gets 304."""
         by = served.by("operator")
         made = by.post("/customers/acme/pipeline-configs", NIGHTLY)
@@ -208,7 +208,7 @@ class TestVersions:
         assert by.delete(path, If_Match="x").status == 400
         assert by.delete(path, If_Match='"4"').status == 204
 
-    def test_concurrent_changes(self, served: Served) -> None:
+    def test_concurrent_changes(self, served: ServedApi) -> None:
         """Of ten concurrent changes of the same version, one succeeds."""
         by = served.by("operator")
         made = by.ok("POST", "/customers/acme/pipeline-configs", NIGHTLY)
@@ -227,7 +227,7 @@ class TestPages:
     """Lists by cursor and by offset."""
 
     @pytest.mark.parametrize("limit", [1, 7, 1000])
-    def test_complete_while_rows_are_added(self, served: Served, limit: int) -> None:
+    def test_complete_while_rows_are_added(self, served: ServedApi, limit: int) -> None:
         """Every config and run is listed once, even if rows are added meanwhile."""
         desk, by = served.desk, served.by("acme-viewer")
         given = [("acme", NIGHTLY)] * 25
@@ -243,7 +243,7 @@ class TestPages:
         assert ids <= set(seen)
         assert len(seen) == len(set(seen))
 
-    def test_runs(self, served: Served) -> None:
+    def test_runs(self, served: ServedApi) -> None:
         """Active and ended runs, newest first, are the same by cursor and by offset."""
         desk, by = served.desk, served.by("viewer")
         done = [desk.submit() for _ in range(13)]
@@ -264,7 +264,7 @@ class TestPages:
             desk.submit()  # newer than the remaining pages
         assert seen == wanted
 
-    def test_states_and_dates(self, served: Served) -> None:
+    def test_states_and_dates(self, served: ServedApi) -> None:
         """Filters narrow a list; a window before the first run is empty."""
         desk, by = served.desk, served.by("viewer")
         desk.submit()

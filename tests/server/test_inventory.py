@@ -9,30 +9,30 @@ import psycopg
 import pytest
 from fastapi.routing import APIRoute
 
-from penstock.access.api_keys import Power, Role
+from penstock.access.api_keys import Permission, Role
 from penstock.audit.telemetry import Served as ServedEvent
 from penstock.cli.logging import EventLog
 from penstock.core.clock import DAY
 from penstock.core.ids import decode
 from penstock.db.postgres.store import PostgresStore
-from penstock.server.access import EVERYBODY, PUBLIC, ROUTES, SIGNED
-from penstock.server.auth import BELIEVED_SECONDS
+from penstock.server.access import ALL_CUSTOMERS, PUBLIC, ROUTES, TOKEN_AUTHENTICATED
+from penstock.server.auth import VALID_CACHE_SECONDS
 from penstock.server.route import StrictRoute
 from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres.server import DatabaseServer
-from tests.kits.desk import Desk
+from tests.kits.desk import Harness
 from tests.server.bus_scene import BusThings
 from tests.server.flow_scene import FlowThings
-from tests.server.kit import SCHEDULER_TOKEN, Client, Reply, Served
+from tests.server.kit import SCHEDULER_TOKEN, Client, Reply, ServedApi
 from tests.server.scene import CALLS, HELD, Scene, method_of, scene
 
 MATRIX = {
     #                admin operator worker viewer
-    Power.READ_RUNS: (True, True, True, True),
-    Power.READ: (True, True, False, True),
-    Power.WORK: (True, True, True, False),
-    Power.OPERATE: (True, True, False, False),
-    Power.ADMINISTER: (True, False, False, False),
+    Permission.READ_RUNS: (True, True, True, True),
+    Permission.READ: (True, True, False, True),
+    Permission.WORK: (True, True, True, False),
+    Permission.OPERATE: (True, True, False, False),
+    Permission.ADMINISTER: (True, False, False, False),
 }
 ALLOWED = {
     power: dict(zip((Role.ADMIN, Role.OPERATOR, Role.WORKER, Role.VIEWER), row, strict=True))
@@ -54,7 +54,7 @@ EMPTY_SCENE = Scene(
 """Ids that nothing has: calls that change nothing."""
 
 
-def routes_of(served: Served) -> list[APIRoute]:
+def routes_of(served: ServedApi) -> list[APIRoute]:
     """Yield every route of the app, including those of routers."""
     found: list[APIRoute] = []
 
@@ -73,7 +73,7 @@ def routes_of(served: Served) -> list[APIRoute]:
 class TestAccessControl:
     """Access is denied by default."""
 
-    def test_inventory(self, shared: Served) -> None:
+    def test_inventory(self, shared: ServedApi) -> None:
         """Each route is either listed as public, or strict and in the access table."""
         routes = routes_of(shared)
         strict = {
@@ -81,13 +81,13 @@ class TestAccessControl:
         }
         others = {r.path for r in routes if not isinstance(r, StrictRoute)}
         assert strict == set(ROUTES) == set(CALLS)
-        signed = {name.partition(" ")[2] for name in SIGNED}
+        signed = {name.partition(" ")[2] for name in TOKEN_AUTHENTICATED}
         assert others == PUBLIC | signed
         assert not signed & PUBLIC
-        assert not SIGNED & set(ROUTES)
-        assert set(EVERYBODY) <= set(ROUTES)
+        assert not TOKEN_AUTHENTICATED & set(ROUTES)
+        assert set(ALL_CUSTOMERS) <= set(ROUTES)
 
-    def test_document_lists_powers(self, shared: Served) -> None:
+    def test_document_lists_powers(self, shared: ServedApi) -> None:
         """The OpenAPI document names the same routes, their powers, and the required key."""
         paths = shared.by(None).ok("GET", "/openapi.json")["paths"]
         operations = {f"{m.upper()} {p}": o for p, ms in paths.items() for m, o in ms.items()}
@@ -98,7 +98,7 @@ class TestAccessControl:
             path = name.partition(" ")[2]
             assert (operation["security"] == []) is (path in PUBLIC), name
 
-    def test_invalid_keys(self, shared: Served) -> None:
+    def test_invalid_keys(self, shared: ServedApi) -> None:
         """Missing, empty, malformed and unknown keys, and wrong schemes, get the same 401."""
         good = shared.keys["admin"]
         unknown = good[:4] + ("0" if good[4] != "0" else "1") + good[5:]
@@ -123,13 +123,13 @@ class TestAccessControl:
         assert by.call("GET", f"/keys?key={good}").status == 401
         assert shared.desk.counts() == before
 
-    def test_public(self, shared: Served) -> None:
+    def test_public(self, shared: ServedApi) -> None:
         """Health, readiness and the OpenAPI document need no key."""
         for path in PUBLIC:
             assert shared.by(None).get(path).status == 200
 
     @pytest.mark.parametrize("role", list(Role))
-    def test_roles(self, shared: Served, role: Role) -> None:
+    def test_roles(self, shared: ServedApi, role: Role) -> None:
         """Each role on each route gets 403 exactly where it lacks the power."""
         for name, power in ROUTES.items():
             path, body = CALLS[name](EMPTY_SCENE)
@@ -139,24 +139,26 @@ class TestAccessControl:
             free = shared.by(role.value).call(method, path, body)
             assert (free.status == 403) is not ALLOWED[power][role], (name, free.body)
             bound = shared.by(f"acme-{role}").call(method, path, body)
-            refused = not ALLOWED[power][role] or name in EVERYBODY or power is Power.ADMINISTER
+            refused = (
+                not ALLOWED[power][role] or name in ALL_CUSTOMERS or power is Permission.ADMINISTER
+            )
             assert (bound.status == 403) is refused, (name, bound.body)
             if free.status == 403:
                 assert free.json["code"] == "auth.forbidden"
 
-    def test_least_privileged_role(self, served: Served) -> None:
+    def test_least_privileged_role(self, served: ServedApi) -> None:
         """Each route answers 2xx to the least privileged role that may call it."""
         s = scene(served.desk, "acme")
         least = {
-            Power.READ_RUNS: "viewer", Power.READ: "viewer", Power.WORK: "worker",
-            Power.OPERATE: "operator", Power.ADMINISTER: "admin",
+            Permission.READ_RUNS: "viewer", Permission.READ: "viewer", Permission.WORK: "worker",
+            Permission.OPERATE: "operator", Permission.ADMINISTER: "admin",
         }  # fmt: skip
         for name in sorted(ROUTES, key=lambda name: name.startswith("DELETE")):
             path, body = CALLS[name](s)
             reply = served.by(least[ROUTES[name]]).call(method_of(name), path, body)
             assert 200 <= reply.status < 300, (name, reply.status, reply.body)
 
-    def test_the_scheduler_token(self, shared: Served) -> None:
+    def test_the_scheduler_token(self, shared: ServedApi) -> None:
         """Only the trigger accepts the token; with a wrong token even a valid key is refused."""
         by = shared.by("admin")
         assert by.post("/scheduler/trigger", {}, X_Scheduler_Token="wrong").status == 401
@@ -165,9 +167,9 @@ class TestAccessControl:
         reply = anonymous.post("/scheduler/trigger", None, X_Scheduler_Token=SCHEDULER_TOKEN)
         assert reply.json["status"] == "completed"
 
-    def test_no_token_configured(self, desk: Desk) -> None:
+    def test_no_token_configured(self, desk: Harness) -> None:
         """Without a configured token every token is refused, including the empty one."""
-        served = Served(desk, scheduler_token="")
+        served = ServedApi(desk, scheduler_token="")
         try:
             for token in ("", "x"):
                 reply = served.by(None).post("/scheduler/trigger", {}, X_Scheduler_Token=token)
@@ -180,13 +182,13 @@ class TestKeysInTime:
     """Keys become invalid by revocation, by expiry and after a rotation."""
 
     @pytest.fixture
-    def timed(self, desk: Desk, clock: VirtualClock) -> Any:
+    def timed(self, desk: Harness, clock: VirtualClock) -> Any:
         """Return a server that uses the test clock."""
-        made = Served(desk, clock=clock)
+        made = ServedApi(desk, clock=clock)
         yield made
         made.stop()
 
-    def test_revocation(self, timed: Served, clock: VirtualClock) -> None:
+    def test_revocation(self, timed: ServedApi, clock: VirtualClock) -> None:
         """A revoked key is refused within 60 seconds everywhere, at once where it is not cached."""
         admin, viewer = timed.by("admin"), timed.by("viewer")
         other = timed.key("other", Role.VIEWER)
@@ -197,15 +199,15 @@ class TestKeysInTime:
             assert admin.ok("POST", f"/keys/{ids[name]}/revoke") == {"changed": True}
         assert admin.ok("POST", f"/keys/{ids['viewer']}/revoke") == {"changed": False}
         assert Client("127.0.0.1", timed.server.port, other).get("/pipelines").status == 401
-        clock.advance(seconds=BELIEVED_SECONDS - 1)
+        clock.advance(seconds=VALID_CACHE_SECONDS - 1)
         assert viewer.get("/pipelines").status == 200, "still cached"
         clock.advance(seconds=1)
         assert viewer.get("/pipelines").status == 401
-        assert BELIEVED_SECONDS <= 60
+        assert VALID_CACHE_SECONDS <= 60
         shown = admin.ok("GET", "/keys?with_revoked=true&limit=1000")["items"]
         assert {one["state"] for one in shown if one["name"] in ("viewer", "other")} == {"revoked"}
 
-    def test_expiry(self, timed: Served, clock: VirtualClock) -> None:
+    def test_expiry(self, timed: ServedApi, clock: VirtualClock) -> None:
         """A key is refused from its expiry time on."""
         made = timed.by("admin").ok(
             "POST", "/keys", {"name": "short", "role": "viewer", "expires": "2h"}
@@ -217,7 +219,7 @@ class TestKeysInTime:
         clock.advance(seconds=31)
         assert by.get("/pipelines").status == 401
 
-    def test_rotation(self, timed: Served, clock: VirtualClock) -> None:
+    def test_rotation(self, timed: ServedApi, clock: VirtualClock) -> None:
         """Both secrets are valid during the overlap, then only the new one."""
         admin = timed.by("admin")
         made = admin.ok("POST", "/keys", {"name": "turning", "role": "viewer"})
@@ -237,7 +239,7 @@ class TestKeysInTime:
         assert used is not None
         assert clock.now() - used < DAY
 
-    def test_rate(self, timed: Served, clock: VirtualClock) -> None:
+    def test_rate(self, timed: ServedApi, clock: VirtualClock) -> None:
         """A key may use its rate, twice that in a burst; then it gets 429 until a token is free."""
         admin = timed.by("admin")
         made = admin.ok("POST", "/keys", {"name": "eager", "role": "viewer", "rate": 2})
@@ -263,7 +265,7 @@ class TestHealth:
         clock = VirtualClock(1_763_337_600_000_000)
         store = PostgresStore(pg_migrated_dsn, clock)
         name = pg_migrated_dsn.rpartition("/")[2].partition("?")[0]
-        served = Served(Desk(store, clock))
+        served = ServedApi(Harness(store, clock))
         try:
             by = served.by("viewer")
             assert by.get("/readyz").status == 200
@@ -292,7 +294,7 @@ class TestHealth:
             served.stop()
             store.close()
 
-    def test_graceful_stop(self, served: Served) -> None:
+    def test_graceful_stop(self, served: ServedApi) -> None:
         """A stop answers long polls and active requests, and refuses new connections."""
         entered, go_on = threading.Event(), threading.Event()
         tick = served.api.fastapi.state.trigger
@@ -330,7 +332,7 @@ class TestHealth:
         with pytest.raises(ConnectionError):
             socket.create_connection(("127.0.0.1", served.server.port), timeout=2).close()
 
-    def test_draining_is_not_ready(self, served: Served) -> None:
+    def test_draining_is_not_ready(self, served: ServedApi) -> None:
         """A stopping process is alive but not ready."""
         served.api.fastapi.state.is_draining = True
         reply = served.by(None).get("/readyz")
@@ -338,9 +340,9 @@ class TestHealth:
         assert reply.headers["retry-after"] == "1"
         assert served.by(None).get("/healthz").status == 200
 
-    def test_overload(self, desk: Desk) -> None:
+    def test_overload(self, desk: Harness) -> None:
         """More concurrent requests than the bound get 503 at once; the process stays alive."""
-        served = Served(desk, inflight=1)
+        served = ServedApi(desk, inflight=1)
         entered, go_on = threading.Event(), threading.Event()
         tick = served.api.fastapi.state.trigger
 
@@ -370,7 +372,7 @@ class TestHealth:
 class TestRequestIds:
     """Each request has an id in its response and in the log."""
 
-    def test_ids(self, shared: Served) -> None:
+    def test_ids(self, shared: ServedApi) -> None:
         """A valid request id is kept, any other replaced; problems and log entries contain it."""
         by = shared.by("viewer")
         reply = by.get("/pipeline-runs/run_00000000", X_Request_Id="my-id.7")
@@ -380,7 +382,7 @@ class TestRequestIds:
             assert returned
             assert returned != bad
 
-    def test_access_log(self, shared: Served) -> None:
+    def test_access_log(self, shared: ServedApi) -> None:
         """Each request emits one event with caller, path and status, and one log entry."""
         shared.heard.clear()
         by = shared.by("acme-viewer")
@@ -398,7 +400,7 @@ class TestRequestIds:
         line = json.loads(written[0])
         assert (line["action"], line["request_id"], line["status"]) == ("served", "line-1", 404)
 
-    def test_security_headers(self, shared: Served) -> None:
+    def test_security_headers(self, shared: ServedApi) -> None:
         """Every response forbids caching and content sniffing."""
         for reply in (shared.by("viewer").get("/pauses"), shared.by(None).get("/nothing")):
             assert reply.headers["cache-control"] == "no-store"

@@ -16,8 +16,8 @@ from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.client.runs import Submission
 from penstock.server.polling.poll_hub import POLL_SECONDS
 from tests.conftest import OpenStore
-from tests.kits.desk import Desk
-from tests.server.kit import Served
+from tests.kits.desk import Harness
+from tests.server.kit import ServedApi
 
 SECONDS = 50
 CLAIM = "/scheduler/claim-runs"
@@ -26,7 +26,7 @@ CLAIM = "/scheduler/claim-runs"
 class Poll(threading.Thread):
     """A worker that long-polls for a run."""
 
-    def __init__(self, served: Served, name: str = "worker", **asked: Any) -> None:
+    def __init__(self, served: ServedApi, name: str = "worker", **asked: Any) -> None:
         super().__init__(daemon=True)
         self._by = served.by(name)
         self._asked = {"worker_id": "w1", "wait_seconds": SECONDS, **asked}
@@ -51,7 +51,7 @@ class Poll(threading.Thread):
 class Attempts:
     """Counts claim attempts; nothing else writes to the database here."""
 
-    def __init__(self, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, served: ServedApi, monkeypatch: pytest.MonkeyPatch) -> None:
         self.n = 0
         self._lock = threading.Lock()
         write = served.desk.store.write
@@ -64,7 +64,7 @@ class Attempts:
         monkeypatch.setattr(served.desk.store, "write", counted)
 
 
-def waiting(served: Served, n: int) -> None:
+def waiting(served: ServedApi, n: int) -> None:
     """Wait until n workers are waiting."""
     until(lambda: served.api.waiting.count == n)
 
@@ -82,7 +82,7 @@ def until(condition: Callable[[], bool]) -> None:
 class TestAnswers:
     """Responses to waiting claims."""
 
-    def test_a_run_is_submitted(self, served: Served) -> None:
+    def test_a_run_is_submitted(self, served: ServedApi) -> None:
         """A waiting worker receives a run submitted over the API."""
         poll = Poll(served)
         waiting(served, 1)
@@ -93,25 +93,25 @@ class TestAnswers:
         assert run["run_id"] == made["run_id"]
         waiting(served, 0)
 
-    def test_work_that_is_there(self, served: Served) -> None:
+    def test_work_that_is_there(self, served: ServedApi) -> None:
         """A claim does not wait if a run is ready."""
         served.desk.submit("outside")
         assert len(Poll(served).answer()) == 1
 
-    def test_no_work(self, served: Served) -> None:
+    def test_no_work(self, served: ServedApi) -> None:
         """Without work the response is empty: after the waiting time, or at once without one."""
         assert Poll(served, wait_seconds=0.2).answer() == []
         assert Poll(served, wait_seconds=0).answer() == []
         waiting(served, 0)
 
-    def test_another_store(self, served: Served, open_store: OpenStore) -> None:
+    def test_another_store(self, served: ServedApi, open_store: OpenStore) -> None:
         """A run submitted through another store of the same database wakes the worker."""
         poll = Poll(served)
         waiting(served, 1)
-        Desk(open_store(), served.desk.clock).submit("outside")
+        Harness(open_store(), served.desk.clock).submit("outside")
         assert len(poll.answer()) == 1
 
-    def test_another_process(self, served: Served, store: Store, request: Any) -> None:
+    def test_another_process(self, served: ServedApi, store: Store, request: Any) -> None:
         """A run submitted by another process wakes the worker, on either engine."""
         where = request.getfixturevalue("pg_migrated_dsn" if is_postgres(store) else "tmp_path")
         opened = "PostgresStore(w)" if is_postgres(store) else "SqliteStore(w + '/penstock.db')"
@@ -129,7 +129,7 @@ class TestAnswers:
         subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
         assert len(poll.answer()) == 1
 
-    def test_with_a_key_there_is_no_wait(self, served: Served) -> None:
+    def test_with_a_key_there_is_no_wait(self, served: ServedApi) -> None:
         """A claim with an Idempotency-Key is answered at once and its response is final."""
         by = served.by("worker")
         body = {"worker_id": "w1", "wait_seconds": SECONDS}
@@ -138,7 +138,7 @@ class TestAnswers:
         assert by.ok("POST", CLAIM, body, Idempotency_Key="k") == {"claimed_runs": []}
 
     @pytest.mark.parametrize("asked", [{"pool": "nowhere"}, {"processors": ["no/such/one"]}])
-    def test_refused_before_it_waits(self, served: Served, asked: dict[str, Any]) -> None:
+    def test_refused_before_it_waits(self, served: ServedApi, asked: dict[str, Any]) -> None:
         """An invalid claim is refused at once, and no channel is listened to for it."""
         before = threading.active_count()
         for _ in range(5):
@@ -157,7 +157,9 @@ class TestAnswers:
 class TestQueues:
     """Many waiting workers."""
 
-    def test_fifty_waiters_one_run(self, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_fifty_waiters_one_run(
+        self, served: ServedApi, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """One of fifty workers receives the run; the wake-up costs few queries, not fifty."""
         attempts = Attempts(served, monkeypatch)
         polls = [Poll(served, worker_id=f"w{n}") for n in range(50)]
@@ -178,7 +180,7 @@ class TestQueues:
         answers = [poll.answer() for poll in polls]
         assert sorted(len(answer) for answer in answers) == [0] * 49 + [1]
 
-    def test_many_runs(self, served: Served) -> None:
+    def test_many_runs(self, served: ServedApi) -> None:
         """Ten waiting workers receive ten runs submitted at once."""
         polls = [Poll(served, worker_id=f"w{n}") for n in range(10)]
         waiting(served, 10)
@@ -187,7 +189,7 @@ class TestQueues:
         runs = [run["run_id"] for poll in polls for run in poll.answer()]
         assert len(set(runs)) == 10
 
-    def test_wakeups_by_customer_and_processor(self, served: Served) -> None:
+    def test_wakeups_by_customer_and_processor(self, served: ServedApi) -> None:
         """A wake-up is not spent on a worker of another customer or processor."""
         other = Pipeline("other")
         other.phase("main").external("pull")
@@ -206,7 +208,7 @@ class TestQueues:
 class TestLeaving:
     """Disconnected workers claim nothing."""
 
-    def test_disconnected_waiters_leave(self, served: Served) -> None:
+    def test_disconnected_waiters_leave(self, served: ServedApi) -> None:
         """A worker whose connection is closed leaves the queue and claims nothing."""
         connections = [hanging(served) for _ in range(5)]
         waiting(served, 5)
@@ -217,7 +219,7 @@ class TestLeaving:
         assert served.desk.client.runs.get(run).state == "PENDING"
         assert len(Poll(served).answer()) == 1
 
-    def test_next_waiter_is_called(self, served: Served) -> None:
+    def test_next_waiter_is_called(self, served: ServedApi) -> None:
         """The next worker is called if the first one has left."""
         first = hanging(served)
         waiting(served, 1)
@@ -230,7 +232,7 @@ class TestLeaving:
         served.desk.submit("outside")
         assert len(poll.answer()) == 1
 
-    def test_stop_releases_them(self, served: Served) -> None:
+    def test_stop_releases_them(self, served: ServedApi) -> None:
         """Stopping answers all waiting workers with an empty response."""
         polls = [Poll(served) for _ in range(5)]
         waiting(served, 5)
@@ -238,9 +240,9 @@ class TestLeaving:
         assert [poll.answer() for poll in polls] == [[]] * 5
         assert {poll.status for poll in polls} == {200}
 
-    def test_waiting_is_not_active(self, desk: Desk) -> None:
+    def test_waiting_is_not_active(self, desk: Harness) -> None:
         """Waiting workers occupy no admission slots and do not affect the metrics."""
-        served = Served(desk, inflight=2)
+        served = ServedApi(desk, inflight=2)
         try:
             polls = []
             for n in range(5):
@@ -259,7 +261,7 @@ class TestLeaving:
             served.stop()
 
 
-def hanging(served: Served) -> socket.socket:
+def hanging(served: ServedApi) -> socket.socket:
     """Open a connection on which a claim waits."""
     raw = json.dumps({"worker_id": "gone", "wait_seconds": SECONDS}).encode()
     connection = socket.create_connection(("127.0.0.1", served.server.port), timeout=10)

@@ -11,8 +11,8 @@ import pytest
 
 from penstock.audit.telemetry import Served as ServedEvent
 from penstock.server.overload import protocol
-from tests.kits.desk import Desk
-from tests.server.kit import Served
+from tests.kits.desk import Harness
+from tests.server.kit import ServedApi
 
 RUNS = "/api/v1/customers/acme/pipeline-runs"
 BODY = b'{"pipeline_template": "outside"}'
@@ -23,9 +23,9 @@ pytestmark = pytest.mark.parametrize("engine", ["sqlite"])
 
 
 @pytest.fixture
-def full(desk: Desk) -> Iterator[Served]:
+def full(desk: Harness) -> Iterator[ServedApi]:
     """Return a server whose only admission slot is taken until the test ends; keys are cached."""
-    served = Served(desk, threads=1, inflight=1)
+    served = ServedApi(desk, threads=1, inflight=1)
     with served_until_left(served):
         yield served
     assert served.by("viewer").get("/pauses").status == 200, "and requests are admitted again"
@@ -33,7 +33,7 @@ def full(desk: Desk) -> Iterator[Served]:
 
 
 @contextlib.contextmanager
-def served_until_left(served: Served) -> Iterator[None]:
+def served_until_left(served: ServedApi) -> Iterator[None]:
     """Occupy the only admission slot while the block runs."""
     entered, go_on = threading.Event(), threading.Event()
     tick = served.api.fastapi.state.trigger
@@ -59,7 +59,7 @@ def served_until_left(served: Served) -> Iterator[None]:
 class Wire:
     """One persistent connection, used byte by byte."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: ServedApi) -> None:
         self.socket = socket.create_connection(("127.0.0.1", served.server.port), timeout=5)
         self.file = self.socket.makefile("rb")
 
@@ -88,7 +88,7 @@ class Wire:
         return self.file.read(1) == b""
 
 
-Wires: TypeAlias = Callable[[Served], Wire]
+Wires: TypeAlias = Callable[[ServedApi], Wire]
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def wires() -> Iterator[Wires]:
         yield lambda served: stack.enter_context(contextlib.closing(Wire(served)))
 
 
-def test_early_and_regular_refusals_are_equal(full: Served, wires: Wires) -> None:
+def test_early_and_regular_refusals_are_equal(full: ServedApi, wires: Wires) -> None:
     """An early refusal equals a regular one, except for request id and date."""
     quick, slow = wires(full), wires(full)
     quick.send(f"POST {RUNS} HTTP/1.1", BODY, b"X-Request-Id: my-id.7\r\n")
@@ -115,7 +115,7 @@ def test_early_and_regular_refusals_are_equal(full: Served, wires: Wires) -> Non
     assert {**document, "request_id": ""} == {**other[2], "request_id": ""}
 
 
-def test_counted_and_logged(full: Served) -> None:
+def test_counted_and_logged(full: ServedApi) -> None:
     """Each refusal is in the access log and the metrics, and changes nothing."""
     before = full.desk.counts()
     full.heard.clear()
@@ -132,7 +132,7 @@ def test_counted_and_logged(full: Served) -> None:
     assert full.desk.counts() == before
 
 
-def test_connection_stays_usable(full: Served, wires: Wires) -> None:
+def test_connection_stays_usable(full: ServedApi, wires: Wires) -> None:
     """A connection stays usable after a refusal, because the refused request is read completely."""
     wire = wires(full)
     wire.send(f"POST {RUNS} HTTP/1.1", BODY)
@@ -145,7 +145,7 @@ def test_connection_stays_usable(full: Served, wires: Wires) -> None:
     assert [pair.read()[0] for _ in range(3)] == [503, 503, 200]
 
 
-def test_connection_ends(full: Served, wires: Wires) -> None:
+def test_connection_ends(full: ServedApi, wires: Wires) -> None:
     """A client that asks to close gets `connection: close` and a closed connection."""
     for head, more in (
         (f"GET {RUNS} HTTP/1.1", b"Connection: close\r\n"),
@@ -159,7 +159,7 @@ def test_connection_ends(full: Served, wires: Wires) -> None:
         assert wire.is_closed
 
 
-def test_incomplete_body(full: Served, wires: Wires, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incomplete_body(full: ServedApi, wires: Wires, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refused request that stays incomplete is closed after the timeout."""
     monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.1)
     wire = wires(full)
@@ -168,7 +168,7 @@ def test_incomplete_body(full: Served, wires: Wires, monkeypatch: pytest.MonkeyP
     assert wire.is_closed
 
 
-def test_workers_are_served(full: Served) -> None:
+def test_workers_are_served(full: ServedApi) -> None:
     """Starts, heartbeats and completions are served while other requests are refused."""
     assert full.by("worker").get("/pauses").status == 503
     for verb in ("start", "heartbeat", "complete"):
@@ -176,7 +176,7 @@ def test_workers_are_served(full: Served) -> None:
         assert (reply.status, reply.json["code"]) == (404, "not_found"), verb
 
 
-def test_unusual_requests(full: Served) -> None:
+def test_unusual_requests(full: ServedApi) -> None:
     """Unusual requests skip load shedding; the middleware refuses or serves them."""
     by = full.by("viewer")
     assert by.call("HEAD", "/pauses").status == 503
@@ -189,11 +189,11 @@ def test_unusual_requests(full: Served) -> None:
 
 
 def test_stop_sends_delayed_refusals(
-    desk: Desk, wires: Wires, monkeypatch: pytest.MonkeyPatch
+    desk: Harness, wires: Wires, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A delayed refusal is sent before the server stops."""
-    monkeypatch.setattr(protocol, "PAUSE_SECONDS", 60.0)
-    served = Served(desk, threads=1, inflight=1)
+    monkeypatch.setattr(protocol, "REFUSAL_DELAY_SECONDS", 60.0)
+    served = ServedApi(desk, threads=1, inflight=1)
     wire = wires(served)
     with served_until_left(served):
         served.heard.clear()
@@ -207,7 +207,7 @@ def test_stop_sends_delayed_refusals(
     assert not stopping.is_alive()
 
 
-def until_served(served: Served, status: int) -> None:
+def until_served(served: ServedApi, status: int) -> None:
     """Wait for a response of this status in the list of events."""
     gate = threading.Event()
     for _ in range(1000):

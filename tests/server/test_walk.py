@@ -9,7 +9,7 @@ import pytest
 
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, iso, parse_iso
 from penstock.pipelines.declare.pipeline import Pipeline
-from tests.server.kit import SCHEDULER_TOKEN, Client, Served
+from tests.server.kit import SCHEDULER_TOKEN, Client, ServedApi
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "api_walk.py"
 CUSTOMER = "customer-123"
@@ -30,7 +30,7 @@ FIRST = parse_iso("2025-11-17T07:00:00Z")
 class Walker:
     """A customer program, an external scheduler and a worker, each with its own key."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: ServedApi) -> None:
         self.served = served
         self.desk = served.desk
         self.by: Client = served.by("operator")
@@ -91,7 +91,7 @@ class Walker:
 
 
 @pytest.fixture
-def walker(served: Served) -> Walker:
+def walker(served: ServedApi) -> Walker:
     """Return a Walker at midnight UTC, without configs."""
     return Walker(served)
 
@@ -302,7 +302,7 @@ class TestWalk:
         assert walker.by.get(walker.path).status == 404
 
 
-def test_example(served: Served) -> None:
+def test_example(served: ServedApi) -> None:
     """Run the example script against a server."""
     done = subprocess.run(
         [sys.executable, "-I", EXAMPLE, served.server.url, served.keys["admin"], "outside"],

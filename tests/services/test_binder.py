@@ -7,37 +7,37 @@ from typing import Any
 
 import pytest
 
-from penstock.bus.client.subscriptions import Extras
-from penstock.bus.delivery_sweeper import Courier
-from penstock.bus.message import Outgoing, SubscriptionSpec
+from penstock.bus.client.subscriptions import SubscriptionOptions
+from penstock.bus.delivery_sweeper import DeliverySweeper
+from penstock.bus.message import NewMessage, SubscriptionSpec
 from penstock.core.errors import InvalidInput
 from penstock.flows.orchestrator import Orchestrator
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.services import binder as binder_module
 from penstock.services.binder import Binder
-from tests.kits.desk import Desk
+from tests.kits.desk import Harness
 
 
 @pytest.fixture
-def binder(desk: Desk) -> Binder:
+def binder(desk: Harness) -> Binder:
     """A binder over the store under test, without jitter."""
     return Binder(desk.store, jitter=lambda: 0.0)
 
 
-def bound(desk: Desk, binding: dict[str, Any], customer: str | None = None) -> None:
+def bound(desk: Harness, binding: dict[str, Any], customer: str | None = None) -> None:
     """Create a topic `feed` with a bound subscription."""
     desk.client.topics.create("feed", customer=customer)
     spec = SubscriptionSpec(name="to-it", topic="feed", dead_letter_topic="to-it.dlq")
-    extras = Extras(kind="bound", binding=json.dumps(binding))
+    extras = SubscriptionOptions(kind="bound", binding=json.dumps(binding))
     desk.client.subscriptions.declare(spec, extras, customer=customer)
 
 
 def publish(
-    desk: Desk, *payloads: Any, customer: str | None = None, **attributes: str
+    desk: Harness, *payloads: Any, customer: str | None = None, **attributes: str
 ) -> list[int]:
     """Publish objects (or bytes) on `feed`; return the message ids."""
     messages = [
-        Outgoing(
+        NewMessage(
             data=one if isinstance(one, bytes) else json.dumps(one).encode(), attributes=attributes
         )
         for one in payloads
@@ -48,7 +48,7 @@ def publish(
 class TestRuns:
     """A message becomes a run of a processor."""
 
-    def test_a_message_becomes_a_run(self, desk: Desk, binder: Binder) -> None:
+    def test_a_message_becomes_a_run(self, desk: Harness, binder: Binder) -> None:
         """Its JSON object is the parameters; attributes give the customer and the partition."""
         bound(desk, {"to": "runs", "pipeline": "nightly", "processor": "work"})
         (message_id,) = publish(
@@ -67,7 +67,7 @@ class TestRuns:
         (place,) = desk.client.topics.message(message_id).places
         assert place.state == "acked"
 
-    def test_poison_does_not_affect_other_messages(self, desk: Desk, binder: Binder) -> None:
+    def test_poison_does_not_affect_other_messages(self, desk: Harness, binder: Binder) -> None:
         """A message that can never become a run is a dead letter at once; others become runs."""
         bound(desk, {"to": "runs", "pipeline": "nightly"}, customer="acme")
         publish(desk, {"days": 1}, b"no json", {"days": 99}, [1], {"days": 2}, customer="acme")
@@ -82,7 +82,7 @@ class TestRuns:
         assert len(dead) == 3
 
     def test_an_invalid_customer_does_not_affect_other_messages(
-        self, desk: Desk, binder: Binder
+        self, desk: Harness, binder: Binder
     ) -> None:
         """A message may name the customer; an invalid name is a dead letter and stops nothing."""
         bound(desk, {"to": "runs", "pipeline": "nightly"})
@@ -93,7 +93,7 @@ class TestRuns:
         assert [one.error_kind for one in desk.client.dead_letters.find()] == ["poison"]
 
     def test_every_subscription_is_served(
-        self, desk: Desk, binder: Binder, monkeypatch: pytest.MonkeyPatch
+        self, desk: Harness, binder: Binder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """However many subscriptions there are, of whatever names."""
         monkeypatch.setattr(binder_module, "PAGE", 2)
@@ -102,7 +102,7 @@ class TestRuns:
             publish(desk, {"days": 1}, customer=customer)
         assert binder.run_once().done == 5
 
-    def test_a_crash_leaves_both_or_neither(self, desk: Desk, binder: Binder) -> None:
+    def test_a_crash_leaves_both_or_neither(self, desk: Harness, binder: Binder) -> None:
         """A transaction that is not committed leaves the message to be delivered again."""
         bound(desk, {"to": "runs", "pipeline": "nightly"})
         publish(desk, {"days": 1})
@@ -124,14 +124,14 @@ class TestRuns:
             binder.run_once()
         desk.store.write = write  # type: ignore[method-assign]
         assert desk.client.views.overview().pending == 0
-        courier = Courier(desk.store, jitter=lambda: 0.0)
+        courier = DeliverySweeper(desk.store, jitter=lambda: 0.0)
         for _ in range(3):
             desk.clock.advance(seconds=61)
             courier.run_once()
             binder.run_once()
         assert desk.client.views.overview().pending == 1
 
-    def test_bindings_are_checked(self, desk: Desk) -> None:
+    def test_bindings_are_checked(self, desk: Harness) -> None:
         """An invalid binding is refused with the name of the field."""
         cases: dict[str, dict[str, Any]] = {
             "binding.to": {"to": "unknown"},
@@ -144,13 +144,13 @@ class TestRuns:
                 bound(desk, binding)
         spec = SubscriptionSpec(name="to-it", topic="feed")
         with pytest.raises(InvalidInput, match="binding"):
-            desk.client.subscriptions.declare(spec, Extras(kind="bound"))
+            desk.client.subscriptions.declare(spec, SubscriptionOptions(kind="bound"))
 
 
 class TestConfigs:
     """EVENT_DRIVEN configs start from topics."""
 
-    def test_a_message_starts_configs(self, desk: Desk, binder: Binder) -> None:
+    def test_a_message_starts_configs(self, desk: Harness, binder: Binder) -> None:
         """Every active config whose filter matches starts once; its run has the message's id."""
         first = desk.config(event_topic="feed")
         other = desk.config("globex", event_topic="feed", event_filter='attributes.kind = "full"')
@@ -172,7 +172,7 @@ class TestConfigs:
         assert started == {first.config_id, other.config_id}
         assert off.config_id not in started
 
-    def test_overlap_is_recorded(self, desk: Desk, binder: Binder) -> None:
+    def test_overlap_is_recorded(self, desk: Harness, binder: Binder) -> None:
         """A message that arrives before the previous run ended is skipped and recorded."""
         config = desk.config(event_topic="feed", overlap="skip")
         desk.client.topics.create("feed", customer="acme")
@@ -187,7 +187,7 @@ class TestConfigs:
         assert entry.outcome == "skipped_overlap"
 
     def test_a_topic_name_that_is_too_long_affects_no_other(
-        self, desk: Desk, binder: Binder
+        self, desk: Harness, binder: Binder
     ) -> None:
         """The subscription is named after its topic: too long a name is refused or ignored."""
         longest = "t" * 255
@@ -202,7 +202,7 @@ class TestConfigs:
         publish(desk, {})
         assert binder.run_once().done == 1
 
-    def test_a_customers_topic(self, desk: Desk, binder: Binder) -> None:
+    def test_a_customers_topic(self, desk: Harness, binder: Binder) -> None:
         """A customer's own topic starts only its configs, as does a message that names it."""
         for who in ("acme", "globex"):
             desk.config(who, event_topic="feed")
@@ -220,7 +220,7 @@ class TestConfigs:
         assert desk.client.views.overview().pending == 0
 
 
-def test_completions_arrive(desk: Desk, binder: Binder) -> None:
+def test_completions_arrive(desk: Harness, binder: Binder) -> None:
     """Completion messages with the source design's fields advance the flow, once each."""
     daily = Pipeline("daily", partition="day")
     raw = daily.phase("raw")

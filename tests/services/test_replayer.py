@@ -7,27 +7,27 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.bus.client.subscriptions import Extras
-from penstock.bus.delivery_sweeper import Courier
-from penstock.bus.message import ErrorKind, Nack, Outgoing, SubscriptionSpec
+from penstock.bus.client.subscriptions import SubscriptionOptions
+from penstock.bus.delivery_sweeper import DeliverySweeper
+from penstock.bus.message import ErrorKind, Nack, NewMessage, SubscriptionSpec
 from penstock.core.errors import InvalidInput
-from penstock.dead_letters.client.dead_letters import LetterFilter
+from penstock.dead_letters.client.dead_letters import DeadLetterFilter
 from penstock.services import replayer as replayer_module
 from penstock.services.replayer import Replayer
-from tests.kits.desk import Desk
+from tests.kits.desk import Harness
 
 URL = "https://consumer.example/healthz"
 SPEC = SubscriptionSpec(name="reader", topic="events", dead_letter_topic="reader.dlq")
 
 
-def auto_replay(**more: object) -> Extras:
+def auto_replay(**more: object) -> SubscriptionOptions:
     """Return the options of a subscription with automatic replay."""
-    return Extras(auto_replay=json.dumps({"health_url": URL, **more}), replays_max=2)
+    return SubscriptionOptions(auto_replay=json.dumps({"health_url": URL, **more}), replays_max=2)
 
 
-def dead_letter(desk: Desk, customer: str | None = None) -> None:
+def dead_letter(desk: Harness, customer: str | None = None) -> None:
     """Turn all waiting messages into dead letters."""
-    Courier(desk.store, jitter=lambda: 0.0).run_once()
+    DeliverySweeper(desk.store, jitter=lambda: 0.0).run_once()
     nacks = [
         Nack(ack_id=one.ack_id, kind=ErrorKind.POISON)
         for one in desk.client.subscriptions.pull("reader", customer=customer)
@@ -35,11 +35,11 @@ def dead_letter(desk: Desk, customer: str | None = None) -> None:
     desk.client.subscriptions.nack("reader", nacks, customer=customer)
 
 
-def test_old_ones_while_healthy(desk: Desk) -> None:
+def test_old_ones_while_healthy(desk: Harness) -> None:
     """Not before `after`, not while unhealthy, by the actor `auto`, and up to the maximum."""
     desk.client.topics.create("events")
     desk.client.subscriptions.declare(SPEC, auto_replay(after="5m"))
-    desk.client.topics.publish("events", [Outgoing(data=b"x")] * 3)
+    desk.client.topics.publish("events", [NewMessage(data=b"x")] * 3)
     dead_letter(desk)
     healthy, urls = [False], list[str]()
 
@@ -55,7 +55,7 @@ def test_old_ones_while_healthy(desk: Desk) -> None:
     healthy[0] = True
     assert replayer.run_once().replayed == 3
     assert replayer.run_once().asked == 0
-    closed = desk.client.dead_letters.find(LetterFilter(status="replayed"))
+    closed = desk.client.dead_letters.find(DeadLetterFilter(status="replayed"))
     assert {item.resolved_by for item in closed} == {"auto"}
     for _ in range(2):
         desk.clock.advance(seconds=400)
@@ -66,11 +66,11 @@ def test_old_ones_while_healthy(desk: Desk) -> None:
     assert replayer.run_once().replayed == 0
 
 
-def test_only_subscriptions_with_automatic_replay(desk: Desk) -> None:
+def test_only_subscriptions_with_automatic_replay(desk: Harness) -> None:
     """Other subscriptions are not replayed; invalid options are refused."""
     desk.client.topics.create("events")
     desk.client.subscriptions.declare(SPEC)
-    desk.client.topics.publish("events", [Outgoing(data=b"x")])
+    desk.client.topics.publish("events", [NewMessage(data=b"x")])
     dead_letter(desk)
     desk.clock.advance(seconds=10_000)
     assert Replayer(desk.store, lambda _: True).run_once().asked == 0
@@ -82,12 +82,12 @@ def test_only_subscriptions_with_automatic_replay(desk: Desk) -> None:
             desk.client.subscriptions.declare(SPEC, auto_replay(**more))
 
 
-def test_only_the_subscriptions_own_dead_letters(desk: Desk) -> None:
+def test_only_the_subscriptions_own_dead_letters(desk: Harness) -> None:
     """A customer's subscription of the same name without automatic replay is not replayed."""
-    for customer, extras in ((None, auto_replay()), ("acme", Extras())):
+    for customer, extras in ((None, auto_replay()), ("acme", SubscriptionOptions())):
         desk.client.topics.create("events", customer=customer)
         desk.client.subscriptions.declare(SPEC, extras, customer=customer)
-        desk.client.topics.publish("events", [Outgoing(data=b"x")], customer=customer)
+        desk.client.topics.publish("events", [NewMessage(data=b"x")], customer=customer)
         dead_letter(desk, customer)
     desk.clock.advance(seconds=10_000)
     assert Replayer(desk.store, lambda _: True).run_once().replayed == 1
@@ -95,15 +95,15 @@ def test_only_the_subscriptions_own_dead_letters(desk: Desk) -> None:
 
 
 def test_dead_letters_at_their_maximum_do_not_block_others(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    desk: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dead letters at their maximum stay open, and older ones are still replayed."""
     monkeypatch.setattr(replayer_module, "STEP", 2)
     desk.client.topics.create("events")
     desk.client.subscriptions.declare(SPEC, replace(auto_replay(), replays_max=1))
-    desk.client.topics.publish("events", [Outgoing(data=b"old")])
+    desk.client.topics.publish("events", [NewMessage(data=b"old")])
     dead_letter(desk)
-    desk.client.topics.publish("events", [Outgoing(data=b"new")] * 2)
+    desk.client.topics.publish("events", [NewMessage(data=b"new")] * 2)
     dead_letter(desk)
     for item in desk.client.dead_letters.find(limit=2):
         desk.client.dead_letters.replay(item.dead_letter_id)
@@ -114,12 +114,12 @@ def test_dead_letters_at_their_maximum_do_not_block_others(
     assert [one.data for one in desk.client.subscriptions.pull("reader")] == [b"old"]
 
 
-def test_the_rate_applies_across_passes(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rate_applies_across_passes(desk: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replayed messages wait for their time, and the next pass waits for all of them."""
     monkeypatch.setattr(replayer_module, "STEP", 2)
     desk.client.topics.create("events")
     desk.client.subscriptions.declare(SPEC, auto_replay(rate=1))
-    desk.client.topics.publish("events", [Outgoing(data=b"x")] * 4)
+    desk.client.topics.publish("events", [NewMessage(data=b"x")] * 4)
     dead_letter(desk)
     desk.clock.advance(seconds=10_000)
     replayer = Replayer(desk.store, lambda _: True)
@@ -128,11 +128,11 @@ def test_the_rate_applies_across_passes(desk: Desk, monkeypatch: pytest.MonkeyPa
     assert replayer.run_once().replayed == 2
 
 
-def test_a_refused_replay_writes_nothing(desk: Desk) -> None:
+def test_a_refused_replay_writes_nothing(desk: Harness) -> None:
     """A dead letter at its maximum whose original message is gone is not copied again."""
     desk.client.topics.create("events")
     desk.client.subscriptions.declare(SPEC, replace(auto_replay(), replays_max=0))
-    desk.client.topics.publish("events", [Outgoing(data=b"x")])
+    desk.client.topics.publish("events", [NewMessage(data=b"x")])
     dead_letter(desk)
     desk.clock.advance(seconds=10_000)
     desk.sql("DELETE FROM messages WHERE message_id = (SELECT min(message_id) FROM messages)")

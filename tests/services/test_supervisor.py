@@ -10,7 +10,7 @@ import pytest
 from penstock.audit.telemetry import Event, Events, ServiceError, ServiceStarted, ServiceStopped
 from penstock.core.clock import HOUR, SECOND
 from penstock.db.sqlite.store import SqliteStore
-from penstock.services.supervisor import Beat, Loop, Supervisor
+from penstock.services.supervisor import Loop, LoopSchedule, Supervisor
 
 LONG = 30.0
 """Seconds after which a test stops waiting; none takes that long."""
@@ -58,7 +58,7 @@ class Bench:
 
     def loop(self, service: Any, interval_us: int = HOUR, *channels: str) -> Loop:
         """Return a loop that is not started yet."""
-        beat = Beat(interval_us=interval_us, channels=channels)
+        beat = LoopSchedule(interval_us=interval_us, channels=channels)
         loop = Loop(service, beat, self.store, events=self.events, jitter=lambda: 0.0)
         self.loops.append(loop)
         return loop
@@ -232,7 +232,7 @@ class TestSupervisor:
 
         services = [Fake(), Fake(), Fake()]
         loops = [bench.loop(service) for service in services]
-        beat = Beat(interval_us=SECOND)
+        beat = LoopSchedule(interval_us=SECOND)
         stubborn = Fake()
         loops.append(Stubborn(stubborn, beat, bench.store, events=bench.events, jitter=lambda: 0.0))
         supervisor = Supervisor(loops)

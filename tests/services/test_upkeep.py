@@ -6,16 +6,16 @@ from collections.abc import Sequence
 import pytest
 
 from penstock.access.store.registry import customer_ensure_many, topic_ensure
-from penstock.audit.store.journal import Message, outbox_put
+from penstock.audit.store.journal import OutboxMessage, outbox_put
 from penstock.core.clock import DAY, HOUR, MINUTE
 from penstock.db.store import Tx
 from penstock.services import upkeep
 from penstock.services.store import Retention, prune
-from penstock.services.upkeep import Pruner, Relay, Sealer
-from tests.kits.desk import Desk
+from penstock.services.upkeep import OutboxRelay, Pruner, Sealer
+from tests.kits.desk import Harness
 
 
-def send(desk: Desk, n: int) -> None:
+def send(desk: Harness, n: int) -> None:
     """Put messages into the outbox, each in its own transaction."""
     for i in range(n):
         desk.write(lambda tx, i=i: outbox_put(tx, "t", {"n": i}))  # type: ignore[misc]
@@ -24,10 +24,10 @@ def send(desk: Desk, n: int) -> None:
 class TestRelay:
     """Relaying from the outbox to subscribers."""
 
-    def test_every_message_once_in_order(self, desk: Desk) -> None:
+    def test_every_message_once_in_order(self, desk: Harness) -> None:
         """Every subscriber receives every message once, in order, in batches."""
         send(desk, 7)
-        relay = Relay(desk.store, batch=3)
+        relay = OutboxRelay(desk.store, batch=3)
         one: list[str] = []
         two: list[int] = []
         relay.subscribe(lambda _, messages: one.extend(m.payload for m in messages))
@@ -38,13 +38,13 @@ class TestRelay:
         assert relay.run_once() == 0
         assert len(two) == 3
 
-    def test_a_failing_subscriber_rolls_back_the_batch(self, desk: Desk) -> None:
+    def test_a_failing_subscriber_rolls_back_the_batch(self, desk: Harness) -> None:
         """An exception keeps the messages and rolls back what other subscribers wrote."""
         send(desk, 2)
-        relay = Relay(desk.store)
+        relay = OutboxRelay(desk.store)
         is_broken = [True]
 
-        def writes(tx: Tx, messages: Sequence[Message]) -> None:
+        def writes(tx: Tx, messages: Sequence[OutboxMessage]) -> None:
             customer_ensure_many(tx, [f"from-{m.topic}" for m in messages])
 
         def fails(*_: object) -> None:
@@ -62,7 +62,7 @@ class TestRelay:
         assert relay.run_once() == 2
         assert desk.counts("customers", "outbox") == {"customers": 1, "outbox": 0}
 
-    def test_runs_are_announced_once_the_topic_exists(self, desk: Desk) -> None:
+    def test_runs_are_announced_once_the_topic_exists(self, desk: Harness) -> None:
         """Runs are announced when they become claimable, once the topic exists."""
         desk.submit()
         assert desk.client.views.outbox()[0] == 0
@@ -70,7 +70,7 @@ class TestRelay:
         run_id = desk.submit()
         desk.submit(at=desk.clock.now() + HOUR)
         received: list[str] = []
-        relay = Relay(desk.store)
+        relay = OutboxRelay(desk.store)
         relay.subscribe(lambda _, messages: received.extend(m.payload for m in messages))
         assert relay.run_once() == 1
         assert json.loads(received[0])["run_id"] == run_id
@@ -82,7 +82,7 @@ class TestRelay:
 class TestSealer:
     """Sealing the journal."""
 
-    def test_everything_is_sealed_and_verifies(self, desk: Desk) -> None:
+    def test_everything_is_sealed_and_verifies(self, desk: Harness) -> None:
         """All entries are sealed once, in blocks of at most the set size; the chain verifies."""
         for _ in range(5):
             desk.submit()
@@ -97,7 +97,7 @@ class TestSealer:
         assert blocks == -(-entries // 4)
         assert max(desk.column("SELECT entries FROM seals")) == 4
 
-    def test_a_broken_chain_is_detected(self, desk: Desk) -> None:
+    def test_a_broken_chain_is_detected(self, desk: Harness) -> None:
         """A seal that was changed is found."""
         for _ in range(3):
             desk.submit()
@@ -109,7 +109,7 @@ class TestSealer:
 class TestPruner:
     """Keeping tables small."""
 
-    def _old(self, desk: Desk, n: int = 3) -> list[int]:
+    def _old(self, desk: Harness, n: int = 3) -> list[int]:
         """Create runs that ended ten days ago; return their ids."""
         ids = [desk.submit() for _ in range(n)]
         desk.drain()
@@ -117,7 +117,7 @@ class TestPruner:
         desk.clock.advance(10 * DAY)
         return ids
 
-    def test_old_rows_are_removed_and_others_kept(self, desk: Desk) -> None:
+    def test_old_rows_are_removed_and_others_kept(self, desk: Harness) -> None:
         """Ended runs are removed after their retention; younger and live runs and sums stay."""
         pruner = Pruner(desk.store, retention=Retention(history_us=DAY, journal_us=DAY))
         self._old(desk)
@@ -137,7 +137,7 @@ class TestPruner:
         (metrics,) = desk.client.views.metrics("acme", start // DAY * DAY, start + 60 * DAY)
         assert metrics.completed == 4
 
-    def test_nothing_is_removed_within_the_retention(self, desk: Desk) -> None:
+    def test_nothing_is_removed_within_the_retention(self, desk: Harness) -> None:
         """Within a year nothing is removed, and a second pass changes nothing."""
         ids = self._old(desk)
         pruner = Pruner(desk.store)
@@ -149,7 +149,7 @@ class TestPruner:
         assert [desk.client.runs.get(i).state for i in ids] == ["COMPLETED"] * 3
 
     def test_a_pass_continues_while_chunks_are_full(
-        self, desk: Desk, monkeypatch: pytest.MonkeyPatch
+        self, desk: Harness, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """One pass removes more than one chunk, in several transactions."""
         self._old(desk, 7)
@@ -160,7 +160,7 @@ class TestPruner:
         assert desk.counts("history") == {"history": 0}
 
     def test_ledger_and_flows_are_removed_in_chunks(
-        self, desk: Desk, monkeypatch: pytest.MonkeyPatch
+        self, desk: Harness, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """No transaction removes more than a chunk; the pass continues until none is left."""
         monkeypatch.setattr("penstock.services.store.CHUNK", 2)
@@ -184,7 +184,7 @@ class TestPruner:
         removed = Pruner(desk.store, retention=retention).run_once().removed
         assert (removed["ledger"], removed["flows"]) == (3, 3)
 
-    def test_sums_are_not_counted_twice(self, desk: Desk) -> None:
+    def test_sums_are_not_counted_twice(self, desk: Harness) -> None:
         """Each run is in the metrics once, however often the pruner runs."""
         pruner = Pruner(desk.store)
         for _ in range(4):

@@ -85,7 +85,7 @@ class TestSeededBugs:
 
     def test_no_backoff(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A failing message is retried in a tight loop."""
-        monkeypatch.setattr(redelivery, "delay", lambda *_: 1_000)
+        monkeypatch.setattr(redelivery, "redelivery_delay", lambda *_: 1_000)
         assert detecting_seed("I8") >= 0
 
     def test_dead_letters_without_their_attributes(self, monkeypatch: pytest.MonkeyPatch) -> None:

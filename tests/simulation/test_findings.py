@@ -12,9 +12,9 @@ from penstock.db.sqlite.store import SqliteStore
 from penstock.schedules.scheduler import Scheduler, SchedulerOptions
 from penstock.testing.clock import VirtualClock
 from penstock.testing.simulate.faults import Fault, FaultyStore
-from penstock.testing.simulate.snapshots import Peek
+from penstock.testing.simulate.snapshots import DirectReader
 from penstock.worker.options import WorkerOptions
-from penstock.worker.worker_core import WorkerSteps
+from penstock.worker.worker_core import WorkerCore
 from tests.harness.simulation import START, declared
 
 
@@ -35,7 +35,7 @@ def test_late_runs_are_spaced_by_the_catch_up_rate() -> None:
         client.configs.create(f"customer-{n}", given)
     clock.advance(DAY + 3 * MINUTE)
     Scheduler(store, SchedulerOptions(batch=1, catch_up_rate=0.5), clock=clock).run_once()
-    times = [t for (t,) in Peek(store).rows("SELECT scheduled_time FROM runs ORDER BY 1")]
+    times = [t for (t,) in DirectReader(store).rows("SELECT scheduled_time FROM runs ORDER BY 1")]
     assert [b - a for a, b in pairwise(times)] == [2 * SECOND] * 5
 
 
@@ -75,7 +75,7 @@ class _Once:
 def test_a_lost_response_to_a_mark_does_not_lose_the_run() -> None:
     store, clock, client = _open()
     director = _Once()
-    steps = WorkerSteps(
+    steps = WorkerCore(
         FaultyStore(store, "worker", director), declared(), WorkerOptions(), clock=clock,
         jitter=lambda: 0.0,
     )  # fmt: skip

@@ -92,7 +92,7 @@ def test_a_partial_start_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_lost_flow_event_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cascade that drops flow events never becomes idle."""
-    monkeypatch.setattr("penstock.flows.orchestrator.nudge_take", lambda *_: [])
+    monkeypatch.setattr("penstock.flows.orchestrator.flow_event_take", lambda *_: [])
     monkeypatch.setattr(histories, "HEAL_ROUNDS", 60)
     assert _broken(lambda: run_seed(1, [shop()])).invariant == "I15"
 
@@ -124,7 +124,7 @@ def test_a_failing_seed_prints_its_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The summary counts the failure, and the line above it is the command."""
-    monkeypatch.setattr("penstock.flows.orchestrator.nudge_take", lambda *_: [])
+    monkeypatch.setattr("penstock.flows.orchestrator.flow_event_take", lambda *_: [])
     monkeypatch.setattr(histories, "HEAL_ROUNDS", 60)
     target = "examples.nba:nba"
     assert histories.main([target, "--seeds", "1", "--first", "4", "--steps", "150"]) == 1

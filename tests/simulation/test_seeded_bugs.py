@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from penstock.core.retry import Dead, Retry, decide
+from penstock.core.retry import NoRetry, Retry, decide_retry
 from penstock.db.statements import load
 from penstock.db.store import Tx
-from penstock.limits.run_queue_rules import Room
+from penstock.limits.run_queue_rules import FreeCapacity
 from penstock.runs import attempt_result
 from penstock.runs.store import runs
 from penstock.schedules import scheduler
@@ -92,14 +92,14 @@ def test_a_tick_that_pages_by_offset(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_retries_without_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    def retry_forever(**given: object) -> Retry | Dead:
-        verdict = decide(**given)  # type: ignore[arg-type]
-        if isinstance(verdict, Dead) and "used up" in verdict.reason:
+    def retry_forever(**given: object) -> Retry | NoRetry:
+        verdict = decide_retry(**given)  # type: ignore[arg-type]
+        if isinstance(verdict, NoRetry) and "used up" in verdict.reason:
             return Retry(delay_us=10**9 * 3600, max_attempts=10**6)
         return verdict
 
     with monkeypatch.context() as patch:
-        patch.setattr(attempt_result, "decide", retry_forever)
+        patch.setattr(attempt_result, "decide_retry", retry_forever)
         seed = first_detecting_seed("I26")
     run_seed(seed)
 
@@ -128,14 +128,14 @@ def test_a_sweeper_that_expires_after_one_missed_heartbeat() -> None:
 
 def test_a_run_that_keeps_its_limits_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(runs, "lines_leave", lambda *_: None)
+        patch.setattr(runs, "queue_leave", lambda *_: None)
         seed = first_detecting_seed("I32", "I31")
     run_seed(seed)
 
 
 def test_more_runs_admitted_than_the_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(Room, "lacks", lambda *_: False)
+        patch.setattr(FreeCapacity, "lacks", lambda *_: False)
         seed = first_detecting_seed("I29")
     run_seed(seed)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.bus.message import Nack, Outgoing, SubscriptionSpec
+from penstock.bus.message import Nack, NewMessage, SubscriptionSpec
 from penstock.client import Client
-from penstock.dead_letters.client.dead_letters import LetterFilter
+from penstock.dead_letters.client.dead_letters import DeadLetterFilter
 from tests.tenancy.tenants import Things
 
 Call = Callable[[Client, Things], Any]
 SPEC = SubscriptionSpec(name="reader", topic="events")
-MESSAGE = Outgoing(data=b"x")
+MESSAGE = NewMessage(data=b"x")
 
 BUS_FOREIGN: dict[str, list[Call]] = {
     "topics.create": [lambda c, t: c.topics.create("events", customer=t.customer_id)],
@@ -56,16 +56,20 @@ BUS_FOREIGN: dict[str, list[Call]] = {
     "subscriptions.channel": [
         lambda c, t: c.subscriptions.channel("reader", customer=t.customer_id)
     ],
-    "dead_letters.find": [lambda c, t: c.dead_letters.find(LetterFilter(customer=t.customer_id))],
-    "dead_letters.groups": [
-        lambda c, t: c.dead_letters.groups(LetterFilter(customer=t.customer_id))
+    "dead_letters.find": [
+        lambda c, t: c.dead_letters.find(DeadLetterFilter(customer=t.customer_id))
     ],
-    "dead_letters.count": [lambda c, t: c.dead_letters.count(LetterFilter(customer=t.customer_id))],
+    "dead_letters.groups": [
+        lambda c, t: c.dead_letters.groups(DeadLetterFilter(customer=t.customer_id))
+    ],
+    "dead_letters.count": [
+        lambda c, t: c.dead_letters.count(DeadLetterFilter(customer=t.customer_id))
+    ],
     "dead_letters.get": [lambda c, t: c.dead_letters.get(t.dead_letter)],
     "dead_letters.of_run": [lambda c, t: c.dead_letters.of_run(t.dead, customer=t.customer_id)],
     "dead_letters.replay": [lambda c, t: c.dead_letters.replay(t.dead_letter)],
     "dead_letters.replay_matching": [
-        lambda c, t: c.dead_letters.replay_matching(LetterFilter(customer=t.customer_id))
+        lambda c, t: c.dead_letters.replay_matching(DeadLetterFilter(customer=t.customer_id))
     ],
     "dead_letters.discard": [lambda c, t: c.dead_letters.discard([t.dead_letter], "x")],
 }

@@ -9,7 +9,7 @@ from penstock.client import Client
 from penstock.core.ids import encode
 from penstock.flows.client.requests import CompletionReport, FlowRequest
 from penstock.flows.explain.client import FlowFilter
-from penstock.flows.gates.client.people import Approval
+from penstock.flows.gates.client.people import OverrideRequest
 from tests.tenancy.tenants import Things
 
 Call = Callable[[Client, Things], Any]
@@ -25,8 +25,8 @@ def _report(things: Things) -> CompletionReport:
     )
 
 
-def _approval(things: Things) -> Approval:
-    return Approval(
+def _approval(things: Things) -> OverrideRequest:
+    return OverrideRequest(
         pipeline="gated", partition="p", customer=things.customer_id, reason="r", expires_at=2**60
     )
 

@@ -20,18 +20,18 @@ from penstock.core.ids import encode
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.store import Store
 from penstock.flows.client.requests import CompletionReport, FlowRequest
-from penstock.flows.gates.client.people import Approval
-from penstock.flows.gates.evidence import Sighting
-from penstock.flows.gates.probe_request import Look
+from penstock.flows.gates.client.people import OverrideRequest
+from penstock.flows.gates.evidence import Observation
+from penstock.flows.gates.probe_request import ProbeRequest
 from penstock.flows.orchestrator import Orchestrator
 from penstock.runs.client.runs import Submission
-from penstock.runs.external.client.holder import Claimed, Mishap, Worker
+from penstock.runs.external.client.holder import Claimed, ExternalWorker, FailureReport
 from penstock.runs.rows import HeldRun
 from penstock.runs.store.runs import Claim, run_claim
 from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres.server import DatabaseServer
 from tests.kits.databases import Admin, Databases
-from tests.kits.desk import Desk, gated
+from tests.kits.desk import Harness, gated
 
 PASSWORD = "only-for-tests"
 
@@ -56,7 +56,7 @@ class Tenants:
     """A desk with the customers acme and bravo, which have equal data."""
 
     def __init__(self, store: Store, clock: VirtualClock) -> None:
-        self.desk = Desk(store, clock)
+        self.desk = Harness(store, clock)
         self.store = store
         self.clock = clock
         self.client = self.desk.client
@@ -70,7 +70,7 @@ class Tenants:
 
     def _settle(self, who: str) -> Things:
         """Give a customer a config, a pause, and a waiting, a held, an ended and a dead run."""
-        worker = Worker(f"w-{who}", "k")
+        worker = ExternalWorker(f"w-{who}", "k")
         config = self.desk.config(who)
         self.clock.advance(2 * HOUR)
         self.client.configs.update(config.config_id, {"schedule_cron": "5 * * * *"})
@@ -88,7 +88,7 @@ class Tenants:
         for _ in range(3):
             scoped.configs.start(config.config_id)
             self.desk.fail(self.desk.take())
-        self.client.work.fail(dead, worker, Mishap(error_type="VALIDATION_ERROR"))
+        self.client.work.fail(dead, worker, FailureReport(error_type="VALIDATION_ERROR"))
         claimed = self.client.work.claim_by_id(worker, held)
         self.client.work.start(held, worker)
         flow = self._flow(who)
@@ -108,7 +108,7 @@ class Tenants:
         scoped = self.client.scoped(who, actor=f"person of {who}")
         opened = scoped.flows.trigger(FlowRequest(pipeline="gated", partition="p", mode="manual"))
         granted = scoped.overrides.grant(
-            Approval(
+            OverrideRequest(
                 pipeline="gated", partition="p", reason="a test", dependency="t.other",
                 expires_at=self.clock.now() + HOUR,
             )
@@ -116,9 +116,9 @@ class Tenants:
         report = CompletionReport(pipeline="gated", processor="far", partition="p", mode="manual")
         scoped.flows.complete(report)
 
-        def observe(request: Look) -> list[Sighting]:
+        def observe(request: ProbeRequest) -> list[Observation]:
             return [
-                Sighting(key=d.key, looked_at=self.clock.now(), rows=1, days_present=0)
+                Observation(key=d.key, looked_at=self.clock.now(), rows=1, days_present=0)
                 for d in request.dependencies
             ]
 

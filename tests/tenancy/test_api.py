@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 
 import pytest
 
-from penstock.access.api_keys import Power, Role
+from penstock.access.api_keys import Permission, Role
 from penstock.core.redact import MASK
-from penstock.server.access import EVERYBODY, ROUTES
+from penstock.server.access import ALL_CUSTOMERS, ROUTES
 from tests.conftest import ENGINES
 from tests.kits.dump import columns_holding, tables
 from tests.kits.served import Serve
 from tests.server.flow_scene import FLOW_BODIES, FLOW_CALLS
-from tests.server.kit import Reply, Served
+from tests.server.kit import Reply, ServedApi
 from tests.server.scene import CALLS, NIGHTLY, Scene, method_of, scene
 
 A, B = "acme", "globex"
@@ -46,7 +46,7 @@ INDIRECT: Mapping[str, Any] = {
 class Databases:
     """Customer A in two databases: alone, and beside a customer B that was added later."""
 
-    def __init__(self, alone: Served, beside: Served) -> None:
+    def __init__(self, alone: ServedApi, beside: ServedApi) -> None:
         self.alone, self.beside = alone, beside
         self.a = scene(alone.desk, A)
         assert scene(beside.desk, A) == self.a, "A is the same in both databases"
@@ -84,7 +84,7 @@ def plain(reply: Reply, known: str = "") -> tuple[int, bytes]:
     )
 
 
-def rows_of(served: Served, whose: str) -> dict[str, list[str]]:
+def rows_of(served: ServedApi, whose: str) -> dict[str, list[str]]:
     """Return every row of a customer, including rows of its runs and configs."""
 
     def where(table: str, columns: list[str]) -> str | None:
@@ -102,12 +102,12 @@ def rows_of(served: Served, whose: str) -> dict[str, list[str]]:
     return dumped(served, where)
 
 
-def everything(served: Served) -> dict[str, list[str]]:
+def everything(served: ServedApi) -> dict[str, list[str]]:
     """Return every row of every table."""
     return dumped(served, lambda *_: "1 = 1")
 
 
-def dumped(served: Served, where: Callable[..., str | None]) -> dict[str, list[str]]:
+def dumped(served: ServedApi, where: Callable[..., str | None]) -> dict[str, list[str]]:
     """Return the matching rows of each table, without the time of a key's last use."""
     names = [name for name in tables(served.desk.store) if name != "api_keys"]
 
@@ -152,9 +152,9 @@ class TestReads:
                 alone, beside = databases.ask(f"{A}-{role}", "GET", asked(path, query))
                 assert plain(alone, ids) == plain(beside, ids), route
                 assert B.encode() not in beside.body, route
-                if route in EVERYBODY:
+                if route in ALL_CUSTOMERS:
                     assert beside.status == 403, route
-                elif role.may(ROUTES[route]) and ROUTES[route] is not Power.ADMINISTER:
+                elif role.may(ROUTES[route]) and ROUTES[route] is not Permission.ADMINISTER:
                     assert beside.status == 200, route
 
     @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ class TestReads:
             path, body = CALLS[route](databases.b)
             alone, beside = databases.ask(f"{A}-operator", method_of(route), path, body)
             assert plain(alone, ids) == plain(beside, ids), route
-            expected = 403 if ROUTES[route] is Power.ADMINISTER else 404
+            expected = 403 if ROUTES[route] is Permission.ADMINISTER else 404
             assert beside.status == expected, (route, beside.body)
         assert everything(databases.beside) == before
 
@@ -224,9 +224,9 @@ class TestCursors:
         mine = served.by(f"{A}-viewer")
         tried = 0
         for route in READS:
-            if "cursor" not in _parameters(served, route) or route in EVERYBODY:
+            if "cursor" not in _parameters(served, route) or route in ALL_CUSTOMERS:
                 continue
-            if ROUTES[route] is Power.ADMINISTER:
+            if ROUTES[route] is Permission.ADMINISTER:
                 continue
             path, _ = CALLS[route](a)
             page = mine.ok("GET", asked(path, "limit=1"))
@@ -273,12 +273,12 @@ class TestWrites:
                 one, two = databases.ask(f"{A}-admin", method_of(route), path, body)
                 assert plain(one, ids) == plain(two, ids), route
                 assert rows_of(beside, B) == before, route
-                refused = route in EVERYBODY or ROUTES[route] is Power.ADMINISTER
+                refused = route in ALL_CUSTOMERS or ROUTES[route] is Permission.ADMINISTER
                 assert (two.status == 403) is refused, (route, two.body)
                 assert refused or two.status < 300, (route, two.body)
 
 
-def _parameters(served: Served, route: str) -> set[str]:
+def _parameters(served: ServedApi, route: str) -> set[str]:
     method, _, path = route.partition(" ")
     operation = served.api.fastapi.openapi()["paths"][path][method.lower()]
     return {one["name"] for one in operation.get("parameters", [])}
@@ -292,7 +292,7 @@ class TestSecrets:
     NAMED: ClassVar = {"db_password": CANARY}
     DSN = f"postgres://user:{CANARY}@host/db"
 
-    def test_canaries(self, served: Served) -> None:
+    def test_canaries(self, served: ServedApi) -> None:
         """Secrets in any field are refused or masked, and never stored."""
         log = io.StringIO()
         handler = logging.StreamHandler(log)
@@ -312,7 +312,7 @@ class TestSecrets:
         assert not [event for event in served.heard if self.CANARY in repr(event)]
         assert columns_holding(served.desk.store, self.CANARY) == []
 
-    def put(self, served: Served) -> Iterator[Reply]:
+    def put(self, served: ServedApi) -> Iterator[Reply]:
         """Send the canary in every field; return all responses."""
         s = scene(served.desk, A)
         by = served.by("admin")
@@ -361,7 +361,7 @@ class TestSecrets:
         yield by.call("GET", "/keys", headers={"Authorization": f"Basic {self.CANARY}"})
         yield by.call("POST", "/scheduler/trigger", {}, headers={"X-Scheduler-Token": self.CANARY})
 
-    def test_keys_are_stored_nowhere(self, served: Served) -> None:
+    def test_keys_are_stored_nowhere(self, served: ServedApi) -> None:
         """A key is returned once; it is not logged, stored or repeated."""
         by = served.by("admin")
         body = {"name": "worker", "role": "worker"}
@@ -381,7 +381,7 @@ class TestSecrets:
             assert not [event for event in served.heard if value in repr(event)]
             assert value not in json.dumps(echoed.headers)
 
-    def test_audit(self, served: Served) -> None:
+    def test_audit(self, served: ServedApi) -> None:
         """Each change of a config adds one entry to the audit chain; a refused change adds none."""
         by = served.by("operator")
         made = by.ok("POST", f"/customers/{A}/pipeline-configs", NIGHTLY)

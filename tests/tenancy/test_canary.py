@@ -10,36 +10,41 @@ import pytest
 from penstock.access.api_keys import Role, parse
 from penstock.access.secrets import Secrets
 from penstock.core.errors import InvalidInput
-from penstock.core.redact import MASK, REGISTERED
+from penstock.core.redact import KNOWN_SECRETS, MASK
 from penstock.core.retry import ErrorType
 from penstock.db.store import Store
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.client.runs import Submission
-from penstock.runs.external.client.holder import Completion, Mishap, Told, Worker
+from penstock.runs.external.client.holder import (
+    CompletionResult,
+    ExternalWorker,
+    FailureReport,
+    ProgressReport,
+)
 from penstock.testing.clock import VirtualClock
 from penstock.worker.options import WorkerOptions
-from penstock.worker.worker_core import WorkerSteps
-from tests.kits.desk import Desk
+from penstock.worker.worker_core import WorkerCore
+from tests.kits.desk import Harness
 from tests.kits.dump import columns_holding
 
 CANARY = "cnry-8f3a-Zq"
 REFERENCE = {"password": {"$secret": "db"}}
-W = Worker("w", "k")
+W = ExternalWorker("w", "k")
 
 
 @pytest.fixture
-def desk(store: Store, clock: VirtualClock) -> Iterator[Desk]:
+def desk(store: Store, clock: VirtualClock) -> Iterator[Harness]:
     """A desk; secrets resolved by a test are cleared after it."""
-    yield Desk(store, clock)
-    REGISTERED.clear()
+    yield Harness(store, clock)
+    KNOWN_SECRETS.clear()
 
 
-def execute(desk: Desk, body: Callable[[Any], Any], *, secrets: Secrets) -> int:
+def execute(desk: Harness, body: Callable[[Any], Any], *, secrets: Secrets) -> int:
     """Run a processor with a reference in its parameters to its stored end. Return the run's id."""
     pipeline = Pipeline("p")
     pipeline.processor("work")(body)
     options = WorkerOptions(name="w", secrets=secrets)
-    steps = WorkerSteps(desk.store, [pipeline], options, clock=desk.clock, jitter=lambda: 0.0)
+    steps = WorkerCore(desk.store, [pipeline], options, clock=desk.clock, jitter=lambda: 0.0)
     steps.open()
     run_id = desk.client.runs.submit(Submission(pipeline="p", parameters=REFERENCE))
     (held,) = steps.claim_once(1, start=True)
@@ -52,13 +57,13 @@ def execute(desk: Desk, body: Callable[[Any], Any], *, secrets: Secrets) -> int:
     return run_id
 
 
-def details(desk: Desk, run_id: int) -> str:
+def details(desk: Harness, run_id: int) -> str:
     """Return what is stored of a run's end."""
     run = desk.client.runs.get(run_id)
     return f"{run.error_type} {run.error_details} {run.result}"
 
 
-def test_a_processor_leaks_a_resolved_secret(desk: Desk) -> None:
+def test_a_processor_leaks_a_resolved_secret(desk: Harness) -> None:
     """Errors, results and progress of a run that resolved a secret are masked before storage."""
 
     def raises(run: Any) -> None:
@@ -77,7 +82,7 @@ def test_a_processor_leaks_a_resolved_secret(desk: Desk) -> None:
     assert columns_holding(desk.store, CANARY) == []
 
 
-def test_unresolvable_reference(desk: Desk) -> None:
+def test_unresolvable_reference(desk: Harness) -> None:
     """A reference without a value fails the run permanently, and the error says what is missing."""
     stored = details(desk, execute(desk, lambda run: dict(run.parameters), secrets=Secrets()))
     assert ErrorType.INVALID_CONFIGURATION in stored
@@ -85,7 +90,7 @@ def test_unresolvable_reference(desk: Desk) -> None:
     assert len(desk.client.dead_letters.find()) == 1
 
 
-def test_reports_of_external_workers(desk: Desk) -> None:
+def test_reports_of_external_workers(desk: Harness) -> None:
     """Reports of external workers are masked by name and by pattern."""
     client = desk.client
     for n in range(2):
@@ -93,22 +98,22 @@ def test_reports_of_external_workers(desk: Desk) -> None:
         (claimed,) = client.work.claim(W)
         assert claimed.run.parameters == '{"password": {"$secret": "db"}}'
         client.work.start(run_id, W)
-        progress = Told(stage=f"postgresql://u:{CANARY}@h/d")
+        progress = ProgressReport(stage=f"postgresql://u:{CANARY}@h/d")
         client.work.heartbeat(run_id, W, progress=progress)
         assert columns_holding(desk.store, CANARY) == []
         if n == 0:
             failed = {"message": f"postgresql://u:{CANARY}@h/d", "api_key": CANARY,
                       "log": f"Authorization: Bearer {CANARY}"}  # fmt: skip
-            report = Mishap(error_type="VALIDATION_ERROR", error_details=failed)
+            report = FailureReport(error_type="VALIDATION_ERROR", error_details=failed)
             client.work.fail(run_id, W, report)
         else:
             done = {"token": CANARY, "credentials": {"user": CANARY}, "rows": 5}
-            client.work.complete(run_id, W, completion=Completion(result_summary=done))
+            client.work.complete(run_id, W, completion=CompletionResult(result_summary=done))
             assert '"rows":5' in details(desk, run_id)
     assert columns_holding(desk.store, CANARY) == []
 
 
-def test_literal_secrets(desk: Desk) -> None:
+def test_literal_secrets(desk: Harness) -> None:
     """Configs and submissions with a literal secret are refused and leave no trace."""
     config = desk.config(parameters={"password": {"$secret": "db"}})
     before = desk.counts()
@@ -133,7 +138,7 @@ def test_literal_secrets(desk: Desk) -> None:
     assert columns_holding(desk.store, CANARY) == []
 
 
-def test_keys(desk: Desk) -> None:
+def test_keys(desk: Harness) -> None:
     """No column holds a key, its secret, or a significant part of it."""
     made = desk.client.keys.create("k", Role.ADMIN, customer="acme")
     again = desk.client.keys.rotate(made.key_id)

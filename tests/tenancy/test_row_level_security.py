@@ -17,9 +17,9 @@ from penstock.access.client import Principal
 from penstock.client import Client
 from penstock.core.errors import StoreError
 from penstock.db.postgres.store import PostgresStore
-from penstock.db.scoped import confining
+from penstock.db.scoped import tenant_statements
 from penstock.db.store import Single, Store
-from penstock.db.tenant_isolation import Wall, wall_look
+from penstock.db.tenant_isolation import TenantIsolation, tenant_isolation_get
 from penstock.runs.store.runs import RunFilter
 from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres.server import DatabaseServer
@@ -191,7 +191,7 @@ def test_nonsense_settings(unchanged: Tenants) -> None:
 def test_only_customer_keys_become_sql(customer: Any) -> None:
     """The text sent with BEGIN is built from a customer key and nothing else."""
     with pytest.raises(ValueError, match="customer key"):
-        confining(customer)
+        tenant_statements(customer)
 
 
 def test_roles_do_not_leak(unchanged: Tenants) -> None:
@@ -301,7 +301,9 @@ def test_without_the_right_to_the_role(
     store = PostgresStore(dsn_as(pg_server.dsn(user), user), clock)
     try:
         store.migrate()
-        assert store.read(wall_look) == Wall(stands=False, confines_everybody=False)
+        assert store.read(tenant_isolation_get) == TenantIsolation(
+            stands=False, confines_everybody=False
+        )
         client = Client(store)
         client.register(pipelines())
         client.runs.submit("nightly")
@@ -310,7 +312,7 @@ def test_without_the_right_to_the_role(
         ]
         pg_admin.execute(f"GRANT penstock_tenant TO {user}")
         assert raw(store, "SELECT tenant_wall()") == [(True,)]
-        assert store.read(wall_look).stands
+        assert store.read(tenant_isolation_get).stands
         again = PostgresStore(dsn_as(pg_server.dsn(user), user), clock)
         text = "SELECT current_user::text FROM runs"
         assert raw(again.scoped(1), text) == [("penstock_tenant",)]
@@ -331,7 +333,9 @@ def test_a_user_who_does_not_own_the_tables(
         owner.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {user}")
     store = PostgresStore(dsn_as(pg_server.dsn(name), user))
     try:
-        assert store.read(wall_look) == Wall(stands=False, confines_everybody=True)
+        assert store.read(tenant_isolation_get) == TenantIsolation(
+            stands=False, confines_everybody=True
+        )
     finally:
         store.close()
         with psycopg.connect(pg_migrated_dsn, autocommit=True) as owner:
@@ -347,7 +351,7 @@ def test_databases_migrated_together(pg_server: DatabaseServer) -> None:
     def build(dsn: str) -> None:
         store = PostgresStore(dsn)
         store.migrate()
-        isolated.append(store.read(wall_look).stands)
+        isolated.append(store.read(tenant_isolation_get).stands)
         store.close()
 
     dsns = [pg_server.create_database(name) for name in names]

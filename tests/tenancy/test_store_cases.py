@@ -18,8 +18,14 @@ from penstock.core.errors import DuplicateRequest, Forbidden, NotFound, Penstock
 from penstock.core.ids import encode
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.store import Store
-from penstock.runs.client.runs import Place, RunFilter, Submission
-from penstock.runs.external.client.holder import Completion, Heartbeat, Mishap, Report, Worker
+from penstock.runs.client.runs import RunFilter, RunPosition, Submission
+from penstock.runs.external.client.holder import (
+    CompletionItem,
+    CompletionResult,
+    ExternalWorker,
+    FailureReport,
+    Heartbeat,
+)
 from penstock.runs.rows import HeldRun
 from penstock.testing.clock import VirtualClock
 from tests.kits.dump import raw, tables
@@ -38,7 +44,7 @@ KINDS = (
     pytest.param("plain", marks=pytest.mark.postgres),
 )
 CRON = {"pipeline_template": "nightly", "schedule_cron": "0 * * * *"}
-W = Worker("w", "k")
+W = ExternalWorker("w", "k")
 Call = Callable[[Client, Things], Any]
 
 
@@ -124,7 +130,9 @@ FOREIGN: dict[str, list[Call]] = {
     "runs.detail": [lambda c, t: c.runs.detail(t.ended), lambda c, t: c.runs.detail(t.waiting)],
     "runs.page": [lambda c, t: c.runs.page(RunFilter(), t.customer_id)],
     "runs.page_after": [
-        lambda c, t: c.runs.page_after(RunFilter(), Place(True, 2**60, t.waiting), t.customer_id)
+        lambda c, t: c.runs.page_after(
+            RunFilter(), RunPosition(True, 2**60, t.waiting), t.customer_id
+        )
     ],
     "runs.cancel": [lambda c, t: c.runs.cancel(t.waiting), lambda c, t: c.runs.cancel(t.ended)],
     "runs.retry": [lambda c, t: c.runs.retry(t.dead), lambda c, t: c.runs.retry(t.waiting)],
@@ -156,12 +164,14 @@ FOREIGN: dict[str, list[Call]] = {
     ],
     "work.complete_many": [
         lambda c, t: only(
-            c.work.complete_many(W, [Report(run_id=t.held.run.run_id, token=t.held.run.token)])
+            c.work.complete_many(
+                W, [CompletionItem(run_id=t.held.run.run_id, token=t.held.run.token)]
+            )
         )
     ],
     "work.fail": [
         lambda c, t: c.work.fail(
-            t.held.run.run_id, W, Mishap(error_type="TIMEOUT"), token=t.held.run.token
+            t.held.run.run_id, W, FailureReport(error_type="TIMEOUT"), token=t.held.run.token
         )
     ],
     "work.cancelled": [lambda c, t: c.work.cancelled(t.held.run.run_id, W, token=t.held.run.token)],
@@ -449,10 +459,10 @@ class TestOwnLife:
             bound.work.start(claimed.run.run_id, W, token=claimed.run.token)
             bound.work.heartbeat(claimed.run.run_id, W)
             if n < 5:
-                bound.work.fail(claimed.run.run_id, W, Mishap(error_type="VALIDATION_ERROR"))
+                bound.work.fail(claimed.run.run_id, W, FailureReport(error_type="VALIDATION_ERROR"))
             else:
                 bound.work.complete(
-                    claimed.run.run_id, W, completion=Completion(result_summary={"n": 1})
+                    claimed.run.run_id, W, completion=CompletionResult(result_summary={"n": 1})
                 )
         assert not bound.configs.get(config.config_id).is_active
         assert {a.rule for a in bound.views.alerts(state="open")} >= {"config_disabled"}
@@ -467,7 +477,7 @@ class TestOwnLife:
         assert sums.completed == 4
         held = tenants.acme.held.run
         assert bound.runs.cancel(held.run_id) == "asked"
-        bound.work.cancelled(held.run_id, Worker("w-acme", "k"), token=held.token)
+        bound.work.cancelled(held.run_id, ExternalWorker("w-acme", "k"), token=held.token)
 
     def test_ordering(self, tenants: Tenants) -> None:
         """Runs behind an ordering key become ready when the one in front ends."""

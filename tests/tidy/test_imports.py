@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.root import FAMILIES
+from penstock.cli.root import COMMANDS
 from tests.tidy import imports as rules
 
 SRC = Path(__file__).parents[2] / "src"
@@ -59,7 +59,7 @@ class TestPackage:
         assert rules.crowded_packages(package) == []
 
     def test_every_module_is_used(self, package: dict[str, str]) -> None:
-        commands = {f"penstock.{module}" for module, _ in FAMILIES.values()}
+        commands = {f"penstock.{module}" for module, _ in COMMANDS.values()}
         assert rules.orphans(package, commands | PUBLIC_MODULES) == []
 
     def test_class_names_have_one_meaning(self, package: dict[str, str]) -> None:

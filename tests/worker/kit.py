@@ -17,7 +17,7 @@ from penstock.runs.store.leases import session_expire
 from penstock.runs.store.runs import run_get, run_insert_many
 from penstock.worker.options import WorkerOptions
 from penstock.worker.worker import Worker
-from penstock.worker.worker_core import WorkerSteps
+from penstock.worker.worker_core import WorkerCore
 
 WAIT = 20.0
 SECOND = 1_000_000
@@ -66,15 +66,15 @@ def lose_sessions(store: Store, clock: Any, seconds: float) -> int:
     return len(store.write(session_expire))
 
 
-def steps_of(store: Store, pipeline: Pipeline, clock: Any, **options: Any) -> WorkerSteps:
-    made = WorkerSteps(
+def steps_of(store: Store, pipeline: Pipeline, clock: Any, **options: Any) -> WorkerCore:
+    made = WorkerCore(
         store, [pipeline], WorkerOptions(**options), clock=clock, jitter=no_jitter, events=Events()
     )
     made.open()
     return made
 
 
-class Heard:
+class EventRecorder:
     """Records events and lets a test wait for one."""
 
     def __init__(self, events: Events) -> None:
@@ -109,7 +109,7 @@ class Running:
 
     def __init__(self, store: Store, pipelines: Sequence[Pipeline], **options: Any) -> None:
         events = Events()
-        self.heard = Heard(events)
+        self.heard = EventRecorder(events)
         options = {"grace_us": SECOND // 2, "drain_us": 5 * SECOND, **options}
         self.worker = Worker(
             store,
@@ -130,12 +130,12 @@ class Running:
         assert self.worker.stopped.is_set()
 
 
-def reached(event: threading.Event) -> None:
+def wait_set(event: threading.Event) -> None:
     """Fail unless the event is set within WAIT seconds."""
     assert event.wait(WAIT), "the event was not set in time"
 
 
-def spin(run: Any, until: Callable[[], bool]) -> None:
+def loop_until(run: Any, until: Callable[[], bool]) -> None:
     """Loop in a processor until a condition holds, checking for signals."""
     pause = threading.Event()
     while not until():

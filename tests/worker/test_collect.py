@@ -11,12 +11,12 @@ from penstock.audit.telemetry import RunEnded, RunStarted
 from penstock.core.errors import DeclarationError
 from penstock.core.record import dumps, loads
 from penstock.db.sqlite.store import SqliteStore
-from penstock.pipelines.declare.collect import Collect, each
+from penstock.pipelines.declare.collect import Collect, item_outcomes
 from penstock.pipelines.declare.pipeline import Pipeline
-from penstock.runs.store.runs import run_cancel_ask
+from penstock.runs.store.runs import run_cancel_request
 from penstock.testing.clock import VirtualClock
 from penstock.worker.context import RunContext
-from tests.worker.kit import Running, reached, run_of, steps_of, submit
+from tests.worker.kit import Running, run_of, steps_of, submit, wait_set
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ class TestWorker:
         with Running(store, [batches.pipeline], beat_us=50_000) as running:
             while not running.worker.steps.held:
                 running.worker.steps.clock.sleep(0.01)
-            assert store.write(lambda tx: run_cancel_ask(tx, ids[0], "operator"))
+            assert store.write(lambda tx: run_cancel_request(tx, ids[0], "operator"))
             store.wake(["cancel"])
             while not running.worker.steps._cancels:
                 running.worker.steps.clock.sleep(0.01)
@@ -136,7 +136,7 @@ class TestWorker:
         with Running(store, [batches.pipeline]) as running:
             running.heard.until(RunEnded, 2)
             release.set()
-            reached(done)
+            wait_set(done)
         assert {run_of(store, run_id).state for run_id in ids} == {"TIMEOUT"}
 
     def test_a_drain_releases_gathered_runs(self, store: SqliteStore) -> None:
@@ -186,8 +186,8 @@ class TestCollect:
 
     def test_outcomes(self) -> None:
         error = ValueError()
-        assert each(None, 2) == [None, None]
-        assert each((1, error), 2) == [1, error]
+        assert item_outcomes(None, 2) == [None, None]
+        assert item_outcomes((1, error), 2) == [1, error]
         wrongs: list[object] = [{}, "ab", 7, [1]]
         for wrong in wrongs:
-            assert all(isinstance(found, Exception) for found in each(wrong, 2))
+            assert all(isinstance(found, Exception) for found in item_outcomes(wrong, 2))

@@ -11,7 +11,7 @@ from penstock.db.sqlite.store import SqliteStore
 from penstock.db.store import Store, Tx
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.testing.clock import VirtualClock
-from penstock.worker.worker_core import WorkerSteps
+from penstock.worker.worker_core import WorkerCore
 from tests.worker.kit import run_of, steps_of, submit
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ def store(clock: VirtualClock) -> Iterator[Failing]:
     made.close()
 
 
-def finished(store: Any, clock: VirtualClock, n: int) -> tuple[WorkerSteps, list[int]]:
+def finished(store: Any, clock: VirtualClock, n: int) -> tuple[WorkerCore, list[int]]:
     """Return a worker with `n` completed runs that are not stored yet, and their ids."""
     pipeline = Pipeline("p")
     pipeline.processor("work")(lambda _: None)

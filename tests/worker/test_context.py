@@ -19,11 +19,11 @@ from penstock.core.errors import (
 )
 from penstock.core.ids import encode
 from penstock.pipelines.declare.processor import Processor
-from penstock.runs.rows import Finish
+from penstock.runs.rows import RunEnd
 from penstock.testing.clock import VirtualClock
-from penstock.worker.context import Known, Result, RunContext, Signal
+from penstock.worker.context import LoadedProcessor, Result, RunContext, Signal
 from penstock.worker.outcome import (
-    Outcome,
+    AttemptOutcome,
     finish_of,
     outcome_of_death,
     outcome_of_error,
@@ -40,11 +40,11 @@ PROCESSOR = Processor(
 
 def made(**changes: Any) -> tuple[RunContext, VirtualClock]:
     clock = VirtualClock(START)
-    known = Known(1, PROCESSOR, {"days": 30, "provider": "aws"})
+    known = LoadedProcessor(1, PROCESSOR, {"days": 30, "provider": "aws"})
     return RunContext(held_run(**changes), known, clock, clock.monotonic()), clock
 
 
-def verdict(context: RunContext, outcome: Outcome, now: float = 1.5) -> Finish:
+def verdict(context: RunContext, outcome: AttemptOutcome, now: float = 1.5) -> RunEnd:
     return finish_of(context, outcome, jitter=no_jitter, actor="w", now=now)
 
 

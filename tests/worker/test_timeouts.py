@@ -8,7 +8,7 @@ import pytest
 from penstock.core.errors import StoreUnavailable
 from penstock.runs.rows import HeldRun
 from penstock.worker.options import WorkerOptions
-from penstock.worker.timeouts import Watch
+from penstock.worker.timeouts import RunWatch
 from tests.worker.kit import held_run
 
 
@@ -31,7 +31,7 @@ class Steps:
         )
         gathering = SimpleNamespace(expire=lambda *_: [], tick=lambda _: None)
         made: Any = (self, lane, lane, gathering)
-        self.watch = Watch(*made, on_ends=lambda: None)
+        self.watch = RunWatch(*made, on_ends=lambda: None)
 
     def release_many(self, runs: list[HeldRun]) -> int:
         late, self.late = self.late, []

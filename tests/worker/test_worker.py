@@ -17,14 +17,14 @@ from penstock.audit.telemetry import RunEnded, RunRefused, RunStarted, ServiceEr
 from penstock.core.errors import DeclarationError, LeaseLost, StoreUnavailable
 from penstock.db.sqlite.store import SqliteStore
 from penstock.pipelines.declare.pipeline import Pipeline
-from penstock.runs.rows import Finish
+from penstock.runs.rows import RunEnd
 from penstock.runs.store.admission import run_admit_due
 from penstock.runs.store.finish import run_end_many
 from penstock.runs.store.leases import session_close, session_list
-from penstock.runs.store.runs import run_cancel_ask
+from penstock.runs.store.runs import run_cancel_request
 from penstock.worker.context import Result, RunContext
 from tests.worker import process_bodies
-from tests.worker.kit import SECOND, Running, reached, run_of, spin, submit
+from tests.worker.kit import SECOND, Running, loop_until, run_of, submit, wait_set
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
@@ -79,7 +79,7 @@ class Unreachable:
 
 
 def cancel(store: SqliteStore, run_id: int) -> None:
-    assert store.write(lambda tx: run_cancel_ask(tx, run_id, "operator"))
+    assert store.write(lambda tx: run_cancel_request(tx, run_id, "operator"))
     store.wake(["cancel"])
 
 
@@ -106,7 +106,7 @@ class TestExecution:
         @pipeline.processor
         def work(run: RunContext) -> None:
             if run.held.partition == "long":
-                reached(go)
+                wait_set(go)
 
         submit(store, pipeline, 300)
         with Running(store, [pipeline], slots=2) as running:
@@ -127,13 +127,13 @@ class TestExecution:
         def work(run: RunContext) -> None:
             if run.held.partition == "long":
                 inside.set()
-                reached(go)
+                wait_set(go)
 
         submit(store, pipeline, 300)
         with Running(store, [pipeline], mark_us=20_000) as running:
             running.heard.until(RunEnded, 300)
             (long,) = submit(store, pipeline, 1, partition="long")
-            reached(inside)
+            wait_set(inside)
             pause = threading.Event()
             for _ in range(1000):
                 if run_of(store, long).state == "RUNNING":
@@ -213,7 +213,7 @@ class TestCancel:
 
         @pipeline.processor
         def work(run: RunContext) -> None:
-            spin(run, lambda: False)
+            loop_until(run, lambda: False)
 
         with Running(store, [pipeline]) as running:
             (run_id,) = submit(store, pipeline)
@@ -269,7 +269,7 @@ class TestTimeout:
         @pipeline.processor(timeout="100ms")
         def work(run: RunContext) -> None:
             if run.held.partition == "slow":
-                reached(go)
+                wait_set(go)
                 try:
                     run.check()
                 finally:
@@ -282,7 +282,7 @@ class TestTimeout:
             # One zombie at a concurrency of one: claiming stops until it returns, with an event.
             running.heard.until(ServiceError, service="worker.claimer")
             go.set()
-            reached(left)
+            wait_set(left)
             running.heard.until(RunEnded, final_state="COMPLETED")
         assert run_of(store, slow).state == "TIMEOUT"
         assert len(running.heard.of(RunEnded)) == 2
@@ -293,7 +293,7 @@ class TestTimeout:
         @pipeline.processor(timeout="100ms")
         def work(run: RunContext) -> None:
             if run.held.partition == "slow":
-                reached(go)
+                wait_set(go)
 
         submit(store, pipeline, 1, partition="slow")
         with Running(store, [pipeline], slots=1, zombies_max=2) as running:
@@ -318,7 +318,7 @@ class TestTimeout:
 
         @pipeline.processor(timeout="50ms")
         async def work(_: RunContext) -> None:
-            reached(go)
+            wait_set(go)
 
         submit(store, pipeline)
         with Running(store, [pipeline], grace_us=50_000) as running:
@@ -343,7 +343,7 @@ class TestSession:
         @pipeline.processor
         def work(run: RunContext) -> None:
             if run.held.partition == "old":
-                spin(run, go.is_set)
+                loop_until(run, go.is_set)
 
         with Running(store, [pipeline], beat_us=50_000) as running:
             (old,) = submit(store, pipeline, 1, partition="old")
@@ -371,7 +371,7 @@ class TestSession:
         def work(run: RunContext) -> None:
             if run.held.partition == "old":
                 try:
-                    spin(run, go.is_set)
+                    loop_until(run, go.is_set)
                 except LeaseLost:
                     stopped.set()
                     raise
@@ -383,7 +383,7 @@ class TestSession:
             running.heard.until(RunStarted)
             beats.is_away = True
             running.heard.until(WorkerBeat, renewal="unknown")
-            reached(stopped)
+            wait_set(stopped)
             (later,) = submit(store, pipeline)
             running.heard.until(RunEnded, error_type="STALE_EXECUTION")
             assert run_of(store, later).state == "PENDING"
@@ -398,13 +398,13 @@ class TestSession:
 
         @pipeline.processor
         def work(_: RunContext) -> None:
-            reached(go)
+            wait_set(go)
 
         with Running(store, [pipeline]) as running:
             (run_id,) = submit(store, pipeline)
             running.heard.until(RunStarted)
             token = run_of(store, run_id).token
-            by_sweeper = Finish(run_id, token, "FAILED", "FAILURE", actor="sweeper", is_dead=True)
+            by_sweeper = RunEnd(run_id, token, "FAILED", "FAILURE", actor="sweeper", is_dead=True)
             assert store.write(lambda tx: run_end_many(tx, [by_sweeper]))
             go.set()
             assert running.heard.until(RunRefused)[0].run_id == run_id
@@ -421,7 +421,7 @@ class TestDrain:
         def work(run: RunContext) -> None:
             if run.held.partition == "held":
                 inside.release()
-                reached(go)
+                wait_set(go)
 
         submit(store, pipeline, 300)
         running = Running(store, [pipeline], slots=2)
@@ -447,7 +447,7 @@ class TestDrain:
 
         @pipeline.processor
         def work(run: RunContext) -> None:
-            spin(run, lambda: False)
+            loop_until(run, lambda: False)
 
         with Running(store, [pipeline], drain_us=50_000) as running:
             (run_id,) = submit(store, pipeline)
@@ -460,7 +460,7 @@ class TestDrain:
 
         @pipeline.processor
         def work(_: RunContext) -> None:
-            reached(go)
+            wait_set(go)
 
         running = Running(store, [pipeline], drain_us=60 * SECOND)
         with running:

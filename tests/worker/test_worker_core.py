@@ -15,14 +15,14 @@ from penstock.db.store import Store, Tx
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.store.admission import run_admit_due
 from penstock.runs.store.leases import session_list
-from penstock.runs.store.runs import run_cancel_ask
+from penstock.runs.store.runs import run_cancel_request
 from penstock.runs.sweeper import Sweeper
 from penstock.testing.clock import VirtualClock
 from penstock.worker.context import Signal
-from penstock.worker.outcome import Outcome
+from penstock.worker.outcome import AttemptOutcome
 from penstock.worker.session import Renewal
 from tests.worker.kit import (
-    Heard,
+    EventRecorder,
     lose_sessions,
     no_jitter,
     run_of,
@@ -31,7 +31,7 @@ from tests.worker.kit import (
 )
 
 T = TypeVar("T")
-TIMED_OUT = Outcome(is_timed_out=True)
+TIMED_OUT = AttemptOutcome(is_timed_out=True)
 START = from_datetime(datetime(2025, 1, 2, tzinfo=UTC))
 
 
@@ -279,7 +279,10 @@ class TestRenewal:
         running, waiting = steps.claim_once(2)
         context = steps.begin(running, clock.monotonic())
         assert context is not None
-        assert store.write(lambda tx: [run_cancel_ask(tx, r, "me") for r in ids]) == [True, True]
+        assert store.write(lambda tx: [run_cancel_request(tx, r, "me") for r in ids]) == [
+            True,
+            True,
+        ]
         steps.beat_once()
         assert context.signal is Signal.CANCEL
         assert steps.begin(waiting, clock.monotonic()) is None
@@ -296,7 +299,7 @@ class TestEnds:
         pipeline = pipeline_of()
         (run_id,) = submit(store, pipeline)
         steps = steps_of(store, pipeline, clock)
-        recorder = Heard(steps.events)
+        recorder = EventRecorder(steps.events)
         (held,) = steps.claim_once(1, start=True)
         finish = steps.execute(held)
         assert finish is not None
@@ -349,7 +352,7 @@ class TestEnds:
         pipeline = pipeline_of()
         good, bad = submit(store, pipeline, 2)
         steps = steps_of(store, pipeline, clock)
-        recorder = Heard(steps.events)
+        recorder = EventRecorder(steps.events)
         for held in steps.claim_once(2):
             finish = steps.execute(held)
             assert finish is not None

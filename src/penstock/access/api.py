@@ -7,12 +7,26 @@ from typing import Annotated
 from fastapi import Path, Query, Request
 from starlette.responses import Response
 
-from penstock.access.shapes import key_shape, made_key_shape
+from penstock.access.shapes import key_shape, new_key_shape
 from penstock.core.clock import parse_duration
-from penstock.monitoring.api_models import Changed, KeyIn, KeyMade, KeyOut, RevokeIn, RotateIn
+from penstock.monitoring.api_models import (
+    ChangedOut,
+    KeyCreatedOut,
+    KeyIn,
+    KeyOut,
+    RevokeIn,
+    RotateIn,
+)
 from penstock.server.models import Page
-from penstock.server.params import By, Cursor, Limit, Repeat, found, router
-from penstock.server.responses import Pages, once
+from penstock.server.params import (
+    CurrentCaller,
+    Cursor,
+    IdempotencyKey,
+    Limit,
+    decode_path_id,
+    router,
+)
+from penstock.server.responses import Pagination, idempotent_write
 
 routes = router("keys")
 KeyId = Annotated[
@@ -23,7 +37,7 @@ KeyId = Annotated[
 @routes.get("/keys", response_model=Page[KeyOut])
 def list_keys(
     request: Request,
-    by: By,
+    by: CurrentCaller,
     customer_id: Annotated[
         str | None,
         Query(description="Return only keys restricted to this customer.", max_length=200),
@@ -33,7 +47,7 @@ def list_keys(
     cursor: Cursor = None,
 ) -> Response:
     """List API keys without their secrets, oldest first."""
-    pages = Pages(request, by, with_revoked=with_revoked, customer=customer_id)
+    pages = Pagination(request, by, with_revoked=with_revoked, customer=customer_id)
     place = pages.place(cursor, 1)
     rows = by.client.keys.page(
         customer=customer_id,
@@ -44,12 +58,14 @@ def list_keys(
     return pages.page(rows, limit, lambda key: [key.key_id], key_shape)
 
 
-@routes.post("/keys", status_code=201, response_model=KeyMade)
-def create_key(request: Request, by: By, body: KeyIn, _: Repeat = None) -> Response:
+@routes.post("/keys", status_code=201, response_model=KeyCreatedOut)
+def create_key(
+    request: Request, by: CurrentCaller, body: KeyIn, _: IdempotencyKey = None
+) -> Response:
     """Create an API key. Its secret is returned only in this response."""
     lasts = None if body.expires is None else parse_duration(body.expires, "expires")
     expires_at = None if lasts is None else by.client.views.now() + lasts
-    return once(
+    return idempotent_write(
         request,
         by,
         lambda client: client.keys.create(
@@ -60,36 +76,44 @@ def create_key(request: Request, by: By, body: KeyIn, _: Repeat = None) -> Respo
             rate=body.rate,
             actor=by.actor,
         ),
-        made_key_shape,
+        new_key_shape,
         201,
         kept=lambda key: {"key": None, "info": key_shape(key)},
     )
 
 
-@routes.post("/keys/{key_id}/rotate", response_model=KeyMade)
+@routes.post("/keys/{key_id}/rotate", response_model=KeyCreatedOut)
 def rotate_key(
-    request: Request, by: By, key_id: KeyId, body: RotateIn | None = None, _: Repeat = None
+    request: Request,
+    by: CurrentCaller,
+    key_id: KeyId,
+    body: RotateIn | None = None,
+    _: IdempotencyKey = None,
 ) -> Response:
     """Give a key a new secret. The old one stays valid for the overlap."""
-    number = found("key", "key", key_id)
+    number = decode_path_id("key", "key", key_id)
     overlap = parse_duration((body or RotateIn()).overlap, "overlap")
-    return once(
+    return idempotent_write(
         request,
         by,
         lambda client: client.keys.rotate(number, overlap_us=overlap, actor=by.actor),
-        made_key_shape,
+        new_key_shape,
         kept=lambda key: {"key": None, "info": key_shape(key)},
     )
 
 
-@routes.post("/keys/{key_id}/revoke", response_model=Changed)
+@routes.post("/keys/{key_id}/revoke", response_model=ChangedOut)
 def revoke_key(
-    request: Request, by: By, key_id: KeyId, body: RevokeIn | None = None, _: Repeat = None
+    request: Request,
+    by: CurrentCaller,
+    key_id: KeyId,
+    body: RevokeIn | None = None,
+    _: IdempotencyKey = None,
 ) -> Response:
     """Revoke a key permanently. All servers refuse it within 60 seconds."""
-    number = found("key", "key", key_id)
+    number = decode_path_id("key", "key", key_id)
     reason = (body or RevokeIn()).reason
-    return once(
+    return idempotent_write(
         request,
         by,
         lambda client: client.keys.revoke(number, reason=reason, actor=by.actor),

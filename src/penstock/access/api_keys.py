@@ -29,7 +29,7 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _SHAPE = re.compile(rf"{PREFIX}_([{_ALPHABET}]{{8}}|[{_ALPHABET}]{{13}})_([{_ALPHABET}]{{46}})")
 
 
-class Power(StrEnum):
+class Permission(StrEnum):
     """A permission that a route requires of its caller."""
 
     READ_RUNS = "read_runs"
@@ -47,23 +47,23 @@ class Role(StrEnum):
     WORKER = "worker"
     VIEWER = "viewer"
 
-    def may(self, power: Power) -> bool:
+    def may(self, power: Permission) -> bool:
         """Return whether the role has a permission."""
-        return power in POWERS[self]
+        return power in PERMISSIONS[self]
 
     def covers(self, least: Role) -> bool:
         """Return whether the role has every permission of `least`."""
-        return POWERS[least] <= POWERS[self]
+        return PERMISSIONS[least] <= PERMISSIONS[self]
 
 
-_WORKER = frozenset({Power.READ_RUNS, Power.WORK})
-_VIEWER = frozenset({Power.READ_RUNS, Power.READ})
-POWERS: Final[Mapping[Role, frozenset[Power]]] = MappingProxyType(
+_WORKER = frozenset({Permission.READ_RUNS, Permission.WORK})
+_VIEWER = frozenset({Permission.READ_RUNS, Permission.READ})
+PERMISSIONS: Final[Mapping[Role, frozenset[Permission]]] = MappingProxyType(
     {
         Role.VIEWER: _VIEWER,
         Role.WORKER: _WORKER,
-        Role.OPERATOR: _VIEWER | _WORKER | {Power.OPERATE},
-        Role.ADMIN: frozenset(Power),
+        Role.OPERATOR: _VIEWER | _WORKER | {Permission.OPERATE},
+        Role.ADMIN: frozenset(Permission),
     }
 )
 
@@ -104,7 +104,7 @@ class ParsedKey:
         return f"ParsedKey(key_id={self.key_id}, secret=…)"
 
 
-def spell(key_id: int, secret: str) -> str:
+def format_key(key_id: int, secret: str) -> str:
     """Return the text of a key. It is shown once, when the key is created or rotated."""
     assert len(secret) == SECRET_CHARS
     body = f"{PREFIX}_{encode('key', key_id).removeprefix('key_')}_{secret}"
@@ -125,17 +125,17 @@ def parse(text: object) -> ParsedKey | None:
     return ParsedKey(key_id, shape.group(2)[:SECRET_CHARS])
 
 
-def digest(secret: str) -> str:
+def hash_secret(secret: str) -> str:
     """Return the hash under which a secret is stored."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def is_secret_of(secret: str, stored: str | None) -> bool:
+def matches_hash(secret: str, stored: str | None) -> bool:
     """Return whether a secret matches the stored hash, in constant time."""
-    return hmac.compare_digest(digest(secret), stored or "")
+    return hmac.compare_digest(hash_secret(secret), stored or "")
 
 
-def state_of(
+def key_state(
     now: int, *, expires_at: int | None, revoked_at: int | None, previous_until: int | None
 ) -> KeyState:
     """Return the state of a key at `now`. A key is expired from `expires_at` on, inclusive."""

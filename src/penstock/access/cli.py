@@ -13,7 +13,7 @@ from penstock.cli.app import App, Group
 from penstock.cli.arguments import KEY
 from penstock.core.clock import parse_duration
 
-ONCE = "The key is not shown again: store it where you keep secrets."
+KEY_SHOWN_ONCE = "The key is not shown again: store it where you keep secrets."
 
 
 @click.group(cls=Group)
@@ -59,7 +59,7 @@ def list_(app: App, customer: str | None, with_revoked: bool, limit: int) -> Non
         if not found:
             app.say("No keys. Create one: penstock keys create NAME --role operator")
             return
-        output.table(
+        output.print_table(
             ("key", "name", "role", "customer", "state", "last used", "expires"),
             [
                 (k["key_id"], k["name"], k["role"], k["customer_id"] or "all",
@@ -108,16 +108,16 @@ def _show_once(app: App, made: Mapping[str, Any]) -> None:
         app.say(f"{info['key_id']} ({info['name']}, {info['role']}, {scope})")
         if info["rotating_until"] is not None:
             app.say(f"The old secret is valid until {info['rotating_until']}.")
-        app.say(ONCE)
+        app.say(KEY_SHOWN_ONCE)
 
     app.emit(made, print_text)
 
 
 def _state(key: Mapping[str, Any], now: int) -> str:
     if key["rotating_until"] is not None:
-        return f"rotating, {output.when(output.micros(key['rotating_until']), now)}"
+        return f"rotating, {output.format_time(output.parse_time(key['rotating_until']), now)}"
     return str(key["state"])
 
 
 def _when(text: str | None, now: int) -> str:
-    return "never" if text is None else output.when(output.micros(text), now)
+    return "never" if text is None else output.format_time(output.parse_time(text), now)

@@ -24,7 +24,7 @@ from penstock.access.store.keys import (
     key_touch,
     secret_ensure,
 )
-from penstock.access.store.names import Names, check_limit
+from penstock.access.store.names import NameResolver, check_limit
 from penstock.audit.store.journal import Entry, journal_append_many
 from penstock.core.clock import DAY, MINUTE
 from penstock.core.errors import Conflict, InvalidInput, NotFound
@@ -68,7 +68,7 @@ class Keys:
     """Use cases of API keys. A client scoped to a customer cannot use them."""
 
     def __init__(
-        self, store: Store, names: Names, actor: str, random_bytes: RandomBytes | None = None
+        self, store: Store, names: NameResolver, actor: str, random_bytes: RandomBytes | None = None
     ) -> None:
         self._store = store
         self._names = names
@@ -102,13 +102,13 @@ class Keys:
             number = None if customer is None else self._names.customers(tx, [customer])[customer]
             params: dict[str, Any] = {
                 "name": name, "role": wanted.value, "customer": number,
-                "hash": api_keys.digest(secret), "rate": rate, "created_by": who,
+                "hash": api_keys.hash_secret(secret), "rate": rate, "created_by": who,
                 "expires_at": expires_at,
             }  # fmt: skip
             key_id = key_put(tx, params)
             detail = {"name": name, "role": wanted.value, "expires_at": expires_at, "rate": rate}
             _note(tx, key_id, number, "created", who, detail=detail)
-            return replace(_shown(tx, _must(tx, key_id)), text=api_keys.spell(key_id, secret))
+            return replace(_shown(tx, _must(tx, key_id)), text=api_keys.format_key(key_id, secret))
 
         return self._store.write(body)
 
@@ -152,11 +152,11 @@ class Keys:
             old = _must(tx, key_id)
             if _state(tx, old) in (KeyState.REVOKED, KeyState.EXPIRED):
                 raise Conflict(f"{encode('key', key_id)} is {_state(tx, old)}: create another key.")
-            until = key_rotate(tx, key_id, api_keys.digest(secret), overlap_us)
+            until = key_rotate(tx, key_id, api_keys.hash_secret(secret), overlap_us)
             if until is None:
                 raise Conflict(f"{encode('key', key_id)} is revoked: create another key.")
             _note(tx, key_id, old.customer, "rotated", who, detail={"previous_until": until})
-            return replace(_shown(tx, _must(tx, key_id)), text=api_keys.spell(key_id, secret))
+            return replace(_shown(tx, _must(tx, key_id)), text=api_keys.format_key(key_id, secret))
 
         return self._store.write(body)
 
@@ -185,8 +185,8 @@ class Keys:
 
         row, now = self._store.read(body)
         # Compare even if the key does not exist, so that both cases take the same time.
-        fits = api_keys.is_secret_of(parsed.secret, None if row is None else row.hash)
-        fits_old = api_keys.is_secret_of(parsed.secret, None if row is None else row.previous_hash)
+        fits = api_keys.matches_hash(parsed.secret, None if row is None else row.hash)
+        fits_old = api_keys.matches_hash(parsed.secret, None if row is None else row.previous_hash)
         if row is None:
             return None
         state = _state_at(now, row)
@@ -226,7 +226,7 @@ def _state(tx: Tx, row: KeyRow) -> KeyState:
 
 
 def _state_at(now: int, row: KeyRow) -> KeyState:
-    return api_keys.state_of(
+    return api_keys.key_state(
         now,
         expires_at=row.expires_at,
         revoked_at=row.revoked_at,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.core.errors import InvalidInput, PermanentError
-from penstock.core.redact import REFERENCE_NAME, REGISTERED, check_reference, is_reference
+from penstock.core.redact import KNOWN_SECRETS, REFERENCE_NAME, check_reference, is_reference
 from penstock.core.retry import ErrorType
 
 BYTES_MAX: Final = 64 * 1024
@@ -32,7 +32,7 @@ class Secrets:
         if not REFERENCE_NAME.fullmatch(name):
             raise _unknown(f"{name!r:.80} is not a valid secret name")
         value = self._find(name, customer_id)
-        REGISTERED.add(value)
+        KNOWN_SECRETS.add(value)
         return value
 
     def resolved(self, value: Any, customer_id: str, path: str = "parameters") -> Any:

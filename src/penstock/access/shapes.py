@@ -28,6 +28,6 @@ def key_shape(key: ApiKey) -> dict[str, Any]:
     }
 
 
-def made_key_shape(key: ApiKey) -> dict[str, Any]:
+def new_key_shape(key: ApiKey) -> dict[str, Any]:
     """Return the JSON form of a new API key with its secret, which is shown only once."""
     return {"key": key.text, "info": key_shape(key)}

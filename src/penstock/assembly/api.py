@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.assembly.push import build_receiving
+from penstock.assembly.push import build_push_auth
 from penstock.assembly.settings import Settings
 from penstock.audit.telemetry import Events
 from penstock.client import Client
@@ -27,7 +27,7 @@ def build_api(client: Client, settings: Settings, events: Events) -> ApiServer:
     # Importing the web stack takes half a second: only processes that serve load it.
     from penstock.assembly.routes import ROUTES
     from penstock.server.app import build  # as above
-    from penstock.server.context import ApiOptions, Ticked  # as above
+    from penstock.server.context import ApiOptions, TickReport  # as above
     from penstock.server.listener import ApiServer  # as above
 
     if not is_loopback(settings.api_host) and not client.keys.page(limit=1):
@@ -39,13 +39,13 @@ def build_api(client: Client, settings: Settings, events: Events) -> ApiServer:
         )
     clock = SystemClock()
 
-    def trigger(batch: int, seconds: float) -> Ticked:
+    def trigger(batch: int, seconds: float) -> TickReport:
         options = SchedulerOptions(
             batch=batch, budget_seconds=seconds, catch_up_rate=settings.catch_up_rate
         )
         started = clock.monotonic()
         tick = Scheduler(client.store, options, events=events).run_once()
-        return Ticked(
+        return TickReport(
             due=tick.due,
             runs=tick.runs,
             seconds=clock.monotonic() - started,
@@ -67,6 +67,6 @@ def build_api(client: Client, settings: Settings, events: Events) -> ApiServer:
         clock=clock,
         events=events,
         trigger=trigger,
-        receiving=build_receiving(client.store, settings),
+        receiving=build_push_auth(client.store, settings),
     )
     return ApiServer(api, host=settings.api_host, port=settings.api_port)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.access.api_keys import Power, Role
+from penstock.access.api_keys import Permission, Role
 from penstock.assembly.routes import ROUTES
 from penstock.core.errors import (
     ApiError,
@@ -114,7 +114,7 @@ def _exchange(operation: Mapping[str, Any]) -> Iterator[str]:
 def _roles(operation: Mapping[str, Any]) -> str:
     if "x-power" not in operation:
         return "none, the route is public"
-    power = Power(operation["x-power"])
+    power = Permission(operation["x-power"])
     return ", ".join(role.value for role in Role if role.may(power))
 
 

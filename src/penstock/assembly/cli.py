@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-AT_ONCE = 130
+INTERRUPTED_EXIT_CODE = 130
 SERVICES = (
     "scheduler, orchestrator, admitter, sweeper, courier, pusher, relay, binder, replayer, sealer, "
     "pruner"
@@ -141,12 +141,12 @@ def _serve(app: App, settings: Settings, parts: _Parts) -> None:
     # Imported here because it loads the store, the services and the users' modules.
     from penstock.assembly.process import (
         build_api,
+        build_scheduler_loops,
+        build_supervisor,
         build_worker,
         development_key,
         load_pipelines,
         open_client,
-        scheduler_loops,
-        supervise,
     )
     from penstock.audit.telemetry import Events  # as above
 
@@ -159,8 +159,10 @@ def _serve(app: App, settings: Settings, parts: _Parts) -> None:
         EventLog.attached(app, settings, events, client),
     ):
         client.register(declared)
-        supervisor = supervise(
-            scheduler_loops(client.store, settings, events, declared) if parts.services else []
+        supervisor = build_supervisor(
+            build_scheduler_loops(client.store, settings, events, declared)
+            if parts.services
+            else []
         )
         made = build_worker(client.store, declared, settings, events) if parts.worker else None
         server = build_api(client, settings, events) if parts.api else None
@@ -226,7 +228,7 @@ def _signals(stopping: threading.Event) -> Iterator[None]:
 
     def handle(number: int, _: FrameType | None) -> None:
         if stopping.is_set():
-            os._exit(AT_ONCE if number == signal.SIGINT else 128 + number)
+            os._exit(INTERRUPTED_EXIT_CODE if number == signal.SIGINT else 128 + number)
         stopping.set()
 
     if threading.current_thread() is not threading.main_thread():

@@ -17,25 +17,37 @@ from urllib.parse import urlsplit, urlunsplit
 from penstock.access.secrets import Secrets
 from penstock.access.store.names import PipelineInfo
 from penstock.assembly.api import build_api
-from penstock.assembly.push import build_health_check, build_pusher, push_faults, rotate_signing_key
-from penstock.assembly.settings import Settings, key_file, load, own_file, secrets_of, sqlite_path
+from penstock.assembly.push import (
+    build_health_check,
+    build_pusher,
+    push_problems,
+    rotate_signing_key,
+)
+from penstock.assembly.settings import (
+    Settings,
+    key_file,
+    load,
+    secrets_from_environment,
+    sqlite_path,
+    store_file,
+)
 from penstock.audit.store.alerts import AlertRow
 from penstock.audit.telemetry import Events
-from penstock.bus.delivery_sweeper import Courier
+from penstock.bus.delivery_sweeper import DeliverySweeper
 from penstock.bus.store.topics import subscriptions_without_dead_letters
 from penstock.client import Client
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import SchemaMismatch, SettingsError, StoreUnavailable
 from penstock.db.sqlite.store import SAFE_VERSION, SqliteStore
 from penstock.db.store import Store
-from penstock.egress.addresses import is_loopback, named_addresses
+from penstock.egress.addresses import is_loopback, parse_named_addresses
 from penstock.flows.orchestrator import Orchestrator
 from penstock.flows.store.flows import FlowFilter
-from penstock.flows.store.flows import Phase as PhaseRow
+from penstock.flows.store.flows import PhaseRow as PhaseRow
 from penstock.monitoring.store import Overview
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.loading import load_pipelines
-from penstock.probes.runner import Probes
+from penstock.probes.runner import ProbeRunner
 from penstock.runs.admitter import Admitter
 from penstock.runs.store.admission import Pause
 from penstock.runs.store.leases import Session
@@ -45,24 +57,51 @@ from penstock.schedules.scheduler import Scheduler, SchedulerOptions
 from penstock.schedules.store.schedule import schedule_next_at
 from penstock.services.binder import Binder
 from penstock.services.replayer import Replayer
-from penstock.services.store import Retention, disk_risks
-from penstock.services.supervisor import Beat, Loop, Service, Supervisor
-from penstock.services.upkeep import Pruner, Relay, Sealer
+from penstock.services.store import Retention, durability_warnings
+from penstock.services.supervisor import Loop, LoopSchedule, Service, Supervisor
+from penstock.services.upkeep import OutboxRelay, Pruner, Sealer
 from penstock.worker.context import RunContext
 from penstock.worker.inline import InlineWorker, inline_worker
 from penstock.worker.options import WorkerOptions
 from penstock.worker.worker import Worker
-from penstock.worker.worker_core import WorkerSteps
+from penstock.worker.worker_core import WorkerCore
 
 # Records that the CLI and the API show, re-exported because they may not import the store.
 __all__ = [
-    "AlertRow", "FlowFilter", "InlineWorker", "Overview", "Pause", "PhaseRow", "PipelineInfo",
-    "RunContext", "RunFilter", "Session", "Store", "Worker", "WorkerOptions", "build_api",
-    "build_worker", "connect", "describe_database", "development_key",
-    "due_since", "inline_worker", "load_pipelines", "migrate_store", "open_client", "open_store",
-    "poison_traps", "push_faults", "ready_count", "rotate_signing_key", "scheduler_loops",
-    "services", "sqlite_versions", "supervise", "work_off",
-]  # fmt: skip
+    "AlertRow",
+    "FlowFilter",
+    "InlineWorker",
+    "Overview",
+    "Pause",
+    "PhaseRow",
+    "PipelineInfo",
+    "RunContext",
+    "RunFilter",
+    "Session",
+    "Store",
+    "Worker",
+    "WorkerOptions",
+    "build_api",
+    "build_scheduler_loops",
+    "build_services",
+    "build_supervisor",
+    "build_worker",
+    "connect",
+    "describe_database",
+    "development_key",
+    "earliest_due",
+    "find_subscriptions_without_dead_letters",
+    "inline_worker",
+    "load_pipelines",
+    "migrate_store",
+    "open_client",
+    "open_store",
+    "push_problems",
+    "ready_count",
+    "rotate_signing_key",
+    "run_pending",
+    "sqlite_versions",
+]
 
 SECOND = 1_000_000
 PROBE_THREADS = 8
@@ -135,7 +174,7 @@ def connect(database_url: str | None = None, *, actor: str = "python") -> Iterat
         yield client
 
 
-def work_off(client: Client, pipelines: Sequence[Pipeline]) -> int:
+def run_pending(client: Client, pipelines: Sequence[Pipeline]) -> int:
     """Register the pipelines and execute all due runs in this thread; return their number.
 
     For scripts and tests; a long-running program uses `penstock up` or `penstock worker`. Failed
@@ -150,9 +189,9 @@ def work_off(client: Client, pipelines: Sequence[Pipeline]) -> int:
             name=f"inline:{os.getpid()}",
             pid=os.getpid(),
             slots=50,
-            secrets=Secrets(secrets_of(os.environ)),
+            secrets=Secrets(secrets_from_environment(os.environ)),
         )
-        steps = WorkerSteps(client.store, pipelines, options, clock=SystemClock(), jitter=jitter)
+        steps = WorkerCore(client.store, pipelines, options, clock=SystemClock(), jitter=jitter)
         steps.open()
         try:
             while True:
@@ -183,7 +222,7 @@ def describe_database(url: str) -> str:
     return urlunsplit((parts.scheme, user + host, parts.path, "", ""))
 
 
-def due_since(store: Store) -> tuple[int | None, int]:
+def earliest_due(store: Store) -> tuple[int | None, int]:
     """Return (the earliest scheduled time that has not started, now)."""
     return store.read(schedule_next_at)
 
@@ -193,14 +232,14 @@ def ready_count(store: Store, pool: int, limit: int = 10_000) -> int:
     return store.read(lambda tx: run_count_ready(tx, pool, limit))
 
 
-def poison_traps(store: Store) -> list[str]:
+def find_subscriptions_without_dead_letters(store: Store) -> list[str]:
     """List subscriptions without a dead-letter topic, where poison would be retried for ever."""
     return store.read(subscriptions_without_dead_letters)
 
 
-def forgetful(store: Store) -> list[str]:
+def find_durability_warnings(store: Store) -> list[str]:
     """List the database server's settings under which a committed transaction may be lost."""
-    return store.read(disk_risks)
+    return store.read(durability_warnings)
 
 
 def sqlite_versions(store: Store) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
@@ -224,13 +263,13 @@ def build_worker(
         beat_us=settings.session_beat,
         margin_us=min(5 * SECOND, settings.session_lease // 6),
         drain_us=settings.drain,
-        secrets=Secrets(secrets_of(os.environ), settings.secrets_dir or None),
+        secrets=Secrets(secrets_from_environment(os.environ), settings.secrets_dir or None),
     )
     jitter = random.Random().random  # noqa: S311 - spreads retries, guards nothing
     return Worker(store, pipelines, options, clock=SystemClock(), jitter=jitter, events=events)
 
 
-def services(
+def build_services(
     store: Store,
     settings: Settings,
     events: Events,
@@ -264,9 +303,9 @@ def services(
         ),
         Admitter(store),
         Sweeper(store, jitter=jitter, events=events),
-        Courier(store, jitter=jitter),
+        DeliverySweeper(store, jitter=jitter),
         build_pusher(store, settings, events, jitter=jitter, clock=clock),
-        Relay(store),
+        OutboxRelay(store),
         Binder(store, jitter=jitter),
         Replayer(store, build_health_check(settings)),
         Sealer(store),
@@ -274,7 +313,7 @@ def services(
     ]
 
 
-def scheduler_loops(
+def build_scheduler_loops(
     store: Store, settings: Settings, events: Events, pipelines: Sequence[Pipeline] = ()
 ) -> list[Loop]:
     """Build the loops of a scheduler process: tick, cascade, admission, sweeping and upkeep."""
@@ -292,7 +331,7 @@ def scheduler_loops(
         _beat(settings.seal_interval),
         _beat(settings.prune_interval),
     )
-    made = services(store, settings, events, jitter=jitter, pipelines=pipelines)
+    made = build_services(store, settings, events, jitter=jitter, pipelines=pipelines)
     return [
         Loop(service, beat, store, events=events, jitter=jitter)
         for service, beat in zip(made, beats, strict=True)
@@ -320,18 +359,18 @@ def development_key(client: Client, settings: Settings) -> str | None:
     return made.text
 
 
-def supervise(loops: Sequence[Loop]) -> Supervisor:
+def build_supervisor(loops: Sequence[Loop]) -> Supervisor:
     """Return a supervisor over the loops."""
     return Supervisor(loops)
 
 
-def _probes(settings: Settings, clock: Clock, more: Mapping[str, str] | None = None) -> Probes:
-    names = {**named_addresses(settings.warehouses, "warehouses"), **(more or {})}
-    return Probes(clock, names=names, own=own_file(settings.database_url))
+def _probes(settings: Settings, clock: Clock, more: Mapping[str, str] | None = None) -> ProbeRunner:
+    names = {**parse_named_addresses(settings.warehouses, "warehouses"), **(more or {})}
+    return ProbeRunner(clock, names=names, own=store_file(settings.database_url))
 
 
-def _beat(interval_us: int, *channels: str) -> Beat:
-    return Beat(interval_us=interval_us, channels=channels)
+def _beat(interval_us: int, *channels: str) -> LoopSchedule:
+    return LoopSchedule(interval_us=interval_us, channels=channels)
 
 
 def _connect(settings: Settings, clock: Clock | None = None) -> Store:

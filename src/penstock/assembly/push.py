@@ -12,36 +12,41 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.access.secrets import Secrets
-from penstock.assembly.settings import Settings, egress_rules, secrets_of
+from penstock.assembly.settings import Settings, egress_rules, secrets_from_environment
 from penstock.audit.telemetry import Events
 from penstock.bus.incoming.inbound_push import IncomingPush, parse_incoming
-from penstock.bus.push.push_config import load_push
+from penstock.bus.push.push_config import parse_stored_push
 from penstock.bus.push.pusher import Pusher, PusherOptions
-from penstock.bus.push.sender import posting
+from penstock.bus.push.sender import push_sender
 from penstock.bus.push.signing_keys import SigningKeys
 from penstock.bus.store.topics import SubscriptionFilter, subscription_list
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import InvalidInput, SettingsError
 from penstock.db.store import Store
-from penstock.egress.http_client import Egress, Failed, Request
-from penstock.egress.keyset import fetching
+from penstock.egress.http_client import HttpClient, Request, RequestFailed
+from penstock.egress.keyset import key_fetcher
 from penstock.egress.oidc import SigningKey
 from penstock.egress.policy import parse_target
 from penstock.egress.tokens import Signer, Verifier, new_signing_key, public_jwk
 
 if TYPE_CHECKING:
-    from penstock.server.push_auth import Receiving
+    from penstock.server.push_auth import PushAuth
 
 __all__ = [
-    "build_egress", "build_health_check", "build_pusher", "build_receiving", "push_faults",
-    "rotate_signing_key", "signing_keys",
+    "build_egress",
+    "build_health_check",
+    "build_push_auth",
+    "build_pusher",
+    "push_problems",
+    "rotate_signing_key",
+    "signing_keys",
 ]  # fmt: skip
 
 CHECKED_MAX: Final = 10_000
 HEALTH_SECONDS: Final = 5.0
 
 
-def build_egress(settings: Settings) -> Egress:
+def build_egress(settings: Settings) -> HttpClient:
     """Build the client for HTTP requests to user-supplied URLs."""
     tls = None
     if settings.egress_ca_file:
@@ -52,7 +57,7 @@ def build_egress(settings: Settings) -> Egress:
                 "egress_ca_file", "a readable file of certificates", settings.egress_ca_file,
                 type(error).__name__,
             ) from None  # fmt: skip
-    return Egress(SystemClock(), egress_rules(settings), tls=tls)
+    return HttpClient(SystemClock(), egress_rules(settings), tls=tls)
 
 
 def build_health_check(settings: Settings) -> Callable[[str], bool]:
@@ -62,7 +67,7 @@ def build_health_check(settings: Settings) -> Callable[[str], bool]:
     def is_healthy(url: str) -> bool:
         try:
             reply = egress.send(Request(method="GET", url=url, seconds=HEALTH_SECONDS))
-        except (InvalidInput, Failed):
+        except (InvalidInput, RequestFailed):
             return False
         return 200 <= reply.status < 300
 
@@ -80,9 +85,9 @@ def build_pusher(
     """Build the pusher of this process; with a `clock` it posts in the calling thread."""
     return Pusher(
         store,
-        posting(build_egress(settings)),
+        push_sender(build_egress(settings)),
         bearer=_bearer(settings, signing_keys(store), clock or SystemClock()),
-        secrets=Secrets(secrets_of(os.environ), settings.secrets_dir or None),
+        secrets=Secrets(secrets_from_environment(os.environ), settings.secrets_dir or None),
         clock=clock or SystemClock(),
         jitter=jitter,
         events=events,
@@ -93,18 +98,18 @@ def build_pusher(
     )
 
 
-def build_receiving(store: Store, settings: Settings) -> Receiving:
+def build_push_auth(store: Store, settings: Settings) -> PushAuth:
     """Build the authentication of push requests that the API of this process receives."""
     # The web stack costs half a second: only processes that serve load it.
-    from penstock.server.push_auth import Receiving
+    from penstock.server.push_auth import PushAuth
 
-    verifier = Verifier(fetching(build_egress(settings)), SystemClock())
+    verifier = Verifier(key_fetcher(build_egress(settings)), SystemClock())
     keys = signing_keys(store)
 
     def verify(token: object, row: IncomingPush) -> Any:
         return verifier.verify(token, row.expected, row.keys_url)
 
-    return Receiving(
+    return PushAuth(
         incoming=parse_incoming(settings.incoming_push, egress_rules(settings)),
         verify=verify,
         keys=lambda: [public_jwk(key) for key in keys.published()],
@@ -113,13 +118,13 @@ def build_receiving(store: Store, settings: Settings) -> Receiving:
     )
 
 
-def push_faults(store: Store, settings: Settings) -> list[str]:
+def push_problems(store: Store, settings: Settings) -> list[str]:
     """List problems of push subscriptions, one sentence each: egress rules, tokens, pauses."""
     wanted = SubscriptionFilter(kind="push", limit=CHECKED_MAX)
     found = []
     for sub in store.read(lambda tx: subscription_list(tx, wanted)):
         try:
-            spec = load_push(sub.push or "null")
+            spec = parse_stored_push(sub.push or "null")
             parse_target(spec.endpoint, egress_rules(settings), "push_endpoint")
             if spec.oidc is not None and not settings.public_url:
                 found.append(f"{sub.name}: its tokens require the setting public_url")

@@ -16,11 +16,11 @@ from penstock.limits import api as limits
 from penstock.monitoring import api as monitoring
 from penstock.runs import api as runs
 from penstock.runs.external import api as external
-from penstock.runs.external.api_fastpath import Lane
+from penstock.runs.external.api_fastpath import WorkerFastPath
 from penstock.schedules.api import bulk, configs, tick
 from penstock.schedules.api.models import BulkItem, BulkOutcome
-from penstock.server.auth import Keyring
-from penstock.server.polling.group_commit import Batches
+from penstock.server.auth import KeyCache
+from penstock.server.polling.group_commit import GroupCommit
 from penstock.server.routes import Routes
 
 _MODULES: Final = (
@@ -42,9 +42,11 @@ _MODULES: Final = (
 )
 
 
-def _fastpath(keyring: Keyring, client: Client) -> Lane:
+def _fastpath(keyring: KeyCache, client: Client) -> WorkerFastPath:
     """Build the fast path: heartbeats and other worker calls commit in separate groups."""
-    return Lane(keyring, Batches(client.work.together), Batches(client.work.together))
+    return WorkerFastPath(
+        keyring, GroupCommit(client.work.together), GroupCommit(client.work.together)
+    )
 
 
 ROUTES: Final = Routes(

@@ -19,7 +19,7 @@ from penstock.bus.incoming.inbound_push import parse_incoming
 from penstock.core import json_profile
 from penstock.core.clock import parse_duration
 from penstock.core.errors import InvalidInput, SettingsError
-from penstock.egress.addresses import named_addresses
+from penstock.egress.addresses import parse_named_addresses
 from penstock.egress.policy import EgressRules
 
 PREFIX = "PENSTOCK_"
@@ -52,7 +52,7 @@ class Setting:
         return PREFIX + self.name.upper()
 
 
-TABLE: tuple[Setting, ...] = (
+SETTINGS: tuple[Setting, ...] = (
     Setting(
         "database_url",
         "text",
@@ -198,7 +198,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("log_format", "text", "human", "Format of log lines: human or json."),
     Setting("log_level", "text", "info", "Lowest level logged: debug, info, warning or error."),
 )
-_BY_NAME = {setting.name: setting for setting in TABLE}
+_BY_NAME = {setting.name: setting for setting in SETTINGS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,7 +251,7 @@ def load(
     overrides: Mapping[str, Any] | None = None,
 ) -> Settings:
     """Load settings from defaults, a TOML file, the environment, and overrides; later ones win."""
-    values: dict[str, Any] = {setting.name: setting.default for setting in TABLE}
+    values: dict[str, Any] = {setting.name: setting.default for setting in SETTINGS}
     if file is not None:
         values |= _from_file(file)
     for variable, text in environment.items():
@@ -270,7 +270,7 @@ def load(
     return settings
 
 
-def secrets_of(environment: Mapping[str, str]) -> dict[str, str]:
+def secrets_from_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the secrets of the environment: `PENSTOCK_SECRET_DB_PASSWORD` is db_password."""
     return {
         variable.removeprefix(SECRET_PREFIX).lower(): value
@@ -279,7 +279,7 @@ def secrets_of(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def api_key_of(environment: Mapping[str, str]) -> str | None:
+def api_key_from_environment(environment: Mapping[str, str]) -> str | None:
     """Return the API key for `url`; read only from the environment, because other users may see
     command lines and files.
     """
@@ -295,7 +295,7 @@ def sqlite_path(url: str) -> Path | str:
     return ":memory:" if path == ":memory:" else Path(path).expanduser()
 
 
-def own_file(database_url: str) -> Path | None:
+def store_file(database_url: str) -> Path | None:
     """Return the SQLite file with Penstock's state; None for a server or memory."""
     path = sqlite_path(database_url) if database_url.startswith("sqlite:") else None
     return path if isinstance(path, Path) else None
@@ -303,7 +303,7 @@ def own_file(database_url: str) -> Path | None:
 
 def key_file(database_url: str) -> Path | None:
     """Return the file of the development key beside a SQLite file; None for other databases."""
-    path = own_file(database_url)
+    path = store_file(database_url)
     return None if path is None else path.with_name(path.name + KEY_SUFFIX)
 
 
@@ -315,7 +315,7 @@ def egress_rules(settings: Settings) -> EgressRules:
     )
 
 
-def warnings(settings: Settings) -> list[str]:
+def settings_warnings(settings: Settings) -> list[str]:
     """List combinations that work but are probably mistakes."""
     found = []
     if settings.session_beat * 3 > settings.session_lease:
@@ -401,7 +401,7 @@ def _table(setting: Setting, value: Any) -> Mapping[str, Any]:
     """Read a table from a TOML file, or a JSON object from the environment."""
     if isinstance(value, str):
         try:
-            value = json_profile.parse(value.encode(), setting.name)
+            value = json_profile.parse_json(value.encode(), setting.name)
         except InvalidInput as error:
             raise SettingsError(setting.name, error.expected, error.got) from None
     if not isinstance(value, Mapping):
@@ -422,7 +422,7 @@ def _bounds(setting: Setting, number: float, value: Any) -> None:
 
 
 def _check(settings: Settings) -> None:
-    named_addresses(settings.warehouses, "warehouses")
+    parse_named_addresses(settings.warehouses, "warehouses")
     url = settings.database_url
     if not url.startswith(("sqlite:", "postgresql://", "postgres://")):
         raise SettingsError(
@@ -447,4 +447,4 @@ def _check(settings: Settings) -> None:
         )
 
 
-assert [f.name for f in fields(Settings)] == [s.name for s in TABLE], "Settings and TABLE differ"
+assert [f.name for f in fields(Settings)] == [s.name for s in SETTINGS], "Settings and TABLE differ"

@@ -19,7 +19,7 @@ _CHECKSUM: Final = struct.Struct(">I")
 _CHARS: Final = 32
 
 
-class Ticket(NamedTuple):
+class DeliveryKey(NamedTuple):
     """The delivery attempt that an ack id identifies."""
 
     subscription: int
@@ -33,7 +33,7 @@ def encode(subscription: int, message_id: int, epoch: int) -> str:
     return urlsafe_b64encode(body + _CHECKSUM.pack(binascii.crc32(body))).decode("ascii")
 
 
-def decode(ack_id: object, field: str = "ack_id") -> Ticket:
+def decode(ack_id: object, field: str = "ack_id") -> DeliveryKey:
     """Return the contents of an ack id; raise InvalidInput if it is malformed."""
     expected = "an ack id exactly as it was delivered"
     if not isinstance(ack_id, str) or len(ack_id) != _CHARS or not ack_id.isascii():
@@ -45,7 +45,7 @@ def decode(ack_id: object, field: str = "ack_id") -> Ticket:
     body, check = raw[: _LAYOUT.size], raw[_LAYOUT.size :]
     if len(raw) != _LAYOUT.size + _CHECKSUM.size or _CHECKSUM.pack(binascii.crc32(body)) != check:
         raise InvalidInput(field, expected, ack_id)
-    ticket = Ticket._make(_LAYOUT.unpack(body))
+    ticket = DeliveryKey._make(_LAYOUT.unpack(body))
     if ticket.subscription >= 2**63 or ticket.message_id >= 2**63 or ticket.epoch >= 2**31:
         raise InvalidInput(field, expected, ack_id)
     return ticket

@@ -18,7 +18,7 @@ CONFIGS_SUFFIX: Final = ".configs"
 """Suffix of the subscription that starts a topic's configs: `<topic>.configs`."""
 
 
-class Bound(StrEnum):
+class BindingKind(StrEnum):
     """The effect of a bound subscription's messages."""
 
     CONFIGS = "configs"
@@ -33,7 +33,7 @@ class Binding:
     `pipeline` is required except for configs. `processor` is optional, and for runs only.
     """
 
-    bound: Bound
+    bound: BindingKind
     pipeline: str | None = None
     processor: str | None = None
 
@@ -43,7 +43,7 @@ class Binding:
         return json.dumps({k: v for k, v in fields.items() if v is not None}, sort_keys=True)
 
 
-TO_CONFIGS: Final = Binding(bound=Bound.CONFIGS)
+CONFIGS_BINDING: Final = Binding(bound=BindingKind.CONFIGS)
 
 
 def parse_binding(value: object, field: str = "binding") -> Binding:
@@ -54,31 +54,31 @@ def parse_binding(value: object, field: str = "binding") -> Binding:
     if unknown:
         raise InvalidInput(f"{field}.{unknown[0]}", "to, pipeline or processor", unknown[0])
     try:
-        bound = Bound(str(value.get("to")))
+        bound = BindingKind(str(value.get("to")))
     except ValueError:
-        expected = ", ".join(Bound)
+        expected = ", ".join(BindingKind)
         raise InvalidInput(f"{field}.to", f"one of {expected}", value.get("to")) from None
     pipeline, processor = value.get("pipeline"), value.get("processor")
     for name, given in (("pipeline", pipeline), ("processor", processor)):
         if given is not None and (not isinstance(given, str) or not given):
             raise InvalidInput(f"{field}.{name}", "a name", given)
-    if bound is Bound.CONFIGS and (pipeline or processor):
+    if bound is BindingKind.CONFIGS and (pipeline or processor):
         fix = "Each config names the topic that starts it."
         expected = "no pipeline or processor for configs"
         raise InvalidInput(f"{field}.pipeline", expected, pipeline, fix)
-    if bound is not Bound.CONFIGS and pipeline is None:
+    if bound is not BindingKind.CONFIGS and pipeline is None:
         raise InvalidInput(f"{field}.pipeline", "the name of a pipeline", None)
-    if bound is Bound.COMPLETIONS and processor is not None:
+    if bound is BindingKind.COMPLETIONS and processor is not None:
         fix = "Each message names its processor (processor_name)."
         raise InvalidInput(f"{field}.processor", "no processor for completions", processor, fix)
     return Binding(bound=bound, pipeline=pipeline, processor=processor)
 
 
-def message_object(data: bytes) -> dict[str, Any]:
+def parse_message_object(data: bytes) -> dict[str, Any]:
     """Parse a message's data, which must be a JSON object; empty data is an empty object."""
     if not data.strip():
         return {}
-    found = json_profile.parse(data)
+    found = json_profile.parse_json(data)
     if not isinstance(found, dict):
         raise InvalidInput("data", "a JSON object", type(found).__name__)
     return found

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from penstock.bus.rules import VALUE_MAX
+from penstock.bus.rules import ATTRIBUTE_VALUE_BYTES_MAX
 from penstock.core.clock import Micros, iso
 
 SOURCE: Final = "penstock"
-SHOWN: Final = (
+FILTERABLE_FIELDS: Final = (
     "pipeline", "phase", "partition", "mode", "status", "verdict", "severity", "rule", "customer",
     "customer_id", "correlation_id",
 )  # fmt: skip
@@ -27,10 +27,14 @@ def event_attributes(
     """Return the attributes of an event message; `number` is its unique id."""
     shown = {
         name: str(payload[name])
-        for name in SHOWN
+        for name in FILTERABLE_FIELDS
         if isinstance(payload.get(name), str | int) and not isinstance(payload[name], bool)
     }
-    return {name: value for name, value in shown.items() if len(value.encode()) <= VALUE_MAX} | {
+    return {
+        name: value
+        for name, value in shown.items()
+        if len(value.encode()) <= ATTRIBUTE_VALUE_BYTES_MAX
+    } | {
         "ce-specversion": "1.0",
         "ce-id": str(number),
         "ce-source": SOURCE,

@@ -12,16 +12,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from penstock.bus.store.deliveries import SWEEP, delivery_due, delivery_lapse
-from penstock.bus.store.replay import CHUNK, delivery_desert, delivery_expire, delivery_overripe
-from penstock.bus.store.topics import channels, subscription_read
+from penstock.bus.store.deliveries import SWEEP_MAX, delivery_due, delivery_lapse
+from penstock.bus.store.replay import (
+    CHUNK,
+    delivery_expire,
+    delivery_purge_deleted,
+    subscriptions_past_retention,
+)
+from penstock.bus.store.topics import channels, subscription_get_by_key
 from penstock.db.store import Store, Tx
 
 STEPS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Carried:
+class DeliverySweepCounts:
     """Counts of one courier pass."""
 
     due: int = 0
@@ -31,25 +36,27 @@ class Carried:
     purged: int = 0
 
 
-class Courier:
+class DeliverySweeper:
     """Service that moves deliveries on: due, lapsed and expired ones."""
 
     name = "courier"
 
-    def __init__(self, store: Store, *, jitter: Callable[[], float], batch: int = SWEEP) -> None:
+    def __init__(
+        self, store: Store, *, jitter: Callable[[], float], batch: int = SWEEP_MAX
+    ) -> None:
         self._store = store
         self._jitter = jitter
         self._batch = batch
 
-    def run_once(self) -> Carried:
+    def run_once(self) -> DeliverySweepCounts:
         """Make one bounded pass; every chunk is a transaction of its own."""
         lapsed, dead = self._lapse()
-        return Carried(
+        return DeliverySweepCounts(
             due=self._due(),
             lapsed=lapsed,
             dead=dead,
             expired=self._expire(),
-            purged=self._repeat(delivery_desert, CHUNK),
+            purged=self._repeat(delivery_purge_deleted, CHUNK),
         )
 
     def _due(self) -> int:
@@ -65,7 +72,7 @@ class Courier:
 
     def _due_step(self, tx: Tx) -> tuple[int, set[str]]:
         ready = delivery_due(tx, self._batch)
-        found = [subscription_read(tx, number) for number in sorted(set(ready))]
+        found = [subscription_get_by_key(tx, number) for number in sorted(set(ready))]
         return len(ready), channels(sub.taker for sub in found if sub is not None)
 
     def _lapse(self) -> tuple[int, int]:
@@ -83,12 +90,12 @@ class Courier:
 
     def _expire(self) -> int:
         total = 0
-        for number in self._store.read(delivery_overripe):
+        for number in self._store.read(subscriptions_past_retention):
             total += self._repeat(partial(self._expire_step, number), CHUNK)
         return total
 
     def _expire_step(self, number: int, tx: Tx) -> int:
-        sub = subscription_read(tx, number)
+        sub = subscription_get_by_key(tx, number)
         return 0 if sub is None else delivery_expire(tx, sub)
 
     def _repeat(self, step: Callable[[Tx], int], full: int) -> int:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from penstock.core.clock import Micros, iso, parse_iso
 from penstock.core.errors import InvalidInput
-from penstock.core.json_profile import parse
+from penstock.core.json_profile import parse_json
 
 REASON_MAX: Final = 300
 NAMES_MAX: Final = 2_000
@@ -27,11 +27,11 @@ ATTRIBUTES_MAX: Final = 100
 KEY_BYTES_MAX: Final = 256
 VALUE_BYTES_MAX: Final = 1_024
 ATTEMPT_MAX: Final = 2**31 - 1
-ADDED: Final = ("CloudPubSubDeadLetterSource", "penstock-", "googclient_")
+BROKER_ATTRIBUTE_PREFIXES: Final = ("CloudPubSubDeadLetterSource", "penstock-", "googclient_")
 """Prefixes of attributes that brokers add; these do not count towards ATTRIBUTES_MAX."""
-ADDED_MAX: Final = 32
+BROKER_ATTRIBUTES_MAX: Final = 32
 
-HEADER: Final = "x-goog-pubsub-"
+HEADER_PREFIX: Final = "x-goog-pubsub-"
 _NOT_ATTRIBUTES: Final = frozenset(
     {
         "accept", "accept-charset", "accept-encoding", "accept-language", "authorization",
@@ -41,11 +41,11 @@ _NOT_ATTRIBUTES: Final = frozenset(
         "trailer", "transfer-encoding", "upgrade", "user-agent", "via",
     }
 )  # fmt: skip
-_NOT_ATTRIBUTE_STARTS: Final = ("x-forwarded-", "x-cloud-", "x-serverless-", "sec-", HEADER)
+_NOT_ATTRIBUTE_STARTS: Final = ("x-forwarded-", "x-cloud-", "x-serverless-", "sec-", HEADER_PREFIX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pushed:
+class PushedMessage:
     """A message from a push envelope; `attempt` is set only under a dead-letter policy."""
 
     message_id: str
@@ -69,10 +69,10 @@ class Poison:
     attempt: int | None = None
 
 
-def decode(body: bytes, *, subscription: str | None = None) -> Pushed | Poison:
+def decode(body: bytes, *, subscription: str | None = None) -> PushedMessage | Poison:
     """Parse a wrapped body. `subscription`: the expected subscription, by name or full path."""
     try:
-        envelope = parse(body, "envelope", names_max=NAMES_MAX)
+        envelope = parse_json(body, "envelope", names_max=NAMES_MAX)
     except InvalidInput as error:
         return _poison(error, {})
     if not isinstance(envelope, dict):
@@ -86,17 +86,17 @@ def decode(body: bytes, *, subscription: str | None = None) -> Pushed | Poison:
 
 def decode_unwrapped(
     body: bytes, headers: Mapping[str, str], *, subscription: str | None = None
-) -> Pushed | Poison:
+) -> PushedMessage | Poison:
     """Parse an unwrapped body; `headers` have lower-case names and carry the metadata."""
-    attempt = headers.get(f"{HEADER}delivery-attempt")
+    attempt = headers.get(f"{HEADER_PREFIX}delivery-attempt")
     envelope: dict[str, Any] = {
-        "subscription": headers.get(f"{HEADER}subscription-name"),
+        "subscription": headers.get(f"{HEADER_PREFIX}subscription-name"),
         "deliveryAttempt": int(attempt) if attempt and _is_number(attempt) else attempt,
     }
     message: dict[str, Any] = {
-        "messageId": headers.get(f"{HEADER}message-id"),
-        "publishTime": headers.get(f"{HEADER}publish-time"),
-        "orderingKey": headers.get(f"{HEADER}ordering-key"),
+        "messageId": headers.get(f"{HEADER_PREFIX}message-id"),
+        "publishTime": headers.get(f"{HEADER_PREFIX}publish-time"),
+        "orderingKey": headers.get(f"{HEADER_PREFIX}ordering-key"),
         "attributes": {name: text for name, text in headers.items() if _is_attribute(name)},
     }
     envelope = {name: value for name, value in envelope.items() if value is not None}
@@ -107,7 +107,7 @@ def decode_unwrapped(
         return _poison(error, envelope)
 
 
-def encode(pushed: Pushed) -> bytes:
+def encode(pushed: PushedMessage) -> bytes:
     """Return the wrapped body of a message; id and time appear under both names, as in Pub/Sub."""
     message: dict[str, Any] = {"messageId": pushed.message_id, "message_id": pushed.message_id}
     if pushed.data:
@@ -141,13 +141,15 @@ def check_attributes(attributes: object, name: str = "message.attributes") -> di
         if len(value.encode()) > VALUE_BYTES_MAX:
             got = f"{len(value.encode())} bytes"
             raise InvalidInput(f"{name}.{key[:60]}", f"at most {VALUE_BYTES_MAX} bytes", got)
-        own += not key.startswith(ADDED)
-    if own > ATTRIBUTES_MAX or len(attributes) > ATTRIBUTES_MAX + ADDED_MAX:
+        own += not key.startswith(BROKER_ATTRIBUTE_PREFIXES)
+    if own > ATTRIBUTES_MAX or len(attributes) > ATTRIBUTES_MAX + BROKER_ATTRIBUTES_MAX:
         raise InvalidInput(name, f"at most {ATTRIBUTES_MAX} attributes", f"{len(attributes)}")
     return attributes
 
 
-def _pushed(envelope: dict[str, Any], expected: str | None, *, data: bytes | None = None) -> Pushed:
+def _pushed(
+    envelope: dict[str, Any], expected: str | None, *, data: bytes | None = None
+) -> PushedMessage:
     message = envelope.get("message")
     if not isinstance(message, dict):
         got = "no value" if "message" not in envelope else _json_type(message)
@@ -160,7 +162,7 @@ def _pushed(envelope: dict[str, Any], expected: str | None, *, data: bytes | Non
     if not data and not attributes:
         raise InvalidInput("message.data", "data, or at least one attribute", "neither")
     subscription = _subscription(envelope, expected)
-    return Pushed(
+    return PushedMessage(
         message_id=message_id,
         data=data,
         attributes=attributes,

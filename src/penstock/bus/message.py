@@ -38,7 +38,7 @@ ORIGIN_MESSAGE_ID: Final = "penstock-origin-message-id"
 REPLAYS: Final = "penstock-replays"
 ERROR_KIND: Final = "penstock-error-kind"
 ERROR_TYPE: Final = "penstock-error-type"
-ERROR_TEXT: Final = "penstock-error"
+ERROR_MESSAGE: Final = "penstock-error"
 
 
 class ErrorKind(StrEnum):
@@ -49,7 +49,7 @@ class ErrorKind(StrEnum):
     CONFIGURATION = "configuration"
 
 
-class Settling(StrEnum):
+class SettleResult(StrEnum):
     """Result of an ack, a nack or a deadline extension. STALE: the ack id is no longer valid."""
 
     DONE = "done"
@@ -57,7 +57,7 @@ class Settling(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outgoing:
+class NewMessage:
     """A message to publish. Publishing the same `dedupe_id` again returns the first message id."""
 
     data: bytes = b""

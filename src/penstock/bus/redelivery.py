@@ -12,7 +12,7 @@ from typing import Final
 
 from penstock.bus.message import (
     ERROR_KIND,
-    ERROR_TEXT,
+    ERROR_MESSAGE,
     ERROR_TYPE,
     ORIGIN_MESSAGE_ID,
     REPLAYS,
@@ -31,7 +31,7 @@ PROJECT: Final = "penstock"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class RedeliveryPolicy:
     """Failure policy of a subscription."""
 
     min_backoff_us: Micros
@@ -40,14 +40,14 @@ class Policy:
     has_dead_letters: bool
 
 
-def backoff(policy: Policy, attempt: int, jitter: float) -> Micros:
+def redelivery_backoff(policy: RedeliveryPolicy, attempt: int, jitter: float) -> Micros:
     """Return the delay after a failed attempt; `jitter` in [0, 1) adds up to a quarter of it."""
     exponent = min(max(attempt - 1, 0), 40)
     base = min(policy.min_backoff_us << exponent, policy.max_backoff_us)
     return base + int(base * JITTER_SHARE * min(max(jitter, 0.0), 1.0))
 
 
-def is_dead(policy: Policy, attempt: int, kind: ErrorKind) -> bool:
+def becomes_dead_letter(policy: RedeliveryPolicy, attempt: int, kind: ErrorKind) -> bool:
     """Return whether a failed delivery becomes a dead letter: poison at once, others after the last
     attempt.
     """
@@ -56,13 +56,15 @@ def is_dead(policy: Policy, attempt: int, kind: ErrorKind) -> bool:
     return kind is ErrorKind.POISON or attempt >= policy.max_attempts
 
 
-def delay(policy: Policy, attempt: int, jitter: float, asked_us: Micros | None) -> Micros:
+def redelivery_delay(
+    policy: RedeliveryPolicy, attempt: int, jitter: float, asked_us: Micros | None
+) -> Micros:
     """Return the delay of a redelivery: the backoff, or `asked_us` (at most a day) if longer."""
-    return max(backoff(policy, attempt, jitter), min(asked_us or 0, DELAY_MAX))
+    return max(redelivery_backoff(policy, attempt, jitter), min(asked_us or 0, DELAY_MAX))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Death:
+class DeadLetterCause:
     """Failure report of a message, written to its copy in the dead-letter topic."""
 
     message_id: int
@@ -75,7 +77,7 @@ class Death:
     error: str
 
 
-def dead_letter_attributes(death: Death) -> dict[str, str]:
+def dead_letter_attributes(death: DeadLetterCause) -> dict[str, str]:
     """Return the attributes added to a dead letter: the four of Google Pub/Sub, and Penstock's."""
     return {
         SOURCE_DELIVERY_COUNT: str(death.attempts),
@@ -86,5 +88,5 @@ def dead_letter_attributes(death: Death) -> dict[str, str]:
         REPLAYS: str(death.replays),
         ERROR_KIND: death.kind.value,
         ERROR_TYPE: death.error_type,
-        ERROR_TEXT: death.error[:ERROR_MAX],
+        ERROR_MESSAGE: death.error[:ERROR_MAX],
     }

@@ -11,15 +11,15 @@ from penstock.core.clock import MINUTE, SECOND, Micros, parse_duration
 from penstock.core.errors import InvalidInput
 from penstock.egress.policy import STRICT, EgressRules, parse_target
 
-AFTER_DEFAULT: Final = 10 * MINUTE
-AFTER_MIN: Final = 10 * SECOND
+MIN_AGE_DEFAULT: Final = 10 * MINUTE
+MIN_AGE_MIN: Final = 10 * SECOND
 RATE_DEFAULT: Final = 10.0
 RATE_MIN: Final = 0.001
 RATE_MAX: Final = 1_000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AutoReplay:
+class ReplayPolicy:
     """A policy for replaying dead letters automatically.
 
     Dead letters at least `after_us` old are replayed, at most `rate` per second, while a GET of
@@ -27,7 +27,7 @@ class AutoReplay:
     """
 
     health_url: str
-    after_us: Micros = AFTER_DEFAULT
+    after_us: Micros = MIN_AGE_DEFAULT
     rate: float = RATE_DEFAULT
 
     def dump(self) -> str:
@@ -42,7 +42,7 @@ class AutoReplay:
 
 def parse_auto_replay(
     value: object, rules: EgressRules = STRICT, field: str = "auto_replay"
-) -> AutoReplay:
+) -> ReplayPolicy:
     """Validate an auto-replay object; InvalidInput names the invalid field."""
     if not isinstance(value, Mapping):
         raise InvalidInput(field, 'an object such as {"health_url": "https://…"}', value)
@@ -51,10 +51,10 @@ def parse_auto_replay(
         raise InvalidInput(f"{field}.{unknown[0]}", "health_url, after or rate", unknown[0])
     url = value.get("health_url")
     parse_target(url, rules, f"{field}.health_url")
-    after = AFTER_DEFAULT
+    after = MIN_AGE_DEFAULT
     if "after" in value:
         after = parse_duration(value["after"], f"{field}.after")
-    if after < AFTER_MIN:
+    if after < MIN_AGE_MIN:
         raise InvalidInput(f"{field}.after", "10s or longer", value["after"])
     rate = value.get("rate", RATE_DEFAULT)
     if (
@@ -63,4 +63,4 @@ def parse_auto_replay(
         or not RATE_MIN <= rate <= RATE_MAX
     ):
         raise InvalidInput(f"{field}.rate", f"{RATE_MIN:g} to {RATE_MAX:g} per second", rate)
-    return AutoReplay(health_url=str(url), after_us=after, rate=float(rate))
+    return ReplayPolicy(health_url=str(url), after_us=after, rate=float(rate))

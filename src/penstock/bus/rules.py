@@ -13,21 +13,21 @@ from collections.abc import Mapping
 from typing import Final
 
 from penstock.bus import filters
-from penstock.bus.message import Outgoing, SubscriptionSpec, TopicSpec
+from penstock.bus.message import NewMessage, SubscriptionSpec, TopicSpec
 from penstock.core.clock import DAY, MINUTE, SECOND
 from penstock.core.errors import InvalidInput
 
-MESSAGE_MAX: Final = 10_000_000
+MESSAGE_BYTES_MAX: Final = 10_000_000
 BATCH_MAX: Final = 1_000
 BATCH_BYTES_MAX: Final = 20_000_000
 ATTRIBUTES_MAX: Final = 100
-KEY_MAX: Final = 256
-VALUE_MAX: Final = 1024
-ORDERING_KEY_MAX: Final = 1024
-DEDUPE_ID_MAX: Final = 255
+ATTRIBUTE_KEY_BYTES_MAX: Final = 256
+ATTRIBUTE_VALUE_BYTES_MAX: Final = 1024
+ORDERING_KEY_BYTES_MAX: Final = 1024
+DEDUPE_ID_BYTES_MAX: Final = 255
 RETENTION_MIN: Final = 10 * MINUTE
 RETENTION_MAX: Final = 31 * DAY
-EXTEND_MAX: Final = 600
+EXTENSION_MAX_S: Final = 600
 REPLAYS_MAX: Final = 100
 
 NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.~+%-]{2,254}", re.ASCII)
@@ -64,34 +64,34 @@ def check_attributes(attributes: Mapping[str, str], field: str = "attributes") -
     if len(attributes) > ATTRIBUTES_MAX:
         raise InvalidInput(field, f"at most {ATTRIBUTES_MAX} attributes", len(attributes))
     for key, value in attributes.items():
-        check_text(key, f"{field} key", KEY_MAX, least=1)
+        check_text(key, f"{field} key", ATTRIBUTE_KEY_BYTES_MAX, least=1)
         if key.lower().startswith(_RESERVED):
             raise InvalidInput(
                 f"{field}.{key}", "a name that is not reserved", key,
                 "Only the bus sets names that begin with CloudPubSub, goog or penstock-.",
             )  # fmt: skip
-        check_text(value, f"{field}.{key}", VALUE_MAX)
+        check_text(value, f"{field}.{key}", ATTRIBUTE_VALUE_BYTES_MAX)
 
 
-def check_outgoing(message: Outgoing, field: str = "message") -> None:
+def check_outgoing(message: NewMessage, field: str = "message") -> None:
     """Validate a message to publish."""
     if not isinstance(message.data, bytes):
         raise InvalidInput(f"{field}.data", "bytes", type(message.data).__name__)
-    if len(message.data) > MESSAGE_MAX:
+    if len(message.data) > MESSAGE_BYTES_MAX:
         raise InvalidInput(
-            f"{field}.data", f"at most {MESSAGE_MAX} bytes", f"{len(message.data)} bytes"
+            f"{field}.data", f"at most {MESSAGE_BYTES_MAX} bytes", f"{len(message.data)} bytes"
         )
     if not message.data and not message.attributes:
         raise InvalidInput(field, "data or at least one attribute", "neither")
     if message.attributes:
         check_attributes(message.attributes, f"{field}.attributes")
     if message.ordering_key is not None:
-        check_text(message.ordering_key, f"{field}.ordering_key", ORDERING_KEY_MAX)
+        check_text(message.ordering_key, f"{field}.ordering_key", ORDERING_KEY_BYTES_MAX)
     if message.dedupe_id is not None:
-        check_text(message.dedupe_id, f"{field}.dedupe_id", DEDUPE_ID_MAX, least=1)
+        check_text(message.dedupe_id, f"{field}.dedupe_id", DEDUPE_ID_BYTES_MAX, least=1)
 
 
-def check_batch(messages: list[Outgoing]) -> None:
+def check_batch(messages: list[NewMessage]) -> None:
     """Validate a batch of messages to publish in one transaction."""
     if len(messages) > BATCH_MAX:
         raise InvalidInput("messages", f"at most {BATCH_MAX} messages per batch", len(messages))
@@ -103,7 +103,7 @@ def check_batch(messages: list[Outgoing]) -> None:
         raise InvalidInput("messages", expected, f"{size} bytes")
 
 
-def body_hash(message: Outgoing) -> str:
+def body_hash(message: NewMessage) -> str:
     """Return the hash that decides whether two messages with one dedupe id are the same."""
     digest = hashlib.sha256()
     parts = [message.data, (message.ordering_key or "").encode()]
@@ -144,8 +144,12 @@ def check_subscription(spec: SubscriptionSpec) -> None:
 
 def check_extension(seconds: object) -> int:
     """Validate an ack deadline extension in seconds: 0 (return the message now) to 600."""
-    if isinstance(seconds, bool) or not isinstance(seconds, int) or not 0 <= seconds <= EXTEND_MAX:
-        raise InvalidInput("seconds", f"a whole number from 0 to {EXTEND_MAX}", seconds)
+    if (
+        isinstance(seconds, bool)
+        or not isinstance(seconds, int)
+        or not 0 <= seconds <= EXTENSION_MAX_S
+    ):
+        raise InvalidInput("seconds", f"a whole number from 0 to {EXTENSION_MAX_S}", seconds)
     return seconds
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from penstock.bus.client.subscriptions import SubscriptionDetail
 from penstock.bus.client.topics import MessageDetail, TopicDetail
 from penstock.bus.message import Delivery
-from penstock.bus.store.backlog import Place
+from penstock.bus.store.backlog import MessageState
 from penstock.bus.store.replay import Seek
 from penstock.bus.store.topics import Subscription, Topic
 from penstock.core.clock import SECOND, iso
@@ -110,7 +110,7 @@ def seek_shape(seek: Seek) -> dict[str, Any]:
     return {"time": iso(seek.to), "purged": seek.purged, "delivered_again": seek.replayed}
 
 
-def _delivery_state_shape(place: Place) -> dict[str, Any]:
+def _delivery_state_shape(place: MessageState) -> dict[str, Any]:
     return {
         "subscription": place.name,
         "state": place.state,

@@ -59,7 +59,7 @@ class App:
     def database_settings(self, **overrides: Any) -> Settings:
         """Load settings for a command that needs direct database access; reject --url."""
         settings = self.settings(**overrides)
-        refuse_url(settings.url)
+        reject_url(settings.url)
         return settings
 
     @contextlib.contextmanager
@@ -68,19 +68,19 @@ class App:
         settings = self.settings()
         if not settings.url:
             # Imported here because it loads the store, as in `client`.
-            from penstock.cli.backends.database import Here
+            from penstock.cli.backends.database import DatabaseBackend
 
             with self.client(settings) as client:
-                yield Here(client, settings.database_url)
+                yield DatabaseBackend(client, settings.database_url)
             return
         # Imported here because only commands over a URL need the API client.
-        from penstock.cli.backends.http import There
+        from penstock.cli.backends.http import ApiBackend
         from penstock.remote import connect  # as above
 
         key = _key(settings)
         plain = settings.url_plain == "allowed"
         with connect(settings.url, key=key, allow_plain=plain) as api:
-            yield There(api)
+            yield ApiBackend(api)
 
     @contextlib.contextmanager
     def client(self, settings: Settings | None = None, *, create: bool = False) -> Iterator[Client]:
@@ -107,7 +107,7 @@ class App:
             click.echo(text)
 
 
-def refuse_url(url: str | None) -> None:
+def reject_url(url: str | None) -> None:
     """Raise InvalidInput if a URL is set for a command that needs direct database access."""
     if url:
         command = click.get_current_context().command_path
@@ -119,9 +119,9 @@ def refuse_url(url: str | None) -> None:
 def _key(settings: Settings) -> str | None:
     """Return the API key from the environment; for a loopback URL fall back to the dev key file."""
     # Imported here for the reason given in `settings`.
-    from penstock.assembly.settings import api_key_of, key_file
+    from penstock.assembly.settings import api_key_from_environment, key_file
 
-    key = api_key_of(os.environ)
+    key = api_key_from_environment(os.environ)
     if key is not None or not is_loopback(urlsplit(settings.url).hostname or ""):
         return key
     file = key_file(settings.database_url)
@@ -139,7 +139,7 @@ def actor() -> str:
     return "cli"
 
 
-def is_asked_for(flag: str, given: Sequence[str]) -> bool:
+def is_flag_passed(flag: str, given: Sequence[str]) -> bool:
     """Return whether `flag` was passed; works even if click could not parse the command line."""
     before = given[: list(given).index("--")] if "--" in given else given
     return flag in before

@@ -102,7 +102,7 @@ def flow_id(text: str) -> str:
     return encode("flow", decode("flow", text))
 
 
-def no_partition(thing: str) -> InvalidInput:
+def missing_partition_error(thing: str) -> InvalidInput:
     """Return the error for a command that got `thing` but no partition."""
     if thing.startswith("dl_"):
         fix = f"That is a dead letter: penstock dlq show {thing}"
@@ -113,7 +113,7 @@ def no_partition(thing: str) -> InvalidInput:
     return InvalidInput("partition", "a partition such as 2025-12-31", None, fix)
 
 
-def moment(text: str | None, field: str, now: int) -> int | None:
+def parse_when(text: str | None, field: str, now: int) -> int | None:
     """Parse an ISO 8601 time with offset, or a duration before `now` (`2h`, `3d`), to micros."""
     if text is None:
         return None
@@ -126,7 +126,7 @@ def moment(text: str | None, field: str, now: int) -> int | None:
         raise InvalidInput(field, expected, text, error.fix) from None
 
 
-def pairs(given: Sequence[str], field: str) -> dict[str, Any]:
+def parse_pairs(given: Sequence[str], field: str) -> dict[str, Any]:
     """Parse key=value pairs; a value that is valid JSON is decoded, any other stays text."""
     found: dict[str, Any] = {}
     for item in given:
@@ -140,7 +140,7 @@ def pairs(given: Sequence[str], field: str) -> dict[str, Any]:
     return found
 
 
-def records(path: Path, field: str = "file") -> list[tuple[str, dict[str, Any]]]:
+def read_records(path: Path, field: str = "file") -> list[tuple[str, dict[str, Any]]]:
     """Read the objects of a JSON, JSON-lines or TOML file, each with its location in the file."""
     text = read_text(path, field)
     if path.suffix.lower() == ".toml":
@@ -182,7 +182,7 @@ def read_text(path: Path, field: str) -> str:
         raise InvalidInput(field, "a file in UTF-8", str(path)) from None
 
 
-def chosen(pipelines: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
+def find_pipeline(pipelines: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
     """Return the registered pipeline with this name; the error suggests the closest name."""
     known = {info["pipeline_template"]: info for info in pipelines}
     if name not in known:

@@ -31,7 +31,7 @@ from penstock.audit.telemetry import (
     Ticked,
     WorkerBeat,
 )
-from penstock.cli.output import plural, printable
+from penstock.cli.output import escape_control, plural
 from penstock.core.clock import Clock, SystemClock, iso, to_datetime
 from penstock.core.ids import encode
 from penstock.core.redact import redact_json, redact_text
@@ -92,7 +92,7 @@ class EventLog:
 
     def __call__(self, event: Event) -> None:
         """Write the event's line unless its level is too low or the rate limit is reached."""
-        level, text = described(event, self._name_of)
+        level, text = describe_event(event, self._name_of)
         if LEVELS.index(level) < self._level:
             return
         record = {"action": event.action, **_public(event, self._name_of)}
@@ -131,7 +131,7 @@ class EventLog:
             self._write(redact_json(line))
         else:
             mark = {"warning": "! ", "error": "! "}.get(level, "")
-            shown = printable(redact_text(text))
+            shown = escape_control(redact_text(text))
             self._write(f"{to_datetime(now).strftime('%H:%M:%SZ')}  {mark}{shown}")
 
 
@@ -144,7 +144,7 @@ def _counted(record: dict[str, Any]) -> str:
     return str(record.get("final_state") or "started")
 
 
-def described(event: Event, name_of: Callable[[int], str] = str) -> tuple[str, str]:
+def describe_event(event: Event, name_of: Callable[[int], str] = str) -> tuple[str, str]:
     """Return the log level and the text of an event."""
     if isinstance(event, RunStarted):
         tries = f" (attempt {event.attempt})" if event.attempt > 1 else ""

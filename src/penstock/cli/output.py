@@ -33,31 +33,31 @@ COLOURS = {
 }  # fmt: skip
 
 
-def when(us: int | None, now: int | None = None) -> str:
+def format_time(us: int | None, now: int | None = None) -> str:
     """Format a time as UTC to the second; with `now`, add the relative time. None is `-`."""
     if us is None:
         return "-"
     text = to_datetime(us).strftime("%Y-%m-%d %H:%M:%SZ")
-    return text if now is None else f"{text} ({relative(us - now)})"
+    return text if now is None else f"{text} ({format_relative(us - now)})"
 
 
-def brief(us: int | None, now: int) -> str:
+def format_time_short(us: int | None, now: int) -> str:
     """Format a time for a table: without the date if it is the same day as `now`."""
     if us is None:
         return "-"
     form = "%H:%MZ" if us // DAY == now // DAY else "%m-%d %H:%MZ"
-    return f"{to_datetime(us).strftime(form)} ({relative(us - now)})"
+    return f"{to_datetime(us).strftime(form)} ({format_relative(us - now)})"
 
 
-def relative(us: int) -> str:
+def format_relative(us: int) -> str:
     """Format a time difference: `in 4 min`, `2 h ago`, or `now` below a second."""
     if abs(us) < SECOND:
         return "now"
-    text = span(abs(us))
+    text = format_span(abs(us))
     return f"in {text}" if us > 0 else f"{text} ago"
 
 
-def span(us: int | None) -> str:
+def format_span(us: int | None) -> str:
     """Format a duration in one unit: `350 ms`, `42 s`, `4 min`, `3 h`, `2 d`. None is `-`."""
     if us is None:
         return "-"
@@ -67,18 +67,20 @@ def span(us: int | None) -> str:
     return f"{us / 1000:.0f} ms"
 
 
-def micros(text: str | None) -> int | None:
+def parse_time(text: str | None) -> int | None:
     """Parse an ISO 8601 time of the API to micros."""
     return None if text is None else parse_iso(text)
 
 
-def coloured(word: str) -> str:
+def markup_state(word: str) -> str:
     """Return a word as rich markup in the colour of its state, or unchanged if it has none."""
     colour = COLOURS.get(word)
     return f"[{colour}]{word}[/{colour}]" if colour else word
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "") -> None:
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = ""
+) -> None:
     """Print a table with one line per row at any terminal width; omit empty columns."""
     # Imported here because importing rich takes 100 ms.
     from rich.table import Table
@@ -97,7 +99,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: st
     click.echo("\n".join(line.rstrip() for line in drawn.get().splitlines()))
 
 
-def facts(pairs: Sequence[tuple[str, object]]) -> None:
+def print_facts(pairs: Sequence[tuple[str, object]]) -> None:
     """Print aligned name and value pairs, one per line; omit empty values."""
     shown = [(name, _plain(value)) for name, value in pairs if value not in (None, "", "-")]
     width = max((len(name) for name, _ in shown), default=0)
@@ -108,10 +110,10 @@ def facts(pairs: Sequence[tuple[str, object]]) -> None:
 def _plain(value: object) -> str:
     if isinstance(value, float):
         return f"{value:g}"
-    return printable(json.dumps(value) if isinstance(value, dict | list) else str(value))
+    return escape_control(json.dumps(value) if isinstance(value, dict | list) else str(value))
 
 
-def printable(text: str) -> str:
+def escape_control(text: str) -> str:
     """Escape control characters, so that text from users cannot control the terminal."""
     if text.isprintable():
         return text
@@ -146,14 +148,14 @@ def error_message(details: Any) -> str:
     return details if isinstance(details, str) else json.dumps(details)
 
 
-def run_state(run: Mapping[str, Any]) -> str:
+def format_run_state(run: Mapping[str, Any]) -> str:
     """Return a run's state, with the reason it waits or the word `dead`."""
     if run["state"] == "PENDING" and run["waits"] is not None:
         return f"PENDING {run['waits']}"
     return f"{run['state']} dead" if run["is_dead"] else str(run["state"])
 
 
-def schedule_words(config: Mapping[str, Any]) -> str:
+def format_schedule(config: Mapping[str, Any]) -> str:
     """Return a config's schedule: its cron expression, interval or event topic."""
     if config["schedule_cron"]:
         return f"{config['schedule_cron']} {config['timezone']}"
@@ -166,8 +168,8 @@ def _cell(value: object) -> str:
     # rich reads square brackets as markup: escape text from users before adding colours.
     from rich.markup import escape  # imported here because importing rich takes 100 ms
 
-    text = "-" if value is None or value == "" else printable(str(value))
-    return coloured(text) if text in COLOURS else _first_word(text, escape(text))
+    text = "-" if value is None or value == "" else escape_control(str(value))
+    return markup_state(text) if text in COLOURS else _first_word(text, escape(text))
 
 
 def _first_word(text: str, escaped: str) -> str:

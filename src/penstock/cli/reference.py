@@ -14,9 +14,9 @@ from typing import Any
 
 import click
 
-from penstock.assembly.settings import DEFAULT_DATABASE, KEY_VARIABLE, TABLE, Setting
+from penstock.assembly.settings import DEFAULT_DATABASE, KEY_VARIABLE, SETTINGS, Setting
 from penstock.cli.app import Command, Group
-from penstock.cli.root import FAMILIES, cli
+from penstock.cli.root import COMMANDS, cli
 from penstock.core.errors import PenstockError
 
 _WORDS = {
@@ -59,7 +59,7 @@ def cli_page() -> str:
         '`eval "$(_PENSTOCK_COMPLETE=bash_source penstock)"` (or `zsh_source`, `fish_source`).',
     ]
     context = click.Context(cli, info_name="penstock")
-    for name in FAMILIES:
+    for name in COMMANDS:
         command = cli.get_command(context, name)
         assert command is not None, name
         for path, found in _walk(f"penstock {name}", command):
@@ -81,7 +81,7 @@ def settings_page() -> str:
             "",
             "| setting | environment | default | meaning |",
             "| --- | --- | --- | --- |",
-            *(_setting(setting) for setting in TABLE),
+            *(_setting(setting) for setting in SETTINGS),
             "",
             f"By default, state is stored in `{DEFAULT_DATABASE}` in the current folder.",
             "",

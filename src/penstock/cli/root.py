@@ -14,10 +14,10 @@ from typing import Any, NoReturn
 
 import click
 
-from penstock.cli.app import App, Group, is_asked_for
+from penstock.cli.app import App, Group, is_flag_passed
 from penstock.cli.errors import INTERRUPTED, report
 
-FAMILIES: dict[str, tuple[str, str]] = {
+COMMANDS: dict[str, tuple[str, str]] = {
     "up": (
         "assembly.cli",
         "Run the scheduler, all services, a worker and the API in one process.",
@@ -82,12 +82,12 @@ FAMILIES: dict[str, tuple[str, str]] = {
 """Command → (module below `penstock`, its summary in `penstock --help`)."""
 
 
-class Root(Group):
+class RootGroup(Group):
     """The group of all commands; imports a command's module on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's own
         """Return every command name, in the order of `FAMILIES`."""
-        return list(FAMILIES)
+        return list(COMMANDS)
 
     def get_command(
         self,
@@ -95,9 +95,9 @@ class Root(Group):
         cmd_name: str,
     ) -> click.Command | None:
         """Import the command's module and return the command; None if the name is unknown."""
-        if cmd_name not in FAMILIES:
+        if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"penstock.{FAMILIES[cmd_name][0]}")
+        module = importlib.import_module(f"penstock.{COMMANDS[cmd_name][0]}")
         command: click.Command = getattr(module, cmd_name)
         return command
 
@@ -108,7 +108,7 @@ class Root(Group):
     ) -> None:
         """Write the list of commands without importing their modules."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in FAMILIES.items()])
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
     def main(
         self,
@@ -125,13 +125,13 @@ class Root(Group):
         except (KeyboardInterrupt, click.Abort):
             sys.exit(INTERRUPTED)
         except Exception as error:
-            sys.exit(report(error, is_json=is_asked_for("--json", given),
-                            is_debug=is_asked_for("--debug", given)))  # fmt: skip
+            sys.exit(report(error, is_json=is_flag_passed("--json", given),
+                            is_debug=is_flag_passed("--debug", given)))  # fmt: skip
         sys.exit(code if isinstance(code, int) else 0)
 
 
 @click.group(
-    cls=Root,
+    cls=RootGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="To get started: `penstock demo`, then `penstock up --pipelines my_pipelines.py`.",
 )

@@ -25,8 +25,8 @@ from penstock.consumer.batch import Collector, Item, finish_batch
 from penstock.consumer.disposition import Disposition, Outcome
 from penstock.consumer.failure import failure_of
 from penstock.consumer.handling import Handling, malformed
-from penstock.consumer.logline import Alert, Alerts, Identity, line_of, rendered, to_stdout
-from penstock.consumer.loops import Loops
+from penstock.consumer.logline import Alert, Alerts, Identity, log_fields, render_line, to_stdout
+from penstock.consumer.loops import LoopRunner
 from penstock.consumer.message import Message
 from penstock.consumer.options import ConsumerOptions
 from penstock.consumer.pulling import PullWorker
@@ -86,7 +86,7 @@ class Consumer:
         self.sink: Sink = opened
         self.tally: Counter[str] = Counter()
         self._router = Router()
-        self._loops = Loops()
+        self._loops = LoopRunner()
         self._alerts = Alerts(alert, self.options.clock)
         self._identity = Identity(
             service=self.options.service or name,
@@ -258,7 +258,7 @@ class Consumer:
         """Log the outcome once, then resolve the future; logging errors do not change it."""
         try:
             self.tally[end.outcome.value] += 1
-            line = line_of(
+            line = log_fields(
                 self._identity,
                 item.message,
                 end,
@@ -266,7 +266,7 @@ class Consumer:
                 mark_place=self.sink.mark_place,
                 at=self.options.clock.now(),
             )
-            (self.options.log or to_stdout)(rendered(line))
+            (self.options.log or to_stdout)(render_line(line))
             self._alerts.raised(self._identity, item.message, end)
             self._prune_hourly()
         except Exception:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, overload
 from penstock.bus.message import ErrorKind
 from penstock.consumer.disposition import Disposition, Outcome
 from penstock.consumer.failure import Failure, failure_of
-from penstock.consumer.handling import Handling, Opened, writes_of
+from penstock.consumer.handling import Handling, OpenedMessage, writes_of
 from penstock.consumer.message import Message
 from penstock.consumer.router import Route
 from penstock.core.clock import SECOND, Clock
@@ -137,10 +137,10 @@ def _inside(
 ) -> dict[str, Disposition | Failure]:
     """Run the handler inside the transaction, without duplicate and stale messages."""
     ends: dict[str, Disposition | Failure] = {}
-    opened: dict[str, Opened] = {}
+    opened: dict[str, OpenedMessage] = {}
     for message in messages:
         found = handling.open(tx, message, route)
-        if isinstance(found, Opened):
+        if isinstance(found, OpenedMessage):
             opened[message.id] = found
         else:
             ends[message.id] = found

@@ -74,7 +74,7 @@ class Failure:
 
 def failure_of(error: BaseException) -> Failure:
     """Classify an exception; never raises, even if the exception's attributes do."""
-    found = error_classification.verdict(error)
+    found = error_classification.retry_hint(error)
     kind, error_type = _classified(error, found)
     return Failure(
         kind=kind,
@@ -86,7 +86,9 @@ def failure_of(error: BaseException) -> Failure:
     )
 
 
-def _classified(error: BaseException, found: error_classification.Verdict) -> tuple[ErrorKind, str]:
+def _classified(
+    error: BaseException, found: error_classification.RetryHint
+) -> tuple[ErrorKind, str]:
     if isinstance(error, Reject):
         return ErrorKind.POISON, ErrorType.VALIDATION_ERROR
     if isinstance(error, SettingsError | SchemaMismatch) or _is_missing_variable(error):

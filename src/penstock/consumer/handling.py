@@ -90,7 +90,7 @@ class Handling:
             return opened
         return self.write(tx, message, route, writes, opened)
 
-    def open(self, tx: SinkTx, message: Message, route: Route) -> Disposition | Opened:
+    def open(self, tx: SinkTx, message: Message, route: Route) -> Disposition | OpenedMessage:
         """Set the mark and check the version; a duplicate or stale message ends here."""
         before = tx.mark(message.subscription, message.id, Fate.APPLIED)
         if before in SETTLED:
@@ -104,10 +104,15 @@ class Handling:
                 return Disposition(
                     outcome=Outcome.STALE_IGNORED, handler=route.name, doc_paths=(path,)
                 )
-        return Opened(before=before, guard=guard)
+        return OpenedMessage(before=before, guard=guard)
 
     def write(
-        self, tx: SinkTx, message: Message, route: Route, writes: Sequence[Upsert], opened: Opened
+        self,
+        tx: SinkTx,
+        message: Message,
+        route: Route,
+        writes: Sequence[Upsert],
+        opened: OpenedMessage,
     ) -> Disposition:
         """Apply the writes and counters of a message in its open transaction."""
         wanted = _guarded(writes, opened.guard)
@@ -172,7 +177,7 @@ class Handling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
+class OpenedMessage:
     """State of a transaction before the handler: the earlier mark, and the version guard."""
 
     before: Fate | None

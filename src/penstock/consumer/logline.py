@@ -18,7 +18,7 @@ from penstock.consumer.message import Message
 from penstock.core.clock import MINUTE, Clock, Micros, iso
 from penstock.core.redact import redact_json
 
-ALERT_GAP: Final = MINUTE
+ALERT_INTERVAL_US: Final = MINUTE
 """Minimum time between two alerts about the same error; the next one counts those in between."""
 
 _writing = threading.Lock()
@@ -51,7 +51,7 @@ class Alert:
     """Number of suppressed alerts about the same error since the last one."""
 
 
-def line_of(
+def log_fields(
     identity: Identity,
     message: Message,
     disposition: Disposition,
@@ -88,7 +88,7 @@ def line_of(
     }
 
 
-def rendered(line: Mapping[str, Any]) -> str:
+def render_line(line: Mapping[str, Any]) -> str:
     """Return the line as JSON text with secrets masked."""
     return redact_json(json.dumps(line, default=str))
 
@@ -118,7 +118,7 @@ class Alerts:
         key = (disposition.handler, failure.error_type)
         now = self._clock.now()
         with self._lock:
-            if key in self._last and now - self._last[key] < ALERT_GAP:
+            if key in self._last and now - self._last[key] < ALERT_INTERVAL_US:
                 self._suppressed[key] = self._suppressed.get(key, 0) + 1
                 return
             self._last[key] = now

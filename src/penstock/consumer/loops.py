@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 
-class Loops:
+class LoopRunner:
     """Runs coroutines for threads that block until they end."""
 
     def __init__(self) -> None:

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from penstock.bus.envelope import Poison, Pushed
+from penstock.bus.envelope import Poison, PushedMessage
 from penstock.bus.message import Delivery
 from penstock.consumer.failure import Reject
 from penstock.core.clock import Micros
 from penstock.core.errors import InvalidInput
-from penstock.core.json_profile import parse
+from penstock.core.json_profile import parse_json
 
 Via = Literal["push", "pull"]
 
@@ -89,10 +89,10 @@ def of_delivery(delivery: Delivery) -> Message:
 
 
 def of_push(
-    pushed: Pushed | Poison, body: bytes, *, subscription: str, topic: str | None
+    pushed: PushedMessage | Poison, body: bytes, *, subscription: str, topic: str | None
 ) -> Message:
     """Return the message of a push envelope; an invalid body gets its digest as the id."""
-    if isinstance(pushed, Pushed):
+    if isinstance(pushed, PushedMessage):
         parts: dict[str, Any] = {
             "id": pushed.message_id,
             "data": pushed.data,
@@ -121,7 +121,7 @@ def read_payload(message: Message, *, is_object: bool = True) -> None:
     if not message.data:
         raise Reject("data: expected a JSON document, got no data", is_malformed=True)
     try:
-        message.json = _payloads(parse(message.data, "data"), "data")
+        message.json = _payloads(parse_json(message.data, "data"), "data")
     except InvalidInput as error:
         raise Reject(error.message, is_malformed=True) from None
     if is_object and not isinstance(message.json, dict):

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from penstock.bus.message import Delivery, Nack, Settling
+from penstock.bus.message import Delivery, Nack, SettleResult
 from penstock.bus.transports.protocol import Transport
 from penstock.consumer.disposition import ACK, Disposition
 from penstock.consumer.message import of_delivery
@@ -52,7 +52,7 @@ class _Held:
     until: float
 
 
-class Clerk:
+class Settler:
     """Settles deliveries and renews the leases of those held."""
 
     def __init__(self, consumer: Consumer, transport: Transport) -> None:
@@ -198,7 +198,7 @@ class Clerk:
                     continue
                 # A lost lease is not renewed; the handler continues, and its mark prevents
                 # duplicate effects.
-                is_over = answer is Settling.STALE or now + self._extend > held.until
+                is_over = answer is SettleResult.STALE or now + self._extend > held.until
                 held.due = float("inf") if is_over else now + self._extend / 2
 
 
@@ -209,7 +209,7 @@ class PullWorker:
         self._consumer = consumer
         self._transport = transport
         self._clock = consumer.options.clock
-        self._clerk = Clerk(consumer, transport)
+        self._clerk = Settler(consumer, transport)
         self._stop = threading.Event()
         self._futures: dict[str, Future[Disposition]] = {}
         self._threads: list[threading.Thread] = []

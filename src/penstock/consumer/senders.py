@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from penstock.core.clock import Clock, SystemClock
-from penstock.egress.http_client import Egress
-from penstock.egress.keyset import Fetch, fetching
-from penstock.egress.oidc import GOOGLE, Expected, Untrusted, keys_url_of
+from penstock.egress.http_client import HttpClient
+from penstock.egress.keyset import Fetch, key_fetcher
+from penstock.egress.oidc import GOOGLE, ExpectedClaims, InvalidToken, keys_url_of
 from penstock.egress.tokens import Verifier
 
 
@@ -27,14 +27,14 @@ def signed_by(
 ) -> Callable[[Mapping[str, str]], None]:
     """Return a verifier that accepts only bearer tokens with this audience, email and issuer."""
     judging = clock or SystemClock()
-    verifier = Verifier(fetch or fetching(Egress(judging)), judging)
-    expected = Expected(issuer=issuer, audience=audience, email=email)
+    verifier = Verifier(fetch or key_fetcher(HttpClient(judging)), judging)
+    expected = ExpectedClaims(issuer=issuer, audience=audience, email=email)
     keys_url = keys_url_of(issuer)
 
     def verify(headers: Mapping[str, str]) -> None:
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
-            raise Untrusted("no bearer token")
+            raise InvalidToken("no bearer token")
         verifier.verify(token.strip(), expected, keys_url)
 
     return verify

@@ -26,7 +26,7 @@ class HeldRunIdentity(Protocol):
         ...
 
 
-class PresentRun(Protocol):
+class CurrentRun(Protocol):
     """The part of a run that slots use."""
 
     @property
@@ -49,4 +49,4 @@ class PresentRun(Protocol):
         ...
 
 
-PRESENT: Final[ContextVar[PresentRun | None]] = ContextVar("penstock_present_run", default=None)
+CURRENT_RUN: Final[ContextVar[CurrentRun | None]] = ContextVar("penstock_present_run", default=None)

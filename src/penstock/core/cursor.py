@@ -21,13 +21,13 @@ CURSOR_MAX: Final = 512
 _MAC_BYTES = 16
 
 
-def seal(secret: bytes, question: Mapping[str, Any], place: Sequence[Any]) -> str:
+def sign_cursor(secret: bytes, question: Mapping[str, Any], place: Sequence[Any]) -> str:
     """Return the cursor that continues the list `question` after the position `place`."""
     body = json.dumps(list(place), separators=(",", ":")).encode()
     return _text(_mac(secret, question, body) + body)
 
 
-def unseal(secret: bytes, question: Mapping[str, Any], cursor: object) -> list[Any]:
+def verify_cursor(secret: bytes, question: Mapping[str, Any], cursor: object) -> list[Any]:
     """Return the position in a cursor; raise InvalidInput unless it was issued for `question`."""
     expected = "the next_cursor of an earlier page of this same list"
     if not isinstance(cursor, str) or not 0 < len(cursor) <= CURSOR_MAX:

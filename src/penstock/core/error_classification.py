@@ -25,7 +25,7 @@ Matcher: TypeAlias = type[BaseException] | tuple[type[BaseException], ...] | Pre
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RetryHint:
     """The error type and retry instructions of an exception.
 
     insist: True forces a retry, False forbids one, None leaves it to the retry policy.
@@ -58,14 +58,14 @@ class ErrorRegistry:
                 return found
         return ErrorType.UNKNOWN.value
 
-    def verdict(self, exc: BaseException) -> Verdict:
+    def verdict(self, exc: BaseException) -> RetryHint:
         """Return the error type, whether the exception forces or forbids a retry, and its delay."""
         insist: bool | None = None
         if isinstance(exc, PermanentError):
             insist = False
         elif isinstance(exc, TransientError):
             insist = True
-        return Verdict(self.classify(exc), insist, retry_after(exc))
+        return RetryHint(self.classify(exc), insist, retry_after(exc))
 
     def _classify_one(self, exc: BaseException) -> str | None:
         for matcher, error_type in self._rules:
@@ -94,7 +94,7 @@ def classify(exc: BaseException) -> str:
     return DEFAULT.classify(exc)
 
 
-def verdict(exc: BaseException) -> Verdict:
+def retry_hint(exc: BaseException) -> RetryHint:
     """Return the error type and the retry instructions of an exception."""
     return DEFAULT.verdict(exc)
 

@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from inspect import cleandoc
 from typing import Any, ClassVar
 
-SHOWN_MAX = 120
+REPR_CHARS_MAX = 120
 
 
 class PenstockError(Exception):
@@ -61,16 +61,16 @@ def _rebuild(
     return error
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """Return a short, printable representation of a rejected value."""
     try:
         # Slice first: the repr of a huge string costs as much as the string itself.
-        text = repr(value[:SHOWN_MAX] if isinstance(value, str | bytes) else value)
+        text = repr(value[:REPR_CHARS_MAX] if isinstance(value, str | bytes) else value)
     except Exception:  # a broken __repr__, or an int with too many digits to print
         text = f"<{type(value).__name__}>"
-    cut = len(value) > SHOWN_MAX if isinstance(value, str | bytes) else False
-    if len(text) > SHOWN_MAX + 2:
-        text, cut = text[:SHOWN_MAX], True
+    cut = len(value) > REPR_CHARS_MAX if isinstance(value, str | bytes) else False
+    if len(text) > REPR_CHARS_MAX + 2:
+        text, cut = text[:REPR_CHARS_MAX], True
     return f"{text}…" if cut else text
 
 
@@ -84,7 +84,7 @@ class InvalidInput(PenstockError):
     def __init__(self, field: str, expected: str, got: object, fix: str | None = None) -> None:
         self.field = field
         self.expected = expected
-        self.got = shown(got)
+        self.got = short_repr(got)
         self.fix = fix
         message = f"{field}: expected {expected}, got {self.got}."
         if fix:

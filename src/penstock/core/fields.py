@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from penstock.core.errors import InvalidInput
-from penstock.core.redact import refuse_secrets
+from penstock.core.redact import reject_literal_secrets
 
 TEXT_MAX = 200
 KEY_MAX = 255
@@ -19,26 +19,26 @@ JSON_BYTES_MAX = 65_536
 JSON_DEPTH_MAX = 32
 
 
-CUSTOMER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
+CUSTOMER_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
 
 
 def check_customer(value: object, field: str = "customer_id") -> str:
     """Validate a customer id and return it."""
-    if not isinstance(value, str) or not CUSTOMER.fullmatch(value):
+    if not isinstance(value, str) or not CUSTOMER_PATTERN.fullmatch(value):
         raise InvalidInput(
             field, "1 to 128 letters, digits or . _ : @ -, starting with a letter or digit", value
         )
     return value
 
 
-def parameters_text(value: object, field: str = "parameters") -> str:
+def parameters_json(value: object, field: str = "parameters") -> str:
     """Return the canonical JSON of parameters; reject literal secrets, allow references to them."""
-    text = json_object(value, field)
-    refuse_secrets(value, field)
+    text = canonical_json_object(value, field)
+    reject_literal_secrets(value, field)
     return text
 
 
-def json_object(value: object, field: str = "parameters") -> str:
+def canonical_json_object(value: object, field: str = "parameters") -> str:
     """Return the canonical text of a JSON object that both engines and the audit can store."""
     if not isinstance(value, Mapping):
         raise InvalidInput(field, "an object", value)

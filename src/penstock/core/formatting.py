@@ -29,7 +29,7 @@ def parsed(text: str | None) -> Any:
         return text
 
 
-def percent(value: float) -> str:
+def format_percent(value: float) -> str:
     """Format a percentage, rounded down to one digit: "97.5 %", "100 %"."""
     shown = int(value * 10 + 1e-9) / 10
     return f"{shown:.1f} %" if shown % 1 else f"{shown:.0f} %"

@@ -27,7 +27,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _TEXT_OR_MARK = re.compile(rb'"(?:[^"\\]|\\.)*+\\?(?:"|\Z)|[\[\]{}:]', re.DOTALL)
 
 
-def parse(body: bytes, field: str = "body", *, names_max: int = NAMES_MAX) -> Any:
+def parse_json(body: bytes, field: str = "body", *, names_max: int = NAMES_MAX) -> Any:
     """Parse a JSON document. Raise InvalidInput if it violates the profile."""
     if body.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
         raise InvalidInput(field, "UTF-8 without a byte order mark", "a byte order mark")

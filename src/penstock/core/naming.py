@@ -18,7 +18,7 @@ LIMIT_NAME_MAX: Final = 200
 NAME: Final = re.compile(r"[a-z][a-z0-9_.-]{0,62}", re.ASCII)
 
 
-def name_check(name: object, kind: str, where: str) -> None:
+def check_declared_name(name: object, kind: str, where: str) -> None:
     """Raise DeclarationError unless the name is valid. `kind` and `where` go into the message."""
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise DeclarationError(

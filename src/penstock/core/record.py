@@ -21,20 +21,20 @@ from penstock.core.errors import InvalidInput
 
 R = TypeVar("R")
 
-KEEP_OUT: Final[Mapping[str, Any]] = types.MappingProxyType({"keep_out": True})
+NOT_SERIALIZED: Final[Mapping[str, Any]] = types.MappingProxyType({"keep_out": True})
 """Metadata of a field that is not written to JSON, such as a function."""
 
 _ATOMS: Final = frozenset({str, int, float, bool, type(None)})
 
 
-def canonical(value: Any) -> str:
+def canonical_json(value: Any) -> str:
     """Return the canonical JSON of a value: sorted keys, no spaces, no NaN."""
     return json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
 
 
-def plain(record: Any) -> dict[str, Any]:
+def to_json(record: Any) -> dict[str, Any]:
     """Return a record as JSON values, without the fields that equal their default."""
     found = {}
     of: Any = type(record)
@@ -47,7 +47,7 @@ def plain(record: Any) -> dict[str, Any]:
     return found
 
 
-def read(cls: type[R], data: Mapping[str, Any]) -> R:
+def from_json(cls: type[R], data: Mapping[str, Any]) -> R:
     """Return the record for the output of `plain`. Unknown keys are ignored: a newer version may
     have written them.
     """
@@ -69,12 +69,12 @@ def read(cls: type[R], data: Mapping[str, Any]) -> R:
 
 def dumps(record: Any) -> str:
     """Return a record as canonical JSON."""
-    return canonical(plain(record))
+    return canonical_json(to_json(record))
 
 
 def loads(cls: type[R], text: str) -> R:
     """Return the record for its canonical JSON."""
-    return read(cls, json.loads(text))
+    return from_json(cls, json.loads(text))
 
 
 @lru_cache(maxsize=256)
@@ -94,7 +94,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     if dataclasses.is_dataclass(value):
-        return plain(value)
+        return to_json(value)
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, frozenset | set):
@@ -147,7 +147,7 @@ def _scalar(hint: Any, value: Any, where: str) -> Any:
     if hint is Any:
         return value
     if dataclasses.is_dataclass(hint):
-        return read(typing.cast("type[Any]", hint), value)
+        return from_json(typing.cast("type[Any]", hint), value)
     if isinstance(hint, type) and issubclass(hint, Enum):
         try:
             return hint(value)

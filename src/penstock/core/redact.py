@@ -55,7 +55,7 @@ _SIGNS = (
 """A text that contains none of these matches no pattern; this test takes a tenth of the time."""
 
 
-class Registered:
+class KnownSecrets:
     """Secret values that this process has resolved; masked in all texts. Thread-safe."""
 
     def __init__(self) -> None:
@@ -85,11 +85,11 @@ class Registered:
         return text
 
 
-REGISTERED: Final = Registered()
+KNOWN_SECRETS: Final = KnownSecrets()
 """The secret values of this process."""
 
 
-def sounds_secret(name: object) -> bool:
+def is_secret_name(name: object) -> bool:
     """Return whether a name, or the end of it, suggests a secret: `db_password`, `apiKey`."""
     if not isinstance(name, str) or len(name) > 200:
         return False
@@ -114,7 +114,7 @@ def check_reference(value: Mapping[str, Any], field: str) -> str:
     return name
 
 
-def refuse_secrets(parameters: object, field: str = "parameters") -> None:
+def reject_literal_secrets(parameters: object, field: str = "parameters") -> None:
     """Raise InvalidInput for a literal secret, naming its location and never its value."""
     _refuse(parameters, field, is_secret=False, depth=0)
 
@@ -126,8 +126,8 @@ def redact(value: Any) -> Any:
 
 def redact_text(text: str) -> str:
     """Return the text with known secrets, and everything that looks like one, masked."""
-    if REGISTERED:
-        text = REGISTERED.masked(text)
+    if KNOWN_SECRETS:
+        text = KNOWN_SECRETS.masked(text)
     if not _is_suspect(text):
         return text
     for pattern, mask in _PATTERNS:
@@ -137,7 +137,7 @@ def redact_text(text: str) -> str:
 
 def redact_json(text: str) -> str:
     """Return the JSON text with secrets masked; a text without any is returned unchanged."""
-    if not REGISTERED and not _is_suspect(text):
+    if not KNOWN_SECRETS and not _is_suspect(text):
         return text
     try:
         value = json.loads(text)
@@ -155,7 +155,7 @@ def _redact(value: Any, *, is_secret: bool, depth: int) -> Any:
         return {
             name: _redact(
                 part,
-                is_secret=is_secret or (sounds_secret(name) and not _is_ours(name, part)),
+                is_secret=is_secret or (is_secret_name(name) and not _is_ours(name, part)),
                 depth=depth + 1,
             )
             for name, part in value.items()
@@ -177,7 +177,7 @@ def _refuse(value: object, field: str, *, is_secret: bool, depth: int) -> None:
             check_reference(value, field[:200])
             return
         for name, part in value.items():
-            here = is_secret or sounds_secret(name)
+            here = is_secret or is_secret_name(name)
             _refuse(part, f"{field}.{name}", is_secret=here, depth=depth + 1)
     elif isinstance(value, list | tuple):
         for index, part in enumerate(value):

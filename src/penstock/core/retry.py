@@ -49,7 +49,7 @@ class ErrorType(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class RetryPolicy:
     """Default retry policy of an error type, where the config sets nothing else."""
 
     max_attempts: int = ATTEMPTS_DEFAULT
@@ -57,17 +57,17 @@ class Policy:
     permanent: bool = False
 
 
-_DEFAULT = Policy()
-_PERMANENT = Policy(permanent=True)
+_DEFAULT = RetryPolicy()
+_PERMANENT = RetryPolicy(permanent=True)
 
-POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
+POLICIES: Final[Mapping[str, RetryPolicy]] = MappingProxyType(
     {
-        ErrorType.RATE_LIMIT_EXCEEDED: Policy(5, 15 * MINUTE),
+        ErrorType.RATE_LIMIT_EXCEEDED: RetryPolicy(5, 15 * MINUTE),
         # Already retried in place for ten minutes (SPEC section 10).
-        ErrorType.QUOTA_EXCEEDED: Policy(5, 15 * MINUTE),
-        ErrorType.SERVICE_UNAVAILABLE: Policy(3, 10 * MINUTE),
-        ErrorType.TRANSIENT_NETWORK: Policy(3, 5 * MINUTE),
-        ErrorType.TIMEOUT: Policy(3, 5 * MINUTE),
+        ErrorType.QUOTA_EXCEEDED: RetryPolicy(5, 15 * MINUTE),
+        ErrorType.SERVICE_UNAVAILABLE: RetryPolicy(3, 10 * MINUTE),
+        ErrorType.TRANSIENT_NETWORK: RetryPolicy(3, 5 * MINUTE),
+        ErrorType.TIMEOUT: RetryPolicy(3, 5 * MINUTE),
         ErrorType.AUTHENTICATION_FAILED: _PERMANENT,
         ErrorType.AUTHORIZATION_FAILED: _PERMANENT,
         ErrorType.INVALID_CONFIGURATION: _PERMANENT,
@@ -133,13 +133,13 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
-class Dead:
+class NoRetry:
     """Decision not to make another attempt; the reason is shown to users."""
 
     reason: str
 
 
-def decide(
+def decide_retry(
     *,
     error_type: str,
     attempt: int,
@@ -148,7 +148,7 @@ def decide(
     insist: bool | None = None,
     jitter: float = 0.0,
     retry_after_us: Micros | None = None,
-) -> Retry | Dead:
+) -> Retry | NoRetry:
     """Return whether to retry after attempt number ``attempt`` failed (1 is the first one).
 
     insist: the caller's should_retry; True retries even a permanent error type, False never
@@ -160,12 +160,12 @@ def decide(
     settings = retry or RetryConfig()
     policy = POLICIES.get(error_type, _DEFAULT)
     if insist is False:
-        return Dead(f"{error_type}: the caller asked not to retry")
+        return NoRetry(f"{error_type}: the caller asked not to retry")
     if policy.permanent and insist is not True:
-        return Dead(f"{error_type} is permanent and never retried")
+        return NoRetry(f"{error_type} is permanent and never retried")
     limit = policy.max_attempts if settings.max_attempts is None else settings.max_attempts
     if attempt >= limit:
-        return Dead(f"{error_type}: all {limit} attempts are used up")
+        return NoRetry(f"{error_type}: all {limit} attempts are used up")
     if error_type == ErrorType.STALE_EXECUTION and not stale_before:
         delay = 0
     else:

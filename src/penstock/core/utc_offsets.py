@@ -30,7 +30,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class OffsetPeriod:
     """A period [start, end) during which wall-clock time is UTC plus ``offset``.
 
     ``fresh``: first wall time in it that has not occurred before; later than start + offset if the
@@ -46,14 +46,14 @@ class Stretch:
 
 
 @lru_cache(maxsize=1)
-def names() -> frozenset[str]:
+def timezone_names() -> frozenset[str]:
     """Return the IANA names that a config may use."""
     return frozenset(available_timezones() - {"Factory", "localtime"})
 
 
 def check_timezone(text: object, field: str = "timezone") -> str:
     """Return the name of an existing zone. Raise InvalidInput with close matches otherwise."""
-    known = names()
+    known = timezone_names()
     if isinstance(text, str) and text in known:
         return text
     expected = 'an IANA time zone name such as "Europe/Paris"'
@@ -74,7 +74,7 @@ def zone_info(name: str) -> ZoneInfo:
     return ZoneInfo(check_timezone(name))
 
 
-def stretch_at(name: str, t: Micros) -> Stretch:
+def offset_period_at(name: str, t: Micros) -> OffsetPeriod:
     """Return the stretch that contains t. Raise InvalidInput outside the years 1900 to 9990."""
     if not TIME_MIN <= t < TIME_MAX:
         raise InvalidInput("time", "a time within the years 1900 to 9990", t)
@@ -83,7 +83,7 @@ def stretch_at(name: str, t: Micros) -> Stretch:
 
 
 @lru_cache(maxsize=4096)
-def _stretches(name: str, span: int) -> tuple[tuple[Micros, ...], tuple[Stretch, ...]]:
+def _stretches(name: str, span: int) -> tuple[tuple[Micros, ...], tuple[OffsetPeriod, ...]]:
     """Return the stretches of a span, extended by one span on both sides."""
     first = (span - 1) * _SPAN
     starts = [first]
@@ -96,7 +96,7 @@ def _stretches(name: str, span: int) -> tuple[tuple[Micros, ...], tuple[Stretch,
         offset = _offset(name, start)
         wall = start + offset
         stretches.append(
-            Stretch(
+            OffsetPeriod(
                 start=start,
                 end=end,
                 offset=offset,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from penstock.core.errors import PenstockError
 
 
-class Farewells:
+class CloseHooks:
     """Hooks to run before the store closes, each once."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from penstock.db.store import Capabilities, Store, Tx, Waiter
 T = TypeVar("T")
 
 
-class Within:
+class InTransaction:
     """A store whose reads and writes all join a transaction that is already open."""
 
     def __init__(self, store: Store, tx: Tx) -> None:

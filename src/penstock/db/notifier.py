@@ -21,8 +21,8 @@ from pathlib import Path
 
 log = logging.getLogger(__name__)
 
-GAP_SECONDS = 0.005
-HEARD_SECONDS = 0.003
+SEND_GAP_S = 0.005
+LOCAL_DELAY_S = 0.003
 """Extra delay before other processes are notified when a local waiter was woken."""
 
 
@@ -126,7 +126,7 @@ class Relay:
     def _loop(self) -> None:
         while not self._stopped.is_set():
             self._asked.wait()
-            self._hurry.wait(HEARD_SECONDS)
+            self._hurry.wait(LOCAL_DELAY_S)
             self._hurry.clear()
             self._asked.clear()
             with self._lock:
@@ -136,10 +136,10 @@ class Relay:
                     self._send(channels)
                 except Exception as error:
                     log.debug("wake-up not sent: %s", error)
-                self._stopped.wait(GAP_SECONDS)
+                self._stopped.wait(SEND_GAP_S)
 
 
-class SocketBell:
+class SocketNotifier:
     """Sends hints to other processes that have the same SQLite file open, as Unix datagrams.
 
     Each process binds a socket in a private folder named after the file. A hint goes to every

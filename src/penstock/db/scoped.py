@@ -16,7 +16,7 @@ from penstock.db.store import Capabilities, Store, Tx, Waiter
 T = TypeVar("T")
 
 
-class Run(Protocol):
+class RunTransaction(Protocol):
     """How a driver runs a transaction body, restricted or not."""
 
     def __call__(self, body: Callable[[Tx], T]) -> T:
@@ -27,7 +27,9 @@ class Run(Protocol):
 class ScopedStore:
     """A store restricted to one customer."""
 
-    def __init__(self, store: Store, customer: int, *, read: Run, write: Run) -> None:
+    def __init__(
+        self, store: Store, customer: int, *, read: RunTransaction, write: RunTransaction
+    ) -> None:
         """Create a view of `store`; `read` and `write` run restricted transactions."""
         self._store = store
         self._read = read
@@ -80,7 +82,7 @@ class ScopedStore:
         """Do nothing; the store outlives its views."""
 
 
-def confining(customer: Any) -> tuple[str, ...]:
+def tenant_statements(customer: Any) -> tuple[str, ...]:
     """Return the statements that follow BEGIN on PostgreSQL; checks the key, which becomes text."""
     if isinstance(customer, bool) or not isinstance(customer, int) or customer <= 0:
         raise ValueError(f"expected a customer key (an integer from 1), got {customer!r:.40}")

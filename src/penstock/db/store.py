@@ -29,7 +29,7 @@ class Capabilities:
     row_level_security: bool
 
 
-class Later(Protocol):
+class PendingResult(Protocol):
     """The future result of a statement; reading it waits for the response."""
 
     def rows(self) -> list[Row]:
@@ -81,7 +81,7 @@ class Tx(Protocol):
         name: str,
         params: Mapping[str, Any] | None = None,
         batch: Sequence[Sequence[Any]] | None = None,
-    ) -> Later:
+    ) -> PendingResult:
         """Run a named statement whose result is not needed at once, or not at all.
 
         It is executed in order, before every statement called after it, and at the latest with the

@@ -7,14 +7,14 @@ from typing import NamedTuple
 from penstock.db.store import Tx, one
 
 
-class Wall(NamedTuple):
+class TenantIsolation(NamedTuple):
     """Whether tenant transactions are possible, and whether all others are restricted too."""
 
     stands: bool
     confines_everybody: bool
 
 
-def wall_look(tx: Tx) -> Wall:
+def tenant_isolation_get(tx: Tx) -> TenantIsolation:
     """Return whether tenant isolation by row-level security is in place."""
     stands, confines = one(tx.rows("wall_look"))
-    return Wall(bool(stands), bool(confines))
+    return TenantIsolation(bool(stands), bool(confines))

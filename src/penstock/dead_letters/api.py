@@ -12,28 +12,36 @@ from penstock.bus.client.requests import bytes_of
 from penstock.core.errors import NotFound
 from penstock.core.ids import decode, encode
 from penstock.dead_letters.api_models import (
+    DeadLetterDetailOut,
+    DeadLetterGroupsOut,
     DeadLetterOut,
     DiscardIn,
-    LetterDetailOut,
-    LetterGroups,
     ReplayIn,
     ReplayManyIn,
     ReplayManyOut,
     ReplayOut,
 )
-from penstock.dead_letters.client.dead_letters import FAR, Edit, LetterFilter
+from penstock.dead_letters.client.dead_letters import FAR, DeadLetterFilter, Edit
 from penstock.dead_letters.shapes import (
+    dead_letter_detail_shape,
+    dead_letter_group_shape,
     dead_letter_shape,
-    letter_detail_shape,
-    letter_group_shape,
     replay_shape,
 )
-from penstock.runs.api_models import Done
+from penstock.runs.api_models import DoneOut
 from penstock.server.auth import Caller
 from penstock.server.models import Page
 from penstock.server.openapi import texts
-from penstock.server.params import By, Cursor, Limit, Repeat, found, moment, router
-from penstock.server.responses import Pages, answer, once
+from penstock.server.params import (
+    CurrentCaller,
+    Cursor,
+    IdempotencyKey,
+    Limit,
+    decode_path_id,
+    parse_time,
+    router,
+)
+from penstock.server.responses import Pagination, idempotent_write, json_response
 
 routes = router("letters")
 LetterId = Annotated[
@@ -48,7 +56,7 @@ Text = Annotated[str | None, Query(max_length=255)]
 
 
 @dataclass(frozen=True, slots=True)
-class Narrow:
+class DeadLetterFilterQuery:
     """Query parameters that filter a list of dead letters."""
 
     status: Annotated[
@@ -74,9 +82,9 @@ class Narrow:
     since: Annotated[str | None, Query(description=texts.DIED_SINCE, max_length=64)] = None
     until: Annotated[str | None, Query(description=texts.DIED_BEFORE, max_length=64)] = None
 
-    def asked(self, by: Caller) -> LetterFilter:
+    def asked(self, by: Caller) -> DeadLetterFilter:
         """Return the filter for the client."""
-        return LetterFilter(
+        return DeadLetterFilter(
             status=None if self.status == "all" else self.status,
             kind=self.kind,
             customer=by.customer if self.customer_id is None else self.customer_id,
@@ -87,21 +95,21 @@ class Narrow:
             partition=self.partition,
             correlation_id=self.correlation_id,
             error_type=self.error_type,
-            since=moment(self.since, "since"),
-            until=moment(self.until, "until"),
+            since=parse_time(self.since, "since"),
+            until=parse_time(self.until, "until"),
         )
 
 
-Narrowed = Annotated[Narrow, Depends()]
+Narrowed = Annotated[DeadLetterFilterQuery, Depends()]
 
 
 @routes.get("/dead-letters", response_model=Page[DeadLetterOut])
 def list_dead_letters(
-    request: Request, by: By, narrow: Narrowed, limit: Limit = 50, cursor: Cursor = None
+    request: Request, by: CurrentCaller, narrow: Narrowed, limit: Limit = 50, cursor: Cursor = None
 ) -> Response:
     """List dead letters, newest first."""
     asked = narrow.asked(by)
-    pages = Pages(request, by, **{name: getattr(asked, name) for name in asked.__slots__})
+    pages = Pagination(request, by, **{name: getattr(asked, name) for name in asked.__slots__})
     place = pages.place(cursor, 1)
     letters = by.client.dead_letters.find(
         asked, before=FAR if place is None else place[0], limit=limit
@@ -109,17 +117,19 @@ def list_dead_letters(
     return pages.page(letters, limit, lambda row: [row.dead_letter_id], dead_letter_shape)
 
 
-@routes.get("/dead-letters/groups", response_model=LetterGroups)
-def group_dead_letters(by: By, narrow: Narrowed, limit: Limit = 50) -> Response:
+@routes.get("/dead-letters/groups", response_model=DeadLetterGroupsOut)
+def group_dead_letters(by: CurrentCaller, narrow: Narrowed, limit: Limit = 50) -> Response:
     """Count dead letters by origin and error type, the largest group first."""
     groups = by.client.dead_letters.groups(narrow.asked(by), limit=limit)
-    return answer({"items": [letter_group_shape(group) for group in groups]})
+    return json_response({"items": [dead_letter_group_shape(group) for group in groups]})
 
 
 @routes.post("/dead-letters/replay", response_model=ReplayManyOut)
-def replay_dead_letters(request: Request, by: By, body: ReplayManyIn, _: Repeat = None) -> Response:
+def replay_dead_letters(
+    request: Request, by: CurrentCaller, body: ReplayManyIn, _: IdempotencyKey = None
+) -> Response:
     """Replay matching dead letters, newest first, in bounded steps. Use `dry_run` first."""
-    asked = LetterFilter(
+    asked = DeadLetterFilter(
         kind=body.kind,
         customer=by.customer if body.customer_id is None else body.customer_id,
         subscription=body.subscription,
@@ -129,17 +139,17 @@ def replay_dead_letters(request: Request, by: By, body: ReplayManyIn, _: Repeat 
         partition=body.partition,
         correlation_id=body.correlation_id,
         error_type=body.error_type,
-        since=moment(body.since, "since"),
-        until=moment(body.until, "until"),
+        since=parse_time(body.since, "since"),
+        until=parse_time(body.until, "until"),
     )
     before = FAR if body.before is None else decode("dl", body.before, "before")
-    start_at = moment(body.start_at, "start_at")
+    start_at = parse_time(body.start_at, "start_at")
     if body.dry_run:
         would = by.client.dead_letters.replay_matching(
             asked, limit=body.limit, before=before, rate=body.rate, is_dry=True
         )
-        return answer(replay_shape(would))
-    return once(
+        return json_response(replay_shape(would))
+    return idempotent_write(
         request,
         by,
         lambda client: client.dead_letters.replay_matching(
@@ -154,22 +164,24 @@ def replay_dead_letters(request: Request, by: By, body: ReplayManyIn, _: Repeat 
     )
 
 
-@routes.get("/dead-letters/{dead_letter_id}", response_model=LetterDetailOut)
-def get_dead_letter(by: By, dead_letter_id: LetterId) -> Response:
+@routes.get("/dead-letters/{dead_letter_id}", response_model=DeadLetterDetailOut)
+def get_dead_letter(by: CurrentCaller, dead_letter_id: LetterId) -> Response:
     """Return a dead letter with its run, or with its message and payload."""
     number = _number(by, dead_letter_id)
-    return answer(letter_detail_shape(by.client.dead_letters.get(number, customer=by.customer)))
+    return json_response(
+        dead_letter_detail_shape(by.client.dead_letters.get(number, customer=by.customer))
+    )
 
 
 @routes.post("/dead-letters/{dead_letter_id}/replay", response_model=ReplayOut)
 def replay_dead_letter(
-    request: Request, by: By, dead_letter_id: LetterId, body: ReplayIn | None = None,
-    _: Repeat = None,
+    request: Request, by: CurrentCaller, dead_letter_id: LetterId, body: ReplayIn | None = None,
+    _: IdempotencyKey = None,
 ) -> Response:  # fmt: skip
     """Replay one dead letter, unchanged or edited."""
     number = _number(by, dead_letter_id)
     edit = None if body is None else _edit(body)
-    return once(
+    return idempotent_write(
         request,
         by,
         lambda client: client.dead_letters.replay(
@@ -179,13 +191,17 @@ def replay_dead_letter(
     )
 
 
-@routes.post("/dead-letters/{dead_letter_id}/discard", response_model=Done)
+@routes.post("/dead-letters/{dead_letter_id}/discard", response_model=DoneOut)
 def discard_dead_letter(
-    request: Request, by: By, dead_letter_id: LetterId, body: DiscardIn, _: Repeat = None
+    request: Request,
+    by: CurrentCaller,
+    dead_letter_id: LetterId,
+    body: DiscardIn,
+    _: IdempotencyKey = None,
 ) -> Response:
     """Discard a dead letter without replaying it."""
     number = _number(by, dead_letter_id)
-    return once(
+    return idempotent_write(
         request,
         by,
         lambda client: client.dead_letters.discard(
@@ -198,8 +214,8 @@ def discard_dead_letter(
 def _number(by: Caller, text: str) -> int:
     """Return the key of a dead letter from its own id or from its run's id."""
     if not text.lower().startswith("run_"):
-        return found("dl", "dead letter", text)
-    letter = by.client.dead_letters.of_run(found("run", "run", text), customer=by.customer)
+        return decode_path_id("dl", "dead letter", text)
+    letter = by.client.dead_letters.of_run(decode_path_id("run", "run", text), customer=by.customer)
     if letter is None:
         raise NotFound("dead letter", text)
     return letter.dead_letter_id

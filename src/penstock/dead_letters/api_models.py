@@ -7,11 +7,11 @@ from typing import Any, Literal
 from pydantic import Field
 
 from penstock.runs.api_models import RunOut
-from penstock.server.models import Asked, JsonObject, Time, Told
+from penstock.server.models import JsonObject, RequestModel, ResponseModel, Time
 from penstock.server.openapi import texts
 
 
-class DeadLetterOut(Told):
+class DeadLetterOut(ResponseModel):
     """A run or delivery that failed for good."""
 
     dead_letter_id: str = Field(description=texts.DEAD_LETTER_ID, examples=["dl_5m7t0c2d"])
@@ -54,7 +54,7 @@ class DeadLetterOut(Told):
     )
 
 
-class LetterGroupOut(Told):
+class DeadLetterGroupOut(ResponseModel):
     """Dead letters of the same origin and error type."""
 
     kind: Literal["run", "delivery"] = Field(description=texts.DEAD_KIND)
@@ -69,13 +69,13 @@ class LetterGroupOut(Told):
     latest: str = Field(description="Id of the newest dead letter in the group.")
 
 
-class LetterGroups(Told):
+class DeadLetterGroupsOut(ResponseModel):
     """Groups of dead letters."""
 
-    items: list[LetterGroupOut] = Field(description="Groups, the largest first.")
+    items: list[DeadLetterGroupOut] = Field(description="Groups, the largest first.")
 
 
-class LetterMessageOut(Told):
+class DeadLetterMessageOut(ResponseModel):
     """The message of an undeliverable delivery."""
 
     data: str = Field(description=texts.MESSAGE_DATA)
@@ -85,17 +85,17 @@ class LetterMessageOut(Told):
     publish_time: Time | None = Field(description=texts.PUBLISH_TIME)
 
 
-class LetterDetailOut(Told):
+class DeadLetterDetailOut(ResponseModel):
     """A dead letter with its run or message."""
 
     dead_letter: DeadLetterOut = Field(description="Origin, error and status of the dead letter.")
     run: RunOut | None = Field(description="The failed run; null for a delivery.")
-    message: LetterMessageOut | None = Field(
+    message: DeadLetterMessageOut | None = Field(
         description="The undeliverable message; null for runs, and once retention removed it."
     )
 
 
-class DiscardIn(Asked):
+class DiscardIn(RequestModel):
     """The reason for discarding a dead letter."""
 
     reason: str = Field(
@@ -105,7 +105,7 @@ class DiscardIn(Asked):
     )
 
 
-class ReplayIn(Asked):
+class ReplayIn(RequestModel):
     """Changes to make before a replay; none by default."""
 
     parameters: JsonObject | None = Field(
@@ -122,7 +122,7 @@ class ReplayIn(Asked):
     )
 
 
-class ReplayOut(Told):
+class ReplayOut(ResponseModel):
     """The result of a replay."""
 
     dead_letter_id: str = Field(description="Id of the dead letter, which is now closed.")
@@ -131,7 +131,7 @@ class ReplayOut(Told):
     )
 
 
-class ReplayManyIn(Asked):
+class ReplayManyIn(RequestModel):
     """Filters for the dead letters to replay, and the replay rate."""
 
     kind: Literal["run", "delivery"] | None = Field(
@@ -192,7 +192,7 @@ class ReplayManyIn(Asked):
     )
 
 
-class ReplayedOne(Told):
+class ReplayedItem(ResponseModel):
     """A dead letter that was replayed."""
 
     dead_letter_id: str = Field(description=texts.DEAD_LETTER_ID)
@@ -201,21 +201,21 @@ class ReplayedOne(Told):
     )
 
 
-class RefusedOne(Told):
+class RefusedItem(ResponseModel):
     """A dead letter that could not be replayed."""
 
     dead_letter_id: str = Field(description=texts.DEAD_LETTER_ID)
     why: str = Field(description="Reason why it cannot be replayed.")
 
 
-class ReplayManyOut(Told):
+class ReplayManyOut(ResponseModel):
     """The result of one step of a bulk replay."""
 
     matched: int = Field(description="Number of dead letters that matched before this step.")
-    replayed: list[ReplayedOne] = Field(
+    replayed: list[ReplayedItem] = Field(
         description="Dead letters that were replayed, or would be in a dry run."
     )
-    refused: list[RefusedOne] = Field(
+    refused: list[RefusedItem] = Field(
         description="Dead letters that cannot be replayed, with the reasons."
     )
     left: int = Field(description="Number of dead letters that still match.")

@@ -9,8 +9,8 @@ from penstock.core.clock import iso
 from penstock.core.formatting import id_or_none, iso_or_none, parsed
 from penstock.core.ids import encode
 from penstock.core.redact import redact
-from penstock.dead_letters.client.dead_letters import LetterDetail, Replay
-from penstock.dead_letters.store import DeadLetter, LetterGroup
+from penstock.dead_letters.client.dead_letters import DeadLetterDetail, ReplayStep
+from penstock.dead_letters.store import DeadLetter, DeadLetterGroup
 from penstock.runs.shapes import run_shape
 
 
@@ -44,7 +44,7 @@ def dead_letter_shape(row: DeadLetter) -> dict[str, Any]:
     }
 
 
-def letter_group_shape(group: LetterGroup) -> dict[str, Any]:
+def dead_letter_group_shape(group: DeadLetterGroup) -> dict[str, Any]:
     """Return the JSON form of a group of dead letters with the same origin and error type."""
     return {
         "kind": group.kind,
@@ -60,7 +60,7 @@ def letter_group_shape(group: LetterGroup) -> dict[str, Any]:
     }
 
 
-def letter_detail_shape(detail: LetterDetail) -> dict[str, Any]:
+def dead_letter_detail_shape(detail: DeadLetterDetail) -> dict[str, Any]:
     """Return the JSON form of a dead letter in full; `text` is set if the data is UTF-8."""
     message = None
     if detail.data is not None:
@@ -78,7 +78,7 @@ def letter_detail_shape(detail: LetterDetail) -> dict[str, Any]:
     }
 
 
-def replay_shape(replay: Replay) -> dict[str, Any]:
+def replay_shape(replay: ReplayStep) -> dict[str, Any]:
     """Return the JSON form of a replay step's result."""
     return {
         "matched": replay.matched,

@@ -17,7 +17,7 @@ FAR = 2**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class DeadLetterRowFilter:
     """A filter of dead letters; None matches any. Times in microseconds, `until` is exclusive."""
 
     status: str | None = "open"
@@ -70,7 +70,7 @@ class DeadLetter(NamedTuple):
     customer: int
 
 
-class LetterGroup(NamedTuple):
+class DeadLetterGroup(NamedTuple):
     """Dead letters with the same origin and error type; `latest` is the id of the newest."""
 
     kind: str
@@ -86,7 +86,7 @@ class LetterGroup(NamedTuple):
 
 
 def dead_letter_find(
-    tx: Tx, wanted: Wanted, *, before: int = FAR, limit: int = 50
+    tx: Tx, wanted: DeadLetterRowFilter, *, before: int = FAR, limit: int = 50
 ) -> list[DeadLetter]:
     """Return dead letters, newest first."""
     params = asdict(wanted) | {"before": before, "limit": limit}
@@ -109,13 +109,15 @@ def dead_letter_get(
     return None if row is None else DeadLetter._make(row)
 
 
-def dead_letter_groups(tx: Tx, wanted: Wanted, *, limit: int = 50) -> list[LetterGroup]:
+def dead_letter_groups(
+    tx: Tx, wanted: DeadLetterRowFilter, *, limit: int = 50
+) -> list[DeadLetterGroup]:
     """Group dead letters by origin and error type, largest group first."""
     rows = tx.rows("dead_letter_groups", asdict(wanted) | {"limit": limit})
-    return [LetterGroup._make(row) for row in rows]
+    return [DeadLetterGroup._make(row) for row in rows]
 
 
-def dead_letter_count(tx: Tx, wanted: Wanted) -> int:
+def dead_letter_count(tx: Tx, wanted: DeadLetterRowFilter) -> int:
     """Count matching dead letters."""
     return int(one(tx.rows("dead_letter_count", asdict(wanted)))[0])
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from penstock.cli.app import App, Command, refuse_url
+from penstock.cli.app import App, Command, reject_url
 from penstock.core.clock import HOUR, MINUTE, SystemClock
 from penstock.core.errors import InvalidInput
 
@@ -69,16 +69,18 @@ def demo(
     is_silent = app.is_json or app.is_quiet
     # Imported here because only the demo needs the services and its scenarios.
     if which == "saas":
-        from penstock.demo.saas.performance import Wanted, perform  # as above
+        from penstock.demo.saas.performance import DemoOptions, run_demo  # as above
 
         start = SystemClock().now() // MINUTE * MINUTE - LEAD_US
-        wanted = Wanted(customers=customers, flood=flood, seconds=seconds, seed=seed, start=start)
-        _show(app, perform(wanted, settings, is_live=is_live, is_silent=is_silent))
+        wanted = DemoOptions(
+            customers=customers, flood=flood, seconds=seconds, seed=seed, start=start
+        )
+        _show(app, run_demo(wanted, settings, is_live=is_live, is_silent=is_silent))
     else:
         _check_duckdb()
         from penstock.demo.nba import performance  # as above
 
-        _show(app, performance.perform(settings, folder, seconds=seconds, seed=seed,
+        _show(app, performance.run_demo(settings, folder, seconds=seconds, seed=seed,
                                        is_live=is_live, is_silent=is_silent))  # fmt: skip
 
 
@@ -106,7 +108,7 @@ def _settings(app: App, engine: str | None, folder: Path) -> Settings:
     # Imported here because help and completion need no settings.
     from penstock.assembly.settings import load
 
-    refuse_url(app.url)
+    reject_url(app.url)
     url = app.database_url
     is_postgres = (url or "").startswith("postgres")
     if engine == "postgres" and not is_postgres:

@@ -22,7 +22,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def named_addresses(items: Iterable[str], field: str) -> dict[str, str]:
+def parse_named_addresses(items: Iterable[str], field: str) -> dict[str, str]:
     """Parse NAME=ADDRESS items into a mapping.
 
     Error messages leave the address out, because it may contain a password.

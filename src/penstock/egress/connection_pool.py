@@ -20,11 +20,11 @@ from penstock.core.clock import Clock
 IDLE_SECONDS: Final = 4.0
 """Less than the five seconds after which common servers close an idle connection."""
 AGE_SECONDS: Final = 60.0
-KEPT_MAX: Final = 256
+POOL_MAX: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class IdleConnection:
     """A connection to an origin; `made_at` and `quiet_at` are monotonic times."""
 
     origin: str
@@ -33,15 +33,15 @@ class Open:
     quiet_at: float
 
 
-class Kept:
+class IdleConnections:
     """Idle connections by origin; safe to use from any thread."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._open: OrderedDict[int, Open] = OrderedDict()
+        self._open: OrderedDict[int, IdleConnection] = OrderedDict()
 
-    def take(self, origin: str) -> Open | None:
+    def take(self, origin: str) -> IdleConnection | None:
         """Remove and return the newest usable connection to an origin; None if there is none."""
         with self._lock:
             self._drop_old()
@@ -57,7 +57,9 @@ class Kept:
         """Keep a connection whose response was read to its end."""
         now = self._clock.monotonic()
         with self._lock:
-            self._open[id(raw)] = Open(origin, raw, now if made_at is None else made_at, now)
+            self._open[id(raw)] = IdleConnection(
+                origin, raw, now if made_at is None else made_at, now
+            )
             self._drop_old()
 
     def close(self) -> None:
@@ -73,7 +75,7 @@ class Kept:
 
     def _drop_old(self) -> None:
         now = self._clock.monotonic()
-        over = len(self._open) - KEPT_MAX
+        over = len(self._open) - POOL_MAX
         for key, one in list(self._open.items()):
             is_old = now - one.quiet_at > IDLE_SECONDS or now - one.made_at > AGE_SECONDS
             if is_old or over > 0:

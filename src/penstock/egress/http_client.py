@@ -22,8 +22,15 @@ from typing import Any, Final, TypeAlias
 
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
-from penstock.egress.connection_pool import Kept
-from penstock.egress.policy import STRICT, Address, EgressRules, Target, judge_all, parse_target
+from penstock.egress.connection_pool import IdleConnections
+from penstock.egress.policy import (
+    STRICT,
+    Address,
+    EgressRules,
+    Target,
+    check_addresses,
+    parse_target,
+)
 
 BODY_MAX: Final = 65_536
 CONNECT_SECONDS: Final = 10.0
@@ -37,7 +44,7 @@ Resolve: TypeAlias = Callable[[str, int], Sequence[str]]
 """(host, port) → the addresses of a name; raises OSError when there are none."""
 
 
-class Failed(PenstockError):
+class RequestFailed(PenstockError):
     """The request got no response."""
 
     code = "egress.failed"
@@ -67,7 +74,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class HttpResponse:
     """A response; header names are in lower case."""
 
     status: int
@@ -75,7 +82,7 @@ class Reply:
     body: bytes = b""
 
 
-class Egress:
+class HttpClient:
     """HTTP client that enforces the egress rules; safe to use from any thread."""
 
     def __init__(
@@ -92,14 +99,14 @@ class Egress:
         self._tls_lock = threading.Lock()
         self._resolve = resolve or _lookup
         self._lookups = threading.BoundedSemaphore(LOOKUPS_MAX)
-        self._pool = Kept(clock)
+        self._pool = IdleConnections(clock)
 
     @property
     def rules(self) -> EgressRules:
         """The rules that requests must satisfy."""
         return self._rules
 
-    def send(self, request: Request) -> Reply:
+    def send(self, request: Request) -> HttpResponse:
         """Send a request; raise InvalidInput if the rules refuse it, Failed on failure."""
         target = parse_target(request.url, self._rules)
         deadline = _Deadline(self._clock, request.seconds)
@@ -117,7 +124,9 @@ class Egress:
         """Close the pooled connections; the object stays usable."""
         self._pool.close()
 
-    def _send_again(self, target: Target, request: Request, deadline: _Deadline) -> Reply | None:
+    def _send_again(
+        self, target: Target, request: Request, deadline: _Deadline
+    ) -> HttpResponse | None:
         """Send on a pooled connection; return None if there is none or the server closed it."""
         pooled = self._pool.take(target.origin)
         if pooled is None:
@@ -129,7 +138,7 @@ class Egress:
 
     def _send_on(
         self, stream: _Stream, target: Target, request: Request, made_at: float | None
-    ) -> Reply:
+    ) -> HttpResponse:
         is_reusable = False
         try:
             reply, is_reusable = _exchange(stream, target, request)
@@ -143,7 +152,7 @@ class Egress:
     def _addresses(self, target: Target, deadline: _Deadline) -> list[Address]:
         """Return every address of the name, checked; a failed or hanging lookup allows none."""
         if not self._lookups.acquire(blocking=False):
-            raise Failed("lookup", f"{target.host}: too many lookups in progress")
+            raise RequestFailed("lookup", f"{target.host}: too many lookups in progress")
         lookup = _Lookup()
 
         def resolve() -> None:
@@ -158,11 +167,11 @@ class Egress:
         # A lookup cannot be interrupted: it gets its own thread, which may outlive the wait.
         threading.Thread(target=resolve, name="penstock-lookup", daemon=True).start()
         if not lookup.ready.wait(deadline.left()):
-            raise Failed("timeout", f"{target.host}: the name did not resolve in time")
+            raise RequestFailed("timeout", f"{target.host}: the name did not resolve in time")
         if lookup.error is not None:
             reason = type(lookup.error).__name__
-            raise Failed("lookup", f"{target.host}: the name does not resolve ({reason})")
-        return judge_all(lookup.addresses, self._rules)
+            raise RequestFailed("lookup", f"{target.host}: the name does not resolve ({reason})")
+        return check_addresses(lookup.addresses, self._rules)
 
     def _connect(
         self, target: Target, addresses: Sequence[Address], deadline: _Deadline
@@ -289,7 +298,7 @@ class _Response(http.client.HTTPResponse):
         raise http.client.BadStatusLine("too many 103 responses")
 
 
-def _exchange(stream: _Stream, target: Target, request: Request) -> tuple[Reply, bool]:
+def _exchange(stream: _Stream, target: Target, request: Request) -> tuple[HttpResponse, bool]:
     """Send the request; return the reply and whether the connection can be reused."""
     connection = http.client.HTTPConnection(target.host, target.port)
     connection.response_class = _Response
@@ -311,12 +320,14 @@ def _exchange(stream: _Stream, target: Target, request: Request) -> tuple[Reply,
         if request.wants_body:
             body = response.read(BODY_MAX + 1)
             if len(body) > BODY_MAX:
-                raise Failed("too_large", f"{target.origin}: response over {BODY_MAX:,} bytes")
+                raise RequestFailed(
+                    "too_large", f"{target.origin}: response over {BODY_MAX:,} bytes"
+                )
         elif is_reusable:
             stream.shorten(DRAIN_SECONDS)
             is_reusable = _is_short(response)
         is_reusable = is_reusable and response.isclosed()
-        return Reply(status=response.status, headers=headers, body=body), is_reusable
+        return HttpResponse(status=response.status, headers=headers, body=body), is_reusable
 
 
 def _is_short(response: http.client.HTTPResponse) -> bool:
@@ -327,19 +338,21 @@ def _is_short(response: http.client.HTTPResponse) -> bool:
         return False  # only the status matters
 
 
-def _failed(target: Target, error: Exception) -> Failed:
+def _failed(target: Target, error: Exception) -> RequestFailed:
     """Describe a failure without quoting anything the server sent."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return Failed("certificate", f"{target.origin}: {error.verify_message}")
+        return RequestFailed("certificate", f"{target.origin}: {error.verify_message}")
     if isinstance(error, TimeoutError):
-        return Failed("timeout", f"{target.origin}: no response in time")
+        return RequestFailed("timeout", f"{target.origin}: no response in time")
     if isinstance(error, ssl.SSLError):
-        return Failed("tls", f"{target.origin}: {error.reason or 'no encrypted connection'}")
+        return RequestFailed("tls", f"{target.origin}: {error.reason or 'no encrypted connection'}")
     if isinstance(error, ConnectionError):
-        return Failed("connection", f"{target.origin}: {type(error).__name__}")
+        return RequestFailed("connection", f"{target.origin}: {type(error).__name__}")
     if isinstance(error, http.client.HTTPException | ValueError):
-        return Failed("protocol", f"{target.origin}: invalid response ({type(error).__name__})")
-    return Failed("connection", f"{target.origin}: {error.__class__.__name__}")
+        return RequestFailed(
+            "protocol", f"{target.origin}: invalid response ({type(error).__name__})"
+        )
+    return RequestFailed("connection", f"{target.origin}: {error.__class__.__name__}")
 
 
 def _lookup(host: str, port: int) -> list[str]:

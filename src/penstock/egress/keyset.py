@@ -15,20 +15,20 @@ from typing import Any, Final
 
 from penstock.core.clock import Clock
 from penstock.core.errors import InvalidInput, PenstockError
-from penstock.core.json_profile import parse
-from penstock.egress.http_client import Egress, Failed, Reply, Request
+from penstock.core.json_profile import parse_json
+from penstock.egress.http_client import HttpClient, HttpResponse, Request, RequestFailed
 from penstock.egress.oidc import ALGORITHMS
 
 REFETCH_SECONDS: Final = 60.0
 FRESH_SECONDS: Final = 3_600.0
 FRESH_MIN, FRESH_MAX = 300.0, 86_400.0
-BELIEVED_SECONDS: Final = 86_400.0
+EXPIRE_SECONDS: Final = 86_400.0
 FETCH_SECONDS: Final = 5.0
 KEYS_MAX: Final = 64
 _MAX_AGE = re.compile(r"(?:^|[,\s])max-age=([0-9]{1,9})(?:$|[,\s])", re.IGNORECASE)
 
 Jwk = Mapping[str, Any]
-Fetch = Callable[[str], Reply]
+Fetch = Callable[[str], HttpResponse]
 
 
 class KeysUnavailable(PenstockError):
@@ -39,7 +39,7 @@ class KeysUnavailable(PenstockError):
     retryable = True
 
 
-def fetching(egress: Egress) -> Fetch:
+def key_fetcher(egress: HttpClient) -> Fetch:
     """Return a function that fetches keys under the egress rules."""
     return lambda url: egress.send(
         Request(method="GET", url=url, seconds=FETCH_SECONDS, wants_body=True)
@@ -69,7 +69,7 @@ class KeySet:
         if key_id in self._keys and now < self._fresh_until:
             return self._keys[key_id]
         self._renew(now)
-        if self._got_at is None or now - self._got_at > BELIEVED_SECONDS:
+        if self._got_at is None or now - self._got_at > EXPIRE_SECONDS:
             raise KeysUnavailable
         return self._keys.get(key_id)
 
@@ -92,7 +92,7 @@ class KeySet:
                 return
             self._keys, self._got_at = keys, now
             self._fresh_until = now + fresh_seconds(reply.headers.get("cache-control"))
-        except (Failed, InvalidInput):
+        except (RequestFailed, InvalidInput):
             return  # the known keys stay in use; without any, `find` raises KeysUnavailable
         finally:
             self._fetching.release()
@@ -100,7 +100,7 @@ class KeySet:
 
 def read_keys(body: bytes) -> dict[str, Jwk]:
     """Return the signing keys of a key set by id; InvalidInput if it is not a key set."""
-    found = parse(body, "keys", names_max=2_000)
+    found = parse_json(body, "keys", names_max=2_000)
     keys = found.get("keys") if isinstance(found, dict) else None
     if not isinstance(keys, list):
         raise InvalidInput("keys", "an object with a list of keys", "something else")

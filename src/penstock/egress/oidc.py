@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from penstock.core.clock import DAY, SECOND, Micros
 from penstock.core.errors import InvalidInput, PenstockError
-from penstock.core.json_profile import parse
+from penstock.core.json_profile import parse_json
 
 TOKEN_MAX: Final = 8_192
 LEEWAY_US: Final = 60 * SECOND
@@ -31,7 +31,7 @@ _NOT_IN_HEADERS: Final = ("b64", "crit", "jku", "jwk", "x5c", "x5u", "zip", "enc
 """Header fields that would let a token choose its own key or change how it is parsed."""
 
 
-class Untrusted(PenstockError):
+class InvalidToken(PenstockError):
     """A token that this endpoint does not accept."""
 
     code = "auth.token"
@@ -56,7 +56,7 @@ class SigningKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
+class TokenHeader:
     """Algorithm and key id from the header of a token."""
 
     algorithm: str
@@ -64,7 +64,7 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
+class ExpectedClaims:
     """The issuer, audience and service account that a token must have."""
 
     issuer: str
@@ -73,7 +73,7 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claims:
+class TokenClaims:
     """Claims of a verified token."""
 
     issuer: str
@@ -82,64 +82,64 @@ class Claims:
     expires_at: Micros
 
 
-def read_header(token: object) -> Header:
+def read_header(token: object) -> TokenHeader:
     """Return the header of a token that has not been verified. Raise Untrusted if it is invalid."""
     if not isinstance(token, str) or not token:
-        raise Untrusted("no token")
+        raise InvalidToken("no token")
     if len(token) > TOKEN_MAX:
-        raise Untrusted(f"a token of more than {TOKEN_MAX:,} characters")
+        raise InvalidToken(f"a token of more than {TOKEN_MAX:,} characters")
     segments = token.split(".")
     if len(segments) != 3 or not all(_SEGMENT.fullmatch(part) for part in segments):
-        raise Untrusted("not three parts of base64url")
+        raise InvalidToken("not three parts of base64url")
     header = _object(segments[0], "header")
     for name in _NOT_IN_HEADERS:
         if name in header:
-            raise Untrusted(f"header: {name} is not accepted")
+            raise InvalidToken(f"header: {name} is not accepted")
     algorithm, key_id = header.get("alg"), header.get("kid")
     if algorithm not in ALGORITHMS:
-        raise Untrusted(f"header: alg is not one of {', '.join(ALGORITHMS)}")
+        raise InvalidToken(f"header: alg is not one of {', '.join(ALGORITHMS)}")
     if not isinstance(key_id, str) or not _KEY_ID.fullmatch(key_id):
-        raise Untrusted("header: kid is not a valid key id")
+        raise InvalidToken("header: kid is not a valid key id")
     if header.get("typ", "JWT") not in ("JWT", "jwt"):
-        raise Untrusted("header: typ is not JWT")
-    return Header(algorithm=str(algorithm), key_id=key_id)
+        raise InvalidToken("header: typ is not JWT")
+    return TokenHeader(algorithm=str(algorithm), key_id=key_id)
 
 
 def read_claims(payload: bytes) -> dict[str, Any]:
     """Return the claims of a token whose signature has been verified."""
     try:
-        claims = parse(payload, "claims", names_max=200)
+        claims = parse_json(payload, "claims", names_max=200)
     except InvalidInput as error:
-        raise Untrusted(error.message) from None
+        raise InvalidToken(error.message) from None
     if not isinstance(claims, dict):
-        raise Untrusted("claims: not an object")
+        raise InvalidToken("claims: not an object")
     return claims
 
 
-def judge_claims(claims: Mapping[str, Any], expected: Expected, now: Micros) -> Claims:
+def check_claims(claims: Mapping[str, Any], expected: ExpectedClaims, now: Micros) -> TokenClaims:
     """Return the claims if all are as expected. Raise Untrusted, naming the first that is not."""
     issuer = claims.get("iss")
     if not isinstance(issuer, str) or issuer not in issuers_of(expected.issuer):
-        raise Untrusted("iss: another issuer")
+        raise InvalidToken("iss: another issuer")
     expires, issued = _time(claims, "exp"), _time(claims, "iat")
     if expires <= now - LEEWAY_US:
-        raise Untrusted("exp: expired")
+        raise InvalidToken("exp: expired")
     if issued > now + LEEWAY_US:
-        raise Untrusted("iat: not issued yet")
+        raise InvalidToken("iat: not issued yet")
     if "nbf" in claims and _time(claims, "nbf") > now + LEEWAY_US:
-        raise Untrusted("nbf: not valid yet")
+        raise InvalidToken("nbf: not valid yet")
     if not issued <= expires <= issued + LIFETIME_MAX_US:
-        raise Untrusted("exp: valid for longer than a day")
+        raise InvalidToken("exp: valid for longer than a day")
     audience = claims.get("aud")
     if not isinstance(audience, str) or audience != expected.audience:
-        raise Untrusted("aud: another audience, or several", is_known=True)
+        raise InvalidToken("aud: another audience, or several", is_known=True)
     email = claims.get("email")
     if not isinstance(email, str) or email != expected.email:
-        raise Untrusted("email: another service account", is_known=True)
+        raise InvalidToken("email: another service account", is_known=True)
     if claims.get("email_verified") is not True:
-        raise Untrusted("email_verified: not true", is_known=True)
+        raise InvalidToken("email_verified: not true", is_known=True)
     subject = claims.get("sub")
-    return Claims(
+    return TokenClaims(
         issuer=issuer,
         subject=subject if isinstance(subject, str) else "",
         email=email,
@@ -160,18 +160,18 @@ def keys_url_of(issuer: str) -> str:
 def _object(segment: str, field: str) -> dict[str, Any]:
     try:
         raw = base64.urlsafe_b64decode(segment + "=" * (-len(segment) % 4))
-        value = parse(raw, field, names_max=50)
+        value = parse_json(raw, field, names_max=50)
     except (ValueError, InvalidInput):
-        raise Untrusted(f"{field}: not a JSON object in base64url") from None
+        raise InvalidToken(f"{field}: not a JSON object in base64url") from None
     if not isinstance(value, dict):
-        raise Untrusted(f"{field}: not a JSON object in base64url")
+        raise InvalidToken(f"{field}: not a JSON object in base64url")
     return value
 
 
 def _time(claims: Mapping[str, Any], name: str) -> Micros:
     value = claims.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Untrusted(f"{name}: not a time")
+        raise InvalidToken(f"{name}: not a time")
     if not 0 <= value < 2**40:
-        raise Untrusted(f"{name}: out of range")
+        raise InvalidToken(f"{name}: out of range")
     return int(value * SECOND)

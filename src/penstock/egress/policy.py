@@ -32,7 +32,7 @@ INTERNAL_SUFFIXES: Final = (
 )  # fmt: skip
 """Suffixes of host names that are only valid inside a private network."""
 
-REFUSED_PORTS: Final = frozenset(
+BLOCKED_PORTS: Final = frozenset(
     {
         1433, 1521, 1719, 1720, 1723, 2049, 2375, 2376, 2379, 2380, 3306, 3659, 4045, 4190, 5060,
         5061, 5432, 5672, 6000, 6379, 6566, *range(6665, 6670), 6679, 6697, 8125, 9042, 9092, 9200,
@@ -79,7 +79,7 @@ class EgressRules:
 HTTP_FIX: Final = "For development: egress_http=allowed (PENSTOCK_EGRESS_HTTP)."
 PRIVATE_FIX: Final = "For development: egress_private=allowed (PENSTOCK_EGRESS_PRIVATE)."
 STRICT: Final = EgressRules()
-ANYWHERE: Final = EgressRules(allow_http=True, allow_private=True)
+PERMISSIVE: Final = EgressRules(allow_http=True, allow_private=True)
 """For reading stored URLs; the configured rules apply when they are used."""
 
 
@@ -138,17 +138,17 @@ def parse_target(url: object, rules: EgressRules = STRICT, field: str = "url") -
     return Target(scheme=scheme, host=host, port=port, path=(found[3] or "/") + (found[4] or ""))
 
 
-def judge_all(addresses: Sequence[str], rules: EgressRules = STRICT) -> list[Address]:
+def check_addresses(addresses: Sequence[str], rules: EgressRules = STRICT) -> list[Address]:
     """Check all addresses of a host; raise InvalidInput if there is none or one is not allowed.
 
     One disallowed address rejects the host: the outcome must not depend on which address is used.
     """
     if not addresses:
         raise InvalidInput("host", "a name that resolves", "no address")
-    return [judge(address, rules) for address in addresses]
+    return [check_address(address, rules) for address in addresses]
 
 
-def judge(address: str, rules: EgressRules = STRICT, field: str = "address") -> Address:
+def check_address(address: str, rules: EgressRules = STRICT, field: str = "address") -> Address:
     """Parse an address and check it against the rules; raise InvalidInput if it is not allowed."""
     try:
         found = ipaddress.ip_address(address)
@@ -165,7 +165,7 @@ def is_public(address: Address) -> bool:
     """Return whether an address, and every IPv4 address embedded in it, is public."""
     if isinstance(address, ipaddress.IPv4Address):
         return address.is_global and not any(address in net for net in _IPV4_REFUSED)
-    if not all(is_public(inner) for inner in unwrap(address)):
+    if not all(is_public(inner) for inner in embedded_ipv4(address)):
         return False
     if address in _TEREDO or any(address in net for net, _ in _EMBEDDING):
         return True
@@ -176,7 +176,7 @@ def is_public(address: Address) -> bool:
     )
 
 
-def unwrap(address: ipaddress.IPv6Address) -> list[ipaddress.IPv4Address]:
+def embedded_ipv4(address: ipaddress.IPv6Address) -> list[ipaddress.IPv4Address]:
     """Return IPv4 addresses embedded in an IPv6 address: mapped, 6to4, NAT64, Teredo, ISATAP."""
     number = int(address)
     if address in _TEREDO:
@@ -197,7 +197,7 @@ def _host(text: str, rules: EgressRules, field: str) -> str:
             literal = ipaddress.IPv6Address(text[1:-1])
         except ValueError:
             raise InvalidInput(field, "an IPv6 address in brackets", text) from None
-        return str(judge(str(literal), rules, field))
+        return str(check_address(str(literal), rules, field))
     labels = text.split(".")
     if _NUMBER.fullmatch(labels[-1] or "."):
         return _ipv4(text, rules, field)
@@ -216,11 +216,11 @@ def _ipv4(text: str, rules: EgressRules, field: str) -> str:
     except ValueError:
         fix = "Octal, hexadecimal, abbreviated and single-number forms are not accepted."
         raise InvalidInput(field, "an IPv4 address of four decimal numbers", text, fix) from None
-    return str(judge(str(literal), rules, field))
+    return str(check_address(str(literal), rules, field))
 
 
 def _check_port(port: int, scheme: str, rules: EgressRules, field: str) -> None:
     is_default = port == _DEFAULT_PORTS[scheme] or (rules.allow_http and port in (80, 443))
-    if not is_default and (not 1_024 <= port <= 65_535 or port in REFUSED_PORTS):
+    if not is_default and (not 1_024 <= port <= 65_535 or port in BLOCKED_PORTS):
         expected = "port 443, or a port above 1023 that is not used by another well-known service"
         raise InvalidInput(field, expected, port)

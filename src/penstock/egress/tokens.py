@@ -18,11 +18,11 @@ from penstock.core.clock import HOUR, MINUTE, SECOND, Clock, Micros
 from penstock.core.errors import SettingsError
 from penstock.egress.keyset import Fetch, Jwk, KeySet
 from penstock.egress.oidc import (
-    Claims,
-    Expected,
+    ExpectedClaims,
+    InvalidToken,
     SigningKey,
-    Untrusted,
-    judge_claims,
+    TokenClaims,
+    check_claims,
     read_claims,
     read_header,
 )
@@ -50,7 +50,7 @@ class Verifier:
                 self._sets[url] = KeySet(url, self._fetch, self._clock)
             return self._sets[url]
 
-    def verify(self, token: object, expected: Expected, keys_url: str) -> Claims:
+    def verify(self, token: object, expected: ExpectedClaims, keys_url: str) -> TokenClaims:
         """Return the claims of a token; raise Untrusted if it is not as expected.
 
         Raises KeysUnavailable when the issuer's keys cannot be fetched.
@@ -59,9 +59,9 @@ class Verifier:
         assert isinstance(token, str)
         key = self.keys_of(keys_url).find(header.key_id)
         if key is None:
-            raise Untrusted("kid: the issuer has no such key")
+            raise InvalidToken("kid: the issuer has no such key")
         payload = check_signature(token, key, header.algorithm)
-        return judge_claims(read_claims(payload), expected, self._clock.now())
+        return check_claims(read_claims(payload), expected, self._clock.now())
 
 
 class Signer:
@@ -101,16 +101,16 @@ def check_signature(token: str, key: Jwk, algorithm: str) -> bytes:
     """Return the payload of a token signed by this key and algorithm; raise Untrusted otherwise."""
     jwt = _library()
     if key.get("kty") != _KINDS[algorithm] or key.get("alg", algorithm) != algorithm:
-        raise Untrusted("alg: does not match the key")
+        raise InvalidToken("alg: does not match the key")
     try:
         public = jwt.PyJWK(dict(key), algorithm=algorithm).key
         if algorithm == "RS256" and public.key_size < RSA_BITS:
-            raise Untrusted("kid: the key is too short")
+            raise InvalidToken("kid: the key is too short")
         found = jwt.PyJWS(algorithms=[algorithm]).decode_complete(
             token, public, algorithms=[algorithm]
         )
     except jwt.PyJWTError as error:
-        raise Untrusted(f"signature: {type(error).__name__}") from None
+        raise InvalidToken(f"signature: {type(error).__name__}") from None
     payload: bytes = found["payload"]
     return payload
 

@@ -10,15 +10,15 @@ from starlette.responses import Response
 
 from penstock.core.ids import encode
 from penstock.flows.api_models import (
-    EventIn,
+    CompletionReportIn,
+    CompletionReportOut,
     ExplainOut,
     FlowCancelOut,
     FlowDetailOut,
     FlowIn,
     FlowOut,
     FlowPreviewOut,
-    OpenedOut,
-    ReceptionOut,
+    FlowTriggerOut,
     TraceOut,
     WhyOut,
 )
@@ -26,20 +26,29 @@ from penstock.flows.client.completion_message import report_of
 from penstock.flows.client.requests import FlowRequest
 from penstock.flows.explain.client import FlowFilter
 from penstock.flows.shapes import (
-    explained_shape,
+    cause_tree_shape,
+    completion_receipt_shape,
     flow_detail_shape,
+    flow_explanation_shape,
     flow_shape,
     opened_shape,
     preview_shape,
-    proof_shape,
-    reception_shape,
     trace_shape,
 )
 from penstock.runs.api_models import CancelIn
 from penstock.server.models import Page
 from penstock.server.openapi import texts
-from penstock.server.params import By, Cursor, Limit, Repeat, RunId, found, router, said
-from penstock.server.responses import Pages, answer, once, remembered
+from penstock.server.params import (
+    CurrentCaller,
+    Cursor,
+    IdempotencyKey,
+    Limit,
+    RunId,
+    decode_path_id,
+    renaming_field,
+    router,
+)
+from penstock.server.responses import Pagination, idempotent_action, idempotent_write, json_response
 
 routes = router("flows")
 
@@ -55,7 +64,7 @@ Customer = Annotated[str | None, Query(description=texts.CUSTOMER_FILTER, max_le
 
 
 @dataclass
-class Which:
+class FlowFilterQuery:
     """Query parameters that filter a list of flows."""
 
     customer_id: Customer = None
@@ -68,19 +77,19 @@ class Which:
 @routes.get("/flows", response_model=Page[FlowOut])
 def list_flows(
     request: Request,
-    by: By,
-    which: Annotated[Which, Depends()],
+    by: CurrentCaller,
+    which: Annotated[FlowFilterQuery, Depends()],
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
     """List flows, newest first."""
-    pages = Pages(request, by, **vars(which))
+    pages = Pagination(request, by, **vars(which))
     place = pages.place(cursor, 1)
     asked = FlowFilter(
         partition=which.partition, mode=which.mode, state=which.state, limit=limit,
         **({} if place is None else {"before": place[0]}),
     )  # fmt: skip
-    with said("pipeline_template", ("pipeline",)):
+    with renaming_field("pipeline_template", ("pipeline",)):
         flows = by.client.flows.page(
             asked,
             pipeline=which.pipeline_template,
@@ -89,11 +98,16 @@ def list_flows(
     return pages.page(flows, limit, lambda flow: [flow.flow_id], flow_shape)
 
 
-@routes.post("/flows", status_code=201, response_model=OpenedOut)
-def trigger_flow(request: Request, by: By, body: FlowIn, _: Repeat = None) -> Response:
+@routes.post("/flows", status_code=201, response_model=FlowTriggerOut)
+def trigger_flow(
+    request: Request, by: CurrentCaller, body: FlowIn, _: IdempotencyKey = None
+) -> Response:
     """Open a flow and start its first phases. Without `force` an existing flow is returned."""
-    with said("pipeline_template", ("pipeline",)), said("execution_priority", ("priority",)):
-        return once(
+    with (
+        renaming_field("pipeline_template", ("pipeline",)),
+        renaming_field("execution_priority", ("priority",)),
+    ):
+        return idempotent_write(
             request,
             by,
             lambda client: client.flows.trigger(_request(body), actor=by.actor),
@@ -103,31 +117,38 @@ def trigger_flow(request: Request, by: By, body: FlowIn, _: Repeat = None) -> Re
 
 
 @routes.post("/flows/preview", response_model=FlowPreviewOut)
-def preview_flow(request: Request, by: By, body: FlowIn, _: Repeat = None) -> Response:
+def preview_flow(
+    request: Request, by: CurrentCaller, body: FlowIn, _: IdempotencyKey = None
+) -> Response:
     """Return what a trigger would do. Nothing is changed."""
-    with said("pipeline_template", ("pipeline",)), said("execution_priority", ("priority",)):
-        return remembered(
+    with (
+        renaming_field("pipeline_template", ("pipeline",)),
+        renaming_field("execution_priority", ("priority",)),
+    ):
+        return idempotent_action(
             request, by, lambda: by.client.previews.trigger(_request(body)), preview_shape
         )
 
 
 @routes.get("/flows/{flow_id}", response_model=FlowDetailOut)
-def get_flow(by: By, flow_id: FlowId) -> Response:
+def get_flow(by: CurrentCaller, flow_id: FlowId) -> Response:
     """Return a flow with its phases, completions, triggers, decisions and journal."""
-    number = found("flow", "flow", flow_id)
-    return answer(flow_detail_shape(by.client.flows.detail(number, by.customer)))
+    number = decode_path_id("flow", "flow", flow_id)
+    return json_response(flow_detail_shape(by.client.flows.detail(number, by.customer)))
 
 
 @routes.get("/flows/{flow_id}/explain", response_model=ExplainOut)
-def explain_flow(by: By, flow_id: FlowId) -> Response:
+def explain_flow(by: CurrentCaller, flow_id: FlowId) -> Response:
     """Explain each phase of a flow: decision, time, reason, evidence, and what is awaited."""
-    number = found("flow", "flow", flow_id)
-    return answer(explained_shape(by.client.explaining.explain_flow(number, by.customer)))
+    number = decode_path_id("flow", "flow", flow_id)
+    return json_response(
+        flow_explanation_shape(by.client.explaining.explain_flow(number, by.customer))
+    )
 
 
 @routes.get("/flows/{flow_id}/why", response_model=WhyOut)
 def why_flow(
-    by: By,
+    by: CurrentCaller,
     flow_id: FlowId,
     phase: Annotated[
         str | None,
@@ -135,18 +156,24 @@ def why_flow(
     ] = None,
 ) -> Response:
     """Return the tree of causes why a flow, or one of its phases, has not ended."""
-    number = found("flow", "flow", flow_id)
-    return answer(proof_shape(by.client.explaining.why_flow(number, phase, by.customer)))
+    number = decode_path_id("flow", "flow", flow_id)
+    return json_response(
+        cause_tree_shape(by.client.explaining.why_flow(number, phase, by.customer))
+    )
 
 
 @routes.post("/flows/{flow_id}/cancel", response_model=FlowCancelOut)
 def cancel_flow(
-    request: Request, by: By, flow_id: FlowId, body: CancelIn | None = None, _: Repeat = None
+    request: Request,
+    by: CurrentCaller,
+    flow_id: FlowId,
+    body: CancelIn | None = None,
+    _: IdempotencyKey = None,
 ) -> Response:
     """Cancel a flow and its runs. Runs in progress are asked to stop."""
-    number = found("flow", "flow", flow_id)
+    number = decode_path_id("flow", "flow", flow_id)
     reason = (body or CancelIn()).reason
-    return once(
+    return idempotent_write(
         request,
         by,
         lambda client: client.flows.cancel(
@@ -158,7 +185,7 @@ def cancel_flow(
 
 @routes.get("/explain", response_model=ExplainOut)
 def explain_partition(
-    by: By,
+    by: CurrentCaller,
     pipeline_template: Annotated[str, Query(description=texts.PIPELINE, max_length=64)],
     partition: Annotated[str, Query(description=texts.PARTITION, max_length=500)],
     customer_id: Annotated[
@@ -173,45 +200,50 @@ def explain_partition(
     ] = None,
 ) -> Response:
     """Explain the newest flow of a partition. If there is none, explain what would start it."""
-    with said("pipeline_template", ("pipeline",)):
+    with renaming_field("pipeline_template", ("pipeline",)):
         explained = by.client.explaining.explain(
             pipeline_template, partition, customer=customer_id, mode=mode, generation=generation
         )
-    return answer(explained_shape(explained))
+    return json_response(flow_explanation_shape(explained))
 
 
 @routes.get("/pipeline-runs/{run_id}/why", response_model=WhyOut)
-def why_run(by: By, run_id: RunId) -> Response:
+def why_run(by: CurrentCaller, run_id: RunId) -> Response:
     """Return the tree of causes why a run has not started or ended."""
-    number = found("run", "run", run_id)
-    return answer(proof_shape(by.client.explaining.why_run(number, by.customer)))
+    number = decode_path_id("run", "run", run_id)
+    return json_response(cause_tree_shape(by.client.explaining.why_run(number, by.customer)))
 
 
 @routes.get("/traces/{correlation_id}", response_model=TraceOut)
 def trace(
-    by: By,
+    by: CurrentCaller,
     correlation_id: Annotated[
         str,
         Path(description="Correlation id, or the id of a flow or run that has it.", max_length=500),
     ],
 ) -> Response:
     """Return everything that one cause started, and the phases that never started."""
-    return answer(trace_shape(by.client.explaining.trace(correlation_id, by.customer)))
+    return json_response(trace_shape(by.client.explaining.trace(correlation_id, by.customer)))
 
 
-@routes.post("/events", status_code=202, response_model=ReceptionOut)
-def report_completion(request: Request, by: By, body: EventIn, _: Repeat = None) -> Response:
+@routes.post("/events", status_code=202, response_model=CompletionReportOut)
+def report_completion(
+    request: Request, by: CurrentCaller, body: CompletionReportIn, _: IdempotencyKey = None
+) -> Response:
     """Report the completion of a processor that Penstock does not run.
 
     The newest open flow of its partition and mode receives it; without one, a new flow is opened.
     """
     report = report_of(body.model_dump(exclude_none=True))
-    with said("pipeline_template", ("pipeline",)), said("processor_name", ("processor",)):
-        return once(
+    with (
+        renaming_field("pipeline_template", ("pipeline",)),
+        renaming_field("processor_name", ("processor",)),
+    ):
+        return idempotent_write(
             request,
             by,
             lambda client: client.flows.complete(report, actor=by.actor),
-            reception_shape,
+            completion_receipt_shape,
             202,
         )
 

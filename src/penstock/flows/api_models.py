@@ -8,13 +8,13 @@ from pydantic import Field
 
 from penstock.flows.gates.api_models import DecisionOut
 from penstock.runs.api_models import JournalOut
-from penstock.server.models import Asked, JsonObject, Time, Told
+from penstock.server.models import JsonObject, RequestModel, ResponseModel, Time
 from penstock.server.openapi import texts
 
 Entities = dict[str, list[str | int]]
 
 
-class FlowOut(Told):
+class FlowOut(ResponseModel):
     """One execution of a pipeline for a partition."""
 
     flow_id: str = Field(description=texts.FLOW_ID, examples=["flow_7h2kq0v3"])
@@ -43,7 +43,7 @@ class FlowOut(Told):
     deadline_at: Time | None = Field(description=texts.FLOW_DEADLINE)
 
 
-class FlowNameOut(Told):
+class FlowRefOut(ResponseModel):
     """Identity and state of a flow."""
 
     flow_id: str = Field(description=texts.FLOW_ID)
@@ -59,7 +59,7 @@ class FlowNameOut(Told):
     deadline_at: Time | None = Field(description=texts.FLOW_DEADLINE)
 
 
-class FlowPhaseOut(Told):
+class FlowPhaseOut(ResponseModel):
     """A phase of a flow, or the gate of one of its processors."""
 
     phase: str = Field(description=texts.PHASE)
@@ -85,7 +85,7 @@ class FlowPhaseOut(Told):
     warnings: list[str] = Field(description=texts.WARNINGS)
 
 
-class CompletionOut(Told):
+class CompletionOut(ResponseModel):
     """The reported completion of a processor."""
 
     phase: str = Field(description=texts.PHASE)
@@ -107,7 +107,7 @@ class CompletionOut(Told):
     )
 
 
-class PhaseTriggerOut(Told):
+class PhaseTriggerOut(ResponseModel):
     """A trigger that started a phase."""
 
     phase: str = Field(description=texts.PHASE)
@@ -121,7 +121,7 @@ class PhaseTriggerOut(Told):
     runs: int = Field(description="Number of runs that it created.")
 
 
-class FlowDetailOut(Told):
+class FlowDetailOut(ResponseModel):
     """A flow with its phases, completions, triggers, decisions and journal."""
 
     flow: FlowOut = Field(description="Identity, state and origin of the flow.")
@@ -138,14 +138,14 @@ class FlowDetailOut(Told):
     )
 
 
-class ActionOut(Told):
+class ActionOut(ResponseModel):
     """An action that an operator can take."""
 
     command: str = Field(description="Shell command that performs the action.")
     does: str = Field(description="Effect of the command in a few words.")
 
 
-class PhaseStoryOut(Told):
+class PhaseExplanationOut(ResponseModel):
     """An explanation of one phase."""
 
     phase: str = Field(description=texts.PHASE)
@@ -164,7 +164,7 @@ class PhaseStoryOut(Told):
     )
 
 
-class OpenFlowOut(Told):
+class OpenFlowOut(ResponseModel):
     """An older flow of the same partition that is still open."""
 
     flow_id: str = Field(description=texts.FLOW_ID)
@@ -175,24 +175,26 @@ class OpenFlowOut(Told):
     state: str | None = Field(description="State of that phase; null if all have ended.")
 
 
-class ExplainOut(Told):
+class ExplainOut(ResponseModel):
     """An explanation of a flow."""
 
     as_of: Time = Field(description=texts.AS_OF)
-    flow: FlowNameOut | None = Field(
+    flow: FlowRefOut | None = Field(
         description="Flow that is explained; null if the partition has none."
     )
     timezone: str = Field(description=texts.TIMEZONE)
     title: str = Field(description="One line that names the flow.")
     summary: str = Field(description="State of the flow in a sentence.")
-    phases: list[PhaseStoryOut] = Field(description="Explanation of each phase, in pipeline order.")
+    phases: list[PhaseExplanationOut] = Field(
+        description="Explanation of each phase, in pipeline order."
+    )
     actions: list[ActionOut] = Field(description="Actions that an operator can take now.")
     still_open: list[OpenFlowOut] = Field(
         description="Older open flows of the same partition, newest first."
     )
 
 
-class CauseOut(Told):
+class CauseOut(ResponseModel):
     """One cause in a tree; it holds up the nearest entry above it that is one level less deep."""
 
     depth: int = Field(description="Depth in the tree; 0 is the subject of the request.")
@@ -217,7 +219,7 @@ class CauseOut(Told):
     )
 
 
-class WhyOut(Told):
+class WhyOut(ResponseModel):
     """The causes of a delay as a flattened tree, parents before children."""
 
     as_of: Time = Field(description=texts.AS_OF)
@@ -228,7 +230,7 @@ class WhyOut(Told):
     causes: list[CauseOut] = Field(description="Entries of the tree; `depth` gives the nesting.")
 
 
-class StepOut(Told):
+class StepOut(ResponseModel):
     """An event in a trace."""
 
     at: Time = Field(description="Time at which it happened.")
@@ -240,7 +242,7 @@ class StepOut(Told):
     text: str = Field(description="Sentence that describes the event.")
 
 
-class AbsenceOut(Told):
+class MissingStepOut(ResponseModel):
     """Something that has not happened in a trace."""
 
     flow_id: str = Field(description=texts.FLOW_ID)
@@ -250,17 +252,19 @@ class AbsenceOut(Told):
     until: Time | None = Field(description="Time at which waiting ends; null for none.")
 
 
-class TraceOut(Told):
+class TraceOut(ResponseModel):
     """Everything that one cause started, across phases and flows."""
 
     correlation_id: str = Field(description=texts.CORRELATION_ID)
     as_of: Time = Field(description=texts.AS_OF)
-    flows: list[FlowNameOut] = Field(description="Flows with this correlation id.")
+    flows: list[FlowRefOut] = Field(description="Flows with this correlation id.")
     steps: list[StepOut] = Field(description="Events in chronological order.")
-    never: list[AbsenceOut] = Field(description="Phases that have not started, with the reasons.")
+    never: list[MissingStepOut] = Field(
+        description="Phases that have not started, with the reasons."
+    )
 
 
-class FlowIn(Asked):
+class FlowIn(RequestModel):
     """A flow to open, or a part of one."""
 
     pipeline_template: str = Field(
@@ -287,7 +291,7 @@ class FlowIn(Asked):
     correlation_id: str | None = Field(default=None, description=texts.CORRELATION_ID_NEW)
 
 
-class OpenedOut(Told):
+class FlowTriggerOut(ResponseModel):
     """The flow of a trigger."""
 
     flow: FlowOut = Field(description="Flow that was opened, or that existed already.")
@@ -295,7 +299,7 @@ class OpenedOut(Told):
     run_ids: list[str] = Field(description="Ids of the runs that were created immediately.")
 
 
-class FatePreviewOut(Told):
+class PhasePreviewOut(ResponseModel):
     """What a trigger would do with one phase."""
 
     phase: str = Field(description=texts.PHASE)
@@ -306,7 +310,7 @@ class FatePreviewOut(Told):
     processors: list[str] = Field(description="Processors whose completion the phase expects.")
 
 
-class FlowPreviewOut(Told):
+class FlowPreviewOut(ResponseModel):
     """What a trigger would do."""
 
     customer_id: str = Field(description=texts.CUSTOMER)
@@ -317,19 +321,19 @@ class FlowPreviewOut(Told):
     generation: int = Field(description="Generation that the flow would have.")
     flow_id: str | None = Field(description="Id of the existing flow; null if there is none.")
     text: str = Field(description="The preview as a sentence.")
-    phases: list[FatePreviewOut] = Field(
+    phases: list[PhasePreviewOut] = Field(
         description="Preview of each phase; empty if no flow would be opened."
     )
 
 
-class FlowCancelOut(Told):
+class FlowCancelOut(ResponseModel):
     """The effect of a cancellation."""
 
     flow_id: str = Field(description=texts.FLOW_ID)
     runs: int = Field(description="Number of runs that were cancelled or asked to stop.")
 
 
-class CompletenessIn(Asked):
+class CompletenessIn(RequestModel):
     """How much of the expected work was done."""
 
     total_expected: int | None = Field(
@@ -349,7 +353,7 @@ class CompletenessIn(Asked):
     )
 
 
-class CheckedIn(Asked):
+class DependencyCheckIn(RequestModel):
     """A dependency as the processor found it; stored with the report."""
 
     table: str = Field(description="Name of the table that was checked.", max_length=500)
@@ -366,7 +370,7 @@ class CheckedIn(Asked):
     )
 
 
-class EventIn(Asked):
+class CompletionReportIn(RequestModel):
     """The completion of a processor that Penstock does not run."""
 
     pipeline_template: str = Field(description=texts.PIPELINE, examples=["nba"])
@@ -404,7 +408,7 @@ class EventIn(Asked):
     dependencies_met: bool | None = Field(
         default=None, description="Whether all dependencies were available."
     )
-    dependency_checks: list[CheckedIn] = Field(
+    dependency_checks: list[DependencyCheckIn] = Field(
         default_factory=list,
         description="Dependencies as the processor found them.",
         max_length=1_000,
@@ -418,7 +422,7 @@ class EventIn(Asked):
     )
 
 
-class ReceptionOut(Told):
+class CompletionReportOut(ResponseModel):
     """The outcome of a completion report."""
 
     outcome: Literal["taken", "opened", "known", "dead"] = Field(

@@ -25,7 +25,7 @@ DEADLINE_DEFAULT: Final = DAY
 LATE_RERUNS_MAX: Final = 3
 
 
-class Completion(StrEnum):
+class CompletionStatus(StrEnum):
     """The result a processor reported; partial counts as completed, failed does not."""
 
     SUCCESS = "success"
@@ -44,7 +44,7 @@ class FlowState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class PhaseProgress:
     """The progress of a phase in a flow.
 
     seen: the latest report of each processor, FAILED once its attempts are used up. triggered: the
@@ -54,13 +54,13 @@ class Progress:
     state: PhaseState = PhaseState.PENDING
     started_at: Micros | None = None
     ended_at: Micros | None = None
-    seen: Mapping[str, Completion] = field(default_factory=dict)
+    seen: Mapping[str, CompletionStatus] = field(default_factory=dict)
     triggered: frozenset[str] = frozenset()
     degraded: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class GateRequest:
     """A gate to evaluate now, of a phase or of one processor in it.
 
     processor: None for the gate of the phase. judged_at: when the preceding phases ended, which is
@@ -75,25 +75,25 @@ class Ask:
     judged_at: Micros | None
 
 
-def is_set_complete(phase: PhasePlan, progress: Progress) -> bool:
+def is_set_complete(phase: PhasePlan, progress: PhaseProgress) -> bool:
     """Return whether every expected processor has completed."""
     return not _incomplete(phase, progress)
 
 
-def straggler_deadline(phase: PhasePlan, progress: Progress) -> Micros | None:
+def straggler_deadline(phase: PhasePlan, progress: PhaseProgress) -> Micros | None:
     """Return when the next phase stops waiting for missing processors; None if it never does."""
     if progress.started_at is None or phase.terms.stragglers_us is None:
         return None
     return progress.started_at + phase.terms.stragglers_us
 
 
-def is_settled(phase: PhasePlan, progress: Progress, now: Micros) -> bool:
+def is_settled(phase: PhasePlan, progress: PhaseProgress, now: Micros) -> bool:
     """Return whether the set is complete or its straggler deadline has passed."""
     deadline = straggler_deadline(phase, progress)
     return is_set_complete(phase, progress) or (deadline is not None and now >= deadline)
 
 
-def phase_end(phase: PhasePlan, progress: Progress, now: Micros) -> PhaseState | None:
+def phase_end_state(phase: PhasePlan, progress: PhaseProgress, now: Micros) -> PhaseState | None:
     """Return the state in which a phase in progress ends now; None while it continues.
 
     A phase with missing processors ends at its straggler deadline: DEGRADED if any processor has
@@ -101,8 +101,8 @@ def phase_end(phase: PhasePlan, progress: Progress, now: Micros) -> PhaseState |
     and at least one has failed permanently.
     """
     if is_set_complete(phase, progress):
-        reports = {progress.seen.get(name, Completion.SUCCESS) for name in phase.expected}
-        all_succeeded = not progress.degraded and reports <= {Completion.SUCCESS}
+        reports = {progress.seen.get(name, CompletionStatus.SUCCESS) for name in phase.expected}
+        all_succeeded = not progress.degraded and reports <= {CompletionStatus.SUCCESS}
         return PhaseState.COMPLETE if all_succeeded else PhaseState.DEGRADED
     incomplete = _incomplete(phase, progress)
     if is_settled(phase, progress, now):
@@ -113,12 +113,14 @@ def phase_end(phase: PhasePlan, progress: Progress, now: Micros) -> PhaseState |
     return None
 
 
-def evaluable(plan: Plan, known: Mapping[str, Progress], now: Micros) -> tuple[Ask, ...]:
+def gates_to_evaluate(
+    plan: Plan, known: Mapping[str, PhaseProgress], now: Micros
+) -> tuple[GateRequest, ...]:
     """Return the gates to evaluate now, in the order of the plan."""
-    gates: list[Ask] = []
+    gates: list[GateRequest] = []
     for phase in plan.phases:
-        own = known.get(phase.name, Progress())
-        earlier = [(plan.phase(name), known.get(name, Progress())) for name in phase.after]
+        own = known.get(phase.name, PhaseProgress())
+        earlier = [(plan.phase(name), known.get(name, PhaseProgress())) for name in phase.after]
         each = phase.terms.on == "each"
         if each and own.state not in (*WAITS_FOR_GATE, PhaseState.IN_PROGRESS):
             continue
@@ -139,10 +141,10 @@ def may_trigger(plan: Plan, cause: str, phase: str) -> bool:
 
 
 def flow_state(
-    plan: Plan, known: Mapping[str, Progress], *, now: Micros, opened_at: Micros
+    plan: Plan, known: Mapping[str, PhaseProgress], *, now: Micros, opened_at: Micros
 ) -> FlowState:
     """Return the state of a flow: it ends with its last phases, or fails at its deadline."""
-    states = [known.get(phase.name, Progress()).state for phase in plan.phases]
+    states = [known.get(phase.name, PhaseProgress()).state for phase in plan.phases]
     if all(state in DONE or state is PhaseState.SKIPPED for state in states):
         all_succeeded = PhaseState.DEGRADED not in states
         return FlowState.COMPLETE if all_succeeded else FlowState.DEGRADED
@@ -155,7 +157,7 @@ def flow_deadline(mode: Mode, opened_at: Micros) -> Micros:
     return opened_at + (DEADLINE_DEFAULT if after is None else after)
 
 
-def deadline_states(known: Mapping[str, Progress]) -> dict[str, PhaseState]:
+def states_at_deadline(known: Mapping[str, PhaseProgress]) -> dict[str, PhaseState]:
     """Return the new states of open phases when their flow fails at its deadline."""
     after = {
         PhaseState.PENDING: PhaseState.SKIPPED,
@@ -166,8 +168,8 @@ def deadline_states(known: Mapping[str, Progress]) -> dict[str, PhaseState]:
     return {name: after[given.state] for name, given in known.items() if given.state in after}
 
 
-def late_start(
-    plan: Plan, source: str, known: Mapping[str, Progress], reruns: int
+def phases_to_rerun(
+    plan: Plan, source: str, known: Mapping[str, PhaseProgress], reruns: int
 ) -> tuple[str, ...]:
     """Return the phases that late data of `source` restarts in a new generation.
 
@@ -182,27 +184,27 @@ def late_start(
         name
         for name in plan.downstream(source)
         if plan.phase(name).terms.on_late_data == "rerun"
-        and known.get(name, Progress()).degraded
-        and known.get(name, Progress()).state not in WAITS_FOR_GATE
+        and known.get(name, PhaseProgress()).degraded
+        and known.get(name, PhaseProgress()).state not in WAITS_FOR_GATE
     ]
     behind = {later for name in wanted for later in plan.downstream(name)}
     return tuple(name for name in wanted if name not in behind)
 
 
-def inherited(plan: Plan, starts: Collection[str]) -> tuple[str, ...]:
+def inherited_phases(plan: Plan, starts: Collection[str]) -> tuple[str, ...]:
     """Return the phases whose completions a new generation inherits from its parent."""
     restarted = {*starts, *(later for name in starts for later in plan.downstream(name))}
     return tuple(phase.name for phase in plan.phases if phase.name not in restarted)
 
 
-def _incomplete(phase: PhasePlan, progress: Progress) -> list[str]:
+def _incomplete(phase: PhasePlan, progress: PhaseProgress) -> list[str]:
     if progress.state is PhaseState.COMPLETE:  # including one that a new generation inherited
         return []
-    done = (Completion.SUCCESS, Completion.PARTIAL)
+    done = (CompletionStatus.SUCCESS, CompletionStatus.PARTIAL)
     return [name for name in phase.expected if progress.seen.get(name) not in done]
 
 
-def _is_over(phase: PhasePlan, progress: Progress, now: Micros) -> bool:
+def _is_over(phase: PhasePlan, progress: PhaseProgress, now: Micros) -> bool:
     """Return whether a phase no longer holds up the phases after it."""
     return progress.state in DONE or is_settled(phase, progress, now)
 
@@ -210,11 +212,11 @@ def _is_over(phase: PhasePlan, progress: Progress, now: Micros) -> bool:
 def _ask(
     phase: str,
     processor: str | None,
-    earlier: Collection[tuple[PhasePlan, Progress]],
+    earlier: Collection[tuple[PhasePlan, PhaseProgress]],
     now: Micros,
-) -> Ask:
+) -> GateRequest:
     incomplete = [(before, name, p) for before, p in earlier for name in _incomplete(before, p)]
-    failed = [name for _, name, p in incomplete if p.seen.get(name) is Completion.FAILED]
+    failed = [name for _, name, p in incomplete if p.seen.get(name) is CompletionStatus.FAILED]
     total = sum(len(before.expected) for before, _ in earlier)
     ended = [p.ended_at for _, p in earlier if p.ended_at is not None]
     upstream = Upstream(
@@ -224,7 +226,7 @@ def _ask(
         failed=tuple(failed),
     )
     late = [before for before, p in earlier if not is_set_complete(before, p)]
-    return Ask(
+    return GateRequest(
         phase=phase,
         processor=processor,
         upstream=upstream if earlier else None,

@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from penstock.db.store import Store, Tx
-from penstock.flows.advance.snapshot import Evidence, LookOrder, Stir, Wanted
-from penstock.flows.advance.store import Advanced, advance
-from penstock.flows.gates.evidence import Sighting
-from penstock.flows.gates.probe_request import Look, Looker, unseeing
-from penstock.flows.store.completions import nudge_take
-from penstock.flows.store.flows import Flow, cascade_next_ask, phase_due
-from penstock.flows.store.plans import Planned
+from penstock.flows.advance.snapshot import Evidence, NeededProbe, ProbeOrder, Wakeup
+from penstock.flows.advance.store import AdvanceResult, advance
+from penstock.flows.gates.evidence import Observation
+from penstock.flows.gates.probe_request import Prober, ProbeRequest, no_probes
+from penstock.flows.store.completions import flow_event_take
+from penstock.flows.store.flows import Flow, cascade_next_later, phase_due
+from penstock.flows.store.plans import FlowPlan
 from penstock.pipelines.declare.pipeline import Pipeline
 
 BATCH: Final = 500
@@ -32,7 +32,7 @@ CHANNEL: Final = "flows"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stepped:
+class StepCounts:
     """Counts of one step, and when the next work is due."""
 
     flows: int = 0
@@ -45,7 +45,7 @@ class Stepped:
     next_at: int | None = None
     now: int = 0
 
-    def plus(self, part: Advanced, looks: int = 0) -> Stepped:
+    def plus(self, part: AdvanceResult, looks: int = 0) -> StepCounts:
         """Add the counts of one transaction."""
         return replace(
             self,
@@ -61,14 +61,14 @@ class Stepped:
 
 @dataclass(frozen=True, slots=True)
 class _Observed:
-    order: LookOrder
+    order: ProbeOrder
     evidence: Evidence
 
 
 class _Step(NamedTuple):
     """What one transaction did; `next_due` returns when something is due, and the time."""
 
-    part: Advanced
+    part: AdvanceResult
     is_full: bool
     next_due: Callable[[], tuple[int | None, int]]
 
@@ -81,9 +81,9 @@ class Orchestrator:
     def __init__(
         self,
         store: Store,
-        look: Looker = unseeing,
+        look: Prober = no_probes,
         *,
-        known: Callable[[Look], Sequence[Sighting] | None] | None = None,
+        known: Callable[[ProbeRequest], Sequence[Observation] | None] | None = None,
         holder: str = "orchestrator",
         pipelines: Sequence[Pipeline] = (),
         threads: int = 0,
@@ -106,9 +106,9 @@ class Orchestrator:
             self._threads = ThreadPoolExecutor(threads, thread_name_prefix="penstock-probe")
         self._observed: deque[_Observed] = deque()
 
-    def run_once(self) -> Stepped:
+    def run_once(self) -> StepCounts:
         """Act on everything that happened or is due; probes are run, or started."""
-        total = Stepped()
+        total = StepCounts()
         while True:
             count = min(len(self._observed), self._batch)
             observed = [self._observed.popleft() for _ in range(count)]
@@ -143,13 +143,13 @@ class Orchestrator:
             raise
 
     def _step(self, tx: Tx, observed: Sequence[_Observed]) -> _Step:
-        wakeups: dict[int, Stir] = {}
+        wakeups: dict[int, Wakeup] = {}
         for item in observed:
-            wakeup = wakeups.setdefault(item.order.flow.flow_id, Stir())
+            wakeup = wakeups.setdefault(item.order.flow.flow_id, Wakeup())
             wakeup.evidence[item.order.gate_id] = item.evidence
-        events = nudge_take(tx, self._batch)
+        events = flow_event_take(tx, self._batch)
         for event in events:
-            wakeup = wakeups.setdefault(event.flow_id, Stir())
+            wakeup = wakeups.setdefault(event.flow_id, Wakeup())
             if event.phase is None:
                 wakeup.everything = True
             else:
@@ -158,36 +158,36 @@ class Orchestrator:
                     wakeup.failures[event.phase] += 1
         # Events first; due probes are taken once there are no more events.
         for flow_id, gate_id in [] if wakeups else phase_due(tx, self._batch):
-            wakeup = wakeups.setdefault(flow_id, Stir())
+            wakeup = wakeups.setdefault(flow_id, Wakeup())
             if gate_id is not None:
                 wakeup.due.add(gate_id)
         if not wakeups:
-            return _Step(Advanced(), False, cascade_next_ask(tx))
+            return _Step(AdvanceResult(), False, cascade_next_later(tx))
         known = None if self._known is None else self._cached
         part = advance(tx, wakeups, actor=self._holder, holder=self._holder, known=known)
-        return _Step(part, len(events) == self._batch, cascade_next_ask(tx))
+        return _Step(part, len(events) == self._batch, cascade_next_later(tx))
 
-    def _start_probe(self, order: LookOrder) -> None:
+    def _start_probe(self, order: ProbeOrder) -> None:
         if self._threads is None:
             self._keep(order, self._probed(order))
             return
         future = self._threads.submit(self._probed, order)
         future.add_done_callback(lambda done: self._on_probed(order, done))
 
-    def _on_probed(self, order: LookOrder, done: Future[list[Sighting]]) -> None:
+    def _on_probed(self, order: ProbeOrder, done: Future[list[Observation]]) -> None:
         if not done.cancelled() and done.exception() is None:
             self._keep(order, done.result())
             self._store.wake([CHANNEL])
 
-    def _keep(self, order: LookOrder, observations: Sequence[Sighting]) -> None:
+    def _keep(self, order: ProbeOrder, observations: Sequence[Observation]) -> None:
         observed = {one.key: one for one in observations}
         self._observed.append(_Observed(order, Evidence(token=order.token, sightings=observed)))
 
-    def _probed(self, order: LookOrder) -> list[Sighting]:
+    def _probed(self, order: ProbeOrder) -> list[Observation]:
         gate_key = (order.phase, order.processor)
         return list(self._probe(self._request(order.flow, order.planned, gate_key, order.since)))
 
-    def _cached(self, wanted: Wanted) -> dict[str, Sighting] | None:
+    def _cached(self, wanted: NeededProbe) -> dict[str, Observation] | None:
         """Return the cached observations for a gate, or None if it must be probed."""
         assert self._known is not None
         snapshot, ask = wanted.book, wanted.ask
@@ -197,8 +197,8 @@ class Orchestrator:
         return None if observed is None else {one.key: one for one in observed}
 
     def _request(
-        self, flow: Flow, planned: Planned, gate_key: tuple[str, str], since: int | None
-    ) -> Look:
+        self, flow: Flow, planned: FlowPlan, gate_key: tuple[str, str], since: int | None
+    ) -> ProbeRequest:
         """Build the probe request; from the loaded code if possible, as JSON holds no functions."""
         phase, processor = gate_key
         code = self._code.get(flow.digest)
@@ -206,7 +206,7 @@ class Orchestrator:
             needs = planned.needs(phase, processor)
         else:
             needs = code.needs(planned.mode.name, phase, processor or None)
-        return Look(
+        return ProbeRequest(
             dependencies=[need.dependency for need in needs],
             partition=flow.partition,
             customer=flow.customer_id,

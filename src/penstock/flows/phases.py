@@ -34,7 +34,7 @@ class PhaseState(StrEnum):
 
 
 _P = PhaseState
-REASONS: Final[Mapping[tuple[PhaseState, PhaseState], str]] = MappingProxyType(
+TRANSITION_CAUSES: Final[Mapping[tuple[PhaseState, PhaseState], str]] = MappingProxyType(
     {
         (_P.PENDING, _P.IN_PROGRESS): "its gate lets it start",
         (_P.PENDING, _P.WAITING): "its gate waits for data",
@@ -60,7 +60,7 @@ REASONS: Final[Mapping[tuple[PhaseState, PhaseState], str]] = MappingProxyType(
 
 TRANSITIONS: Final[Mapping[PhaseState, frozenset[PhaseState]]] = MappingProxyType(
     {
-        state: frozenset(target for source, target in REASONS if source is state)
+        state: frozenset(target for source, target in TRANSITION_CAUSES if source is state)
         for state in PhaseState
     }
 )
@@ -71,13 +71,13 @@ DONE: Final = frozenset({_P.COMPLETE, _P.DEGRADED})
 """States in which the phase has done its work, so that later phases can be evaluated."""
 
 
-def check(from_state: PhaseState, to_state: PhaseState, subject: object) -> None:
+def check_transition(from_state: PhaseState, to_state: PhaseState, subject: object) -> None:
     """Raise IllegalTransition unless the transition is legal."""
     if to_state not in TRANSITIONS[from_state]:
         raise IllegalTransition("phase", subject, from_state, to_state)
 
 
-def gate_state(verdict: Verdict) -> PhaseState:
+def state_for_verdict(verdict: Verdict) -> PhaseState:
     """Return the state that a gate's verdict puts its phase into."""
     if verdict.starts:
         return PhaseState.IN_PROGRESS

@@ -13,18 +13,18 @@ from penstock.audit.shapes import journal_shape
 from penstock.core.clock import iso
 from penstock.core.formatting import id_or_none, iso_or_none, parsed
 from penstock.core.ids import encode
-from penstock.flows.client.flows import FlowDetail, Opened, Reception
+from penstock.flows.client.flows import CompletionReceipt, FlowDetail, TriggerResult
 from penstock.flows.client.trigger_preview import FlowPreview
-from penstock.flows.explain.client import Explained, Proof, TracedCause
-from penstock.flows.explain.commands import Offer
-from penstock.flows.explain.explain import PhaseStory
-from penstock.flows.explain.facts import FlowFact, OpenFact
-from penstock.flows.explain.trace import Absence, Step
-from penstock.flows.explain.why import Cause, flattened
+from penstock.flows.explain.client import CauseTree, FlowExplanation, TracedCause
+from penstock.flows.explain.commands import Suggestion
+from penstock.flows.explain.explain import PhaseExplanation
+from penstock.flows.explain.facts import FlowFact, OpenFlowFact
+from penstock.flows.explain.trace import MissingStep, Step
+from penstock.flows.explain.why import Cause, walk
 from penstock.flows.gates.shapes import decision_shape
 from penstock.flows.gates.store.gates import Trigger
-from penstock.flows.store.completions import Seen
-from penstock.flows.store.flows import Flow, Phase
+from penstock.flows.store.completions import CompletionRow
+from penstock.flows.store.flows import Flow, PhaseRow
 
 
 def flow_shape(flow: Flow) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def flow_detail_shape(detail: FlowDetail) -> dict[str, Any]:
     }
 
 
-def _phase_shape(row: Phase) -> dict[str, Any]:
+def _phase_shape(row: PhaseRow) -> dict[str, Any]:
     context = row.told
     return {
         "phase": row.phase,
@@ -82,7 +82,7 @@ def _phase_shape(row: Phase) -> dict[str, Any]:
     }
 
 
-def _completion_shape(row: Seen) -> dict[str, Any]:
+def _completion_shape(row: CompletionRow) -> dict[str, Any]:
     return {
         "phase": row.phase,
         "processor": row.processor,
@@ -108,7 +108,7 @@ def _trigger_shape(row: Trigger) -> dict[str, Any]:
     }
 
 
-def opened_shape(opened: Opened) -> dict[str, Any]:
+def opened_shape(opened: TriggerResult) -> dict[str, Any]:
     """Return the JSON form of a trigger's result."""
     return {
         "flow": flow_shape(opened.flow),
@@ -135,7 +135,7 @@ def preview_shape(preview: FlowPreview) -> dict[str, Any]:
     }
 
 
-def reception_shape(reception: Reception) -> dict[str, Any]:
+def completion_receipt_shape(reception: CompletionReceipt) -> dict[str, Any]:
     """Return the JSON form of a completion report's outcome."""
     if reception.dead_letter_id is not None:
         outcome = "dead"
@@ -150,7 +150,7 @@ def reception_shape(reception: Reception) -> dict[str, Any]:
     }
 
 
-def explained_shape(explained: Explained) -> dict[str, Any]:
+def flow_explanation_shape(explained: FlowExplanation) -> dict[str, Any]:
     """Return the JSON form of a flow's explanation."""
     explanation, flow = explained.explanation, explained.flow
     return {
@@ -165,7 +165,7 @@ def explained_shape(explained: Explained) -> dict[str, Any]:
     }
 
 
-def _open_shape(older: OpenFact) -> dict[str, Any]:
+def _open_shape(older: OpenFlowFact) -> dict[str, Any]:
     return {
         "flow_id": older.flow_id,
         "mode": older.mode,
@@ -176,7 +176,7 @@ def _open_shape(older: OpenFact) -> dict[str, Any]:
     }
 
 
-def _story_shape(story: PhaseStory) -> dict[str, Any]:
+def _story_shape(story: PhaseExplanation) -> dict[str, Any]:
     return {
         "phase": story.phase,
         "state": story.state,
@@ -189,7 +189,7 @@ def _story_shape(story: PhaseStory) -> dict[str, Any]:
     }
 
 
-def _offer_shape(offer: Offer) -> dict[str, Any]:
+def _offer_shape(offer: Suggestion) -> dict[str, Any]:
     return {"command": offer.command, "does": offer.does}
 
 
@@ -209,13 +209,13 @@ def _named_shape(flow: FlowFact) -> dict[str, Any]:
     }
 
 
-def proof_shape(proof: Proof) -> dict[str, Any]:
+def cause_tree_shape(proof: CauseTree) -> dict[str, Any]:
     """Return a tree of causes as a flat list, parents first."""
     return {
         "as_of": iso(proof.now),
         "timezone": proof.timezone,
         "earliest_at": iso_or_none(proof.cause.earliest_at),
-        "causes": [_cause_shape(depth, cause) for depth, cause in flattened(proof.cause)],
+        "causes": [_cause_shape(depth, cause) for depth, cause in walk(proof.cause)],
     }
 
 
@@ -255,7 +255,7 @@ def _step_shape(step: Step) -> dict[str, Any]:
     }
 
 
-def _absence_shape(absence: Absence) -> dict[str, Any]:
+def _absence_shape(absence: MissingStep) -> dict[str, Any]:
     return {
         "flow_id": absence.flow_id,
         "phase": absence.phase,

@@ -19,10 +19,10 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.core.clock import parse_duration
-from penstock.limits.rules import LimitTerms, name_check, terms_of
+from penstock.limits.rules import LimitSettings, check_limit_name, parse_limit_settings
 from penstock.limits.slots.quota_errors import quota_kind
 from penstock.limits.slots.quota_errors import register as register_quota_error
-from penstock.limits.slots.registry import StoreOwner, broker_here, use
+from penstock.limits.slots.registry import StoreOwner, current_broker, use
 from penstock.limits.slots.retry import QuotaRetry, retry
 from penstock.limits.slots.slot import TIMEOUT_DEFAULT, Slot, SlotOptions, SlotRequest
 from penstock.limits.store.limits import limit_declare, limit_get
@@ -50,13 +50,13 @@ def slot(
     yet; they do not change an existing limit.
     """
     options = SlotOptions(
-        name=name_check(name, "name"),
+        name=check_limit_name(name, "name"),
         weight=weight,
         timeout_us=TIMEOUT_DEFAULT if timeout is None else parse_duration(timeout, "timeout"),
-        lease_us=None if lease is None else terms_of({"lease": lease}).lease_us,
-        terms=terms_of(terms if lease is None else {**terms, "lease": lease}),
+        lease_us=None if lease is None else parse_limit_settings({"lease": lease}).lease_us,
+        terms=parse_limit_settings(terms if lease is None else {**terms, "lease": lease}),
     )
-    return SlotRequest(lambda: broker_here(client), options)
+    return SlotRequest(lambda: current_broker(client), options)
 
 
 def rate(
@@ -72,14 +72,16 @@ def rate(
 
     per_second, burst: configuration of the limit if it does not exist yet.
     """
-    terms = LimitTerms(capacity=None, rate=1.0 if per_second is None else per_second, burst=burst)
+    terms = LimitSettings(
+        capacity=None, rate=1.0 if per_second is None else per_second, burst=burst
+    )
     options = SlotOptions(
-        name=name_check(name, "name"),
+        name=check_limit_name(name, "name"),
         weight=weight,
         timeout_us=TIMEOUT_DEFAULT if timeout is None else parse_duration(timeout, "timeout"),
         terms=terms,
     )
-    return SlotRequest(lambda: broker_here(client), options)
+    return SlotRequest(lambda: current_broker(client), options)
 
 
 def declare(
@@ -89,14 +91,14 @@ def declare(
 
     A change takes effect at once, in every process.
     """
-    broker = broker_here(client)
+    broker = current_broker(client)
     by = actor or (client.actor if client is not None else "python")
-    name_check(name, "name")
+    check_limit_name(name, "name")
 
     def body(tx: Any) -> Any:
         found = limit_get(tx, name)
         base = None if found is None else found.terms
-        return limit_declare(tx, name, terms_of(terms, base), actor=by)
+        return limit_declare(tx, name, parse_limit_settings(terms, base), actor=by)
 
     _, served = broker.store.write(body)
     if served is not None:

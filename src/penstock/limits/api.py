@@ -7,19 +7,28 @@ from typing import Annotated
 from fastapi import Query, Request
 from starlette.responses import Response
 
-from penstock.limits.api_models import LeaseOut, LimitDetailOut, LimitIn, LimitOut, ReleaseIn
+from penstock.limits.api_models import LeaseOut, LimitDetailOut, LimitIn, LimitOut, LimitReleaseIn
 from penstock.limits.shapes import lease_shape, limit_detail_shape, limit_shape
 from penstock.server.models import Page
-from penstock.server.params import By, Cursor, Limit, Repeat, found, router
-from penstock.server.responses import Pages, answer, once
+from penstock.server.params import (
+    CurrentCaller,
+    Cursor,
+    IdempotencyKey,
+    Limit,
+    decode_path_id,
+    router,
+)
+from penstock.server.responses import Pagination, idempotent_write, json_response
 
 routes = router("limits")
 
 
 @routes.get("/limits", response_model=Page[LimitOut])
-def list_limits(request: Request, by: By, limit: Limit = 50, cursor: Cursor = None) -> Response:
+def list_limits(
+    request: Request, by: CurrentCaller, limit: Limit = 50, cursor: Cursor = None
+) -> Response:
     """List limits by name, with their current use."""
-    pages = Pages(request, by)
+    pages = Pagination(request, by)
     place = pages.place(cursor, 1)
     rows = by.client.limits.page(after=place[0] if place else "", limit=limit)
     return pages.page(rows, limit, lambda view: [view.limit.name], limit_shape)
@@ -27,20 +36,22 @@ def list_limits(request: Request, by: By, limit: Limit = 50, cursor: Cursor = No
 
 @routes.get("/limits/detail", response_model=LimitDetailOut)
 def get_limit(
-    by: By,
+    by: CurrentCaller,
     name: Annotated[
         str, Query(description="Name of the limit.", examples=["bq:t"], max_length=200)
     ],
 ) -> Response:
     """Return a limit with its holders, queue, waiting times and history."""
-    return answer(limit_detail_shape(by.client.limits.get(name)))
+    return json_response(limit_detail_shape(by.client.limits.get(name)))
 
 
 @routes.post("/limits", response_model=LimitDetailOut)
-def declare_limit(request: Request, by: By, body: LimitIn, _: Repeat = None) -> Response:
+def declare_limit(
+    request: Request, by: CurrentCaller, body: LimitIn, _: IdempotencyKey = None
+) -> Response:
     """Create or change a limit. The change takes effect immediately."""
     settings = body.model_dump(exclude={"name"}, exclude_none=True)
-    return once(
+    return idempotent_write(
         request,
         by,
         lambda client: client.limits.declare(body.name, settings, actor=by.actor),
@@ -49,10 +60,12 @@ def declare_limit(request: Request, by: By, body: LimitIn, _: Repeat = None) -> 
 
 
 @routes.post("/limits/release", response_model=LeaseOut)
-def release_slot(request: Request, by: By, body: ReleaseIn, _: Repeat = None) -> Response:
+def release_slot(
+    request: Request, by: CurrentCaller, body: LimitReleaseIn, _: IdempotencyKey = None
+) -> Response:
     """Take a slot away from its holder. Its fencing token is invalid from then on."""
-    number = found("lease", "lease", body.lease_id)
-    return once(
+    number = decode_path_id("lease", "lease", body.lease_id)
+    return idempotent_write(
         request,
         by,
         lambda client: client.limits.release(number, body.reason, actor=by.actor),

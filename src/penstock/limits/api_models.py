@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from penstock.server.models import Asked, Time, Told
+from penstock.server.models import RequestModel, ResponseModel, Time
 from penstock.server.openapi import texts
 
 
-class LimitOut(Told):
+class LimitOut(ResponseModel):
     """A limit with its current use."""
 
     name: str = Field(
@@ -42,7 +42,7 @@ class LimitOut(Told):
     updated_by: str = Field(description="Name of the key or user that changed it last.")
 
 
-class LeaseOut(Told):
+class LeaseOut(ResponseModel):
     """A slot that is held."""
 
     lease_id: str = Field(description=texts.LEASE_ID)
@@ -59,7 +59,7 @@ class LeaseOut(Told):
     )
 
 
-class TicketOut(Told):
+class LimitWaiterOut(ResponseModel):
     """A caller waiting for a slot."""
 
     place: int = Field(description="Position in the queue, counted from 1.")
@@ -69,7 +69,7 @@ class TicketOut(Told):
     asked_at: Time = Field(description=texts.ASKED_AT)
 
 
-class LimitNoteOut(Told):
+class LimitHistoryOut(ResponseModel):
     """A finished wait or hold."""
 
     holder: str = Field(description=texts.LEASE_HOLDER)
@@ -85,7 +85,7 @@ class LimitNoteOut(Told):
     at: Time = Field(description="Time at which the wait or hold ended.")
 
 
-class WaitsOut(Told):
+class WaitTimesOut(ResponseModel):
     """Waiting times of the most recent holders."""
 
     measured: int = Field(description="Number of waits that the figures are based on.")
@@ -95,17 +95,17 @@ class WaitsOut(Told):
     contention: float = Field(description="Share of requests, from 0 to 1, that had to wait.")
 
 
-class LimitDetailOut(Told):
+class LimitDetailOut(ResponseModel):
     """A limit with its holders, queue and history."""
 
     limit: LimitOut = Field(description="Settings and current use of the limit.")
-    waits: WaitsOut = Field(description="Waiting times over the last 100 waits and holds.")
+    waits: WaitTimesOut = Field(description="Waiting times over the last 100 waits and holds.")
     holders: list[LeaseOut] = Field(description="Slots that are held, oldest first; at most 200.")
-    queue: list[TicketOut] = Field(description="Waiting callers in order; at most 200.")
-    history: list[LimitNoteOut] = Field(description="The last 100 waits and holds.")
+    queue: list[LimitWaiterOut] = Field(description="Waiting callers in order; at most 200.")
+    history: list[LimitHistoryOut] = Field(description="The last 100 waits and holds.")
 
 
-class LimitIn(Asked):
+class LimitIn(RequestModel):
     """Settings of a limit; omitted settings keep their values."""
 
     name: str = Field(
@@ -135,7 +135,7 @@ class LimitIn(Asked):
     )
 
 
-class ReleaseIn(Asked):
+class LimitReleaseIn(RequestModel):
     """A slot to take away from its holder."""
 
     lease_id: str = Field(description=texts.LEASE_ID, max_length=64)

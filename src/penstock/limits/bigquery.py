@@ -24,18 +24,18 @@ from typing import Any, Final, Literal, Protocol, TypeVar
 
 from penstock.core.clock import SECOND
 from penstock.core.errors import InvalidInput
-from penstock.limits.rules import LimitTerms
-from penstock.limits.slots.registry import StoreOwner, broker_here
+from penstock.limits.rules import LimitSettings
+from penstock.limits.slots.registry import StoreOwner, current_broker
 from penstock.limits.slots.retry import QuotaRetry
 from penstock.limits.slots.slot import TIMEOUT_DEFAULT, SlotOptions, SlotRequest
 
 T = TypeVar("T")
 Statement = Literal["insert", "mutate"]
 
-INSERTS_AT_ONCE: Final = 10
-MUTATIONS_AT_ONCE: Final = 2
-MUTATIONS_QUEUED: Final = 20
-JOB_SECONDS: Final = 120.0
+MAX_CONCURRENT_INSERTS: Final = 10
+MAX_CONCURRENT_MUTATIONS: Final = 2
+MAX_QUEUED_MUTATIONS: Final = 20
+JOB_TIMEOUT_S: Final = 120.0
 
 _TABLE = re.compile(
     r"(?:[A-Za-z0-9:._-]{1,100}\.)?[A-Za-z0-9_]{1,100}\.[A-Za-z0-9_$-]{1,60}", re.ASCII
@@ -70,7 +70,7 @@ class DmlOptions:
     """
 
     timeout_us: int = TIMEOUT_DEFAULT
-    job_seconds: float = JOB_SECONDS
+    job_seconds: float = JOB_TIMEOUT_S
     queued: int = 0
     retry: QuotaRetry | None = None
     client: StoreOwner | None = None
@@ -86,15 +86,17 @@ def table_slot(
     given = options or DmlOptions()
     if not _TABLE.fullmatch(str(table)):
         raise InvalidInput("table", "dataset.table or project.dataset.table", table)
-    if not 0 <= given.queued <= MUTATIONS_QUEUED:
-        raise InvalidInput("queued", f"from 0 to {MUTATIONS_QUEUED}", given.queued)
-    capacity = INSERTS_AT_ONCE if statement == "insert" else MUTATIONS_AT_ONCE + given.queued
+    if not 0 <= given.queued <= MAX_QUEUED_MUTATIONS:
+        raise InvalidInput("queued", f"from 0 to {MAX_QUEUED_MUTATIONS}", given.queued)
+    capacity = (
+        MAX_CONCURRENT_INSERTS if statement == "insert" else MAX_CONCURRENT_MUTATIONS + given.queued
+    )
     chosen = SlotOptions(
         name=f"bq:{table}" + (":insert" if statement == "insert" else ""),
         timeout_us=given.timeout_us,
-        terms=LimitTerms(capacity=capacity, is_adaptive=True),
+        terms=LimitSettings(capacity=capacity, is_adaptive=True),
     )
-    return SlotRequest(lambda: broker_here(given.client), chosen)
+    return SlotRequest(lambda: current_broker(given.client), chosen)
 
 
 def statement_of(sql: str) -> Statement:
@@ -157,4 +159,4 @@ def _is_timeout(error: BaseException) -> bool:
     return isinstance(error, TimeoutError) or type(error).__name__ in ("Timeout", "RetryError")
 
 
-assert JOB_SECONDS * SECOND < TIMEOUT_DEFAULT, "the wait for a slot must exceed a job's time"
+assert JOB_TIMEOUT_S * SECOND < TIMEOUT_DEFAULT, "the wait for a slot must exceed a job's time"

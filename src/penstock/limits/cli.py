@@ -34,7 +34,7 @@ def list_(app: App, limit: int) -> None:
             app.say("No limits yet: limits.slot(NAME) creates one on first use, or create it with "
                     "penstock limits set NAME --capacity 10")  # fmt: skip
             return
-        output.table(
+        output.print_table(
             ("LIMIT", "HELD", "CAPACITY", "RATE", "WAITING", "QUOTA ERRORS"),
             [
                 (one["name"], one["held"], _capacity(one), _rate(one),
@@ -113,14 +113,14 @@ def _show(found: Shape, now: int) -> None:
     if limit["effective_capacity"] == 0:
         click.echo(f"It admits no holders: penstock limits set {limit['name']} --capacity N")
     rate = _rate(limit)
-    quota = output.micros(limit["last_quota_error_at"])
-    output.facts(
+    quota = output.parse_time(limit["last_quota_error_at"])
+    output.print_facts(
         [
             ("rate", f"{rate}, burst {limit['burst'] or 'one second'}" if rate else None),
             ("adaptive", f"down to {limit['floor']}" if limit["adaptive"] else None),
             ("quota errors", None if quota is None else
-             f"{limit['quota_errors']}, the last {output.brief(quota, now)}"),
-            ("lease", output.span(int(limit["lease_seconds"] * SECOND))),
+             f"{limit['quota_errors']}, the last {output.format_time_short(quota, now)}"),
+            ("lease", output.format_span(int(limit["lease_seconds"] * SECOND))),
             ("in queue", limit["waiting"]),
             ("runs waiting", limit["waiting_runs"]),
             ("waits", f"p50 {waits['p50_seconds']:.3g} s, p95 {waits['p95_seconds']:.3g} s, p99 "
@@ -129,20 +129,26 @@ def _show(found: Shape, now: int) -> None:
         ]
     )  # fmt: skip
     if found["holders"]:
-        output.table(
+        output.print_table(
             ("LEASE", "HOLDER", "RUN", "WEIGHT", "SINCE", "TOKEN"),
             [
-                (one["lease_id"], one["holder"], one["run_id"], one["weight"],
-                 output.brief(output.micros(one["since"]), now), one["fencing_token"])
+                (
+                    one["lease_id"],
+                    one["holder"],
+                    one["run_id"],
+                    one["weight"],
+                    output.format_time_short(output.parse_time(one["since"]), now),
+                    one["fencing_token"],
+                )
                 for one in found["holders"]
             ],
-        )  # fmt: skip
+        )
     if found["queue"]:
-        output.table(
+        output.print_table(
             ("POSITION", "WAITING", "RUN", "WEIGHT", "SINCE"),
             [
                 (one["place"], one["holder"], one["run_id"], one["weight"],
-                 output.brief(output.micros(one["asked_at"]), now))
+                 output.format_time_short(output.parse_time(one["asked_at"]), now))
                 for one in found["queue"]
             ],
         )  # fmt: skip

@@ -10,30 +10,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.access.store.names import Names, check_limit
+from penstock.access.store.names import NameResolver, check_limit
 from penstock.core.errors import NotFound
 from penstock.core.fields import check_text
 from penstock.core.ids import encode
 from penstock.db.store import Store, Tx
-from penstock.limits.rules import name_check, terms_of
+from penstock.limits.rules import check_limit_name, parse_limit_settings
 from penstock.limits.store.limits import limit_declare, limit_force_release, limit_get
 from penstock.limits.store.reads import (
+    LimitEvent,
     LimitView,
-    Note,
     limit_history,
     limit_holders,
-    limit_page,
+    limit_list,
     limit_queue,
 )
 from penstock.limits.store.rows import Lease, Ticket
 
-__all__ = ["LimitDetail", "Limits", "Waits", "waits_of"]
+__all__ = ["LimitDetail", "Limits", "WaitTimes", "wait_times"]
 
-SHOWN = 200
+DETAIL_ROWS_MAX = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waits:
+class WaitTimes:
     """Wait times of the last holders in microseconds, and the share that had to wait at all."""
 
     measured: int
@@ -50,14 +50,14 @@ class LimitDetail:
     view: LimitView
     holders: list[Lease]
     queue: list[Ticket]
-    history: list[Note]
-    waits: Waits
+    history: list[LimitEvent]
+    waits: WaitTimes
 
 
 class Limits:
     """Use cases of limits. A client scoped to a customer cannot use them."""
 
-    def __init__(self, store: Store, names: Names, actor: str) -> None:
+    def __init__(self, store: Store, names: NameResolver, actor: str) -> None:
         self._store = store
         self._names = names
         self._actor = actor
@@ -66,7 +66,7 @@ class Limits:
         """Return limits ordered by name, with the weight held and the number of waiters."""
         self._names.refuse_bound("limits")
         check_limit(limit)
-        return self._store.read(lambda tx: limit_page(tx, after=after, n=limit))
+        return self._store.read(lambda tx: limit_list(tx, after=after, n=limit))
 
     def get(self, name: str) -> LimitDetail:
         """Return one limit in full; raise NotFound if it does not exist."""
@@ -78,12 +78,12 @@ class Limits:
     ) -> LimitDetail:
         """Create or change a limit; omitted settings keep their values. Takes effect at once."""
         self._names.refuse_bound("limits")
-        name_check(name)
+        check_limit_name(name)
         who = actor or self._actor
 
         def body(tx: Tx) -> LimitDetail:
             found = limit_get(tx, name)
-            terms = terms_of(dict(settings), None if found is None else found.terms)
+            terms = parse_limit_settings(dict(settings), None if found is None else found.terms)
             _, served = limit_declare(tx, name, terms, actor=who)
             if served is not None:
                 tx.after_commit(lambda: self._store.wake(sorted(served.channels)))
@@ -109,21 +109,21 @@ class Limits:
 
 
 def _detail(tx: Tx, name: str) -> LimitDetail:
-    found = limit_page(tx, name=name, n=1)
+    found = limit_list(tx, name=name, n=1)
     if not found:
         raise NotFound("limit", name)
     number = found[0].limit.limit_id
     history = limit_history(tx, number)
     return LimitDetail(
         view=found[0],
-        holders=limit_holders(tx, number, SHOWN),
-        queue=limit_queue(tx, number, SHOWN),
+        holders=limit_holders(tx, number, DETAIL_ROWS_MAX),
+        queue=limit_queue(tx, number, DETAIL_ROWS_MAX),
         history=history,
-        waits=waits_of(history),
+        waits=wait_times(history),
     )
 
 
-def waits_of(history: Sequence[Note]) -> Waits:
+def wait_times(history: Sequence[LimitEvent]) -> WaitTimes:
     """Compute wait times from a limit's recent history; a timeout counts until it gave up."""
     waits = sorted(
         max(0, (note.at if note.since_at is None else note.since_at) - note.asked_at)
@@ -131,12 +131,12 @@ def waits_of(history: Sequence[Note]) -> Waits:
         if note.asked_at is not None and note.outcome != "quota"
     )
     if not waits:
-        return Waits(measured=0, p50=0, p95=0, p99=0, contention=0.0)
+        return WaitTimes(measured=0, p50=0, p95=0, p99=0, contention=0.0)
 
     def at(share: float) -> int:
         return waits[min(len(waits) - 1, int(share * len(waits)))]
 
     waited = sum(1 for wait in waits if wait > 0)
-    return Waits(
+    return WaitTimes(
         measured=len(waits), p50=at(0.5), p95=at(0.95), p99=at(0.99), contention=waited / len(waits)
     )

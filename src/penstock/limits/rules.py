@@ -25,7 +25,7 @@ RATE_MAX: Final = 1_000_000.0
 RATE_MIN: Final = 0.000_01
 BURST_MAX: Final = 1_000_000
 DECREASE: Final = 0.5
-ROUNDING: Final = 1e-6
+ROUNDING_TOLERANCE: Final = 1e-6
 """Tolerance for sums of fractions, so that three times a third counts as one."""
 QUOTA_INTERVAL: Final = SECOND
 """Quota errors that belong to no lease lower the capacity at most once per interval."""
@@ -39,7 +39,7 @@ _EXPECTED_NAME = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LimitTerms:
+class LimitSettings:
     """Configuration of a limit.
 
     capacity: slots that may be held at a time; None is unlimited, 0 grants nothing. floor: minimum
@@ -89,10 +89,10 @@ class LimitTerms:
         return max(1, math.floor(self.rate or 1))
 
 
-TERM_NAMES: Final = tuple(field.name for field in fields(LimitTerms))
+LIMIT_SETTING_NAMES: Final = tuple(field.name for field in fields(LimitSettings))
 
 
-def terms_of(given: dict[str, Any], base: LimitTerms | None = None) -> LimitTerms:
+def parse_limit_settings(given: dict[str, Any], base: LimitSettings | None = None) -> LimitSettings:
     """Return the terms for settings as users write them (`lease="5m"`, `adaptive=True`).
 
     Settings that are not given are taken from `base`, or from the defaults if it is None.
@@ -103,15 +103,15 @@ def terms_of(given: dict[str, Any], base: LimitTerms | None = None) -> LimitTerm
             named["is_adaptive"] = value
         elif key in ("lease", "grace"):
             named[f"{key}_us"] = parse_duration(value, key)
-        elif key in TERM_NAMES:
+        elif key in LIMIT_SETTING_NAMES:
             named[key] = value
         else:
             known = "capacity, adaptive, floor, lease, grace, queue_max, rate, burst"
             raise InvalidInput(str(key)[:60], "a setting of a limit", value, f"Known: {known}.")
-    return LimitTerms(**named) if base is None else replace(base, **named)
+    return LimitSettings(**named) if base is None else replace(base, **named)
 
 
-def name_check(name: object, field: str = "limit") -> str:
+def check_limit_name(name: object, field: str = "limit") -> str:
     """Return the name if it is a valid name for a limit. Raise InvalidInput otherwise."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         fix = 'For example "bq:sales.orders".'
@@ -119,7 +119,7 @@ def name_check(name: object, field: str = "limit") -> str:
     return name
 
 
-def weight_check(weight: object, capacity: int | None, name: str) -> int:
+def check_weight(weight: object, capacity: int | None, name: str) -> int:
     """Return the weight if it is valid. Raise InvalidInput if it exceeds the capacity."""
     if isinstance(weight, bool) or not isinstance(weight, int) or weight < 1:
         raise InvalidInput("weight", "a whole number from 1", weight)
@@ -129,16 +129,18 @@ def weight_check(weight: object, capacity: int | None, name: str) -> int:
     return weight
 
 
-def effective(
+def effective_capacity(
     capacity: int | None, learned: float | None, floor: int, *, is_adaptive: bool
 ) -> int | None:
     """Return the capacity in force: as configured, or as lowered by quota errors."""
     if capacity is None or learned is None or not is_adaptive:
         return capacity
-    return max(min(floor, capacity), min(capacity, int(learned + ROUNDING)))
+    return max(min(floor, capacity), min(capacity, int(learned + ROUNDING_TOLERANCE)))
 
 
-def granted(line: Sequence[int], *, held: int, effective: int | None, capacity: int | None) -> int:
+def grantable_count(
+    line: Sequence[int], *, held: int, effective: int | None, capacity: int | None
+) -> int:
     """Return how many tickets at the head of the queue are granted now.
 
     `line` holds the weights of the waiting tickets, in ticket order. Tickets never overtake: the
@@ -168,23 +170,23 @@ def is_new_quota_error(now: Micros, *, since_at: Micros | None, lowered_at: Micr
     return since_at >= lowered_at
 
 
-def lowered(capacity: int, learned: float | None, floor: int) -> float:
+def lowered_capacity(capacity: int, learned: float | None, floor: int) -> float:
     """Return the learned capacity after a quota error."""
     known = float(capacity) if learned is None else min(learned, float(capacity))
     return max(float(min(floor, capacity)), known * DECREASE)
 
 
-def raised(capacity: int, learned: float, floor: int, successes: int) -> float | None:
+def raised_capacity(capacity: int, learned: float, floor: int, successes: int) -> float | None:
     """Return the learned capacity after successes at a full limit: plus one per full round.
 
     Return None once the configured capacity is reached again.
     """
     value = max(learned, float(min(floor, capacity)))
     for _ in range(min(successes, 10 * LIMIT_CAPACITY_MAX)):
-        if value >= capacity - ROUNDING:
+        if value >= capacity - ROUNDING_TOLERANCE:
             return None
-        value += 1.0 / max(1, int(value + ROUNDING))
-    return None if value >= capacity - ROUNDING else value
+        value += 1.0 / max(1, int(value + ROUNDING_TOLERANCE))
+    return None if value >= capacity - ROUNDING_TOLERANCE else value
 
 
 def _whole(field: str, value: object, low: int, high: int) -> None:

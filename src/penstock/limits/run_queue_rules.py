@@ -34,7 +34,7 @@ UNCLAIMED_AFTER: Final = MINUTE
 """A READY run that no worker claims keeps its limits this long while other runs wait for them."""
 
 
-class Waiting(NamedTuple):
+class WaitingRun(NamedTuple):
     """A run that waits for limits: its level and its needs, as (limit, weight) pairs."""
 
     run_id: int
@@ -43,7 +43,7 @@ class Waiting(NamedTuple):
 
 
 @dataclass(slots=True)
-class Room:
+class FreeCapacity:
     """Remaining capacity of one limit.
 
     free: slots left, None if the capacity is unlimited. held: slots in use. tokens: tokens left,
@@ -87,25 +87,27 @@ class Room:
 
 
 @dataclass(slots=True)
-class Judged:
+class AdmissionDecision:
     """Decisions for the waiting runs that were considered."""
 
-    admitted: list[Waiting] = field(default_factory=list)
+    admitted: list[WaitingRun] = field(default_factory=list)
     moved: list[tuple[int, int, int]] = field(default_factory=list)
     """(run, limit whose queue it leaves, limit without free capacity whose queue it joins)."""
-    urgent: list[Waiting] = field(default_factory=list)
+    urgent: list[WaitingRun] = field(default_factory=list)
     """Urgent runs that cannot be admitted yet; free capacity is reserved for them."""
     next_us: Micros | None = None
     """Time until enough tokens have accrued for one of the runs; None if none waits for tokens."""
 
 
-def judge(rooms: dict[int, Room], lines: Mapping[int, Sequence[Waiting]]) -> Judged:
+def decide_admission(
+    rooms: dict[int, FreeCapacity], lines: Mapping[int, Sequence[WaitingRun]]
+) -> AdmissionDecision:
     """Decide on the runs at the heads of the queues, each queue given in its order.
 
     `rooms` is updated to what remains afterwards. A run that needs a limit outside `rooms` is
     skipped; the transaction that locks that limit decides on it.
     """
-    judged = Judged()
+    judged = AdmissionDecision()
     seen: set[int] = set()
     urgent = sorted({w for queue in lines.values() for w in queue if w.level >= URGENT})
     for waiting in urgent:
@@ -137,15 +139,17 @@ def judge(rooms: dict[int, Room], lines: Mapping[int, Sequence[Waiting]]) -> Jud
     return judged
 
 
-def _is_known(waiting: Waiting, rooms: Mapping[int, Room]) -> bool:
+def _is_known(waiting: WaitingRun, rooms: Mapping[int, FreeCapacity]) -> bool:
     return all(limit in rooms for limit, _ in waiting.needs)
 
 
-def _lacking(waiting: Waiting, rooms: Mapping[int, Room]) -> int | None:
+def _lacking(waiting: WaitingRun, rooms: Mapping[int, FreeCapacity]) -> int | None:
     return next((limit for limit, weight in waiting.needs if rooms[limit].lacks(weight)), None)
 
 
-def _note_wait(judged: Judged, needs: Iterable[tuple[int, int]], rooms: Mapping[int, Room]) -> None:
+def _note_wait(
+    judged: AdmissionDecision, needs: Iterable[tuple[int, int]], rooms: Mapping[int, FreeCapacity]
+) -> None:
     waits = [rooms[limit].wait_us(weight) for limit, weight in needs if rooms[limit].lacks(weight)]
     for wait in waits:
         if wait is not None and (judged.next_us is None or wait < judged.next_us):

@@ -8,7 +8,7 @@ from penstock.core.clock import SECOND, iso
 from penstock.core.formatting import id_or_none, iso_or_none
 from penstock.core.ids import encode
 from penstock.limits.client import LimitDetail
-from penstock.limits.store.reads import LimitView, Note
+from penstock.limits.store.reads import LimitEvent, LimitView
 from penstock.limits.store.rows import Lease, Ticket
 
 
@@ -80,7 +80,7 @@ def _ticket_shape(position: int, ticket: Ticket) -> dict[str, Any]:
     }
 
 
-def _note_shape(note: Note) -> dict[str, Any]:
+def _note_shape(note: LimitEvent) -> dict[str, Any]:
     return {
         "holder": note.holder,
         "run_id": id_or_none("run", note.run_id),

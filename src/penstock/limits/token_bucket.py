@@ -14,11 +14,11 @@ from typing import Final
 
 from penstock.core.clock import MILLISECOND, SECOND, Micros
 
-TOKEN: Final = 10**12
+PARTS_PER_TOKEN: Final = 10**12
 """Parts per token."""
-OWED_MAX: Final = 2**62
+OVERDRAFT_MAX: Final = 2**62
 """Maximum overdraft in parts; a larger one would not fit into a 64-bit column."""
-LATENESS: Final = 50 * MILLISECOND
+LATENESS_MAX: Final = 50 * MILLISECOND
 """Allowed delay between a token becoming available and its use. Tokens that accrue in that time are
 not saved, so that late callers do not exceed burst + rate × t at the protected resource either."""
 
@@ -34,19 +34,23 @@ class Bucket:
 
     def level_at(self, now: Micros) -> int:
         """Return the level in parts at `now`; a clock that moved back adds nothing."""
-        return min(self.burst * TOKEN, self.level + self.rate_micro * max(0, now - self.at))
+        return min(
+            self.burst * PARTS_PER_TOKEN, self.level + self.rate_micro * max(0, now - self.at)
+        )
 
 
-def bucket_of(rate: float, burst: int, level: int | None, at: Micros | None, now: Micros) -> Bucket:
+def load_bucket(
+    rate: float, burst: int, level: int | None, at: Micros | None, now: Micros
+) -> Bucket:
     """Return the bucket of a stored limit; one without stored level or time starts full.
 
     `burst` is the configured value; `LATENESS` reduces it for limits with a high rate.
     """
     rate_micro = max(1, round(rate * 1_000_000))
-    capacity = burst - min(burst - 1, int(rate * LATENESS / SECOND))
+    capacity = burst - min(burst - 1, int(rate * LATENESS_MAX / SECOND))
     if level is None or at is None:
-        return Bucket(rate_micro, capacity, capacity * TOKEN, now)
-    return Bucket(rate_micro, capacity, min(level, capacity * TOKEN), at)
+        return Bucket(rate_micro, capacity, capacity * PARTS_PER_TOKEN, now)
+    return Bucket(rate_micro, capacity, min(level, capacity * PARTS_PER_TOKEN), at)
 
 
 def take(
@@ -59,10 +63,10 @@ def take(
     not exceed the configured burst.
     """
     assert n >= 1, n
-    level = bucket.level_at(now) - n * TOKEN
+    level = bucket.level_at(now) - n * PARTS_PER_TOKEN
     at = max(now, bucket.at)
     # Rounded up, and measured from the latest time recorded in the bucket.
     wait = 0 if level >= 0 else at - now - (level // bucket.rate_micro)
-    if within is not None and (wait > within or level < -OWED_MAX):
+    if within is not None and (wait > within or level < -OVERDRAFT_MAX):
         return None
-    return Bucket(bucket.rate_micro, bucket.burst, max(level, -OWED_MAX), at), wait
+    return Bucket(bucket.rate_micro, bucket.burst, max(level, -OVERDRAFT_MAX), at), wait

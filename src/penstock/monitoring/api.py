@@ -11,7 +11,7 @@ from penstock.core.clock import DAY, parse_iso
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.monitoring.api_models import (
     AlertOut,
-    Changed,
+    ChangedOut,
     MetricsOut,
     OverviewOut,
     PauseIn,
@@ -29,8 +29,17 @@ from penstock.monitoring.shapes import (
 from penstock.schedules.shapes import pause_shape
 from penstock.server.models import Page
 from penstock.server.openapi import texts
-from penstock.server.params import By, Cursor, CustomerId, Limit, Repeat, moment, router, said
-from penstock.server.responses import Pages, answer, once
+from penstock.server.params import (
+    CurrentCaller,
+    Cursor,
+    CustomerId,
+    IdempotencyKey,
+    Limit,
+    parse_time,
+    renaming_field,
+    router,
+)
+from penstock.server.responses import Pagination, idempotent_write, json_response
 
 routes = router("views")
 WINDOW_DAYS = 30
@@ -43,16 +52,16 @@ State = Annotated[
 
 
 @routes.get("/dashboard/pipeline-status", response_model=OverviewOut)
-def pipeline_status(by: By) -> Response:
+def pipeline_status(by: CurrentCaller) -> Response:
     """Return counts of active runs, and of runs that ended since midnight UTC."""
     views = by.client.views
     next_slot_at, now = views.next_slot()
-    return answer(overview_shape(views.overview(), now, next_slot_at))
+    return json_response(overview_shape(views.overview(), now, next_slot_at))
 
 
 @routes.get("/customers/{customer_id}/metrics", response_model=MetricsOut)
 def customer_metrics(
-    by: By,
+    by: CurrentCaller,
     customer_id: CustomerId,
     start_date: Annotated[
         str | None,
@@ -70,22 +79,22 @@ def customer_metrics(
     ] = None,
 ) -> Response:
     """Return figures of a customer's ended runs in a period, in total and by provider."""
-    end = moment(end_date, "end_date")
+    end = parse_time(end_date, "end_date")
     if end is None:
         end = by.client.views.now()
-    start = moment(start_date, "start_date")
+    start = parse_time(start_date, "start_date")
     if start is None:
         start = max(EARLIEST, end - WINDOW_DAYS * DAY)
     if start > end:
         raise InvalidInput("start_date", "a time before end_date", start_date)
     rows = by.client.views.metrics(customer_id, start, end)
-    return answer(metrics_shape(customer_id, start, end, rows))
+    return json_response(metrics_shape(customer_id, start, end, rows))
 
 
 @routes.get("/alerts", response_model=Page[AlertOut])
 def list_alerts(
     request: Request,
-    by: By,
+    by: CurrentCaller,
     state: State = None,
     customer_id: Annotated[
         str | None, Query(description=texts.CUSTOMER_FILTER, max_length=200)
@@ -94,7 +103,7 @@ def list_alerts(
     cursor: Cursor = None,
 ) -> Response:
     """List alerts, newest first."""
-    pages = Pages(request, by, state=state, customer=customer_id)
+    pages = Pagination(request, by, state=state, customer=customer_id)
     place = pages.place(cursor, 1)
     more = {} if place is None else {"before": place[0]}
     rows = by.client.views.alerts(
@@ -107,39 +116,39 @@ def list_alerts(
 
 
 @routes.get("/sessions", response_model=list[SessionOut])
-def list_sessions(by: By) -> Response:
+def list_sessions(by: CurrentCaller) -> Response:
     """List live processes: workers and services."""
-    return answer([session_shape(session) for session in by.client.views.sessions()])
+    return json_response([session_shape(session) for session in by.client.views.sessions()])
 
 
 @routes.get("/pipelines", response_model=list[PipelineOut])
-def list_pipelines(by: By) -> Response:
+def list_pipelines(by: CurrentCaller) -> Response:
     """List registered pipelines by name."""
-    return answer([pipeline_shape(info) for info in by.client.views.pipelines()])
+    return json_response([pipeline_shape(info) for info in by.client.views.pipelines()])
 
 
 @routes.get("/pipelines/{pipeline}", response_model=PipelineOut)
 def get_pipeline(
-    by: By, pipeline: Annotated[str, Path(description=texts.PIPELINE, max_length=64)]
+    by: CurrentCaller, pipeline: Annotated[str, Path(description=texts.PIPELINE, max_length=64)]
 ) -> Response:
     """Return one registered pipeline."""
     for info in by.client.views.pipelines():
         if info.name == pipeline:
-            return answer(pipeline_shape(info))
+            return json_response(pipeline_shape(info))
     raise NotFound("pipeline", pipeline)
 
 
 @routes.get("/pauses", response_model=list[PauseOut])
-def list_pauses(by: By) -> Response:
+def list_pauses(by: CurrentCaller) -> Response:
     """List active pauses."""
-    return answer([pause_shape(pause) for pause in by.client.pauses.in_force()])
+    return json_response([pause_shape(pause) for pause in by.client.pauses.in_force()])
 
 
-@routes.post("/pauses", response_model=Changed)
-def pause(request: Request, by: By, body: PauseIn, _: Repeat = None) -> Response:
+@routes.post("/pauses", response_model=ChangedOut)
+def pause(request: Request, by: CurrentCaller, body: PauseIn, _: IdempotencyKey = None) -> Response:
     """Pause everything, a customer, a pipeline or a config. Active runs continue."""
-    with said("subject", ("customer_id", "cfg_id", "pipeline")):
-        return once(
+    with renaming_field("subject", ("customer_id", "cfg_id", "pipeline")):
+        return idempotent_write(
             request,
             by,
             lambda client: client.pauses.pause(
@@ -149,11 +158,13 @@ def pause(request: Request, by: By, body: PauseIn, _: Repeat = None) -> Response
         )
 
 
-@routes.post("/pauses/resume", response_model=Changed)
-def resume(request: Request, by: By, body: PauseIn, _: Repeat = None) -> Response:
+@routes.post("/pauses/resume", response_model=ChangedOut)
+def resume(
+    request: Request, by: CurrentCaller, body: PauseIn, _: IdempotencyKey = None
+) -> Response:
     """Lift a pause and release the runs that it held back."""
-    with said("subject", ("customer_id", "cfg_id", "pipeline")):
-        return once(
+    with renaming_field("subject", ("customer_id", "cfg_id", "pipeline")):
+        return idempotent_write(
             request,
             by,
             lambda client: client.pauses.resume(

@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from penstock.server.models import Asked, JsonObject, Time, Told
+from penstock.server.models import JsonObject, RequestModel, ResponseModel, Time
 from penstock.server.openapi import texts
 
 
-class TriggerIn(Asked):
+class SchedulerTickIn(RequestModel):
     """Options of a scheduler tick."""
 
     batch_size: int = Field(
@@ -21,7 +21,7 @@ class TriggerIn(Asked):
     )
 
 
-class TriggerOut(Told):
+class SchedulerTickOut(ResponseModel):
     """The result of a scheduler tick."""
 
     status: Literal["completed", "out_of_time"] = Field(
@@ -32,7 +32,7 @@ class TriggerOut(Told):
     processing_time_seconds: float = Field(description="Duration of the tick in seconds.")
 
 
-class OverviewOut(Told):
+class OverviewOut(ResponseModel):
     """Counts of active runs, and of runs that ended since midnight UTC."""
 
     as_of: Time = Field(description=texts.AS_OF)
@@ -63,7 +63,7 @@ class OverviewOut(Told):
     average_execution_duration_seconds: float | None = Field(description=texts.AVERAGE_SECONDS)
 
 
-class ProviderOut(Told):
+class ProviderOut(ResponseModel):
     """Ended runs of a customer with one provider."""
 
     provider: str = Field(description="Name of the provider, such as GCP; may be empty.")
@@ -74,7 +74,7 @@ class ProviderOut(Told):
     sla_compliance_percentage: float | None = Field(description=texts.SLA_SHARE)
 
 
-class MetricsOut(Told):
+class MetricsOut(ResponseModel):
     """Ended runs of a customer in a period."""
 
     customer_id: str = Field(description=texts.CUSTOMER)
@@ -88,7 +88,7 @@ class MetricsOut(Told):
     by_provider: list[ProviderOut] = Field(description="The same figures for each provider.")
 
 
-class AlertOut(Told):
+class AlertOut(ResponseModel):
     """A condition that needs attention."""
 
     alert_id: str = Field(description="Id of the alert (`alert_…`).")
@@ -115,7 +115,7 @@ class AlertOut(Told):
     )
 
 
-class SessionOut(Told):
+class SessionOut(ResponseModel):
     """A live process of the system."""
 
     session_id: str = Field(description="Id of the process's session.")
@@ -134,7 +134,7 @@ class SessionOut(Told):
     )
 
 
-class ProcessorOut(Told):
+class ProcessorOut(ResponseModel):
     """A processor of a pipeline."""
 
     phase: str = Field(description=texts.PHASE)
@@ -144,7 +144,7 @@ class ProcessorOut(Told):
     max_execution_duration_minutes: float = Field(description=texts.MAX_DURATION)
 
 
-class PipelineOut(Told):
+class PipelineOut(ResponseModel):
     """A registered pipeline."""
 
     pipeline_template: str = Field(description=texts.PIPELINE)
@@ -152,7 +152,7 @@ class PipelineOut(Told):
     processors: list[ProcessorOut] = Field(description="Processors of all its phases.")
 
 
-class PauseIn(Asked):
+class PauseIn(RequestModel):
     """A pause to set or to lift."""
 
     scope: Literal["all", "customer", "pipeline", "config"] = Field(description=texts.PAUSE_SCOPE)
@@ -162,7 +162,7 @@ class PauseIn(Asked):
     reason: str = Field(default="", description=texts.REASON, max_length=500)
 
 
-class PauseOut(Told):
+class PauseOut(ResponseModel):
     """A pause that is in effect."""
 
     scope: str = Field(description=texts.PAUSE_SCOPE)
@@ -174,13 +174,13 @@ class PauseOut(Told):
     reason: str = Field(description="Reason for the pause; empty if none was given.")
 
 
-class Changed(Told):
+class ChangedOut(ResponseModel):
     """Whether the request changed anything."""
 
     changed: bool = Field(description="False if the requested state was already in place.")
 
 
-class KeyIn(Asked):
+class KeyIn(RequestModel):
     """An API key to create."""
 
     name: str = Field(description=texts.KEY_NAME, examples=["nightly-worker"])
@@ -192,7 +192,7 @@ class KeyIn(Asked):
     rate: float | None = Field(default=None, description=texts.KEY_RATE, gt=0, le=100_000)
 
 
-class RotateIn(Asked):
+class RotateIn(RequestModel):
     """Options of a key rotation."""
 
     overlap: str = Field(
@@ -201,13 +201,13 @@ class RotateIn(Asked):
     )
 
 
-class RevokeIn(Asked):
+class RevokeIn(RequestModel):
     """The reason for revoking a key."""
 
     reason: str = Field(default="", description=texts.REASON, max_length=500)
 
 
-class KeyOut(Told):
+class KeyOut(ResponseModel):
     """An API key without its secret."""
 
     key_id: str = Field(description="Id of the key (`key_…`).")
@@ -231,7 +231,7 @@ class KeyOut(Told):
     )
 
 
-class KeyMade(Told):
+class KeyCreatedOut(ResponseModel):
     """An API key with its secret, which is returned only once."""
 
     key: str | None = Field(

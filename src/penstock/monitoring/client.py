@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from penstock.access.store.names import Names, PipelineInfo
+from penstock.access.store.names import NameResolver, PipelineInfo
 from penstock.audit.store.alerts import AlertRow, alert_list
 from penstock.audit.store.journal import outbox_count, seals_verify
 from penstock.db.store import Store, Tx
-from penstock.db.tenant_isolation import Wall, wall_look
+from penstock.db.tenant_isolation import TenantIsolation, tenant_isolation_get
 from penstock.monitoring.store import (
     Overview,
     ProviderMetrics,
@@ -21,7 +21,7 @@ from penstock.schedules.store.schedule import schedule_next_at
 class Views:
     """Read-only use cases over several subjects."""
 
-    def __init__(self, store: Store, names: Names) -> None:
+    def __init__(self, store: Store, names: NameResolver) -> None:
         self._store = store
         self._names = names
 
@@ -99,7 +99,7 @@ class Views:
         self._names.refuse_bound("the journal")
         return self._store.read(seals_verify)
 
-    def wall(self) -> Wall:
+    def wall(self) -> TenantIsolation:
         """Return whether the database itself enforces tenant isolation."""
         self._names.refuse_bound("the database")
-        return self._store.read(wall_look)
+        return self._store.read(tenant_isolation_get)

@@ -9,7 +9,7 @@ import click
 
 from penstock.cli import output
 from penstock.cli.app import App, Group
-from penstock.cli.arguments import chosen
+from penstock.cli.arguments import find_pipeline
 from penstock.core.errors import InvalidInput
 from penstock.pipelines.draw import draw
 
@@ -31,7 +31,7 @@ def list_(app: App) -> None:
             app.say("No pipelines yet. A worker registers its pipelines when it starts:")
             app.say("  penstock up --pipelines my_pipelines.py")
             return
-        output.table(
+        output.print_table(
             ("PIPELINE", "PROCESSORS", "POOLS"),
             [
                 (
@@ -52,7 +52,7 @@ def list_(app: App) -> None:
 def show(app: App, name: str) -> None:
     """Show a pipeline's phases, processors and parameters."""
     with app.use_cases() as cases:
-        info = chosen(cases.pipelines(), name)
+        info = find_pipeline(cases.pipelines(), name)
 
     def print_text() -> None:
         title, *lines = draw(info["definition"])

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 
-def stuck(
+def deadlocked(
     waits: Mapping[str, Collection[str]], produces: Mapping[str, Collection[str]]
 ) -> frozenset[str]:
     """Return the waiting processors that can never start.
@@ -44,7 +44,7 @@ def cycle_of(
     """Return the cycle that a processor is part of or waits for, with its first member repeated at
     the end; empty if there is none.
     """
-    held = stuck(waits, produces)
+    held = deadlocked(waits, produces)
     if processor not in held:
         return ()
     path = [processor]

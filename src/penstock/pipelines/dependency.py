@@ -13,13 +13,13 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 from penstock.core.clock import Micros
-from penstock.core.record import KEEP_OUT, plain
+from penstock.core.record import NOT_SERIALIZED, to_json
 
-Counter: TypeAlias = Callable[[str], int]
+RowCounter: TypeAlias = Callable[[str], int]
 """A function from the partition to the number of rows expected."""
 
 
-class Kind(StrEnum):
+class DependencyKind(StrEnum):
     """The kind of a dependency."""
 
     SAME_DAY = "same_day"
@@ -57,7 +57,9 @@ class Expect:
     table: str | None = None
     of: str | None = None
     partition: str | None = None
-    body: Counter | None = field(default=None, compare=False, repr=False, metadata=KEEP_OUT)
+    body: RowCounter | None = field(
+        default=None, compare=False, repr=False, metadata=NOT_SERIALIZED
+    )
 
     def rows(self, units: int) -> int:
         """Return the number of rows expected for `units` units."""
@@ -75,7 +77,7 @@ class Expect:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class ConsistencyCheck:
     """A consistency check: SQL that must return no rows; `:partition` is bound."""
 
     name: str
@@ -101,14 +103,14 @@ class Dependency:
     """
 
     table: str
-    kind: Kind
+    kind: DependencyKind
     critical: bool = True
     partition: str | None = None
     expect: Expect = field(default_factory=Expect)
     max_age_us: Micros | None = None
     age_column: str = "updated_at"
     not_null: tuple[str, ...] = ()
-    checks: tuple[Check, ...] = ()
+    checks: tuple[ConsistencyCheck, ...] = ()
     weight: float = 1.0
     fail_if_missing: bool = False
     quality: QualityWeights = field(default_factory=QualityWeights)
@@ -141,4 +143,4 @@ class Dependency:
 
     def definition(self) -> dict[str, Any]:
         """Return the dependency as JSON without defaults; `core.record.read` reads it back."""
-        return plain(self)
+        return to_json(self)

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from penstock.core.clock import format_duration
-from penstock.core.formatting import percent
-from penstock.core.record import read
+from penstock.core.formatting import format_percent
+from penstock.core.record import from_json
 from penstock.pipelines.declare import limit_needs
 from penstock.pipelines.declare.declaration_options import EVERY_MODE
-from penstock.pipelines.declare.terms import PhaseTerms, PipelineTerms, ProcessorTerms
-from penstock.pipelines.dependency import Dependency, ExpectKind, Kind
+from penstock.pipelines.declare.terms import PhaseSettings, PipelineSettings, ProcessorSettings
+from penstock.pipelines.dependency import Dependency, DependencyKind, ExpectKind
 from penstock.pipelines.mode import Mode
 from penstock.pipelines.plan import modes_of, plan_of
 
@@ -39,7 +39,7 @@ def draw(definition: Json) -> list[str]:
 
 
 def _title(definition: Json) -> str:
-    terms = read(PipelineTerms, definition)
+    terms = from_json(PipelineSettings, definition)
     parts = [definition["name"], definition["timezone"]]
     if terms.partition:
         parts.append(f"partition {terms.partition}")
@@ -74,7 +74,7 @@ def _joint(after: Sequence[str], previous: str | None) -> list[str]:
 
 
 def _phase(phase: Json) -> Iterator[str]:
-    terms = read(PhaseTerms, phase)
+    terms = from_json(PhaseSettings, phase)
     notes = []
     if terms.on == "each":
         notes.append("processors start individually")
@@ -100,7 +100,7 @@ def _times(fallback: Mapping[str, int] | None) -> list[str]:
 
 
 def _processor(processor: Json) -> Iterator[str]:
-    terms = read(ProcessorTerms, processor)
+    terms = from_json(ProcessorSettings, processor)
     notes = [f"pool {processor['pool']}", f"timeout {format_duration(processor['timeout_us'])}"]
     notes.append(processor["runs"])
     if processor["retry"]:
@@ -113,8 +113,8 @@ def _processor(processor: Json) -> Iterator[str]:
         yield f"  │      needs {_need(need)}"
     for table in terms.produces:
         yield f"  │      produces {table}"
-    for limit in limit_needs.needs_of(terms):
-        yield f"  │      limit {limit_needs.words(limit)}"
+    for limit in limit_needs.limit_needs_of(terms):
+        yield f"  │      limit {limit_needs.describe_need(limit)}"
     if terms.collect is not None:
         wait = format_duration(terms.collect.wait_us)
         yield f"  │      collects up to {terms.collect.max} runs, waits up to {wait}"
@@ -123,13 +123,13 @@ def _processor(processor: Json) -> Iterator[str]:
 
 
 def _need(need: Dependency) -> str:
-    if need.kind is Kind.HISTORICAL:
+    if need.kind is DependencyKind.HISTORICAL:
         words = f"{need.min_days} of the last {need.lookback_days} days"
         if need.degraded_days != need.min_days:
             words += f", degraded from {need.degraded_days}"
     else:
         words = need.expect.words
-    notes = ["optional"] if need.kind is Kind.OPTIONAL else []
+    notes = ["optional"] if need.kind is DependencyKind.OPTIONAL else []
     if need.expect.kind is not ExpectKind.NUMBER or need.expect.number != 1 or not notes:
         notes.append(words)
     if need.max_age_us is not None:
@@ -146,7 +146,7 @@ def _need(need: Dependency) -> str:
 
 def _modes(definition: Json) -> Iterator[str]:
     """Yield a line per mode if the pipeline has gates, declared modes or expectations."""
-    terms = read(PipelineTerms, definition)
+    terms = from_json(PipelineSettings, definition)
     gated = any(p.get("needs") or p.get("modes") for ph in definition["phases"]
                 for p in ph["processors"])  # fmt: skip
     if not (gated or terms.modes or any(ph.get("expects") for ph in definition["phases"])):
@@ -165,9 +165,11 @@ def _mode(mode: Mode) -> str:
     if mode.window is not None:
         start, end = (f"{minute // 60:02}:{minute % 60:02}" for minute in mode.window)
         when = f"{start}–{end}, "
-    degraded = "" if mode.degraded_at is None else f", degraded at {percent(mode.degraded_at)}"
+    degraded = (
+        "" if mode.degraded_at is None else f", degraded at {format_percent(mode.degraded_at)}"
+    )
     waits = "else fails"
     if mode.waits and mode.max_wait_us is not None:
         waits = f"else waits up to {format_duration(mode.max_wait_us)}"
-    full = f"{percent(mode.proceed_at)} and quality {mode.min_quality:.2f}"
+    full = f"{format_percent(mode.proceed_at)} and quality {mode.min_quality:.2f}"
     return f"{when}proceeds at {full}{degraded}, {waits}"

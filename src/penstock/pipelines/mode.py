@@ -18,11 +18,11 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypedDict, Unpack
 
 from penstock.core.clock import MINUTE, Micros, parse_duration
-from penstock.core.errors import DeclarationError, InvalidInput, shown
-from penstock.core.naming import name_check
+from penstock.core.errors import DeclarationError, InvalidInput, short_repr
+from penstock.core.naming import check_declared_name
 
 RECHECK_DEFAULT: Final = 5 * MINUTE
-ANY_DEGRADED: Final = 101.0
+ALERT_EVERY_DEGRADED: Final = 101.0
 """Value of `alert_degraded_below` that alerts every degraded start, at any completeness."""
 DAY_MINUTES: Final = 24 * 60
 Reader: TypeAlias = Callable[[Any, str, str], Any]
@@ -30,7 +30,7 @@ Reader: TypeAlias = Callable[[Any, str, str], Any]
 _WINDOW = re.compile(r"([01]\d|2[0-3]):([0-5]\d)\s*(?:-|–)\s*([01]\d|2[0-4]):([0-5]\d)", re.ASCII)
 
 
-class Otherwise(StrEnum):
+class FallbackVerdict(StrEnum):
     """Verdict of a gate when neither threshold is reached."""
 
     WAIT = "WAIT"
@@ -84,7 +84,7 @@ class Mode:
     proceed_at: float = 100.0
     min_quality: float = 0.90
     degraded_at: float | None = None
-    otherwise: Otherwise = Otherwise.FAIL
+    otherwise: FallbackVerdict = FallbackVerdict.FAIL
     recheck_us: Micros | None = None
     max_wait_us: Micros | None = None
     window: tuple[int, ...] | None = None
@@ -101,8 +101,8 @@ class Mode:
     target: float = 100.0
 
     def __init__(self, name: str, **options: Unpack[ModeOptions]) -> None:
-        where = f"mode {shown(name)}"
-        name_check(name, "mode", where)
+        where = f"mode {short_repr(name)}"
+        check_declared_name(name, "mode", where)
         self._fill({"name": name, **_fields_of(options, where)})
         _check(self, where)
 
@@ -124,7 +124,7 @@ class Mode:
     @property
     def waits(self) -> bool:
         """Whether a gate in this mode waits when neither threshold is reached."""
-        return self.otherwise is Otherwise.WAIT
+        return self.otherwise is FallbackVerdict.WAIT
 
     @property
     def deadline_after_us(self) -> Micros | None:
@@ -182,7 +182,7 @@ def _number(low: float, high: float, optional: bool = False) -> Reader:
         ok = isinstance(value, int | float) and not isinstance(value, bool)
         if not ok or not low <= value <= high:
             raise DeclarationError(
-                f"{where}: {word} is a number from {low:g} to {high:g}, got {shown(value)}."
+                f"{where}: {word} is a number from {low:g} to {high:g}, got {short_repr(value)}."
             )
         return float(value)
 
@@ -195,7 +195,9 @@ def _duration(value: Any, word: str, where: str) -> Micros:
     except InvalidInput as error:
         raise DeclarationError(f"{where}: {error.message}") from None
     if found <= 0:
-        raise DeclarationError(f"{where}: {word} must be longer than zero, got {shown(value)}.")
+        raise DeclarationError(
+            f"{where}: {word} must be longer than zero, got {short_repr(value)}."
+        )
     return found
 
 
@@ -203,53 +205,55 @@ def _window(value: Any, word: str, where: str) -> tuple[int, ...]:
     match = _WINDOW.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
         raise DeclarationError(
-            f'{where}: {word} is two times of day such as "23:00-06:00", got {shown(value)}.'
+            f'{where}: {word} is two times of day such as "23:00-06:00", got {short_repr(value)}.'
         )
     start, end = (int(match[n]) * 60 + int(match[n + 1]) for n in (1, 3))
     if start == end or end > DAY_MINUTES:
         raise DeclarationError(
-            f"{where}: {word} {shown(value)} is empty or extends past 24:00; "
+            f"{where}: {word} {short_repr(value)} is empty or extends past 24:00; "
             'the whole day is "00:00-24:00".'
         )
     return start, end
 
 
-def _otherwise(value: Any, word: str, where: str) -> Otherwise:
+def _otherwise(value: Any, word: str, where: str) -> FallbackVerdict:
     try:
-        return Otherwise(str(value).upper())
+        return FallbackVerdict(str(value).upper())
     except ValueError:
-        raise DeclarationError(f"{where}: {word} is WAIT or FAIL, got {shown(value)}.") from None
+        raise DeclarationError(
+            f"{where}: {word} is WAIT or FAIL, got {short_repr(value)}."
+        ) from None
 
 
 def _flag(value: Any, word: str, where: str) -> bool:
     if not isinstance(value, bool):
-        raise DeclarationError(f"{where}: {word} is True or False, got {shown(value)}.")
+        raise DeclarationError(f"{where}: {word} is True or False, got {short_repr(value)}.")
     return value
 
 
 def _days(value: Any, word: str, where: str) -> int:
     if type(value) is not int or not -366 <= value <= 366:
         raise DeclarationError(
-            f"{where}: {word} is a whole number of days within a year, got {shown(value)}."
+            f"{where}: {word} is a whole number of days within a year, got {short_repr(value)}."
         )
     return value
 
 
 def _phase(value: Any, word: str, where: str) -> str:
-    name_check(value, "phase", f"{where}, {word}")
+    check_declared_name(value, "phase", f"{where}, {word}")
     return str(value)
 
 
 def _phases(value: Any, word: str, where: str) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Iterable) or not (found := tuple(value)):
-        raise DeclarationError(f"{where}: {word} takes phase names, got {shown(value)}.")
+        raise DeclarationError(f"{where}: {word} takes phase names, got {short_repr(value)}.")
     return tuple(dict.fromkeys(_phase(item, word, where) for item in found))
 
 
 _READERS: Final[Mapping[str, tuple[str, Reader]]] = MappingProxyType(
     {
         "age_counts": ("age_counts", _flag),
-        "alert_degraded_below": ("alert_degraded_below", _number(0, ANY_DEGRADED, True)),
+        "alert_degraded_below": ("alert_degraded_below", _number(0, ALERT_EVERY_DEGRADED, True)),
         "alert_fail": ("alert_fail", _flag),
         "alert_wait": ("alert_wait_us", _duration),
         "deadline": ("deadline_us", _duration),

@@ -17,7 +17,7 @@ from typing import Final
 from penstock.core.clock import Micros, to_datetime
 from penstock.core.errors import InvalidInput
 from penstock.core.utc_offsets import zone_info
-from penstock.pipelines.mode import ANY_DEGRADED, DAY_MINUTES, Mode
+from penstock.pipelines.mode import ALERT_EVERY_DEGRADED, DAY_MINUTES, Mode
 
 MANUAL_SOURCE: Final = "manual"
 
@@ -33,13 +33,13 @@ class Leniency(StrEnum):
     """Those of same_day, in every mode."""
 
 
-def known_modes(own: Iterable[Mode] = ()) -> dict[str, Mode]:
+def modes_by_name(own: Iterable[Mode] = ()) -> dict[str, Mode]:
     """Return the modes of a pipeline by name: its own, then the built-in ones not replaced."""
     found = {mode.name: mode for mode in own}
     return {**found, **{name: mode for name, mode in BUILT_IN.items() if name not in found}}
 
 
-def judged(mode: Mode, leniency: Leniency, modes: Mapping[str, Mode]) -> Mode:
+def with_leniency(mode: Mode, leniency: Leniency, modes: Mapping[str, Mode]) -> Mode:
     """Return the mode with the thresholds, timers and alerts that the leniency selects."""
     if leniency is Leniency.AUTO:
         return mode
@@ -50,7 +50,7 @@ def judged(mode: Mode, leniency: Leniency, modes: Mapping[str, Mode]) -> Mode:
     )
 
 
-def detect(
+def select_mode(
     modes: Mapping[str, Mode],
     *,
     now: Micros,
@@ -91,7 +91,7 @@ def partition_of(mode: Mode, *, now: Micros, timezone: str) -> str:
     return (base + timedelta(days=mode.partition_days)).isoformat()
 
 
-def overlap(modes: Iterable[Mode]) -> tuple[str, str] | None:
+def find_overlap(modes: Iterable[Mode]) -> tuple[str, str] | None:
     """Return the names of two modes whose windows share a minute, or None."""
     taken: dict[int, str] = {}
     for mode in modes:
@@ -118,7 +118,7 @@ _JUDGING: Final = frozenset(
 OVERNIGHT: Final = Mode(
     "overnight", window="23:00-06:00", proceed_at=100, min_quality=0.95, otherwise="WAIT",
     recheck="10m", max_wait="6h", partition_days=-1, until="precompute",
-    alert_degraded_below=ANY_DEGRADED, alert_wait="1h", slo="6h", target=100,
+    alert_degraded_below=ALERT_EVERY_DEGRADED, alert_wait="1h", slo="6h", target=100,
 )  # fmt: skip
 SAME_DAY: Final = Mode(
     "same_day", window="10:00-15:00", proceed_at=100, min_quality=0.90, degraded_at=20,

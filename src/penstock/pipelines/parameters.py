@@ -31,7 +31,7 @@ _WORDS: Final[Mapping[str, frozenset[str]]] = {
 _ARTICLES = {"object": "an object", "array": "a list", "integer": "a whole number", "null": "null"}
 
 
-def schema_check(schema: object, field: str = "parameters") -> None:
+def check_schema(schema: object, field: str = "parameters") -> None:
     """Raise DeclarationError, naming the location, unless the schema is valid."""
     _check(schema, field, 0)
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 from typing import Any
 
-from penstock.core.record import read
+from penstock.core.record import from_json
 from penstock.pipelines.declare.declaration_options import EVERY_MODE
-from penstock.pipelines.declare.terms import PhaseTerms, PipelineTerms, ProcessorTerms
+from penstock.pipelines.declare.terms import PhaseSettings, PipelineSettings, ProcessorSettings
 from penstock.pipelines.dependency import Dependency
 from penstock.pipelines.mode import Mode
-from penstock.pipelines.modes import Leniency, judged, known_modes
+from penstock.pipelines.modes import Leniency, modes_by_name, with_leniency
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class PhasePlan:
     after: tuple[str, ...]
     """The nearest earlier phases that this mode runs."""
     expected: tuple[str, ...]
-    terms: PhaseTerms
+    terms: PhaseSettings
     fallback: int | None = None
     """Minute of the day at which the scheduler starts it if the cascade has not; None: never."""
 
@@ -75,30 +75,30 @@ class Plan:
 
 def modes_of(definition: Mapping[str, Any]) -> dict[str, Mode]:
     """Return the modes of a definition by name, its own first, with its SLOs applied."""
-    terms = read(PipelineTerms, definition)
+    terms = from_json(PipelineSettings, definition)
     slos = terms.slos or {}
     return {
         name: mode.but(slo=slos[name] / 1_000_000) if name in slos else mode
-        for name, mode in known_modes(terms.modes).items()
+        for name, mode in modes_by_name(terms.modes).items()
     }
 
 
-def judging_mode(definition: Mapping[str, Any], mode: Mode) -> Mode:
+def gate_mode(definition: Mapping[str, Any], mode: Mode) -> Mode:
     """Return the mode that gates use: the flow's mode with the pipeline's leniency applied."""
-    terms = read(PipelineTerms, definition)
-    return judged(mode, Leniency(terms.leniency), modes_of(definition))
+    terms = from_json(PipelineSettings, definition)
+    return with_leniency(mode, Leniency(terms.leniency), modes_of(definition))
 
 
 def plan_of(definition: Mapping[str, Any], mode: Mode) -> Plan:
     """Return the plan of a flow in this mode."""
-    pipeline = read(PipelineTerms, definition)
+    pipeline = from_json(PipelineSettings, definition)
     phases = {phase["name"]: phase for phase in definition["phases"]}
     graph = {name: tuple(phase["after"]) for name, phase in phases.items()}
     positions = {name: position for position, name in enumerate(phases)}
     order = _in_order(graph, positions)
     ends = _past_end(graph, order, mode)
     expected = {
-        name: () if name in ends else expected_in(phase, mode.name)
+        name: () if name in ends else expected_processors(phase, mode.name)
         for name, phase in phases.items()
     }
     upstream: dict[str, tuple[str, ...]] = {}
@@ -108,7 +108,7 @@ def plan_of(definition: Mapping[str, Any], mode: Mode) -> Plan:
         found = [real for up in graph[name] for real in ((up,) if expected[up] else upstream[up])]
         upstream[name] = tuple(dict.fromkeys(found))
         if expected[name]:
-            terms = read(PhaseTerms, phases[name])
+            terms = from_json(PhaseSettings, phases[name])
             plans.append(
                 PhasePlan(
                     name=name,
@@ -126,7 +126,7 @@ def plan_of(definition: Mapping[str, Any], mode: Mode) -> Plan:
     )
 
 
-def expected_in(phase: Mapping[str, Any], mode: str) -> tuple[str, ...]:
+def expected_processors(phase: Mapping[str, Any], mode: str) -> tuple[str, ...]:
     """Return the processors that a phase expects in a mode: those listed, or all that run in it."""
     listed: Mapping[str, Sequence[str]] = phase.get("expects") or {}
     if mode in listed:
@@ -138,15 +138,15 @@ def expected_in(phase: Mapping[str, Any], mode: str) -> tuple[str, ...]:
     )
 
 
-def definition_needs(
+def needs_from_definition(
     definition: Mapping[str, Any], mode: Mode, phase: str, processor: str | None = None
 ) -> tuple[Need, ...]:
     """Return what a gate probes, from JSON, where expected counts lose their functions."""
-    pipeline = read(PipelineTerms, definition)
+    pipeline = from_json(PipelineSettings, definition)
     planned = next((p for p in plan_of(definition, mode).phases if p.name == phase), None)
     names = () if planned is None else planned.expected if processor is None else (processor,)
     asked = [
-        (given["name"], read(ProcessorTerms, given))
+        (given["name"], from_json(ProcessorSettings, given))
         for declared in definition["phases"]
         if declared["name"] == phase
         for given in declared["processors"]
@@ -156,7 +156,7 @@ def definition_needs(
 
 
 def needs_of(
-    processors: Iterable[tuple[str, ProcessorTerms]],
+    processors: Iterable[tuple[str, ProcessorSettings]],
     mode: str,
     partition: str | None,
     warehouse: str | None,

@@ -17,17 +17,17 @@ from penstock.access.store.registry import (
     processor_list,
     processor_put,
 )
-from penstock.core.record import plain
+from penstock.core.record import to_json
 from penstock.db.store import Tx
-from penstock.pipelines.declare.limit_needs import needs_of
+from penstock.pipelines.declare.limit_needs import limit_needs_of
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.declare.processor import Processor
 from penstock.pipelines.parameters import defaults
 
-Numbers: TypeAlias = dict[tuple[str, str], int]
+ProcessorKeys: TypeAlias = dict[tuple[str, str], int]
 
 
-def pipeline_register(tx: Tx, pipeline: Pipeline) -> Numbers:
+def pipeline_register(tx: Tx, pipeline: Pipeline) -> ProcessorKeys:
     """Store the declaration if it changed. Return (phase, processor) → key.
 
     Raises DeclarationError when the declaration contradicts itself.
@@ -71,16 +71,16 @@ def _processor_register(
             "retry": None if processor.retry is None else json.dumps(dict(processor.retry)),
             "rate_second": pipeline.rate_second,
             "rate_gb": pipeline.rate_gb,
-            "limits": limits_text(pipeline, processor),
+            "limits": limits_json(pipeline, processor),
         },
     )
 
 
-def limits_text(pipeline: Pipeline, processor: Processor) -> str | None:
+def limits_json(pipeline: Pipeline, processor: Processor) -> str | None:
     """Return the stored form of the limits that a processor's runs need; None if it needs none."""
-    needs = needs_of(processor.terms)
+    needs = limit_needs_of(processor.terms)
     if not needs:
         return None
-    kept = {"needs": [plain(need) for need in needs]}
+    kept = {"needs": [to_json(need) for need in needs]}
     fills = defaults(pipeline.parameters)
     return json.dumps(kept if not fills else {**kept, "defaults": fills}, sort_keys=True)

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from penstock.core.errors import shown
-from penstock.probes.protocol import Dialect, Look, ProbeFailed, Scalar, Statement
+from penstock.core.errors import short_repr
+from penstock.probes.protocol import Dialect, ProbeFailed, ProbeRequest, ProbeStatement, Scalar
 
 _TOKEN: Final = re.compile(
     r"""
@@ -26,12 +26,14 @@ _TOKEN: Final = re.compile(
 )
 
 
-def values_of(request: Look) -> dict[str, Any]:
+def values_of(request: ProbeRequest) -> dict[str, Any]:
     """Return the values a query may use: parameters, overridden by `partition` and `customer`."""
     return {**request.parameters, "partition": request.partition, "customer": request.customer}
 
 
-def bound(sql: str, values: Mapping[str, Any], dialect: Dialect, rows_max: int = 1) -> Statement:
+def bind_parameters(
+    sql: str, values: Mapping[str, Any], dialect: Dialect, rows_max: int = 1
+) -> ProbeStatement:
     """Return the author's query in the driver's syntax, with the values that it uses."""
     used: dict[str, Scalar] = {}
     parts: list[str] = []
@@ -46,7 +48,9 @@ def bound(sql: str, values: Mapping[str, Any], dialect: Dialect, rows_max: int =
         used[name] = _value(name, values)
         parts.append(dialect.mark(name))
     parts.append(_literal(sql[end:], dialect))
-    return Statement(text="".join(parts), values=tuple(sorted(used.items())), rows_max=rows_max)
+    return ProbeStatement(
+        text="".join(parts), values=tuple(sorted(used.items())), rows_max=rows_max
+    )
 
 
 def _literal(text: str, dialect: Dialect) -> str:
@@ -60,4 +64,4 @@ def _value(name: str, values: Mapping[str, Any]) -> Scalar:
     value = values[name]
     if value is None or isinstance(value, str | int | float | bool):
         return value
-    raise ProbeFailed(f"expected a scalar value for :{name}, got {shown(value)}")
+    raise ProbeFailed(f"expected a scalar value for :{name}, got {short_repr(value)}")

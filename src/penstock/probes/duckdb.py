@@ -18,8 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.probes.names import table_parts, table_quoted
-from penstock.probes.protocol import Answer, Budget, Dialect, ProbeFailed, Row, Statement
-from penstock.probes.timeout import Alarm
+from penstock.probes.protocol import (
+    Dialect,
+    ProbeBudget,
+    ProbeFailed,
+    ProbeStatement,
+    QueryResults,
+    Row,
+)
+from penstock.probes.timeout import ProbeTimeout
 
 if TYPE_CHECKING:
     import duckdb
@@ -64,24 +71,26 @@ class DuckDbWarehouse:
         self._lock = threading.Lock()
         self._memory: duckdb.DuckDBPyConnection | None = None
 
-    def source(self, table: str, tag: str) -> Statement:
+    def source(self, table: str, tag: str) -> ProbeStatement:
         """Return the quoted name, or a reader function with the file pattern as a bound value."""
         parts = table_parts(table, self.dialect)
         if self._is_folder:
             reader, pattern = self._files(parts, table)
-            return Statement(text=f"{reader}(${tag}_files)", values=((f"{tag}_files", pattern),))
+            return ProbeStatement(
+                text=f"{reader}(${tag}_files)", values=((f"{tag}_files", pattern),)
+            )
         if parts[-1].lower() in _FILE_ENDINGS:
             raise ProbeFailed(f"{table} ends like a file name; use a table name")
-        return Statement(text=table_quoted(table, self.dialect))
+        return ProbeStatement(text=table_quoted(table, self.dialect))
 
-    def read(self, statements: Sequence[Statement], budget: Budget) -> Answer:
+    def read(self, statements: Sequence[ProbeStatement], budget: ProbeBudget) -> QueryResults:
         """Read the statements in one snapshot; wait for a lock while there is time left."""
-        with Alarm(budget.seconds_each) as alarm:
+        with ProbeTimeout(budget.seconds_each) as alarm:
             try:
                 with self._connected(alarm) as connection:
                     alarm.on_ring(connection.interrupt)
                     try:
-                        return Answer(results=_results(connection, statements, alarm))
+                        return QueryResults(results=_results(connection, statements, alarm))
                     finally:
                         alarm.off()
             except self._library.InterruptException:
@@ -98,7 +107,7 @@ class DuckDbWarehouse:
             memory.close()
 
     @contextmanager
-    def _connected(self, alarm: Alarm) -> Iterator[duckdb.DuckDBPyConnection]:
+    def _connected(self, alarm: ProbeTimeout) -> Iterator[duckdb.DuckDBPyConnection]:
         if self._is_folder:
             with self._lock:
                 if self._memory is None:
@@ -111,7 +120,7 @@ class DuckDbWarehouse:
         with closing(cursor):
             yield cursor
 
-    def _opened(self, alarm: Alarm) -> duckdb.DuckDBPyConnection:
+    def _opened(self, alarm: ProbeTimeout) -> duckdb.DuckDBPyConnection:
         if not self._path.is_file():
             raise ProbeFailed(f"there is no file {self._path}")
         while True:
@@ -152,7 +161,7 @@ class DuckDbWarehouse:
 
 
 def _results(
-    connection: duckdb.DuckDBPyConnection, statements: Sequence[Statement], alarm: Alarm
+    connection: duckdb.DuckDBPyConnection, statements: Sequence[ProbeStatement], alarm: ProbeTimeout
 ) -> list[list[Row]]:
     # Otherwise a name that is not a table could resolve to a Python variable of this process.
     connection.execute("SET SESSION python_enable_replacements = false")

@@ -6,7 +6,7 @@ built by other code, so a name is checked again right where it enters a query.
 
 from __future__ import annotations
 
-from penstock.core.errors import shown
+from penstock.core.errors import short_repr
 from penstock.pipelines.declare.needs import COLUMN, TABLE
 from penstock.probes.protocol import Dialect, ProbeFailed
 
@@ -14,10 +14,10 @@ from penstock.probes.protocol import Dialect, ProbeFailed
 def table_parts(table: str, dialect: Dialect) -> list[str]:
     """Return the parts of `table`, `schema.table` or `project.schema.table`."""
     if not TABLE.fullmatch(table):
-        raise ProbeFailed(f"{shown(table)} is not a table name")
+        raise ProbeFailed(f"{short_repr(table)} is not a table name")
     parts = table.split(".")
     if len(parts) > dialect.parts_max:
-        raise ProbeFailed(f"{shown(table)} has more than {dialect.parts_max} parts")
+        raise ProbeFailed(f"{short_repr(table)} has more than {dialect.parts_max} parts")
     for part in parts:
         _check_length(part, dialect)
     return parts
@@ -35,7 +35,7 @@ def column_quoted(column: str, dialect: Dialect) -> str:
     column that does not exist would count every row.
     """
     if not COLUMN.fullmatch(column):
-        raise ProbeFailed(f"{shown(column)} is not a column name")
+        raise ProbeFailed(f"{short_repr(column)} is not a column name")
     _check_length(column, dialect)
     return f't."{column}"'
 
@@ -43,4 +43,4 @@ def column_quoted(column: str, dialect: Dialect) -> str:
 def _check_length(name: str, dialect: Dialect) -> None:
     # PostgreSQL truncates longer names, so the query could read a different table.
     if len(name) > dialect.name_max:
-        raise ProbeFailed(f"{shown(name)} is longer than {dialect.name_max} characters")
+        raise ProbeFailed(f"{short_repr(name)} is longer than {dialect.name_max} characters")

@@ -16,9 +16,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.probes.names import table_quoted
-from penstock.probes.protocol import Answer, Budget, Dialect, ProbeFailed, Row, Statement
+from penstock.probes.protocol import (
+    Dialect,
+    ProbeBudget,
+    ProbeFailed,
+    ProbeStatement,
+    QueryResults,
+    Row,
+)
 from penstock.probes.redaction import redacted
-from penstock.probes.timeout import Alarm, timed_out
+from penstock.probes.timeout import ProbeTimeout, timeout_error
 
 if TYPE_CHECKING:
     import psycopg
@@ -46,13 +53,13 @@ class PostgresWarehouse:
         self._lock = threading.Lock()
         self._idle: list[psycopg.Connection[Any]] = []
 
-    def source(self, table: str, tag: str) -> Statement:  # noqa: ARG002  # the protocol's
+    def source(self, table: str, tag: str) -> ProbeStatement:  # noqa: ARG002  # the protocol's
         """Return the quoted name."""
-        return Statement(text=table_quoted(table, self.dialect))
+        return ProbeStatement(text=table_quoted(table, self.dialect))
 
-    def read(self, statements: Sequence[Statement], budget: Budget) -> Answer:
+    def read(self, statements: Sequence[ProbeStatement], budget: ProbeBudget) -> QueryResults:
         """Read the statements in one transaction."""
-        with Alarm(budget.seconds_each + GRACE_SECONDS) as alarm:
+        with ProbeTimeout(budget.seconds_each + GRACE_SECONDS) as alarm:
             try:
                 connection = self._begin(budget.seconds_each, alarm)
                 try:
@@ -65,10 +72,10 @@ class PostgresWarehouse:
                     raise
             except self._library.Error as error:
                 if alarm.rang or isinstance(error, self._library.errors.QueryCanceled):
-                    raise timed_out(budget.seconds_each) from None
+                    raise timeout_error(budget.seconds_each) from None
                 raise ProbeFailed(redacted(str(error), self._url)) from None
         self._keep(connection)
-        return Answer(results=results)
+        return QueryResults(results=results)
 
     def close(self) -> None:
         """Close the idle connections."""
@@ -77,7 +84,7 @@ class PostgresWarehouse:
         for connection in idle:
             connection.close()
 
-    def _begin(self, seconds: float, alarm: Alarm) -> psycopg.Connection[Any]:
+    def _begin(self, seconds: float, alarm: ProbeTimeout) -> psycopg.Connection[Any]:
         """Return a connection with an open transaction; stale connections are detected here."""
         begin = _BEGIN.format(ms=max(1, round(seconds * 1_000)))
         while True:
@@ -118,7 +125,7 @@ class PostgresWarehouse:
         connection.close()
 
 
-def _rows(connection: psycopg.Connection[Any], statement: Statement) -> list[Row]:
+def _rows(connection: psycopg.Connection[Any], statement: ProbeStatement) -> list[Row]:
     cursor = connection.execute(statement.text, dict(statement.values))
     return cursor.fetchmany(statement.rows_max)
 

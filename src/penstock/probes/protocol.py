@@ -12,12 +12,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from penstock.flows.gates.probe_request import SECONDS_EACH, SECONDS_OVERALL, Budget, Look
+from penstock.flows.gates.probe_request import (
+    DEPENDENCY_TIMEOUT_S,
+    TIMEOUT_S,
+    ProbeBudget,
+    ProbeRequest,
+)
 
 __all__ = [
-    "SECONDS_EACH", "SECONDS_OVERALL", "Answer", "Budget", "Dialect", "Look", "ProbeFailed", "Row",
-    "Scalar", "Statement", "Warehouse",
-]  # fmt: skip
+    "DEPENDENCY_TIMEOUT_S",
+    "TIMEOUT_S",
+    "Dialect",
+    "ProbeBudget",
+    "ProbeFailed",
+    "ProbeRequest",
+    "ProbeStatement",
+    "QueryResults",
+    "Row",
+    "Scalar",
+    "Warehouse",
+]
 
 Scalar: TypeAlias = str | int | float | bool | None
 Row: TypeAlias = Sequence[Any]
@@ -28,7 +42,7 @@ class ProbeFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Statement:
+class ProbeStatement:
     """One query with its values bound by name; hashable, so that equal queries share a result."""
 
     text: str
@@ -37,7 +51,7 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class QueryResults:
     """The rows of each statement, and the bytes scanned if the warehouse reports them."""
 
     results: Sequence[Sequence[Row]]
@@ -66,14 +80,14 @@ class Warehouse(Protocol):
 
     dialect: Dialect
 
-    def source(self, table: str, tag: str) -> Statement:
+    def source(self, table: str, tag: str) -> ProbeStatement:
         """Return the table as it appears after FROM; names of bound values start with the tag.
 
         Raises ProbeFailed when the name is invalid or does not exist.
         """
         ...
 
-    def read(self, statements: Sequence[Statement], budget: Budget) -> Answer:
+    def read(self, statements: Sequence[ProbeStatement], budget: ProbeBudget) -> QueryResults:
         """Read the statements in order, in one snapshot if the warehouse has snapshots.
 
         Raises ProbeFailed with a redacted text if that fails or takes longer than `seconds_each`.

@@ -14,21 +14,21 @@ from decimal import Decimal
 from typing import Any, Final
 
 from penstock.core.clock import Micros
-from penstock.core.errors import shown
-from penstock.flows.gates.evidence import Sighting
-from penstock.pipelines.dependency import Dependency, Expect, ExpectKind, Kind
-from penstock.probes.binding import bound, values_of
+from penstock.core.errors import short_repr
+from penstock.flows.gates.evidence import Observation
+from penstock.pipelines.dependency import Dependency, DependencyKind, Expect, ExpectKind
+from penstock.probes.binding import bind_parameters, values_of
 from penstock.probes.names import column_quoted
 from penstock.probes.protocol import (
-    Answer,
     Dialect,
-    Look,
     ProbeFailed,
+    ProbeRequest,
+    ProbeStatement,
+    QueryResults,
     Scalar,
-    Statement,
     Warehouse,
 )
-from penstock.probes.timestamps import days_before, moment
+from penstock.probes.timestamps import days_before, parse_timestamp
 
 DAYS_PER_STATEMENT: Final = 400
 """Databases bound the number of columns of a result; the lowest bound is 1,664."""
@@ -36,7 +36,7 @@ FAULTS_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class ProbeQueries:
     """A dependency and the statements that probe it.
 
     days: the days of a historical dependency. days_by_scan: rows name the days that are present,
@@ -44,7 +44,7 @@ class Question:
     """
 
     dependency: Dependency
-    statements: tuple[Statement, ...]
+    statements: tuple[ProbeStatement, ...]
     days: tuple[str, ...] = ()
     days_by_scan: bool = False
 
@@ -54,28 +54,30 @@ class Question:
         return (self.statements, self.days, self.dependency.expect.body)
 
 
-def question(dependency: Dependency, request: Look, warehouse: Warehouse) -> Question:
+def build_queries(
+    dependency: Dependency, request: ProbeRequest, warehouse: Warehouse
+) -> ProbeQueries:
     """Build the statements for a dependency; raise ProbeFailed when a name in it is invalid."""
-    if dependency.kind is Kind.HISTORICAL:
+    if dependency.kind is DependencyKind.HISTORICAL:
         return _days_question(dependency, request, warehouse)
     values = values_of(request)
     statements = [_rows_statement(dependency, request, warehouse)]
     expect = dependency.expect
     if expect.kind is ExpectKind.QUERY:
-        statements.append(bound(expect.sql or "", values, warehouse.dialect, rows_max=2))
+        statements.append(bind_parameters(expect.sql or "", values, warehouse.dialect, rows_max=2))
     for check in dependency.checks:
-        faults = bound(_FAULTS.format(sql=_bare(check.sql)), values, warehouse.dialect)
+        faults = bind_parameters(_FAULTS.format(sql=_bare(check.sql)), values, warehouse.dialect)
         statements.append(faults)
-    return Question(dependency=dependency, statements=tuple(statements))
+    return ProbeQueries(dependency=dependency, statements=tuple(statements))
 
 
-def sighting(
-    asked: Question, answer: Answer, *, partition: str, looked_at: Micros, took_us: Micros
-) -> Sighting:
+def read_observation(
+    asked: ProbeQueries, answer: QueryResults, *, partition: str, looked_at: Micros, took_us: Micros
+) -> Observation:
     """Interpret the rows; calls a counting function. Raise ProbeFailed when they are invalid."""
-    if asked.dependency.kind is Kind.HISTORICAL:
+    if asked.dependency.kind is DependencyKind.HISTORICAL:
         present = _days_present(asked, answer)
-        return Sighting(
+        return Observation(
             key=asked.dependency.key,
             looked_at=looked_at,
             days_present=len(present),
@@ -91,12 +93,12 @@ def sighting(
         check.name for check, found in zip(dependency.checks, results, strict=True) if found[0][0]
     ]
     cells = rows * len(filled)
-    return Sighting(
+    return Observation(
         key=dependency.key,
         looked_at=looked_at,
         rows=rows,
         expected=_expected(dependency.expect, units, counted, partition),
-        newest_us=moment(newest, dependency.age_column),
+        newest_us=parse_timestamp(newest, dependency.age_column),
         not_null_share=sum(filled) / cells if cells else None,
         checks_total=len(dependency.checks),
         checks_failed=tuple(failed),
@@ -113,7 +115,9 @@ _FAULTS = (
 )
 
 
-def _rows_statement(dependency: Dependency, request: Look, warehouse: Warehouse) -> Statement:
+def _rows_statement(
+    dependency: Dependency, request: ProbeRequest, warehouse: Warehouse
+) -> ProbeStatement:
     """Select rows, newest time, units and filled cells of the partition, in this order."""
     dialect = warehouse.dialect
     source = warehouse.source(dependency.table, "source")
@@ -130,22 +134,24 @@ def _rows_statement(dependency: Dependency, request: Look, warehouse: Warehouse)
     filled = [f"count({column_quoted(name, dialect)})" for name in dependency.not_null]
     where = _where(dependency.partition, request, dialect, values)
     picked = ", ".join(["count(*)", newest, units, *filled])
-    return Statement(
+    return ProbeStatement(
         text=f"SELECT {picked} FROM {source.text} AS t{where}", values=tuple(values.items())
     )
 
 
-def _units_statement(expect: Expect, request: Look, warehouse: Warehouse) -> Statement:
+def _units_statement(expect: Expect, request: ProbeRequest, warehouse: Warehouse) -> ProbeStatement:
     dialect = warehouse.dialect
     source = warehouse.source(expect.table or "", "units")
     values = dict(source.values)
     units = "*" if expect.of is None else f"DISTINCT {column_quoted(expect.of, dialect)}"
     where = _where(expect.partition, request, dialect, values)
     text = f"SELECT count({units}) FROM {source.text} AS t{where}"
-    return Statement(text=text, values=tuple(values.items()))
+    return ProbeStatement(text=text, values=tuple(values.items()))
 
 
-def _where(column: str | None, request: Look, dialect: Dialect, values: dict[str, Scalar]) -> str:
+def _where(
+    column: str | None, request: ProbeRequest, dialect: Dialect, values: dict[str, Scalar]
+) -> str:
     if column is None:
         return ""
     values["partition"] = request.partition
@@ -176,7 +182,7 @@ def _whole(value: Any, what: str) -> int:
     """Return a count that user code returned, rounded up."""
     is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
     if not is_number or not math.isfinite(value) or value < 0:
-        raise ProbeFailed(f"{what} must return a number of at least 0, got {shown(value)}")
+        raise ProbeFailed(f"{what} must return a number of at least 0, got {short_repr(value)}")
     rows: int = math.ceil(value)
     return rows
 
@@ -184,7 +190,9 @@ def _whole(value: Any, what: str) -> int:
 # --- days -----------------------------------------------------------------------------------------
 
 
-def _days_question(dependency: Dependency, request: Look, warehouse: Warehouse) -> Question:
+def _days_question(
+    dependency: Dependency, request: ProbeRequest, warehouse: Warehouse
+) -> ProbeQueries:
     if dependency.partition is None:
         raise ProbeFailed(f"{dependency.table} has no partition column, so its days are unknown")
     days = days_before(request.partition, dependency.lookback_days or 0)
@@ -193,7 +201,7 @@ def _days_question(dependency: Dependency, request: Look, warehouse: Warehouse) 
     statements = [
         _days_statement(some, source, column, warehouse.dialect) for some in _batches(days)
     ]
-    return Question(
+    return ProbeQueries(
         dependency=dependency,
         statements=tuple(statements),
         days=tuple(days),
@@ -202,8 +210,8 @@ def _days_question(dependency: Dependency, request: Look, warehouse: Warehouse) 
 
 
 def _days_statement(
-    days: Sequence[str], source: Statement, column: str, dialect: Dialect
-) -> Statement:
+    days: Sequence[str], source: ProbeStatement, column: str, dialect: Dialect
+) -> ProbeStatement:
     """Find the days that have rows: their names by one scan, or a flag per day by one lookup."""
     named = {f"day_{n}": day for n, day in enumerate(days)}
     marks = [dialect.mark(name) for name in named]
@@ -213,16 +221,16 @@ def _days_statement(
         text = (
             f"SELECT DISTINCT {day} FROM {source.text} AS t WHERE {column} IN ({', '.join(marks)})"
         )
-        return Statement(text=text, values=values, rows_max=len(days))
+        return ProbeStatement(text=text, values=values, rows_max=len(days))
     flags = [
         f"CASE WHEN EXISTS (SELECT 1 FROM {source.text} AS t WHERE {column} = {mark}) "
         "THEN 1 ELSE 0 END"
         for mark in marks
     ]
-    return Statement(text=f"SELECT {', '.join(flags)}", values=values)
+    return ProbeStatement(text=f"SELECT {', '.join(flags)}", values=values)
 
 
-def _days_present(asked: Question, answer: Answer) -> set[str]:
+def _days_present(asked: ProbeQueries, answer: QueryResults) -> set[str]:
     present: set[str] = set()
     for days, rows in zip(_batches(asked.days), answer.results, strict=True):
         if asked.days_by_scan:

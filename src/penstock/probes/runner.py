@@ -16,19 +16,19 @@ from typing import Final
 
 from penstock.core.clock import SECOND, Clock, Micros
 from penstock.core.errors import PenstockError
-from penstock.flows.gates.evidence import Sighting
+from penstock.flows.gates.evidence import Observation
 from penstock.pipelines.dependency import Dependency
-from penstock.probes.protocol import Look, ProbeFailed, Warehouse
-from penstock.probes.question import Question, question, sighting
+from penstock.probes.protocol import ProbeFailed, ProbeRequest, Warehouse
+from penstock.probes.question import ProbeQueries, build_queries, read_observation
 from penstock.probes.redaction import redacted
-from penstock.probes.single_flight import KEEP, Flights
-from penstock.probes.timeout import timed_out
-from penstock.probes.warehouses import is_same_file, warehouse_open
+from penstock.probes.single_flight import KEEP, SingleFlight
+from penstock.probes.timeout import timeout_error
+from penstock.probes.warehouses import is_same_file, open_warehouse
 
 THREADS: Final = 8
 
 
-class Probes:
+class ProbeRunner:
     """Prober of dependencies in any number of warehouses; safe to share between threads.
 
     names: addresses by the name a pipeline uses for them, which keeps passwords out of its code.
@@ -41,7 +41,7 @@ class Probes:
         *,
         names: Mapping[str, str] | None = None,
         own: Path | None = None,
-        opener: Callable[[str], Warehouse] = warehouse_open,
+        opener: Callable[[str], Warehouse] = open_warehouse,
         threads: int = THREADS,
         keep_us: Micros = KEEP,
     ) -> None:
@@ -52,9 +52,9 @@ class Probes:
         self._lock = threading.Lock()
         self._warehouses: dict[str, Warehouse] = {}
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="penstock-probe")
-        self._calls: Flights[Sighting] = Flights(self._threads, clock, keep_us=keep_us)
+        self._calls: SingleFlight[Observation] = SingleFlight(self._threads, clock, keep_us=keep_us)
 
-    def look(self, request: Look) -> list[Sighting]:
+    def look(self, request: ProbeRequest) -> list[Observation]:
         """Return one observation per dependency, in their order, within `budget.seconds`."""
         calls = [self._begin(dependency, request) for dependency in request.dependencies]
         _wait_for([f for f in calls if isinstance(f, Future)], request.budget.seconds)
@@ -71,13 +71,15 @@ class Probes:
         for warehouse in warehouses:
             warehouse.close()
 
-    def _begin(self, dependency: Dependency, request: Look) -> Future[Sighting] | Exception:
+    def _begin(
+        self, dependency: Dependency, request: ProbeRequest
+    ) -> Future[Observation] | Exception:
         try:
             address = self._address(dependency)
             warehouse = self._warehouse(address)
-            query = question(dependency, request, warehouse)
+            query = build_queries(dependency, request, warehouse)
 
-            def probe(began: Micros) -> Sighting:
+            def probe(began: Micros) -> Observation:
                 return self._probe(query, warehouse, request, began)
 
             key = (address, dependency.table, request.partition, query.shape)
@@ -86,20 +88,22 @@ class Probes:
             return error
 
     def _probe(
-        self, query: Question, warehouse: Warehouse, request: Look, began: Micros
-    ) -> Sighting:
+        self, query: ProbeQueries, warehouse: Warehouse, request: ProbeRequest, began: Micros
+    ) -> Observation:
         started = self._clock.monotonic()
         answer = warehouse.read(query.statements, request.budget)
         took = round((self._clock.monotonic() - started) * SECOND)
-        return sighting(query, answer, partition=request.partition, looked_at=began, took_us=took)
+        return read_observation(
+            query, answer, partition=request.partition, looked_at=began, took_us=took
+        )
 
     def _end(
-        self, dependency: Dependency, call: Future[Sighting] | Exception, request: Look
-    ) -> Sighting:
+        self, dependency: Dependency, call: Future[Observation] | Exception, request: ProbeRequest
+    ) -> Observation:
         if not isinstance(call, Future):
             error: BaseException | None = call
         elif not call.done():
-            error = timed_out(request.budget.seconds)
+            error = timeout_error(request.budget.seconds)
         elif call.cancelled():
             error = ProbeFailed("the probes were closed before this one ran")
         else:
@@ -107,7 +111,7 @@ class Probes:
         if error is None and isinstance(call, Future):
             # The same rows may be same_day for one processor and optional for another.
             return replace(call.result(), key=dependency.key)
-        return Sighting(
+        return Observation(
             key=dependency.key, looked_at=self._clock.now(), error=self._message(dependency, error)
         )
 
@@ -135,7 +139,7 @@ class Probes:
             return self._warehouses[address]
 
 
-def _wait_for(calls: Sequence[Future[Sighting]], seconds: float) -> None:
+def _wait_for(calls: Sequence[Future[Observation]], seconds: float) -> None:
     """Wait until all calls have ended or the seconds have passed.
 
     `concurrent.futures.wait` would keep waiting for a future that was cancelled by `close`.
@@ -144,7 +148,7 @@ def _wait_for(calls: Sequence[Future[Sighting]], seconds: float) -> None:
     lock = threading.Lock()
     ended = threading.Event()
 
-    def one_ended(_: Future[Sighting]) -> None:
+    def one_ended(_: Future[Observation]) -> None:
         nonlocal left
         with lock:
             left -= 1

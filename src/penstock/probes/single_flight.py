@@ -29,7 +29,7 @@ class _Call(Generic[T]):
     began: Micros
 
 
-class Flights(Generic[T]):
+class SingleFlight(Generic[T]):
     """Calls by key; safe to share between threads."""
 
     def __init__(

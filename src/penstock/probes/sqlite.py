@@ -15,8 +15,15 @@ from pathlib import Path
 from urllib.parse import quote
 
 from penstock.probes.names import table_quoted
-from penstock.probes.protocol import Answer, Budget, Dialect, ProbeFailed, Row, Statement
-from penstock.probes.timeout import Alarm
+from penstock.probes.protocol import (
+    Dialect,
+    ProbeBudget,
+    ProbeFailed,
+    ProbeStatement,
+    QueryResults,
+    Row,
+)
+from penstock.probes.timeout import ProbeTimeout
 
 
 class SqliteWarehouse:
@@ -27,18 +34,18 @@ class SqliteWarehouse:
     def __init__(self, path: str) -> None:
         self._path = Path(path)
 
-    def source(self, table: str, tag: str) -> Statement:  # noqa: ARG002  # the protocol's
+    def source(self, table: str, tag: str) -> ProbeStatement:  # noqa: ARG002  # the protocol's
         """Return the quoted name."""
-        return Statement(text=table_quoted(table, self.dialect))
+        return ProbeStatement(text=table_quoted(table, self.dialect))
 
-    def read(self, statements: Sequence[Statement], budget: Budget) -> Answer:
+    def read(self, statements: Sequence[ProbeStatement], budget: ProbeBudget) -> QueryResults:
         """Read the statements in one snapshot."""
-        with Alarm(budget.seconds_each) as alarm:
+        with ProbeTimeout(budget.seconds_each) as alarm:
             try:
                 with closing(self._connect(budget.seconds_each)) as connection:
                     alarm.on_ring(connection.interrupt)
                     try:
-                        return Answer(results=_results(connection, statements, alarm))
+                        return QueryResults(results=_results(connection, statements, alarm))
                     finally:
                         alarm.off()
             except sqlite3.Error as error:
@@ -62,7 +69,7 @@ class SqliteWarehouse:
 
 
 def _results(
-    connection: sqlite3.Connection, statements: Sequence[Statement], alarm: Alarm
+    connection: sqlite3.Connection, statements: Sequence[ProbeStatement], alarm: ProbeTimeout
 ) -> list[list[Row]]:
     connection.execute("PRAGMA query_only = ON")
     connection.execute("BEGIN")

@@ -18,7 +18,7 @@ from penstock.probes.protocol import ProbeFailed
 REPEAT_SECONDS: Final = 0.05
 
 
-class Alarm:
+class ProbeTimeout:
     """Timeout of one probe: `with Alarm(seconds) as alarm: alarm.on_ring(connection.interrupt)`."""
 
     def __init__(self, seconds: float) -> None:
@@ -64,7 +64,7 @@ class Alarm:
     def check(self) -> None:
         """Raise ProbeFailed when the time is up."""
         if self.rang:
-            raise timed_out(self._seconds)
+            raise timeout_error(self._seconds)
 
     def _watch(self) -> None:
         wait = self._seconds
@@ -77,6 +77,6 @@ class Alarm:
                     self._interrupt()
 
 
-def timed_out(seconds: float) -> ProbeFailed:
+def timeout_error(seconds: float) -> ProbeFailed:
     """Return the error of a probe that took too long."""
     return ProbeFailed(f"no response within {seconds:g} s")

@@ -10,7 +10,7 @@ import re
 from datetime import UTC, date, datetime, timedelta
 
 from penstock.core.clock import Micros, from_datetime
-from penstock.core.errors import shown
+from penstock.core.errors import short_repr
 from penstock.probes.protocol import ProbeFailed
 
 _NUMBER = re.compile(r"[0-9]{1,18}(?:\.[0-9]{0,9})?", re.ASCII)
@@ -20,7 +20,7 @@ _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ]|\Z)", re.ASCII)
 _SECONDS_BELOW, _MILLIS_BELOW = 1e11, 1e14
 
 
-def moment(text: str | None, column: str) -> Micros | None:
+def parse_timestamp(text: str | None, column: str) -> Micros | None:
     """Parse a time from a warehouse; None stays None."""
     if text is None:
         return None
@@ -33,7 +33,7 @@ def moment(text: str | None, column: str) -> Micros | None:
     try:
         parsed = datetime.fromisoformat(value)
     except ValueError:
-        raise ProbeFailed(f"{column} holds {shown(value)}, which is not a time") from None
+        raise ProbeFailed(f"{column} holds {short_repr(value)}, which is not a time") from None
     return from_datetime(parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC))
 
 
@@ -46,6 +46,6 @@ def days_before(partition: str, days: int) -> list[str]:
         return [(last - timedelta(days=back)).isoformat() for back in range(days, 0, -1)]
     except (ValueError, OverflowError):
         raise ProbeFailed(
-            f"the days before partition {shown(partition)} cannot be counted; "
+            f"the days before partition {short_repr(partition)} cannot be counted; "
             'expected a date such as "2025-12-31"'
         ) from None

@@ -22,7 +22,7 @@ from penstock.probes.sqlite import SqliteWarehouse
 EXPECTED: Final = "duckdb:FILE, duckdb:FOLDER/, sqlite:FILE or postgresql://user@host/name"
 
 
-def warehouse_open(address: str, field: str = "warehouse") -> Warehouse:
+def open_warehouse(address: str, field: str = "warehouse") -> Warehouse:
     """Return the adapter of an address; InvalidInput names the field and how to fix it."""
     scheme, colon, rest = address.partition(":")
     adapter = _ADAPTERS.get(scheme)

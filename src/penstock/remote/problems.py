@@ -22,10 +22,10 @@ def error_of(status: int, body: bytes, where: str) -> PenstockError:
     if problem is None:
         return ApiError(f"{where} answered {status} and no problem document: is this Penstock?")
     message = str(problem.get("detail") or f"{where} answered {status}.")
-    return rebuilt(str(problem["code"]), message, _about(problem))
+    return error_from_code(str(problem["code"]), message, _about(problem))
 
 
-def rebuilt(code: str, message: str, detail: dict[str, Any]) -> PenstockError:
+def error_from_code(code: str, message: str, detail: dict[str, Any]) -> PenstockError:
     """Return the error of a code; an unknown code becomes an ApiError that keeps it."""
     kind = _kinds().get(code)
     if kind is None:

@@ -38,7 +38,7 @@ Headers = Mapping[str, str | None]
 Query = Mapping[str, object]
 
 
-def quoted(part: str) -> str:
+def quote_segment(part: str) -> str:
     """Quote a value as one segment of a path."""
     return quote(part, safe="")
 

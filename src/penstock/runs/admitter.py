@@ -17,14 +17,14 @@ from penstock.access.store.registry import processor_list
 from penstock.core.clock import MINUTE, SECOND
 from penstock.db.store import Store
 from penstock.limits.store.run_queue import (
-    Promoted,
-    lines_age,
-    lines_enter,
-    lines_look,
-    lines_promote,
-    lines_repair,
+    AdmitResult,
+    queue_admit,
+    queue_age,
+    queue_check,
+    queue_enter,
+    queue_repair,
 )
-from penstock.runs.store.admission import admission_look, run_admit_due, run_age
+from penstock.runs.store.admission import admission_state, run_admit_due, run_age
 from penstock.runs.store.runs import FAR_FUTURE
 
 BATCH = 5_000
@@ -38,7 +38,7 @@ LIMITS_PER_TX = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Admitted:
+class AdmissionCounts:
     """Counts of one step, and when the next waiting run becomes due."""
 
     runs: int = 0
@@ -62,7 +62,7 @@ class Admitter:
         self._repaired_at = 0
         self._tokens_at = FAR_FUTURE
 
-    def run_once(self) -> Admitted:
+    def run_once(self) -> AdmissionCounts:
         """Admit all due runs; once a minute raise the level of those that waited long."""
         admitted: dict[int, int] = {}
         while True:
@@ -74,10 +74,10 @@ class Admitter:
         if admitted:
             names = {row.pool_no: row.pool for row in self._store.read(processor_list)}
             self._store.wake([f"runs:{names[pool]}" for pool in admitted if pool in names])
-        next_at, has_new, has_queue, now = self._store.read(admission_look)
+        next_at, has_new, has_queue, now = self._store.read(admission_state)
         if next_at is not None and next_at <= now and not admitted:
             next_at = now + BUSY_US
-        lined, promoted = 0, Promoted()
+        lined, promoted = 0, AdmitResult()
         if has_new:
             lined, promoted = self._enqueue()
         if has_new or has_queue:
@@ -87,8 +87,8 @@ class Admitter:
             self._aged_at = now
             aged = self._store.write(run_age)
             if has_queue:
-                aged += self._store.write(lines_age)
-        return Admitted(
+                aged += self._store.write(queue_age)
+        return AdmissionCounts(
             runs=sum(admitted.values()) + promoted.runs,
             aged=aged,
             lined=lined,
@@ -97,39 +97,39 @@ class Admitter:
             now=now,
         )
 
-    def _enqueue(self) -> tuple[int, Promoted]:
+    def _enqueue(self) -> tuple[int, AdmitResult]:
         """Put every run that needs limits into their queues."""
-        lined, promoted = 0, Promoted()
+        lined, promoted = 0, AdmitResult()
         while True:
-            count, part = self._store.write(lambda tx: lines_enter(tx, self._batch))
+            count, part = self._store.write(lambda tx: queue_enter(tx, self._batch))
             lined += count
             promoted.add(part)
             if count < self._batch:
                 return lined, promoted
 
-    def _serve_queues(self, now: int, promoted: Promoted) -> int:
+    def _serve_queues(self, now: int, promoted: AdmitResult) -> int:
         """Promote runs for which there is capacity; return the time of the next scan."""
         is_due = now >= self._tokens_at or now - self._scanned_at >= SCAN_US
         if promoted.more or is_due:
             self._scanned_at = now
-            found, wait_us = self._store.read(lines_look)
+            found, wait_us = self._store.read(queue_check)
             for start in range(0, len(found), LIMITS_PER_TX):
                 promoted.add(self._promote(found[start : start + LIMITS_PER_TX]))
-            promoted.add(Promoted(next_us=wait_us))
+            promoted.add(AdmitResult(next_us=wait_us))
             self._tokens_at = FAR_FUTURE
         if promoted.next_us is not None:
             self._tokens_at = min(self._tokens_at, now + promoted.next_us)
         if now - self._repaired_at >= REPAIR_US:
             self._repaired_at = now
-            promoted.more |= self._store.write(lines_repair) > 0
+            promoted.more |= self._store.write(queue_repair) > 0
         if promoted.more:
             return now + BUSY_US
         # Called before the scan was due: a hint announced a change, so scan again soon.
         scan_at = self._scanned_at + (SCAN_LATEST_US if is_due else SCAN_US)
         return min(scan_at, self._tokens_at)
 
-    def _promote(self, limits: list[int]) -> Promoted:
-        return self._store.write(lambda tx: lines_promote(tx, limits))
+    def _promote(self, limits: list[int]) -> AdmitResult:
+        return self._store.write(lambda tx: queue_admit(tx, limits))
 
 
 def _earlier(first: int | None, second: int) -> int:

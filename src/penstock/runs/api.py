@@ -17,25 +17,25 @@ from penstock.runs.api_models import (
     RunRef,
     SubmitIn,
 )
-from penstock.runs.client.runs import Place, RunFilter, Submission, place_of
+from penstock.runs.client.runs import RunFilter, RunPosition, Submission, position_of
 from penstock.runs.shapes import detail_shape, run_shape
 from penstock.server.auth import Caller
 from penstock.server.models import Page
 from penstock.server.openapi import texts
 from penstock.server.params import (
-    By,
+    CurrentCaller,
     Cursor,
     CustomerId,
+    IdempotencyKey,
     Limit,
     Offset,
-    Repeat,
     RunId,
-    found,
-    moment,
+    decode_path_id,
+    parse_time,
+    renaming_field,
     router,
-    said,
 )
-from penstock.server.responses import Pages, answer, once
+from penstock.server.responses import Pagination, idempotent_write, json_response
 
 routes = router("runs")
 
@@ -62,7 +62,7 @@ Before = Annotated[
 
 
 @dataclass
-class Window:
+class RunFilterQuery:
     """Query parameters that filter a list of runs."""
 
     state: State = None
@@ -83,32 +83,36 @@ class Window:
         limit, offset = part
         asked = RunFilter(
             state=self.state,
-            slot_from=moment(self.start_date, "start_date") or 0,
-            slot_to=moment(self.end_date, "end_date") or RunFilter().slot_to,
+            slot_from=parse_time(self.start_date, "start_date") or 0,
+            slot_to=parse_time(self.end_date, "end_date") or RunFilter().slot_to,
             limit=limit,
         )
-        pages = Pages(
+        pages = Pagination(
             request, by, state=asked.state, pipeline=self.pipeline_template,
             **{"from": asked.slot_from, "to": asked.slot_to},
         )  # fmt: skip
         place = pages.place(cursor, 3)
         if place is None and self.before is not None:
-            last = by.client.runs.get(found("run", "run", self.before), customer)
-            place = list(place_of(last))
+            last = by.client.runs.get(decode_path_id("run", "run", self.before), customer)
+            place = list(position_of(last))
         deeper = asked if place is not None else replace(asked, limit=limit + offset)
         runs = by.client.runs.page_after(
             deeper,
-            None if place is None else Place(*place),
+            None if place is None else RunPosition(*place),
             customer,
             pipeline=self.pipeline_template,
         )
         shown = runs if place is not None else runs[offset:]
-        return pages.page(shown, limit, place_of, run_shape)
+        return pages.page(shown, limit, position_of, run_shape)
 
 
 @routes.post("/customers/{customer_id}/pipeline-runs", status_code=201, response_model=RunRef)
 def submit_run(
-    request: Request, by: By, customer_id: CustomerId, body: SubmitIn, _: Repeat = None
+    request: Request,
+    by: CurrentCaller,
+    customer_id: CustomerId,
+    body: SubmitIn,
+    _: IdempotencyKey = None,
 ) -> Response:
     """Create a run for a customer. It is durable when the response arrives."""
     wanted = Submission(
@@ -118,12 +122,15 @@ def submit_run(
         partition=body.partition,
         parameters=body.parameters,
         priority=body.execution_priority,
-        at=moment(body.scheduled_time, "scheduled_time"),
+        at=parse_time(body.scheduled_time, "scheduled_time"),
         ordering_key=body.ordering_key,
         correlation_id=body.correlation_id,
     )
-    with said("scheduled_time", ("at",)), said("execution_priority", ("priority",)):
-        return once(
+    with (
+        renaming_field("scheduled_time", ("at",)),
+        renaming_field("execution_priority", ("priority",)),
+    ):
+        return idempotent_write(
             request,
             by,
             lambda client: client.runs.submit_many([wanted], actor=by.actor),
@@ -135,9 +142,9 @@ def submit_run(
 @routes.get("/customers/{customer_id}/pipeline-runs", response_model=Page[RunOut])
 def list_customer_runs(
     request: Request,
-    by: By,
+    by: CurrentCaller,
     customer_id: CustomerId,
-    window: Annotated[Window, Depends()],
+    window: Annotated[RunFilterQuery, Depends()],
     *,
     limit: Limit = 50,
     offset: Offset = 0,
@@ -150,8 +157,8 @@ def list_customer_runs(
 @routes.get("/pipeline-runs", response_model=Page[RunOut])
 def list_runs(
     request: Request,
-    by: By,
-    window: Annotated[Window, Depends()],
+    by: CurrentCaller,
+    window: Annotated[RunFilterQuery, Depends()],
     *,
     limit: Limit = 50,
     offset: Offset = 0,
@@ -162,20 +169,24 @@ def list_runs(
 
 
 @routes.get("/pipeline-runs/{run_id}", response_model=RunDetailOut)
-def get_run(by: By, run_id: RunId) -> Response:
+def get_run(by: CurrentCaller, run_id: RunId) -> Response:
     """Return a run with its attempts, journal and progress."""
-    detail = by.client.runs.detail(found("run", "run", run_id), by.customer)
-    return answer(detail_shape(detail))
+    detail = by.client.runs.detail(decode_path_id("run", "run", run_id), by.customer)
+    return json_response(detail_shape(detail))
 
 
 @routes.post("/pipeline-runs/{run_id}/cancel", response_model=CancelOut)
 def cancel_run(
-    request: Request, by: By, run_id: RunId, body: CancelIn | None = None, _: Repeat = None
+    request: Request,
+    by: CurrentCaller,
+    run_id: RunId,
+    body: CancelIn | None = None,
+    _: IdempotencyKey = None,
 ) -> Response:
     """Cancel a pending run, or ask the worker to stop. The worker learns of it by a heartbeat."""
-    number = found("run", "run", run_id)
+    number = decode_path_id("run", "run", run_id)
     reason = (body or CancelIn()).reason
-    return once(
+    return idempotent_write(
         request,
         by,
         lambda client: client.runs.cancel(
@@ -186,10 +197,12 @@ def cancel_run(
 
 
 @routes.post("/pipeline-runs/{run_id}/retry", status_code=201, response_model=RunRef)
-def retry_run(request: Request, by: By, run_id: RunId, _: Repeat = None) -> Response:
+def retry_run(
+    request: Request, by: CurrentCaller, run_id: RunId, _: IdempotencyKey = None
+) -> Response:
     """Run an ended run again now, as a new chain of attempts."""
-    number = found("run", "run", run_id)
-    return once(
+    number = decode_path_id("run", "run", run_id)
+    return idempotent_write(
         request,
         by,
         lambda client: client.runs.retry(number, customer=by.customer, actor=by.actor),

@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from penstock.server.models import Asked, JsonObject, Time, Told
+from penstock.server.models import JsonObject, RequestModel, ResponseModel, Time
 from penstock.server.openapi import texts
 
 
-class RunOut(Told):
+class RunOut(ResponseModel):
     """A run, active or ended."""
 
     run_id: str = Field(description=texts.RUN_ID, examples=["run_7h2kq0v3"])
@@ -92,7 +92,7 @@ class RunOut(Told):
     created_at: Time = Field(description=texts.CREATED_AT)
 
 
-class JournalOut(Told):
+class JournalOut(ResponseModel):
     """An entry of the journal."""
 
     at: Time = Field(description="Time at which it happened.")
@@ -108,7 +108,7 @@ class JournalOut(Told):
     detail: Any | None = Field(description="Further facts as JSON; null if there are none.")
 
 
-class ProgressOut(Told):
+class ProgressOut(ResponseModel):
     """The progress of an active run."""
 
     current_state: str = Field(description="INITIALIZING, RUNNING or FINALIZING.")
@@ -135,7 +135,7 @@ class ProgressOut(Told):
     bytes_processed: int = Field(description=texts.BYTES)
 
 
-class RunDetailOut(Told):
+class RunDetailOut(ResponseModel):
     """A run with its attempts, journal and progress."""
 
     run: RunOut = Field(description="Identity, state and result of the run.")
@@ -148,7 +148,7 @@ class RunDetailOut(Told):
     )
 
 
-class SubmitIn(Asked):
+class SubmitIn(RequestModel):
     """A run to create now or later."""
 
     pipeline_template: str = Field(description=texts.PIPELINE, examples=["cost_billing"])
@@ -165,19 +165,19 @@ class SubmitIn(Asked):
     correlation_id: str | None = Field(default=None, description=texts.CORRELATION_ID_NEW)
 
 
-class RunRef(Told):
+class RunRef(ResponseModel):
     """A reference to a created run."""
 
     run_id: str = Field(description=texts.RUN_ID)
 
 
-class CancelIn(Asked):
+class CancelIn(RequestModel):
     """The reason for a cancellation."""
 
     reason: str = Field(default="", description=texts.REASON, max_length=500)
 
 
-class CancelOut(Told):
+class CancelOut(ResponseModel):
     """The result of a cancellation."""
 
     run_id: str = Field(description=texts.RUN_ID)
@@ -186,7 +186,7 @@ class CancelOut(Told):
     )
 
 
-class Done(Told):
+class DoneOut(ResponseModel):
     """A confirmation that the action was performed."""
 
     status: Literal["done"] = Field(description="Always the text `done`.")

@@ -14,8 +14,8 @@ from functools import lru_cache
 from penstock.core.clock import DAY, format_duration
 from penstock.core.errors import InvalidInput
 from penstock.core.redact import redact_json
-from penstock.core.retry import Dead, ErrorType, RetryConfig, decide
-from penstock.runs.rows import Finish, HeldRun
+from penstock.core.retry import ErrorType, NoRetry, RetryConfig, decide_retry
+from penstock.runs.rows import HeldRun, RunEnd
 from penstock.runs.states import MAX_LAPSES, RunState, RunStatus
 
 FAILURES_ALERT = 3
@@ -27,7 +27,7 @@ overflow its column.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class AttemptFailure:
     """A reported failure. `insist` is the caller's should_retry; None leaves it to the error type.
 
     retry_after_us: minimum delay before a retry, None for no minimum.
@@ -39,7 +39,7 @@ class Failure:
     retry_after_us: int | None = None
 
 
-def completed(
+def completed_result(
     held: HeldRun,
     *,
     status: RunStatus = RunStatus.SUCCESS,
@@ -49,10 +49,10 @@ def completed(
     stages: str | None = None,
     duration_us: int | None = None,
     actor: str = "worker",
-) -> Finish:
+) -> RunEnd:
     """Return the result of a run that completed, with full or partial success."""
     assert status in (RunStatus.SUCCESS, RunStatus.PARTIAL_SUCCESS), status
-    return Finish(
+    return RunEnd(
         held.run_id,
         held.token,
         "COMPLETED",
@@ -68,12 +68,12 @@ def completed(
 
 def failed(
     held: HeldRun,
-    failure: Failure,
+    failure: AttemptFailure,
     *,
     jitter: float,
     actor: str = "worker",
     duration_us: int | None = None,
-) -> Finish:
+) -> RunEnd:
     """Return the result of a run that failed: retried after a delay, or dead."""
     state, status = RunState.FAILED, RunStatus.FAILURE
     return _ended(held, state, status, failure, jitter=jitter, actor=actor, duration_us=duration_us)
@@ -81,30 +81,30 @@ def failed(
 
 def timed_out(
     held: HeldRun, *, jitter: float, actor: str = "worker", duration_us: int | None = None
-) -> Finish:
+) -> RunEnd:
     """Return the result of a run that exceeded its maximum duration."""
     details = json.dumps({"message": f"longer than {format_duration(held.max_execution_us)}"})
-    failure = Failure(error_type=ErrorType.TIMEOUT, details=details)
+    failure = AttemptFailure(error_type=ErrorType.TIMEOUT, details=details)
     state, status = RunState.TIMEOUT, RunStatus.TIMEOUT
     return _ended(held, state, status, failure, jitter=jitter, actor=actor, duration_us=duration_us)
 
 
-def stale(held: HeldRun, *, jitter: float, actor: str = "sweeper") -> Finish:
+def stale(held: HeldRun, *, jitter: float, actor: str = "sweeper") -> RunEnd:
     """Return the result of a RUNNING run without heartbeats: failed. The first time in a chain of
     attempts, it is retried at once.
     """
     details = json.dumps({"message": f"no heartbeat from {held.claimed_by or 'its worker'}"})
-    failure = Failure(error_type=ErrorType.STALE_EXECUTION, details=details)
+    failure = AttemptFailure(error_type=ErrorType.STALE_EXECUTION, details=details)
     state, status = RunState.FAILED, RunStatus.FAILURE
     finish = _ended(held, state, status, failure, jitter=jitter, actor=actor)
     return finish._replace(is_stale=True)
 
 
-def lapsed_out(held: HeldRun, *, actor: str = "sweeper") -> Finish:
+def claims_exhausted(held: HeldRun, *, actor: str = "sweeper") -> RunEnd:
     """Return the result of a run whose claims lapsed MAX_LAPSES times: failed and dead."""
     assert held.lapses + 1 >= MAX_LAPSES, held.lapses
     details = json.dumps({"message": f"claimed {MAX_LAPSES} times and never started"})
-    return Finish(
+    return RunEnd(
         held.run_id,
         held.token,
         "FAILED",
@@ -117,22 +117,22 @@ def lapsed_out(held: HeldRun, *, actor: str = "sweeper") -> Finish:
     )
 
 
-def cancelled(held: HeldRun, *, actor: str, why: str | None = None) -> Finish:
+def cancelled(held: HeldRun, *, actor: str, why: str | None = None) -> RunEnd:
     """Return the result of a cancelled run: neither retried nor dead."""
-    return Finish(held.run_id, held.token, "CANCELLED", None, actor=actor, why=why)
+    return RunEnd(held.run_id, held.token, "CANCELLED", None, actor=actor, why=why)
 
 
 def _ended(
     held: HeldRun,
     state: RunState,
     status: RunStatus,
-    failure: Failure,
+    failure: AttemptFailure,
     *,
     jitter: float,
     actor: str,
     duration_us: int | None = None,
-) -> Finish:
-    verdict = decide(
+) -> RunEnd:
+    verdict = decide_retry(
         error_type=failure.error_type,
         attempt=held.attempt,
         retry=_retry_config(held.retry),
@@ -141,7 +141,7 @@ def _ended(
         jitter=jitter,
         retry_after_us=failure.retry_after_us,
     )
-    base = Finish(
+    base = RunEnd(
         held.run_id,
         held.token,
         state.value,
@@ -151,7 +151,7 @@ def _ended(
         error_details=None if failure.details is None else redact_json(failure.details),
         actor=actor,
     )
-    if isinstance(verdict, Dead):
+    if isinstance(verdict, NoRetry):
         return base._replace(is_dead=True, why=verdict.reason)
     longest = max(held.max_execution_us, EXECUTION_MAX)
     longer = min(int(held.max_execution_us * verdict.timeout_multiplier), longest)

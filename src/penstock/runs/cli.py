@@ -9,8 +9,8 @@ import click
 
 from penstock.cli import output
 from penstock.cli.app import App, Group
-from penstock.cli.arguments import JSON, RUN, moment, pairs
-from penstock.cli.backends.protocol import RunsAsked, Shape, UseCases
+from penstock.cli.arguments import JSON, RUN, parse_pairs, parse_when
+from penstock.cli.backends.protocol import RunQuery, Shape, UseCases
 from penstock.core.clock import iso, parse_duration
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.runs.states import RunState
@@ -43,35 +43,49 @@ def list_(app: App, /, **given: Any) -> None:
         # "2h ago" is relative to the database's or server's clock, which costs a round trip.
         before = cases.now() if given["since"] or given["until"] else 0
         for name in ("since", "until"):
-            given[name] = moment(given[name], name, before)
-        asked = RunsAsked(**given)
+            given[name] = parse_when(given[name], name, before)
+        asked = RunQuery(**given)
         found = cases.runs(asked)
         now = cases.now()
     app.emit({"runs": found}, lambda: _print_runs(app, found, now, asked))
 
 
-def _print_runs(app: App, found: list[Shape], now: int, asked: RunsAsked) -> None:
+def _print_runs(app: App, found: list[Shape], now: int, asked: RunQuery) -> None:
     if not found:
-        is_narrowed = replace(asked, limit=RunsAsked().limit, before=None) != RunsAsked()
+        is_narrowed = replace(asked, limit=RunQuery().limit, before=None) != RunQuery()
         app.say("No runs match." if is_narrowed else "No runs yet.")
         app.say("Submit one: penstock runs submit PIPELINE   ·   schedule: penstock configs create")
         return
     kinds = {(run["pipeline_template"], run["processor"]) for run in found}
     names = [pipeline for pipeline, _ in kinds]
     several = {name for name in names if names.count(name) > 1}
-    output.table(
-        ("RUN", "STATE", "CUSTOMER", "PIPELINE", "PROCESSOR", "ATTEMPT", "OCCURRENCE", "TOOK",
-         "ERROR"),
+    output.print_table(
+        (
+            "RUN",
+            "STATE",
+            "CUSTOMER",
+            "PIPELINE",
+            "PROCESSOR",
+            "ATTEMPT",
+            "OCCURRENCE",
+            "TOOK",
+            "ERROR",
+        ),
         [
             (
-                run["run_id"], output.run_state(run), run["customer_id"], run["pipeline_template"],
+                run["run_id"],
+                output.format_run_state(run),
+                run["customer_id"],
+                run["pipeline_template"],
                 run["processor"] if run["pipeline_template"] in several else None,
                 run["attempt_number"] if run["attempt_number"] > 1 else None,
-                output.brief(output.micros(run["slot"]), now), _took(run, now), run["error_type"],
+                output.format_time_short(output.parse_time(run["slot"]), now),
+                _took(run, now),
+                run["error_type"],
             )
             for run in found
         ],
-    )  # fmt: skip
+    )
     if len(found) == asked.limit:
         last = found[-1]["run_id"]
         more = f"--before {last}" if asked.state else f"--limit {asked.limit * 2}"
@@ -79,10 +93,10 @@ def _print_runs(app: App, found: list[Shape], now: int, asked: RunsAsked) -> Non
 
 
 def _took(run: Shape, now: int) -> str:
-    started = output.micros(run["execution_start_time"])
+    started = output.parse_time(run["execution_start_time"])
     if started is None:
         return "-"
-    return output.span((output.micros(run["execution_end_time"]) or now) - started)
+    return output.format_span((output.parse_time(run["execution_end_time"]) or now) - started)
 
 
 @runs.command("show")
@@ -99,14 +113,14 @@ def show(app: App, run_id: str) -> None:
 
 def _print_detail(detail: Shape, hints: list[str], now: int) -> None:
     run = detail["run"]
-    click.echo(f"{run['run_id']}  {click.style(output.run_state(run), bold=True)}")
+    click.echo(f"{run['run_id']}  {click.style(output.format_run_state(run), bold=True)}")
 
     def at(name: str) -> str:
-        return output.when(output.micros(run[name]), now)
+        return output.format_time(output.parse_time(run[name]), now)
 
     error = f"{run['error_type']}: {output.error_message(run['error_details'])}"
     sla = {True: "yes", False: "no (SLA breach)", None: None}[run["sla_met"]]
-    output.facts(
+    output.print_facts(
         [
             ("customer", run["customer_id"]),
             ("pipeline", f"{run['pipeline_template']}/{run['phase']}/{run['processor']}"),
@@ -132,7 +146,7 @@ def _print_detail(detail: Shape, hints: list[str], now: int) -> None:
         progress = detail["progress"]
         share = progress["progress_percentage"]
         percent = "" if share is None else f"{share:.0f} % "
-        click.echo(f"  progress  {percent}{output.printable(progress['current_stage'] or '')}")
+        click.echo(f"  progress  {percent}{output.escape_control(progress['current_stage'] or '')}")
     if detail["attempts"]:
         click.echo("Other attempts")
         for other in detail["attempts"]:
@@ -142,8 +156,8 @@ def _print_detail(detail: Shape, hints: list[str], now: int) -> None:
     for row in detail["journal"]:
         edge = row["to_state"] or ""
         edge = f"{row['from_state']} → {edge}" if row["from_state"] else edge
-        why = f"  ({output.printable(row['why'])})" if row["why"] else ""
-        when = output.when(output.micros(row["at"]))
+        why = f"  ({output.escape_control(row['why'])})" if row["why"] else ""
+        when = output.format_time(output.parse_time(row["at"]))
         click.echo(f"  {when}  {row['action']} by {row['actor']}  {edge}{why}")
     for hint in hints:
         click.echo(hint)
@@ -171,7 +185,7 @@ def _hints(cases: UseCases, run: Shape) -> list[str]:
 
 def _replayed(cases: UseCases, run: Shape) -> str:
     """Return the sentence that names the run that replayed a dead run, and its actor."""
-    for other in cases.runs(RunsAsked(customer=run["customer_id"], limit=_SEARCH_MAX)):
+    for other in cases.runs(RunQuery(customer=run["customer_id"], limit=_SEARCH_MAX)):
         if other["parent_run_id"] == run["run_id"]:
             again = other["run_id"]
             journal = cases.run(again)["journal"]
@@ -194,7 +208,7 @@ def _replayed(cases: UseCases, run: Shape) -> str:
 @click.pass_obj
 def submit(app: App, /, **given: Any) -> None:
     """Submit one run and print its id; the run is stored durably before the id is printed."""
-    parameters = {**(given["parameters"] or {}), **pairs(given["param"], "param")}
+    parameters = {**(given["parameters"] or {}), **parse_pairs(given["param"], "param")}
     with app.use_cases() as cases:
         at = _at(cases, given["at"])
         wanted = {
@@ -217,7 +231,7 @@ def _at(cases: UseCases, text: str | None) -> int | None:
         return None
     if "T" not in text.upper():
         return cases.now() + parse_duration(text, "at")
-    return moment(text, "at", 0)
+    return parse_when(text, "at", 0)
 
 
 @runs.command("cancel")

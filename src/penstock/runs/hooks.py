@@ -8,7 +8,7 @@ from typing import NamedTuple
 from penstock.core.clock import Micros
 from penstock.db.hooks import Hook, Provider
 from penstock.db.store import Tx
-from penstock.runs.rows import Finished, Run
+from penstock.runs.rows import FinishedRun, Run
 
 
 class RetryTerms(NamedTuple):
@@ -19,7 +19,7 @@ class RetryTerms(NamedTuple):
     sla_us: Micros
 
 
-on_finished: Hook[[Tx, Sequence[Finished]]] = Hook("runs.on_finished")
+on_finished: Hook[[Tx, Sequence[FinishedRun]]] = Hook("runs.on_finished")
 """Runs ended, in the transaction that ends them: completions, config health."""
 
 on_retried: Hook[[Tx, int, int, str]] = Hook("runs.on_retried")

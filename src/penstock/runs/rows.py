@@ -128,7 +128,7 @@ class NewRun(NamedTuple):
     trigger_message_id: str | None = None
 
 
-class Finish(NamedTuple):
+class RunEnd(NamedTuple):
     """The result to store for a run that ends (batch of the statement `run_finish_many`)."""
 
     run_id: int
@@ -150,7 +150,7 @@ class Finish(NamedTuple):
     why: str | None = None
 
 
-class Finished(NamedTuple):
+class FinishedRun(NamedTuple):
     """Consequences of a run's end: its retry run, if any, and its config's failure count."""
 
     run_id: int
@@ -184,19 +184,19 @@ class Progress:
     bytes_processed: int = 0
 
 
-def scoped_key(customer: int, key: str | None) -> str | None:
+def stored_ordering_key(customer: int, key: str | None) -> str | None:
     """Return an ordering key as stored: prefixed with its customer, so that customers that use the
     same key do not share it.
     """
     return None if key is None else f"{customer}/{key}"
 
 
-def shown_key(stored: str | None) -> str | None:
+def public_ordering_key(stored: str | None) -> str | None:
     """Return a stored ordering key as the caller gave it."""
     return None if stored is None else stored.partition("/")[2] or stored
 
 
-class Origin(NamedTuple):
+class MessageOrigin(NamedTuple):
     """The message that caused a run or a flow, and the subscription that delivered it, if any."""
 
     message_id: str

@@ -11,10 +11,10 @@ from penstock.core.formatting import id_or_none, iso_or_none, parsed
 from penstock.core.ids import encode
 from penstock.core.redact import redact
 from penstock.runs.client.runs import RunDetail
-from penstock.runs.rows import Run, shown_key
+from penstock.runs.rows import Run, public_ordering_key
 from penstock.runs.states import Admission
 
-WAITS: Mapping[int, str] = {
+ADMISSION_NAMES: Mapping[int, str] = {
     Admission.READY: "ready",
     Admission.LATER: "later",
     Admission.PAUSED: "paused",
@@ -40,7 +40,7 @@ def run_shape(run: Run) -> dict[str, Any]:
         "execution_priority": run.priority,
         "state": run.state,
         "state_updated_at": iso(run.state_at),
-        "waits": None if run.admission is None else WAITS.get(run.admission),
+        "waits": None if run.admission is None else ADMISSION_NAMES.get(run.admission),
         "execution_start_time": iso_or_none(run.started_at),
         "execution_end_time": iso_or_none(run.finished_at),
         "execution_duration_seconds": _seconds(run.started_at, run.finished_at),
@@ -62,7 +62,7 @@ def run_shape(run: Run) -> dict[str, Any]:
         "is_dead": run.is_dead,
         "cancel_requested_at": iso_or_none(run.cancel_requested_at),
         "correlation_id": run.correlation_id,
-        "ordering_key": shown_key(run.ordering_key),
+        "ordering_key": public_ordering_key(run.ordering_key),
         "trigger_source": run.trigger_source,
         "parameters": redact(parsed(run.parameters)),
         "created_at": iso(run.created_at),

@@ -56,7 +56,7 @@ class Admission(IntEnum):
     """Not pending."""
 
 
-MARKS: Final[Mapping[Admission, tuple[str, str]]] = MappingProxyType(
+ADMISSION_MEANINGS: Final[Mapping[Admission, tuple[str, str]]] = MappingProxyType(
     {
         Admission.LATER: ("not due yet, or due and about to be admitted", "none"),
         Admission.BLOCKED: ("behind another run with the same ordering key", "none"),
@@ -130,13 +130,15 @@ def status_fits(state: RunState, status: RunStatus | None) -> bool:
     return status is None if allowed is None else status in allowed
 
 
-def document() -> str:
+def render_documentation() -> str:
     """Return the text of docs/state_machine.md."""
     lines = ["    [*] --> PENDING: created"]
     lines += [f"    {a} --> {b}: {why}" for (a, b), why in REASONS.items()]
     lines += [f"    {state} --> [*]" for state in RunState if state in TERMINAL]
     rows = [f"| {a} | {b} | {why} |" for (a, b), why in REASONS.items()]
-    marks = [f"| {mark.name} | {why} | {holds} |" for mark, (why, holds) in MARKS.items()]
+    marks = [
+        f"| {mark.name} | {why} | {holds} |" for mark, (why, holds) in ADMISSION_MEANINGS.items()
+    ]
     fits = [f"| {s} | {', '.join(sorted(STATUSES.get(s, ()))) or 'none'} |" for s in RunState]
     return "\n".join(
         [

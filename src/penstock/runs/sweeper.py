@@ -15,10 +15,10 @@ from penstock.audit.store.alerts import alert_resolve_healthy
 from penstock.audit.telemetry import Events, Swept
 from penstock.core.clock import SECOND
 from penstock.db.store import Store, Tx
-from penstock.limits.store.grant import limit_serve
-from penstock.limits.store.limits import NOBODY, limit_lapsed, limit_trim
+from penstock.limits.store.grant import limit_grant
+from penstock.limits.store.limits import NO_REQUESTS, limit_lapsed, limit_trim
 from penstock.runs import attempt_result
-from penstock.runs.rows import Finish, HeldRun
+from penstock.runs.rows import HeldRun, RunEnd
 from penstock.runs.states import MAX_LAPSES, RunState
 from penstock.runs.store.admission import blocked_keys, pauses_apply
 from penstock.runs.store.finish import run_end_many
@@ -37,7 +37,7 @@ OVERDUE_GRACE_US = 15 * SECOND
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sweep:
+class SweepCounts:
     """Counts of one sweep."""
 
     sessions: int = 0
@@ -68,7 +68,7 @@ class Sweeper:
         self._jitter = jitter
         self._events = events or Events()
 
-    def run_once(self) -> Sweep:
+    def run_once(self) -> SweepCounts:
         """Make one bounded pass over everything that may have lapsed."""
         sessions = len(self._store.write(session_expire))
         self._store.write(lease_expire)
@@ -83,7 +83,7 @@ class Sweeper:
             timed_out += count
             if count < BATCH:
                 break
-        sweep = Sweep(
+        sweep = SweepCounts(
             sessions=sessions,
             lapsed=lapsed,
             stale=stale,
@@ -105,7 +105,7 @@ class Sweeper:
         held = run_orphans(tx, BATCH)
         held += run_unleased(tx, BATCH - len(held)) if len(held) < BATCH else []
         back: list[HeldRun] = []
-        ends: list[Finish] = []
+        ends: list[RunEnd] = []
         for run in held:
             if run.cancel_requested_at is not None:
                 ends.append(
@@ -114,7 +114,7 @@ class Sweeper:
             elif run.state == RunState.RUNNING:
                 ends.append(attempt_result.stale(run, jitter=self._jitter()))
             elif run.lapses + 1 >= MAX_LAPSES:
-                ends.append(attempt_result.lapsed_out(run))
+                ends.append(attempt_result.claims_exhausted(run))
             else:
                 back.append(run)
         lapsed = run_lapse_many(tx, [(run.run_id, run.token) for run in back])
@@ -133,7 +133,7 @@ class Sweeper:
     def _limits(self) -> None:
         """Free expired slots and tickets: run a grant for each limit that has any."""
         for limit_id in self._store.read(lambda tx: limit_lapsed(tx, BATCH)):
-            served = self._store.write(lambda tx, n=limit_id: limit_serve(tx, n, NOBODY))  # type: ignore[misc]
+            served = self._store.write(lambda tx, n=limit_id: limit_grant(tx, n, NO_REQUESTS))  # type: ignore[misc]
             if served.channels:
                 self._store.wake(served.channels)
         self._store.write(lambda tx: limit_trim(tx, BATCH))

@@ -100,23 +100,23 @@ def next_after(cadence: Cadence, t: Micros, anchor: Micros = 0) -> Micros:
     """Return the first scheduled time strictly after t; for intervals, anchor + k·interval."""
     if cadence.interval_us is not None:
         return t + cadence.interval_us - (t - anchor) % cadence.interval_us
-    return occurrences.first_from(_expression(cadence), cadence.timezone, t + 1)
+    return occurrences.first_at_or_after(_expression(cadence), cadence.timezone, t + 1)
 
 
-def latest_until(
+def latest_at_or_before(
     cadence: Cadence, t: Micros, not_before: Micros | None = None, anchor: Micros = 0
 ) -> Micros | None:
     """Return the last scheduled time at or before t; None if none is at or after ``not_before``."""
     if cadence.interval_us is not None:
         found: Micros | None = t - (t - anchor) % cadence.interval_us
     else:
-        found = occurrences.last_until(_expression(cadence), cadence.timezone, t, not_before)
+        found = occurrences.last_at_or_before(_expression(cadence), cadence.timezone, t, not_before)
     if found is None or (not_before is not None and found < not_before):
         return None
     return found
 
 
-def slots_between(
+def occurrences_between(
     cadence: Cadence, after: Micros, until: Micros, limit: int, anchor: Micros = 0
 ) -> list[Micros]:
     """Return at most ``limit`` scheduled times in (after, until], oldest first."""
@@ -129,7 +129,7 @@ def slots_between(
     return found
 
 
-def count_between(
+def count_occurrences(
     cadence: Cadence, after: Micros, until: Micros, cap: int = COUNT_CAP, anchor: Micros = 0
 ) -> int:
     """Return the number of occurrences in (after, until], at most ``cap``.

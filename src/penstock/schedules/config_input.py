@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from penstock.core.clock import DAY, MINUTE, SECOND
 from penstock.core.errors import InvalidInput
-from penstock.core.fields import TEXT_MAX, parameters_text
+from penstock.core.fields import TEXT_MAX, parameters_json
 from penstock.core.retry import RetryConfig
 from penstock.core.utc_offsets import check_timezone
 from penstock.schedules.cadence import Cadence, CatchUp, Overlap, ScheduleType, cron, every
@@ -25,7 +25,7 @@ _MISSING = object()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigDraft:
+class ConfigInput:
     """A validated config, in the store's units."""
 
     pipeline: str
@@ -56,14 +56,14 @@ FIELDS = (
 )  # fmt: skip
 
 
-def parse_draft(given: Mapping[str, Any], base: ConfigDraft | None = None) -> ConfigDraft:
+def parse_config_input(given: Mapping[str, Any], base: ConfigInput | None = None) -> ConfigInput:
     """Validate submitted fields; with `base` (an update), absent fields keep their values."""
     if not isinstance(given, Mapping):
         raise InvalidInput("config", "an object of fields", given)
     for name in given:
         if name not in FIELDS:
             raise InvalidInput(str(name)[:100], f"one of: {', '.join(FIELDS)}", name)
-    draft = base or ConfigDraft(pipeline=_text(given, "pipeline_template", required=True))
+    draft = base or ConfigInput(pipeline=_text(given, "pipeline_template", required=True))
     if base is not None and given.get("pipeline_template", base.pipeline) != base.pipeline:
         raise InvalidInput(
             "pipeline_template",
@@ -93,7 +93,7 @@ def parse_draft(given: Mapping[str, Any], base: ConfigDraft | None = None) -> Co
     return _with_schedule(given, draft)
 
 
-def _with_schedule(given: Mapping[str, Any], draft: ConfigDraft) -> ConfigDraft:
+def _with_schedule(given: Mapping[str, Any], draft: ConfigInput) -> ConfigInput:
     """Validate type, cadence, time zone and topic together, because they depend on each other."""
     timezone = check_timezone(given.get("timezone", draft.timezone))
     old = draft.cadence or Cadence()
@@ -134,7 +134,7 @@ def _with_schedule(given: Mapping[str, Any], draft: ConfigDraft) -> ConfigDraft:
     )
 
 
-def _schedule_type(given: Mapping[str, Any], draft: ConfigDraft) -> ScheduleType:
+def _schedule_type(given: Mapping[str, Any], draft: ConfigInput) -> ScheduleType:
     if given.get("schedule_type") is not None:
         return _choice(given, "schedule_type", draft.schedule_type, ScheduleType)
     for name, kind in (
@@ -236,4 +236,4 @@ def _retry(given: Mapping[str, Any], default: str | None) -> str | None:
 
 def _parameters(given: Mapping[str, Any], default: str) -> str:
     value = given.get("parameters", _MISSING)
-    return default if value is _MISSING or value is None else parameters_text(value)
+    return default if value is _MISSING or value is None else parameters_json(value)

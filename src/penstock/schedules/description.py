@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.core.ids import stable_fraction
 from penstock.schedules.cadence import Cadence, CatchUp, Overlap, ScheduleType
-from penstock.schedules.config_input import ConfigDraft
+from penstock.schedules.config_input import ConfigInput
 from penstock.schedules.rows import Config
 
 
@@ -27,7 +27,7 @@ def describe(config: Config) -> dict[str, Any]:
     return describe_draft(as_draft(config))
 
 
-def describe_draft(draft: ConfigDraft) -> dict[str, Any]:
+def describe_draft(draft: ConfigInput) -> dict[str, Any]:
     """Return a draft's settings under their API names."""
     interval = draft.cadence.interval_us if draft.cadence else None
     return {
@@ -53,9 +53,9 @@ def describe_draft(draft: ConfigDraft) -> dict[str, Any]:
     }
 
 
-def as_draft(config: Config) -> ConfigDraft:
+def as_draft(config: Config) -> ConfigInput:
     """Return the draft that would create a stored config."""
-    return ConfigDraft(
+    return ConfigInput(
         pipeline=config.pipeline,
         provider=config.provider,
         domain=config.domain,
@@ -77,6 +77,6 @@ def as_draft(config: Config) -> ConfigDraft:
     )
 
 
-def offset_of(config_id: int, draft: ConfigDraft) -> int:
+def offset_of(config_id: int, draft: ConfigInput) -> int:
     """Return a config's stable offset within its jitter window, in microseconds."""
     return int(stable_fraction(config_id) * draft.jitter_us)

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from penstock.access.store.names import PipelineInfo
 from penstock.db.hooks import Provider
 from penstock.db.store import Tx
-from penstock.runs.rows import Origin
-from penstock.schedules.rows import Config, OpenedFlows, Pace, Slot
+from penstock.runs.rows import MessageOrigin
+from penstock.schedules.rows import Config, DueOccurrence, OpenedFlows, StartPace
 
-start_config: Provider[[Tx, Config, PipelineInfo, str, str, Origin | None], list[int]] = Provider(
-    "schedules.start_config"
+start_config: Provider[[Tx, Config, PipelineInfo, str, str, MessageOrigin | None], list[int]] = (
+    Provider("schedules.start_config")
 )
 """Start a config outside its schedule: (tx, config, pipeline, actor, source, origin) → runs."""
 
-open_flows: Provider[[Tx, Sequence[Slot], Pace], OpenedFlows] = Provider("schedules.open_flows")
+open_flows: Provider[[Tx, Sequence[DueOccurrence], StartPace], OpenedFlows] = Provider(
+    "schedules.open_flows"
+)
 """Open and start the flows of occurrences whose pipelines have phases."""

@@ -16,8 +16,8 @@ from penstock.schedules.cadence import (
     COUNT_CAP,
     Cadence,
     CatchUp,
-    count_between,
-    latest_until,
+    count_occurrences,
+    latest_at_or_before,
     next_after,
 )
 
@@ -26,7 +26,7 @@ WINDOW_DEFAULT: Final = DAY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlotPlan:
+class MisfirePlan:
     """Decision for a due config.
 
     run_slot: scheduled time of the occurrence that starts, None if none does. The missed range
@@ -41,7 +41,7 @@ class SlotPlan:
     missed_count: int = 0
 
 
-def plan(
+def plan_misfires(
     cadence: Cadence,
     slot: Micros,
     now: Micros,
@@ -50,7 +50,7 @@ def plan(
     grace_us: Micros = GRACE_DEFAULT,
     *,
     anchor: Micros | None = None,
-) -> SlotPlan:
+) -> MisfirePlan:
     """Return what starts and what was missed, given the config's due next_run_time ``slot``.
 
     catch_up ONE runs the latest occurrence. ALL records occurrences older than the window as missed
@@ -62,7 +62,7 @@ def plan(
     base = slot if anchor is None else anchor
     if catch_up is CatchUp.ALL:
         return _plan_all(cadence, slot, now, now - window_us, base)
-    latest = latest_until(cadence, now, slot + 1, base)
+    latest = latest_at_or_before(cadence, now, slot + 1, base)
     run_slot = slot if latest is None else latest
     next_slot = next_after(cadence, now, base)
     if catch_up is CatchUp.NONE and now - run_slot > grace_us:
@@ -72,7 +72,7 @@ def plan(
 
 def _plan_all(
     cadence: Cadence, slot: Micros, now: Micros, oldest: Micros, anchor: Micros
-) -> SlotPlan:
+) -> MisfirePlan:
     first = slot
     if slot < oldest:
         first = next_after(cadence, max(slot, oldest - 1), anchor)
@@ -83,18 +83,18 @@ def _plan_all(
 
 def _with_missed(
     cadence: Cadence, slot: Micros, run_slot: Micros | None, next_slot: Micros, anchor: Micros
-) -> SlotPlan:
+) -> MisfirePlan:
     """Return the plan whose missed range extends from slot to the occurrence that runs or is next.
 
     Neither of those two is part of the range.
     """
     end = next_slot if run_slot is None else run_slot
     if end == slot:
-        return SlotPlan(run_slot=run_slot, next_slot=next_slot)
-    last = latest_until(cadence, end - 1, slot + 1, anchor)
+        return MisfirePlan(run_slot=run_slot, next_slot=next_slot)
+    last = latest_at_or_before(cadence, end - 1, slot + 1, anchor)
     # The first occurrence is counted separately because it need not be on the cadence.
-    count = 1 + count_between(cadence, slot, end - 1, COUNT_CAP - 1, anchor)
-    return SlotPlan(
+    count = 1 + count_occurrences(cadence, slot, end - 1, COUNT_CAP - 1, anchor)
+    return MisfirePlan(
         run_slot=run_slot,
         next_slot=next_slot,
         missed_from=slot,

@@ -12,15 +12,15 @@ from typing import Final
 
 from penstock.core.clock import DAY, Micros, to_datetime
 from penstock.core.errors import InvalidInput
-from penstock.core.utc_offsets import Stretch, stretch_at, zone_info
+from penstock.core.utc_offsets import OffsetPeriod, offset_period_at, zone_info
 from penstock.schedules.cadence import Cadence, next_after, parse
-from penstock.schedules.cron.occurrences import skipped_time
+from penstock.schedules.cron.occurrences import first_skipped_time
 
 PREVIEW_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fire:
+class Occurrence:
     """A future occurrence: its time, the local time, and a note about daylight saving, if any."""
 
     at: Micros
@@ -29,19 +29,21 @@ class Fire:
     note: str | None = None
 
 
-def preview(cadence: Cadence, after: Micros, n: int, anchor: Micros = 0) -> list[Fire]:
+def preview_occurrences(
+    cadence: Cadence, after: Micros, n: int, anchor: Micros = 0
+) -> list[Occurrence]:
     """Return the next n occurrences after a time. Raise InvalidInput unless n is 1 to 1,000."""
     if isinstance(n, bool) or not 1 <= n <= PREVIEW_MAX:
         raise InvalidInput("n", f"a number from 1 to {PREVIEW_MAX:,}", n)
     zone = zone_info(cadence.timezone)
-    fires: list[Fire] = []
+    fires: list[Occurrence] = []
     previous = after
     for _ in range(n):
         at = next_after(cadence, previous, anchor)
         local = to_datetime(at).astimezone(zone)
         text = local.isoformat()
         note = None if cadence.cron is None else _note(cadence, previous, at)
-        fires.append(Fire(at=at, local=text, utc_offset=_offset_text(local), note=note))
+        fires.append(Occurrence(at=at, local=text, utc_offset=_offset_text(local), note=note))
         previous = at
     return fires
 
@@ -49,7 +51,7 @@ def preview(cadence: Cadence, after: Micros, n: int, anchor: Micros = 0) -> list
 def _note(cadence: Cadence, previous: Micros, at: Micros) -> str | None:
     assert cadence.cron is not None
     expression = parse(cadence.cron)
-    stretch = stretch_at(cadence.timezone, at)
+    stretch = offset_period_at(cadence.timezone, at)
     wall = at + stretch.offset
     shift = (
         f"clocks go forward from {_hm(stretch.gap_from)} to {_hm(stretch.start + stretch.offset)}"
@@ -58,7 +60,7 @@ def _note(cadence: Cadence, previous: Micros, at: Micros) -> str | None:
     )
     crossed = stretch.gap_from is not None and previous < stretch.start
     if expression.fixed_hour:
-        meant = skipped_time(expression, stretch)
+        meant = first_skipped_time(expression, stretch)
         if meant is not None and at == stretch.start:
             return f"{_day_hm(meant)} does not exist ({shift}): fires at {_day_hm(wall)}"
         if _is_repeated_later(cadence.timezone, stretch, wall):
@@ -69,14 +71,14 @@ def _note(cadence: Cadence, previous: Micros, at: Micros) -> str | None:
     if _is_repeated_later(cadence.timezone, stretch, wall):
         return f"{_hm(wall)} occurs twice that day (clocks go back): this is the first time"
     if crossed:
-        meant = skipped_time(expression, stretch)
+        meant = first_skipped_time(expression, stretch)
         if meant is not None:
             return f"{_day_hm(meant)} does not exist ({shift}): skipped, counting elapsed time"
         return _skipped_day(stretch)
     return None
 
 
-def _skipped_day(stretch: Stretch) -> str | None:
+def _skipped_day(stretch: OffsetPeriod) -> str | None:
     """Return a note if the change at the start of the stretch skipped a whole calendar day."""
     if stretch.gap_from is None:
         return None
@@ -86,8 +88,8 @@ def _skipped_day(stretch: Stretch) -> str | None:
     return f"{_wall(midnight).date()} does not exist in this time zone: nothing fires for it"
 
 
-def _is_repeated_later(zone: str, stretch: Stretch, wall: Micros) -> bool:
-    following = stretch_at(zone, stretch.end)
+def _is_repeated_later(zone: str, stretch: OffsetPeriod, wall: Micros) -> bool:
+    following = offset_period_at(zone, stretch.end)
     return following.start == stretch.end and following.start + following.offset <= wall
 
 

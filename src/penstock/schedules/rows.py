@@ -72,7 +72,7 @@ class TickCounts(NamedTuple):
     """Occurrences of pipelines with flows, as JSON: [[config, scheduled time, is_late], ...]."""
 
 
-class Slot(NamedTuple):
+class DueOccurrence(NamedTuple):
     """An occurrence of a config whose pipeline has phases."""
 
     config_id: int
@@ -80,7 +80,7 @@ class Slot(NamedTuple):
     is_late: bool
 
 
-class Pace(NamedTuple):
+class StartPace(NamedTuple):
     """How late occurrences share the start rate: from `cursor` on, one start every `gap_us`."""
 
     cursor: Micros | None

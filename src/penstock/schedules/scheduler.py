@@ -13,19 +13,19 @@ import math
 from dataclasses import dataclass
 
 from penstock.access.store.registry import processor_list
-from penstock.audit.store.alerts import Alert, alert_open, alert_resolve
+from penstock.audit.store.alerts import NewAlert, alert_open, alert_resolve
 from penstock.audit.telemetry import Events, Ticked
 from penstock.core.clock import MINUTE, SECOND, Clock, SystemClock
 from penstock.core.ids import encode
 from penstock.db.store import Store, Tx
 from penstock.schedules.cadence import Cadence, CatchUp, next_after
 from penstock.schedules.hooks import open_flows
-from penstock.schedules.misfire import SlotPlan, plan
-from penstock.schedules.rows import DueGroup, Pace, Slot, TickCounts
+from penstock.schedules.misfire import MisfirePlan, plan_misfires
+from penstock.schedules.rows import DueGroup, DueOccurrence, StartPace, TickCounts
 from penstock.schedules.store.schedule import (
     cadence_list,
-    catch_up_give_back,
     catch_up_reserve,
+    catch_up_return,
     entry_count,
     schedule_next_at,
     schedule_start_many,
@@ -35,7 +35,7 @@ from penstock.schedules.store.schedule import (
 BUSY_US = 50_000
 """Delay before retrying due configs that another scheduler holds."""
 
-PUT_OFF_US = 10 * MINUTE
+POSTPONE_US = 10 * MINUTE
 """How long configs are postponed whose cadence cannot be planned."""
 
 ALERT_CONFIGS_MAX = 20
@@ -54,7 +54,7 @@ class SchedulerOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tick:
+class TickResult:
     """Counts of one tick, and when the next occurrence is due."""
 
     due: int = 0
@@ -86,7 +86,7 @@ class Scheduler:
         self._clock = clock or SystemClock()
         self._cadences: dict[int, Cadence] = {}
 
-    def run_once(self) -> Tick:
+    def run_once(self) -> TickResult:
         """Start every due occurrence, in batches, within the time budget."""
         deadline = self._clock.monotonic() + self._options.budget_seconds
         total = [0, 0, 0, 0, 0]
@@ -109,7 +109,7 @@ class Scheduler:
         if total[1]:
             self._store.wake(self._pool_channels())
         due, runs, overlapped, paused, missed = total
-        return Tick(
+        return TickResult(
             due=due,
             runs=runs,
             overlapped=overlapped,
@@ -133,19 +133,21 @@ class Scheduler:
         cursor = catch_up_reserve(tx, reserved * gap_us) if late else None
         counts = schedule_start_many(tx, marked, cursor=cursor, gap_us=gap_us)
         if counts.flows is not None:
-            counts = self._open_flows(tx, counts, Pace(cursor, gap_us, reserved))
+            counts = self._open_flows(tx, counts, StartPace(cursor, gap_us, reserved))
         if counts.given < reserved:
             # Paused and overlapping occurrences start nothing: later ones must not wait for them.
-            catch_up_give_back(tx, (reserved - counts.given) * gap_us)
+            catch_up_return(tx, (reserved - counts.given) * gap_us)
         assert counts.due == counts.advanced, f"taken {counts.due}, advanced {counts.advanced}"
         return counts
 
-    def _open_flows(self, tx: Tx, counts: TickCounts, pace: Pace) -> TickCounts:
+    def _open_flows(self, tx: Tx, counts: TickCounts, pace: StartPace) -> TickCounts:
         """Open and start the flows of occurrences whose pipelines have phases.
 
         Late ones use the end of the reserved stretch of start times, after single runs.
         """
-        slots = [Slot(c, at, bool(late)) for c, at, late in json.loads(counts.flows or "[]")]
+        slots = [
+            DueOccurrence(c, at, bool(late)) for c, at, late in json.loads(counts.flows or "[]")
+        ]
         late = [slot.config_id for slot in slots if slot.is_late]
         needed = entry_count(tx, late) if late else 0
         reserved = pace.taken
@@ -154,7 +156,7 @@ class Scheduler:
         given = reserved - (needed - opened.used) if late else counts.given
         return counts._replace(runs=counts.runs + opened.runs, given=given)
 
-    def _plan_or_postpone(self, tx: Tx, group: DueGroup) -> SlotPlan:
+    def _plan_or_postpone(self, tx: Tx, group: DueGroup) -> MisfirePlan:
         """Plan a group; one that cannot be planned, for any reason, is postponed with an alert."""
         cadence = self._cadences.get(group.cadence, Cadence())
         was_postponed = _was_postponed(group, cadence)
@@ -168,13 +170,13 @@ class Scheduler:
             alert_resolve(tx, _alert_key(group), self.name)
         return slots
 
-    def _plan(self, group: DueGroup, cadence: Cadence, was_postponed: bool) -> SlotPlan:
+    def _plan(self, group: DueGroup, cadence: Cadence, was_postponed: bool) -> MisfirePlan:
         slot = group.slot
         if was_postponed:
-            slot = next_after(cadence, slot - PUT_OFF_US)
+            slot = next_after(cadence, slot - POSTPONE_US)
             if slot > group.now:
-                return SlotPlan(run_slot=None, next_slot=slot, missed_to=group.now)
-        return plan(
+                return MisfirePlan(run_slot=None, next_slot=slot, missed_to=group.now)
+        return plan_misfires(
             cadence,
             slot,
             group.now,
@@ -183,7 +185,7 @@ class Scheduler:
             grace_us=self._options.grace_us,
         )
 
-    def _is_late(self, group: DueGroup, slots: SlotPlan) -> bool:
+    def _is_late(self, group: DueGroup, slots: MisfirePlan) -> bool:
         return slots.run_slot is not None and group.now - slots.run_slot > self._options.late_us
 
     def _learn(self, tx: Tx, groups: list[DueGroup]) -> None:
@@ -200,17 +202,17 @@ class Scheduler:
         return [f"runs:{pool}" for pool in sorted(pools)] + ["admit"]
 
 
-def _postpone(group: DueGroup, was_postponed: bool) -> SlotPlan:
+def _postpone(group: DueGroup, was_postponed: bool) -> MisfirePlan:
     """Postpone a group; its occurrences up to now are missed and counted as one.
 
     They cannot be counted because the cadence cannot be planned. The next time is odd, which no
     scheduled time of a cron is: it marks a postponed group, whose occurrences are searched from the
     time it was postponed.
     """
-    return SlotPlan(
+    return MisfirePlan(
         run_slot=None,
-        next_slot=(group.now + PUT_OFF_US) | 1,
-        missed_from=group.slot - PUT_OFF_US + 1 if was_postponed else group.slot,
+        next_slot=(group.now + POSTPONE_US) | 1,
+        missed_from=group.slot - POSTPONE_US + 1 if was_postponed else group.slot,
         missed_to=group.now,
         missed_count=1,
     )
@@ -224,13 +226,13 @@ def _alert_key(group: DueGroup) -> str:
     return f"cadence_unplannable:{group.cadence}"
 
 
-def _alert(group: DueGroup, cadence: Cadence, error: Exception) -> Alert:
+def _alert(group: DueGroup, cadence: Cadence, error: Exception) -> NewAlert:
     text = f"{cadence.cron!r} in {cadence.timezone}"
     fix = (
         "Install this time zone (package tzdata) on every scheduler's host and restart it, or give "
         "the configs another schedule_cron or timezone."
     )
-    return Alert(
+    return NewAlert(
         rule="cadence_unplannable",
         dedupe_key=_alert_key(group),
         severity="HIGH",

@@ -9,7 +9,7 @@ from penstock.core.formatting import id_or_none, iso_or_none, parsed
 from penstock.core.ids import encode
 from penstock.core.redact import redact
 from penstock.runs.store.admission import Pause
-from penstock.schedules.preview import Fire
+from penstock.schedules.preview import Occurrence
 from penstock.schedules.rows import Config
 from penstock.schedules.store.configs import AuditRow
 from penstock.schedules.store.schedule import LedgerEntry
@@ -52,7 +52,7 @@ def config_shape(config: Config) -> dict[str, Any]:
     }
 
 
-def fire_shape(fire: Fire) -> dict[str, Any]:
+def occurrence_shape(fire: Occurrence) -> dict[str, Any]:
     """Return the JSON form of a future occurrence."""
     return {
         "at": iso(fire.at),

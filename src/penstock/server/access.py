@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from penstock.access.api_keys import POWERS, Power, Role
+from penstock.access.api_keys import PERMISSIONS, Permission, Role
 
-READ_RUNS, READ = Power.READ_RUNS, Power.READ
-WORK, OPERATE, ADMINISTER = Power.WORK, Power.OPERATE, Power.ADMINISTER
+READ_RUNS, READ = Permission.READ_RUNS, Permission.READ
+WORK, OPERATE, ADMINISTER = Permission.WORK, Permission.OPERATE, Permission.ADMINISTER
 
 PUBLIC: Final = frozenset(
     {
@@ -26,10 +26,10 @@ PUBLIC: Final = frozenset(
 )
 """Paths served without a key; they expose no customer data."""
 
-SIGNED: Final = frozenset({"POST /pubsub/push/{subscription}"})
+TOKEN_AUTHENTICATED: Final = frozenset({"POST /pubsub/push/{subscription}"})
 """Routes authenticated by a token of an external issuer (`http.receiving`), never by a key."""
 
-EVERYBODY: Final = frozenset(
+ALL_CUSTOMERS: Final = frozenset(
     {
         "POST /api/v1/scheduler/trigger",
         "GET /api/v1/pipeline-runs",
@@ -43,7 +43,7 @@ EVERYBODY: Final = frozenset(
 )
 """Routes that cover all customers; keys restricted to a customer are refused."""
 
-ROUTES: Final[Mapping[str, Power]] = {
+ROUTES: Final[Mapping[str, Permission]] = {
     "POST /api/v1/scheduler/trigger": OPERATE,
     "POST /api/v1/scheduler/claim-runs": WORK,
     "POST /api/v1/customers/{customer_id}/pipeline-configs": OPERATE,
@@ -147,11 +147,13 @@ def methods_of(path: str) -> str:
 
 _SHAPES: Final = [
     (method, re.compile(re.sub(r"\{\w+\}", "[^/]+", shape)))
-    for method, _, shape in (name.partition(" ") for name in (*ROUTES, *sorted(SIGNED)))
+    for method, _, shape in (
+        name.partition(" ") for name in (*ROUTES, *sorted(TOKEN_AUTHENTICATED))
+    )
 ]
 
 
-def forbidden(role: Role, power: Power) -> str:
+def forbidden(role: Role, power: Permission) -> str:
     """Return the message for a role that lacks a power; it names the roles that have it."""
-    able = [one.value for one in Role if power in POWERS[one]]
+    able = [one.value for one in Role if power in PERMISSIONS[one]]
     return f"A key of role {role} may not do this; it requires {' or '.join(reversed(able))}."

@@ -22,17 +22,17 @@ from penstock.client import Client
 from penstock.core.clock import Clock
 from penstock.core.errors import StoreError
 from penstock.server import problems
-from penstock.server.auth import Caller, Keyring
+from penstock.server.auth import Caller, KeyCache
 from penstock.server.context import ApiOptions, Trigger
-from penstock.server.metrics import Meters
+from penstock.server.metrics import Metrics
 from penstock.server.openapi.document import describe
-from penstock.server.overload.admission_queue import Line
-from penstock.server.overload.load_shedding import Door
-from penstock.server.overload.middleware import Access, Guard
-from penstock.server.params import PROBLEMS, By
-from penstock.server.polling.poll_hub import Waiting
-from penstock.server.push_auth import Receiving
-from penstock.server.responses import answer
+from penstock.server.overload.admission_queue import AdmissionQueue
+from penstock.server.overload.load_shedding import LoadShedder
+from penstock.server.overload.middleware import AccessRecord, RequestMiddleware
+from penstock.server.params import PROBLEMS, CurrentCaller
+from penstock.server.polling.poll_hub import LongPolls
+from penstock.server.push_auth import PushAuth
+from penstock.server.responses import json_response
 from penstock.server.route import StrictRoute
 from penstock.server.routes import Routes
 
@@ -51,10 +51,10 @@ SPARE_THREADS = 2
 class Api:
     """The app with the parts that serve it."""
 
-    app: Guard
-    door: Door
+    app: RequestMiddleware
+    door: LoadShedder
     fastapi: FastAPI
-    waiting: Waiting
+    waiting: LongPolls
 
 
 def build(
@@ -65,11 +65,11 @@ def build(
     clock: Clock,
     events: Events,
     trigger: Trigger,
-    receiving: Receiving | None = None,
+    receiving: PushAuth | None = None,
 ) -> Api:
     """Build the API over a client; `receiving` configures incoming pushes."""
-    waiting = Waiting(lambda channel: client.store.listen([channel]))
-    meters = Meters(client, lambda: waiting.count)
+    waiting = LongPolls(lambda channel: client.store.listen([channel]))
+    meters = Metrics(client, lambda: waiting.count)
     events.subscribe(meters.hear)
 
     @contextlib.asynccontextmanager
@@ -84,11 +84,11 @@ def build(
     app = outline(routes, lifespan)
     problems.install(app)
     _state(app, client, options, clock=clock, trigger=trigger, waiting=waiting, meters=meters)
-    app.state.receiving = receiving or Receiving()
+    app.state.receiving = receiving or PushAuth()
     app.state.events = events
     app.openapi = lambda: _document(app, routes)  # type: ignore[method-assign]
 
-    def record(access: Access) -> None:
+    def record(access: AccessRecord) -> None:
         meters.record(access)
         if events.is_heard:
             events.emit(
@@ -103,8 +103,8 @@ def build(
                 )
             )
 
-    line = Line(slots=options.threads, most=options.inflight, clock=clock)
-    guard = Guard(
+    line = AdmissionQueue(slots=options.threads, most=options.inflight, clock=clock)
+    guard = RequestMiddleware(
         app,
         clock=clock,
         line=line,
@@ -112,9 +112,9 @@ def build(
         body_max=options.body_max,
         record=record,
     )
-    keyring: Keyring = app.state.keyring
+    keyring: KeyCache = app.state.keyring
     guard.lane = routes.fastpath(keyring, client)
-    return Api(app=guard, door=Door(line, record), fastapi=app, waiting=waiting)
+    return Api(app=guard, door=LoadShedder(line, record), fastapi=app, waiting=waiting)
 
 
 def outline(routes: Routes, lifespan: Callable[[FastAPI], Any] | None = None) -> FastAPI:
@@ -143,12 +143,12 @@ def _state(
     *,
     clock: Clock,
     trigger: Trigger,
-    waiting: Waiting,
-    meters: Meters,
+    waiting: LongPolls,
+    meters: Metrics,
 ) -> None:
     """Set the state that routes read from the app."""
     app.state.client = client
-    app.state.keyring = Keyring(client, clock=clock, rate=options.rate)
+    app.state.keyring = KeyCache(client, clock=clock, rate=options.rate)
     app.state.scheduler_token = options.scheduler_token
     app.state.scheduler = Caller(
         Principal(key_id=0, name="scheduler", role=Role.OPERATOR), client.acting("scheduler")
@@ -168,7 +168,7 @@ def _plain_routes(app: FastAPI) -> None:
     )
     async def healthz() -> Response:
         """Report that the process is alive. The database is not contacted."""
-        return answer({"status": "ok"})
+        return json_response({"status": "ok"})
 
     @app.get(
         "/readyz",
@@ -192,17 +192,17 @@ def _plain_routes(app: FastAPI) -> None:
                 503, "store.unavailable", "The database does not answer.",
                 request_id=problems.request_id_of(request), headers={"Retry-After": "1"},
             )  # fmt: skip
-        return answer({"status": "ready"})
+        return json_response({"status": "ready"})
 
     @app.get("/openapi.json", include_in_schema=False)
     def openapi(request: Request) -> Response:
         """Return the OpenAPI document."""
-        return answer(request.app.openapi())
+        return json_response(request.app.openapi())
 
-    def read_metrics(request: Request, by: By) -> Response:
+    def read_metrics(request: Request, by: CurrentCaller) -> Response:
         """Return metrics in the Prometheus text format."""
         assert by.customer is None
-        meters: Meters = request.app.state.meters
+        meters: Metrics = request.app.state.meters
         return meters.answer()
 
     app.router.add_api_route(

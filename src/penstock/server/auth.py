@@ -20,8 +20,8 @@ from penstock.core.clock import Clock
 from penstock.core.ids import encode
 from penstock.server.problems import Refused
 
-BELIEVED_SECONDS: Final = 30.0
-REFUSED_SECONDS: Final = 5.0
+VALID_CACHE_SECONDS: Final = 30.0
+INVALID_CACHE_SECONDS: Final = 5.0
 KEYS_MAX: Final = 10_000
 REFUSED_MAX: Final = 1_000
 CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="penstock"'}
@@ -50,7 +50,7 @@ class Caller:
         return self.principal.customer_id
 
 
-class Bucket:
+class TokenBucket:
     """A token bucket: `rate` requests per second, at most `burst` at once."""
 
     __slots__ = ("_at", "_burst", "_left", "_rate")
@@ -75,10 +75,10 @@ class Bucket:
 class _Known:
     caller: Caller | None
     until: float
-    bucket: Bucket
+    bucket: TokenBucket
 
 
-class Keyring:
+class KeyCache:
     """A cache of callers by key; thread-safe."""
 
     def __init__(self, client: Client, *, clock: Clock, rate: float) -> None:
@@ -106,12 +106,12 @@ class Keyring:
             rate = principal.rate
         with self._lock:
             before = self._known.pop(text, None)
-            bucket = before.bucket if before is not None else Bucket(rate, asked)
+            bucket = before.bucket if before is not None else TokenBucket(rate, asked)
             self._refused.pop(text, None)
             if caller is None:
-                kept, most, until = self._refused, REFUSED_MAX, asked + REFUSED_SECONDS
+                kept, most, until = self._refused, REFUSED_MAX, asked + INVALID_CACHE_SECONDS
             else:
-                kept, most, until = self._known, KEYS_MAX, asked + BELIEVED_SECONDS
+                kept, most, until = self._known, KEYS_MAX, asked + VALID_CACHE_SECONDS
             known = kept[text] = _Known(caller, until, bucket)
             while len(kept) > most:
                 kept.popitem(last=False)

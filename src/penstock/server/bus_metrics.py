@@ -15,7 +15,7 @@ SHOWN: Final = 200
 """Number of subscriptions and of limits that are exported, by name."""
 
 
-class SharedView:
+class BusCollector:
     """Collects subscriptions and limits at each scrape."""
 
     def __init__(self, client: Client) -> None:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ticked:
+class TickReport:
     """The result of a triggered scheduler tick."""
 
     due: int
@@ -17,7 +17,7 @@ class Ticked:
     is_complete: bool
 
 
-Trigger: TypeAlias = Callable[[int, float], Ticked]
+Trigger: TypeAlias = Callable[[int, float], TickReport]
 """Runs a tick, given configs per batch and seconds."""
 
 

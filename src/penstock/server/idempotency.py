@@ -26,7 +26,7 @@ class RequestKey:
     body: bytes
 
 
-class Answered(Exception):
+class AlreadyAnswered(Exception):
     """The request was executed before; `answer` is the stored response."""
 
     def __init__(self, answer: Any) -> None:
@@ -34,7 +34,7 @@ class Answered(Exception):
         super().__init__("the request was executed before")
 
 
-class MarkedStore:
+class IdempotentStore:
     """A store whose first write also stores a request's key and its rendered response."""
 
     def __init__(self, store: Store, request: RequestKey, render: Callable[[Any], Any]) -> None:
@@ -61,7 +61,7 @@ class MarkedStore:
         def marked(tx: Tx) -> T:
             earlier = request_begin(tx, request.scope, request.key, request.body)
             if earlier is not None:
-                raise Answered(earlier)
+                raise AlreadyAnswered(earlier)
             value = body(tx)
             self.answer = self._render(value)
             request_answer(tx, request.scope, request.key, self.answer)
@@ -103,7 +103,7 @@ class MarkedStore:
         """Do nothing: the underlying store outlives the request."""
 
 
-def earlier(store: Store, request: RequestKey) -> Any | None:
+def stored_response(store: Store, request: RequestKey) -> Any | None:
     """Return the stored response of a request, or None; the request is not recorded.
 
     For idempotent work that spans several transactions: check first, do the work, then store the
@@ -111,10 +111,10 @@ def earlier(store: Store, request: RequestKey) -> Any | None:
     """
 
     def check(tx: Tx) -> None:
-        raise Answered(request_begin(tx, request.scope, request.key, request.body))
+        raise AlreadyAnswered(request_begin(tx, request.scope, request.key, request.body))
 
     try:
         store.write(check)
-    except Answered as before:
+    except AlreadyAnswered as before:
         return before.answer
     raise AssertionError("unreachable")

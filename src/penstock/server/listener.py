@@ -19,7 +19,7 @@ import uvicorn
 
 from penstock.core.errors import SettingsError
 from penstock.server.app import Api
-from penstock.server.overload.protocol import behind
+from penstock.server.overload.protocol import protocol_with
 
 log = logging.getLogger(__name__)
 DRAIN_SECONDS: Final = 10
@@ -40,7 +40,7 @@ class ApiServer:
         config = uvicorn.Config(
             api.app,
             loop="auto",
-            http=behind(api.door),
+            http=protocol_with(api.door),
             lifespan="on",
             access_log=False,
             log_config=None,

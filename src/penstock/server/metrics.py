@@ -13,14 +13,14 @@ from starlette.responses import Response
 from penstock.audit.telemetry import Event, PushAccepted, PushPosted, PushRefused
 from penstock.client import Client
 from penstock.core.errors import StoreError
-from penstock.server.bus_metrics import SharedView
-from penstock.server.overload.middleware import Access
+from penstock.server.bus_metrics import BusCollector
+from penstock.server.overload.middleware import AccessRecord
 
 SUBSCRIPTIONS_MAX = 500
 BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 
 
-class Meters:
+class Metrics:
     """The metrics of a process."""
 
     def __init__(self, client: Client, waiting: Callable[[], int]) -> None:
@@ -38,15 +38,15 @@ class Meters:
             buckets=BUCKETS,
             registry=self._registry,
         )
-        self._pushes = PushMeters(self._registry)
+        self._pushes = PushMetrics(self._registry)
         polls = Gauge(
             "penstock_http_waiting", "Number of waiting long polls.", registry=self._registry
         )
         polls.set_function(lambda: float(waiting()))
         self._registry.register(_StoreView(client))
-        self._registry.register(SharedView(client))
+        self._registry.register(BusCollector(client))
 
-    def record(self, access: Access) -> None:
+    def record(self, access: AccessRecord) -> None:
         """Count a request."""
         route = access.route or "other"
         self._requests.labels(access.method, route, str(access.status)).inc()
@@ -62,7 +62,7 @@ class Meters:
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
 
 
-class PushMeters:
+class PushMetrics:
     """Metrics of outgoing and incoming pushes."""
 
     def __init__(self, registry: CollectorRegistry) -> None:

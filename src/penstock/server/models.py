@@ -11,19 +11,19 @@ from penstock.server.openapi import texts
 T = TypeVar("T")
 
 
-class Asked(BaseModel):
+class RequestModel(BaseModel):
     """Base of request bodies: unknown fields are refused and types are not converted."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Told(BaseModel):
+class ResponseModel(BaseModel):
     """Base of response bodies. They document responses; `client.shapes` builds the responses."""
 
     model_config = ConfigDict(extra="forbid", json_schema_serialization_defaults_required=True)
 
 
-class FieldError(Told):
+class FieldError(ResponseModel):
     """One invalid field of a request."""
 
     field: str = Field(
@@ -61,7 +61,7 @@ class Problem(BaseModel):
     )
 
 
-class Page(Told, Generic[T]):
+class Page(ResponseModel, Generic[T]):
     """A page of a list."""
 
     items: list[T] = Field(description="Rows of this page, in the order of the list.")

@@ -20,7 +20,7 @@ from penstock.server.route import StrictRoute, caller_of
 LIMIT_MAX: Final = 1_000
 OFFSET_MAX: Final = 9_000
 
-By: TypeAlias = Annotated[Caller, Depends(caller_of)]
+CurrentCaller: TypeAlias = Annotated[Caller, Depends(caller_of)]
 CustomerId: TypeAlias = Annotated[
     str, Path(description="Name of the customer.", examples=["acme"], max_length=200)
 ]
@@ -44,7 +44,7 @@ Cursor: TypeAlias = Annotated[
         max_length=512,
     ),
 ]
-Repeat: TypeAlias = Annotated[
+IdempotencyKey: TypeAlias = Annotated[
     str | None,
     Header(
         alias="Idempotency-Key",
@@ -54,7 +54,7 @@ Repeat: TypeAlias = Annotated[
         pattern=r"^[\x21-\x7e]+$",
     ),
 ]
-Moment: TypeAlias = Annotated[str | None, Field(max_length=64)]
+TimeText: TypeAlias = Annotated[str | None, Field(max_length=64)]
 
 _MEANINGS: Final[Mapping[int, str]] = {
     400: "The input is invalid; `errors` names the fields.",
@@ -88,7 +88,7 @@ def router(tag: str) -> APIRouter:
     )
 
 
-def found(kind: str, name: str, text: str) -> int:
+def decode_path_id(kind: str, name: str, text: str) -> int:
     """Decode an id of a path; raise NotFound if it is malformed."""
     try:
         return decode(kind, text)
@@ -97,7 +97,7 @@ def found(kind: str, name: str, text: str) -> int:
 
 
 @contextlib.contextmanager
-def said(field: str, inside: Sequence[str]) -> Iterator[None]:
+def renaming_field(field: str, inside: Sequence[str]) -> Iterator[None]:
     """Rename the field of InvalidInput from an internal name to the name in the request."""
     try:
         yield
@@ -109,7 +109,7 @@ def said(field: str, inside: Sequence[str]) -> Iterator[None]:
         raise
 
 
-def moment(text: str | None, field: str) -> int | None:
+def parse_time(text: str | None, field: str) -> int | None:
     """Parse a time parameter; a plain date means midnight UTC of that day."""
     if text is None:
         return None

@@ -27,7 +27,7 @@ from penstock.core.errors import (
     SchemaMismatch,
     StoreBusy,
     StoreUnavailable,
-    shown,
+    short_repr,
 )
 from penstock.core.redact import redact, redact_text
 from penstock.server.access import methods_of
@@ -95,7 +95,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _unexpected)
 
 
-def answer_of(error: PenstockError, request_id: str | None) -> Response:
+def error_response(error: PenstockError, request_id: str | None) -> Response:
     """Return the response to a PenstockError."""
     status, headers = error.http_status, {}
     if isinstance(error, StoreUnavailable | StoreBusy) or error.retryable:
@@ -136,7 +136,7 @@ def request_id_of(request: Request) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def invalid(errors: Sequence[Mapping[str, Any]], request_id: str | None) -> Response:
+def invalid_response(errors: Sequence[Mapping[str, Any]], request_id: str | None) -> Response:
     """Return a problem document that names every invalid field."""
     first = errors[0]
     detail = f"{first['field']}: expected {first['expected']}, got {first['got']}."
@@ -147,15 +147,15 @@ def invalid(errors: Sequence[Mapping[str, Any]], request_id: str | None) -> Resp
 
 async def _ours(request: Request, error: Exception) -> Response:
     assert isinstance(error, PenstockError)
-    return answer_of(error, request_id_of(request))
+    return error_response(error, request_id_of(request))
 
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)
-    return refusal(error, request_id_of(request))
+    return refusal_response(error, request_id_of(request))
 
 
-def refusal(error: Refused, request_id: str | None) -> Response:
+def refusal_response(error: Refused, request_id: str | None) -> Response:
     """Return the response to a refusal by the HTTP layer."""
     code = CODES.get(error.status, "refused")
     return problem(error.status, code, error.detail, request_id=request_id, headers=error.headers)
@@ -187,7 +187,7 @@ async def _gone(request: Request, _: Exception) -> Response:
 async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     known = _body_fields(request.scope.get("route"))
-    return invalid(fields_of(error.errors()[:20], known), request_id_of(request))
+    return invalid_response(field_errors(error.errors()[:20], known), request_id_of(request))
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
@@ -198,7 +198,7 @@ async def _unexpected(request: Request, error: Exception) -> Response:
     )
 
 
-def fields_of(
+def field_errors(
     errors: Sequence[Mapping[str, Any]], known: Collection[str] = ()
 ) -> list[dict[str, Any]]:
     """Convert validation errors of pydantic; `known` are the fields of the body."""
@@ -229,7 +229,7 @@ def _from_pydantic(error: Mapping[str, Any], known: Collection[str]) -> dict[str
         fix = f"Did you mean {near[0]}?" if near else "Check its spelling."
         return _error(field, "no field of this name", "one", fix)
     expected = str(error["msg"]).removeprefix("Input should be ").removeprefix("Value error, ")
-    return _error(field, expected, shown(error.get("input")))
+    return _error(field, expected, short_repr(error.get("input")))
 
 
 def _error(field: str, expected: str, got: str, fix: str | None = None) -> dict[str, Any]:

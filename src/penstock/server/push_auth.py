@@ -13,17 +13,17 @@ from typing import Any, Final
 from penstock.audit.telemetry import Events, PushRefused
 from penstock.bus.incoming.inbound_push import IncomingPush
 from penstock.core.errors import PenstockError, StoreError
-from penstock.egress.oidc import Untrusted
+from penstock.egress.oidc import InvalidToken
 from penstock.egress.policy import STRICT, EgressRules
 from penstock.server.auth import CHALLENGE
 from penstock.server.problems import Refused
 
 RETRY: Final = {"Retry-After": "10"}
-UNAUTHENTICATED: Final = "A valid token is required: Authorization: Bearer …"
+TOKEN_NEEDED: Final = "A valid token is required: Authorization: Bearer …"  # noqa: S105 - a message, not a token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Receiving:
+class PushAuth:
     """Settings of incoming pushes, the token verifier, and the public keys of outgoing pushes."""
 
     incoming: Mapping[str, IncomingPush] = field(default_factory=dict)
@@ -35,7 +35,9 @@ class Receiving:
     """Allowed endpoints of push subscriptions."""
 
 
-def checked(settings: Receiving, events: Events, name: str, authorization: str) -> IncomingPush:
+def authenticate_push(
+    settings: PushAuth, events: Events, name: str, authorization: str
+) -> IncomingPush:
     """Return the settings of the subscription after verifying the sender's token."""
     row = settings.incoming.get(name)
 
@@ -44,16 +46,16 @@ def checked(settings: Receiving, events: Events, name: str, authorization: str) 
         return Refused(status, detail, headers=more)
 
     if row is None or settings.verify is None:
-        raise refused(401, "not in incoming_push", UNAUTHENTICATED, **CHALLENGE)
+        raise refused(401, "not in incoming_push", TOKEN_NEEDED, **CHALLENGE)
     scheme, _, token = authorization.partition(" ")
     if scheme.lower() != "bearer":
-        raise refused(401, "no bearer token", UNAUTHENTICATED, **CHALLENGE)
+        raise refused(401, "no bearer token", TOKEN_NEEDED, **CHALLENGE)
     try:
         settings.verify(token.strip(), row)
-    except Untrusted as error:
+    except InvalidToken as error:
         if error.is_known:
             raise refused(403, error.reason, "The token is not valid for this endpoint.") from None
-        raise refused(401, error.reason, UNAUTHENTICATED, **CHALLENGE) from None
+        raise refused(401, error.reason, TOKEN_NEEDED, **CHALLENGE) from None
     except StoreError:
         raise
     except PenstockError as error:

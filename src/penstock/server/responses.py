@@ -18,18 +18,25 @@ from penstock.client import Client
 from penstock.core import cursor
 from penstock.core.errors import InvalidInput
 from penstock.server.auth import Caller
-from penstock.server.idempotency import Answered, MarkedStore, RequestKey, earlier
+from penstock.server.idempotency import (
+    AlreadyAnswered,
+    IdempotentStore,
+    RequestKey,
+    stored_response,
+)
 
 T = TypeVar("T")
 KEY_MAX = 255
 
 
-def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def json_response(
+    value: Any, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
     """Return a value as a JSON response."""
     return Response(msgspec.json.encode(value), status, dict(headers or {}), "application/json")
 
 
-def once(
+def idempotent_write(
     request: Request,
     caller: Caller,
     act: Callable[[Client], T],
@@ -44,41 +51,41 @@ def once(
     """
     key = request.headers.get("idempotency-key")
     if key is None:
-        return answer(render(act(caller.client)), status)
+        return json_response(render(act(caller.client)), status)
     mark = request_key(request, caller, key)
 
     def rendered(value: T) -> dict[str, Any]:
         return {"status": status, "body": (kept or render)(value)}
 
-    store = MarkedStore(caller.client.store, mark, rendered)
+    store = IdempotentStore(caller.client.store, mark, rendered)
     try:
         value = act(caller.client.over(store))
-    except Answered as before:
+    except AlreadyAnswered as before:
         stored = before.answer
-        return answer(stored["body"], stored["status"], {"Idempotency-Replayed": "true"})
+        return json_response(stored["body"], stored["status"], {"Idempotency-Replayed": "true"})
     assert store.answer is not None, f"{request.url.path} is not one write"
-    return answer(store.answer["body"] if kept is None else render(value), status)
+    return json_response(store.answer["body"] if kept is None else render(value), status)
 
 
-def remembered(
+def idempotent_action(
     request: Request, caller: Caller, act: Callable[[], T], render: Callable[[T], Any]
 ) -> Response:
     """Like `once`, for a safely repeatable action that is not one write; stored afterwards."""
     key = request.headers.get("idempotency-key")
     if key is None:
-        return answer(render(act()))
+        return json_response(render(act()))
     mark = request_key(request, caller, key)
-    before = earlier(caller.client.store, mark)
+    before = stored_response(caller.client.store, mark)
     if before is None:
         value = act()
-        store = MarkedStore(caller.client.store, mark, render)
+        store = IdempotentStore(caller.client.store, mark, render)
         try:
             store.write(lambda _: value)
-        except Answered as other:
+        except AlreadyAnswered as other:
             before = other.answer
         else:
-            return answer(store.answer)
-    return answer(before, headers={"Idempotency-Replayed": "true"})
+            return json_response(store.answer)
+    return json_response(before, headers={"Idempotency-Replayed": "true"})
 
 
 def request_key(request: Request, caller: Caller, key: str, part: str = "") -> RequestKey:
@@ -95,7 +102,7 @@ def request_key(request: Request, caller: Caller, key: str, part: str = "") -> R
     )
 
 
-class Pages:
+class Pagination:
     """Pages of a list; cursors are valid only for the same list, filters and customer."""
 
     def __init__(self, request: Request, caller: Caller, **filters: Any) -> None:
@@ -110,7 +117,7 @@ class Pages:
         """Return the position of a cursor; None for the first page."""
         if given is None:
             return None
-        place = cursor.unseal(self._secret, self._question, given)
+        place = cursor.verify_cursor(self._secret, self._question, given)
         assert len(place) == parts, place
         return place
 
@@ -120,5 +127,7 @@ class Pages:
     ) -> Response:  # fmt: skip
         """Return a page, with a cursor if there may be another one."""
         more = len(items) >= limit
-        following = cursor.seal(self._secret, self._question, place_of(items[-1])) if more else None
-        return answer({"items": [render(item) for item in items], "next_cursor": following})
+        following = (
+            cursor.sign_cursor(self._secret, self._question, place_of(items[-1])) if more else None
+        )
+        return json_response({"items": [render(item) for item in items], "next_cursor": following})

@@ -18,9 +18,9 @@ from starlette.responses import Response
 
 from penstock.core import json_profile
 from penstock.core.errors import InvalidInput
-from penstock.server.access import EVERYBODY, ROUTES, forbidden
-from penstock.server.auth import Caller, Keyring, bearer, is_scheduler
-from penstock.server.overload.middleware import Access
+from penstock.server.access import ALL_CUSTOMERS, ROUTES, forbidden
+from penstock.server.auth import Caller, KeyCache, bearer, is_scheduler
+from penstock.server.overload.middleware import AccessRecord
 from penstock.server.problems import Refused
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -41,14 +41,14 @@ class StrictRoute(APIRoute):
         known = frozenset(_query_names(self.dependant))
 
         async def checked(request: Request) -> Response:
-            access: Access = request.scope["penstock.access"]
+            access: AccessRecord = request.scope["penstock.access"]
             access.route = self.path
             caller = await _caller(request, name)
             access.key = caller.principal.name
             access.customer = caller.customer
             if not caller.principal.role.may(power):
                 raise Refused(403, forbidden(caller.principal.role, power))
-            if caller.customer is not None and name in EVERYBODY:
+            if caller.customer is not None and name in ALL_CUSTOMERS:
                 raise Refused(
                     403,
                     "This operation covers all customers: use a key that is not restricted to one.",
@@ -69,7 +69,7 @@ async def caller_of(request: Request) -> Caller:
 
 
 async def _caller(request: Request, name: str) -> Caller:
-    keyring: Keyring = request.app.state.keyring
+    keyring: KeyCache = request.app.state.keyring
     if name == TRIGGER and "x-scheduler-token" in request.headers:
         token: str = request.app.state.scheduler_token
         if not is_scheduler(request.headers["x-scheduler-token"], token):
@@ -93,9 +93,9 @@ async def _read_json(request: Request) -> None:
     # Starlette caches the parsed body in this attribute; it is set from the strict parser here. A
     # large body is parsed in a thread, so that it does not block other requests.
     if len(body) > INLINE_MAX:
-        request._json = await run_in_threadpool(json_profile.parse, body)
+        request._json = await run_in_threadpool(json_profile.parse_json, body)
     else:
-        request._json = json_profile.parse(body)
+        request._json = json_profile.parse_json(body)
 
 
 def _query_names(needs: Dependant) -> Iterator[str]:

@@ -12,8 +12,8 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 
 from penstock.client import Client
-from penstock.server.auth import Keyring
-from penstock.server.overload.middleware import FastLane
+from penstock.server.auth import KeyCache
+from penstock.server.overload.middleware import FastPath
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,5 +23,5 @@ class Routes:
     routers: tuple[APIRouter, ...]
     models: tuple[type[BaseModel], ...]
     """Models that no route refers to directly, but the document describes."""
-    fastpath: Callable[[Keyring, Client], FastLane]
+    fastpath: Callable[[KeyCache, Client], FastPath]
     """Builds the fast path for worker calls."""

@@ -15,10 +15,16 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from penstock.access.store.names import Names
+from penstock.access.store.names import NameResolver
 from penstock.audit.store.alerts import request_answer, request_begin
 from penstock.bus import filters
-from penstock.bus.binding import CONFIGS_SUFFIX, TO_CONFIGS, Binding, Bound, message_object
+from penstock.bus.binding import (
+    CONFIGS_BINDING,
+    CONFIGS_SUFFIX,
+    Binding,
+    BindingKind,
+    parse_message_object,
+)
 from penstock.bus.binding import parse_binding as parse
 from penstock.bus.message import DEAD_LETTER_SUFFIX, ErrorKind, SubscriptionSpec, TopicSpec
 from penstock.bus.store.bindings import (
@@ -28,17 +34,17 @@ from penstock.bus.store.bindings import (
     topics_unbound,
 )
 from penstock.bus.store.deliveries import (
-    Handed,
-    Refusal,
+    DeliveryNack,
+    LeasedDelivery,
     delivery_ack,
     delivery_nack,
     delivery_pull,
 )
 from penstock.bus.store.push_targets import push_ready
 from penstock.bus.store.topics import (
-    HOUSE,
-    Extras,
+    SYSTEM,
     Subscription,
+    SubscriptionOptions,
     Topic,
     subscription_declare,
     topic_declare,
@@ -46,13 +52,19 @@ from penstock.bus.store.topics import (
 from penstock.client import Client
 from penstock.core.errors import Conflict, InvalidInput, NotFound, PenstockError
 from penstock.core.fields import check_customer
-from penstock.core.json_profile import parse as parse_json
-from penstock.db.in_transaction import Within
+from penstock.core.json_profile import parse_json as parse_json
+from penstock.db.in_transaction import InTransaction
 from penstock.db.store import Store, Tx
 from penstock.flows.client.completion_message import report_of
 from penstock.flows.client.start_config import start
-from penstock.runs.client.submission import Checked, Submission, addressed, check_many, insert
-from penstock.runs.rows import Origin
+from penstock.runs.client.submission import (
+    CheckedSubmission,
+    Submission,
+    check_many,
+    insert,
+    with_customer,
+)
+from penstock.runs.rows import MessageOrigin
 from penstock.schedules.store.configs import config_get, config_lock
 
 BATCH = 100
@@ -63,7 +75,7 @@ CUSTOMER_ATTRIBUTE = "customer_id"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BoundWork:
+class BinderCounts:
     """Counts of one `run_once` of the binder."""
 
     bound: int = 0
@@ -78,12 +90,12 @@ class Binder:
 
     def __init__(self, store: Store, *, jitter: Callable[[], float], batch: int = BATCH) -> None:
         self._store = store
-        self._names = Names(store)
+        self._names = NameResolver(store)
         self._client = Client(store, actor=ACTOR, names=self._names)
         self._jitter = jitter
         self._batch = batch
 
-    def run_once(self) -> BoundWork:
+    def run_once(self) -> BinderCounts:
         """Bind topics that configs listen to, then serve one batch of each ready subscription."""
         made = self._store.write(_bind_topics)
         parts = [self._serve(sub) for sub in self._ready()]
@@ -101,25 +113,27 @@ class Binder:
                 return
             after = found[-1].subscription.subscription
 
-    def _serve(self, sub: Subscription) -> BoundWork:
+    def _serve(self, sub: Subscription) -> BinderCounts:
         handed = self._store.write(lambda tx: delivery_pull(tx, sub, self._batch, ACTOR))
         if not handed:
-            return BoundWork()
+            return BinderCounts()
         binding = parse(parse_json((sub.binding or "null").encode()))
-        if binding.bound is Bound.CONFIGS:
+        if binding.bound is BindingKind.CONFIGS:
             return _summed([self._start_configs(sub, one) for one in handed])
-        if binding.bound is Bound.COMPLETIONS:
+        if binding.bound is BindingKind.COMPLETIONS:
             return _summed([self._report(sub, binding, one) for one in handed])
         return self._run(sub, binding, handed)
 
-    def _run(self, sub: Subscription, binding: Binding, handed: Sequence[Handed]) -> BoundWork:
+    def _run(
+        self, sub: Subscription, binding: Binding, handed: Sequence[LeasedDelivery]
+    ) -> BinderCounts:
         """Turn messages into runs, all valid ones in one transaction."""
         customer = self._store.read(lambda tx: _owner(tx, sub))
-        good: list[tuple[Handed, Checked]] = []
+        good: list[tuple[LeasedDelivery, CheckedSubmission]] = []
         refused = 0
         for one in handed:
             try:
-                wanted = addressed(self._names, _submission(binding, one, customer))
+                wanted = with_customer(self._names, _submission(binding, one, customer))
                 check_customer(wanted.customer)
                 good.append((one, check_many(self._names, [wanted])[0]))
             except PenstockError as error:
@@ -132,15 +146,15 @@ class Binder:
                 insert(tx, self._store, self._names, runs, ACTOR)
             return len(runs)
 
-        return BoundWork(done=self._store.write(body) if good else 0, refused=refused)
+        return BinderCounts(done=self._store.write(body) if good else 0, refused=refused)
 
-    def _report(self, sub: Subscription, binding: Binding, one: Handed) -> BoundWork:
+    def _report(self, sub: Subscription, binding: Binding, one: LeasedDelivery) -> BinderCounts:
         """Report the completion in a message, in the transaction that acks it."""
 
         def body(tx: Tx) -> int:
             if not delivery_ack(tx, sub, [(one.message_id, one.epoch)]):
                 return 0
-            self._client.over(Within(self._store, tx)).flows.complete(
+            self._client.over(InTransaction(self._store, tx)).flows.complete(
                 replace(
                     report,
                     customer=_owner(tx, sub) or report.customer,
@@ -150,28 +164,28 @@ class Binder:
             return 1
 
         try:
-            payload = message_object(one.data)
+            payload = parse_message_object(one.data)
             payload.setdefault("pipeline_template", binding.pipeline)
             payload.setdefault("correlation_id", one.attributes.get("correlation_id"))
             if "processor_name" not in payload:
                 raise InvalidInput("processor_name", "the name of the completed processor", None)
             report = report_of(payload)
-            return BoundWork(done=self._store.write(body))
+            return BinderCounts(done=self._store.write(body))
         except PenstockError as error:
             return self._refuse(sub, one, error)
 
-    def _refuse(self, sub: Subscription, one: Handed, error: PenstockError) -> BoundWork:
+    def _refuse(self, sub: Subscription, one: LeasedDelivery, error: PenstockError) -> BinderCounts:
         """Nack a message: as poison for invalid input, otherwise as a transient failure."""
         is_poison = isinstance(error, InvalidInput | NotFound)
         kind = ErrorKind.POISON if is_poison else ErrorKind.TRANSIENT
-        nack = Refusal(one.message_id, one.epoch, kind, error.code, error.message)
+        nack = DeliveryNack(one.message_id, one.epoch, kind, error.code, error.message)
         nacked = self._store.write(lambda tx: delivery_nack(tx, sub, [nack], self._jitter))
         self._store.wake(sorted(nacked.wake))
-        return BoundWork(refused=1)
+        return BinderCounts(refused=1)
 
     # -- configs -------------------------------------------------------------------------------
 
-    def _start_configs(self, sub: Subscription, one: Handed) -> BoundWork:
+    def _start_configs(self, sub: Subscription, one: LeasedDelivery) -> BinderCounts:
         """Start all configs that the message addresses, step by step, then ack it."""
         after: int | None = 0
         try:
@@ -182,9 +196,9 @@ class Binder:
         except PenstockError as error:
             return self._refuse(sub, one, error)
         acked = self._store.write(lambda tx: delivery_ack(tx, sub, [(one.message_id, one.epoch)]))
-        return BoundWork(done=len(acked))
+        return BinderCounts(done=len(acked))
 
-    def _start_step(self, tx: Tx, sub: Subscription, one: Handed, after: int) -> int | None:
+    def _start_step(self, tx: Tx, sub: Subscription, one: LeasedDelivery, after: int) -> int | None:
         """Start the next configs unless this step is already done; return the next step's `after`.
 
         None means that this was the last step.
@@ -194,7 +208,7 @@ class Binder:
         if earlier is not None:
             found: int | None = earlier["next"]
             return found
-        customer = None if sub.customer == HOUSE else sub.customer
+        customer = None if sub.customer == SYSTEM else sub.customer
         named = one.attributes.get(CUSTOMER_ATTRIBUTE)
         rows = config_event_list(
             tx, sub.topic_name, customer=customer, customer_id=named, after=after, limit=STEP
@@ -206,7 +220,7 @@ class Binder:
         request_answer(tx, scope, key, {"next": next_after})
         return next_after
 
-    def _start(self, tx: Tx, config_id: int, one: Handed, sub: Subscription) -> None:
+    def _start(self, tx: Tx, config_id: int, one: LeasedDelivery, sub: Subscription) -> None:
         config_lock(tx, config_id)
         config = config_get(tx, config_id)
         if config is None or not config.is_active:
@@ -239,11 +253,11 @@ def bind_configs(tx: Tx, topic: Topic) -> Subscription:
     dead = name + DEAD_LETTER_SUFFIX
     topic_declare(tx, TopicSpec(name=dead), topic.customer, ACTOR)
     spec = SubscriptionSpec(name=name, topic=topic.name, dead_letter_topic=dead)
-    extras = Extras(kind="bound", binding=TO_CONFIGS.dump())
+    extras = SubscriptionOptions(kind="bound", binding=CONFIGS_BINDING.dump())
     return subscription_declare(tx, spec, topic.customer, ACTOR, extras)
 
 
-def _submission(binding: Binding, one: Handed, customer: str | None) -> Submission:
+def _submission(binding: Binding, one: LeasedDelivery, customer: str | None) -> Submission:
     """Return the run that a message requests; its attributes name the customer and partition."""
     assert binding.pipeline is not None
     return Submission(
@@ -251,7 +265,7 @@ def _submission(binding: Binding, one: Handed, customer: str | None) -> Submissi
         processor=binding.processor,
         customer=customer or one.attributes.get(CUSTOMER_ATTRIBUTE),
         partition=one.attributes.get("partition"),
-        parameters=message_object(one.data) or None,
+        parameters=parse_message_object(one.data) or None,
         ordering_key=one.ordering_key,
         correlation_id=one.attributes.get("correlation_id"),
         trigger_source="event",
@@ -261,14 +275,14 @@ def _submission(binding: Binding, one: Handed, customer: str | None) -> Submissi
 
 def _owner(tx: Tx, sub: Subscription) -> str | None:
     """Return the customer that owns a subscription; None if each message names its customer."""
-    return None if sub.customer == HOUSE else customer_name(tx, sub.customer)
+    return None if sub.customer == SYSTEM else customer_name(tx, sub.customer)
 
 
-def _origin(sub: Subscription, one: Handed) -> Origin:
-    return Origin(message_id=str(one.message_id), subscription=sub.name)
+def _origin(sub: Subscription, one: LeasedDelivery) -> MessageOrigin:
+    return MessageOrigin(message_id=str(one.message_id), subscription=sub.name)
 
 
-def _summed(parts: Sequence[BoundWork]) -> BoundWork:
-    return BoundWork(
+def _summed(parts: Sequence[BinderCounts]) -> BinderCounts:
+    return BinderCounts(
         done=sum(part.done for part in parts), refused=sum(part.refused for part in parts)
     )

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from penstock.bus.replay_policy import AutoReplay, parse_auto_replay
-from penstock.bus.store.bindings import subscriptions_auto
+from penstock.bus.replay_policy import ReplayPolicy, parse_auto_replay
+from penstock.bus.store.bindings import subscriptions_auto_replay
 from penstock.bus.store.topics import Subscription
 from penstock.client import Client
-from penstock.core.json_profile import parse
+from penstock.core.json_profile import parse_json
 from penstock.db.store import Store
-from penstock.dead_letters.client.dead_letters import FAR, LetterFilter
-from penstock.egress.policy import ANYWHERE
+from penstock.dead_letters.client.dead_letters import FAR, DeadLetterFilter
+from penstock.egress.policy import PERMISSIVE
 
 ACTOR = "auto"
 PAGE = 1_000
@@ -34,7 +34,7 @@ class _Position:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replays:
+class ReplayerCounts:
     """Counts of one `run_once` of the replayer.
 
     asked: subscriptions whose health was checked. healthy: those that passed. replayed: dead
@@ -59,14 +59,16 @@ class Replayer:
         self._after = 0
         self._positions: dict[int, _Position] = {}
 
-    def run_once(self) -> Replays:
+    def run_once(self) -> ReplayerCounts:
         """Check the health of each subscription with dead letters and replay one step of it."""
         asked = healthy = replayed = 0
         start = self._after
-        now, subs = self._store.read(lambda tx: (tx.now(), subscriptions_auto(tx, PAGE, start)))
+        now, subs = self._store.read(
+            lambda tx: (tx.now(), subscriptions_auto_replay(tx, PAGE, start))
+        )
         self._after = subs[-1].subscription if len(subs) == PAGE else 0
         for sub in subs:
-            policy = parse_auto_replay(parse((sub.auto_replay or "null").encode()), ANYWHERE)
+            policy = parse_auto_replay(parse_json((sub.auto_replay or "null").encode()), PERMISSIVE)
             position = self._positions.get(sub.subscription, _Position())
             wanted = _wanted(sub, policy, now)
             if now < position.at or not self._client.dead_letters.count(wanted):
@@ -81,10 +83,10 @@ class Replayer:
             for number, one in self._positions.items()
             if one.before != FAR or one.at > now
         }
-        return Replays(asked=asked, healthy=healthy, replayed=replayed)
+        return ReplayerCounts(asked=asked, healthy=healthy, replayed=replayed)
 
     def _step(
-        self, sub: Subscription, policy: AutoReplay, wanted: LetterFilter, before: int
+        self, sub: Subscription, policy: ReplayPolicy, wanted: DeadLetterFilter, before: int
     ) -> int:
         """Replay the next dead letters of a subscription; return their number.
 
@@ -101,8 +103,8 @@ class Replayer:
         return len(step.replayed)
 
 
-def _wanted(sub: Subscription, policy: AutoReplay, now: int) -> LetterFilter:
+def _wanted(sub: Subscription, policy: ReplayPolicy, now: int) -> DeadLetterFilter:
     """Return the filter for this subscription, by key: other customers may use the same name."""
-    return LetterFilter(
+    return DeadLetterFilter(
         kind="delivery", subscription_number=sub.subscription, until=now - policy.after_us
     )

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from penstock.core.clock import DAY, HOUR, MINUTE
 from penstock.db.store import Tx, first, one
 
-FOLD_BEHIND_US = 10 * MINUTE
+AGGREGATE_LAG_US = 10 * MINUTE
 CHUNK = 5_000
 IDLE_LIMIT_US = 7 * DAY
 """How long an unused limit that runs created is kept."""
 
 
-def disk_risks(tx: Tx) -> list[str]:
+def durability_warnings(tx: Tx) -> list[str]:
     """Return server settings that are off and risk losing committed transactions."""
     return [str(name) for (name,) in tx.rows("disk_risks")]
 
@@ -79,12 +79,12 @@ def _prune_journal(tx: Tx, before: int) -> int:
     From then on, verification only checks the chain of those blocks (`journal_pruned_to`).
     """
     unsealed = first(tx.rows("journal_unsealed_at", {"before": before}))
-    until = before if unsealed is None else min(before, unsealed[0] - FOLD_BEHIND_US)
+    until = before if unsealed is None else min(before, unsealed[0] - AGGREGATE_LAG_US)
     tx.run("counter_raise", {"name": "journal_pruned_to", "value": before})
     return tx.run("journal_prune", {"before": until, "n": CHUNK})
 
 
-def fold(tx: Tx) -> int:
+def aggregate(tx: Tx) -> int:
     """Aggregate deltas and closed periods into sums. Return by how much the horizon moved."""
     now = tx.now()
     soon = now + HOUR
@@ -95,7 +95,7 @@ def fold(tx: Tx) -> int:
     if rows > 2 * groups:
         tx.run("bus_sums_fold", {"n": 100_000})
     horizon = int(one(tx.rows("fold_horizon"))[0])
-    until = now - FOLD_BEHIND_US
+    until = now - AGGREGATE_LAG_US
     if until <= horizon:
         return 0
     tx.run("history_fold", {"after": horizon, "until": until})

@@ -34,7 +34,7 @@ class Service(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beat:
+class LoopSchedule:
     """When a service is called: at least every `interval_us`, and on a hint on its channels."""
 
     interval_us: int
@@ -47,7 +47,7 @@ class Loop:
     def __init__(
         self,
         service: Service,
-        beat: Beat,
+        beat: LoopSchedule,
         store: Store,
         *,
         events: Events,

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from penstock.audit.store.journal import Message, outbox_take, seal_next
+from penstock.audit.store.journal import OutboxMessage, outbox_take, seal_next
 from penstock.bus.store.outbox_publisher import outbox_publish
 from penstock.db.store import Store, Tx
-from penstock.services.store import CHUNK, Retention, fold, partitions_ensure, prune
+from penstock.services.store import CHUNK, Retention, aggregate, partitions_ensure, prune
 
 CHUNKS_MAX = 50
-Subscriber = Callable[[Tx, Sequence[Message]], None]
+Subscriber = Callable[[Tx, Sequence[OutboxMessage]], None]
 
 
-class Relay:
+class OutboxRelay:
     """Service that publishes outbox rows on topics and calls subscribers.
 
     Both happen in the transaction that removes the rows. Subscribers are functions of this process;
@@ -74,7 +74,7 @@ class Sealer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pruned:
+class PruneCounts:
     """Counts of one pruner pass."""
 
     partitions: int = 0
@@ -91,10 +91,10 @@ class Pruner:
         self._store = store
         self._retention = retention or Retention()
 
-    def run_once(self) -> Pruned:
+    def run_once(self) -> PruneCounts:
         """Make one bounded pass; every chunk is a transaction, repeated until little is left."""
         partitions = self._store.write(partitions_ensure)
-        folded_us = self._store.write(fold)
+        folded_us = self._store.write(aggregate)
         removed: dict[str, int] = {}
         for _ in range(CHUNKS_MAX):
             part = self._store.write(lambda tx: prune(tx, self._retention))
@@ -102,4 +102,4 @@ class Pruner:
                 removed[table] = removed.get(table, 0) + count
             if max(part.values()) < CHUNK:
                 break
-        return Pruned(partitions=partitions, removed=removed, folded_us=folded_us)
+        return PruneCounts(partitions=partitions, removed=removed, folded_us=folded_us)

@@ -24,7 +24,7 @@ def check_fence(write: Upsert, there: Document | None) -> None:
         raise StaleFence(write.path, write.token, newest)
 
 
-def written(write: Upsert, there: Document | None) -> str:
+def written_fields(write: Upsert, there: Document | None) -> str:
     """Return the fields of the document after the write, as JSON text."""
     before: Mapping[str, Any] = {} if there is None or write.replace else there.fields
     fields = merged(before, write.fields)
@@ -40,7 +40,9 @@ def written(write: Upsert, there: Document | None) -> str:
         ) from None
 
 
-def newest(write: Upsert, there: Document | None) -> tuple[int | None, int | None]:
+def newest_version_and_token(
+    write: Upsert, there: Document | None
+) -> tuple[int | None, int | None]:
     """Return the version and the token of the document after the write."""
     version, token = version_number(write.version), write.token
     if there is None:

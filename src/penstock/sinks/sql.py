@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 from penstock.core.clock import Micros
 from penstock.core.errors import SchemaMismatch
 from penstock.sinks import statements as sql
-from penstock.sinks.documents import check_fence, is_stale, newest, written
+from penstock.sinks.documents import check_fence, is_stale, newest_version_and_token, written_fields
 from penstock.sinks.protocol import (
     SETTLED,
     AuditRecord,
@@ -154,10 +154,10 @@ class SqlTx:
     def _row(
         self, write: Upsert, stored: Document | None, message_id: str | None
     ) -> dict[str, Any]:
-        version, token = newest(write, stored)
+        version, token = newest_version_and_token(write, stored)
         return {
             "path": write.path,
-            "fields": written(write, stored),
+            "fields": written_fields(write, stored),
             "version": version,
             "token": token,
             "message_id": message_id,
@@ -167,7 +167,7 @@ class SqlTx:
 
 def prepare(run: Run, now: Micros) -> None:
     """Migrate the tables to this version; the caller's transaction must exclude all others."""
-    run(sql.BOOKKEEPING, {})
+    run(sql.SCHEMA_TABLE, {})
     applied = int(run(sql.APPLIED, {})[0][0])
     if applied > len(sql.SCHEMA):
         raise SchemaMismatch(

@@ -34,7 +34,7 @@ SCHEMA: Final[tuple[tuple[str, ...], ...]] = (
     ),
 )
 """One entry per schema version; a released entry never changes."""
-BOOKKEEPING: Final = (
+SCHEMA_TABLE: Final = (
     "CREATE TABLE IF NOT EXISTS {p}schema (number integer PRIMARY KEY, applied_at bigint NOT NULL)"
 )
 APPLIED: Final = "SELECT coalesce(max(number), 0) FROM {p}schema"

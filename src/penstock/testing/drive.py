@@ -14,13 +14,13 @@ from penstock.client import Client
 from penstock.core.clock import Micros, iso
 from penstock.flows.orchestrator import Orchestrator
 from penstock.pipelines.declare.pipeline import Pipeline
-from penstock.probes.runner import Probes
+from penstock.probes.runner import ProbeRunner
 from penstock.runs.admitter import Admitter
 from penstock.runs.sweeper import Sweeper
 from penstock.testing.clock import VirtualClock
-from penstock.testing.fake_workers import Hands
+from penstock.testing.fake_workers import FakeWorkers
 from penstock.testing.memory import memory_store
-from penstock.testing.tables import Delivery, Tables
+from penstock.testing.tables import TableContent, Tables
 from penstock.worker.context import RunContext
 
 STEPS_MAX: Final = 20_000
@@ -30,7 +30,7 @@ class FlowStuck(AssertionError):
     """The flow did not end within the given time; the message contains its story."""
 
 
-class Drive:
+class FlowDriver:
     """An in-memory store, the services that act on it, and invented or real data."""
 
     def __init__(
@@ -46,9 +46,9 @@ class Drive:
         self.store = memory_store(clock)
         self.client = Client(self.store, actor="test")
         self.client.register([pipeline])
-        self.hands = Hands(self.store, [pipeline], clock, is_called=is_called)
+        self.hands = FakeWorkers(self.store, [pipeline], clock, is_called=is_called)
         self.hands.done = self._produced
-        self._probes = None if warehouses is None else Probes(clock, names=warehouses)
+        self._probes = None if warehouses is None else ProbeRunner(clock, names=warehouses)
         look = self.tables.look if self._probes is None else self._probes.look
         self._orchestrator = Orchestrator(self.store, look, pipelines=[pipeline])
         self._admitter = Admitter(self.store)
@@ -103,4 +103,4 @@ class Drive:
         """Make a completed processor's tables arrive, unless the test defined them."""
         for table in run.declared.terms.produces:
             if not self.tables.has(table):
-                self.tables.arrive(table, Delivery(at=self.clock.now()))
+                self.tables.arrive(table, TableContent(at=self.clock.now()))

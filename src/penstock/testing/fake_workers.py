@@ -16,36 +16,36 @@ from penstock.access.store.registry import processor_list
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, Clock, Micros
 from penstock.db.store import Store
 from penstock.pipelines.declare.pipeline import Pipeline
-from penstock.worker.context import Known, RunContext, Signal
+from penstock.worker.context import LoadedProcessor, RunContext, Signal
 from penstock.worker.execution.call import call_inline
 from penstock.worker.options import WorkerOptions
-from penstock.worker.outcome import Outcome
-from penstock.worker.worker_core import WorkerSteps
+from penstock.worker.outcome import AttemptOutcome
+from penstock.worker.worker_core import WorkerCore
 
 LEASE_US = 60 * DAY
-TIMED_OUT = Outcome(error_type="TIMEOUT", is_interrupted=True)
+TIMED_OUT = AttemptOutcome(error_type="TIMEOUT", is_interrupted=True)
 
 
 @dataclass(slots=True, kw_only=True)
-class Manners:
+class ProcessorBehavior:
     """How a processor behaves: duration, failures of its first attempts, function."""
 
     takes_us: Micros = MINUTE
-    failures: list[Outcome] = field(default_factory=list)
+    failures: list[AttemptOutcome] = field(default_factory=list)
     """One outcome per failing attempt, in order; later attempts succeed."""
     status: str = "SUCCESS"
-    call: Callable[[RunContext], Outcome] | None = None
+    call: Callable[[RunContext], AttemptOutcome] | None = None
 
 
 @dataclass(slots=True)
 class _Busy:
     ends_at: Micros
-    steps: WorkerSteps
+    steps: WorkerCore
     context: RunContext
-    outcome: Outcome
+    outcome: AttemptOutcome
 
 
-class Hands:
+class FakeWorkers:
     """One worker per pool, driven step by step."""
 
     def __init__(
@@ -53,17 +53,17 @@ class Hands:
     ) -> None:
         self.done: Callable[[RunContext], None] = lambda _: None
         """Called after a run succeeded."""
-        self.manners: dict[str, Manners] = {}
+        self.manners: dict[str, ProcessorBehavior] = {}
         self._is_called = is_called
         self._clock = clock
         self._busy: list[_Busy] = []
-        self._steps: list[WorkerSteps] = []
+        self._steps: list[WorkerCore] = []
         jitter = random.Random(0).random  # noqa: S311 - deterministic retries
         for pool in sorted({p.pool for pipeline in pipelines for p in pipeline.processors}):
             options = WorkerOptions(
                 pool=pool, name=f"test:{pool}", slots=1_000, lease_us=LEASE_US, beat_us=HOUR
             )
-            steps = WorkerSteps(store, pipelines, options, clock=clock, jitter=jitter)
+            steps = WorkerCore(store, pipelines, options, clock=clock, jitter=jitter)
             steps.open()
             self._add_external(store, pipelines, steps)
             self._steps.append(steps)
@@ -96,8 +96,8 @@ class Hands:
         for steps in self._steps:
             steps.close()
 
-    def _begun(self, steps: WorkerSteps, context: RunContext, now: Micros) -> _Busy:
-        behavior = self.manners.get(context.processor, Manners())
+    def _begun(self, steps: WorkerCore, context: RunContext, now: Micros) -> _Busy:
+        behavior = self.manners.get(context.processor, ProcessorBehavior())
         limit = context.held.max_execution_us
         if behavior.takes_us > limit:
             context.tell(Signal.TIMEOUT, self._clock.monotonic() + limit / SECOND)
@@ -109,11 +109,11 @@ class Hands:
         elif self._is_called and context.declared.body is not None:
             outcome = call_inline(context)
         else:
-            outcome = Outcome(status=behavior.status)
+            outcome = AttemptOutcome(status=behavior.status)
         return _Busy(now + behavior.takes_us, steps, context, outcome)
 
     @staticmethod
-    def _add_external(store: Store, pipelines: Sequence[Pipeline], steps: WorkerSteps) -> None:
+    def _add_external(store: Store, pipelines: Sequence[Pipeline], steps: WorkerCore) -> None:
         """Let this pool's worker execute the pool's external processors as well."""
         declared = {
             (p.pipeline, p.phase, p.name): p for pipeline in pipelines for p in pipeline.processors
@@ -121,4 +121,4 @@ class Hands:
         for row in store.read(processor_list):
             found = declared.get((row.pipeline, row.phase, row.name))
             if found is not None and found.runs == "external" and row.pool == steps.options.pool:
-                steps.known[row.processor] = Known(row.processor, found, {})
+                steps.known[row.processor] = LoadedProcessor(row.processor, found, {})

@@ -25,17 +25,17 @@ from penstock.core.record import loads
 from penstock.db.store import Store, Tx
 from penstock.flows.gates.store.gates import DecisionFilter, Trigger, decision_list, triggers_of
 from penstock.flows.gates.verdict import Decision
-from penstock.flows.store.completions import nudge_put_many
-from penstock.flows.store.create import Opening, flow_open_many
-from penstock.flows.store.flows import Flow, FlowFilter, Phase, flow_list, phases_of
+from penstock.flows.store.completions import flow_event_put_many
+from penstock.flows.store.create import FlowOpening, flow_open_many
+from penstock.flows.store.flows import Flow, FlowFilter, PhaseRow, flow_list, phases_of
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.modes import partition_of
 from penstock.testing.clock import VirtualClock
-from penstock.testing.drive import STEPS_MAX, Drive, FlowStuck
-from penstock.testing.fake_workers import Manners
-from penstock.testing.tables import Delivery
+from penstock.testing.drive import STEPS_MAX, FlowDriver, FlowStuck
+from penstock.testing.fake_workers import ProcessorBehavior
+from penstock.testing.tables import TableContent
 from penstock.worker.context import RunContext
-from penstock.worker.outcome import Outcome, outcome_of_error, outcome_of_value
+from penstock.worker.outcome import AttemptOutcome, outcome_of_error, outcome_of_value
 
 __all__ = ["FlowStuck", "FlowTest"]
 
@@ -73,7 +73,7 @@ class FlowTest:
         self.partition = partition or partition_of(
             chosen, now=self.clock.now(), timezone=pipeline.timezone
         )
-        self.drive = Drive(pipeline, self.clock, warehouses=warehouses, is_called=call)
+        self.drive = FlowDriver(pipeline, self.clock, warehouses=warehouses, is_called=call)
         self.store = self.drive.store
         self.client = self.drive.client
         self._tables, self._workers = self.drive.tables, self.drive.hands
@@ -117,12 +117,12 @@ class FlowTest:
         newest = None if age is None else at - parse_duration(age, "age")
         self._tables.arrive(
             table,
-            Delivery(at=at, rows=rows, filled=filled, failed=failed, newest=newest, days=days),
+            TableContent(at=at, rows=rows, filled=filled, failed=failed, newest=newest, days=days),
         )
 
     def lose(self, table: str, *, after: str | None = None, error: str | None = None) -> None:
         """Empty a table or, with an error, make its probe fail."""
-        self._tables.arrive(table, Delivery(at=self._at(after), rows=0, error=error))
+        self._tables.arrive(table, TableContent(at=self._at(after), rows=0, error=error))
 
     def expect(self, table: str, rows: int) -> None:
         """Set the result of a query for the expected rows."""
@@ -135,7 +135,7 @@ class FlowTest:
         if isinstance(error, BaseException):
             outcome = outcome_of_error(error)._replace(error_type=classify(error))
         else:
-            outcome = Outcome(error_type=error)
+            outcome = AttemptOutcome(error_type=error)
         self._behavior(processor).failures += [outcome] * times
 
     def takes(self, processor: str, duration: str) -> None:
@@ -194,7 +194,7 @@ class FlowTest:
         """Virtual time since the flow opened, in microseconds."""
         return 0 if self._began is None else self.clock.now() - self._began
 
-    def phase(self, name: str, generation: int | None = None) -> Phase:
+    def phase(self, name: str, generation: int | None = None) -> PhaseRow:
         """Return a phase: state, started_at, ended_at, is_degraded, told."""
         flow = self._flow(generation)
         rows = self.store.read(lambda tx: phases_of(tx, [flow.flow_id]))[flow.flow_id]
@@ -237,7 +237,7 @@ class FlowTest:
             return
         self._began = self.clock.now()
         number, digest = self._number()
-        opening = Opening(
+        opening = FlowOpening(
             customer=self.store.write(lambda tx: customer_ensure_many(tx, [CUSTOMER])[CUSTOMER]),
             pipeline=number,
             digest=digest,
@@ -258,11 +258,11 @@ class FlowTest:
         flows = self.flows
         return flows[-1] if generation is None else flows[generation - 1]
 
-    def _behavior(self, processor: str) -> Manners:
+    def _behavior(self, processor: str) -> ProcessorBehavior:
         known = {p.name for p in self.pipeline.processors}
         if processor not in known:
             raise InvalidInput("processor", f"one of {', '.join(sorted(known))}", processor)
-        return self._workers.manners.setdefault(processor, Manners())
+        return self._workers.manners.setdefault(processor, ProcessorBehavior())
 
     def _at(self, after: str | None) -> Micros:
         base = self._began if self._began is not None else self.clock.now()
@@ -274,13 +274,13 @@ class FlowTest:
         return found[0], found[1]
 
 
-def _opened(tx: Tx, opening: Opening) -> None:
+def _opened(tx: Tx, opening: FlowOpening) -> None:
     (flow_id,) = flow_open_many(tx, [opening])
     assert flow_id is not None
-    nudge_put_many(tx, [(flow_id, opening.customer, None, False)])
+    flow_event_put_many(tx, [(flow_id, opening.customer, None, False)])
 
 
-def _called(function: Callable[[RunContext], Any], run: RunContext) -> Outcome:
+def _called(function: Callable[[RunContext], Any], run: RunContext) -> AttemptOutcome:
     try:
         return outcome_of_value(run, function(run))
     except Exception as error:

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 
 from penstock.core.clock import Clock, Micros
-from penstock.flows.gates.evidence import Sighting
-from penstock.flows.gates.probe_request import Look
-from penstock.pipelines.dependency import Dependency, ExpectKind, Kind
+from penstock.flows.gates.evidence import Observation
+from penstock.flows.gates.probe_request import ProbeRequest
+from penstock.pipelines.dependency import Dependency, DependencyKind, ExpectKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
+class TableContent:
     """What a table contains from `at` on; rows None means as many as expected.
 
     filled: share of non-null cells in required columns. failed: checks that fail. newest: time of
@@ -40,10 +40,10 @@ class Tables:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._deliveries: dict[str, list[Delivery]] = {}
+        self._deliveries: dict[str, list[TableContent]] = {}
         self._expected: dict[str, int] = {}
 
-    def arrive(self, table: str, delivery: Delivery) -> None:
+    def arrive(self, table: str, delivery: TableContent) -> None:
         """Make a table contain this delivery from its time on."""
         self._deliveries.setdefault(table, []).append(delivery)
 
@@ -61,7 +61,7 @@ class Tables:
         later = [d.at for found in self._deliveries.values() for d in found if d.at > now]
         return min(later, default=None)
 
-    def look(self, look: Look) -> list[Sighting]:
+    def look(self, look: ProbeRequest) -> list[Observation]:
         """Return one observation per dependency, as probes would."""
         return [self._observation(dependency, look.partition) for dependency in look.dependencies]
 
@@ -73,16 +73,16 @@ class Tables:
         found = self._latest(table, days=False)
         return 0 if found is None else 1 if found.rows is None else found.rows
 
-    def _observation(self, dependency: Dependency, partition: str) -> Sighting:
-        now, historical = self._clock.now(), dependency.kind is Kind.HISTORICAL
+    def _observation(self, dependency: Dependency, partition: str) -> Observation:
+        now, historical = self._clock.now(), dependency.kind is DependencyKind.HISTORICAL
         found = self._latest(dependency.table, days=historical)
         if found is not None and found.error is not None:
-            return Sighting(key=dependency.key, looked_at=now, error=found.error)
+            return Observation(key=dependency.key, looked_at=now, error=found.error)
         if historical:
             return _days(dependency, partition, 0 if found is None else found.days or 0, now)
         expected = self._expectation(dependency, partition)
         rows = 0 if found is None else max(expected, 1) if found.rows is None else found.rows
-        return Sighting(
+        return Observation(
             key=dependency.key,
             looked_at=now,
             rows=rows,
@@ -93,7 +93,7 @@ class Tables:
             checks_failed=() if found is None else found.failed,
         )
 
-    def _latest(self, table: str, *, days: bool) -> Delivery | None:
+    def _latest(self, table: str, *, days: bool) -> TableContent | None:
         """Return the newest delivery that has arrived; history and current rows are separate."""
         now = self._clock.now()
         found = [
@@ -115,10 +115,10 @@ class Tables:
         return expect.number
 
 
-def _days(dependency: Dependency, partition: str, present: int, now: Micros) -> Sighting:
+def _days(dependency: Dependency, partition: str, present: int, now: Micros) -> Observation:
     lookback = dependency.lookback_days or 0
     present = min(present, lookback)
-    return Sighting(
+    return Observation(
         key=dependency.key,
         looked_at=now,
         days_present=present,

@@ -16,7 +16,7 @@ CHUNK_SECONDS: Final = 0.010
 _KEEP = 0.9
 
 
-class Pace:
+class ClaimSizer:
     """Mean duration of recent runs, and the claim sizes derived from it."""
 
     __slots__ = ("_batch_max", "_slots", "mean")

@@ -17,16 +17,16 @@ from penstock.core.errors import StoreError
 from penstock.db.store import Waiter
 from penstock.runs.rows import HeldRun
 from penstock.worker.buffer import is_suspect
-from penstock.worker.claim_size import Pace
-from penstock.worker.lanes.async_loop import LoopLane
-from penstock.worker.lanes.collector import CollectLane
-from penstock.worker.lanes.threads import ThreadLane
-from penstock.worker.worker_core import WorkerSteps
+from penstock.worker.claim_size import ClaimSizer
+from penstock.worker.lanes.async_loop import AsyncExecutor
+from penstock.worker.lanes.collector import BatchExecutor
+from penstock.worker.lanes.threads import ThreadExecutor
+from penstock.worker.worker_core import WorkerCore
 
 ROOM_SECONDS: Final = 1.0
 
 
-def hint(pool: str) -> str:
+def runs_channel(pool: str) -> str:
     """Return the channel on which a pool's workers are woken."""
     return f"runs:{pool}"
 
@@ -36,11 +36,11 @@ class Claimer:
 
     def __init__(
         self,
-        steps: WorkerSteps,
-        pace: Pace,
-        threads: ThreadLane,
-        loop: LoopLane,
-        collect: CollectLane,
+        steps: WorkerCore,
+        pace: ClaimSizer,
+        threads: ThreadExecutor,
+        loop: AsyncExecutor,
+        collect: BatchExecutor,
         *,
         waiter: Waiter,
         give_back: Callable[[list[HeldRun]], None],

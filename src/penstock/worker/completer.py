@@ -19,21 +19,21 @@ from penstock.audit.telemetry import Events, RunEnded, RunRefused, ServiceError
 from penstock.core.errors import StoreError, StoreUnavailable
 from penstock.core.retry import ErrorType
 from penstock.db.store import Store, Tx
-from penstock.limits.store.limits import snoozed_wake
+from penstock.limits.store.limits import requeued_wake
 from penstock.runs import attempt_result
-from penstock.runs.rows import Finish, Finished, HeldRun
+from penstock.runs.rows import FinishedRun, HeldRun, RunEnd
 from penstock.runs.store.finish import run_end_many
 from penstock.runs.store.runs import run_release_many
 from penstock.worker.options import WorkerOptions
-from penstock.worker.outcome import RETURNED
+from penstock.worker.outcome import RELEASED
 
 ADMIT: Final = "admit"
 FLOWS: Final = "flows"
-NOBODYS: Final = Finish(0, 0, "FAILED", "FAILURE")
+PROBE_FINISH: Final = RunEnd(0, 0, "FAILED", "FAILURE")
 """An end that matches no run: tests whether the store accepts ends, without changing anything."""
 
 
-class Flushed(NamedTuple):
+class FlushCounts(NamedTuple):
     """Counts of one flush; refused ends came too late and changed nothing."""
 
     ended: int = 0
@@ -41,7 +41,7 @@ class Flushed(NamedTuple):
     retried: int = 0
 
 
-class EndQueue:
+class FinishQueue:
     """The ends of one worker's runs; `add` from any thread, `flush_once` from one at a time."""
 
     def __init__(
@@ -59,14 +59,14 @@ class EndQueue:
         self._options = options
         self._events = events
         self._jitter = jitter
-        self._queue: deque[Finish] = deque()
+        self._queue: deque[RunEnd] = deque()
         self._in_flight = 0
 
     def __len__(self) -> int:
         """Number of ends not stored yet, including those being written."""
         return len(self._queue) + self._in_flight
 
-    def add(self, finishes: Iterable[Finish]) -> None:
+    def add(self, finishes: Iterable[RunEnd]) -> None:
         """Queue ends."""
         self._queue.extend(finishes)
 
@@ -74,23 +74,23 @@ class EndQueue:
         """Return the tokens of the runs whose ends are queued."""
         return {finish.token for finish in list(self._queue)}
 
-    def flush_once(self) -> Flushed:
+    def flush_once(self) -> FlushCounts:
         """Store the oldest ends in one transaction; on failure they are kept for the next call."""
-        batch: list[Finish] = []
+        batch: list[RunEnd] = []
         while self._queue and len(batch) < self._options.batch_max:
             batch.append(self._queue.popleft())
         if not batch:
-            return Flushed()
+            return FlushCounts()
         self._in_flight = len(batch)
         try:
             ends = self._release_returned(batch)
-            return self._flush_or_keep(ends) if ends else Flushed()
+            return self._flush_or_keep(ends) if ends else FlushCounts()
         finally:
             self._in_flight = 0
 
-    def _release_returned(self, batch: list[Finish]) -> list[Finish]:
+    def _release_returned(self, batch: list[RunEnd]) -> list[RunEnd]:
         """Release snoozed runs and runs cut short by a planned stop; return the remaining ends."""
-        back = [finish for finish in batch if finish.final_state == RETURNED]
+        back = [finish for finish in batch if finish.final_state == RELEASED]
         if not back:
             return batch
         rows = [(finish.run_id, finish.token, finish.retry_delay_us or 0) for finish in back]
@@ -98,7 +98,7 @@ class EndQueue:
 
         def release(tx: Tx) -> None:
             run_release_many(tx, rows)
-            snoozed_wake(tx, snoozed)
+            requeued_wake(tx, snoozed)
 
         try:
             self._store.write(release)
@@ -108,9 +108,9 @@ class EndQueue:
         for finish in back:
             self._held.pop(finish.token, None)
         self._store.wake([ADMIT])
-        return [finish for finish in batch if finish.final_state != RETURNED]
+        return [finish for finish in batch if finish.final_state != RELEASED]
 
-    def _flush_or_keep(self, batch: list[Finish]) -> Flushed:
+    def _flush_or_keep(self, batch: list[RunEnd]) -> FlushCounts:
         try:
             finished = self._store.write(lambda tx: run_end_many(tx, batch))
         except StoreError:
@@ -121,18 +121,18 @@ class EndQueue:
             return self._flush_singly(batch)
         return self._flushed(batch, finished)
 
-    def _check_store(self, batch: Sequence[Finish], error: Exception) -> None:
+    def _check_store(self, batch: Sequence[RunEnd], error: Exception) -> None:
         """Keep the batch unless the store accepts ends in general: then one of these is invalid."""
         try:
-            self._store.write(lambda tx: run_end_many(tx, [NOBODYS]))
+            self._store.write(lambda tx: run_end_many(tx, [PROBE_FINISH]))
         except Exception as cause:
             self._queue.extendleft(reversed(batch))
             raise StoreUnavailable(f"the store accepts no ends: {cause}") from error
 
-    def _flush_singly(self, batch: Sequence[Finish]) -> Flushed:
+    def _flush_singly(self, batch: Sequence[RunEnd]) -> FlushCounts:
         """Store ends one by one: one cannot be stored, and the others must not wait for it."""
-        total = Flushed()
-        kept: list[Finish] = []
+        total = FlushCounts()
+        kept: list[RunEnd] = []
         failure: Exception | None = None
         for n, finish in enumerate(batch):
             try:
@@ -144,13 +144,13 @@ class EndQueue:
                 failure = error
                 kept.append(finish)
                 continue
-            total = Flushed(*(a + b for a, b in zip(total, one, strict=True)))
+            total = FlushCounts(*(a + b for a, b in zip(total, one, strict=True)))
         if failure is not None:
             self._queue.extend(kept)
             raise StoreUnavailable(f"{len(kept)} ends are kept: {failure}") from failure
         return total
 
-    def _flush_or_replace(self, finish: Finish) -> Flushed:
+    def _flush_or_replace(self, finish: RunEnd) -> FlushCounts:
         try:
             return self._flush([finish])
         except StoreError:
@@ -158,22 +158,24 @@ class EndQueue:
         except Exception as error:
             self._events.emit(ServiceError("worker.completer", str(error), 0.0))
             if finish.token not in self._held:
-                return Flushed(refused=1)  # the run is no longer held here
+                return FlushCounts(refused=1)  # the run is no longer held here
             return self._flush([self._plain(finish, error)])
 
-    def _flush(self, batch: list[Finish]) -> Flushed:
+    def _flush(self, batch: list[RunEnd]) -> FlushCounts:
         return self._flushed(batch, self._store.write(lambda tx: run_end_many(tx, batch)))
 
-    def _plain(self, finish: Finish, error: Exception) -> Finish:
+    def _plain(self, finish: RunEnd, error: Exception) -> RunEnd:
         held = self._held.get(finish.token)
         if held is None:
             return finish
         message = f"the run's result could not be stored: {type(error).__name__}"
         details = msgspec.json.encode({"message": message}).decode()
-        failure = attempt_result.Failure(error_type=ErrorType.VALIDATION_ERROR, details=details)
+        failure = attempt_result.AttemptFailure(
+            error_type=ErrorType.VALIDATION_ERROR, details=details
+        )
         return attempt_result.failed(held, failure, jitter=self._jitter(), actor=self._options.name)
 
-    def _flushed(self, batch: Sequence[Finish], finished: Sequence[Finished]) -> Flushed:
+    def _flushed(self, batch: Sequence[RunEnd], finished: Sequence[FinishedRun]) -> FlushCounts:
         runs = [self._held.pop(finish.token, None) for finish in batch]
         retried = sum(1 for end in finished if end.retry_run_id is not None)
         if retried:
@@ -182,13 +184,13 @@ class EndQueue:
             self._store.wake([FLOWS])
         if self._events.is_heard:
             self._emit_ends(batch, runs, finished)
-        return Flushed(len(finished), len(batch) - len(finished), retried)
+        return FlushCounts(len(finished), len(batch) - len(finished), retried)
 
     def _emit_ends(
         self,
-        batch: Sequence[Finish],
+        batch: Sequence[RunEnd],
         runs: Sequence[HeldRun | None],
-        finished: Sequence[Finished],
+        finished: Sequence[FinishedRun],
     ) -> None:
         stored = {end.run_id: end for end in finished}
         for finish, run in zip(batch, runs, strict=True):

@@ -29,9 +29,9 @@ from penstock.core.errors import (
 from penstock.core.redact import REFERENCE, is_reference, redact_text
 from penstock.runs.rows import HeldRun, Progress
 from penstock.worker.result import Result
-from penstock.worker.run_info import GivenRun, Known
+from penstock.worker.run_info import LoadedProcessor, RunInfo
 
-__all__ = ["Known", "Result", "RunContext", "Signal"]
+__all__ = ["LoadedProcessor", "Result", "RunContext", "Signal"]
 
 STATES: Final = ("INITIALIZING", "RUNNING", "FINALIZING")
 _log = logging.getLogger("penstock.run")
@@ -57,7 +57,7 @@ _ERRORS: Final[Mapping[str, tuple[type[RunInterrupted], str]]] = MappingProxyTyp
 )
 
 
-class RunContext(GivenRun):
+class RunContext(RunInfo):
     """One run, as its processor sees it."""
 
     __slots__ = (
@@ -67,7 +67,12 @@ class RunContext(GivenRun):
     )  # fmt: skip
 
     def __init__(
-        self, held: HeldRun, known: Known, clock: Clock, began: float, store: object | None = None
+        self,
+        held: HeldRun,
+        known: LoadedProcessor,
+        clock: Clock,
+        began: float,
+        store: object | None = None,
     ) -> None:
         """Created by the worker. `began` is the monotonic start time; `store` serves the limit
         slots that the processor acquires.
@@ -252,7 +257,7 @@ class RunContext(GivenRun):
 _NO_PROGRESS: Final = Progress()
 
 
-def _parameters(known: Known, held: HeldRun) -> dict[str, Any]:
+def _parameters(known: LoadedProcessor, held: HeldRun) -> dict[str, Any]:
     """Return a run's parameters over the defaults; secrets are resolved only if referenced."""
     text = held.parameters
     given = {**known.defaults, **(msgspec.json.decode(text) if text else {})}

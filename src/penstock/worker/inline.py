@@ -15,8 +15,8 @@ from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.worker.context import RunContext
 from penstock.worker.execution.call import call_inline
 from penstock.worker.options import WorkerOptions
-from penstock.worker.outcome import Outcome
-from penstock.worker.worker_core import WorkerSteps
+from penstock.worker.outcome import AttemptOutcome
+from penstock.worker.worker_core import WorkerCore
 
 
 class InlineWorker:
@@ -26,10 +26,10 @@ class InlineWorker:
     returns, so that concurrency stays in use in virtual time.
     """
 
-    def __init__(self, steps: WorkerSteps, seconds: Callable[[RunContext], float]) -> None:
+    def __init__(self, steps: WorkerCore, seconds: Callable[[RunContext], float]) -> None:
         self._steps = steps
         self._seconds = seconds
-        self._busy: list[tuple[float, int, RunContext, Outcome]] = []
+        self._busy: list[tuple[float, int, RunContext, AttemptOutcome]] = []
         self._beat_at = float("-inf")
         steps.open()
 
@@ -90,5 +90,5 @@ def inline_worker(
     events: Events,
 ) -> InlineWorker:
     """Build an inline worker over the real steps."""
-    steps = WorkerSteps(store, pipelines, options, clock=clock, jitter=jitter, events=events)
+    steps = WorkerCore(store, pipelines, options, clock=clock, jitter=jitter, events=events)
     return InlineWorker(steps, seconds)

@@ -15,13 +15,13 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from penstock.core.clock import SECOND
-from penstock.core.error_classification import verdict
+from penstock.core.error_classification import retry_hint
 from penstock.core.errors import RunInterrupted, RunSnoozed, RunTimedOut
 from penstock.core.redact import redact_json, redact_text
 from penstock.core.retry import ErrorType
 from penstock.runs import attempt_result
-from penstock.runs.attempt_result import Failure
-from penstock.runs.rows import Finish, HeldRun
+from penstock.runs.attempt_result import AttemptFailure
+from penstock.runs.rows import HeldRun, RunEnd
 from penstock.runs.states import RunState, RunStatus
 from penstock.worker.context import RunContext, Signal
 from penstock.worker.result import Result
@@ -35,7 +35,7 @@ PROCESS_DIED: Final = "PROCESS_DIED"
 Retried like an unknown error, three attempts in all: the cause may be the machine or the data."""
 
 
-class Outcome(NamedTuple):
+class AttemptOutcome(NamedTuple):
     """What a processor returned or raised, as plain values that can cross a process boundary."""
 
     status: str = RunStatus.SUCCESS.value
@@ -52,7 +52,7 @@ class Outcome(NamedTuple):
     snooze_us: int | None = None
 
 
-def outcome_of_value(context: RunContext, value: object) -> Outcome:
+def outcome_of_value(context: RunContext, value: object) -> AttemptOutcome:
     """Reduce a processor's return value; one that cannot be stored is a VALIDATION_ERROR."""
     result = value if isinstance(value, Result) else None
     summary = result.summary if result is not None else value
@@ -75,7 +75,7 @@ def outcome_of_value(context: RunContext, value: object) -> Outcome:
         )
     stages = context.stages_taken()
     try:
-        return Outcome(
+        return AttemptOutcome(
             status=status,
             # Redact here too: only this process knows which secrets it resolved.
             result=None if text is None else redact_json(text.decode()),
@@ -87,14 +87,16 @@ def outcome_of_value(context: RunContext, value: object) -> Outcome:
         return _invalid(f"expected records and bytes to be integers of at least 0: {error}")
 
 
-def outcome_of_error(error: BaseException) -> Outcome:
+def outcome_of_error(error: BaseException) -> AttemptOutcome:
     """Reduce an exception to its error type and bounded details."""
     if isinstance(error, RunTimedOut):
-        return Outcome(is_timed_out=True)
+        return AttemptOutcome(is_timed_out=True)
     if isinstance(error, RunSnoozed):
-        return Outcome(error_type=ErrorType.RATE_LIMIT_EXCEEDED.value, snooze_us=error.delay_us)
-    found = verdict(error)
-    return Outcome(
+        return AttemptOutcome(
+            error_type=ErrorType.RATE_LIMIT_EXCEEDED.value, snooze_us=error.delay_us
+        )
+    found = retry_hint(error)
+    return AttemptOutcome(
         error_type=found.error_type,
         details=error_details(error),
         insist=found.insist,
@@ -103,14 +105,14 @@ def outcome_of_error(error: BaseException) -> Outcome:
     )
 
 
-def outcome_of_death(exit_code: int | None) -> Outcome:
+def outcome_of_death(exit_code: int | None) -> AttemptOutcome:
     """Return the outcome of a child process that ended without reporting."""
     if exit_code is not None and exit_code < 0:
         how = f"was killed by signal {-exit_code}" + (" (out of memory?)" * (exit_code == -9))
     else:
         how = f"ended with exit code {exit_code}"
     details = {"message": f"the run's process {how} before the processor returned"}
-    return Outcome(error_type=PROCESS_DIED, details=msgspec.json.encode(details).decode())
+    return AttemptOutcome(error_type=PROCESS_DIED, details=msgspec.json.encode(details).decode())
 
 
 def error_details(error: BaseException) -> str:
@@ -133,13 +135,18 @@ def error_details(error: BaseException) -> str:
     ).decode()
 
 
-RETURNED: Final = "RETURNED"
+RELEASED: Final = "RETURNED"
 """Pseudo-state in a Finish: the run returns to the queue instead of ending."""
 
 
 def finish_of(
-    context: RunContext, outcome: Outcome, *, jitter: Callable[[], float], actor: str, now: float
-) -> Finish:
+    context: RunContext,
+    outcome: AttemptOutcome,
+    *,
+    jitter: Callable[[], float],
+    actor: str,
+    now: float,
+) -> RunEnd:
     """Return the end of a run, from its outcome and the signal it received meanwhile."""
     held = context.held
     spent = max(0, int((now - context.began) * SECOND))
@@ -147,7 +154,7 @@ def finish_of(
     if signal is Signal.TIMEOUT or outcome.is_timed_out:
         return attempt_result.timed_out(held, jitter=jitter(), actor=actor, duration_us=spent)
     if outcome.error_type is None:
-        return attempt_result.completed(
+        return attempt_result.completed_result(
             held,
             status=RunStatus(outcome.status),
             result=outcome.result,
@@ -164,13 +171,13 @@ def finish_of(
     if outcome.snooze_us is not None:
         # It waits for a limit: release it for that long; the attempt does not count.
         delay = outcome.snooze_us
-        return Finish(held.run_id, held.token, RETURNED, None, retry_delay_us=delay, actor=actor)
+        return RunEnd(held.run_id, held.token, RELEASED, None, retry_delay_us=delay, actor=actor)
     if signal is Signal.DRAIN and outcome.is_interrupted:
         # A planned stop is not a failure: release the run; the attempt does not count.
-        return Finish(held.run_id, held.token, RETURNED, None, actor=actor)
+        return RunEnd(held.run_id, held.token, RELEASED, None, actor=actor)
     if signal is not None and outcome.is_interrupted:
         return attempt_result.stale(held, jitter=jitter(), actor=actor)._replace(duration_us=spent)
-    failure = Failure(
+    failure = AttemptFailure(
         error_type=outcome.error_type,
         details=outcome.details,
         insist=outcome.insist,
@@ -179,9 +186,9 @@ def finish_of(
     return attempt_result.failed(held, failure, jitter=jitter(), actor=actor, duration_us=spent)
 
 
-def unsettled(held: HeldRun, error: Exception, actor: str) -> Finish:
+def invalid_settings_finish(held: HeldRun, error: Exception, actor: str) -> RunEnd:
     """Return the end of a run whose settings (its retry settings, for example) are unreadable."""
-    return Finish(
+    return RunEnd(
         held.run_id,
         held.token,
         RunState.FAILED.value,
@@ -193,9 +200,9 @@ def unsettled(held: HeldRun, error: Exception, actor: str) -> Finish:
     )
 
 
-def _invalid(message: str) -> Outcome:
+def _invalid(message: str) -> AttemptOutcome:
     details = msgspec.json.encode({"message": _clean(redact_text(message))[:MESSAGE_MAX]}).decode()
-    return Outcome(error_type=ErrorType.VALIDATION_ERROR.value, details=details)
+    return AttemptOutcome(error_type=ErrorType.VALIDATION_ERROR.value, details=details)
 
 
 def _count(counted: Any, stated: Any) -> int | None:

@@ -21,7 +21,7 @@ from penstock.runs.rows import HeldRun
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class LoadedProcessor:
     """A processor that this worker can execute, with the key that runs refer to it by."""
 
     number: int
@@ -30,12 +30,12 @@ class Known:
     secrets: Secrets = field(default_factory=Secrets)
 
 
-class GivenRun:
+class RunInfo:
     """A run's data as claimed."""
 
     __slots__ = ("_gate", "_known", "held")
 
-    def __init__(self, held: HeldRun, known: Known) -> None:
+    def __init__(self, held: HeldRun, known: LoadedProcessor) -> None:
         self.held = held
         self._known = known
         self._gate: Mapping[str, Any] | None = None
@@ -71,7 +71,7 @@ class GivenRun:
         return self._known.processor
 
     @property
-    def known(self) -> Known:
+    def known(self) -> LoadedProcessor:
         """The worker's record of the processor."""
         return self._known
 

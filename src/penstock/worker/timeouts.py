@@ -14,25 +14,25 @@ from typing import Final
 from penstock.core.clock import SECOND
 from penstock.runs.rows import HeldRun
 from penstock.worker.context import RunContext, Signal
-from penstock.worker.lanes.async_loop import LoopLane
-from penstock.worker.lanes.collector import CollectLane
-from penstock.worker.lanes.threads import ThreadLane
-from penstock.worker.outcome import Outcome
-from penstock.worker.worker_core import WorkerSteps
+from penstock.worker.lanes.async_loop import AsyncExecutor
+from penstock.worker.lanes.collector import BatchExecutor
+from penstock.worker.lanes.threads import ThreadExecutor
+from penstock.worker.outcome import AttemptOutcome
+from penstock.worker.worker_core import WorkerCore
 
 FAST_SECONDS: Final = 0.05
 SLOW_SECONDS: Final = 1.0
 
 
-class Watch:
+class RunWatch:
     """Monitor of one worker's runs; one thread ticks it."""
 
     def __init__(
         self,
-        steps: WorkerSteps,
-        threads: ThreadLane,
-        loop: LoopLane,
-        collect: CollectLane,
+        steps: WorkerCore,
+        threads: ThreadExecutor,
+        loop: AsyncExecutor,
+        collect: BatchExecutor,
         *,
         on_ends: Callable[[], None],
     ) -> None:
@@ -119,6 +119,6 @@ class Watch:
             self._abandon(context)
 
     def _abandon(self, context: RunContext) -> None:
-        if self._steps.end(context, Outcome(is_timed_out=True)):
+        if self._steps.end(context, AttemptOutcome(is_timed_out=True)):
             self._threads.abandon(context)
             self._on_ends()

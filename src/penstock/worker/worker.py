@@ -24,19 +24,19 @@ from penstock.core.errors import StoreError
 from penstock.db.store import Store
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.rows import HeldRun
-from penstock.worker.claim_size import Pace
-from penstock.worker.claimer import Claimer, hint
+from penstock.worker.claim_size import ClaimSizer
+from penstock.worker.claimer import Claimer, runs_channel
 from penstock.worker.context import Signal
 from penstock.worker.execution.processes import ChildPool
-from penstock.worker.lanes.async_loop import LoopLane
-from penstock.worker.lanes.collector import CollectLane
-from penstock.worker.lanes.threads import ThreadLane
+from penstock.worker.lanes.async_loop import AsyncExecutor
+from penstock.worker.lanes.collector import BatchExecutor
+from penstock.worker.lanes.threads import ThreadExecutor
 from penstock.worker.options import WorkerOptions
 from penstock.worker.session import Renewal
-from penstock.worker.timeouts import FAST_SECONDS, SLOW_SECONDS, Watch
-from penstock.worker.worker_core import WorkerSteps
+from penstock.worker.timeouts import FAST_SECONDS, SLOW_SECONDS, RunWatch
+from penstock.worker.worker_core import WorkerCore
 
-__all__ = ["Worker", "WorkerOptions", "WorkerSteps"]
+__all__ = ["Worker", "WorkerCore", "WorkerOptions"]
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -57,7 +57,7 @@ class Worker:
         jitter: Callable[[], float],
         events: Events | None = None,
     ) -> None:
-        self.steps = WorkerSteps(
+        self.steps = WorkerCore(
             store, pipelines, options, clock=clock, jitter=jitter, events=events
         )
         self._store = store
@@ -66,19 +66,19 @@ class Worker:
         self._jitter = jitter
         self._events = self.steps.events
         self._children = ChildPool()
-        self._pace = Pace(options.slots, options.batch_max)
-        self._threads = ThreadLane(
+        self._pace = ClaimSizer(options.slots, options.batch_max)
+        self._threads = ThreadExecutor(
             self.steps, self._pace, call_process=self._children.call, on_ends=self._on_ends
         )
-        self._loop = LoopLane(self.steps, self._pace, on_ends=self._on_ends)
-        self._collect = CollectLane(self.steps, on_ends=self._on_ends)
+        self._loop = AsyncExecutor(self.steps, self._pace, on_ends=self._on_ends)
+        self._collect = BatchExecutor(self.steps, on_ends=self._on_ends)
         lanes = (self._threads, self._loop, self._collect)
-        self._watch = Watch(self.steps, *lanes, on_ends=self._on_ends)
+        self._watch = RunWatch(self.steps, *lanes, on_ends=self._on_ends)
         self._claimer = Claimer(
             self.steps,
             self._pace,
             *lanes,
-            waiter=store.listen([hint(options.pool)]),
+            waiter=store.listen([runs_channel(options.pool)]),
             give_back=self._watch.give_back,
         )
         self._cancels = store.listen(["cancel"])

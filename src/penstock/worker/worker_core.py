@@ -25,17 +25,22 @@ from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.parameters import defaults
 from penstock.pipelines.store import pipeline_register
 from penstock.runs import attempt_result
-from penstock.runs.rows import Finish, HeldRun, Progress
+from penstock.runs.rows import HeldRun, Progress, RunEnd
 from penstock.runs.store.held import session_runs
 from penstock.runs.store.leases import progress_put_many, session_cancels
 from penstock.runs.store.runs import Claim, run_claim, run_release_many, run_start_many
 from penstock.worker.buffer import is_suspect
-from penstock.worker.completer import ADMIT, EndQueue, Flushed
-from penstock.worker.context import Known, RunContext, Signal
+from penstock.worker.completer import ADMIT, FinishQueue, FlushCounts
+from penstock.worker.context import LoadedProcessor, RunContext, Signal
 from penstock.worker.execution.call import call_inline, check_importable
 from penstock.worker.fairness import FairClock
 from penstock.worker.options import WorkerOptions
-from penstock.worker.outcome import Outcome, finish_of, outcome_of_value, unsettled
+from penstock.worker.outcome import (
+    AttemptOutcome,
+    finish_of,
+    invalid_settings_finish,
+    outcome_of_value,
+)
 from penstock.worker.session import Renewal, WorkerSession
 
 RECHECK_SECONDS: Final = (0.0, 10.0, 130.0)
@@ -44,7 +49,7 @@ within 120 s. The rechecks after the last such claim cover earlier ones as well.
 """
 
 
-class WorkerSteps:
+class WorkerCore:
     """One worker's state and its steps. `claim_once`, `flush_once` and `beat_once` may run at the
     same time in three threads, each of them in one thread at a time.
     """
@@ -64,10 +69,10 @@ class WorkerSteps:
         self.clock = clock
         self.jitter = jitter
         self.events = events or Events()
-        self.known: dict[int, Known] = {}
+        self.known: dict[int, LoadedProcessor] = {}
         self.held: dict[int, HeldRun] = {}
         self.running: dict[int, RunContext] = {}
-        self.ends = EndQueue(store, self.held, options, events=self.events, jitter=jitter)
+        self.ends = FinishQueue(store, self.held, options, events=self.events, jitter=jitter)
         self.session = WorkerSession(store.reserved(), options, clock, boot_id)
         self._store = store
         self._pipelines = list(pipelines)
@@ -172,7 +177,7 @@ class WorkerSteps:
         session_id = self.session.session_id
         return self._store.write(lambda tx: _start(tx, pairs, session_id))
 
-    def execute(self, held: HeldRun) -> Finish | None:
+    def execute(self, held: HeldRun) -> RunEnd | None:
         """Run one processor inline, to its end in memory; return None if it must not run."""
         context = self.begin(held, self.clock.monotonic())
         if context is None:
@@ -180,29 +185,29 @@ class WorkerSteps:
         outcome = call_inline(context)
         return self.conclude(context, outcome) if self.running.pop(held.token, None) else None
 
-    def conclude_value(self, context: RunContext, value: object, now: float) -> Finish:
+    def conclude_value(self, context: RunContext, value: object, now: float) -> RunEnd:
         """Return the end of a run whose processor returned; the plain case is the hot path."""
         if value is None and context.is_plain:
             held, spent = context.held, int((now - context.began) * SECOND)
-            return attempt_result.completed(held, duration_us=spent, actor=self.options.name)
+            return attempt_result.completed_result(held, duration_us=spent, actor=self.options.name)
         return self.conclude(context, outcome_of_value(context, value))
 
-    def conclude(self, context: RunContext, outcome: Outcome) -> Finish:
+    def conclude(self, context: RunContext, outcome: AttemptOutcome) -> RunEnd:
         """Return the end of a run; unreadable settings must not keep it from ending."""
         now, actor = self.clock.monotonic(), self.options.name
         try:
             return finish_of(context, outcome, jitter=self.jitter, actor=actor, now=now)
         except Exception as error:
-            return unsettled(context.held, error, actor)
+            return invalid_settings_finish(context.held, error, actor)
 
-    def end(self, context: RunContext, outcome: Outcome) -> bool:
+    def end(self, context: RunContext, outcome: AttemptOutcome) -> bool:
         """End a run in memory unless it was ended before; return whether this call ended it."""
         if self.running.pop(context.held.token, None) is None:
             return False
         self.ends.add([self.conclude(context, outcome)])
         return True
 
-    def flush_once(self) -> Flushed:
+    def flush_once(self) -> FlushCounts:
         """Store the oldest ends in one transaction; on failure they are kept for the next call."""
         return self.ends.flush_once()
 
@@ -238,7 +243,7 @@ class WorkerSteps:
         """End the session."""
         self.session.close()
 
-    def run_once(self, n: int | None = None) -> Flushed:
+    def run_once(self, n: int | None = None) -> FlushCounts:
         """Claim, execute inline and store: a whole worker cycle in one call, for tests."""
         for held in self.claim_once(self.options.slots if n is None else n):
             finish = self.execute(held)
@@ -247,15 +252,15 @@ class WorkerSteps:
         self.fair_clock.raise_once()
         return self.flush_once()
 
-    def _register(self, tx: Tx) -> tuple[int, dict[int, Known]]:
-        known: dict[int, Known] = {}
+    def _register(self, tx: Tx) -> tuple[int, dict[int, LoadedProcessor]]:
+        known: dict[int, LoadedProcessor] = {}
         for pipeline in self._pipelines:
             numbers = pipeline_register(tx, pipeline)
             preset = defaults(pipeline.parameters)
             for p in pipeline.processors:
                 if p.runs != "external":
                     number = numbers[p.phase, p.name]
-                    known[number] = Known(number, p, preset, self.options.secrets)
+                    known[number] = LoadedProcessor(number, p, preset, self.options.secrets)
         return pool_ensure(tx, self.options.pool), known
 
     def _beat(

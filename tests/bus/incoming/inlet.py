@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from penstock.assembly.push import build_receiving
+from penstock.assembly.push import build_push_auth
 from penstock.assembly.settings import Settings, load
 from penstock.audit.telemetry import PushRefused
 from penstock.bus.message import Delivery, SubscriptionSpec, TopicSpec
@@ -17,8 +17,8 @@ from penstock.bus.store.topics import subscription_declare, topic_declare
 from penstock.core.clock import SECOND, SystemClock
 from penstock.egress.oidc import SigningKey
 from penstock.egress.tokens import new_signing_key, public_jwk, sign
-from tests.kits.egress import Receiver, Said, receiving
-from tests.server.kit import Client, Reply, Served
+from tests.kits.egress import Receiver, ScriptedResponse, receiving
+from tests.server.kit import Client, Reply, ServedApi
 
 AUDIENCE = "https://penstock.example.com/push"
 EMAIL = "pusher@project.iam.gserviceaccount.com"
@@ -56,7 +56,7 @@ def envelope(message_id: str, data: bytes = b"hello", **more: Any) -> dict[str, 
 class Inlet:
     """A served API that accepts pushes of one issuer."""
 
-    def __init__(self, served: Served, keys: Receiver) -> None:
+    def __init__(self, served: ServedApi, keys: Receiver) -> None:
         self.served = served
         self.keys = keys
         self.by: Client = served.by(None)
@@ -81,7 +81,7 @@ class Inlet:
 
     def install(self, **table: Any) -> None:
         """Apply these settings; no key of the issuer is cached yet."""
-        made = build_receiving(self.store, self.settings(**table))
+        made = build_push_auth(self.store, self.settings(**table))
         self.served.api.fastapi.state.receiving = made
         self.served.heard.clear()
 
@@ -113,5 +113,7 @@ class Inlet:
 def issuer_keys() -> Iterator[Receiver]:
     """Serve the issuer's keys."""
     body = json.dumps({"keys": [public_jwk(google())]}).encode()
-    with receiving(lambda _: Said(200, {"Cache-Control": "max-age=3600"}, body)) as made:
+    with receiving(
+        lambda _: ScriptedResponse(200, {"Cache-Control": "max-age=3600"}, body)
+    ) as made:
         yield made

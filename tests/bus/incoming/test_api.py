@@ -10,16 +10,21 @@ from typing import Any
 
 import pytest
 
-from penstock.assembly.push import build_pusher, build_receiving, signing_keys
+from penstock.assembly.push import build_push_auth, build_pusher, signing_keys
 from penstock.audit.telemetry import Events, PushAccepted, PushPosted
-from penstock.bus.message import Outgoing, SubscriptionSpec, TopicSpec
-from penstock.bus.push.push_config import OidcToken, PushSpec, dump_push
+from penstock.bus.message import NewMessage, SubscriptionSpec, TopicSpec
+from penstock.bus.push.push_config import OidcToken, PushConfig, serialize_push
 from penstock.bus.store.messages import message_publish
-from penstock.bus.store.topics import Extras, subscription_declare, topic_declare, topic_find
+from penstock.bus.store.topics import (
+    SubscriptionOptions,
+    subscription_declare,
+    topic_declare,
+    topic_find,
+)
 from penstock.core.clock import SystemClock
 from penstock.egress.oidc import SigningKey
 from penstock.egress.tokens import new_signing_key
-from penstock.server.push_auth import Receiving
+from penstock.server.push_auth import PushAuth
 from tests.bus.incoming.inlet import (
     AUDIENCE,
     FULL,
@@ -31,9 +36,9 @@ from tests.bus.incoming.inlet import (
     token,
 )
 from tests.conftest import ENGINES
-from tests.kits.egress import Receiver, Said
+from tests.kits.egress import Receiver, ScriptedResponse
 from tests.kits.served import Serve
-from tests.server.kit import Served
+from tests.server.kit import ServedApi
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +103,7 @@ class TestAccepted:
 
     def test_keys_are_kept_while_their_server_is_away(self, inlet: Inlet) -> None:
         assert inlet.push(envelope("k1")).status == 204
-        answer, inlet.keys.answer = inlet.keys.answer, lambda _: Said(500)
+        answer, inlet.keys.answer = inlet.keys.answer, lambda _: ScriptedResponse(500)
         try:
             assert inlet.push(envelope("k2")).status == 204
         finally:
@@ -148,7 +153,7 @@ class TestRefused:
 
     def test_unavailable_keys(self, inlet: Inlet) -> None:
         """Without the issuer's keys no token can be verified, so the sender is asked to retry."""
-        answer, inlet.keys.answer = inlet.keys.answer, lambda _: Said(500)
+        answer, inlet.keys.answer = inlet.keys.answer, lambda _: ScriptedResponse(500)
         try:
             reply = inlet.push(envelope("later"))
             assert (reply.status, reply.headers["retry-after"]) == (503, "10")
@@ -242,14 +247,14 @@ class TestBothEnds:
             email="push@penstock.example.com",
             subscription="mirror",
         )
-        inlet.served.api.fastapi.state.receiving = build_receiving(inlet.store, settings)
-        spec = PushSpec(endpoint=endpoint, oidc=OidcToken(email="push@penstock.example.com"))
+        inlet.served.api.fastapi.state.receiving = build_push_auth(inlet.store, settings)
+        spec = PushConfig(endpoint=endpoint, oidc=OidcToken(email="push@penstock.example.com"))
 
         def declare(tx: Any) -> None:
             topic_declare(tx, TopicSpec(name="far"))
-            extras = Extras(kind="push", push=dump_push(spec))
+            extras = SubscriptionOptions(kind="push", push=serialize_push(spec))
             subscription_declare(tx, SubscriptionSpec(name="mirror", topic="far"), extras=extras)
-            message_publish(tx, "far", [Outgoing(data=b"sent", attributes={"n": "1"})])
+            message_publish(tx, "far", [NewMessage(data=b"sent", attributes={"n": "1"})])
 
         inlet.store.write(declare)
         events, heard = Events(), list[Any]()
@@ -290,7 +295,7 @@ def test_endpoints_are_checked_when_declared(inlet: Inlet) -> None:
     by = inlet.served.by("operator")
     by.ok("POST", "/topics", {"name": "quiet"})
     assert by.ok("POST", "/subscriptions", {**asked, "push": {"push_endpoint": inside}})
-    inlet.served.api.fastapi.state.receiving = Receiving()
+    inlet.served.api.fastapi.state.receiving = PushAuth()
     for endpoint in (inside, "https://169.254.169.254/", "https://u:p@example.com/", 7):
         reply = by.post("/subscriptions", {**asked, "push": {"push_endpoint": endpoint}})
         assert (reply.status, reply.json["errors"][0]["field"]) == (400, "push.push_endpoint")
@@ -302,7 +307,7 @@ def test_endpoints_are_checked_when_declared(inlet: Inlet) -> None:
     assert made["push"] == {"push_endpoint": outside}
 
 
-def test_refused_without_settings(served: Served) -> None:
+def test_refused_without_settings(served: ServedApi) -> None:
     """Without `incoming_push` every push is refused, and no tokens are issued."""
     reply = served.by(None).call(
         "POST", f"/pubsub/push/{NAME}", envelope("1"), {"Authorization": f"Bearer {token()}"}

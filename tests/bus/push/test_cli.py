@@ -8,11 +8,11 @@ from prometheus_client.exposition import generate_latest
 
 from penstock import connect
 from penstock.audit.telemetry import PushAccepted, PushPosted, PushRefused
-from penstock.bus.client.subscriptions import Extras
+from penstock.bus.client.subscriptions import SubscriptionOptions
 from penstock.bus.message import SubscriptionSpec
-from penstock.bus.push.push_config import OidcToken, PushSpec, dump_push
-from penstock.cli.logging import EventLog, described
-from penstock.server.metrics import SUBSCRIPTIONS_MAX, PushMeters
+from penstock.bus.push.push_config import OidcToken, PushConfig, serialize_push
+from penstock.cli.logging import EventLog, describe_event
+from penstock.server.metrics import SUBSCRIPTIONS_MAX, PushMetrics
 from tests.kits.shell import Shell
 
 
@@ -24,12 +24,12 @@ def posted(name: str = "hook", outcome: str = "ack", **more: object) -> PushPost
     return PushPosted(**fields)  # type: ignore[arg-type]
 
 
-def declare(shell: Shell, name: str, spec: PushSpec) -> None:
+def declare(shell: Shell, name: str, spec: PushConfig) -> None:
     with connect(shell.url) as client:
         client.topics.create("orders")
         client.subscriptions.declare(
             SubscriptionSpec(name=name, topic="orders", dead_letter_topic="orders.dlq"),
-            Extras(kind="push", push=dump_push(spec)),
+            SubscriptionOptions(kind="push", push=serialize_push(spec)),
         )
 
 
@@ -41,16 +41,16 @@ class TestDoctor:
         return {check["check"]: check for check in checks}["push"]  # type: ignore[no-any-return]
 
     def test_ok(self, shell: Shell) -> None:
-        declare(shell, "good", PushSpec(endpoint="https://hooks.example.com/"))
+        declare(shell, "good", PushConfig(endpoint="https://hooks.example.com/"))
         assert self.found(shell)["verdict"] == "OK"
 
     def test_problems_are_listed(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
         """Forbidden endpoints, tokens without an issuer and paused subscriptions are warnings."""
-        declare(shell, "inside", PushSpec(endpoint="https://10.0.0.1/"))
-        declare(shell, "plain", PushSpec(endpoint="http://hooks.example.com/"))
+        declare(shell, "inside", PushConfig(endpoint="https://10.0.0.1/"))
+        declare(shell, "plain", PushConfig(endpoint="http://hooks.example.com/"))
         token = OidcToken(email="push@example.com")
-        declare(shell, "signed", PushSpec(endpoint="https://hooks.example.com/", oidc=token))
-        declare(shell, "gone", PushSpec(endpoint="https://hooks.example.com/"))
+        declare(shell, "signed", PushConfig(endpoint="https://hooks.example.com/", oidc=token))
+        declare(shell, "gone", PushConfig(endpoint="https://hooks.example.com/"))
         with connect(shell.url) as client:
             client.subscriptions.pause("gone", True)
         check = self.found(shell)
@@ -96,13 +96,13 @@ class TestLog:
     """Log lines about pushes."""
 
     def test_levels(self) -> None:
-        assert described(posted())[0] == "debug"
-        level, text = described(posted(outcome="nack", status=None, failure="timeout"))
+        assert describe_event(posted())[0] == "debug"
+        level, text = describe_event(posted(outcome="nack", status=None, failure="timeout"))
         assert (level, text) == ("warning", "push hook: 7 nack (timeout)")
         refused = PushRefused(subscription="orders", status=401, reason="exp: expired")
-        assert described(refused) == ("warning", "push to orders refused (401): exp: expired")
+        assert describe_event(refused) == ("warning", "push to orders refused (401): exp: expired")
         kept = PushAccepted(subscription="orders", message_id="", outcome="kept")
-        assert described(kept) == ("error", "push to orders: a message stored as poison")
+        assert describe_event(kept) == ("error", "push to orders: a message stored as poison")
 
     def test_frequent_refusals_are_counted(self) -> None:
         lines: list[str] = []
@@ -116,7 +116,7 @@ class TestLog:
 def test_meters() -> None:
     """Metrics are labelled by subscription; the number of labels is bounded and input escaped."""
     registry = CollectorRegistry()
-    meters = PushMeters(registry)
+    meters = PushMetrics(registry)
     meters.hear(posted())
     meters.hear(posted(outcome="nack", status=None, failure="timeout", window=2))
     meters.hear(PushAccepted(subscription="orders", message_id="1", outcome="published"))

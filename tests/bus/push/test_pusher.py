@@ -13,18 +13,25 @@ import pytest
 from penstock.access.secrets import Secrets
 from penstock.audit.store.alerts import alert_list
 from penstock.audit.telemetry import Event, Events, PushPosted
-from penstock.bus.envelope import Pushed, decode
-from penstock.bus.message import Outgoing, SubscriptionSpec, TopicSpec
+from penstock.bus.envelope import PushedMessage, decode
+from penstock.bus.message import NewMessage, SubscriptionSpec, TopicSpec
 from penstock.bus.push import webhook
-from penstock.bus.push.push_config import Answered, OidcToken, Post, Poster, PushSpec, dump_push
-from penstock.bus.push.pusher import Pusher, PusherOptions, Pushing
-from penstock.bus.push.sender import posting
-from penstock.bus.store.backlog import Backlog, backlog, delivery_sums, message_places
+from penstock.bus.push.push_config import (
+    OidcToken,
+    PushConfig,
+    PushRequest,
+    PushResponse,
+    PushSender,
+    serialize_push,
+)
+from penstock.bus.push.pusher import PushCounts, Pusher, PusherOptions
+from penstock.bus.push.sender import push_sender
+from penstock.bus.store.backlog import Backlog, backlog, delivery_counters, message_states
 from penstock.bus.store.deliveries import delivery_due, delivery_lapse
 from penstock.bus.store.messages import message_publish
 from penstock.bus.store.topics import (
-    Extras,
     Subscription,
+    SubscriptionOptions,
     subscription_declare,
     subscription_get,
     subscription_pause,
@@ -33,12 +40,12 @@ from penstock.bus.store.topics import (
 from penstock.core.clock import MINUTE, SECOND, SystemClock
 from penstock.core.errors import InvalidInput
 from penstock.db.store import Store
-from penstock.egress.http_client import Egress, Reply
-from penstock.egress.oidc import Expected, SigningKey
+from penstock.egress.http_client import HttpClient, HttpResponse
+from penstock.egress.oidc import ExpectedClaims, SigningKey
 from penstock.egress.policy import STRICT, EgressRules
 from penstock.egress.tokens import Signer, Verifier, new_signing_key, public_jwk
 from penstock.testing.clock import VirtualClock
-from tests.kits.egress import Got, Receiver, Said, receiving
+from tests.kits.egress import ReceivedRequest, Receiver, ScriptedResponse, receiving
 
 INSIDE = EgressRules(allow_http=True, allow_private=True)
 SECRET = "whsec_" + base64.b64encode(b"k" * 32).decode()
@@ -62,7 +69,7 @@ class PushWorld:
         self.pushers: list[Pusher] = []
         self.key = signing_key()
 
-    def declare(self, name: str, spec: PushSpec, **fields: Any) -> Subscription:
+    def declare(self, name: str, spec: PushConfig, **fields: Any) -> Subscription:
         """Create a topic and a push subscription of the same name."""
         given = SubscriptionSpec(name=name, topic=name, **fields)
 
@@ -70,20 +77,22 @@ class PushWorld:
             topic_declare(tx, TopicSpec(name=name))
             if given.dead_letter_topic is not None:
                 topic_declare(tx, TopicSpec(name=given.dead_letter_topic))
-            return subscription_declare(tx, given, extras=Extras(kind="push", push=dump_push(spec)))
+            return subscription_declare(
+                tx, given, extras=SubscriptionOptions(kind="push", push=serialize_push(spec))
+            )
 
         return self.store.write(body)
 
-    def publish(self, topic: str, *messages: Outgoing) -> list[int]:
+    def publish(self, topic: str, *messages: NewMessage) -> list[int]:
         return self.store.write(lambda tx: message_publish(tx, topic, messages)).message_ids
 
     def pusher(
-        self, rules: EgressRules = INSIDE, post: Poster | None = None, **options: Any
+        self, rules: EgressRules = INSIDE, post: PushSender | None = None, **options: Any
     ) -> Pusher:
-        egress = Egress(SystemClock(), rules, resolve=lambda *_: ["127.0.0.1"])
+        egress = HttpClient(SystemClock(), rules, resolve=lambda *_: ["127.0.0.1"])
         made = Pusher(
             self.store,
-            post or posting(egress),
+            post or push_sender(egress),
             bearer=Signer(ISSUER, lambda: self.key, self.clock).token,
             secrets=Secrets({"hook": SECRET, "bad": "not a secret"}),
             clock=self.clock,
@@ -113,7 +122,7 @@ class PushWorld:
         return self.store.read(lambda tx: backlog(tx, sub.subscription))
 
     def sums(self, sub: Subscription) -> Any:
-        return self.store.read(lambda tx: delivery_sums(tx, sub.subscription))
+        return self.store.read(lambda tx: delivery_counters(tx, sub.subscription))
 
     def alerts(self, state: str = "open") -> list[tuple[str, str]]:
         return [
@@ -132,19 +141,19 @@ def world(store: Store, clock: VirtualClock) -> Iterator[PushWorld]:
     assert all(pusher.drain(20) for pusher in made.pushers)
 
 
-def to(receiver: Receiver, **more: Any) -> PushSpec:
-    return PushSpec(endpoint=f"http://hooks.example.com:{receiver.port}/in", **more)
+def to(receiver: Receiver, **more: Any) -> PushConfig:
+    return PushConfig(endpoint=f"http://hooks.example.com:{receiver.port}/in", **more)
 
 
-def by_attribute(got: Got) -> Said:
+def by_attribute(got: ReceivedRequest) -> ScriptedResponse:
     """Respond as the message's attributes say."""
     attributes = got.json["message"].get("attributes", {})
     headers = {"Retry-After": attributes["after"]} if "after" in attributes else {}
-    return Said(int(attributes.get("status", 204)), headers)
+    return ScriptedResponse(int(attributes.get("status", 204)), headers)
 
 
-def expecting(status: int, **more: str) -> Outgoing:
-    return Outgoing(data=b"x", attributes={"status": str(status), **more})
+def expecting(status: int, **more: str) -> NewMessage:
+    return NewMessage(data=b"x", attributes={"status": str(status), **more})
 
 
 class TestResponses:
@@ -155,13 +164,13 @@ class TestResponses:
         with receiving() as receiver:
             sub = world.declare("orders", to(receiver))
             (number,) = world.publish(
-                "orders", Outgoing(data=b"\x00hello\xff", attributes={"kind": "a"})
+                "orders", NewMessage(data=b"\x00hello\xff", attributes={"kind": "a"})
             )
             assert world.drain(world.pusher()) == 1
         (got,) = receiver.got
         assert (got.path, got.headers["content-type"]) == ("/in", "application/json")
         read = decode(got.body, subscription="orders")
-        assert isinstance(read, Pushed)
+        assert isinstance(read, PushedMessage)
         assert (read.message_id, read.data, read.attempt) == (str(number), b"\x00hello\xff", None)
         assert world.sums(sub)[:3] == (1, 1, 1)
         assert world.waiting(sub) == (0, 0, 0, 0, None)
@@ -185,12 +194,12 @@ class TestResponses:
 
     def test_attempts_are_exact_and_end_in_the_dead_letters(self, world: PushWorld) -> None:
         """Each attempt is numbered for an endpoint with a policy; the fifth failure is final."""
-        with receiving(lambda _: Said(500, {}, b"secret stack trace")) as receiver:
+        with receiving(lambda _: ScriptedResponse(500, {}, b"secret stack trace")) as receiver:
             sub = world.declare("orders", to(receiver), dead_letter_topic="orders.dlq")
-            (number,) = world.publish("orders", Outgoing(data=b"x"))
+            (number,) = world.publish("orders", NewMessage(data=b"x"))
             pusher = world.pusher()
             world.drain(pusher)
-            (place,) = world.store.read(lambda tx: message_places(tx, number, sub.topic))
+            (place,) = world.store.read(lambda tx: message_states(tx, number, sub.topic))
             assert place.last_error == "HTTP_500: the endpoint responded 500", (
                 "the body is not stored"
             )
@@ -214,14 +223,14 @@ class TestResponses:
             world.later(119 * SECOND)
             assert world.drain(pusher) == 0
             world.later(2 * SECOND)
-            receiver.answer = lambda _: Said(200)
+            receiver.answer = lambda _: ScriptedResponse(200)
             assert world.drain(pusher) == 2
 
     def test_gone_pauses_the_subscription(self, world: PushWorld) -> None:
         """410 pauses with an alert, in one transaction; after resuming, a success resolves it."""
-        with receiving(lambda _: Said(410)) as receiver:
+        with receiving(lambda _: ScriptedResponse(410)) as receiver:
             sub = world.declare("orders", to(receiver))
-            world.publish("orders", Outgoing(data=b"1"), Outgoing(data=b"2"))
+            world.publish("orders", NewMessage(data=b"1"), NewMessage(data=b"2"))
             pusher = world.pusher()
             world.drain(pusher)
             assert len(receiver.got) == 1
@@ -229,7 +238,7 @@ class TestResponses:
             assert world.alerts() == [("push_gone", "HIGH")]
             world.later(MINUTE)
             assert world.drain(pusher) == 0
-            receiver.answer = lambda _: Said(200)
+            receiver.answer = lambda _: ScriptedResponse(200)
             world.store.write(lambda tx: subscription_pause(tx, "orders", is_paused=False))
             assert world.drain(pusher) == 2
         assert world.alerts() == []
@@ -237,9 +246,9 @@ class TestResponses:
 
     def test_a_failing_endpoint_is_alerted_once_and_tried_rarely(self, world: PushWorld) -> None:
         """A down endpoint gets single requests, more and more rarely; the rest wait uncounted."""
-        down = Answered(failure="connection", error="refused")
-        world.declare("orders", PushSpec(endpoint="https://hooks.example.com/"))
-        world.publish("orders", *[Outgoing(data=b"x") for _ in range(100)])
+        down = PushResponse(failure="connection", error="refused")
+        world.declare("orders", PushConfig(endpoint="https://hooks.example.com/"))
+        world.publish("orders", *[NewMessage(data=b"x") for _ in range(100)])
         pusher = world.pusher(post=lambda _: down)
         for _ in range(60):
             pusher.run_once()
@@ -257,22 +266,29 @@ class TestAuthentication:
             token = OidcToken(email="push@penstock.example.com")
             spec = to(receiver, oidc=token, signing_secrets=("hook",))
             world.declare("orders", spec)
-            (number,) = world.publish("orders", Outgoing(data=b"x"))
+            (number,) = world.publish("orders", NewMessage(data=b"x"))
             world.drain(world.pusher())
         (got,) = receiver.got
-        keys = [webhook.key_of(SECRET)]
+        keys = [webhook.parse_secret(SECRET)]
         assert webhook.verify(keys, got.headers, got.body, world.clock.now()) == str(number)
         assert webhook.verify(keys, got.headers, got.body + b" ", world.clock.now()) is None
         body = b'{"keys": [%s]}' % str(public_jwk(world.key)).replace("'", '"').encode()
-        verifier = Verifier(lambda _: Reply(status=200, headers={}, body=body), world.clock)
-        expected = Expected(issuer=ISSUER, audience=spec.endpoint, email=token.email)
+        verifier = Verifier(lambda _: HttpResponse(status=200, headers={}, body=body), world.clock)
+        expected = ExpectedClaims(issuer=ISSUER, audience=spec.endpoint, email=token.email)
         bearer = got.headers["authorization"].removeprefix("Bearer ")
         assert verifier.verify(bearer, expected, "https://x/").subject == token.email
 
     @pytest.mark.parametrize(
-        "wrong", [Extras(kind="push"), Extras(push="{}"), Extras(kind="push", push="{}")]
+        "wrong",
+        [
+            SubscriptionOptions(kind="push"),
+            SubscriptionOptions(push="{}"),
+            SubscriptionOptions(kind="push", push="{}"),
+        ],
     )
-    def test_invalid_push_options_are_refused(self, world: PushWorld, wrong: Extras) -> None:
+    def test_invalid_push_options_are_refused(
+        self, world: PushWorld, wrong: SubscriptionOptions
+    ) -> None:
         spec = SubscriptionSpec(name="orders", topic="orders")
         world.store.write(lambda tx: topic_declare(tx, TopicSpec(name="orders")))
         with pytest.raises(InvalidInput, match="push"):
@@ -285,7 +301,7 @@ class TestAuthentication:
         rules = STRICT if fault == "rules" else INSIDE
         with receiving() as receiver:
             sub = world.declare("orders", to(receiver, signing_secrets=names))
-            world.publish("orders", Outgoing(data=b"x"))
+            world.publish("orders", NewMessage(data=b"x"))
             world.drain(world.pusher(rules))
             assert receiver.got == []
             assert world.alerts() == [("push_misconfigured", "CRITICAL")]
@@ -299,9 +315,9 @@ class TestAuthentication:
     def test_a_name_of_a_private_address_is_refused(self, world: PushWorld) -> None:
         """The rules apply when a message is sent, whatever they were at declaration."""
         with receiving() as receiver:
-            spec = PushSpec(endpoint=f"https://127.0.0.1.nip.io:{receiver.port}/")
+            spec = PushConfig(endpoint=f"https://127.0.0.1.nip.io:{receiver.port}/")
             world.declare("orders", spec)
-            world.publish("orders", Outgoing(data=b"x"))
+            world.publish("orders", NewMessage(data=b"x"))
             world.drain(world.pusher(STRICT))
             assert receiver.got == []
         (event,) = world.posted
@@ -314,12 +330,12 @@ class TestLeases:
     def test_a_pusher_that_dies_loses_nothing(self, world: PushWorld) -> None:
         """Its delivery lapses, and another pusher posts it as the second attempt."""
 
-        def crashing(_: Post) -> Answered:
+        def crashing(_: PushRequest) -> PushResponse:
             raise RuntimeError("killed")
 
         with receiving() as receiver:
             sub = world.declare("orders", to(receiver), dead_letter_topic="orders.dlq")
-            world.publish("orders", Outgoing(data=b"x"))
+            world.publish("orders", NewMessage(data=b"x"))
             world.drain(world.pusher(post=crashing), 1)
             assert world.waiting(sub).leased == 1
             world.clock.advance(61 * SECOND)
@@ -332,14 +348,14 @@ class TestLeases:
     def test_a_response_after_the_deadline_changes_nothing(self, world: PushWorld) -> None:
         """The delivery has lapsed: the late 200 is stale, and the message is posted again."""
 
-        def slow(post: Post) -> Answered:
+        def slow(post: PushRequest) -> PushResponse:
             assert 50 < post.seconds < 60, "the ack deadline is the timeout"
             world.clock.advance(61 * SECOND)
             world.store.write(lambda tx: delivery_lapse(tx, lambda: 0.0))
-            return Answered(status=200)
+            return PushResponse(status=200)
 
-        sub = world.declare("orders", PushSpec(endpoint="https://hooks.example.com/"))
-        world.publish("orders", Outgoing(data=b"x"))
+        sub = world.declare("orders", PushConfig(endpoint="https://hooks.example.com/"))
+        world.publish("orders", NewMessage(data=b"x"))
         world.drain(world.pusher(post=slow), 1)
         assert [event.outcome for event in world.posted] == ["stale"]
         assert (world.sums(sub).acked, world.waiting(sub).delayed) == (0, 1)
@@ -362,18 +378,18 @@ class TestLanes:
         """A hanging endpoint uses only a share of the threads; the other one is served."""
         free = threading.Event()
 
-        def hang(_: Got) -> Said:
+        def hang(_: ReceivedRequest) -> ScriptedResponse:
             free.wait(60)
-            return Said(200)
+            return ScriptedResponse(200)
 
         with receiving(hang) as slow, receiving() as quick:
             world.declare("slow", to(slow))
             world.declare("quick", to(quick))
-            world.publish("slow", *[Outgoing(data=b"s") for _ in range(20)])
+            world.publish("slow", *[NewMessage(data=b"s") for _ in range(20)])
             pusher = world.pusher(threads=4)
             pusher.run_once()
             slow.wait_for(1)
-            world.publish("quick", *[Outgoing(data=b"q") for _ in range(40)])
+            world.publish("quick", *[NewMessage(data=b"q") for _ in range(40)])
             self.run(pusher, lambda: len(quick.got) == 40)
             assert 1 <= len(slow.got) <= 3
             free.set()
@@ -383,17 +399,17 @@ class TestLanes:
         """Concurrency grows with successes, up to the number of threads."""
         busy, most, lock = [0], [0], threading.Lock()
 
-        def count(_: Got) -> Said:
+        def count(_: ReceivedRequest) -> ScriptedResponse:
             with lock:
                 busy[0] += 1
                 most[0] = max(most[0], busy[0])
             with lock:
                 busy[0] -= 1
-            return Said(200)
+            return ScriptedResponse(200)
 
         with receiving(count) as receiver:
             sub = world.declare("orders", to(receiver))
-            world.publish("orders", *[Outgoing(data=b"x") for _ in range(60)])
+            world.publish("orders", *[NewMessage(data=b"x") for _ in range(60)])
             pusher = world.pusher(threads=8)
             self.run(pusher, lambda: world.waiting(sub).ready == 0 and len(receiver.got) == 60)
             assert pusher.drain(20)
@@ -408,7 +424,7 @@ class TestLanes:
         overlaps: list[str] = []
         lock = threading.Lock()
 
-        def note(got: Got) -> Said:
+        def note(got: ReceivedRequest) -> ScriptedResponse:
             message = got.json["message"]
             key, n = message["orderingKey"], int(message["attributes"]["n"])
             with lock:
@@ -418,12 +434,12 @@ class TestLanes:
                 order.setdefault(key, []).append(n)
             with lock:
                 in_progress.discard(key)
-            return Said(200)
+            return ScriptedResponse(200)
 
         with receiving(note) as receiver:
             sub = world.declare("orders", to(receiver), is_ordered=True)
             messages = [
-                Outgoing(data=b"x", ordering_key=f"k{n % 4}", attributes={"n": str(n)})
+                NewMessage(data=b"x", ordering_key=f"k{n % 4}", attributes={"n": str(n)})
                 for n in range(40)
             ]
             world.publish("orders", *messages)
@@ -438,7 +454,7 @@ class TestLanes:
         """Two pushers share a backlog; no message is posted twice or left behind."""
         with receiving() as receiver:
             sub = world.declare("orders", to(receiver))
-            numbers = world.publish("orders", *[Outgoing(data=b"x") for _ in range(100)])
+            numbers = world.publish("orders", *[NewMessage(data=b"x") for _ in range(100)])
             pushers = [world.pusher(threads=4, holder=f"p{n}") for n in range(2)]
 
             def both() -> bool:
@@ -451,6 +467,6 @@ class TestLanes:
 
 def test_nothing_to_do(world: PushWorld) -> None:
     """Without ready deliveries a step only reads."""
-    assert world.pusher().run_once() == Pushing()
-    world.declare("orders", PushSpec(endpoint="https://hooks.example.com/"))
+    assert world.pusher().run_once() == PushCounts()
+    world.declare("orders", PushConfig(endpoint="https://hooks.example.com/"))
     assert world.pusher().run_once().begun == 0

@@ -10,21 +10,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.bus.envelope import Pushed, decode, decode_unwrapped
+from penstock.bus.envelope import PushedMessage, decode, decode_unwrapped
 from penstock.bus.incoming.inbound_push import parse_incoming
 from penstock.bus.message import Delivery
 from penstock.bus.push import webhook
-from penstock.bus.push.adaptive_concurrency import PAUSE_MAX_US, Window, failed, may_take, succeeded
+from penstock.bus.push.adaptive_concurrency import (
+    PAUSE_MAX_US,
+    ConcurrencyWindow,
+    additional_requests,
+    failed,
+    succeeded,
+)
 from penstock.bus.push.push_config import (
     OidcToken,
-    PushSpec,
-    Verdict,
-    compose,
-    dump_push,
-    load_push,
+    PushConfig,
+    PushVerdict,
+    build_request,
     parse_push,
+    parse_stored_push,
+    push_to_json,
     retry_after,
-    shown_push,
+    serialize_push,
     verdict_of,
 )
 from penstock.core.clock import MINUTE, SECOND, iso
@@ -56,15 +62,15 @@ class TestSpec:
             "no_wrapper": {"write_metadata": True},
         }
         spec = parse_push(given)
-        assert spec == PushSpec(
+        assert spec == PushConfig(
             endpoint=URL,
             oidc=OidcToken(email="p@x.example.com", audience="us"),
             signing_secrets=("hook_new", "hook_old"),
             is_wrapped=False,
             writes_metadata=True,
         )
-        assert load_push(dump_push(spec)) == spec
-        assert shown_push(spec) == given
+        assert parse_stored_push(serialize_push(spec)) == spec
+        assert push_to_json(spec) == given
         assert spec.audience == "us"
         assert parse_push({"push_endpoint": URL}).audience == URL
 
@@ -102,34 +108,36 @@ class TestRequest:
 
     def test_wrapped(self) -> None:
         """Wrapped requests use Google's envelope with both spellings of its names."""
-        spec = PushSpec(endpoint=URL)
-        made = compose(spec, delivery(), subscription="projects/p/subscriptions/s", has_policy=True)
+        spec = PushConfig(endpoint=URL)
+        made = build_request(
+            spec, delivery(), subscription="projects/p/subscriptions/s", has_policy=True
+        )
         message = json.loads(made.body)["message"]
         assert message["messageId"] == message["message_id"] == "m1"
         assert message["publishTime"] == message["publish_time"] == iso(NOW)
         assert base64.b64decode(message["data"]) == b"\x00\xff{}"
         assert json.loads(made.body)["deliveryAttempt"] == 3
         read = decode(made.body, subscription="s")
-        assert isinstance(read, Pushed)
+        assert isinstance(read, PushedMessage)
         assert (read.data, read.attributes, read.ordering_key) == (
             b"\x00\xff{}",
             {"kind": "order"},
             "k",
         )
-        without = compose(spec, delivery(), subscription="s", has_policy=False)
+        without = build_request(spec, delivery(), subscription="s", has_policy=False)
         assert "deliveryAttempt" not in json.loads(without.body)
 
     def test_unwrapped(self) -> None:
         """Unwrapped requests have the data only, or also the metadata as headers."""
-        spec = PushSpec(endpoint=URL, is_wrapped=False)
-        made = compose(spec, delivery(), subscription="s", has_policy=True)
+        spec = PushConfig(endpoint=URL, is_wrapped=False)
+        made = build_request(spec, delivery(), subscription="s", has_policy=True)
         assert made.body == b"\x00\xff{}"
         assert set(made.headers) == {"Content-Type", "User-Agent"}
-        full = PushSpec(endpoint=URL, is_wrapped=False, writes_metadata=True)
-        made = compose(full, delivery(), subscription="s", has_policy=True)
+        full = PushConfig(endpoint=URL, is_wrapped=False, writes_metadata=True)
+        made = build_request(full, delivery(), subscription="s", has_policy=True)
         small = {name.lower(): value for name, value in made.headers.items()}
         read = decode_unwrapped(made.body, small, subscription="s")
-        assert isinstance(read, Pushed)
+        assert isinstance(read, PushedMessage)
         assert (read.message_id, read.attempt, read.ordering_key) == ("m1", 3, "k")
         assert read.attributes["kind"] == "order"
 
@@ -141,9 +149,9 @@ class TestRequest:
             "ü": "x", "umlaut": "ü", "": "x", "Content-Length": "0", "connection": "upgrade",
             "good": "yes", "Good": "no", "content-type": "text/csv",
         }  # fmt: skip
-        spec = PushSpec(endpoint=URL, is_wrapped=False, writes_metadata=True)
+        spec = PushConfig(endpoint=URL, is_wrapped=False, writes_metadata=True)
         given = delivery(attributes=bad, ordering_key="a\nb")
-        made = compose(spec, given, subscription="s", has_policy=False)
+        made = build_request(spec, given, subscription="s", has_policy=False)
         assert made.headers["good"] == "yes"
         assert made.headers["Content-Type"] == "text/csv"
         assert made.headers["x-goog-pubsub-message-id"] == "m1"
@@ -153,12 +161,15 @@ class TestRequest:
 
     @pytest.mark.parametrize(
         ("status", "verdict"),
-        [(s, Verdict.ACK) for s in (102, 200, 201, 202, 204)]
-        + [(s, Verdict.NACK) for s in (100, 101, 203, 205, 206, 301, 302, 304, 400, 401, 403, 404)]
-        + [(s, Verdict.NACK) for s in (408, 422, 429, 500, 502, 503, 504)]
-        + [(410, Verdict.GONE)],
-    )  # fmt: skip
-    def test_verdicts(self, status: int, verdict: Verdict) -> None:
+        [(s, PushVerdict.ACK) for s in (102, 200, 201, 202, 204)]
+        + [
+            (s, PushVerdict.NACK)
+            for s in (100, 101, 203, 205, 206, 301, 302, 304, 400, 401, 403, 404)
+        ]
+        + [(s, PushVerdict.NACK) for s in (408, 422, 429, 500, 502, 503, 504)]
+        + [(410, PushVerdict.GONE)],
+    )
+    def test_verdicts(self, status: int, verdict: PushVerdict) -> None:
         assert verdict_of(status) is verdict
 
     @pytest.mark.parametrize(
@@ -183,7 +194,10 @@ class TestSignatures:
     def test_the_example_of_the_specification(self) -> None:
         body = b'{"test": 2432232314}'
         made = webhook.sign(
-            [webhook.key_of(self.SECRET)], "msg_p5jXN8AQM9LWM0D4loKWxJek", body, 1614265330 * SECOND
+            [webhook.parse_secret(self.SECRET)],
+            "msg_p5jXN8AQM9LWM0D4loKWxJek",
+            body,
+            1614265330 * SECOND,
         )
         assert made["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
         assert made["webhook-timestamp"] == "1614265330"
@@ -191,14 +205,15 @@ class TestSignatures:
     def test_rotation(self) -> None:
         """Requests are signed with both secrets, and a receiver accepts either."""
         old, new = (
-            webhook.key_of(webhook.PREFIX + base64.b64encode(c * 32).decode()) for c in (b"a", b"b")
+            webhook.parse_secret(webhook.PREFIX + base64.b64encode(c * 32).decode())
+            for c in (b"a", b"b")
         )
         made = webhook.sign([new, old], "m1", b"x", NOW)
         for keys in ([old], [new], [old, new]):
             assert webhook.verify(keys, made, b"x", NOW + 299 * SECOND) == "m1"
 
     def test_invalid_signatures(self) -> None:
-        key = webhook.key_of(self.SECRET)
+        key = webhook.parse_secret(self.SECRET)
         made = webhook.sign([key], "m1", b"x", NOW)
         mark = made["webhook-signature"]
         wrong: list[tuple[dict[str, str], bytes, int]] = [
@@ -219,7 +234,7 @@ class TestSignatures:
     )
     def test_secrets(self, secret: object) -> None:
         with pytest.raises(InvalidInput) as refused:
-            webhook.key_of(secret)
+            webhook.parse_secret(secret)
         assert "whsec_A" not in str(refused.value)
 
 
@@ -229,7 +244,7 @@ class TestWindow:
     @given(st.lists(st.booleans(), max_size=400), st.integers(1, 50))
     def test_within_bounds(self, answers: list[bool], most: int) -> None:
         """For any responses the size is between one and the maximum; a success never lowers it."""
-        window = Window(size_max=most)
+        window = ConcurrencyWindow(size_max=most)
         for is_good in answers:
             after = succeeded(window) if is_good else failed(window)
             assert 1 <= after.room <= most
@@ -239,7 +254,7 @@ class TestWindow:
             window = after
 
     def test_slow_start_doubles_each_epoch_then_adds_one(self) -> None:
-        window = Window()
+        window = ConcurrencyWindow()
         rooms = []
         for _ in range(4):
             for _ in range(window.room):
@@ -254,7 +269,7 @@ class TestWindow:
 
     def test_an_epoch_is_halved_once(self) -> None:
         """Sixteen requests that fail together halve the window once."""
-        window = Window(size=16.0)
+        window = ConcurrencyWindow(size=16.0)
         for _ in range(16):
             window = failed(window)
         assert window.room == 8
@@ -262,7 +277,7 @@ class TestWindow:
         assert window.room == 4
 
     def test_an_endpoint_that_is_down_gets_one_request_a_minute(self) -> None:
-        window = Window(size=100.0)
+        window = ConcurrencyWindow(size=100.0)
         waits = []
         for _ in range(400):
             window = failed(window)
@@ -281,16 +296,18 @@ class TestWindow:
         for turn in turns:
             free = slots - sum(held)
             idle = sum(1 for i, n in enumerate(held) if n == 0 and i != turn)
-            took = may_take(Window(size=1000.0), held=held[turn], free=free, idle=idle)
+            took = additional_requests(
+                ConcurrencyWindow(size=1000.0), held=held[turn], free=free, idle=idle
+            )
             assert 0 <= took <= free
             assert took >= 1 or held[turn] >= 1
             held[turn] += took
 
     def test_requests_in_flight_follow_the_window(self) -> None:
-        assert may_take(Window(size=3.9), held=1, free=100) == 2
-        assert may_take(Window(size=3.9), held=5, free=100) == 0
-        assert may_take(Window(size=100.0), held=0, free=16) == 8
-        assert may_take(Window(), held=0, free=0) == 0
+        assert additional_requests(ConcurrencyWindow(size=3.9), held=1, free=100) == 2
+        assert additional_requests(ConcurrencyWindow(size=3.9), held=5, free=100) == 0
+        assert additional_requests(ConcurrencyWindow(size=100.0), held=0, free=16) == 8
+        assert additional_requests(ConcurrencyWindow(), held=0, free=0) == 0
 
 
 class TestIncoming:

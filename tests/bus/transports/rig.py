@@ -13,8 +13,14 @@ from functools import partial
 
 import pytest
 
-from penstock.bus.delivery_sweeper import Courier
-from penstock.bus.message import DEAD_LETTER_SUFFIX, Delivery, Outgoing, SubscriptionSpec, TopicSpec
+from penstock.bus.delivery_sweeper import DeliverySweeper
+from penstock.bus.message import (
+    DEAD_LETTER_SUFFIX,
+    Delivery,
+    NewMessage,
+    SubscriptionSpec,
+    TopicSpec,
+)
 from penstock.bus.transports.embedded import EmbeddedBus
 from penstock.bus.transports.protocol import Transport
 from penstock.core.clock import SECOND
@@ -50,7 +56,7 @@ class Rig:
 
     def publish(self, topic: str, *bodies: str, **more: object) -> list[str]:
         """Publish small messages."""
-        made = [Outgoing(data=body.encode(), **more) for body in bodies]  # type: ignore[arg-type]
+        made = [NewMessage(data=body.encode(), **more) for body in bodies]  # type: ignore[arg-type]
         return self.bus.publish(topic, made)
 
     def pull(self, name: str = "work", n: int = 100) -> list[Delivery]:
@@ -78,7 +84,7 @@ def embedded(engine: str, request: pytest.FixtureRequest) -> Iterator[Rig]:
         path = request.getfixturevalue("tmp_path") / "penstock.db"
         shutil.copy(request.getfixturevalue("sqlite_template"), path)
         store = SqliteStore(path, clock)
-    courier = Courier(store, jitter=lambda: 0.0)
+    courier = DeliverySweeper(store, jitter=lambda: 0.0)
 
     def pass_seconds(seconds: float) -> None:
         clock.advance(int(seconds * SECOND))

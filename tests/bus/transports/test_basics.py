@@ -4,17 +4,17 @@ import threading
 
 import pytest
 
-from penstock.bus.message import Delivery, Outgoing, Settling, SubscriptionSpec, TopicSpec
+from penstock.bus.message import Delivery, NewMessage, SettleResult, SubscriptionSpec, TopicSpec
 from penstock.core.errors import DuplicateRequest, InvalidInput, NotFound
 from tests.bus.transports.rig import Rig, bodies
 
-DONE, STALE = Settling.DONE, Settling.STALE
+DONE, STALE = SettleResult.DONE, SettleResult.STALE
 ODD = [
-    Outgoing(data=b"", attributes={"only": "attributes"}),
-    Outgoing(data=bytes(range(256)) * 4, attributes={"k": "v"}),
-    Outgoing(data=b"\x00", attributes={'"quoted\\': "{,}\"'\\ NULL \n\t", "ü": "→ 🚀", "e": ""}),
-    Outgoing(data="naïve 🚀".encode(), attributes={"k" * 256: "v" * 1024}, ordering_key="ключ"),
-    Outgoing(data=b"x" * 2_000_000),
+    NewMessage(data=b"", attributes={"only": "attributes"}),
+    NewMessage(data=bytes(range(256)) * 4, attributes={"k": "v"}),
+    NewMessage(data=b"\x00", attributes={'"quoted\\': "{,}\"'\\ NULL \n\t", "ü": "→ 🚀", "e": ""}),
+    NewMessage(data="naïve 🚀".encode(), attributes={"k" * 256: "v" * 1024}, ordering_key="ключ"),
+    NewMessage(data=b"x" * 2_000_000),
 ]
 
 
@@ -109,18 +109,18 @@ def test_declaring_is_all_or_nothing(rig: Rig) -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        Outgoing(),
-        Outgoing(data=b"x", attributes={"CloudPubSubDeadLetterSourceDeliveryCount": "1"}),
-        Outgoing(data=b"x", attributes={"k": "nul\x00"}),
-        Outgoing(data=b"x", attributes={"k": "\udfff"}),
-        Outgoing(data=b"x", ordering_key="k" * 1025),
+        NewMessage(),
+        NewMessage(data=b"x", attributes={"CloudPubSubDeadLetterSourceDeliveryCount": "1"}),
+        NewMessage(data=b"x", attributes={"k": "nul\x00"}),
+        NewMessage(data=b"x", attributes={"k": "\udfff"}),
+        NewMessage(data=b"x", ordering_key="k" * 1025),
     ],
 )
-def test_refused_messages_leave_nothing(rig: Rig, message: Outgoing) -> None:
+def test_refused_messages_leave_nothing(rig: Rig, message: NewMessage) -> None:
     """One invalid message among valid ones: the batch is refused and nothing is written."""
     topic = rig.declare()
     with pytest.raises(InvalidInput, match=r"messages\[1\]"):
-        rig.bus.publish(topic, [Outgoing(data=b"good"), message])
+        rig.bus.publish(topic, [NewMessage(data=b"good"), message])
     assert rig.pull() == []
 
 
@@ -141,26 +141,26 @@ def test_dedupe(rig: Rig) -> None:
     if not rig.bus.capabilities.publish_dedupe:
         pytest.skip("no dedupe at publishing")
     topic = rig.declare()
-    one = Outgoing(data=b"body", attributes={"a": "1", "b": "2"}, dedupe_id="d1")
-    twin = Outgoing(data=b"body", attributes={"b": "2", "a": "1"}, dedupe_id="d1")
+    one = NewMessage(data=b"body", attributes={"a": "1", "b": "2"}, dedupe_id="d1")
+    twin = NewMessage(data=b"body", attributes={"b": "2", "a": "1"}, dedupe_id="d1")
     (first,) = rig.bus.publish(topic, [one])
-    new = Outgoing(data=b"new", dedupe_id="d2")
+    new = NewMessage(data=b"new", dedupe_id="d2")
     again = rig.other.publish(topic, [twin, new, new])
     assert again[0] == first
     assert again[1] == again[2] != first
     for message in (
-        Outgoing(data=b"other", dedupe_id="d1"),
-        Outgoing(data=b"body", attributes={"a": "1"}, dedupe_id="d1"),
-        Outgoing(data=b"body", attributes={"a": "1", "b": "2"}, ordering_key="k", dedupe_id="d1"),
+        NewMessage(data=b"other", dedupe_id="d1"),
+        NewMessage(data=b"body", attributes={"a": "1"}, dedupe_id="d1"),
+        NewMessage(data=b"body", attributes={"a": "1", "b": "2"}, ordering_key="k", dedupe_id="d1"),
     ):
         with pytest.raises(DuplicateRequest, match="d1"):
-            rig.bus.publish(topic, [Outgoing(data=b"innocent", dedupe_id="d3"), message])
+            rig.bus.publish(topic, [NewMessage(data=b"innocent", dedupe_id="d3"), message])
     with pytest.raises(DuplicateRequest, match="d4"):
-        rig.bus.publish(topic, [Outgoing(data=b"1", dedupe_id="d4"),
-                                Outgoing(data=b"2", dedupe_id="d4")])  # fmt: skip
+        rig.bus.publish(topic, [NewMessage(data=b"1", dedupe_id="d4"),
+                                NewMessage(data=b"2", dedupe_id="d4")])  # fmt: skip
     assert bodies(rig.pull()) == ["body", "new"]
     other = rig.declare("elsewhere")
-    assert rig.bus.publish(other, [Outgoing(data=b"its own", dedupe_id="d1")]) != [first]
+    assert rig.bus.publish(other, [NewMessage(data=b"its own", dedupe_id="d1")]) != [first]
 
 
 def test_numbers_out_of_bounds(rig: Rig) -> None:
@@ -180,7 +180,7 @@ def test_waiting_for_a_message(rig: Rig) -> None:
     got: list[list[Delivery]] = []
     waiting = threading.Thread(target=lambda: got.append(rig.bus.pull("work", wait_seconds=30)))
     waiting.start()
-    rig.other.publish(topic, [Outgoing(data=b"late")])
+    rig.other.publish(topic, [NewMessage(data=b"late")])
     waiting.join(timeout=30)
     assert [bodies(one) for one in got] == [["late"]]
 

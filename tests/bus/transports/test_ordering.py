@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.bus.message import ErrorKind, Nack, Outgoing, Settling
+from penstock.bus.message import ErrorKind, Nack, NewMessage, SettleResult
 from tests.bus.transports.rig import Rig, bodies
 
 
@@ -18,7 +18,7 @@ def send(rig: Rig, topic: str, *texts: str) -> None:
     """Publish in one call; the first character of a text is its key, "-" is none."""
     rig.bus.publish(
         topic,
-        [Outgoing(data=t.encode(), ordering_key=None if t[0] == "-" else t[0]) for t in texts],
+        [NewMessage(data=t.encode(), ordering_key=None if t[0] == "-" else t[0]) for t in texts],
     )
 
 
@@ -55,7 +55,7 @@ def test_order_through_failures(ordered: tuple[Rig, str]) -> None:
     rig.pass_seconds(20)
     third = next(d for d in rig.pull() if d.ordering_key == "a")
     assert (third.data, third.attempt) == (b"a1", 3)
-    assert rig.bus.ack("work", [third.ack_id]) == [Settling.DONE]
+    assert rig.bus.ack("work", [third.ack_id]) == [SettleResult.DONE]
     assert bodies(rig.pull()) == ["a2"]
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.bus.message import (
     ERROR_KIND,
-    ERROR_TEXT,
+    ERROR_MESSAGE,
     ERROR_TYPE,
     ORIGIN_MESSAGE_ID,
     SOURCE_DELIVERY_COUNT,
@@ -14,18 +14,18 @@ from penstock.bus.message import (
     Delivery,
     ErrorKind,
     Nack,
-    Settling,
+    SettleResult,
 )
 from penstock.core.errors import InvalidInput
 from tests.bus.transports.rig import Rig, bodies
 
-DONE, STALE = Settling.DONE, Settling.STALE
+DONE, STALE = SettleResult.DONE, SettleResult.STALE
 ADDED = {
     SOURCE_DELIVERY_COUNT, SOURCE_SUBSCRIPTION, SOURCE_SUBSCRIPTION_PROJECT, SOURCE_PUBLISH_TIME,
 }  # fmt: skip
 
 
-def nack(rig: Rig, delivery: Delivery, **more: object) -> list[Settling]:
+def nack(rig: Rig, delivery: Delivery, **more: object) -> list[SettleResult]:
     """Nack one delivery."""
     return rig.bus.nack(delivery.subscription, [Nack(ack_id=delivery.ack_id, **more)])  # type: ignore[arg-type]
 
@@ -175,7 +175,7 @@ def test_exhausted_attempts_make_a_dead_letter(rig: Rig) -> None:
     assert dead.attributes[SOURCE_SUBSCRIPTION] == "work"
     if rig.bus.capabilities.nack_with_error:
         assert dead.attributes[ERROR_TYPE] == "Boom"
-        assert dead.attributes[ERROR_TEXT] == "it broke"
+        assert dead.attributes[ERROR_MESSAGE] == "it broke"
         assert dead.attributes[ERROR_KIND] == "transient"
         assert dead.attributes[ORIGIN_MESSAGE_ID] == message_id
     if rig.bus.capabilities.exact_dead_letters:
@@ -224,7 +224,7 @@ def test_poison_is_dead_lettered_at_once(rig: Rig) -> None:
     dead = rig.one("work.dead")
     assert dead.attributes[ERROR_KIND] == "poison"
     assert dead.attributes[SOURCE_DELIVERY_COUNT] == "1"
-    assert dead.attributes[ERROR_TEXT] == "e" * 1_000
+    assert dead.attributes[ERROR_MESSAGE] == "e" * 1_000
     assert rig.bus.ack("work", [good.ack_id]) == [DONE]
     assert rig.bus.ack("work", [bad.ack_id]) == [STALE]
 

@@ -7,7 +7,7 @@ import pytest
 from penstock import Pipeline, same_day
 from penstock.core.clock import HOUR, MINUTE
 from penstock.db.store import Store
-from penstock.flows.gates.client.people import Approval
+from penstock.flows.gates.client.people import OverrideRequest
 from penstock.testing.clock import VirtualClock
 from tests.kits.flows import DAY, Stage, work
 
@@ -92,7 +92,7 @@ def test_an_approval_resolves_the_deadlock(stage: Stage, clock: VirtualClock) ->
     opened = stage.open(mode="tomorrow")
     stage.complete("go")
     stage.step()
-    approval = Approval(
+    approval = OverrideRequest(
         pipeline="nba", partition=DAY, customer="acme", phase="right", dependency="t.left",
         reason="known", expires_at=clock.now() + HOUR,
     )  # fmt: skip

@@ -56,7 +56,7 @@ def begin(stage: LateStage, **fields: Any) -> None:
 def end(stage: LateStage, *names: str) -> None:
     """Complete runs that were claimed before."""
     held = [stage.late[name] for name in names]
-    ends = [attempt_result.completed(one, status=RunStatus.SUCCESS) for one in held]
+    ends = [attempt_result.completed_result(one, status=RunStatus.SUCCESS) for one in held]
     assert len(stage.write(lambda tx: run_end_many(tx, ends))) == len(names)
 
 

@@ -11,13 +11,13 @@ from penstock.core.clock import HOUR, MINUTE, parse_iso
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import encode
 from penstock.db.store import Store
-from penstock.flows.client.flows import Opened
+from penstock.flows.client.flows import TriggerResult
 from penstock.flows.client.requests import CompletionReport, FlowRequest
-from penstock.flows.explain.client import Explained
-from penstock.flows.explain.why import Clears, flattened
-from penstock.flows.gates.client.people import Approval
+from penstock.flows.explain.client import FlowExplanation
+from penstock.flows.explain.why import Clears, walk
+from penstock.flows.gates.client.people import OverrideRequest
 from penstock.runs import attempt_result
-from penstock.runs.attempt_result import Failure
+from penstock.runs.attempt_result import AttemptFailure
 from penstock.runs.store.finish import run_end_many
 from penstock.testing.clock import VirtualClock
 from tests.kits.flows import DAY, Stage, work
@@ -55,7 +55,7 @@ def stage(store: Store, clock: VirtualClock) -> Stage:
     return made
 
 
-def explained(stage: Stage, **which: Any) -> Explained:
+def explained(stage: Stage, **which: Any) -> FlowExplanation:
     """Return the explanation of today's flow."""
     return stage.client.explaining.explain("nba", DAY, customer="acme", **which)
 
@@ -80,16 +80,18 @@ def offers(stage: Stage) -> list[str]:
     return [text.replace(" --customer acme", "").replace("penstock ", "") for text in found]
 
 
-def tree(stage: Stage, opened: Opened, phase: str | None = None) -> list[tuple[int, str, str]]:
+def tree(
+    stage: Stage, opened: TriggerResult, phase: str | None = None
+) -> list[tuple[int, str, str]]:
     """Return (depth, kind, text) of the proof."""
     proof = stage.client.explaining.why_flow(opened.flow.flow_id, phase)
-    return [(depth, cause.kind, cause.text) for depth, cause in flattened(proof.cause)]
+    return [(depth, cause.kind, cause.text) for depth, cause in walk(proof.cause)]
 
 
 def fail(stage: Stage, name: str, error_type: str = "TRANSIENT_NETWORK") -> None:
     """Fail one attempt of a processor."""
     held = stage.claim(name)[name]
-    failure = Failure(error_type=error_type, details="connection reset")
+    failure = AttemptFailure(error_type=error_type, details="connection reset")
     end = attempt_result.failed(held, failure, jitter=0.0)
     stage.write(lambda tx: run_end_many(tx, [end]))
 
@@ -208,8 +210,14 @@ class TestExplain:
         stage.rows["raw.box"] = 0
         stage.open(mode="overnight")
         through(stage, "raw")
-        approval = Approval(pipeline="nba", partition=DAY, customer="acme", dependency="raw.box",
-                            reason="known outage", expires_at=stage.clock.now() + HOUR)  # fmt: skip
+        approval = OverrideRequest(
+            pipeline="nba",
+            partition=DAY,
+            customer="acme",
+            dependency="raw.box",
+            reason="known outage",
+            expires_at=stage.clock.now() + HOUR,
+        )
         stage.client.overrides.grant(approval, actor="ann")
         assert (
             "ann approved proceeding without raw.box until 11:05: known outage."
@@ -227,13 +235,13 @@ class TestExplain:
         for _ in range(5):
             stage.client.overrides.revoke(
                 stage.client.overrides.grant(
-                    Approval(pipeline="nba", partition=DAY, customer="acme", reason="again",
+                    OverrideRequest(pipeline="nba", partition=DAY, customer="acme", reason="again",
                              dependency="none", expires_at=stage.clock.now() + HOUR)
                 ).override_id
             )  # fmt: skip
             stage.step()
         stage.client.overrides.grant(
-            Approval(pipeline="nba", partition=DAY, customer="acme", reason="again",
+            OverrideRequest(pipeline="nba", partition=DAY, customer="acme", reason="again",
                      dependency="none", expires_at=stage.clock.now() + HOUR)
         )  # fmt: skip
         stage.step()
@@ -367,7 +375,7 @@ class TestWhy:
         stage.client.pauses.pause("pipeline", "nba", reason="works", actor="ann")
         opened = stage.open()
         proof = stage.client.explaining.why_run(opened.run_ids[0])
-        (pause,) = [c for _, c in flattened(proof.cause) if c.kind == "pause"]
+        (pause,) = [c for _, c in walk(proof.cause) if c.kind == "pause"]
         assert pause.text == "the pipeline is paused by ann (works)"
         assert pause.offer is not None
         assert pause.offer.command == "penstock resume pipeline nba"
@@ -378,11 +386,9 @@ class TestWhy:
         opened = stage.open()
         stage.admitter.run_once()
         last = stage.client.explaining.why_run(opened.run_ids[1]).cause
-        assert [c.text for _, c in flattened(last)][1:] == [
-            "there is no live worker in pool default"
-        ]
+        assert [c.text for _, c in walk(last)][1:] == ["there is no live worker in pool default"]
         bound = stage.client.scoped("acme").explaining.why_run(opened.run_ids[1]).cause
-        assert [c.text for _, c in flattened(bound)][1:] == [
+        assert [c.text for _, c in walk(bound)][1:] == [
             "no worker in pool default has claimed it yet"
         ]
 

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, Micros, parse_iso
 from penstock.flows.explain.commands import override, resume, trigger
-from penstock.flows.explain.explain import evidence_words, explain, explain_nothing
+from penstock.flows.explain.explain import evidence_text, explain, explain_missing_flow
 from penstock.flows.explain.facts import (
     BreakerFact,
     DecisionFact,
@@ -24,18 +24,18 @@ from penstock.flows.explain.facts import (
     TriggerFact,
 )
 from penstock.flows.explain.processor_messages import (
-    ahead_words,
-    error_words,
-    processor_words,
-    run_words,
+    describe_error,
+    describe_processor,
+    describe_queue_position,
+    describe_run,
 )
-from penstock.flows.explain.times import Wall, listed, span, times
+from penstock.flows.explain.times import LocalClock, format_list, format_span, format_times
 from penstock.flows.explain.trace import trace
-from penstock.flows.explain.why import Cause, Clears, flattened, why_flow, why_run
+from penstock.flows.explain.why import Cause, Clears, walk, why_flow, why_run
 
 NOW = parse_iso("2025-12-31T16:11:00Z")
 """11:11 in New York."""
-WALL = Wall(NOW, "America/New_York")
+WALL = LocalClock(NOW, "America/New_York")
 
 
 ALL_PAUSED = PauseFact(scope="all", subject=None, since=NOW, by="ann", reason="works")
@@ -113,14 +113,14 @@ class TestWords:
     )  # fmt: skip
     def test_spans(self, us: Micros, text: str) -> None:
         """A duration is shown in its largest units."""
-        assert span(us) == text
+        assert format_span(us) == text
 
     def test_lists(self) -> None:
         """Short lists are complete, long ones are truncated with a count."""
-        assert listed(["a"]) == "a"
-        assert listed(["a", "b", "c"]) == "a, b and c"
-        assert listed(list("abcdefg")) == "a, b, c, d, e and 2 more"
-        assert [times(n) for n in (1, 2, 3)] == ["once", "twice", "3 times"]
+        assert format_list(["a"]) == "a"
+        assert format_list(["a", "b", "c"]) == "a, b and c"
+        assert format_list(list("abcdefg")) == "a, b, c, d, e and 2 more"
+        assert [format_times(n) for n in (1, 2, 3)] == ["once", "twice", "3 times"]
 
 
 class TestProcessors:
@@ -167,19 +167,19 @@ class TestProcessors:
     )  # fmt: skip
     def test_table(self, fields: dict[str, Any], words: str) -> None:
         """Each state has its text."""
-        assert processor_words(ProcessorFact(name="features", **fields), WALL) == words
+        assert describe_processor(ProcessorFact(name="features", **fields), WALL) == words
 
     def test_long_errors_are_cut(self) -> None:
         """A long error is truncated to one line."""
-        assert len(error_words(failed(error="x" * 1000))) < 200
+        assert len(describe_error(failed(error="x" * 1000))) < 200
 
     def test_queue_position(self) -> None:
         """The number of runs ahead is shown."""
-        assert [ahead_words(run(ahead=n)) for n in (None, 0, 1, 5, 1000)] == [
+        assert [describe_queue_position(run(ahead=n)) for n in (None, 0, 1, 5, 1000)] == [
             "", "it is next in the queue", "1 run is ahead of it", "5 runs are ahead of it",
             "1,000 runs or more are ahead of it",
         ]  # fmt: skip
-        assert run_words(run(waits="later", due_at=NOW), WALL) == "due any moment"
+        assert describe_run(run(waits="later", due_at=NOW), WALL) == "due any moment"
 
 
 class TestPhases:
@@ -264,7 +264,7 @@ class TestEvidence:
     def test_table(self, fields: dict[str, Any], words: str) -> None:
         """Complete, with issues, optional, historical, and with a probe error."""
         given = {"table": "t", "kind": "same_day", "status": "COMPLETE", **fields}
-        assert evidence_words(EvidenceFact(**given)) == words
+        assert evidence_text(EvidenceFact(**given)) == words
 
 
 class TestOffers:
@@ -324,7 +324,7 @@ class TestOffers:
         assert explain(flow(phase("x", "PENDING")), NOW).offers == ()
         ended = flow(phase("x", "COMPLETE"), state="COMPLETE", ended_at=NOW)
         assert explain(ended, NOW).offers == ()
-        assert len(explain_nothing("nba", "p", "default", "manual").offers) == 2
+        assert len(explain_missing_flow("nba", "p", "default", "manual").offers) == 2
 
 
 class TestWhy:
@@ -363,14 +363,14 @@ class TestWhy:
                      processors=(ProcessorFact(name="features", live=run()),))  # fmt: skip
         left = phase("left", "PENDING", after=("raw",))
         right = phase("right", "PENDING", after=("raw",))
-        texts = [c.text for _, c in flattened(why_flow(flow(held, left, right), NOW))]
+        texts = [c.text for _, c in walk(why_flow(flow(held, left, right), NOW))]
         assert texts[-1] == "raw (see above)"
         assert sum("running" in text for text in texts) == 1
 
     def test_waiting_for_the_orchestrator(self) -> None:
         """A phase whose gate may be evaluated waits for an orchestrator."""
         cause = why_flow(flow(phase("x", "PENDING")), NOW)
-        found = [c for _, c in flattened(cause)]
+        found = [c for _, c in walk(cause)]
         assert found[-1].kind == "orchestrator"
         assert isinstance(cause, Cause)
 

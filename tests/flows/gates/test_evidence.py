@@ -10,8 +10,8 @@ import pytest
 from penstock.core import record
 from penstock.core.clock import HOUR
 from penstock.core.errors import DeclarationError, InvalidInput
-from penstock.core.formatting import percent
-from penstock.flows.gates.evidence import Assessment, Sighting, Status, assess
+from penstock.core.formatting import format_percent
+from penstock.flows.gates.evidence import Assessment, DependencyStatus, Observation, assess
 from penstock.pipelines.declare.needs import historical, optional, per, same_day
 from penstock.pipelines.dependency import Dependency, ExpectKind
 from tests.kits.gates import NOW
@@ -22,7 +22,7 @@ def assessed(
 ) -> Assessment:
     """Return the assessment of a need with `rows` rows; `aged` shifts judged_at."""
     aged, counts = fields.pop("aged", 0), fields.pop("age_counts", True)
-    observation = Sighting(key=need.key, looked_at=NOW, rows=rows, expected=expected, **fields)
+    observation = Observation(key=need.key, looked_at=NOW, rows=rows, expected=expected, **fields)
     return assess(need, observation, judged_at=NOW + aged, age_counts=counts)
 
 
@@ -31,7 +31,11 @@ class TestCompleteness:
 
     def test_values_and_issues(self) -> None:
         found = assessed(same_day("t"), 195)
-        assert (found.completeness, found.quality, found.status) == (97.5, 1.0, Status.DEGRADED)
+        assert (found.completeness, found.quality, found.status) == (
+            97.5,
+            1.0,
+            DependencyStatus.DEGRADED,
+        )
         assert found.issues == ("195/200 rows (97.5 %)",)
 
     def test_an_off_day_is_complete(self) -> None:
@@ -49,14 +53,14 @@ class TestCompleteness:
     def test_without_an_expectation_one_row_is_enough(self) -> None:
         need = same_day("t")
         assert need.expect.words == "at least one row"
-        one = Sighting(key=need.key, looked_at=NOW, rows=1)
-        assert assess(need, one, judged_at=NOW).status is Status.COMPLETE
+        one = Observation(key=need.key, looked_at=NOW, rows=1)
+        assert assess(need, one, judged_at=NOW).status is DependencyStatus.COMPLETE
 
-    @pytest.mark.parametrize("observation", [None, Sighting(key="k", looked_at=NOW)])
-    def test_data_without_an_observation_is_missing(self, observation: Sighting | None) -> None:
+    @pytest.mark.parametrize("observation", [None, Observation(key="k", looked_at=NOW)])
+    def test_data_without_an_observation_is_missing(self, observation: Observation | None) -> None:
         for need in (same_day("t"), historical("t", days=3), optional("t")):
             found = assess(need, observation, judged_at=NOW)
-            assert (found.absent, found.status) == (True, Status.MISSING)
+            assert (found.absent, found.status) == (True, DependencyStatus.MISSING)
             assert found.issues[0].startswith("probe failed: ")
 
     def test_a_probe_error_means_missing_data(self) -> None:
@@ -66,7 +70,7 @@ class TestCompleteness:
         assert found.error == "no such table: t"
 
     def test_percentages_are_never_rounded_up(self) -> None:
-        assert [percent(v) for v in (100.0, 99.99, 97.5, 0.0, 72.7272)] == [
+        assert [format_percent(v) for v in (100.0, 99.99, 97.5, 0.0, 72.7272)] == [
             "100 %",
             "99.9 %",
             "97.5 %",
@@ -220,7 +224,7 @@ class TestRecord:
 
     def test_a_record_of_another_version(self) -> None:
         data = {"key": "k", "looked_at": 5, "later": "unknown"}
-        assert record.read(Sighting, data) == Sighting(key="k", looked_at=5)
+        assert record.from_json(Observation, data) == Observation(key="k", looked_at=5)
 
     @pytest.mark.parametrize(
         ("data", "text"),
@@ -234,4 +238,4 @@ class TestRecord:
     )
     def test_invalid_records(self, data: Any, text: str) -> None:
         with pytest.raises(InvalidInput, match=text):
-            record.read(Sighting, data)
+            record.from_json(Observation, data)

@@ -9,7 +9,7 @@ import pytest
 from penstock.core import record
 from penstock.core.clock import DAY
 from penstock.core.errors import InvalidInput
-from penstock.flows.gates.override import Override, override_check
+from penstock.flows.gates.override import Override, check_override
 from tests.kits.gates import NOW, absent, history, override
 
 
@@ -28,13 +28,13 @@ from tests.kits.gates import NOW, absent, history, override
 def test_invalid_overrides(fields: dict[str, Any], field: str) -> None:
     """An override needs names, a reason and an expiry within a week; the error names the field."""
     with pytest.raises(InvalidInput) as caught:
-        override_check(override(**fields), NOW)
+        check_override(override(**fields), NOW)
     assert caught.value.field == field
 
 
 def test_a_week_is_the_maximum() -> None:
     """Seven days are allowed, and the override is in force until it expires."""
-    given = override_check(override(expires_at=NOW + 7 * DAY), NOW)
+    given = check_override(override(expires_at=NOW + 7 * DAY), NOW)
     assert given.is_live(NOW + 7 * DAY - 1)
     assert not given.is_live(NOW + 7 * DAY)
     assert record.loads(Override, record.dumps(given)) == given

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from penstock.core import record
 from penstock.core.clock import DAY, HOUR, Micros
-from penstock.flows.gates.evidence import Assessment, Sighting, Status, assess
+from penstock.flows.gates.evidence import Assessment, DependencyStatus, Observation, assess
 from penstock.flows.gates.gate import decide, what_if
 from penstock.flows.gates.override import Override
 from penstock.flows.gates.verdict import Acknowledgement, Decision, GateInput, Upstream, Verdict
-from penstock.pipelines.cycles import cycle_of, stuck
+from penstock.pipelines.cycles import cycle_of, deadlocked
 from penstock.pipelines.declare.needs import historical, optional, per, same_day
-from penstock.pipelines.dependency import Dependency, Kind
-from penstock.pipelines.mode import Mode, Otherwise
+from penstock.pipelines.dependency import Dependency, DependencyKind
+from penstock.pipelines.mode import FallbackVerdict, Mode
 from penstock.pipelines.modes import BUILT_IN
 from tests.kits.gates import NOW
 
@@ -42,7 +42,7 @@ DEPENDENCIES = st.one_of(
               st.integers(1, 9), st.integers(0, 9)),
 )  # fmt: skip
 OBSERVATIONS = st.builds(
-    Sighting,
+    Observation,
     key=st.just("k"),
     looked_at=st.just(NOW),
     rows=st.none() | st.integers(-1, 1_000),
@@ -73,11 +73,11 @@ def own_modes(draw: st.DrawFn) -> Mode:
         "proceed_at": proceed_at,
         "min_quality": draw(SHARES),
         "degraded_at": draw(st.none() | st.floats(0, proceed_at)),
-        "otherwise": draw(st.sampled_from(Otherwise)),
+        "otherwise": draw(st.sampled_from(FallbackVerdict)),
         "max_wait": draw(st.integers(1, 12)) * 3_600,
         "alert_fail": draw(st.booleans()),
     }
-    if options["otherwise"] is Otherwise.FAIL and draw(st.booleans()):
+    if options["otherwise"] is FallbackVerdict.FAIL and draw(st.booleans()):
         del options["max_wait"]
     return Mode("own", **options)
 
@@ -158,10 +158,10 @@ def _tables(values: list[tuple[float, float]], weights: list[float]) -> tuple[As
         Assessment(
             key=f"same_day:t{n}",
             table=f"t{n}",
-            kind=Kind.SAME_DAY,
+            kind=DependencyKind.SAME_DAY,
             completeness=completeness,
             quality=quality,
-            status=Status.DEGRADED,
+            status=DependencyStatus.DEGRADED,
             weight=weights[n],
         )
         for n, (completeness, quality) in enumerate(values)
@@ -173,7 +173,7 @@ def _tables(values: list[tuple[float, float]], weights: list[float]) -> tuple[As
     st.lists(st.tuples(PERCENTS, SHARES, PERCENTS, SHARES), min_size=1, max_size=4),
     st.lists(st.sampled_from([0.3, 1.0, 2.5]), min_size=4, max_size=4),
     WAITS,
-    st.lists(ASSESSMENTS.filter(lambda a: a.kind is not Kind.SAME_DAY), max_size=2),
+    st.lists(ASSESSMENTS.filter(lambda a: a.kind is not DependencyKind.SAME_DAY), max_size=2),
     st.lists(overrides(), max_size=2),
     st.booleans(),
 )
@@ -225,7 +225,7 @@ def test_an_override_never_worsens_the_decision(gate_input: GateInput) -> None:
 
 @given(DEPENDENCIES, st.none() | OBSERVATIONS, st.integers(NOW - DAY, NOW + DAY), st.booleans())
 def test_any_observation_can_be_assessed(
-    need: Dependency, observation: Sighting | None, judged_at: Micros, age_counts: bool
+    need: Dependency, observation: Observation | None, judged_at: Micros, age_counts: bool
 ) -> None:
     """Any observation yields values within bounds, and the assessment round-trips as JSON."""
     found = assess(need, observation, judged_at=judged_at, age_counts=age_counts)
@@ -237,7 +237,11 @@ def test_any_observation_can_be_assessed(
         assert found.absent
         assert found.issues
     if found.absent:
-        assert (found.completeness, found.quality, found.status) == (0.0, 0.0, Status.MISSING)
+        assert (found.completeness, found.quality, found.status) == (
+            0.0,
+            0.0,
+            DependencyStatus.MISSING,
+        )
 
 
 GRAPHS = st.dictionaries(
@@ -250,14 +254,14 @@ def test_a_cycle_is_found_for_exactly_the_stuck_processors(
     waits: dict[str, set[str]], produces: dict[str, set[str]]
 ) -> None:
     """Each stuck processor leads to a cycle whose members wait for the next one's table."""
-    deadlocked = stuck(waits, produces)
+    stuck = deadlocked(waits, produces)
     for name in waits:
         cycle = cycle_of(name, waits, produces)
-        assert bool(cycle) == (name in deadlocked)
+        assert bool(cycle) == (name in stuck)
         for waiter, producer in pairwise(cycle):
             assert waits[waiter] & produces[producer]
-    started = {name for name in produces if name not in deadlocked} | (set(waits) - deadlocked)
-    for name in deadlocked:
+    started = {name for name in produces if name not in stuck} | (set(waits) - stuck)
+    for name in stuck:
         assert any(
             not any(table in produces.get(other, ()) for other in started)
             and any(table in tables for tables in produces.values())

@@ -8,11 +8,11 @@ import pytest
 
 from penstock.core import record, retry
 from penstock.core.clock import HOUR, MINUTE
-from penstock.core.retry import Dead, ErrorType, Retry
-from penstock.flows.gates.evidence import Sighting, assess, spans
+from penstock.core.retry import ErrorType, NoRetry, Retry
+from penstock.flows.gates.evidence import Observation, assess, date_ranges
 from penstock.flows.gates.gate import decide
 from penstock.flows.gates.verdict import Acknowledgement, AlertLevel, Decision, GateStatus, Verdict
-from penstock.pipelines.cycles import cycle_of, stuck
+from penstock.pipelines.cycles import cycle_of, deadlocked
 from penstock.pipelines.declare.needs import historical, optional, same_day
 from tests.kits.gates import NOW, absent, gate, history, odds, override, table
 
@@ -93,7 +93,7 @@ class TestOptionalMissing:
     def test_a_failed_probe_shows_its_error(self) -> None:
         need = optional("raw.odds")
         unprobed = assess(
-            need, Sighting(key=need.key, looked_at=NOW, error="timed out"), judged_at=NOW
+            need, Observation(key=need.key, looked_at=NOW, error="timed out"), judged_at=NOW
         )
         decision = decide(gate("same_day", table(), unprobed))
         assert decision.warnings == ("raw.odds missing (optional): probe failed: timed out",)
@@ -104,7 +104,7 @@ class TestCircular:
 
     def test_a_cycle_fails_and_is_named(self) -> None:
         produces = {"a": {"y"}, "b": {"x"}, "c": {"w"}}
-        assert stuck(WAITS, produces) == {"a", "b"}
+        assert deadlocked(WAITS, produces) == {"a", "b"}
         cycle = cycle_of("a", WAITS, produces)
         assert cycle == ("a", "b", "a")
         assert cycle_of("c", WAITS, produces) == ()
@@ -116,7 +116,7 @@ class TestCircular:
     def test_a_processor_that_waits_for_a_cycle_is_stuck(self) -> None:
         waits = {"a": {"x"}, "b": {"y"}, "late": {"x"}}
         produces = {"a": {"y"}, "b": {"x"}}
-        assert stuck(waits, produces) == {"a", "b", "late"}
+        assert deadlocked(waits, produces) == {"a", "b", "late"}
         assert cycle_of("late", waits, produces) == ("b", "a", "b")
 
     @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ class TestCircular:
         ids=["raw data", "a chain", "another producer", "own tables"],
     )
     def test_no_cycle(self, produces: dict[str, set[str]]) -> None:
-        assert stuck(WAITS, produces) == frozenset()
+        assert deadlocked(WAITS, produces) == frozenset()
 
     def test_waiting_for_its_own_table(self) -> None:
         assert cycle_of("a", {"a": {"x"}}, {"a": {"x"}}) == ("a", "a")
@@ -147,7 +147,7 @@ class TestValidation:
 
     def test_nulls_and_failed_checks_fail_the_gate(self) -> None:
         need = same_day("raw.box", not_null=["points"], checks={"negative minutes": "SELECT 1"})
-        seen = Sighting(
+        seen = Observation(
             key=need.key, looked_at=NOW, rows=200, expected=200, not_null_share=0.0,
             checks_total=1, checks_failed=("negative minutes",),
         )  # fmt: skip
@@ -160,8 +160,8 @@ class TestValidation:
     def test_an_error_during_processing_is_not_retried(self) -> None:
         """If the processor reports a validation error, the run becomes a dead letter."""
         wrong: dict[str, Any] = {"error_type": ErrorType.VALIDATION_ERROR, "attempt": 1}
-        assert isinstance(retry.decide(**wrong), Dead)
-        assert isinstance(retry.decide(**wrong, insist=True), Retry)
+        assert isinstance(retry.decide_retry(**wrong), NoRetry)
+        assert isinstance(retry.decide_retry(**wrong, insist=True), Retry)
 
 
 class TestPartialBackfill:
@@ -192,7 +192,7 @@ class TestPartialBackfill:
 
     def test_min_days_are_enough(self) -> None:
         need = historical("t", days=10, min_days=8)
-        seen = Sighting(key=need.key, looked_at=NOW, days_present=8)
+        seen = Observation(key=need.key, looked_at=NOW, days_present=8)
         decision = decide(gate("overnight", assess(need, seen, judged_at=NOW)))
         assert decision.verdict is Verdict.PROCEED
 
@@ -200,9 +200,9 @@ class TestPartialBackfill:
 def test_consecutive_days_are_ranges() -> None:
     """Consecutive days form one range, also across months; other texts are unchanged."""
     days = ["2025-11-30", "2025-12-01", "2025-12-03", "2025-12-01"]
-    assert spans(days) == ["2025-11-30 to 2025-12-01", "2025-12-03"]
-    assert spans(["week 2", "week 1"]) == ["week 1", "week 2"]
-    assert spans([]) == []
+    assert date_ranges(days) == ["2025-11-30 to 2025-12-01", "2025-12-03"]
+    assert date_ranges(["week 2", "week 1"]) == ["week 1", "week 2"]
+    assert date_ranges([]) == []
 
 
 def test_a_recorded_decision_round_trips() -> None:

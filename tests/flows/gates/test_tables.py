@@ -8,8 +8,8 @@ import pytest
 
 from penstock.core.clock import HOUR, MINUTE
 from penstock.flows.gates.gate import decide, what_if
-from penstock.flows.gates.verdict import AlertLevel, Effect, GateStatus, Upstream, Verdict
-from penstock.pipelines.modes import BUILT_IN, Leniency, judged
+from penstock.flows.gates.verdict import AlertLevel, BreakerEffect, GateStatus, Upstream, Verdict
+from penstock.pipelines.modes import BUILT_IN, Leniency, with_leniency
 from tests.kits.gates import NOW, absent, gate, history, odds, override, table
 
 FAIL, WAIT = Verdict.FAIL, Verdict.WAIT
@@ -229,14 +229,14 @@ class TestLeniency:
 
     def test_strict_and_lenient(self) -> None:
         modes = dict(BUILT_IN)
-        strict = judged(modes["same_day"], Leniency.STRICT, modes)
+        strict = with_leniency(modes["same_day"], Leniency.STRICT, modes)
         assert (strict.name, strict.window, strict.waits) == ("same_day", (600, 900), True)
         given = gate("same_day", table(72, 0.95))
         assert decide(replace(given, mode=strict)).verdict is WAIT
-        lenient = judged(modes["overnight"], Leniency.LENIENT, modes)
+        lenient = with_leniency(modes["overnight"], Leniency.LENIENT, modes)
         assert lenient.until == "precompute"
         assert decide(replace(gate("overnight", table(72)), mode=lenient)).verdict is DEGRADED
-        assert judged(modes["manual"], Leniency.AUTO, modes) is modes["manual"]
+        assert with_leniency(modes["manual"], Leniency.AUTO, modes) is modes["manual"]
 
     def test_what_if(self) -> None:
         given = gate("overnight", table(91, 0.98))
@@ -251,13 +251,13 @@ class TestEffect:
     """The effect of a decision on the breaker."""
 
     def test_only_a_failure_of_a_settled_set_counts(self) -> None:
-        assert decide(gate("backfill", table(10))).effect is Effect.FAILURE
+        assert decide(gate("backfill", table(10))).effect is BreakerEffect.FAILURE
         early = gate("backfill", table(10), set_complete=False)
-        assert decide(early).effect is Effect.NEUTRAL
+        assert decide(early).effect is BreakerEffect.NEUTRAL
         passed = gate("backfill", table(10), set_complete=False, stragglers_passed=True)
-        assert decide(passed).effect is Effect.FAILURE
-        assert decide(gate("overnight", absent())).effect is Effect.NEUTRAL
-        assert decide(gate("overnight", table())).effect is Effect.SUCCESS
+        assert decide(passed).effect is BreakerEffect.FAILURE
+        assert decide(gate("overnight", absent())).effect is BreakerEffect.NEUTRAL
+        assert decide(gate("overnight", table())).effect is BreakerEffect.SUCCESS
 
 
 class TestOverrides:

@@ -7,7 +7,7 @@ import pytest
 from penstock import limits
 from penstock.db.store import Store
 from penstock.limits.slots.broker import Broker
-from penstock.limits.slots.registry import broker_of
+from penstock.limits.slots.registry import broker_for_store
 from penstock.testing.clock import VirtualClock
 from tests.conftest import OpenStore
 
@@ -18,7 +18,7 @@ def live(open_store: OpenStore) -> Iterator[Store]:
     store = open_store(clock=None)
     limits.use(store)
     yield store
-    broker_of(store).close()
+    broker_for_store(store).close()
     limits.use(None)
 
 
@@ -28,7 +28,7 @@ def still(store: Store, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) ->
     virtual clock, so no work may be left to a thread in real time.
     """
     limits.use(store)
-    broker = broker_of(store, clock)
+    broker = broker_for_store(store, clock)
     monkeypatch.setattr(broker._pulse, "rouse", lambda _=0.0: None)
     return broker
 
@@ -36,4 +36,4 @@ def still(store: Store, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.fixture
 def broker(live: Store) -> Broker:
     """The broker of this process."""
-    return broker_of(live)
+    return broker_for_store(live)

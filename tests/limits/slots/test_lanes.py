@@ -6,8 +6,8 @@ import pytest
 
 from penstock import limits
 from penstock.audit.telemetry import RunEnded
-from penstock.core.current_run import PRESENT
-from penstock.limits.slots.registry import broker_of
+from penstock.core.current_run import CURRENT_RUN
+from penstock.limits.slots.registry import broker_for_store
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.worker.context import RunContext
 from tests.conftest import OpenStore
@@ -44,15 +44,15 @@ def test_runs_hold_slots_of_the_workers_store(open_store: OpenStore, lane: str) 
     assert len(holders) == 4
     assert all(holder.startswith("run_") and holder.endswith("(acme)") for holder in holders)
     until(lambda: StoredLimit(store, "x").holders == [])
-    broker_of(store).close()
+    broker_for_store(store).close()
 
 
 def test_a_thread_started_by_a_processor_has_no_current_run() -> None:
     """Such a thread cannot be snoozed and does not count as the run."""
     found: list[object] = []
-    token = PRESENT.set(object())  # type: ignore[arg-type]
-    thread = threading.Thread(target=lambda: found.append(PRESENT.get()))
+    token = CURRENT_RUN.set(object())  # type: ignore[arg-type]
+    thread = threading.Thread(target=lambda: found.append(CURRENT_RUN.get()))
     thread.start()
     thread.join()
-    PRESENT.reset(token)
+    CURRENT_RUN.reset(token)
     assert found == [None]

@@ -12,12 +12,12 @@ from penstock import limits
 from penstock.core.errors import Conflict, InvalidInput, LimitTimeout, SlotLost
 from penstock.db.store import Store
 from penstock.limits.slots.broker import Broker
-from penstock.limits.slots.limit_state import State, Waiter
-from penstock.limits.slots.registry import broker_of
+from penstock.limits.slots.limit_state import SlotWaiter, WaiterState
+from penstock.limits.slots.registry import broker_for_store
 from penstock.limits.slots.slot import Slot
 from penstock.limits.store.limits import limit_force_release
 from penstock.limits.store.reads import limit_holders
-from penstock.limits.store.rows import Want
+from penstock.limits.store.rows import LeaseRequest
 from penstock.testing.clock import VirtualClock
 from tests.conftest import OpenStore
 from tests.limits.slots.kit import WAIT, FaultyStore, StoredLimit, until
@@ -37,7 +37,7 @@ def test_closing_a_store_sends_pending_departures(
     """Closing a store sends what its broker has not sent yet: departures and releases."""
     sight = StoredLimit(live, "crm")
     other = open_store(clock=None)
-    broker = broker_of(other)
+    broker = broker_for_store(other)
     with limits.slot("crm", capacity=1):
         limits.use(other)
         monkeypatch.setattr(broker._pulse, "rouse", lambda _=0.0: None)
@@ -155,7 +155,7 @@ class TestHolding:
     def test_a_scoped_client_is_rejected(self, live: Store) -> None:
         """A client that sees only one customer cannot determine free capacity."""
         with pytest.raises(Conflict, match="scoped to one customer"):
-            broker_of(live.scoped(1))
+            broker_for_store(live.scoped(1))
 
 
 class TestWaiting:
@@ -211,7 +211,7 @@ class TestWaiting:
         faulty = FaultyStore(open_store(clock=None))
         broker = Broker(faulty)
         desk = broker.desk("x", limits.slot("x", capacity=1).options.terms)
-        waiter = Waiter(desk, Want(request="r1", holder="me"), lambda: None)
+        waiter = SlotWaiter(desk, LeaseRequest(request="r1", holder="me"), lambda: None)
         faulty.gate.clear()
         faulty.reached.clear()
         asking = threading.Thread(target=lambda: broker.ask(waiter, direct=True))
@@ -221,7 +221,7 @@ class TestWaiting:
         faulty.gate.set()
         asking.join(WAIT)
         until(lambda: StoredLimit(live, "x").holders == [])
-        assert waiter.state is State.LEFT
+        assert waiter.state is WaiterState.LEFT
         broker.close()
 
     def test_an_interrupt_during_a_grant(
@@ -230,7 +230,7 @@ class TestWaiting:
         """Ctrl-C during a grant transaction that commits leaks no slot."""
         store = open_store(clock=None)
         limits.use(store)
-        broker = broker_of(store)
+        broker = broker_for_store(store)
         broker.desk("x", limits.slot("x", capacity=1).options.terms)
         write = store.write
 
@@ -249,14 +249,14 @@ class TestWaiting:
         """Repeating a grant whose commit was not confirmed results in one lease, not two."""
         faulty = FaultyStore(open_store(clock=None))
         limits.use(faulty)
-        broker_of(faulty).desk("x", limits.slot("x", capacity=2).options.terms)
+        broker_for_store(faulty).desk("x", limits.slot("x", capacity=2).options.terms)
         faulty.lost_results = 1
         slot = limits.slot("x").acquire()
         assert len(StoredLimit(live, "x").holders) == 1
         faulty.failures = 1
         slot.release()
         until(lambda: StoredLimit(live, "x").holders == [])
-        broker_of(faulty).close()
+        broker_for_store(faulty).close()
 
     def test_a_lost_ticket_is_requested_again(self, live: Store, broker: Broker) -> None:
         """A waiter whose ticket was deleted requests a new one."""
@@ -316,7 +316,7 @@ class TestLeases:
         """Without a renewal, the holder is notified before another one can get its slot."""
         faulty = FaultyStore(store)
         limits.use(faulty)
-        broker = broker_of(faulty, clock)
+        broker = broker_for_store(faulty, clock)
         slot = self.hold()
         faulty.failures = 1_000
         clock.advance(seconds=59)

@@ -10,7 +10,7 @@ import pytest
 from penstock import limits
 from penstock.client import Client
 from penstock.limits.bigquery import DmlOptions, run_dml
-from penstock.limits.slots.registry import broker_of
+from penstock.limits.slots.registry import broker_for_store
 from penstock.limits.slots.retry import QuotaRetry
 from penstock.limits.slots.slot import Slot
 from tests.conftest import OpenStore
@@ -71,7 +71,7 @@ def play(gate: Gatekeeper, open_store: OpenStore, capacity: int) -> None:
         list(pool.map(handle, range(TEAMS)))
     until(lambda: StoredLimit(clients[0].store, "bq:nba.rosters").holders == [])
     for client in clients:
-        broker_of(client.store).close()
+        broker_for_store(client.store).close()
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)

@@ -15,15 +15,22 @@ from penstock.core.errors import (
     NotHolder,
     PenstockError,
 )
-from penstock.runs.external.client.work import Completion, Heartbeat, Mishap, Report, Told, Worker
-from tests.kits.desk import Desk
-from tests.kits.external_worker import W1, asked, claimed, ended, lapsed, running, seen
+from penstock.runs.external.client.work import (
+    CompletionItem,
+    CompletionResult,
+    ExternalWorker,
+    FailureReport,
+    Heartbeat,
+    ProgressReport,
+)
+from tests.kits.desk import Harness
+from tests.kits.external_worker import W1, asked, claimed, ended, lapsed, running, state_dump
 
 
 class TestClaim:
     """Claims of runs."""
 
-    def test_response(self, desk: Desk) -> None:
+    def test_response(self, desk: Harness) -> None:
         """A claim returns the run, its token, its processor's names and the claim's expiry."""
         run_id = desk.submit("outside", partition="2026-01-01")
         (one,) = desk.client.work.claim(W1, 10, lease_seconds=10)
@@ -33,7 +40,7 @@ class TestClaim:
         assert one.run.token > 0
         assert desk.client.work.claim(W1, 10) == []
 
-    def test_only_external(self, desk: Desk) -> None:
+    def test_only_external(self, desk: Harness) -> None:
         """Runs of built-in processors cannot be claimed, neither by pool nor by id."""
         run_id = desk.submit("nightly")
         assert desk.client.work.claim(W1, 10) == []
@@ -43,7 +50,7 @@ class TestClaim:
             desk.client.work.claim_by_id(W1, run_id)
         assert desk.client.runs.get(run_id).state == "PENDING"
 
-    def test_filter(self, desk: Desk) -> None:
+    def test_filter(self, desk: Harness) -> None:
         """A worker can serve only some pipelines or processors; a typo gets a suggestion."""
         desk.submit("outside")
         work = desk.client.work
@@ -55,21 +62,29 @@ class TestClaim:
 
     @pytest.mark.parametrize(
         "bad",
-        [{"n": 0}, {"n": 1001}, {"n": True}, {"lease_seconds": 9}, {"lease_seconds": 3601},
-         {"lease_seconds": float("nan")}, {"worker": Worker(None, "k")}, {"worker": Worker("")}],
-    )  # fmt: skip
-    def test_bad_input(self, desk: Desk, bad: dict[str, Any]) -> None:
+        [
+            {"n": 0},
+            {"n": 1001},
+            {"n": True},
+            {"lease_seconds": 9},
+            {"lease_seconds": 3601},
+            {"lease_seconds": float("nan")},
+            {"worker": ExternalWorker(None, "k")},
+            {"worker": ExternalWorker("")},
+        ],
+    )
+    def test_bad_input(self, desk: Harness, bad: dict[str, Any]) -> None:
         """Numbers and names out of bounds are refused."""
         with pytest.raises(InvalidInput):
             desk.client.work.claim(**{"worker": W1, **bad})
 
-    def test_by_id(self, desk: Desk) -> None:
+    def test_by_id(self, desk: Harness) -> None:
         """A ready run can be claimed by its id; a repeat by the same worker is harmless."""
         run_id = desk.submit("outside")
         work = desk.client.work
         one = work.claim_by_id(W1, run_id)
         assert work.claim_by_id(W1, run_id) == one
-        for other in (Worker("w2", "key1"), Worker("w1", "key2")):
+        for other in (ExternalWorker("w2", "key1"), ExternalWorker("w1", "key2")):
             with pytest.raises(NotHolder):
                 work.claim_by_id(other, run_id)
         work.start(run_id, W1)
@@ -84,11 +99,11 @@ class TestClaim:
         with pytest.raises(Conflict, match="not due yet"):
             work.claim_by_id(W1, later)
 
-    def test_unknown_customer(self, desk: Desk) -> None:
+    def test_unknown_customer(self, desk: Harness) -> None:
         """A claim for an unknown customer returns no runs and no error."""
         assert desk.client.work.claim(W1, customer="unknown") == []
 
-    def test_fair_clock_follows(self, desk: Desk) -> None:
+    def test_fair_clock_follows(self, desk: Harness) -> None:
         """Claims advance the fair clock, so that a new customer does not go first."""
         for _ in range(5):
             desk.submit("outside", customer="flood")
@@ -98,7 +113,7 @@ class TestClaim:
         desk.submit("outside", customer="newcomer")
         assert desk.client.work.claim(W1)[0].run.customer_id == "flood"
 
-    def test_order(self, desk: Desk) -> None:
+    def test_order(self, desk: Harness) -> None:
         """Runs are claimed by priority, then alternating between customers."""
         for customer, priority in (("a", 5), ("a", 5), ("b", 5), ("c", 9)):
             desk.submit("outside", customer=customer, priority=priority)
@@ -109,7 +124,7 @@ class TestClaim:
 class TestHolding:
     """Starts and heartbeats."""
 
-    def test_progress_is_kept(self, desk: Desk) -> None:
+    def test_progress_is_kept(self, desk: Harness) -> None:
         """Fields that a heartbeat omits keep their values."""
         one = claimed(desk)
         run_id, work = one.run.run_id, desk.client.work
@@ -119,16 +134,20 @@ class TestHolding:
         assert (first["current_state"], first["pod"], first["region"], first["worker"]) == (
             "INITIALIZING", "pod-1", "eu", "w1",
         )  # fmt: skip
-        work.heartbeat(run_id, W1, progress=Told(stage="load", percent=10, records_loaded=7))
+        work.heartbeat(
+            run_id, W1, progress=ProgressReport(stage="load", percent=10, records_loaded=7)
+        )
         desk.clock.advance(MINUTE)
-        work.heartbeat(run_id, W1, progress=Told(percent=20.5, current_state="FINALIZING"))
+        work.heartbeat(
+            run_id, W1, progress=ProgressReport(percent=20.5, current_state="FINALIZING")
+        )
         got = desk.client.runs.detail(run_id).progress
         assert got is not None
         assert (got["stage"], got["percent"], got["records_loaded"]) == ("load", 20.5, 7)
         assert (got["pod"], got["current_state"]) == ("pod-1", "FINALIZING")
         assert got["last_heartbeat_at"] == desk.clock.now()
 
-    def test_heartbeats_extend_the_lease(self, desk: Desk) -> None:
+    def test_heartbeats_extend_the_lease(self, desk: Harness) -> None:
         """A run with a heartbeat every four minutes is never swept; after five without, it is."""
         one = running(desk)
         run_id = one.run.run_id
@@ -144,10 +163,10 @@ class TestHolding:
         run = desk.client.runs.get(run_id)
         assert (run.state, run.error_type) == ("FAILED", "STALE_EXECUTION")
         desk.admitter.run_once()
-        (again,) = desk.client.work.claim(Worker("w2", "key1"))
+        (again,) = desk.client.work.claim(ExternalWorker("w2", "key1"))
         assert (again.run.parent_run_id, again.run.attempt) == (run_id, 2)
 
-    def test_a_start_ends_a_long_claim(self, desk: Desk) -> None:
+    def test_a_start_ends_a_long_claim(self, desk: Harness) -> None:
         """A claim lasts as long as requested; once started, the lease is five minutes."""
         desk.submit("outside")
         (one,) = desk.client.work.claim(W1, lease_seconds=3600)
@@ -158,31 +177,31 @@ class TestHolding:
         assert pulse.claim_expiry_time == desk.clock.now() + 5 * MINUTE
         assert pulse.timeout_at == desk.clock.now() + HOUR
 
-    def test_a_heartbeat_extends_a_claim(self, desk: Desk) -> None:
+    def test_a_heartbeat_extends_a_claim(self, desk: Harness) -> None:
         """A heartbeat extends the claim of a run that has not started; its progress is ignored."""
         one = claimed(desk)
         for _ in range(3):
             desk.clock.advance(4 * MINUTE)
-            desk.client.work.heartbeat(one.run.run_id, W1, progress=Told(percent=50))
+            desk.client.work.heartbeat(one.run.run_id, W1, progress=ProgressReport(percent=50))
             assert desk.sweeper.run_once().total == 0
         assert desk.counts("progress") == {"progress": 0}
         desk.clock.advance(6 * MINUTE)
         assert desk.sweeper.run_once().lapsed == 1
 
-    def test_five_lapses(self, desk: Desk) -> None:
+    def test_five_lapses(self, desk: Harness) -> None:
         """A run that is claimed five times and never started becomes a dead letter."""
         run_id = desk.submit("outside")
         for n in range(5):
-            (one,) = desk.client.work.claim(Worker(f"w{n}", "k"), lease_seconds=10)
+            (one,) = desk.client.work.claim(ExternalWorker(f"w{n}", "k"), lease_seconds=10)
             desk.clock.advance(11 * SECOND)
             desk.sweeper.run_once()
             desk.admitter.run_once()
             with pytest.raises(PenstockError):
-                desk.client.work.start(run_id, Worker(f"w{n}", "k"), token=one.run.token)
+                desk.client.work.start(run_id, ExternalWorker(f"w{n}", "k"), token=one.run.token)
         run = desk.client.runs.get(run_id)
         assert (run.state, run.error_type, run.is_dead) == ("FAILED", "CLAIM_LAPSED", True)
 
-    def test_cancel_is_reported(self, desk: Desk) -> None:
+    def test_cancel_is_reported(self, desk: Harness) -> None:
         """A heartbeat reports a cancel request and holds the run until the worker confirms."""
         one = asked(desk)
         pulse = desk.client.work.heartbeat(one.run.run_id, W1)
@@ -197,26 +216,32 @@ class TestHolding:
 
     @pytest.mark.parametrize(
         "progress",
-        [Told(percent=101), Told(percent=float("nan")), Told(current_state="DONE"),
-         Told(stage=""), Told(records_loaded=-1), Told(bytes_processed=2**63),
-         Told(estimated_completion_at=-1)],
-    )  # fmt: skip
-    def test_bad_progress(self, desk: Desk, progress: Told) -> None:
+        [
+            ProgressReport(percent=101),
+            ProgressReport(percent=float("nan")),
+            ProgressReport(current_state="DONE"),
+            ProgressReport(stage=""),
+            ProgressReport(records_loaded=-1),
+            ProgressReport(bytes_processed=2**63),
+            ProgressReport(estimated_completion_at=-1),
+        ],
+    )
+    def test_bad_progress(self, desk: Harness, progress: ProgressReport) -> None:
         """Progress that cannot be stored is refused, and the lease is not extended."""
         one = running(desk)
-        before = seen(desk)
+        before = state_dump(desk)
         with pytest.raises(InvalidInput):
             desk.client.work.heartbeat(one.run.run_id, W1, progress=progress)
-        assert seen(desk) == before
+        assert state_dump(desk) == before
 
 
 class TestEnding:
     """Completions and failures."""
 
-    def test_stored_completion(self, desk: Desk) -> None:
+    def test_stored_completion(self, desk: Harness) -> None:
         """A completion is stored with its result, counts and stages, and journaled once."""
         one = running(desk)
-        done = Completion(
+        done = CompletionResult(
             status="PARTIAL_SUCCESS",
             result_summary={"records_loaded": 5},
             records_processed=5,
@@ -234,10 +259,10 @@ class TestEnding:
         journal = [j.action for j in desk.client.runs.detail(one.run.run_id).journal]
         assert sorted(journal) == ["created", "ended"]
 
-    def test_failure_is_retried(self, desk: Desk) -> None:
+    def test_failure_is_retried(self, desk: Harness) -> None:
         """A failure returns its retry and its time; a repeat returns the same, even much later."""
         one = running(desk)
-        failure = Mishap(error_type="TransientNetwork", error_details={"message": "reset"})
+        failure = FailureReport(error_type="TransientNetwork", error_details={"message": "reset"})
         end = desk.client.work.fail(one.run.run_id, W1, failure)
         assert (end.state, end.status, end.is_dead) == ("FAILED", "FAILURE", False)
         assert end.retry_run_id is not None
@@ -259,15 +284,15 @@ class TestEnding:
          ("BOOM", False, True), ("BOOM", None, False)],
     )  # fmt: skip
     def test_should_retry(
-        self, desk: Desk, error_type: str, should_retry: bool | None, is_dead: bool
+        self, desk: Harness, error_type: str, should_retry: bool | None, is_dead: bool
     ) -> None:
         """The caller can force or forbid a retry; otherwise the error type decides."""
         one = running(desk)
-        failure = Mishap(error_type=error_type, should_retry=should_retry)
+        failure = FailureReport(error_type=error_type, should_retry=should_retry)
         end = desk.client.work.fail(one.run.run_id, W1, failure)
         assert (end.is_dead, end.retry_run_id is None) == (is_dead, is_dead)
 
-    def test_five_failures_disable(self, desk: Desk) -> None:
+    def test_five_failures_disable(self, desk: Harness) -> None:
         """The fifth dead run in a row disables its config; each response has the count."""
         config = desk.config(
             pipeline_template="outside", overlap="allow", retry_config={"max_attempts": 1}
@@ -276,7 +301,7 @@ class TestEnding:
             desk.client.configs.start(config.config_id)
             (one,) = desk.client.work.claim(W1)
             desk.client.work.start(one.run.run_id, W1)
-            failure = Mishap(error_type="BOOM")
+            failure = FailureReport(error_type="BOOM")
             end = desk.client.work.fail(one.run.run_id, W1, failure)
             assert (end.is_dead, end.consecutive_failures) == (True, n)
             assert desk.client.work.fail(one.run.run_id, W1, failure).consecutive_failures == n
@@ -285,11 +310,16 @@ class TestEnding:
 
     @pytest.mark.parametrize(
         "bad",
-        [Completion(status="FAILURE"), Completion(records_processed=-1),
-         Completion(result_summary={"a": float("nan")}), Completion(bytes_processed=True),
-         Completion(stages={"a": -1.0}), Completion(result_summary={"a": "\0"})],
-    )  # fmt: skip
-    def test_bad_completion(self, desk: Desk, bad: Completion) -> None:
+        [
+            CompletionResult(status="FAILURE"),
+            CompletionResult(records_processed=-1),
+            CompletionResult(result_summary={"a": float("nan")}),
+            CompletionResult(bytes_processed=True),
+            CompletionResult(stages={"a": -1.0}),
+            CompletionResult(result_summary={"a": "\0"}),
+        ],
+    )
+    def test_bad_completion(self, desk: Harness, bad: CompletionResult) -> None:
         """A completion that cannot be stored is refused; the caller still holds the run."""
         one = running(desk)
         with pytest.raises(InvalidInput):
@@ -298,17 +328,21 @@ class TestEnding:
 
     @pytest.mark.parametrize(
         "bad",
-        [Mishap(error_type=""), Mishap(error_type=" "), Mishap(error_type="x" * 300),
-         Mishap(error_type="A", retry_after_seconds=-1),
-         Mishap(error_type="A", error_details={"a": "\ud800"})],
-    )  # fmt: skip
-    def test_bad_failure(self, desk: Desk, bad: Mishap) -> None:
+        [
+            FailureReport(error_type=""),
+            FailureReport(error_type=" "),
+            FailureReport(error_type="x" * 300),
+            FailureReport(error_type="A", retry_after_seconds=-1),
+            FailureReport(error_type="A", error_details={"a": "\ud800"}),
+        ],
+    )
+    def test_bad_failure(self, desk: Harness, bad: FailureReport) -> None:
         """A failure without a type, or with details that cannot be stored, is refused."""
         one = running(desk)
         with pytest.raises(InvalidInput):
             desk.client.work.fail(one.run.run_id, W1, bad)
 
-    def test_ending_unblocks_the_ordering_key(self, desk: Desk) -> None:
+    def test_ending_unblocks_the_ordering_key(self, desk: Harness) -> None:
         """When a run ends, the next run of its ordering key can be claimed."""
         desk.submit("outside", ordering_key="k")
         behind = desk.submit("outside", ordering_key="k")
@@ -322,13 +356,13 @@ class TestEnding:
 class TestBatches:
     """Batches: one transaction, with one outcome per item."""
 
-    def test_heartbeats(self, desk: Desk) -> None:
+    def test_heartbeats(self, desk: Harness) -> None:
         """Leases of held runs are extended; the others get an error, in the order given."""
         swept, done, good = lapsed(desk), ended("complete", running)(desk), running(desk)
         desk.admitter.run_once()
         beats = [
             Heartbeat(run_id=done.run.run_id),
-            Heartbeat(run_id=good.run.run_id, progress=Told(percent=1)),
+            Heartbeat(run_id=good.run.run_id, progress=ProgressReport(percent=1)),
             Heartbeat(run_id=10_000),
             Heartbeat(run_id=swept.run.run_id, token=swept.run.token),
         ]
@@ -337,14 +371,14 @@ class TestBatches:
         assert kinds == ["IllegalTransition", "Pulse", "NotFound", "StaleToken"]
         assert got[1].claim_expiry_time == desk.clock.now() + 5 * MINUTE  # type: ignore[union-attr]
 
-    def test_completions(self, desk: Desk) -> None:
+    def test_completions(self, desk: Harness) -> None:
         """Each completion ends its run or gets an error; a second one for a run is invalid."""
         ones = [running(desk) for _ in range(3)]
         waiting = claimed(desk)
-        other = Worker("w2", "key2")
-        reports = [Report(run_id=one.run.run_id, token=one.run.token) for one in ones]
-        reports += [Report(run_id=waiting.run.run_id, token=waiting.run.token), reports[0]]
-        reports += [Report(run_id=10_000), Report(run_id=waiting.run.run_id)]
+        other = ExternalWorker("w2", "key2")
+        reports = [CompletionItem(run_id=one.run.run_id, token=one.run.token) for one in ones]
+        reports += [CompletionItem(run_id=waiting.run.run_id, token=waiting.run.token), reports[0]]
+        reports += [CompletionItem(run_id=10_000), CompletionItem(run_id=waiting.run.run_id)]
         got = desk.client.work.complete_many(other, reports)
         kinds = [getattr(one, "state", type(one).__name__) for one in got]
         assert kinds == ["COMPLETED"] * 3 + [
@@ -353,15 +387,15 @@ class TestBatches:
         again = desk.client.work.complete_many(other, reports[:3])
         assert [one.is_repeat for one in again] == [True] * 3  # type: ignore[union-attr]
 
-    def test_bounds(self, desk: Desk) -> None:
+    def test_bounds(self, desk: Harness) -> None:
         """A batch has one to a thousand items."""
         for n in (0, 1001):
             with pytest.raises(InvalidInput):
                 desk.client.work.heartbeat_many(W1, [Heartbeat(run_id=1)] * n)
             with pytest.raises(InvalidInput):
-                desk.client.work.complete_many(W1, [Report(run_id=1)] * n)
+                desk.client.work.complete_many(W1, [CompletionItem(run_id=1)] * n)
 
-    def test_many(self, desk: Desk) -> None:
+    def test_many(self, desk: Harness) -> None:
         """Two calls extend and end hundreds of runs."""
         for _ in range(300):
             desk.submit("outside")
@@ -372,7 +406,7 @@ class TestBatches:
         beats = [Heartbeat(run_id=one.run.run_id, token=one.run.token) for one in ones]
         states = [one.state for one in desk.client.work.heartbeat_many(W1, beats)]  # type: ignore[union-attr]
         assert states == ["RUNNING"] * 150 + ["CLAIMED"] * 150
-        reports = [Report(run_id=one.run.run_id, token=one.run.token) for one in ones]
+        reports = [CompletionItem(run_id=one.run.run_id, token=one.run.token) for one in ones]
         got = desk.client.work.complete_many(W1, reports)
         assert sum(isinstance(one, IllegalTransition) for one in got) == 150
         assert desk.counts("history", "leases") == {"history": 150, "leases": 150}

@@ -16,8 +16,8 @@ from penstock.core.errors import (
     RunTimedOut,
     StaleToken,
 )
-from penstock.runs.external.client.work import Mishap, Told, Worker
-from tests.kits.desk import Desk
+from penstock.runs.external.client.work import ExternalWorker, FailureReport, ProgressReport
+from tests.kits.desk import Harness
 from tests.kits.external_worker import (
     W1,
     Scene,
@@ -30,18 +30,18 @@ from tests.kits.external_worker import (
     late,
     over,
     running,
-    seen,
     stale,
+    state_dump,
     timed_out,
 )
 
 CALLERS: dict[str, dict[str, Any]] = {
-    "token": {"caller": Worker("w2", "key2"), "token": "right"},
+    "token": {"caller": ExternalWorker("w2", "key2"), "token": "right"},
     "worker": {"caller": W1},
-    "key alone": {"caller": Worker(None, "key1")},
+    "key alone": {"caller": ExternalWorker(None, "key1")},
     "wrong token": {"caller": W1, "token": "wrong"},
-    "other worker": {"caller": Worker("w2", "key1")},
-    "other key": {"caller": Worker("w1", "key2")},
+    "other worker": {"caller": ExternalWorker("w2", "key1")},
+    "other key": {"caller": ExternalWorker("w1", "key2")},
 }
 CALLS = ("start", "heartbeat", "complete", "fail", "cancelled")
 
@@ -101,14 +101,14 @@ def expected(scene: str, what: str, who: str) -> Any:
 
 
 @pytest.mark.parametrize("scene", SCENES)
-def test_every_call_in_every_state(desk: Desk, scene: str) -> None:
+def test_every_call_in_every_state(desk: Harness, scene: str) -> None:
     """Each call succeeds or is refused as in the table; a refused call changes nothing."""
     for who, what in itertools.product(CALLERS, CALLS):
         one = SCENES[scene](desk)
         caller, token = CALLERS[who]["caller"], CALLERS[who].get("token")
         more = {"token": one.run.token + (1000 if token == "wrong" else 0)} if token else {}
         wanted = expected(scene, what, who)
-        before = seen(desk)
+        before = state_dump(desk)
         try:
             got = call(desk, what, one.run.run_id, caller, **more).state
         except PenstockError as error:
@@ -117,7 +117,7 @@ def test_every_call_in_every_state(desk: Desk, scene: str) -> None:
         is_end = wanted in ("COMPLETED", "FAILED", "CANCELLED") and scene in HELD
         is_change = is_end or (isinstance(wanted, str) and what in ("start", "heartbeat"))
         if not is_change:
-            assert seen(desk) == before, (scene, what, who)
+            assert state_dump(desk) == before, (scene, what, who)
         state = desk.client.runs.get(one.run.run_id).state
         assert state == wanted or not isinstance(wanted, str)
         if desk.client.runs.get(one.run.run_id).finished_at is not None:
@@ -128,17 +128,17 @@ def test_every_call_in_every_state(desk: Desk, scene: str) -> None:
 
 
 @pytest.mark.parametrize("what", CALLS)
-def test_runs_of_other_customers_are_not_found(desk: Desk, what: str) -> None:
+def test_runs_of_other_customers_are_not_found(desk: Harness, what: str) -> None:
     """A run of another customer gets exactly the same error as a run that does not exist."""
     one = running(desk)
     desk.submit("outside", customer="umbrella")
     refused = []
     for run_id in (one.run.run_id, 10_000):
-        before = seen(desk)
+        before = state_dump(desk)
         with pytest.raises(NotFound) as error:
             call(desk, what, run_id, W1, token=one.run.token, customer="umbrella")
         refused.append(error.value.kind)
-        assert seen(desk) == before
+        assert state_dump(desk) == before
     assert refused == ["run", "run"]
     scoped = desk.client.scoped("umbrella")
     with pytest.raises(NotFound):
@@ -147,7 +147,7 @@ def test_runs_of_other_customers_are_not_found(desk: Desk, what: str) -> None:
         scoped.work.claim_by_id(W1, one.run.run_id)
 
 
-def test_scoped_worker(desk: Desk) -> None:
+def test_scoped_worker(desk: Harness) -> None:
     """A scoped client claims, executes and reports only its customer's runs."""
     other = desk.submit("outside", customer="umbrella")
     mine = desk.submit("outside")
@@ -155,6 +155,6 @@ def test_scoped_worker(desk: Desk) -> None:
     (one,) = work.claim(W1, 10)
     assert one.run.run_id == mine
     assert work.start(mine, W1, pod="p1").state == "RUNNING"
-    assert work.heartbeat(mine, W1, progress=Told(percent=5)).state == "RUNNING"
-    assert work.fail(mine, W1, Mishap(error_type="BOOM")).retry_run_id is not None
+    assert work.heartbeat(mine, W1, progress=ProgressReport(percent=5)).state == "RUNNING"
+    assert work.fail(mine, W1, FailureReport(error_type="BOOM")).retry_run_id is not None
     assert desk.client.runs.get(other).state == "PENDING"

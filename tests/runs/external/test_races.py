@@ -4,21 +4,28 @@ from functools import partial
 
 from penstock.core.clock import MINUTE
 from penstock.core.errors import Conflict, RunCancelled
-from penstock.runs.external.client.work import Claimed, Completion, Heartbeat, Pulse, Report, Worker
-from tests.kits.desk import Desk
+from penstock.runs.external.client.work import (
+    Claimed,
+    ClaimStatus,
+    CompletionItem,
+    CompletionResult,
+    ExternalWorker,
+    Heartbeat,
+)
+from tests.kits.desk import Harness
 from tests.kits.external_worker import W1, claimed, running
 from tests.schedules.test_client_races import race
 
 REPEATS = 5
 
 
-def test_many_claims(desk: Desk) -> None:
+def test_many_claims(desk: Harness) -> None:
     """With concurrent claims, each run has one holder and one lease."""
     for _ in range(REPEATS):
         for _ in range(10):
             desk.submit("outside")
         results: list[list[Claimed]] = race(
-            *[partial(desk.client.work.claim, Worker(f"w{n}", "k"), 4) for n in range(4)]
+            *[partial(desk.client.work.claim, ExternalWorker(f"w{n}", "k"), 4) for n in range(4)]
         )
         taken = [one.run.run_id for result in results for one in result]
         assert len(taken) == len(set(taken)) == 10
@@ -27,18 +34,21 @@ def test_many_claims(desk: Desk) -> None:
         desk.sql("DELETE FROM leases")
 
 
-def test_claims_by_id(desk: Desk) -> None:
+def test_claims_by_id(desk: Harness) -> None:
     """A run that a broker dispatches several times is claimed by one worker."""
     for _ in range(REPEATS):
         run_id = desk.submit("outside")
         results = race(
-            *[partial(desk.client.work.claim_by_id, Worker(f"w{n}", "k"), run_id) for n in range(3)]
+            *[
+                partial(desk.client.work.claim_by_id, ExternalWorker(f"w{n}", "k"), run_id)
+                for n in range(3)
+            ]
         )
         (one,) = [result for result in results if isinstance(result, Claimed)]
         assert desk.client.runs.get(run_id).claimed_by == one.run.claimed_by
 
 
-def test_complete_against_the_sweep(desk: Desk) -> None:
+def test_complete_against_the_sweep(desk: Harness) -> None:
     """A result reported while its run is swept is either stored or refused."""
     for _ in range(REPEATS):
         one = running(desk)
@@ -50,13 +60,13 @@ def test_complete_against_the_sweep(desk: Desk) -> None:
         assert state == ("FAILED" if isinstance(result, Conflict) else "COMPLETED")
 
 
-def test_start_against_a_cancel(desk: Desk) -> None:
+def test_start_against_a_cancel(desk: Harness) -> None:
     """A start succeeds or raises RunCancelled; in both cases the cancel request is kept."""
     for _ in range(REPEATS):
         one = claimed(desk)
         run_id = one.run.run_id
 
-        def start(run_id: int = run_id) -> Pulse | RunCancelled:
+        def start(run_id: int = run_id) -> ClaimStatus | RunCancelled:
             try:
                 return desk.client.work.start(run_id, W1)
             except RunCancelled as error:
@@ -67,14 +77,14 @@ def test_start_against_a_cancel(desk: Desk) -> None:
         assert desk.client.work.cancelled(run_id, W1).state == "CANCELLED"
 
 
-def test_one_report_many_times(desk: Desk) -> None:
+def test_one_report_many_times(desk: Harness) -> None:
     """A report that is repeated concurrently, singly and in batches, is stored once."""
     for _ in range(REPEATS):
         ones = [running(desk) for _ in range(3)]
         first = ones[0].run
-        done = Completion(result_summary={"n": 1})
+        done = CompletionResult(result_summary={"n": 1})
         report = partial(desk.client.work.complete, first.run_id, W1, completion=done)
-        reports = [Report(run_id=one.run.run_id, token=one.run.token) for one in ones]
+        reports = [CompletionItem(run_id=one.run.run_id, token=one.run.token) for one in ones]
         beats = [Heartbeat(run_id=one.run.run_id) for one in reversed(ones)]
         results = race(
             report,

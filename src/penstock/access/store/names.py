@@ -33,7 +33,7 @@ from penstock.db.store import Store, Tx
 
 CACHE_MAX = 200_000
 PAGE_MAX = 10_000
-FRESH_SECONDS = 2.0
+CACHE_TTL_S = 2.0
 """Seconds for which cached declarations are used without reading the store."""
 
 
@@ -81,7 +81,7 @@ class _Cache:
         """When a claim last advanced the fair clock; shared by all callers in the process."""
 
 
-class Names:
+class NameResolver:
     """Name lookup; safe to share between threads (at worst a lookup is repeated)."""
 
     def __init__(self, store: Store, clock: Clock | None = None) -> None:
@@ -91,10 +91,10 @@ class Names:
         self._cache = _Cache()
         self._bound: tuple[str, int] | None = None
 
-    def bound(self, customer_id: str, number: int) -> Names:
+    def bound(self, customer_id: str, number: int) -> NameResolver:
         """Return names bound to one customer that share this cache."""
         assert self._bound in (None, (customer_id, number)), "bound to another customer"
-        names = Names(self._store, self._clock)
+        names = NameResolver(self._store, self._clock)
         names._cache = self._cache
         names._bound = (customer_id, number)
         return names
@@ -213,7 +213,7 @@ class Names:
 
     def _read(self, tx: Tx | None) -> Mapping[str, PipelineInfo]:
         # The age counts from before the read, so that what is registered meanwhile is seen in time.
-        until = self._clock.monotonic() + FRESH_SECONDS
+        until = self._clock.monotonic() + CACHE_TTL_S
         pipelines = self._store.read(_read_pipelines) if tx is None else _read_pipelines(tx)
         self._cache.declared = _Declared(pipelines, until)
         return pipelines

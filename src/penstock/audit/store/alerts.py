@@ -39,7 +39,7 @@ class AlertRow(NamedTuple):
     closed_by: str | None
 
 
-def alert_open(tx: Tx, alert: Alert) -> int:
+def alert_open(tx: Tx, alert: NewAlert) -> int:
     """Open an alert or count its recurrence. A newly opened one is also announced on the bus."""
     params: dict[str, Any] = {
         "rule": alert.rule,
@@ -108,7 +108,7 @@ def request_answer(tx: Tx, scope: str, key: str, answer: Any) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Alert:
+class NewAlert:
     """An alert to raise. While one with the same `dedupe_key` is open, a repeat is only counted."""
 
     rule: str

@@ -62,7 +62,7 @@ class Seal(NamedTuple):
     sealed_at: int
 
 
-class Message(NamedTuple):
+class OutboxMessage(NamedTuple):
     """A message taken from the outbox."""
 
     outbox_id: int
@@ -164,9 +164,9 @@ def outbox_announce(tx: Tx, topic: str, payload: Any) -> None:
     tx.run("outbox_announce", {"topic": topic, "payload": text})
 
 
-def outbox_take(tx: Tx, n: int) -> list[Message]:
+def outbox_take(tx: Tx, n: int) -> list[OutboxMessage]:
     """Remove up to `n` unsent messages; they are sent when this transaction commits."""
-    messages = [Message._make(row) for row in tx.rows("outbox_take", {"n": n})]
+    messages = [OutboxMessage._make(row) for row in tx.rows("outbox_take", {"n": n})]
     return sorted(messages)
 
 

@@ -6,13 +6,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from penstock.server.models import Asked, JsonObject, Time, Told
+from penstock.server.models import JsonObject, RequestModel, ResponseModel, Time
 from penstock.server.openapi import texts
 
 DAY_SECONDS = 86_400
 
 
-class TopicIn(Asked):
+class TopicIn(RequestModel):
     """A topic to create."""
 
     name: str = Field(
@@ -24,7 +24,7 @@ class TopicIn(Asked):
     )  # fmt: skip
 
 
-class TopicOut(Told):
+class TopicOut(ResponseModel):
     """A topic that messages are published to."""
 
     name: str = Field(description="Name of the topic, unique per customer.")
@@ -39,7 +39,7 @@ class TopicDetailOut(TopicOut):
     subscriptions: list[str] = Field(description="Names of the subscriptions to the topic.")
 
 
-class SubscriptionIn(Asked):
+class SubscriptionIn(RequestModel):
     """A subscription to create or change."""
 
     name: str = Field(
@@ -93,7 +93,7 @@ class SubscriptionIn(Asked):
     )
 
 
-class SubscriptionOut(Told):
+class SubscriptionOut(ResponseModel):
     """A subscription to a topic."""
 
     name: str = Field(description="Name of the subscription, unique per customer.")
@@ -125,7 +125,7 @@ class SubscriptionOut(Told):
     created_by: str = Field(description=texts.CREATED_BY)
 
 
-class BacklogOut(Told):
+class BacklogOut(ResponseModel):
     """Unsettled deliveries of a subscription; each count stops at 10,000."""
 
     ready: int = Field(description="Number of deliveries ready to be pulled.")
@@ -139,7 +139,7 @@ class BacklogOut(Told):
     )
 
 
-class SumsOut(Told):
+class DeliveryCountersOut(ResponseModel):
     """Counters of a subscription's deliveries."""
 
     accepted: int = Field(description="Number of messages that it received from its topic.")
@@ -153,15 +153,15 @@ class SumsOut(Told):
     replayed: int = Field(description="Number of deliveries repeated by a replay or seek.")
 
 
-class SubscriptionDetailOut(Told):
+class SubscriptionDetailOut(ResponseModel):
     """A subscription with its backlog and counters."""
 
     subscription: SubscriptionOut = Field(description="Settings of the subscription.")
     backlog: BacklogOut = Field(description="Deliveries that are not settled.")
-    sums: SumsOut = Field(description="Counters of its deliveries.")
+    sums: DeliveryCountersOut = Field(description="Counters of its deliveries.")
 
 
-class OutgoingIn(Asked):
+class MessageIn(RequestModel):
     """A message to publish."""
 
     data: str = Field(default="", description=texts.MESSAGE_DATA)
@@ -175,23 +175,23 @@ class OutgoingIn(Asked):
     )
 
 
-class PublishIn(Asked):
+class PublishIn(RequestModel):
     """Messages to publish in one transaction."""
 
-    messages: list[OutgoingIn] = Field(
+    messages: list[MessageIn] = Field(
         description="Messages in publish order; all are stored or none.",
         min_length=1,
         max_length=1_000,
     )
 
 
-class PublishOut(Told):
+class PublishOut(ResponseModel):
     """The ids of messages that were stored."""
 
     message_ids: list[str] = Field(description="Message ids, in the order of the request.")
 
 
-class PullIn(Asked):
+class PullIn(RequestModel):
     """Options of a pull request."""
 
     max_messages: int = Field(
@@ -202,7 +202,7 @@ class PullIn(Asked):
     )
 
 
-class MessageOut(Told):
+class MessageOut(ResponseModel):
     """A published message."""
 
     message_id: str = Field(description="Id that was assigned when the message was published.")
@@ -212,7 +212,7 @@ class MessageOut(Told):
     publish_time: Time = Field(description=texts.PUBLISH_TIME)
 
 
-class DeliveryOut(Told):
+class DeliveryOut(ResponseModel):
     """A message leased to a consumer."""
 
     ack_id: str = Field(
@@ -223,7 +223,7 @@ class DeliveryOut(Told):
     message: MessageOut = Field(description="The message that is delivered.")
 
 
-class PullOut(Told):
+class PullOut(ResponseModel):
     """Messages leased by a pull."""
 
     received_messages: list[DeliveryOut] = Field(
@@ -231,7 +231,7 @@ class PullOut(Told):
     )
 
 
-class AckIn(Asked):
+class AckIn(RequestModel):
     """Deliveries to acknowledge or to release."""
 
     ack_ids: list[str] = Field(
@@ -249,7 +249,7 @@ class ExtendIn(AckIn):
     )
 
 
-class NackOne(Asked):
+class NackItem(RequestModel):
     """A delivery to return, with the reason."""
 
     ack_id: str = Field(description="Ack id as returned by pull.", max_length=255)
@@ -273,15 +273,15 @@ class NackOne(Asked):
     )
 
 
-class NackIn(Asked):
+class NackIn(RequestModel):
     """Deliveries to return."""
 
-    nacks: list[NackOne] = Field(
+    nacks: list[NackItem] = Field(
         description="Deliveries with their reasons.", min_length=1, max_length=1_000
     )
 
 
-class SettledOut(Told):
+class SettlementOut(ResponseModel):
     """The outcome of each item, in the order of the request."""
 
     outcomes: list[Literal["done", "stale"]] = Field(
@@ -290,7 +290,7 @@ class SettledOut(Told):
     )
 
 
-class SeekIn(Asked):
+class SeekIn(RequestModel):
     """The time to seek to."""
 
     time: str = Field(
@@ -299,7 +299,7 @@ class SeekIn(Asked):
     )
 
 
-class SeekOut(Told):
+class SeekOut(ResponseModel):
     """The effect of a seek."""
 
     time: Time = Field(description="Time that the subscription was moved to.")
@@ -309,19 +309,19 @@ class SeekOut(Told):
     )
 
 
-class PurgeOut(Told):
+class PurgeOut(ResponseModel):
     """The effect of a purge."""
 
     purged: int = Field(description="Number of deliveries that were removed.")
 
 
-class PausedIn(Asked):
+class PausedIn(RequestModel):
     """Whether delivery is to be paused."""
 
     is_paused: bool = Field(description="True pauses delivery, false resumes it.")
 
 
-class PlaceOut(Told):
+class DeliveryStateOut(ResponseModel):
     """The state of a message in one subscription."""
 
     subscription: str = Field(description="Name of the subscription.")
@@ -341,4 +341,6 @@ class MessageDetailOut(MessageOut):
 
     topic: str = Field(description="Topic that it was published to.")
     expires_at: Time = Field(description="Time at which retention removes the message.")
-    deliveries: list[PlaceOut] = Field(description="One entry per subscription and generation.")
+    deliveries: list[DeliveryStateOut] = Field(
+        description="One entry per subscription and generation."
+    )

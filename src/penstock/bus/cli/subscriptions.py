@@ -7,17 +7,17 @@ from typing import Any
 
 import click
 
-from penstock.bus.cli.topics import LIMIT, WHOSE, content
+from penstock.bus.cli.topics import LIMIT, OWNER_OPTION, content
 from penstock.cli import output
 from penstock.cli.app import App, Group
-from penstock.cli.arguments import JSON, confirm, moment
+from penstock.cli.arguments import JSON, confirm, parse_when
 from penstock.cli.backends.protocol import Shape
 from penstock.cli.backends.protocol_bus import BusCases
 from penstock.core.clock import SECOND, iso, parse_duration
 from penstock.core.errors import Forbidden, InvalidInput, NotFound
 from penstock.egress.policy import parse_target
 
-NOT_TERMS = frozenset({"version", "created_at", "created_by", "is_paused"})
+UNDECLARED_FIELDS = frozenset({"version", "created_at", "created_by", "is_paused"})
 """Fields of a subscription that `create` does not set."""
 
 
@@ -27,7 +27,7 @@ def subscriptions() -> None:
 
 
 @subscriptions.command("list")
-@WHOSE
+@OWNER_OPTION
 @click.option("--topic", metavar="NAME", help="Only subscriptions of this topic.")
 @click.option("--limit", type=LIMIT, default=100, show_default=True, help="Maximum number of rows.")
 @click.pass_obj
@@ -42,11 +42,11 @@ def list_(app: App, customer: str | None, topic: str | None, limit: int) -> None
                 "No subscriptions. Create one: penstock subscriptions create NAME --topic TOPIC"
             )
             return
-        output.table(
+        output.print_table(
             ("SUBSCRIPTION", "TOPIC", "KIND", "DEADLINE", "DEAD LETTERS", "STATE"),
             [
                 (s["name"], s["topic"], s["kind"],
-                 output.span(int(s["ack_deadline_seconds"] * SECOND)),
+                 output.format_span(int(s["ack_deadline_seconds"] * SECOND)),
                  s["dead_letter_topic"] or "none", "paused" if s["is_paused"] else "")
                 for s in found
             ],
@@ -59,7 +59,7 @@ def list_(app: App, customer: str | None, topic: str | None, limit: int) -> None
 
 @subscriptions.command("show")
 @click.argument("name")
-@WHOSE
+@OWNER_OPTION
 @click.pass_obj
 def show(app: App, name: str, customer: str | None) -> None:
     """Show a subscription with its settings, its backlog and its totals."""
@@ -72,7 +72,7 @@ def show(app: App, name: str, customer: str | None) -> None:
 @subscriptions.command("create")
 @click.argument("name")
 @click.option("--topic", required=True, metavar="NAME", help="Topic to subscribe to.")
-@WHOSE
+@OWNER_OPTION
 @click.option("--ack-deadline", default="60s", show_default=True, metavar="DURATION",
               help="Time to ack before a message is redelivered.")  # fmt: skip
 @click.option("--min-backoff", default="10s", show_default=True, metavar="DURATION",
@@ -130,15 +130,17 @@ def create(app: App, /, name: str, **given: Any) -> None:
         if made["push"] is not None:
             app.say(_reach(app, made["push"]["push_endpoint"]))
         if target and target not in known:
-            app.say(f"Pipeline {output.printable(target)} is not registered: until it is, every "
-                    "message becomes a dead letter.")  # fmt: skip
+            app.say(
+                f"Pipeline {output.escape_control(target)} is not registered: until it is, every "
+                "message becomes a dead letter."
+            )
 
     app.emit(made, print_text)
 
 
 @subscriptions.command("delete")
 @click.argument("name")
-@WHOSE
+@OWNER_OPTION
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @click.pass_obj
 def delete(app: App, name: str, customer: str | None, yes: bool) -> None:
@@ -152,7 +154,7 @@ def delete(app: App, name: str, customer: str | None, yes: bool) -> None:
 
 @subscriptions.command("pause")
 @click.argument("name")
-@WHOSE
+@OWNER_OPTION
 @click.pass_obj
 def pause(app: App, name: str, customer: str | None) -> None:
     """Stop delivering messages; those already delivered can still be acked."""
@@ -163,7 +165,7 @@ def pause(app: App, name: str, customer: str | None) -> None:
 
 @subscriptions.command("resume")
 @click.argument("name")
-@WHOSE
+@OWNER_OPTION
 @click.pass_obj
 def resume(app: App, name: str, customer: str | None) -> None:
     """Deliver the messages of a paused subscription again."""
@@ -175,16 +177,16 @@ def resume(app: App, name: str, customer: str | None) -> None:
 @subscriptions.command("seek")
 @click.argument("name")
 @click.argument("when", metavar="WHEN")
-@WHOSE
+@OWNER_OPTION
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @click.pass_obj
 def seek(app: App, name: str, when: str, customer: str | None, yes: bool) -> None:
     """Redeliver all messages published since WHEN (ISO, or 2h, 3d ago) and purge older ones."""
     with app.use_cases() as cases:
-        to = moment(when, "when", cases.now())
+        to = parse_when(when, "when", cases.now())
         assert to is not None
         if not yes and not app.is_json:
-            confirm(f"Redeliver messages since {output.when(to)} and purge older ones?")
+            confirm(f"Redeliver messages since {output.format_time(to)} and purge older ones?")
         result = cases.bus.seek(name, iso(to), customer)
     text = f"{result['delivered_again']} to be redelivered, {result['purged']} purged."
     app.emit(result, lambda: click.echo(text))
@@ -192,7 +194,7 @@ def seek(app: App, name: str, when: str, customer: str | None, yes: bool) -> Non
 
 @subscriptions.command("purge")
 @click.argument("name")
-@WHOSE
+@OWNER_OPTION
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @click.pass_obj
 def purge(app: App, name: str, customer: str | None, yes: bool) -> None:
@@ -207,7 +209,7 @@ def purge(app: App, name: str, customer: str | None, yes: bool) -> None:
 
 @subscriptions.command("pull")
 @click.argument("name")
-@WHOSE
+@OWNER_OPTION
 @click.option("--limit", "-n", "n", type=click.IntRange(1, 1_000), default=1, show_default=True,
               help="Maximum number of messages.")  # fmt: skip
 @click.option("--wait", default="0s", metavar="DURATION", help="How long to wait; at most 60s.")
@@ -230,7 +232,7 @@ def pull(app: App, name: str, customer: str | None, n: int, wait: str, is_acked:
             click.echo(f"{message['message_id']} · attempt {one['delivery_attempt']} · "
                        f"ack id {one['ack_id']}")  # fmt: skip
             for key, value in sorted(message["attributes"].items()):
-                click.echo(f"  {output.printable(key)} = {output.printable(value)}")
+                click.echo(f"  {output.escape_control(key)} = {output.escape_control(value)}")
             click.echo(content(message["data"]))
 
     app.emit({"received_messages": found}, print_text)
@@ -239,7 +241,7 @@ def pull(app: App, name: str, customer: str | None, n: int, wait: str, is_acked:
 @subscriptions.command("ack")
 @click.argument("name")
 @click.argument("ack_ids", nargs=-1, required=True, metavar="ACK_ID...")
-@WHOSE
+@OWNER_OPTION
 @click.pass_obj
 def ack(app: App, name: str, ack_ids: tuple[str, ...], customer: str | None) -> None:
     """Acknowledge deliveries by their ack ids; they are not delivered again."""
@@ -251,7 +253,7 @@ def ack(app: App, name: str, ack_ids: tuple[str, ...], customer: str | None) -> 
 @subscriptions.command("nack")
 @click.argument("name")
 @click.argument("ack_ids", nargs=-1, required=True, metavar="ACK_ID...")
-@WHOSE
+@OWNER_OPTION
 @click.option("--poison", is_flag=True, help="Make it a dead letter without further attempts.")
 @click.option("--error", default="", metavar="TEXT", help="Error text, stored with the delivery.")
 @click.pass_obj
@@ -277,7 +279,7 @@ def _before(bus: BusCases, name: str, customer: str | None) -> Shape | None:
 
 def _changes(before: Shape, made: Shape) -> str:
     """Describe the changed fields, including those that went back to their defaults."""
-    names = [name for name in made if name not in NOT_TERMS and made[name] != before[name]]
+    names = [name for name in made if name not in UNDECLARED_FIELDS and made[name] != before[name]]
     if not names:
         return "It already existed with these settings."
     changes = (f"{name} was {_value(before[name])}, is {_value(made[name])}" for name in names)
@@ -286,7 +288,7 @@ def _changes(before: Shape, made: Shape) -> str:
 
 def _value(value: object) -> str:
     if value is None or isinstance(value, str | dict):
-        return "none" if value is None else output.printable(_text(value))
+        return "none" if value is None else output.escape_control(_text(value))
     return f"{value:g}" if isinstance(value, float) else str(value).lower()
 
 
@@ -326,15 +328,15 @@ def _show(found: Shape, now: int) -> None:
     sub, waits, sums = found["subscription"], found["backlog"], found["sums"]
     state = " · paused" if sub["is_paused"] else ""
     click.echo(f"{sub['name']} · topic {sub['topic']} · {sub['kind']}{state}")
-    oldest = output.micros(waits["oldest_publish_time"])
-    output.facts(
+    oldest = output.parse_time(waits["oldest_publish_time"])
+    output.print_facts(
         [
             ("ready", waits["ready"]),
             ("leased", waits["leased"]),
             ("delayed", waits["delayed"]),
             ("behind a key", waits["behind_ordering_key"]),
-            ("oldest", None if oldest is None else output.brief(oldest, now)),
-            ("deadline", output.span(int(sub["ack_deadline_seconds"] * SECOND))),
+            ("oldest", None if oldest is None else output.format_time_short(oldest, now)),
+            ("deadline", output.format_span(int(sub["ack_deadline_seconds"] * SECOND))),
             ("attempts", sub["max_delivery_attempts"]),
             ("dead letters", sub["dead_letter_topic"] or "none"),
             ("filter", sub["filter"]),

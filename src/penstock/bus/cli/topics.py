@@ -17,7 +17,9 @@ from penstock.core.errors import InvalidInput
 
 LIMIT = click.IntRange(1, 10_000)
 BATCH = 500
-WHOSE = click.option("--customer", metavar="ID", help="Owner; omit it for a system resource.")
+OWNER_OPTION = click.option(
+    "--customer", metavar="ID", help="Owner; omit it for a system resource."
+)
 
 
 @click.group(cls=Group)
@@ -26,7 +28,7 @@ def topics() -> None:
 
 
 @topics.command("list")
-@WHOSE
+@OWNER_OPTION
 @click.option("--limit", type=LIMIT, default=100, show_default=True, help="Maximum number of rows.")
 @click.pass_obj
 def list_(app: App, customer: str | None, limit: int) -> None:
@@ -38,9 +40,9 @@ def list_(app: App, customer: str | None, limit: int) -> None:
         if not found:
             app.say("No topics. Create one: penstock topics create NAME")
             return
-        output.table(
+        output.print_table(
             ("TOPIC", "RETENTION", "CREATED BY"),
-            [(t["name"], output.span(t["retention_seconds"] * SECOND), t["created_by"])
+            [(t["name"], output.format_span(t["retention_seconds"] * SECOND), t["created_by"])
              for t in found],
         )  # fmt: skip
         if len(found) == limit:
@@ -51,7 +53,7 @@ def list_(app: App, customer: str | None, limit: int) -> None:
 
 @topics.command("show")
 @click.argument("name")
-@WHOSE
+@OWNER_OPTION
 @click.pass_obj
 def show(app: App, name: str, customer: str | None) -> None:
     """Show a topic with its retention and its subscriptions."""
@@ -60,7 +62,7 @@ def show(app: App, name: str, customer: str | None) -> None:
 
     def print_text() -> None:
         click.echo(f"{found['name']} · messages are kept for "
-                   f"{output.span(found['retention_seconds'] * SECOND)}")  # fmt: skip
+                   f"{output.format_span(found['retention_seconds'] * SECOND)}")  # fmt: skip
         for sub in found["subscriptions"]:
             click.echo(f"  {sub}")
         if not found["subscriptions"]:
@@ -71,7 +73,7 @@ def show(app: App, name: str, customer: str | None) -> None:
 
 @topics.command("create")
 @click.argument("name")
-@WHOSE
+@OWNER_OPTION
 @click.option("--retention", default="7d", show_default=True, metavar="DURATION",
               help="How long messages are kept after publishing.")  # fmt: skip
 @click.pass_obj
@@ -85,7 +87,7 @@ def create(app: App, name: str, customer: str | None, retention: str) -> None:
 
 @topics.command("delete")
 @click.argument("name")
-@WHOSE
+@OWNER_OPTION
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @click.pass_obj
 def delete(app: App, name: str, customer: str | None, yes: bool) -> None:
@@ -100,7 +102,7 @@ def delete(app: App, name: str, customer: str | None, yes: bool) -> None:
 @topics.command("publish")
 @click.argument("name")
 @click.argument("data", nargs=-1, metavar="[TEXT]...")
-@WHOSE
+@OWNER_OPTION
 @click.option("--file", "file", metavar="FILE", help="Read one message per line; - is stdin.")
 @click.option("--attribute", "attributes", multiple=True, metavar="K=V", help="Set an attribute.")
 @click.option("--ordering-key", metavar="TEXT", help="Keep messages with the same key in order.")
@@ -152,19 +154,25 @@ def message(app: App, message_id: str) -> None:
 
 
 def _show_message(found: Shape, now: int) -> None:
-    published = output.when(output.micros(found["publish_time"]), now)
+    published = output.format_time(output.parse_time(found["publish_time"]), now)
     click.echo(f"{found['message_id']} · {found['topic']} · published {published}")
     for name, value in sorted(found["attributes"].items()):
-        click.echo(f"  {output.printable(name)} = {output.printable(value)}")
+        click.echo(f"  {output.escape_control(name)} = {output.escape_control(value)}")
     click.echo(content(found["data"]))
-    output.table(
+    output.print_table(
         ("SUBSCRIPTION", "GENERATION", "STATE", "ATTEMPTS", "SINCE", "LAST ERROR"),
         [
-            (p["subscription"], p["round"], p["state"], p["attempts"],
-             output.brief(output.micros(p["at"]), now), output.first_line(p["last_error"], 60))
+            (
+                p["subscription"],
+                p["round"],
+                p["state"],
+                p["attempts"],
+                output.format_time_short(output.parse_time(p["at"]), now),
+                output.first_line(p["last_error"], 60),
+            )
             for p in found["deliveries"]
         ],
-    )  # fmt: skip
+    )
 
 
 def content(data: str, most: int = 2_000) -> str:
@@ -174,7 +182,7 @@ def content(data: str, most: int = 2_000) -> str:
         text = raw.decode()
     except UnicodeDecodeError:
         return f"  {len(raw)} bytes, not text (see --json)"
-    return output.printable(text[:most]) + ("…" if len(text) > most else "")
+    return output.escape_control(text[:most]) + ("…" if len(text) > most else "")
 
 
 def _attribute(text: str) -> tuple[str, str]:

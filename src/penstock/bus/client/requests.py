@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from penstock.bus.message import DEAD_LETTER_SUFFIX, ErrorKind, Nack, Outgoing, SubscriptionSpec
-from penstock.bus.store.topics import Extras
+from penstock.bus.message import DEAD_LETTER_SUFFIX, ErrorKind, Nack, NewMessage, SubscriptionSpec
+from penstock.bus.store.topics import SubscriptionOptions
 from penstock.core.clock import SECOND
 from penstock.core.errors import InvalidInput
 
@@ -26,12 +26,12 @@ def bytes_of(text: str, field: str) -> bytes:
         raise InvalidInput(field, "base64", text) from None
 
 
-def outgoing_of(messages: Sequence[Mapping[str, Any]]) -> list[Outgoing]:
+def outgoing_of(messages: Sequence[Mapping[str, Any]]) -> list[NewMessage]:
     """Convert messages to publish; `data` is base64."""
     made = []
     for index, one in enumerate(messages):
         made.append(
-            Outgoing(
+            NewMessage(
                 data=bytes_of(one.get("data") or "", f"messages[{index}].data"),
                 attributes=one.get("attributes") or {},
                 ordering_key=one.get("ordering_key"),
@@ -41,7 +41,7 @@ def outgoing_of(messages: Sequence[Mapping[str, Any]]) -> list[Outgoing]:
     return made
 
 
-def subscription_of(body: Mapping[str, Any]) -> tuple[SubscriptionSpec, Extras]:
+def subscription_of(body: Mapping[str, Any]) -> tuple[SubscriptionSpec, SubscriptionOptions]:
     """Convert a subscription; it gets a dead-letter topic unless `dead_letters` is false."""
     dead = body.get("dead_letter_topic")
     if body.get("dead_letters", True):
@@ -60,7 +60,7 @@ def subscription_of(body: Mapping[str, Any]) -> tuple[SubscriptionSpec, Extras]:
         is_ordered=body.get("enable_message_ordering", False),
         filter=body.get("filter"),
     )
-    extras = Extras(
+    extras = SubscriptionOptions(
         kind=body.get("kind", "pull"),
         push=_text(body.get("push")),
         binding=_text(body.get("binding")),

@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from penstock.access.store.names import Names, check_limit
+from penstock.access.store.names import NameResolver, check_limit
 from penstock.bus import rules
 from penstock.bus.binding import parse_binding
-from penstock.bus.message import Delivery, Nack, Settling, SubscriptionSpec
+from penstock.bus.message import Delivery, Nack, SettleResult, SubscriptionSpec
 from penstock.bus.message import TopicSpec as Topic
 from penstock.bus.replay_policy import parse_auto_replay
-from penstock.bus.store.backlog import Backlog, Sums, backlog, delivery_sums
+from penstock.bus.store.backlog import Backlog, DeliveryCounters, backlog, delivery_counters
 from penstock.bus.store.bindings import customer_name
 from penstock.bus.store.replay import Seek, delivery_purge, seek_begin, seek_step
 from penstock.bus.store.topics import (
-    HOUSE,
-    Extras,
+    SYSTEM,
     Subscription,
     SubscriptionFilter,
+    SubscriptionOptions,
     channel,
     is_builtin,
     subscription_declare,
@@ -39,9 +39,9 @@ from penstock.bus.transports.embedded import EmbeddedBus
 from penstock.core import json_profile
 from penstock.core.errors import InvalidInput, NotFound, StaleVersion
 from penstock.db.store import Store, Tx
-from penstock.egress.policy import ANYWHERE
+from penstock.egress.policy import PERMISSIVE
 
-__all__ = ["Extras", "SubscriptionDetail", "Subscriptions"]
+__all__ = ["SubscriptionDetail", "SubscriptionOptions", "Subscriptions"]
 
 STEP = 500
 
@@ -52,13 +52,13 @@ class SubscriptionDetail:
 
     subscription: Subscription
     backlog: Backlog
-    sums: Sums
+    sums: DeliveryCounters
 
 
 class Subscriptions:
     """Use cases of subscriptions and their deliveries."""
 
-    def __init__(self, store: Store, names: Names, actor: str) -> None:
+    def __init__(self, store: Store, names: NameResolver, actor: str) -> None:
         self._store = store
         self._names = names
         self._actor = actor
@@ -66,7 +66,7 @@ class Subscriptions:
     def declare(
         self,
         spec: SubscriptionSpec,
-        extras: Extras | None = None,
+        extras: SubscriptionOptions | None = None,
         *,
         customer: str | None = None,
         version: int | None = None,
@@ -78,7 +78,7 @@ class Subscriptions:
         """
         who = actor or self._actor
         rules.check_subscription(spec)
-        extras = _checked(extras or Extras())
+        extras = _checked(extras or SubscriptionOptions())
 
         def body(tx: Tx) -> Subscription:
             number = self._customer_key(tx, customer)
@@ -114,7 +114,7 @@ class Subscriptions:
             if topic is not None:
                 found = topic_find(tx, topic, number)
                 if found is None:
-                    if number == HOUSE and is_builtin(tx, topic):
+                    if number == SYSTEM and is_builtin(tx, topic):
                         return []  # a built-in topic is created by its first subscription
                     raise NotFound("topic", topic)
                 of = found.topic
@@ -133,7 +133,7 @@ class Subscriptions:
             return SubscriptionDetail(
                 subscription=sub,
                 backlog=backlog(tx, sub.subscription),
-                sums=delivery_sums(tx, sub.subscription),
+                sums=delivery_counters(tx, sub.subscription),
             )
 
         return self._store.read(body)
@@ -208,25 +208,25 @@ class Subscriptions:
 
     def ack(
         self, name: str, ack_ids: Sequence[str], *, customer: str | None = None
-    ) -> list[Settling]:
+    ) -> list[SettleResult]:
         """Ack deliveries; a stale ack id changes nothing and is reported as stale."""
         return self._bus(customer).ack(name, ack_ids)
 
     def nack(
         self, name: str, nacks: Sequence[Nack], *, customer: str | None = None
-    ) -> list[Settling]:
+    ) -> list[SettleResult]:
         """Nack deliveries, each with its reason."""
         return self._bus(customer).nack(name, nacks)
 
     def extend(
         self, name: str, ack_ids: Sequence[str], seconds: int, *, customer: str | None = None
-    ) -> list[Settling]:
+    ) -> list[SettleResult]:
         """Set deadlines to `seconds` from now; 0 returns the messages to the queue."""
         return self._bus(customer).extend(name, ack_ids, seconds)
 
     def release(
         self, name: str, ack_ids: Sequence[str], *, customer: str | None = None
-    ) -> list[Settling]:
+    ) -> list[SettleResult]:
         """Return unprocessed messages to the queue: ready at once, no attempt counted."""
         return self._bus(customer).release(name, ack_ids)
 
@@ -241,7 +241,7 @@ class Subscriptions:
         return self._store.read(body)
 
     def _bus(self, customer: str | None) -> EmbeddedBus:
-        number = HOUSE
+        number = SYSTEM
         if customer is not None or self._names.customer_id is not None:
             number = self._store.read(lambda tx: self._customer_key(tx, customer))
         # This client's store is already scoped, or may see all customers.
@@ -256,16 +256,16 @@ class Subscriptions:
         return sub, seek_begin(tx, sub, to, who)
 
     def _label(self, tx: Tx, sub: Subscription) -> str:
-        if sub.customer == HOUSE:
+        if sub.customer == SYSTEM:
             return sub.name
         return f"{customer_name(tx, sub.customer)}/{sub.name}"
 
     def _customer_key(self, tx: Tx, customer: str | None) -> int:
         number = self._names.customer(tx, customer)
-        return HOUSE if number is None else number
+        return SYSTEM if number is None else number
 
 
-def _checked(extras: Extras) -> Extras:
+def _checked(extras: SubscriptionOptions) -> SubscriptionOptions:
     """Validate the options of a subscription and return them in canonical form."""
     options = {"push": extras.push, "binding": extras.binding}
     wanted = {"push": "push", "bound": "binding"}.get(extras.kind)
@@ -275,9 +275,9 @@ def _checked(extras: Extras) -> Extras:
             raise InvalidInput(name, f"{expected} for kind {extras.kind}", text)
     if extras.auto_replay is not None:
         # The process that requests the health URL checks it against its own egress rules.
-        policy = parse_auto_replay(json_profile.parse(extras.auto_replay.encode()), ANYWHERE)
+        policy = parse_auto_replay(json_profile.parse_json(extras.auto_replay.encode()), PERMISSIVE)
         extras = replace(extras, auto_replay=policy.dump())
     if extras.binding is not None:
-        binding = parse_binding(json_profile.parse(extras.binding.encode()))
+        binding = parse_binding(json_profile.parse_json(extras.binding.encode()))
         return replace(extras, binding=binding.dump())
     return extras

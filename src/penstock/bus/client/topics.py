@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.access.store.names import Names, check_limit
-from penstock.bus.message import Outgoing, TopicSpec
-from penstock.bus.store.backlog import Place, message_places
-from penstock.bus.store.messages import Message, message_get, message_publish
+from penstock.access.store.names import NameResolver, check_limit
+from penstock.bus.message import NewMessage, TopicSpec
+from penstock.bus.store.backlog import MessageState, message_states
+from penstock.bus.store.messages import MessageRow, message_get, message_publish
 from penstock.bus.store.topics import (
-    HOUSE,
+    SYSTEM,
     Subscription,
     SubscriptionFilter,
     Topic,
@@ -46,14 +46,14 @@ class TopicDetail:
 class MessageDetail:
     """A message with its delivery state in each subscription."""
 
-    message: Message
-    places: list[Place]
+    message: MessageRow
+    places: list[MessageState]
 
 
 class Topics:
     """Use cases of topics and their messages."""
 
-    def __init__(self, store: Store, names: Names, actor: str) -> None:
+    def __init__(self, store: Store, names: NameResolver, actor: str) -> None:
         self._store = store
         self._names = names
         self._actor = actor
@@ -112,7 +112,7 @@ class Topics:
         )
 
     def publish(
-        self, topic: str, messages: Sequence[Outgoing], *, customer: str | None = None
+        self, topic: str, messages: Sequence[NewMessage], *, customer: str | None = None
     ) -> list[int]:
         """Publish messages durably, all or none; return their ids in order."""
 
@@ -131,11 +131,11 @@ class Topics:
             found = message_get(tx, message_id, number)
             if found is None:
                 raise NotFound("message", str(message_id))
-            places = message_places(tx, message_id, found.topic)
+            places = message_states(tx, message_id, found.topic)
             return MessageDetail(message=found, places=places)
 
         return self._store.read(body)
 
     def _customer_key(self, tx: Tx, customer: str | None) -> int:
         number = self._names.customer(tx, customer)
-        return HOUSE if number is None else number
+        return SYSTEM if number is None else number

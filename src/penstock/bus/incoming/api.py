@@ -13,12 +13,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from penstock.audit.telemetry import Events, PushAccepted, PushRefused
-from penstock.bus.incoming.client import Accepted, accept
-from penstock.server.overload.middleware import Access
+from penstock.bus.incoming.client import PushOutcome, accept
+from penstock.server.overload.middleware import AccessRecord
 from penstock.server.params import PROBLEMS
 from penstock.server.problems import Refused, problem, request_id_of
-from penstock.server.push_auth import Receiving, checked
-from penstock.server.responses import answer
+from penstock.server.push_auth import PushAuth, authenticate_push
+from penstock.server.responses import json_response
 
 __all__ = ["routes"]
 
@@ -53,17 +53,17 @@ async def receive_push(
     ],
 ) -> Response:
     """Receive a message pushed by an external subscription, in the envelope of Google Pub/Sub."""
-    access: Access = request.scope["penstock.access"]
+    access: AccessRecord = request.scope["penstock.access"]
     access.route = "/pubsub/push/{subscription}"
-    receiving: Receiving = request.app.state.receiving
+    receiving: PushAuth = request.app.state.receiving
     events: Events = request.app.state.events
     token = request.headers.get("authorization", "")
-    row = await run_in_threadpool(checked, receiving, events, subscription, token)
+    row = await run_in_threadpool(authenticate_push, receiving, events, subscription, token)
     access.key = row.email
     access.customer = row.customer
     body = await request.body()
     store = request.app.state.client.store
-    done: Accepted = await run_in_threadpool(accept, store, row, body)
+    done: PushOutcome = await run_in_threadpool(accept, store, row, body)
     if done.outcome == "refused":
         events.emit(PushRefused(subscription=row.name, status=400, reason=done.reason))
         errors = [{"field": done.field, "expected": "a push envelope", "got": "something else"}]
@@ -83,8 +83,8 @@ async def receive_push(
 @routes.get("/.well-known/jwks.json", include_in_schema=False)
 def jwks(request: Request) -> Response:
     """Return the public keys of the tokens in outgoing pushes."""
-    receiving: Receiving = request.app.state.receiving
-    return answer({"keys": receiving.keys()})
+    receiving: PushAuth = request.app.state.receiving
+    return json_response({"keys": receiving.keys()})
 
 
 @routes.get("/.well-known/openid-configuration", include_in_schema=False)
@@ -93,7 +93,7 @@ def openid_configuration(request: Request) -> Response:
     issuer = request.app.state.receiving.issuer
     if not issuer:
         raise Refused(404, "This server issues no tokens: the setting public_url is not set.")
-    return answer(
+    return json_response(
         {
             "issuer": issuer,
             "jwks_uri": f"{issuer.rstrip('/')}/.well-known/jwks.json",

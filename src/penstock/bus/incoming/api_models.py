@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from penstock.server.models import Asked
+from penstock.server.models import RequestModel
 from penstock.server.openapi import texts
 
 
-class PushedMessageIn(Asked):
+class PushedMessageIn(RequestModel):
     """The message of a push envelope."""
 
     messageId: str = Field(  # noqa: N815 - Google's name
@@ -29,7 +29,7 @@ class PushedMessageIn(Asked):
     )
 
 
-class PushEnvelopeIn(Asked):
+class PushEnvelopeIn(RequestModel):
     """The push envelope of Google Cloud Pub/Sub."""
 
     message: PushedMessageIn = Field(description="The message that is pushed.")

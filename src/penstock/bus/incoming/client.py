@@ -15,29 +15,29 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.access.store.registry import customer_get
-from penstock.bus.envelope import Poison, Pushed, decode
+from penstock.bus.envelope import Poison, PushedMessage, decode
 from penstock.bus.incoming.inbound_push import IncomingPush
 from penstock.bus.message import (
     DEAD_LETTER_SUFFIX,
     ERROR_KIND,
-    ERROR_TEXT,
+    ERROR_MESSAGE,
     ERROR_TYPE,
     SOURCE_SUBSCRIPTION,
     ErrorKind,
-    Outgoing,
+    NewMessage,
     TopicSpec,
 )
 from penstock.bus.store.messages import Published, message_publish_to
 from penstock.bus.store.topics import (
-    HOUSE,
+    SYSTEM,
     OpenTopic,
     topic_declare,
+    topic_open_find,
     topic_open_named,
-    topic_open_try,
 )
 from penstock.core.errors import DuplicateRequest, SettingsError
 from penstock.db.store import Store, Tx
-from penstock.flows.store.logs import dead_report_put
+from penstock.flows.store.logs import dead_letter_put_report
 
 ACTOR: Final = "push"
 POISON: Final = "POISON_ENVELOPE"
@@ -45,7 +45,7 @@ REASON_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
+class PushOutcome:
     """Outcome of a push: published, duplicate, kept (poison) or refused (poison)."""
 
     outcome: str
@@ -54,10 +54,10 @@ class Accepted:
     reason: str = ""
 
 
-def accept(store: Store, row: IncomingPush, body: bytes) -> Accepted:
+def accept(store: Store, row: IncomingPush, body: bytes) -> PushOutcome:
     """Publish the message of a push; the outcome is durable when this returns."""
     read = decode(body, subscription=row.subscription)
-    if isinstance(read, Pushed) and read.subscription is None:
+    if isinstance(read, PushedMessage) and read.subscription is None:
         reason = f"subscription: expected {row.subscription}, got nothing."
         read = Poison(reason=reason, field="subscription", message_id=read.message_id)
     if isinstance(read, Poison):
@@ -70,8 +70,8 @@ def accept(store: Store, row: IncomingPush, body: bytes) -> Accepted:
         return _poison(store, row, body, poison)
 
 
-def _publish(store: Store, row: IncomingPush, pushed: Pushed) -> Accepted:
-    message = Outgoing(
+def _publish(store: Store, row: IncomingPush, pushed: PushedMessage) -> PushOutcome:
+    message = NewMessage(
         data=pushed.data,
         attributes=pushed.attributes,
         ordering_key=pushed.ordering_key,
@@ -85,20 +85,20 @@ def _publish(store: Store, row: IncomingPush, pushed: Pushed) -> Accepted:
 
     done = store.write(body)
     outcome = "published" if done.new else "duplicate"
-    return Accepted(outcome=outcome, message_id=pushed.message_id)
+    return PushOutcome(outcome=outcome, message_id=pushed.message_id)
 
 
-def _poison(store: Store, row: IncomingPush, raw: bytes, poison: Poison) -> Accepted:
+def _poison(store: Store, row: IncomingPush, raw: bytes, poison: Poison) -> PushOutcome:
     found = {"message_id": poison.message_id or "", "field": poison.field, "reason": poison.reason}
     if row.has_dead_letters or poison.attempt is not None:
-        return Accepted(outcome="refused", **found)
+        return PushOutcome(outcome="refused", **found)
     digest = hashlib.sha256(raw).hexdigest()
-    message = Outgoing(
+    message = NewMessage(
         data=raw,
         attributes={
             ERROR_KIND: ErrorKind.POISON.value,
             ERROR_TYPE: POISON,
-            ERROR_TEXT: poison.reason[:REASON_MAX],
+            ERROR_MESSAGE: poison.reason[:REASON_MAX],
             SOURCE_SUBSCRIPTION: row.subscription,
         },
         dedupe_id=f"push/{row.name}/{digest}",
@@ -109,26 +109,26 @@ def _poison(store: Store, row: IncomingPush, raw: bytes, poison: Poison) -> Acce
         done = message_publish_to(tx, topic, [message])
         if done.new:
             detail = {"subscription": row.name, "copy": done.message_ids[0], **found}
-            dead_report_put(tx, {
+            dead_letter_put_report(tx, {
                 "customer": topic.customer, "partition": None, "correlation_id": None,
                 "error_type": POISON, "error_details": json.dumps(detail),
             })  # fmt: skip
         _wake(store, tx, done.wake)
 
     store.write(body)
-    return Accepted(outcome="kept", **found)
+    return PushOutcome(outcome="kept", **found)
 
 
 def _topic(tx: Tx, row: IncomingPush, name: str) -> OpenTopic:
     """Return the topic named in the settings; create it if it is missing."""
-    customer = HOUSE
+    customer = SYSTEM
     if row.customer is not None:
         found = customer_get(tx, row.customer)
         if found is None:
             setting = f"incoming_push.{row.name}.customer"
             raise SettingsError(setting, "an existing customer", row.customer)
         customer = found
-    topic = topic_open_try(tx, name, customer)
+    topic = topic_open_find(tx, name, customer)
     if topic is None:
         topic_declare(tx, TopicSpec(name=name), customer, ACTOR)
         topic = topic_open_named(tx, name, customer)

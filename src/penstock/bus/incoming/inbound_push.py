@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from penstock.bus.rules import check_name
 from penstock.core.errors import InvalidInput, SettingsError
-from penstock.egress.oidc import GOOGLE, Expected, keys_url_of
+from penstock.egress.oidc import GOOGLE, ExpectedClaims, keys_url_of
 from penstock.egress.policy import STRICT, EgressRules, parse_target
 
 NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9._~+-]{0,254}")
@@ -44,9 +44,9 @@ class IncomingPush:
     """
 
     @property
-    def expected(self) -> Expected:
+    def expected(self) -> ExpectedClaims:
         """Claims that the sender's tokens must carry."""
-        return Expected(issuer=self.issuer, audience=self.audience, email=self.email)
+        return ExpectedClaims(issuer=self.issuer, audience=self.audience, email=self.email)
 
 
 def parse_incoming(table: object, rules: EgressRules = STRICT) -> dict[str, IncomingPush]:

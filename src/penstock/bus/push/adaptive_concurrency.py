@@ -26,7 +26,7 @@ FAILURES_BEFORE_PAUSE: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class ConcurrencyWindow:
     """Congestion window of an endpoint. `size`, rounded down, is the maximum requests in flight."""
 
     size: float = 1.0
@@ -52,7 +52,7 @@ class Window:
         return min(PAUSE_MAX_US, PAUSE_MIN_US << min(beyond, 20))
 
 
-def succeeded(window: Window) -> Window:
+def succeeded(window: ConcurrencyWindow) -> ConcurrencyWindow:
     """Return the window after a response that acks the message."""
     grown = window.size + (1.0 if window.size < window.threshold else 1.0 / window.size)
     return replace(
@@ -63,7 +63,7 @@ def succeeded(window: Window) -> Window:
     )
 
 
-def failed(window: Window) -> Window:
+def failed(window: ConcurrencyWindow) -> ConcurrencyWindow:
     """Return the window after any other response, or none."""
     failures = window.failures + 1
     if window.spared > 0:
@@ -78,7 +78,7 @@ def failed(window: Window) -> Window:
     )
 
 
-def may_take(window: Window, *, held: int, free: int, idle: int = 0) -> int:
+def additional_requests(window: ConcurrencyWindow, *, held: int, free: int, idle: int = 0) -> int:
     """Return how many more requests an endpoint with `held` in flight may start.
 
     free: requests left under the overall bound. idle: other endpoints without requests in flight.

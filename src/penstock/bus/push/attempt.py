@@ -11,13 +11,21 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.access.secrets import Secrets
-from penstock.audit.store.alerts import Alert, alert_open, alert_resolve
+from penstock.audit.store.alerts import NewAlert, alert_open, alert_resolve
 from penstock.bus.message import Delivery, ErrorKind
 from penstock.bus.push import webhook
-from penstock.bus.push.push_config import Answered, Bearer, Post, Verdict, compose, load_push, proof
-from penstock.bus.store.deliveries import Handed, Refusal, delivery_ack, delivery_nack
+from penstock.bus.push.push_config import (
+    PushRequest,
+    PushResponse,
+    PushVerdict,
+    TokenSigner,
+    auth_headers,
+    build_request,
+    parse_stored_push,
+)
+from penstock.bus.store.deliveries import DeliveryNack, LeasedDelivery, delivery_ack, delivery_nack
 from penstock.bus.store.push_targets import PushReady
-from penstock.bus.store.topics import HOUSE, Subscription, subscription_pause
+from penstock.bus.store.topics import SYSTEM, Subscription, subscription_pause
 from penstock.core.clock import Micros
 from penstock.core.errors import PenstockError
 from penstock.db.store import Tx
@@ -30,11 +38,11 @@ CONFIGURATION: Final = frozenset({"refused", "configuration"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
+class PushAttempt:
     """A leased delivery being pushed; `taken_at` is the monotonic time of the lease."""
 
     ready: PushReady
-    handed: Handed
+    handed: LeasedDelivery
     taken_at: float
 
     @property
@@ -44,12 +52,12 @@ class Letter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stamped:
+class SignedRequest:
     """A signed request whose timeout is not set yet."""
 
-    post: Post
+    post: PushRequest
 
-    def within(self, seconds: float) -> Post:
+    def within(self, seconds: float) -> PushRequest:
         """Return the request with its timeout in seconds."""
         return replace(self.post, seconds=seconds)
 
@@ -62,9 +70,9 @@ class Settled:
     wake: frozenset[str] = frozenset()
 
 
-def stamped(
-    attempt: Letter, *, bearer: Bearer, secrets: Secrets, now: Micros
-) -> Stamped | Answered:
+def sign_request(
+    attempt: PushAttempt, *, bearer: TokenSigner, secrets: Secrets, now: Micros
+) -> SignedRequest | PushResponse:
     """Build a delivery's signed request; return an Answered failure if it cannot be built."""
     sub, handed = attempt.ready.subscription, attempt.handed
     delivery = Delivery(
@@ -80,25 +88,29 @@ def stamped(
         deadline=handed.until_at,
     )
     try:
-        spec = load_push(sub.push or "null")
+        spec = parse_stored_push(sub.push or "null")
         keys = [
-            webhook.key_of(secrets.get(name, attempt.ready.customer_id), f"secret {name}")
+            webhook.parse_secret(secrets.get(name, attempt.ready.customer_id), f"secret {name}")
             for name in spec.signing_secrets
         ]
         token = None if spec.oidc is None else bearer(spec.audience, spec.oidc.email)
     except PenstockError as error:
-        return Answered(failure="configuration", error=error.message)
-    made = compose(spec, delivery, subscription=sub.name, has_policy=sub.policy.has_dead_letters)
-    headers = {**made.headers, **proof(keys, token, delivery, made.body, now)}
-    return Stamped(post=Post(url=spec.endpoint, headers=headers, body=made.body, seconds=0.0))
+        return PushResponse(failure="configuration", error=error.message)
+    made = build_request(
+        spec, delivery, subscription=sub.name, has_policy=sub.policy.has_dead_letters
+    )
+    headers = {**made.headers, **auth_headers(keys, token, delivery, made.body, now)}
+    return SignedRequest(
+        post=PushRequest(url=spec.endpoint, headers=headers, body=made.body, seconds=0.0)
+    )
 
 
-def settle(
+def settle_push(
     tx: Tx,
-    attempt: Letter,
-    answered: Answered,
+    attempt: PushAttempt,
+    answered: PushResponse,
     *,
-    verdict: Verdict,
+    verdict: PushVerdict,
     delay_us: Micros | None,
     jitter: Callable[[], float],
     is_clean: bool,
@@ -110,7 +122,7 @@ def settle(
     """
     sub, handed = attempt.ready.subscription, attempt.handed
     ticket = (handed.message_id, handed.epoch)
-    if verdict is Verdict.ACK:
+    if verdict is PushVerdict.ACK:
         is_done = ticket in delivery_ack(tx, sub, [ticket])
         if not is_clean:
             for rule in (MISCONFIGURED, FAILING, GONE):
@@ -122,7 +134,7 @@ def settle(
         _open_alert(tx, sub, MISCONFIGURED, "CRITICAL", answered.error)
     elif is_failing:
         _open_alert(tx, sub, FAILING, "HIGH", f"its endpoint keeps failing: {_why(answered)}")
-    refusal = Refusal(
+    refusal = DeliveryNack(
         *ticket,
         kind,
         answered.failure.upper() or f"HTTP_{answered.status}",
@@ -130,7 +142,7 @@ def settle(
         delay_us,
     )
     refused = delivery_nack(tx, sub, [refusal], jitter)
-    if verdict is Verdict.GONE:
+    if verdict is PushVerdict.GONE:
         subscription_pause(tx, sub.name, sub.customer, is_paused=True, actor=ACTOR)
         reason = "its endpoint responded 410 Gone; the subscription is paused until it is resumed"
         _open_alert(tx, sub, GONE, "HIGH", reason)
@@ -141,14 +153,14 @@ def settle(
 def _open_alert(tx: Tx, sub: Subscription, rule: str, severity: str, reason: str) -> None:
     alert_open(
         tx,
-        Alert(
+        NewAlert(
             rule=rule,
             dedupe_key=_key(rule, sub),
             severity=severity,
             subject_kind="subscription",
             subject=sub.subscription,
             message=f"push subscription {sub.name}: {reason}"[:1_000],
-            customer=None if sub.customer == HOUSE else sub.customer,
+            customer=None if sub.customer == SYSTEM else sub.customer,
         ),
     )
 
@@ -157,5 +169,5 @@ def _key(rule: str, sub: Subscription) -> str:
     return f"{rule}:{sub.subscription}"
 
 
-def _why(answered: Answered) -> str:
+def _why(answered: PushResponse) -> str:
     return answered.error or f"it responds {answered.status}"

@@ -16,14 +16,14 @@ from datetime import UTC
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
-from penstock.bus.envelope import HEADER, Pushed, encode
+from penstock.bus.envelope import HEADER_PREFIX, PushedMessage, encode
 from penstock.bus.message import Delivery
 from penstock.bus.push import webhook
 from penstock.core import json_profile
 from penstock.core.clock import MINUTE, SECOND, Micros, from_datetime, iso
 from penstock.core.errors import InvalidInput
 from penstock.core.redact import REFERENCE, check_reference, is_reference
-from penstock.egress.policy import ANYWHERE, STRICT, EgressRules, parse_target
+from penstock.egress.policy import PERMISSIVE, STRICT, EgressRules, parse_target
 
 ACKS: Final = frozenset({102, 200, 201, 202, 204})
 GONE: Final = 410
@@ -45,7 +45,7 @@ _OUR_STARTS: Final = ("x-goog-", "x-forwarded-", "webhook-", "sec-", "proxy-", "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Post:
+class PushRequest:
     """A request that is ready to send; `seconds` is its total timeout."""
 
     url: str
@@ -55,7 +55,7 @@ class Post:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class PushResponse:
     """Result of a request: a status, or the reason why there is none. Never part of a body."""
 
     status: int | None = None
@@ -68,12 +68,12 @@ class Answered:
     """Description of the failure."""
 
 
-Poster: TypeAlias = Callable[[Post], Answered]
-Bearer: TypeAlias = Callable[[str, str], str]
+PushSender: TypeAlias = Callable[[PushRequest], PushResponse]
+TokenSigner: TypeAlias = Callable[[str, str], str]
 """Returns a signed token for an audience and an e-mail address."""
 
 
-class Verdict(StrEnum):
+class PushVerdict(StrEnum):
     """Consequence of a response for the message."""
 
     ACK = "ack"
@@ -91,7 +91,7 @@ class OidcToken:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PushSpec:
+class PushConfig:
     """Push configuration of a subscription."""
 
     endpoint: str
@@ -111,14 +111,14 @@ class PushSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Posting:
+class UnsignedRequest:
     """Headers and body of a request, without the authentication headers (see `proof`)."""
 
     headers: Mapping[str, str]
     body: bytes
 
 
-def parse_push(value: object, rules: EgressRules = STRICT, field: str = "push") -> PushSpec:
+def parse_push(value: object, rules: EgressRules = STRICT, field: str = "push") -> PushConfig:
     """Parse the push configuration of a request. Raise InvalidInput, naming the field."""
     given = _object(value, field, _NAMES)
     endpoint = given.get("push_endpoint")
@@ -135,7 +135,7 @@ def parse_push(value: object, rules: EgressRules = STRICT, field: str = "push") 
         )
         if not isinstance(writes, bool):
             raise InvalidInput(f"{field}.no_wrapper.write_metadata", "true or false", writes)
-    return PushSpec(
+    return PushConfig(
         endpoint=str(endpoint),
         oidc=oidc,
         signing_secrets=secrets,
@@ -144,7 +144,7 @@ def parse_push(value: object, rules: EgressRules = STRICT, field: str = "push") 
     )
 
 
-def shown_push(spec: PushSpec) -> dict[str, Any]:
+def push_to_json(spec: PushConfig) -> dict[str, Any]:
     """Return the JSON form of a push configuration; secrets are references, never values."""
     shown: dict[str, Any] = {"push_endpoint": spec.endpoint}
     if spec.oidc is not None:
@@ -158,24 +158,26 @@ def shown_push(spec: PushSpec) -> dict[str, Any]:
     return shown
 
 
-def dump_push(spec: PushSpec) -> str:
+def serialize_push(spec: PushConfig) -> str:
     """Return the canonical JSON under which a push configuration is stored."""
-    return json.dumps(shown_push(spec), sort_keys=True, separators=(",", ":"))
+    return json.dumps(push_to_json(spec), sort_keys=True, separators=(",", ":"))
 
 
-def load_push(text: str) -> PushSpec:
+def parse_stored_push(text: str) -> PushConfig:
     """Parse a stored push configuration. The egress rules are checked again for each request."""
-    return parse_push(json_profile.parse(text.encode(), "push"), ANYWHERE)
+    return parse_push(json_profile.parse_json(text.encode(), "push"), PERMISSIVE)
 
 
-def compose(spec: PushSpec, delivery: Delivery, *, subscription: str, has_policy: bool) -> Posting:
+def build_request(
+    spec: PushConfig, delivery: Delivery, *, subscription: str, has_policy: bool
+) -> UnsignedRequest:
     """Return the request for a delivery. It includes the attempt if there is a dead-letter policy.
 
     `has_policy`: whether the subscription has a dead-letter policy.
     """
     attempt = delivery.attempt if has_policy else None
     if spec.is_wrapped:
-        pushed = Pushed(
+        pushed = PushedMessage(
             message_id=delivery.message_id,
             data=delivery.data,
             attributes=delivery.attributes,
@@ -185,14 +187,14 @@ def compose(spec: PushSpec, delivery: Delivery, *, subscription: str, has_policy
             attempt=attempt,
         )
         headers = {"Content-Type": "application/json", "User-Agent": USER_AGENT}
-        return Posting(headers=headers, body=encode(pushed))
+        return UnsignedRequest(headers=headers, body=encode(pushed))
     headers = {"Content-Type": "application/octet-stream", "User-Agent": USER_AGENT}
     if spec.writes_metadata:
         headers |= _metadata(delivery, subscription, attempt)
-    return Posting(headers=headers, body=delivery.data)
+    return UnsignedRequest(headers=headers, body=delivery.data)
 
 
-def proof(
+def auth_headers(
     keys: Sequence[bytes], token: str | None, delivery: Delivery, body: bytes, now: Micros
 ) -> dict[str, str]:
     """Return the authentication headers of a request: a bearer token, signatures, both or none."""
@@ -200,11 +202,11 @@ def proof(
     return headers | (webhook.sign(keys, delivery.message_id, body, now) if keys else {})
 
 
-def verdict_of(status: int) -> Verdict:
+def verdict_of(status: int) -> PushVerdict:
     """Return the verdict for an HTTP status, as Google Pub/Sub interprets it; 410 is GONE."""
     if status in ACKS:
-        return Verdict.ACK
-    return Verdict.GONE if status == GONE else Verdict.NACK
+        return PushVerdict.ACK
+    return PushVerdict.GONE if status == GONE else PushVerdict.NACK
 
 
 def retry_after(header: str | None, now: Micros) -> Micros | None:
@@ -229,14 +231,14 @@ def _metadata(delivery: Delivery, subscription: str, attempt: int | None) -> dic
     Attributes whose names or values are not valid as headers are omitted.
     """
     headers = {
-        f"{HEADER}subscription-name": subscription,
-        f"{HEADER}message-id": delivery.message_id,
-        f"{HEADER}publish-time": iso(delivery.publish_time),
+        f"{HEADER_PREFIX}subscription-name": subscription,
+        f"{HEADER_PREFIX}message-id": delivery.message_id,
+        f"{HEADER_PREFIX}publish-time": iso(delivery.publish_time),
     }
     if delivery.ordering_key and _is_value(delivery.ordering_key):
-        headers[f"{HEADER}ordering-key"] = delivery.ordering_key
+        headers[f"{HEADER_PREFIX}ordering-key"] = delivery.ordering_key
     if attempt is not None:
-        headers[f"{HEADER}delivery-attempt"] = str(attempt)
+        headers[f"{HEADER_PREFIX}delivery-attempt"] = str(attempt)
     omitted = 0
     seen: set[str] = set()
     for name, value in delivery.attributes.items():

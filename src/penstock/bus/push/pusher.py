@@ -17,12 +17,24 @@ from typing import Final
 
 from penstock.access.secrets import Secrets
 from penstock.audit.telemetry import Events, PushPosted, ServiceError
-from penstock.bus.push.adaptive_concurrency import Window, failed, may_take, succeeded
-from penstock.bus.push.attempt import Letter, Settled, settle, stamped
-from penstock.bus.push.push_config import Answered, Bearer, Poster, Verdict, retry_after, verdict_of
-from penstock.bus.store.deliveries import Handed, delivery_pull
+from penstock.bus.push.adaptive_concurrency import (
+    ConcurrencyWindow,
+    additional_requests,
+    failed,
+    succeeded,
+)
+from penstock.bus.push.attempt import PushAttempt, Settled, settle_push, sign_request
+from penstock.bus.push.push_config import (
+    PushResponse,
+    PushSender,
+    PushVerdict,
+    TokenSigner,
+    retry_after,
+    verdict_of,
+)
+from penstock.bus.store.deliveries import LeasedDelivery, delivery_pull
 from penstock.bus.store.push_targets import PushReady, push_ready
-from penstock.bus.store.topics import Subscription, subscription_read
+from penstock.bus.store.topics import Subscription, subscription_get_by_key
 from penstock.core.clock import SECOND, Clock, Micros
 from penstock.db.store import Store, Tx
 
@@ -44,7 +56,7 @@ class PusherOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pushing:
+class PushCounts:
     """Counts of one step, and when the next paused endpoint may be tried again."""
 
     begun: int = 0
@@ -57,7 +69,7 @@ class _Endpoint:
     """What this process knows about one subscription's endpoint."""
 
     text: str
-    window: Window
+    window: ConcurrencyWindow
     held: int = 0
     not_before: float = 0.0
     is_clean: bool = False
@@ -85,7 +97,7 @@ class _InFlight:
             return 0
         others = (self.endpoints.get(n) for n in self.ready if n != number)
         idle = sum(1 for one in others if one is None or one.held == 0)
-        took = may_take(endpoint.window, held=endpoint.held, free=self.free, idle=idle)
+        took = additional_requests(endpoint.window, held=endpoint.held, free=self.free, idle=idle)
         endpoint.held += took
         return took
 
@@ -98,9 +110,9 @@ class Pusher:
     def __init__(
         self,
         store: Store,
-        post: Poster,
+        post: PushSender,
         *,
-        bearer: Bearer,
+        bearer: TokenSigner,
         secrets: Secrets,
         clock: Clock,
         jitter: Callable[[], float],
@@ -121,7 +133,7 @@ class Pusher:
         self._is_closing = False
         self._after = 0
 
-    def run_once(self) -> Pushing:
+    def run_once(self) -> PushCounts:
         """Start lanes for ready deliveries; with threads, return without waiting for responses."""
         begun = 0
         ready = list(self._ready())
@@ -137,7 +149,7 @@ class Pusher:
             begun += self._begin(one)
         waits = [pause for pause in pauses if pause > 0]
         next_at = None if not waits else int((now + min(waits)) * SECOND)
-        return Pushing(begun=begun, next_at=next_at, now=int(now * SECOND))
+        return PushCounts(begun=begun, next_at=next_at, now=int(now * SECOND))
 
     def drain(self, seconds: float = 25.0) -> bool:
         """Start nothing more and wait for requests in flight; return True when none is left."""
@@ -175,7 +187,7 @@ class Pusher:
         if known is None or known.text != sub.push:
             made = _Endpoint(
                 text=sub.push,
-                window=Window(size_max=self._options.window_max),
+                window=ConcurrencyWindow(size_max=self._options.window_max),
                 held=0 if known is None else known.held,
             )
             known = self._in_flight.endpoints[sub.subscription] = made
@@ -198,7 +210,7 @@ class Pusher:
             if self._is_closing:
                 return 0
             reserved = self._in_flight.take(number, self._clock.monotonic())
-        handed: list[Handed] = []
+        handed: list[LeasedDelivery] = []
         leased_at = self._clock.monotonic()  # the lease starts no earlier than this
         try:
             if reserved:
@@ -210,9 +222,9 @@ class Pusher:
         self._lanes(ready, handed, leased_at)
         return len(handed)
 
-    def _lanes(self, ready: PushReady, handed: list[Handed], leased_at: float) -> None:
+    def _lanes(self, ready: PushReady, handed: list[LeasedDelivery], leased_at: float) -> None:
         for one in handed:
-            attempt = Letter(ready=ready, handed=one, taken_at=leased_at)
+            attempt = PushAttempt(ready=ready, handed=one, taken_at=leased_at)
             if not self._options.threads:
                 self._lane(attempt)
                 continue
@@ -228,10 +240,10 @@ class Pusher:
 
     # -- posting -------------------------------------------------------------------------------
 
-    def _lane(self, attempt: Letter) -> None:
+    def _lane(self, attempt: PushAttempt) -> None:
         """Post a delivery, then further ones as long as the window allows."""
         number = attempt.number
-        following: Letter | None = attempt
+        following: PushAttempt | None = attempt
         try:
             while following is not None:
                 following = self._deliver(following)
@@ -241,18 +253,18 @@ class Pusher:
         finally:
             self._release(number, 1)
 
-    def _deliver(self, attempt: Letter) -> Letter | None:
+    def _deliver(self, attempt: PushAttempt) -> PushAttempt | None:
         """Post and settle one delivery; return the next one for this lane, or None."""
         sub = attempt.ready.subscription
         begun = self._clock.monotonic()
         left = sub.ack_deadline_us / SECOND * DEADLINE_SHARE - (begun - attempt.taken_at)
-        request = stamped(
+        request = sign_request(
             attempt, bearer=self._bearer, secrets=self._secrets, now=self._clock.now()
         )
-        if isinstance(request, Answered):
+        if isinstance(request, PushResponse):
             answered = request
         elif left <= 0:
-            answered = Answered(failure="timeout", error="the lease has no time left")
+            answered = PushResponse(failure="timeout", error="the lease has no time left")
         else:
             answered = self._post(request.within(left))
         leased_at = self._clock.monotonic()
@@ -275,12 +287,14 @@ class Pusher:
         if not more:
             return None
         self._lanes(attempt.ready, more[1:], leased_at)
-        return Letter(ready=attempt.ready, handed=more[0], taken_at=leased_at)
+        return PushAttempt(ready=attempt.ready, handed=more[0], taken_at=leased_at)
 
-    def _settle(self, attempt: Letter, answered: Answered) -> tuple[Settled, list[Handed], int]:
+    def _settle(
+        self, attempt: PushAttempt, answered: PushResponse
+    ) -> tuple[Settled, list[LeasedDelivery], int]:
         """Update the window; settle the delivery and lease the next ones in one transaction."""
         number, sub = attempt.number, attempt.ready.subscription
-        verdict = Verdict.NACK if answered.status is None else verdict_of(answered.status)
+        verdict = PushVerdict.NACK if answered.status is None else verdict_of(answered.status)
         delay = retry_after(answered.retry_after, self._clock.now())
         with self._in_flight.lock:
             endpoint = self._in_flight.endpoints[number]
@@ -288,20 +302,20 @@ class Pusher:
             more = self._learn(number, endpoint, verdict, delay)
             failures, window = endpoint.window.failures, endpoint.window.room
 
-        def body(tx: Tx) -> tuple[Settled, list[Handed]]:
-            settled = settle(
+        def body(tx: Tx) -> tuple[Settled, list[LeasedDelivery]]:
+            settled = settle_push(
                 tx, attempt, answered,
                 verdict=verdict, delay_us=delay, jitter=self._jitter,
                 is_clean=is_clean, is_failing=failures == FAILING,
             )  # fmt: skip
             if settled.wake:
                 tx.after_commit(lambda: self._store.wake(sorted(settled.wake)))
-            current = subscription_read(tx, number) if more else None
+            current = subscription_get_by_key(tx, number) if more else None
             if current is None or current.push != sub.push:
                 return settled, []
             return settled, delivery_pull(tx, current, more, self._options.holder)
 
-        handed: list[Handed] = []
+        handed: list[LeasedDelivery] = []
         try:
             settled, handed = self._store.write(body)
         finally:
@@ -310,11 +324,11 @@ class Pusher:
         return settled, handed, window
 
     def _learn(
-        self, number: int, endpoint: _Endpoint, verdict: Verdict, delay: Micros | None
+        self, number: int, endpoint: _Endpoint, verdict: PushVerdict, delay: Micros | None
     ) -> int:
         """Update an endpoint's window by a response; return how many deliveries to lease next."""
         now = self._clock.monotonic()
-        if verdict is Verdict.ACK:
+        if verdict is PushVerdict.ACK:
             endpoint.window = succeeded(endpoint.window)
             endpoint.is_clean = True
         else:
@@ -322,7 +336,7 @@ class Pusher:
             endpoint.is_clean = False
             pause = max(endpoint.window.pause_us, delay or 0)
             endpoint.not_before = max(endpoint.not_before, now + pause / SECOND)
-        is_over = verdict is Verdict.GONE or now < endpoint.not_before or self._is_closing
+        is_over = verdict is PushVerdict.GONE or now < endpoint.not_before or self._is_closing
         if is_over or endpoint.held > endpoint.window.room or not self._options.threads:
             return 0
         return 1 + self._in_flight.take(number, now)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from penstock.bus.push.push_config import Answered, Post, Poster
+from penstock.bus.push.push_config import PushRequest, PushResponse, PushSender
 from penstock.core.errors import InvalidInput
-from penstock.egress.http_client import Egress, Failed, Request
+from penstock.egress.http_client import HttpClient, Request, RequestFailed
 
 
-def posting(egress: Egress) -> Poster:
+def push_sender(egress: HttpClient) -> PushSender:
     """Return a function that sends a post and returns its status, or why there was none."""
 
-    def post(wanted: Post) -> Answered:
+    def post(wanted: PushRequest) -> PushResponse:
         # A consumer treats a message that arrives twice as a duplicate, so reuse is safe.
         request = Request(
             url=wanted.url,
@@ -22,9 +22,9 @@ def posting(egress: Egress) -> Poster:
         try:
             reply = egress.send(request)
         except InvalidInput as error:
-            return Answered(failure="refused", error=error.message)
-        except Failed as error:
-            return Answered(failure=error.kind, error=error.message)
-        return Answered(status=reply.status, retry_after=reply.headers.get("retry-after"))
+            return PushResponse(failure="refused", error=error.message)
+        except RequestFailed as error:
+            return PushResponse(failure=error.kind, error=error.message)
+        return PushResponse(status=reply.status, retry_after=reply.headers.get("retry-after"))
 
     return post

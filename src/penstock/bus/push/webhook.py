@@ -24,7 +24,7 @@ SECRETS_MAX: Final = 4
 SIGNATURES_MAX: Final = 16
 
 
-def key_of(secret: object, field: str = "secret") -> bytes:
+def parse_secret(secret: object, field: str = "secret") -> bytes:
     """Return the key of a `whsec_` secret. InvalidInput never quotes the secret."""
     expected = "whsec_ and the base64 of 24 to 64 bytes"
     if not isinstance(secret, str) or not secret.startswith(PREFIX):

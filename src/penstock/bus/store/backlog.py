@@ -6,11 +6,11 @@ from typing import Final, NamedTuple
 
 from penstock.db.store import Tx, one
 
-BOUND: Final = 10_000
+COUNT_MAX: Final = 10_000
 STATES: Final = ("ready", "leased", "delayed", "behind")
 
 
-class Place(NamedTuple):
+class MessageState(NamedTuple):
     """The state of one generation of a message in one subscription.
 
     `state`: ready, leased, delayed or behind (an earlier message of its ordering key); or how the
@@ -28,12 +28,12 @@ class Place(NamedTuple):
     last_error: str | None = None
 
 
-def message_places(tx: Tx, message_id: int, topic: int) -> list[Place]:
+def message_states(tx: Tx, message_id: int, topic: int) -> list[MessageState]:
     """Return every generation of a message, each in exactly one state, by subscription."""
     ever = [row[0] for row in tx.rows("bus_subscriptions_ever", {"topic": topic})]
     params = {"message_id": message_id, "subscriptions": ever}
     found = [
-        Place(
+        MessageState(
             number, name, STATES[state], count, attempt, epoch, replays,
             until_at if until_at is not None else due_at, last_error,
         )
@@ -41,7 +41,7 @@ def message_places(tx: Tx, message_id: int, topic: int) -> list[Place]:
         in tx.rows("bus_places_open", params)
     ]  # fmt: skip
     ended = tx.rows("bus_places_settled", {"message_id": message_id})
-    found += [Place(*row) for row in ended]
+    found += [MessageState(*row) for row in ended]
     return sorted(found, key=lambda row: (row.subscription, row.round))
 
 
@@ -57,11 +57,11 @@ class Backlog(NamedTuple):
 
 def backlog(tx: Tx, subscription: int) -> Backlog:
     """Return the counts of waiting deliveries of a subscription, and the time of the oldest."""
-    params = {"subscription": subscription, "bound": BOUND}
+    params = {"subscription": subscription, "bound": COUNT_MAX}
     return Backlog._make(one(tx.rows("bus_backlog", params)))
 
 
-class Sums(NamedTuple):
+class DeliveryCounters(NamedTuple):
     """Counters of a subscription since a given hour."""
 
     accepted: int
@@ -75,7 +75,7 @@ class Sums(NamedTuple):
     replayed: int
 
 
-def delivery_sums(tx: Tx, subscription: int, since: int = 0) -> Sums:
+def delivery_counters(tx: Tx, subscription: int, since: int = 0) -> DeliveryCounters:
     """Return the counters of a subscription since a given hour."""
     params = {"subscription": subscription, "since": since}
-    return Sums._make(int(n or 0) for n in one(tx.rows("bus_sums_read", params)))
+    return DeliveryCounters._make(int(n or 0) for n in one(tx.rows("bus_sums_read", params)))

@@ -30,7 +30,7 @@ def config_skip_event(tx: Tx, config_id: int) -> None:
     tx.run("config_skip_event", {"config_id": config_id})
 
 
-def subscriptions_auto(tx: Tx, n: int, after: int = 0) -> list[Subscription]:
+def subscriptions_auto_replay(tx: Tx, n: int, after: int = 0) -> list[Subscription]:
     """Return subscriptions with automatic replay and open dead letters, by key."""
     rows = tx.rows("subscriptions_auto", {"n": n, "after": after})
     return [subscription_of_row(row) for row in rows]

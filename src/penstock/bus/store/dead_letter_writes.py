@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.audit.store.alerts import Alert, alert_open
+from penstock.audit.store.alerts import NewAlert, alert_open
 from penstock.audit.store.journal import Entry, journal_append_many
 from penstock.bus.message import ErrorKind
-from penstock.bus.redelivery import Death, dead_letter_attributes
-from penstock.bus.store.messages import Copy, Header, message_copy_to, message_headers
+from penstock.bus.redelivery import DeadLetterCause, dead_letter_attributes
+from penstock.bus.store.messages import ContentCopy, MessageHeader, message_copy_to, message_headers
 from penstock.bus.store.topics import Subscription, topic_open
 from penstock.db.store import Tx
 
 PIPELINE, PARTITION, CORRELATION = "pipeline", "partition", "correlation_id"
 
 
-class Dying(NamedTuple):
+class FailedDelivery(NamedTuple):
     """A leased delivery that is to become a dead letter."""
 
     message_id: int
@@ -36,7 +36,7 @@ class Dying(NamedTuple):
     error: str
 
 
-class Buried(NamedTuple):
+class DeadLetterWrite(NamedTuple):
     """The result of `bury`; `is_done` is False if there was no topic or no content to copy."""
 
     is_done: bool
@@ -44,19 +44,21 @@ class Buried(NamedTuple):
     wake: set[str]
 
 
-def bury(tx: Tx, sub: Subscription, failed: Sequence[Dying]) -> Buried:
+def write_dead_letters(
+    tx: Tx, sub: Subscription, failed: Sequence[FailedDelivery]
+) -> DeadLetterWrite:
     """Copy leased deliveries to the dead-letter topic. The caller then settles them."""
     if not failed:
-        return Buried(is_done=True, letters=0, wake=set())
+        return DeadLetterWrite(is_done=True, letters=0, wake=set())
     topic = None if sub.dead_letter_topic is None else topic_open(tx, sub.dead_letter_topic)
     if topic is None:
         _alert_missing_topic(tx, sub)
-        return Buried(is_done=False, letters=0, wake=set())
+        return DeadLetterWrite(is_done=False, letters=0, wake=set())
     contents = message_headers(tx, [d.copy_id or d.message_id for d in failed])
     if len(contents) < len({d.copy_id or d.message_id for d in failed}):
         # Retention deleted the content of a message: there is nothing to copy, and the next pull
         # ends the delivery.
-        return Buried(is_done=False, letters=0, wake=set())
+        return DeadLetterWrite(is_done=False, letters=0, wake=set())
     copies = [_copy(sub, d, contents[d.copy_id or d.message_id]) for d in failed]
     published = message_copy_to(tx, topic, copies)
     params = {"subscription": sub.subscription, "topic": sub.topic, "customer": sub.customer}
@@ -75,11 +77,11 @@ def bury(tx: Tx, sub: Subscription, failed: Sequence[Dying]) -> Buried:
             for d in failed
         ],
     )  # fmt: skip
-    return Buried(is_done=True, letters=len(failed), wake=published.wake)
+    return DeadLetterWrite(is_done=True, letters=len(failed), wake=published.wake)
 
 
-def _copy(sub: Subscription, d: Dying, content: Header) -> Copy:
-    death = Death(
+def _copy(sub: Subscription, d: FailedDelivery, content: MessageHeader) -> ContentCopy:
+    death = DeadLetterCause(
         message_id=d.message_id,
         subscription=sub.name,
         attempts=d.attempt,
@@ -90,10 +92,12 @@ def _copy(sub: Subscription, d: Dying, content: Header) -> Copy:
         error=d.error,
     )
     attributes = content.attributes | dead_letter_attributes(death)
-    return Copy(content.message_id, content.published_at, attributes, content.ordering_key)
+    return ContentCopy(content.message_id, content.published_at, attributes, content.ordering_key)
 
 
-def _dead_letter_row(d: Dying, copy_id: int, attributes: dict[str, str]) -> tuple[object, ...]:
+def _dead_letter_row(
+    d: FailedDelivery, copy_id: int, attributes: dict[str, str]
+) -> tuple[object, ...]:
     return (
         copy_id, d.message_id, d.round, d.error_type, d.kind.value, d.error, d.attempt,
         attributes.get(PARTITION), attributes.get(CORRELATION), attributes.get(PIPELINE),
@@ -104,7 +108,7 @@ def _alert_missing_topic(tx: Tx, sub: Subscription) -> None:
     """Open an alert that messages cannot be dead-lettered and stay in the subscription."""
     alert_open(
         tx,
-        Alert(
+        NewAlert(
             rule="dead_letter_topic_missing",
             dedupe_key=f"dead_letter_topic_missing:{sub.subscription}",
             severity="CRITICAL",

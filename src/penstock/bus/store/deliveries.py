@@ -14,21 +14,21 @@ from typing import Final, NamedTuple
 from penstock.bus import redelivery
 from penstock.bus.message import ORIGIN_MESSAGE_ID, REPLAYS, ErrorKind
 from penstock.bus.redelivery import ERROR_MAX
-from penstock.bus.store.dead_letter_writes import Dying, bury
+from penstock.bus.store.dead_letter_writes import FailedDelivery, write_dead_letters
 from penstock.bus.store.messages import attributes_of, lock_keys
-from penstock.bus.store.topics import Subscription, channel, subscription_read
+from penstock.bus.store.topics import Subscription, channel, subscription_get_by_key
 from penstock.db.store import Row, Tx
 
-DEADLINE: Final = "DEADLINE_EXCEEDED"
-SWEEP: Final = 500
+DEADLINE_EXCEEDED: Final = "DEADLINE_EXCEEDED"
+SWEEP_MAX: Final = 500
 PULL_MAX: Final = 1_000
 
 Jitter = Callable[[], float]
-Ticket = tuple[int, int]
+LeaseKey = tuple[int, int]
 """(message id, epoch)."""
 
 
-class Handed(NamedTuple):
+class LeasedDelivery(NamedTuple):
     """A leased delivery with its message."""
 
     message_id: int
@@ -43,7 +43,7 @@ class Handed(NamedTuple):
     ordering_key: str | None
 
 
-class Refusal(NamedTuple):
+class DeliveryNack(NamedTuple):
     """A nack: a delivery that is returned, with the reason."""
 
     message_id: int
@@ -54,15 +54,17 @@ class Refusal(NamedTuple):
     delay_us: int | None = None
 
 
-class Refused(NamedTuple):
+class NackResult(NamedTuple):
     """The result of nacks: tickets that were current, number of dead letters, channels to wake."""
 
-    tickets: set[Ticket]
+    tickets: set[LeaseKey]
     dead: int
     wake: set[str]
 
 
-def delivery_pull(tx: Tx, sub: Subscription, n: int, holder: str | None = None) -> list[Handed]:
+def delivery_pull(
+    tx: Tx, sub: Subscription, n: int, holder: str | None = None
+) -> list[LeasedDelivery]:
     """Lease up to `n` ready deliveries, oldest first; none while the subscription is paused."""
     if sub.is_paused or n < 1:
         return []
@@ -95,7 +97,7 @@ def _contents(tx: Tx, ids: list[int]) -> dict[int, Row]:
     return {row[0]: row[1:] for row in tx.rows("bus_contents", {"ids": ids})}
 
 
-def _leased(row: Row, contents: dict[int, Row]) -> Handed | None:
+def _leased(row: Row, contents: dict[int, Row]) -> LeasedDelivery | None:
     message_id, epoch, attempt, until_at, number, replays, copy_id, published_at, *content = row
     if copy_id is not None:
         content = list(contents.get(copy_id, (None, None, None)))
@@ -105,47 +107,47 @@ def _leased(row: Row, contents: dict[int, Row]) -> Handed | None:
     attributes = attributes_of(text)
     if replays:
         attributes |= {ORIGIN_MESSAGE_ID: str(message_id), REPLAYS: str(replays)}
-    return Handed(
+    return LeasedDelivery(
         message_id, epoch, attempt, until_at, number, replays, published_at, bytes(data),
         attributes, ordering_key,
     )  # fmt: skip
 
 
-def delivery_due_of(tx: Tx, subscription: int, n: int = SWEEP) -> int:
+def delivery_due_of(tx: Tx, subscription: int, n: int = SWEEP_MAX) -> int:
     """Make due delayed deliveries of one subscription ready. Return how many."""
     return tx.run("bus_due_of", {"subscription": subscription, "n": n})
 
 
-def delivery_due(tx: Tx, n: int = SWEEP) -> list[int]:
+def delivery_due(tx: Tx, n: int = SWEEP_MAX) -> list[int]:
     """Make due delayed deliveries ready. Return their subscriptions."""
     return [row[0] for row in tx.rows("bus_due", {"n": n})]
 
 
-def delivery_ack(tx: Tx, sub: Subscription, tickets: Sequence[Ticket]) -> set[Ticket]:
+def delivery_ack(tx: Tx, sub: Subscription, tickets: Sequence[LeaseKey]) -> set[LeaseKey]:
     """Ack deliveries. Return the tickets that were current."""
     lock_keys_of(tx, sub, [message_id for message_id, _ in tickets])
     return settle(tx, sub, tickets, "acked")
 
 
 def delivery_extend(
-    tx: Tx, sub: Subscription, tickets: Sequence[Ticket], extend_us: int
-) -> set[Ticket]:
+    tx: Tx, sub: Subscription, tickets: Sequence[LeaseKey], extend_us: int
+) -> set[LeaseKey]:
     """Extend the deadlines of leased deliveries. Return the tickets that were current."""
     params = {"subscription": sub.subscription, "extend_us": extend_us}
     return {(row[0], row[1]) for row in tx.rows("bus_extend", params, batch=tickets)}
 
 
 def delivery_nack(
-    tx: Tx, sub: Subscription, refusals: Sequence[Refusal], jitter: Jitter
-) -> Refused:
+    tx: Tx, sub: Subscription, refusals: Sequence[DeliveryNack], jitter: Jitter
+) -> NackResult:
     """Delay or dead-letter deliveries, each with its reason. A repeated ticket counts once."""
-    by_ticket: dict[Ticket, Refusal] = {}
+    by_ticket: dict[LeaseKey, DeliveryNack] = {}
     for refusal in refusals:
         by_ticket.setdefault((refusal.message_id, refusal.epoch), refusal)
     return _nack(tx, sub, by_ticket, jitter, lapsed=False)
 
 
-def delivery_release(tx: Tx, sub: Subscription, tickets: Sequence[Ticket]) -> set[Ticket]:
+def delivery_release(tx: Tx, sub: Subscription, tickets: Sequence[LeaseKey]) -> set[LeaseKey]:
     """Release deliveries that were never tried: ready at once, and no attempt is counted.
 
     Returns the tickets that were current; they are stale from now on.
@@ -158,18 +160,18 @@ def delivery_release(tx: Tx, sub: Subscription, tickets: Sequence[Ticket]) -> se
 
 
 def delivery_lapse(
-    tx: Tx, jitter: Jitter, *, subscription: int | None = None, n: int = SWEEP
+    tx: Tx, jitter: Jitter, *, subscription: int | None = None, n: int = SWEEP_MAX
 ) -> tuple[int, int, set[str]]:
     """Nack deliveries past their deadline. Return (count, dead letters, channels to wake)."""
     rows = tx.rows("bus_lapsed", {"subscription": subscription, "n": n})
     count, dead, wake = 0, 0, set[str]()
     for number, group in groupby(rows, key=lambda row: int(row[0])):
-        sub = subscription_read(tx, number)
+        sub = subscription_get_by_key(tx, number)
         if sub is None:
             continue
         lapsed = {
-            (row[1], row[2]): Refusal(
-                row[1], row[2], error_type=DEADLINE, error="not acked before its deadline"
+            (row[1], row[2]): DeliveryNack(
+                row[1], row[2], error_type=DEADLINE_EXCEEDED, error="not acked before its deadline"
             )
             for row in group
         }
@@ -181,27 +183,32 @@ def delivery_lapse(
 
 
 def _nack(
-    tx: Tx, sub: Subscription, refusals: dict[Ticket, Refusal], jitter: Jitter, *, lapsed: bool
-) -> Refused:
+    tx: Tx,
+    sub: Subscription,
+    refusals: dict[LeaseKey, DeliveryNack],
+    jitter: Jitter,
+    *,
+    lapsed: bool,
+) -> NackResult:
     lock_keys_of(tx, sub, [message_id for message_id, _ in refusals])
     params = {"subscription": sub.subscription, "lapsed": lapsed}
     held = tx.rows("bus_hold", params, batch=sorted(refusals))
-    failed: list[Dying] = []
+    failed: list[FailedDelivery] = []
     delays: list[tuple[int, int, int, str]] = []
     policy = sub.policy
     for message_id, epoch, number, attempt, replays, copy_id, published_at, key in held:
         nack = refusals[message_id, epoch]
-        wait = redelivery.delay(policy, attempt, jitter(), nack.delay_us)
-        if redelivery.is_dead(policy, attempt, nack.kind):
+        wait = redelivery.redelivery_delay(policy, attempt, jitter(), nack.delay_us)
+        if redelivery.becomes_dead_letter(policy, attempt, nack.kind):
             failed.append(
-                Dying(
+                FailedDelivery(
                     message_id, epoch, number, attempt, replays, copy_id, published_at, key,
                     nack.kind, nack.error_type or nack.kind.value.upper(), nack.error[:ERROR_MAX],
                 )
             )  # fmt: skip
         else:
             delays.append((message_id, epoch, wait, _error_text(nack)))
-    written = bury(tx, sub, failed)
+    written = write_dead_letters(tx, sub, failed)
     if not written.is_done:
         delays += [(d.message_id, d.epoch, sub.max_backoff_us, d.error_type) for d in failed]
     tx.run("bus_delay", {"subscription": sub.subscription}, batch=delays)
@@ -215,10 +222,10 @@ def _nack(
         tickets = [(d.message_id, d.epoch) for d in failed]
         settle(tx, sub, tickets, "dead_lettered")
         wake.add(channel(sub.subscription))
-    return Refused({(row[0], row[1]) for row in held}, written.letters, wake)
+    return NackResult({(row[0], row[1]) for row in held}, written.letters, wake)
 
 
-def _error_text(nack: Refusal) -> str:
+def _error_text(nack: DeliveryNack) -> str:
     text = ": ".join(part for part in (nack.error_type or nack.kind.value, nack.error) if part)
     return text[:ERROR_MAX]
 
@@ -233,7 +240,7 @@ def lock_keys_of(tx: Tx, sub: Subscription, ids: Sequence[int]) -> None:
         lock_keys(tx, sub.topic, [row[0] for row in tx.rows("bus_keys_of", params)])
 
 
-def settle(tx: Tx, sub: Subscription, tickets: Sequence[Ticket], outcome: str) -> set[Ticket]:
+def settle(tx: Tx, sub: Subscription, tickets: Sequence[LeaseKey], outcome: str) -> set[LeaseKey]:
     """Settle deliveries and make the next of their keys ready. The caller has locked the keys."""
     params = {"subscription": sub.subscription, "customer": sub.customer, "outcome": outcome}
     rows = tx.rows("bus_settle", params, batch=sorted(set(tickets)))

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.bus import filters, rules
-from penstock.bus.message import Outgoing
-from penstock.bus.store.topics import HOUSE, OpenTopic, Taker, channels, topic_open_named
+from penstock.bus.message import NewMessage
+from penstock.bus.store.topics import SYSTEM, FanOutTarget, OpenTopic, channels, topic_open_named
 from penstock.core.errors import DuplicateRequest, StoreBusy
 from penstock.db.store import Tx, first
 
@@ -32,7 +32,7 @@ class Published:
     wake: set[str]
 
 
-class Copy(NamedTuple):
+class ContentCopy(NamedTuple):
     """A message that reuses the stored content of another one."""
 
     content_id: int
@@ -58,7 +58,7 @@ def attributes_of(text: str) -> dict[str, str]:
 
 
 def message_publish(
-    tx: Tx, topic: str, messages: Sequence[Outgoing], customer: int = HOUSE
+    tx: Tx, topic: str, messages: Sequence[NewMessage], customer: int = SYSTEM
 ) -> Published:
     """Publish messages to a topic by name. Raises NotFound if the topic does not exist."""
     batch = list(messages)
@@ -66,7 +66,7 @@ def message_publish(
     return message_publish_to(tx, topic_open_named(tx, topic, customer), batch)
 
 
-def message_publish_to(tx: Tx, topic: OpenTopic, messages: Sequence[Outgoing]) -> Published:
+def message_publish_to(tx: Tx, topic: OpenTopic, messages: Sequence[NewMessage]) -> Published:
     """Publish validated messages to an open topic."""
     if not messages:
         return Published([], 0, set())
@@ -86,7 +86,7 @@ def message_publish_to(tx: Tx, topic: OpenTopic, messages: Sequence[Outgoing]) -
     return Published(answer, len(fresh), _fan_out(tx, topic, written, at))
 
 
-def message_copy_to(tx: Tx, topic: OpenTopic, copies: Sequence[Copy]) -> Published:
+def message_copy_to(tx: Tx, topic: OpenTopic, copies: Sequence[ContentCopy]) -> Published:
     """Publish messages that reuse the content of others (dead letters)."""
     if not copies:
         return Published([], 0, set())
@@ -123,7 +123,7 @@ def _message_params(topic: OpenTopic, at: int) -> dict[str, int]:
 
 
 def _deduplicate(
-    tx: Tx, topic: OpenTopic, messages: Sequence[Outgoing], ids: list[int], at: int
+    tx: Tx, topic: OpenTopic, messages: Sequence[NewMessage], ids: list[int], at: int
 ) -> tuple[list[int], list[int]]:
     """Return the ids for the caller, and the indexes of messages that were not published before."""
     answer = list(ids)
@@ -163,7 +163,7 @@ def _marks(tx: Tx, topic: int, keys: list[str]) -> dict[str, tuple[str, int]]:
     return found
 
 
-def _check_same(message: Outgoing, body_hash: str) -> None:
+def _check_same(message: NewMessage, body_hash: str) -> None:
     if rules.body_hash(message) != body_hash:
         raise DuplicateRequest(
             f"dedupe_id {message.dedupe_id!r:.80}: a message with another body was published "
@@ -175,7 +175,7 @@ def _fan_out(tx: Tx, topic: OpenTopic, written: Sequence[_Written], at: int) -> 
     """Insert a delivery for every subscription whose filter matches the message."""
     rows: list[tuple[int, int, str | None, bool]] = []
     sums: list[tuple[int, int, int, int, int, int]] = []
-    matched: list[Taker] = []
+    matched: list[FanOutTarget] = []
     for taker in topic.takers:
         wanted = written
         if taker.filter is not None:
@@ -197,7 +197,7 @@ def _fan_out(tx: Tx, topic: OpenTopic, written: Sequence[_Written], at: int) -> 
     return channels(matched)
 
 
-class Message(NamedTuple):
+class MessageRow(NamedTuple):
     """A message with its content."""
 
     message_id: int
@@ -211,15 +211,15 @@ class Message(NamedTuple):
     expires_at: int
 
 
-def message_get(tx: Tx, message_id: int, customer: int | None = None) -> Message | None:
+def message_get(tx: Tx, message_id: int, customer: int | None = None) -> MessageRow | None:
     """Return a message by id, within its retention."""
     row = first(tx.rows("bus_message_get", {"message_id": message_id, "customer": customer}))
     if row is None:
         return None
-    return Message._make(row)._replace(data=bytes(row[4]), attributes=attributes_of(row[5]))
+    return MessageRow._make(row)._replace(data=bytes(row[4]), attributes=attributes_of(row[5]))
 
 
-class Header(NamedTuple):
+class MessageHeader(NamedTuple):
     """A message without its content."""
 
     message_id: int
@@ -230,7 +230,7 @@ class Header(NamedTuple):
     ordering_key: str | None
 
 
-def message_headers(tx: Tx, ids: Sequence[int]) -> dict[int, Header]:
+def message_headers(tx: Tx, ids: Sequence[int]) -> dict[int, MessageHeader]:
     """Return messages by id, without their content."""
     rows = tx.rows("bus_headers", {"ids": list(ids)}) if ids else []
-    return {row[0]: Header(row[0], row[1], attributes_of(row[2]), *row[3:]) for row in rows}
+    return {row[0]: MessageHeader(row[0], row[1], attributes_of(row[2]), *row[3:]) for row in rows}

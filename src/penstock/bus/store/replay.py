@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from penstock.bus.store.deliveries import Ticket, lock_keys_of, settle
+from penstock.bus.store.deliveries import LeaseKey, lock_keys_of, settle
 from penstock.bus.store.messages import lock_keys, message_headers
-from penstock.bus.store.topics import Subscription, channel, note, subscription_read
+from penstock.bus.store.topics import Subscription, channel, journal_note, subscription_get_by_key
 from penstock.core.errors import Conflict, NotFound
 from penstock.db.store import Tx, first
 
 CHUNK: Final = 500
-LOOK: Final = 10_000
-FAR: Final = 2**62
+SCAN_MAX: Final = 10_000
+FAR_FUTURE: Final = 2**62
 
 
 class _Generation(NamedTuple):
@@ -46,7 +46,7 @@ class Replayed:
     wake: set[str]
 
 
-class Last(NamedTuple):
+class LastGeneration(NamedTuple):
     """How the last generation of a delivery ended."""
 
     round: int
@@ -58,7 +58,7 @@ class Last(NamedTuple):
     at: int
 
 
-def delivery_replayable(tx: Tx, sub: Subscription, message_id: int) -> Last:
+def delivery_replayable(tx: Tx, sub: Subscription, message_id: int) -> LastGeneration:
     """Return the last generation of a delivery to be replayed. Raises Conflict or NotFound."""
     params = {"subscription": sub.subscription, "message_id": message_id}
     if first(tx.rows("bus_delivery_get", params)) is not None:
@@ -68,7 +68,7 @@ def delivery_replayable(tx: Tx, sub: Subscription, message_id: int) -> Last:
     row = first(tx.rows("bus_settled_last", params))
     if row is None:
         raise NotFound("delivery", f"{sub.name}/{message_id}")
-    last = Last._make(row)
+    last = LastGeneration._make(row)
     if last.replays >= sub.replays_max:
         raise Conflict(
             f"message {message_id} was replayed {last.replays} times, as often as {sub.name} "
@@ -107,7 +107,7 @@ def delivery_replay(
         _restore_order(tx, sub, [key])
     _extend_retention(tx, sub, [(content.message_id, content.published_at)])
     tx.run("bus_sums_add", batch=[(sub.subscription, sub.customer, 0, 0, 0, 1)])
-    note(tx, ("delivery", message_id, sub.customer), "replayed", actor, sub.name)
+    journal_note(tx, ("delivery", message_id, sub.customer), "replayed", actor, sub.name)
     return Replayed(message_id, new.round, new.replays, {channel(sub.subscription)})
 
 
@@ -152,8 +152,8 @@ class Seek:
 
 def seek_begin(tx: Tx, sub: Subscription, to: int, actor: str) -> Seek:
     """Start a seek: messages published before `to` are purged, later ones are delivered again."""
-    note(tx, ("subscription", sub.subscription, sub.customer), "seek", actor, sub.name)
-    return Seek(to=to, until=tx.now(), after_at=to - 1, after_id=FAR)
+    journal_note(tx, ("subscription", sub.subscription, sub.customer), "seek", actor, sub.name)
+    return Seek(to=to, until=tx.now(), after_at=to - 1, after_id=FAR_FUTURE)
 
 
 def seek_step(tx: Tx, sub: Subscription, seek: Seek, n: int = CHUNK) -> Seek:
@@ -200,7 +200,7 @@ def _progressed(seek: Seek, **changes: object) -> Seek:
 
 
 def delivery_purge(
-    tx: Tx, sub: Subscription, *, before: int = FAR, n: int = CHUNK, actor: str | None = None
+    tx: Tx, sub: Subscription, *, before: int = FAR_FUTURE, n: int = CHUNK, actor: str | None = None
 ) -> int:
     """Purge the oldest deliveries published before a time, including leased ones.
 
@@ -212,7 +212,7 @@ def delivery_purge(
     count = _settle_unchanged(tx, sub, [(row[0], row[1]) for row in rows], "purged")
     if count and actor is not None:
         what = ("subscription", sub.subscription, sub.customer)
-        note(tx, what, "purged", actor, f"{count} messages of {sub.name}")
+        journal_note(tx, what, "purged", actor, f"{count} messages of {sub.name}")
     return count
 
 
@@ -222,28 +222,28 @@ def delivery_expire(tx: Tx, sub: Subscription, n: int = CHUNK) -> int:
     oldest = first(tx.rows("bus_oldest", {"subscription": sub.subscription}))
     if oldest is None or oldest[0] > horizon:
         return 0
-    params = {"subscription": sub.subscription, "before": horizon, "look": LOOK, "n": n}
+    params = {"subscription": sub.subscription, "before": horizon, "look": SCAN_MAX, "n": n}
     return _settle_unchanged(
         tx, sub, [(row[0], row[1]) for row in tx.rows("bus_outlived", params)], "expired"
     )
 
 
-def delivery_overripe(tx: Tx, n: int = 100) -> list[int]:
+def subscriptions_past_retention(tx: Tx, n: int = 100) -> list[int]:
     """Return subscriptions with deliveries past their retention."""
     return [row[0] for row in tx.rows("bus_overripe", {"n": n})]
 
 
-def delivery_desert(tx: Tx, n: int = CHUNK) -> int:
+def delivery_purge_deleted(tx: Tx, n: int = CHUNK) -> int:
     """Purge the deliveries of deleted subscriptions. Return how many."""
     total = 0
     for number in [row[0] for row in tx.rows("bus_deserted", {"n": 20})]:
-        sub = subscription_read(tx, number, deleted=True)
+        sub = subscription_get_by_key(tx, number, deleted=True)
         assert sub is not None
         total += delivery_purge(tx, sub, n=n)
     return total
 
 
-def _settle_unchanged(tx: Tx, sub: Subscription, tickets: Sequence[Ticket], outcome: str) -> int:
+def _settle_unchanged(tx: Tx, sub: Subscription, tickets: Sequence[LeaseKey], outcome: str) -> int:
     """Settle deliveries if their epoch is unchanged; one leased since then is left for later."""
     if not tickets:
         return 0

@@ -14,12 +14,12 @@ from typing import Any, Final, NamedTuple
 from penstock.audit.store.journal import Entry, journal_append_many
 from penstock.bus import rules
 from penstock.bus.message import BUILTIN_TOPICS, PHASE_TOPICS, SubscriptionSpec, TopicSpec
-from penstock.bus.push.push_config import load_push
-from penstock.bus.redelivery import Policy
+from penstock.bus.push.push_config import parse_stored_push
+from penstock.bus.redelivery import RedeliveryPolicy
 from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.db.store import Row, Tx, first
 
-HOUSE: Final = 0
+SYSTEM: Final = 0
 KINDS: Final = ("pull", "push", "bound")
 
 
@@ -62,14 +62,16 @@ class Subscription(NamedTuple):
     created_by: str
 
     @property
-    def taker(self) -> Taker:
+    def taker(self) -> FanOutTarget:
         """The part of the subscription that publishing needs."""
-        return Taker(self.subscription, self.kind, self.filter, self.is_ordered, self.retention_us)
+        return FanOutTarget(
+            self.subscription, self.kind, self.filter, self.is_ordered, self.retention_us
+        )
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> RedeliveryPolicy:
         """The redelivery policy. A deleted dead-letter topic still counts as configured."""
-        return Policy(
+        return RedeliveryPolicy(
             min_backoff_us=self.min_backoff_us,
             max_backoff_us=self.max_backoff_us,
             max_attempts=self.max_attempts,
@@ -77,7 +79,7 @@ class Subscription(NamedTuple):
         )
 
 
-class Taker(NamedTuple):
+class FanOutTarget(NamedTuple):
     """The part of a subscription that publishing needs."""
 
     subscription: int
@@ -95,11 +97,11 @@ class OpenTopic:
     customer: int
     name: str
     retention_us: int
-    takers: tuple[Taker, ...]
+    takers: tuple[FanOutTarget, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Extras:
+class SubscriptionOptions:
     """Settings of a subscription that other transports do not have; some are JSON texts."""
 
     kind: str = "pull"
@@ -109,7 +111,7 @@ class Extras:
     replays_max: int = 3
 
 
-PLAIN: Final = Extras()
+NO_EXTRAS: Final = SubscriptionOptions()
 
 
 def channel(subscription: int) -> str:
@@ -117,7 +119,7 @@ def channel(subscription: int) -> str:
     return f"bus:{subscription}"
 
 
-def channels(takers: Iterable[Taker]) -> set[str]:
+def channels(takers: Iterable[FanOutTarget]) -> set[str]:
     """Return the channels to wake after publishing: of each subscription, and of push and bound."""
     names: set[str] = set()
     for taker in takers:
@@ -130,7 +132,7 @@ def channels(takers: Iterable[Taker]) -> set[str]:
 # -- topics ------------------------------------------------------------------------------------
 
 
-def topic_declare(tx: Tx, spec: TopicSpec, customer: int = HOUSE, actor: str = "") -> Topic:
+def topic_declare(tx: Tx, spec: TopicSpec, customer: int = SYSTEM, actor: str = "") -> Topic:
     """Create or change a topic; does nothing if it already matches."""
     rules.check_topic(spec)
     found = topic_find(tx, spec.name, customer)
@@ -144,22 +146,22 @@ def topic_declare(tx: Tx, spec: TopicSpec, customer: int = HOUSE, actor: str = "
     }
     topic = Topic._make(tx.rows("bus_topic_put", params)[0])
     action = "created" if found is None else "changed"
-    note(tx, ("topic", topic.topic, customer), action, actor, topic.name)
+    journal_note(tx, ("topic", topic.topic, customer), action, actor, topic.name)
     return topic
 
 
-def topic_find(tx: Tx, name: str, customer: int = HOUSE) -> Topic | None:
+def topic_find(tx: Tx, name: str, customer: int = SYSTEM) -> Topic | None:
     """Return a topic by name, or None."""
     row = first(tx.rows("bus_topic_get", {"customer": customer, "name": name}))
     return None if row is None else Topic._make(row)
 
 
-def topic_get(tx: Tx, name: str, customer: int = HOUSE) -> Topic:
+def topic_get(tx: Tx, name: str, customer: int = SYSTEM) -> Topic:
     """Return a topic by name; built-in topics are created. Raises NotFound if there is none."""
     found = topic_find(tx, name, customer)
     if found is not None:
         return found
-    if customer != HOUSE or not is_builtin(tx, name):
+    if customer != SYSTEM or not is_builtin(tx, name):
         raise NotFound("topic", name)
     return topic_declare(tx, TopicSpec(name=name))
 
@@ -172,17 +174,17 @@ def is_builtin(tx: Tx, name: str) -> bool:
     return dot + last in PHASE_TOPICS and bool(tx.rows("bus_phase_known", {"stem": stem}))
 
 
-def topic_list(tx: Tx, customer: int = HOUSE, *, after: str = "", limit: int = 100) -> list[Topic]:
+def topic_list(tx: Tx, customer: int = SYSTEM, *, after: str = "", limit: int = 100) -> list[Topic]:
     """Return topics by name."""
     params = {"customer": customer, "after": after, "limit": limit}
     return [Topic._make(row) for row in tx.rows("bus_topic_list", params)]
 
 
-def topic_delete(tx: Tx, name: str, customer: int = HOUSE, actor: str = "") -> Topic:
+def topic_delete(tx: Tx, name: str, customer: int = SYSTEM, actor: str = "") -> Topic:
     """Delete a topic. Its subscriptions keep their deliveries and receive nothing more."""
     topic = topic_get(tx, name, customer)
     tx.rows("bus_topic_delete", {"topic": topic.topic, "customer": customer})
-    note(tx, ("topic", topic.topic, customer), "deleted", actor, topic.name)
+    journal_note(tx, ("topic", topic.topic, customer), "deleted", actor, topic.name)
     return topic
 
 
@@ -191,16 +193,16 @@ def topic_open(tx: Tx, topic: int) -> OpenTopic | None:
     return _open_topic_of(tx.rows("bus_topic_open", {"topic": topic}))
 
 
-def topic_open_named(tx: Tx, name: str, customer: int = HOUSE) -> OpenTopic:
+def topic_open_named(tx: Tx, name: str, customer: int = SYSTEM) -> OpenTopic:
     """Return a topic by name with its subscriptions. Raises NotFound if there is none."""
-    found = topic_open_try(tx, name, customer)
+    found = topic_open_find(tx, name, customer)
     if found is None:
         found = topic_open(tx, topic_get(tx, name, customer).topic)
         assert found is not None
     return found
 
 
-def topic_open_try(tx: Tx, name: str, customer: int = HOUSE) -> OpenTopic | None:
+def topic_open_find(tx: Tx, name: str, customer: int = SYSTEM) -> OpenTopic | None:
     """Return a topic by name with its subscriptions; None if there is none."""
     return _open_topic_of(tx.rows("bus_topic_open_named", {"customer": customer, "name": name}))
 
@@ -209,7 +211,9 @@ def _open_topic_of(rows: list[Row]) -> OpenTopic | None:
     if not rows:
         return None
     takers = tuple(
-        Taker(row[4], row[5], row[6], bool(row[7]), row[8]) for row in rows if row[4] is not None
+        FanOutTarget(row[4], row[5], row[6], bool(row[7]), row[8])
+        for row in rows
+        if row[4] is not None
     )
     topic, customer, name, retention_us = rows[0][:4]
     return OpenTopic(topic, customer, name, retention_us, takers)
@@ -219,7 +223,11 @@ def _open_topic_of(rows: list[Row]) -> OpenTopic | None:
 
 
 def subscription_declare(
-    tx: Tx, spec: SubscriptionSpec, customer: int = HOUSE, actor: str = "", extras: Extras = PLAIN
+    tx: Tx,
+    spec: SubscriptionSpec,
+    customer: int = SYSTEM,
+    actor: str = "",
+    extras: SubscriptionOptions = NO_EXTRAS,
 ) -> Subscription:
     """Create or change a subscription; does nothing if it already matches.
 
@@ -255,25 +263,27 @@ def subscription_declare(
                 f"subscription {spec.name} is being created by another request; try again"
             )
         found = subscription_get(tx, spec.name, customer)
-        note(tx, ("subscription", found.subscription, customer), "created", actor, spec.name)
+        journal_note(
+            tx, ("subscription", found.subscription, customer), "created", actor, spec.name
+        )
         return found
     _check_immutable(found, spec)
     if all(getattr(found, name) == value for name, value in wanted.items()):
         return found
     params = {**wanted, "subscription": found.subscription, "customer": customer}
     tx.rows("bus_subscription_change", params)
-    note(tx, ("subscription", found.subscription, customer), "changed", actor, spec.name)
+    journal_note(tx, ("subscription", found.subscription, customer), "changed", actor, spec.name)
     return subscription_get(tx, spec.name, customer)
 
 
-def _check_extras(extras: Extras) -> None:
+def _check_extras(extras: SubscriptionOptions) -> None:
     if extras.kind not in KINDS:
         raise InvalidInput("kind", "pull, push or bound", extras.kind)
     if (extras.kind == "push") is not (extras.push is not None):
         fix = "Set push.push_endpoint to the URL that receives messages."
         raise InvalidInput("push", "for kind push, and for no other", extras.push, fix)
     if extras.push is not None:
-        load_push(extras.push)
+        parse_stored_push(extras.push)
     if not 0 <= extras.replays_max <= rules.REPLAYS_MAX:
         raise InvalidInput("replays_max", f"0 to {rules.REPLAYS_MAX}", extras.replays_max)
 
@@ -287,13 +297,13 @@ def _check_immutable(found: Subscription, spec: SubscriptionSpec) -> None:
         raise InvalidInput("is_ordered", str(found.is_ordered), spec.is_ordered, fix)
 
 
-def subscription_find(tx: Tx, name: str, customer: int = HOUSE) -> Subscription | None:
+def subscription_find(tx: Tx, name: str, customer: int = SYSTEM) -> Subscription | None:
     """Return a subscription by name, or None."""
     row = first(tx.rows("bus_subscription_get", {"customer": customer, "name": name}))
     return None if row is None else subscription_of_row(row)
 
 
-def subscription_get(tx: Tx, name: str, customer: int = HOUSE) -> Subscription:
+def subscription_get(tx: Tx, name: str, customer: int = SYSTEM) -> Subscription:
     """Return a subscription by name. Raises NotFound if there is none."""
     found = subscription_find(tx, name, customer)
     if found is None:
@@ -301,7 +311,9 @@ def subscription_get(tx: Tx, name: str, customer: int = HOUSE) -> Subscription:
     return found
 
 
-def subscription_read(tx: Tx, subscription: int, *, deleted: bool = False) -> Subscription | None:
+def subscription_get_by_key(
+    tx: Tx, subscription: int, *, deleted: bool = False
+) -> Subscription | None:
     """Return a subscription by key; None if it is deleted, unless `deleted` is set."""
     params = {"subscription": subscription, "deleted": deleted}
     row = first(tx.rows("bus_subscription_read", params))
@@ -325,14 +337,14 @@ def subscription_list(tx: Tx, wanted: SubscriptionFilter) -> list[Subscription]:
     return [subscription_of_row(row) for row in tx.rows("bus_subscription_list", params)]
 
 
-def subscription_numbers(tx: Tx, after: int = 0, limit: int = 1_000) -> list[int]:
+def subscription_keys(tx: Tx, after: int = 0, limit: int = 1_000) -> list[int]:
     """Return the keys of live subscriptions, in order."""
     params = {"after": after, "limit": limit}
     return [row[0] for row in tx.rows("bus_subscription_numbers", params)]
 
 
 def subscription_pause(
-    tx: Tx, name: str, customer: int = HOUSE, *, is_paused: bool, actor: str = ""
+    tx: Tx, name: str, customer: int = SYSTEM, *, is_paused: bool, actor: str = ""
 ) -> Subscription:
     """Pause or resume a subscription. Leased deliveries can still be acked."""
     found = subscription_get(tx, name, customer)
@@ -341,16 +353,16 @@ def subscription_pause(
     params = {"subscription": found.subscription, "customer": customer, "is_paused": is_paused}
     tx.rows("bus_subscription_pause", params)
     action = "paused" if is_paused else "resumed"
-    note(tx, ("subscription", found.subscription, customer), action, actor, name)
+    journal_note(tx, ("subscription", found.subscription, customer), action, actor, name)
     return found._replace(is_paused=is_paused, version=found.version + 1)
 
 
-def subscription_delete(tx: Tx, name: str, customer: int = HOUSE, actor: str = "") -> Subscription:
+def subscription_delete(tx: Tx, name: str, customer: int = SYSTEM, actor: str = "") -> Subscription:
     """Delete a subscription. The delivery sweeper purges its deliveries."""
     found = subscription_get(tx, name, customer)
     params = {"subscription": found.subscription, "customer": customer}
     tx.rows("bus_subscription_delete", params)
-    note(tx, ("subscription", found.subscription, customer), "deleted", actor, name)
+    journal_note(tx, ("subscription", found.subscription, customer), "deleted", actor, name)
     return found
 
 
@@ -365,7 +377,7 @@ def subscription_of_row(row: Row) -> Subscription:
     return found._replace(is_ordered=bool(found.is_ordered), is_paused=bool(found.is_paused))
 
 
-def note(tx: Tx, what: tuple[str, int, int], action: str, actor: str, why: str) -> None:
+def journal_note(tx: Tx, what: tuple[str, int, int], action: str, actor: str, why: str) -> None:
     """Append a journal entry about a (kind, key, customer)."""
     kind, subject, customer = what
     entry = Entry(kind, subject, customer or None, action, actor or "penstock", why=why)

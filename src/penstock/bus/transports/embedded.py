@@ -13,12 +13,19 @@ from typing import Final
 
 from penstock.bus import ack_id as ackid
 from penstock.bus import rules
-from penstock.bus.message import Delivery, Nack, Outgoing, Settling, SubscriptionSpec, TopicSpec
+from penstock.bus.message import (
+    Delivery,
+    Nack,
+    NewMessage,
+    SettleResult,
+    SubscriptionSpec,
+    TopicSpec,
+)
 from penstock.bus.store.deliveries import (
     PULL_MAX,
-    Handed,
-    Refusal,
-    Ticket,
+    DeliveryNack,
+    LeasedDelivery,
+    LeaseKey,
     delivery_ack,
     delivery_extend,
     delivery_lapse,
@@ -28,7 +35,7 @@ from penstock.bus.store.deliveries import (
 )
 from penstock.bus.store.messages import message_publish
 from penstock.bus.store.topics import (
-    HOUSE,
+    SYSTEM,
     Subscription,
     channel,
     subscription_declare,
@@ -64,7 +71,7 @@ class EmbeddedBus:
         self,
         store: Store,
         *,
-        customer: int = HOUSE,
+        customer: int = SYSTEM,
         is_confined: bool = False,
         actor: str = "",
         jitter: Callable[[], float] | None = None,
@@ -74,7 +81,7 @@ class EmbeddedBus:
 
         `is_confined`: the store is already a view for that customer.
         """
-        self._store = store if customer == HOUSE or is_confined else store.scoped(customer)
+        self._store = store if customer == SYSTEM or is_confined else store.scoped(customer)
         self._customer = customer
         self._actor = actor
         self._jitter = jitter or random.Random().random  # noqa: S311 - spreads retries
@@ -98,7 +105,7 @@ class EmbeddedBus:
 
         self._store.write(body)
 
-    def publish(self, topic: str, messages: Sequence[Outgoing]) -> list[str]:
+    def publish(self, topic: str, messages: Sequence[NewMessage]) -> list[str]:
         """Store messages durably, all or none; return their ids in order."""
         done = self._store.write(lambda tx: message_publish(tx, topic, messages, self._customer))
         self._wake(done.wake)
@@ -116,7 +123,9 @@ class EmbeddedBus:
             sub, handed = self._await(sub, max_messages, until)
         return [self._delivery(sub, one) for one in handed]
 
-    def _await(self, sub: Subscription, n: int, until: float) -> tuple[Subscription, list[Handed]]:
+    def _await(
+        self, sub: Subscription, n: int, until: float
+    ) -> tuple[Subscription, list[LeasedDelivery]]:
         """Try again on every hint and every second until there is a message or time is up."""
         name = sub.name
         waiter = self._store.listen([channel(sub.subscription)])
@@ -130,7 +139,7 @@ class EmbeddedBus:
         finally:
             waiter.close()
 
-    def _take(self, tx: Tx, name: str, n: int) -> tuple[Subscription, list[Handed]]:
+    def _take(self, tx: Tx, name: str, n: int) -> tuple[Subscription, list[LeasedDelivery]]:
         sub = subscription_get(tx, name, self._customer)
         handed = delivery_pull(tx, sub, n, self._actor or None)
         if not handed:
@@ -139,7 +148,7 @@ class EmbeddedBus:
                 tx.after_commit(lambda: self._wake(wake))
         return sub, handed
 
-    def _delivery(self, sub: Subscription, handed: Handed) -> Delivery:
+    def _delivery(self, sub: Subscription, handed: LeasedDelivery) -> Delivery:
         return Delivery(
             ack_id=ackid.encode(sub.subscription, handed.message_id, handed.epoch),
             message_id=str(handed.message_id),
@@ -153,12 +162,12 @@ class EmbeddedBus:
             deadline=handed.until_at,
         )
 
-    def extend(self, subscription: str, ack_ids: Sequence[str], seconds: int) -> list[Settling]:
+    def extend(self, subscription: str, ack_ids: Sequence[str], seconds: int) -> list[SettleResult]:
         """Move the deadline to `seconds` from now; 0 nacks the message."""
         if rules.check_extension(seconds) == 0:
             return self.nack(subscription, [Nack(ack_id=ack_id) for ack_id in ack_ids])
 
-        def body(tx: Tx) -> list[Settling]:
+        def body(tx: Tx) -> list[SettleResult]:
             sub = subscription_get(tx, subscription, self._customer)
             mine = _tickets(sub, tickets)
             return _results(sub, tickets, delivery_extend(tx, sub, mine, seconds * SECOND))
@@ -166,10 +175,10 @@ class EmbeddedBus:
         tickets = _decoded(ack_ids)
         return self._store.write(body)
 
-    def ack(self, subscription: str, ack_ids: Sequence[str]) -> list[Settling]:
+    def ack(self, subscription: str, ack_ids: Sequence[str]) -> list[SettleResult]:
         """Ack deliveries; a stale ack id changes nothing and is reported as STALE."""
 
-        def body(tx: Tx) -> list[Settling]:
+        def body(tx: Tx) -> list[SettleResult]:
             sub = subscription_get(tx, subscription, self._customer)
             if sub.is_ordered:
                 tx.after_commit(lambda: self._wake({channel(sub.subscription)}))
@@ -178,13 +187,13 @@ class EmbeddedBus:
         tickets = _decoded(ack_ids)
         return self._store.write(body)
 
-    def nack(self, subscription: str, nacks: Sequence[Nack]) -> list[Settling]:
+    def nack(self, subscription: str, nacks: Sequence[Nack]) -> list[SettleResult]:
         """Nack deliveries, each with its reason; every nack counts as an attempt."""
 
-        def body(tx: Tx) -> list[Settling]:
+        def body(tx: Tx) -> list[SettleResult]:
             sub = subscription_get(tx, subscription, self._customer)
             refusals = [
-                Refusal(t.message_id, t.epoch, n.kind, n.error_type, n.error, n.delay_us)
+                DeliveryNack(t.message_id, t.epoch, n.kind, n.error_type, n.error, n.delay_us)
                 for t, n in zip(tickets, nacks, strict=True)
                 if t.subscription == sub.subscription
             ]
@@ -197,10 +206,10 @@ class EmbeddedBus:
             _check_reason(nack)
         return self._store.write(body)
 
-    def release(self, subscription: str, ack_ids: Sequence[str]) -> list[Settling]:
+    def release(self, subscription: str, ack_ids: Sequence[str]) -> list[SettleResult]:
         """Release deliveries no handler has seen: ready at once, no attempt counted."""
 
-        def body(tx: Tx) -> list[Settling]:
+        def body(tx: Tx) -> list[SettleResult]:
             sub = subscription_get(tx, subscription, self._customer)
             tx.after_commit(lambda: self._wake({channel(sub.subscription)}))
             return _results(sub, tickets, delivery_release(tx, sub, _tickets(sub, tickets)))
@@ -216,34 +225,34 @@ class EmbeddedBus:
             self._store.wake(sorted(names))
 
 
-def _decoded(ack_ids: Sequence[str]) -> list[ackid.Ticket]:
+def _decoded(ack_ids: Sequence[str]) -> list[ackid.DeliveryKey]:
     if len(ack_ids) > rules.BATCH_MAX:
         raise InvalidInput("ack_ids", f"at most {rules.BATCH_MAX} at once", len(ack_ids))
     return [ackid.decode(text, f"ack_ids[{index}]") for index, text in enumerate(ack_ids)]
 
 
-def _tickets(sub: Subscription, tickets: Sequence[ackid.Ticket]) -> list[Ticket]:
+def _tickets(sub: Subscription, tickets: Sequence[ackid.DeliveryKey]) -> list[LeaseKey]:
     """Select the tickets of this subscription; tickets of others are stale."""
     return [(t.message_id, t.epoch) for t in tickets if t.subscription == sub.subscription]
 
 
 def _results(
-    sub: Subscription, tickets: Sequence[ackid.Ticket], done: set[Ticket]
-) -> list[Settling]:
+    sub: Subscription, tickets: Sequence[ackid.DeliveryKey], done: set[LeaseKey]
+) -> list[SettleResult]:
     """Return one result per ack id; of a repeated ack id only the first is DONE."""
     left = set(done)
-    results: list[Settling] = []
+    results: list[SettleResult] = []
     for ticket in tickets:
         key = (ticket.message_id, ticket.epoch)
         is_done = ticket.subscription == sub.subscription and key in left
         left.discard(key if is_done else (-1, -1))
-        results.append(Settling.DONE if is_done else Settling.STALE)
+        results.append(SettleResult.DONE if is_done else SettleResult.STALE)
     return results
 
 
 def _check_reason(nack: Nack) -> None:
     rules.check_text(nack.error_type, "error_type", 200)
-    rules.check_text(nack.error, "error", rules.MESSAGE_MAX)
+    rules.check_text(nack.error, "error", rules.MESSAGE_BYTES_MAX)
     delay = nack.delay_us
     if delay is not None and delay < 0:
         raise InvalidInput("delay", "a duration of at least 0", delay)

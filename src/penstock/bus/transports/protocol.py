@@ -11,7 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from penstock.bus.message import Delivery, Nack, Outgoing, Settling, SubscriptionSpec, TopicSpec
+from penstock.bus.message import (
+    Delivery,
+    Nack,
+    NewMessage,
+    SettleResult,
+    SubscriptionSpec,
+    TopicSpec,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +52,7 @@ class Transport(Protocol):
         """Create or update topics and subscriptions as described; idempotent."""
         ...
 
-    def publish(self, topic: str, messages: Sequence[Outgoing]) -> list[str]:
+    def publish(self, topic: str, messages: Sequence[NewMessage]) -> list[str]:
         """Store messages durably; return their ids in order."""
         ...
 
@@ -55,19 +62,19 @@ class Transport(Protocol):
         """Lease up to `max_messages`, waiting up to `wait_seconds` for the first."""
         ...
 
-    def extend(self, subscription: str, ack_ids: Sequence[str], seconds: int) -> list[Settling]:
+    def extend(self, subscription: str, ack_ids: Sequence[str], seconds: int) -> list[SettleResult]:
         """Move the deadline to `seconds` from now; 0 nacks the message."""
         ...
 
-    def ack(self, subscription: str, ack_ids: Sequence[str]) -> list[Settling]:
+    def ack(self, subscription: str, ack_ids: Sequence[str]) -> list[SettleResult]:
         """Ack deliveries; a stale ack id changes nothing and is reported as STALE."""
         ...
 
-    def nack(self, subscription: str, nacks: Sequence[Nack]) -> list[Settling]:
+    def nack(self, subscription: str, nacks: Sequence[Nack]) -> list[SettleResult]:
         """Nack deliveries, each with its reason; every nack counts as an attempt."""
         ...
 
-    def release(self, subscription: str, ack_ids: Sequence[str]) -> list[Settling]:
+    def release(self, subscription: str, ack_ids: Sequence[str]) -> list[SettleResult]:
         """Release deliveries that no handler has seen: ready at once for any consumer.
 
         No attempt is counted. A transport without `release_without_attempt` extends the deadline by

@@ -6,33 +6,33 @@ from typing import TYPE_CHECKING
 
 from penstock.access import shapes
 from penstock.assembly.process import describe_database
-from penstock.cli.backends.protocol import RunsAsked, Shape, Wanted, named
+from penstock.cli.backends.protocol import RunQuery, Shape, Wanted, rename_field
 from penstock.client import Client
 from penstock.core.clock import parse_duration, parse_iso
 from penstock.core.errors import PenstockError
 from penstock.core.fields import check_customer
 from penstock.core.ids import decode, encode
 from penstock.monitoring.shapes import alert_shape, overview_shape, pipeline_shape, session_shape
-from penstock.runs.client.runs import RunFilter, Submission, place_of
+from penstock.runs.client.runs import RunFilter, Submission, position_of
 from penstock.runs.shapes import detail_shape, run_shape
 from penstock.schedules.shapes import (
     audit_shape,
     config_shape,
-    fire_shape,
     ledger_shape,
+    occurrence_shape,
     pause_shape,
 )
 
 if TYPE_CHECKING:
     from penstock.cli.backends.limits import LimitCases
     from penstock.cli.backends.protocol_bus import BusCases
-    from penstock.cli.backends.protocol_dead_letters import LetterCases
+    from penstock.cli.backends.protocol_dead_letters import DeadLetterUseCases
     from penstock.cli.backends.protocol_flows import FlowCases
 
 SUBJECTS = ("customer_id", "cfg_id", "pipeline")
 
 
-class Here:
+class DatabaseBackend:
     """Backend of the commands that works on the database through the client."""
 
     def __init__(self, client: Client, database_url: str) -> None:
@@ -48,7 +48,7 @@ class Here:
         return HereFlows(self._client)
 
     @property
-    def letters(self) -> LetterCases:
+    def letters(self) -> DeadLetterUseCases:
         """Use cases for dead letters."""
         # Imported here so that commands that do not need it start faster.
         from penstock.cli.backends.database_dead_letters import HereLetters
@@ -77,11 +77,11 @@ class Here:
 
     # -- runs ----------------------------------------------------------------------------------
 
-    def runs(self, asked: RunsAsked) -> list[Shape]:
+    def runs(self, asked: RunQuery) -> list[Shape]:
         """Return runs: unfinished ones first, then newest first."""
         client, position = self._client, None
         if asked.before is not None:
-            position = place_of(client.runs.get(decode("run", asked.before), asked.customer))
+            position = position_of(client.runs.get(decode("run", asked.before), asked.customer))
         wanted = RunFilter(
             state=asked.state,
             slot_from=asked.since or 0,
@@ -177,7 +177,7 @@ class Here:
     def preview(self, config_id: str, n: int) -> list[Shape]:
         """Return the next `n` occurrences of a config."""
         fires = self._client.configs.preview(decode("cfg", config_id), n)
-        return [fire_shape(fire) for fire in fires]
+        return [occurrence_shape(fire) for fire in fires]
 
     def audit(self, customer: str, *, config_id: str | None, limit: int) -> list[Shape]:
         """Return a customer's audit trail, oldest first."""
@@ -202,12 +202,12 @@ class Here:
 
     def pause(self, scope: str, subject: str | None, reason: str) -> bool:
         """Pause a scope; return False if it was already paused."""
-        with named("subject", SUBJECTS):
+        with rename_field("subject", SUBJECTS):
             return self._client.pauses.pause(scope, subject, reason=reason)
 
     def resume(self, scope: str, subject: str | None, reason: str) -> bool:
         """End a pause; return False if there was none."""
-        with named("subject", SUBJECTS):
+        with rename_field("subject", SUBJECTS):
             return self._client.pauses.resume(scope, subject, reason=reason)
 
     def alerts(self, *, state: str, customer: str | None, limit: int) -> list[Shape]:
@@ -242,12 +242,12 @@ class Here:
             expires_at=expires_at,
             rate=wanted.get("rate"),
         )
-        return shapes.made_key_shape(made)
+        return shapes.new_key_shape(made)
 
     def key_rotate(self, key_id: str, overlap: str) -> Shape:
         """Replace a key's secret and return the new one."""
         overlap_us = parse_duration(overlap, "overlap")
-        return shapes.made_key_shape(
+        return shapes.new_key_shape(
             self._client.keys.rotate(decode("key", key_id), overlap_us=overlap_us)
         )
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from penstock.cli.backends.protocol import Shape
-from penstock.cli.backends.protocol_dead_letters import LettersAsked, Step
+from penstock.cli.backends.protocol_dead_letters import DeadLetterQuery, DeadLetterStep
 from penstock.client import Client
 from penstock.core.errors import NotFound
 from penstock.core.ids import decode, encode
 from penstock.dead_letters import shapes as shapes
-from penstock.dead_letters.client.dead_letters import FAR, Edit, LetterFilter
+from penstock.dead_letters.client.dead_letters import FAR, DeadLetterFilter, Edit
 
 
 class HereLetters:
@@ -19,19 +19,19 @@ class HereLetters:
     def __init__(self, client: Client) -> None:
         self._letters = client.dead_letters
 
-    def page(self, asked: LettersAsked, limit: int) -> list[Shape]:
+    def page(self, asked: DeadLetterQuery, limit: int) -> list[Shape]:
         """Return dead letters, newest first."""
         found = self._letters.find(_filter(asked), limit=limit)
         return [shapes.dead_letter_shape(row) for row in found]
 
-    def groups(self, asked: LettersAsked, limit: int) -> list[Shape]:
+    def groups(self, asked: DeadLetterQuery, limit: int) -> list[Shape]:
         """Return counts of dead letters by origin and error type."""
         found = self._letters.groups(_filter(asked), limit=limit)
-        return [shapes.letter_group_shape(row) for row in found]
+        return [shapes.dead_letter_group_shape(row) for row in found]
 
     def detail(self, letter_id: str) -> Shape:
         """Return one dead letter with its run or message."""
-        return shapes.letter_detail_shape(self._letters.get(self._number(letter_id)))
+        return shapes.dead_letter_detail_shape(self._letters.get(self._number(letter_id)))
 
     def replay(self, letter_id: str, edit: Edit | None) -> Shape:
         """Replay one dead letter, optionally edited; return what it was replayed as."""
@@ -39,7 +39,7 @@ class HereLetters:
         new_id = self._letters.replay(number, edit)
         return {"dead_letter_id": encode("dl", number), "replayed_as": new_id}
 
-    def replay_matching(self, asked: LettersAsked, step: Step) -> Shape:
+    def replay_matching(self, asked: DeadLetterQuery, step: DeadLetterStep) -> Shape:
         """Replay the next `step.limit` dead letters that match; return the outcomes."""
         done = self._letters.replay_matching(
             _filter(asked),
@@ -64,7 +64,7 @@ class HereLetters:
         return letter.dead_letter_id
 
 
-def _filter(asked: LettersAsked) -> LetterFilter:
+def _filter(asked: DeadLetterQuery) -> DeadLetterFilter:
     fields = asdict(asked)
     fields["status"] = None if asked.status == "all" else asked.status
-    return LetterFilter(**fields)
+    return DeadLetterFilter(**fields)

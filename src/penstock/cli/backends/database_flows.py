@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from penstock.cli.backends.protocol import Shape
-from penstock.cli.backends.protocol_flows import FlowsAsked, Narrowed, Place
+from penstock.cli.backends.protocol_flows import DecisionQuery, FlowQuery, FlowRef
 from penstock.client import Client
 from penstock.core.errors import DeclarationError, InvalidInput
 from penstock.core.ids import decode
@@ -16,8 +16,8 @@ from penstock.flows.client.completion_message import report_of
 from penstock.flows.client.requests import FlowRequest
 from penstock.flows.explain.client import FlowFilter
 from penstock.flows.gates import shapes as gate_shapes
-from penstock.flows.gates.client.people import Approval
-from penstock.flows.gates.override import lasting
+from penstock.flows.gates.client.people import OverrideRequest
+from penstock.flows.gates.override import parse_override_duration
 
 
 class HereFlows:
@@ -26,7 +26,7 @@ class HereFlows:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def page(self, asked: FlowsAsked) -> list[Shape]:
+    def page(self, asked: FlowQuery) -> list[Shape]:
         """Return flows, newest first."""
         wanted = FlowFilter(
             partition=asked.partition, mode=asked.mode, state=asked.state, limit=asked.limit
@@ -38,7 +38,7 @@ class HereFlows:
         """Return a flow with its phases, completions, triggers and decisions."""
         return flow_shapes.flow_detail_shape(self._client.flows.detail(decode("flow", flow_id)))
 
-    def explain(self, place: Place) -> Shape:
+    def explain(self, place: FlowRef) -> Shape:
         """Explain the newest flow of a partition."""
         explanation = self._client.explaining.explain(
             place.pipeline,
@@ -47,21 +47,21 @@ class HereFlows:
             mode=place.mode,
             generation=place.generation,
         )
-        return flow_shapes.explained_shape(explanation)
+        return flow_shapes.flow_explanation_shape(explanation)
 
     def explain_flow(self, flow_id: str) -> Shape:
         """Explain a flow."""
         explanation = self._client.explaining.explain_flow(decode("flow", flow_id))
-        return flow_shapes.explained_shape(explanation)
+        return flow_shapes.flow_explanation_shape(explanation)
 
     def why_flow(self, flow_id: str, phase: str | None) -> Shape:
         """Return why a flow or a phase has not ended."""
         proof = self._client.explaining.why_flow(decode("flow", flow_id), phase)
-        return flow_shapes.proof_shape(proof)
+        return flow_shapes.cause_tree_shape(proof)
 
     def why_run(self, run_id: str) -> Shape:
         """Return why a run has not started or ended."""
-        return flow_shapes.proof_shape(self._client.explaining.why_run(decode("run", run_id)))
+        return flow_shapes.cause_tree_shape(self._client.explaining.why_run(decode("run", run_id)))
 
     def trace(self, cause: str) -> Shape:
         """Return everything that shares the correlation id of `cause`."""
@@ -81,7 +81,7 @@ class HereFlows:
 
     def complete(self, message: Shape) -> Shape:
         """Report a completion and return its outcome."""
-        return flow_shapes.reception_shape(self._client.flows.complete(report_of(message)))
+        return flow_shapes.completion_receipt_shape(self._client.flows.complete(report_of(message)))
 
     def check(self, wanted: Shape) -> Shape:
         """Return what a gate would decide now."""
@@ -97,13 +97,13 @@ class HereFlows:
         )
         return gate_shapes.check_shape(check)
 
-    def decisions(self, which: Narrowed) -> list[Shape]:
+    def decisions(self, which: DecisionQuery) -> list[Shape]:
         """Return recorded decisions, newest first."""
         return [gate_shapes.decision_shape(row) for row in self._history(which)]
 
     def what_if(self, wanted: Shape) -> list[Shape]:
         """Recompute recorded decisions with other settings."""
-        which = Narrowed(
+        which = DecisionQuery(
             pipeline=wanted["pipeline_template"],
             partition=wanted.get("partition"),
             phase=wanted.get("phase"),
@@ -113,7 +113,7 @@ class HereFlows:
         rows = self._history(which)
         with _changes_named():
             tried = self._client.gates.what_if(rows, wanted["changes"])
-        return [gate_shapes.retried_shape(one) for one in tried]
+        return [gate_shapes.decision_comparison_shape(one) for one in tried]
 
     def backtest(self, wanted: Shape) -> Shape:
         """Recompute the decisions of past days with other settings."""
@@ -127,7 +127,7 @@ class HereFlows:
             )
         return gate_shapes.backtest_shape(found)
 
-    def overrides(self, which: Narrowed) -> list[Shape]:
+    def overrides(self, which: DecisionQuery) -> list[Shape]:
         """Return approvals, newest first."""
         rows = self._client.overrides.page(
             pipeline=which.pipeline,
@@ -140,8 +140,8 @@ class HereFlows:
 
     def grant(self, wanted: Shape) -> Shape:
         """Approve starting without a dependency; return the approval."""
-        expires_at = self._client.views.now() + lasting(wanted["expires"])
-        approval = Approval(
+        expires_at = self._client.views.now() + parse_override_duration(wanted["expires"])
+        approval = OverrideRequest(
             pipeline=wanted["pipeline_template"],
             partition=wanted["partition"],
             reason=wanted["reason"],
@@ -175,7 +175,7 @@ class HereFlows:
         """Mark an intervention as resolved."""
         self._client.interventions.resolve(decode("int", intervention_id), resolution)
 
-    def _history(self, which: Narrowed) -> Any:
+    def _history(self, which: DecisionQuery) -> Any:
         assert which.pipeline is not None
         return self._client.gates.history(
             which.pipeline,

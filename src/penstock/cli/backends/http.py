@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.backends.paging import gather
-from penstock.cli.backends.protocol import RunsAsked, Shape, Wanted, named
+from penstock.cli.backends.paging import read_pages
+from penstock.cli.backends.protocol import RunQuery, Shape, Wanted, rename_field
 from penstock.core.clock import iso
 from penstock.core.errors import Conflict, Forbidden, PenstockError
 from penstock.core.fields import check_customer
 from penstock.core.ids import new_correlation_id
 from penstock.remote import Api
-from penstock.remote.problems import rebuilt
+from penstock.remote.problems import error_from_code
 
 if TYPE_CHECKING:
     from penstock.cli.backends.limits import LimitCases
     from penstock.cli.backends.protocol_bus import BusCases
-    from penstock.cli.backends.protocol_dead_letters import LetterCases
+    from penstock.cli.backends.protocol_dead_letters import DeadLetterUseCases
     from penstock.cli.backends.protocol_flows import FlowCases
 
 BULK = 10_000
 
 
-class There:
+class ApiBackend:
     """Backend of the commands that works through the API."""
 
     def __init__(self, api: Api) -> None:
@@ -42,7 +42,7 @@ class There:
         return ThereFlows(self._whole)
 
     @property
-    def letters(self) -> LetterCases:
+    def letters(self) -> DeadLetterUseCases:
         """Use cases for dead letters."""
         # Imported here so that commands that do not need it start faster.
         from penstock.cli.backends.http_dead_letters import ThereLetters
@@ -75,7 +75,7 @@ class There:
 
     # -- runs ----------------------------------------------------------------------------------
 
-    def runs(self, asked: RunsAsked) -> list[Shape]:
+    def runs(self, asked: RunQuery) -> list[Shape]:
         """Return runs: unfinished ones first, then newest first."""
         query = {
             "state": asked.state,
@@ -86,11 +86,11 @@ class There:
         }
         if asked.customer is None:
             try:
-                return gather(self._api.runs.list_runs, asked.limit, query)
+                return read_pages(self._api.runs.list_runs, asked.limit, query)
             except Forbidden as error:
                 raise Forbidden(f"{error.message} Add --customer ID.") from None
         ask, customer = self._api.runs.list_customer_runs, check_customer(asked.customer)
-        return gather(lambda **q: ask(customer, **q), asked.limit, query)
+        return read_pages(lambda **q: ask(customer, **q), asked.limit, query)
 
     def run(self, run_id: str) -> Shape:
         """Return a run with its attempts, journal and progress."""
@@ -100,7 +100,10 @@ class There:
     def submit(self, customer: str, wanted: Shape, key: str | None) -> Shape:
         """Create a run and return it."""
         body = _given(wanted)
-        with named("priority", ["execution_priority"]), named("at", ["scheduled_time"]):
+        with (
+            rename_field("priority", ["execution_priority"]),
+            rename_field("at", ["scheduled_time"]),
+        ):
             made = self._api.runs.submit_run(check_customer(customer), body, idempotency_key=key)
         run: Shape = self._api.runs.get_run(made["run_id"])["run"]
         return run
@@ -127,9 +130,9 @@ class There:
         """Return configs, oldest first."""
         query = {"pipeline_template": pipeline, "is_active": is_active, "after": after}
         if customer is None:
-            return gather(self._api.configs.list_configs, limit, query)
+            return read_pages(self._api.configs.list_configs, limit, query)
         ask, owner = self._api.configs.list_customer_configs, check_customer(customer)
-        return gather(lambda **q: ask(owner, **q), limit, query)
+        return read_pages(lambda **q: ask(owner, **q), limit, query)
 
     def config(self, config_id: str) -> Shape:
         """Return one config."""
@@ -187,12 +190,12 @@ class There:
     def audit(self, customer: str, *, config_id: str | None, limit: int) -> list[Shape]:
         """Return a customer's audit trail, oldest first."""
         ask, owner = self._api.configs.audit_customer, check_customer(customer)
-        return gather(lambda **q: ask(owner, **q), limit, {"config_id": config_id})
+        return read_pages(lambda **q: ask(owner, **q), limit, {"config_id": config_id})
 
     def ledger(self, config_id: str, limit: int) -> list[Shape]:
         """Return occurrences that did not start, newest first."""
         ask = self._api.configs.list_occurrences
-        return gather(lambda **q: ask(config_id, **q), limit, {})
+        return read_pages(lambda **q: ask(config_id, **q), limit, {})
 
     # -- the rest ------------------------------------------------------------------------------
 
@@ -217,7 +220,7 @@ class There:
     def alerts(self, *, state: str, customer: str | None, limit: int) -> list[Shape]:
         """Return alerts, newest first."""
         query = {"state": None if state == "all" else state, "customer_id": customer}
-        return gather(self._api.views.list_alerts, limit, query)
+        return read_pages(self._api.views.list_alerts, limit, query)
 
     def overview(self) -> Shape:
         """Return queue counts and today's totals."""
@@ -231,7 +234,7 @@ class There:
     def keys(self, *, customer: str | None, with_revoked: bool, limit: int) -> list[Shape]:
         """Return API keys, oldest first."""
         query = {"customer_id": customer, "with_revoked": with_revoked}
-        return gather(self._api.keys.list_keys, limit, query)
+        return read_pages(self._api.keys.list_keys, limit, query)
 
     def key_create(self, wanted: Shape) -> Shape:
         """Create a key and return it with its secret."""
@@ -258,7 +261,7 @@ def _item(one: tuple[str, Mapping[str, Any]], reason: str) -> Shape:
 def _refusal(outcome: Mapping[str, Any]) -> PenstockError:
     names = ("field", "expected", "got", "fix")
     detail = {name: outcome[name] for name in names if outcome.get(name) is not None}
-    return rebuilt(str(outcome["code"]), str(outcome["detail"]), detail)
+    return error_from_code(str(outcome["code"]), str(outcome["detail"]), detail)
 
 
 def _shown(made: Shape) -> Shape:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.cli.backends.paging import gather
+from penstock.cli.backends.paging import read_pages
 from penstock.cli.backends.protocol import Shape
 from penstock.remote import Api
 
@@ -21,7 +21,7 @@ class ThereBus:
 
     def topics(self, customer: str | None, limit: int) -> list[Shape]:
         """Return topics, by name."""
-        return gather(self._topics.list_topics, limit, {"customer_id": customer})
+        return read_pages(self._topics.list_topics, limit, {"customer_id": customer})
 
     def topic(self, name: str, customer: str | None) -> Shape:
         """Return a topic with the names of its subscriptions."""
@@ -47,7 +47,7 @@ class ThereBus:
     def subscriptions(self, customer: str | None, topic: str | None, limit: int) -> list[Shape]:
         """Return subscriptions, by name."""
         query = {"customer_id": customer, "topic": topic}
-        return gather(self._subs.list_subscriptions, limit, query)
+        return read_pages(self._subs.list_subscriptions, limit, query)
 
     def subscription(self, name: str, customer: str | None) -> Shape:
         """Return a subscription with its backlog and totals."""

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from penstock.cli.backends.paging import gather
-from penstock.cli.backends.protocol import Shape, named
-from penstock.cli.backends.protocol_dead_letters import LettersAsked, Step
+from penstock.cli.backends.paging import read_pages
+from penstock.cli.backends.protocol import Shape, rename_field
+from penstock.cli.backends.protocol_dead_letters import DeadLetterQuery, DeadLetterStep
 from penstock.core.clock import iso
 from penstock.dead_letters.client.deliveries import Edit
 from penstock.remote import Api
@@ -22,11 +22,11 @@ class ThereLetters:
         # Typed as Any: commands read the typed responses of the client as plain JSON objects.
         self._letters: Any = api.letters
 
-    def page(self, asked: LettersAsked, limit: int) -> list[Shape]:
+    def page(self, asked: DeadLetterQuery, limit: int) -> list[Shape]:
         """Return dead letters, newest first."""
-        return gather(self._letters.list_dead_letters, limit, _query(asked))
+        return read_pages(self._letters.list_dead_letters, limit, _query(asked))
 
-    def groups(self, asked: LettersAsked, limit: int) -> list[Shape]:
+    def groups(self, asked: DeadLetterQuery, limit: int) -> list[Shape]:
         """Return counts of dead letters by origin and error type."""
         found: list[Shape] = self._letters.group_dead_letters(limit=limit, **_query(asked))["items"]
         return found
@@ -48,7 +48,7 @@ class ThereLetters:
         replayed: Shape = self._letters.replay_dead_letter(letter_id, _given(body))
         return replayed
 
-    def replay_matching(self, asked: LettersAsked, step: Step) -> Shape:
+    def replay_matching(self, asked: DeadLetterQuery, step: DeadLetterStep) -> Shape:
         """Replay the next `step.limit` dead letters that match; return the outcomes."""
         body = _query(asked) | {
             "limit": step.limit,
@@ -58,7 +58,7 @@ class ThereLetters:
             "dry_run": step.is_dry,
         }
         body.pop("status")
-        with named("pipeline", ["pipeline_template"]):
+        with rename_field("pipeline", ["pipeline_template"]):
             page: Shape = self._letters.replay_dead_letters(_given(body))
         return page
 
@@ -67,7 +67,7 @@ class ThereLetters:
         self._letters.discard_dead_letter(letter_id, {"reason": reason})
 
 
-def _query(asked: LettersAsked) -> Shape:
+def _query(asked: DeadLetterQuery) -> Shape:
     """Return the filter as the API's query parameters."""
     fields = asdict(asked)
     fields["customer_id"] = fields.pop("customer")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.cli.backends.paging import gather
-from penstock.cli.backends.protocol import Shape, named
-from penstock.cli.backends.protocol_flows import FlowsAsked, Narrowed, Place
+from penstock.cli.backends.paging import read_pages
+from penstock.cli.backends.protocol import Shape, rename_field
+from penstock.cli.backends.protocol_flows import DecisionQuery, FlowQuery, FlowRef
 from penstock.remote import Api
 
 
@@ -19,7 +19,7 @@ class ThereFlows:
         self._flows: Any = api.flows
         self._gates: Any = api.gates
 
-    def page(self, asked: FlowsAsked) -> list[Shape]:
+    def page(self, asked: FlowQuery) -> list[Shape]:
         """Return flows, newest first."""
         query = {
             "customer_id": asked.customer,
@@ -29,13 +29,13 @@ class ThereFlows:
             "state": asked.state,
         }
         with _pipeline_named():
-            return gather(self._flows.list_flows, asked.limit, query)
+            return read_pages(self._flows.list_flows, asked.limit, query)
 
     def detail(self, flow_id: str) -> Shape:
         """Return a flow with its phases, completions, triggers and decisions."""
         return _shape(self._flows.get_flow(flow_id))
 
-    def explain(self, place: Place) -> Shape:
+    def explain(self, place: FlowRef) -> Shape:
         """Explain the newest flow of a partition."""
         with _pipeline_named():
             return _shape(
@@ -66,12 +66,12 @@ class ThereFlows:
 
     def trigger(self, wanted: Shape) -> Shape:
         """Open a flow, or start one at given phases."""
-        with _pipeline_named(), named("priority", ["execution_priority"]):
+        with _pipeline_named(), rename_field("priority", ["execution_priority"]):
             return _shape(self._flows.trigger_flow(_given(wanted)))
 
     def preview(self, wanted: Shape) -> Shape:
         """Return what a trigger would do."""
-        with _pipeline_named(), named("priority", ["execution_priority"]):
+        with _pipeline_named(), rename_field("priority", ["execution_priority"]):
             return _shape(self._flows.preview_flow(_given(wanted)))
 
     def cancel(self, flow_id: str, reason: str) -> int:
@@ -80,7 +80,7 @@ class ThereFlows:
 
     def complete(self, message: Shape) -> Shape:
         """Report a completion and return its outcome."""
-        with _pipeline_named(), named("processor", ["processor_name"]):
+        with _pipeline_named(), rename_field("processor", ["processor_name"]):
             return _shape(self._flows.report_completion(_given(message)))
 
     def check(self, wanted: Shape) -> Shape:
@@ -88,7 +88,7 @@ class ThereFlows:
         with _pipeline_named():
             return _shape(self._gates.check_gate(_given(wanted)))
 
-    def decisions(self, which: Narrowed) -> list[Shape]:
+    def decisions(self, which: DecisionQuery) -> list[Shape]:
         """Return recorded decisions, newest first."""
         query = {
             "pipeline_template": which.pipeline,
@@ -97,7 +97,7 @@ class ThereFlows:
             "customer_id": which.customer,
         }
         with _pipeline_named():
-            return gather(self._gates.list_decisions, which.limit, query)
+            return read_pages(self._gates.list_decisions, which.limit, query)
 
     def what_if(self, wanted: Shape) -> list[Shape]:
         """Recompute recorded decisions with other settings."""
@@ -109,7 +109,7 @@ class ThereFlows:
         with _pipeline_named():
             return _shape(self._gates.backtest(_given(wanted)))
 
-    def overrides(self, which: Narrowed) -> list[Shape]:
+    def overrides(self, which: DecisionQuery) -> list[Shape]:
         """Return approvals, newest first."""
         query = {
             "pipeline_template": which.pipeline,
@@ -118,7 +118,7 @@ class ThereFlows:
             "customer_id": which.customer,
         }
         with _pipeline_named():
-            return gather(self._gates.list_overrides, which.limit, query)
+            return read_pages(self._gates.list_overrides, which.limit, query)
 
     def grant(self, wanted: Shape) -> Shape:
         """Approve starting without a dependency; return the approval."""
@@ -132,7 +132,7 @@ class ThereFlows:
     def interventions(self, *, status: str, customer: str | None, limit: int) -> list[Shape]:
         """Return interventions, newest first."""
         query = {"status": status, "customer_id": customer}
-        return gather(self._gates.list_interventions, limit, query)
+        return read_pages(self._gates.list_interventions, limit, query)
 
     def intervention(self, intervention_id: str) -> Shape:
         """Return one intervention."""
@@ -144,7 +144,7 @@ class ThereFlows:
 
 
 def _pipeline_named() -> Any:
-    return named("pipeline", ["pipeline_template"])
+    return rename_field("pipeline", ["pipeline_template"])
 
 
 def _shape(value: Any) -> Shape:

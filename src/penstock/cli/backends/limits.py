@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from penstock.cli.backends.paging import gather
+from penstock.cli.backends.paging import read_pages
 from penstock.cli.backends.protocol import Shape
 from penstock.client import Client
 from penstock.core.ids import decode
@@ -71,7 +71,7 @@ class ThereLimits:
 
     def page(self, limit: int) -> list[Shape]:
         """Return limits, by name."""
-        return gather(self._limits.list_limits, limit, {})
+        return read_pages(self._limits.list_limits, limit, {})
 
     def detail(self, name: str) -> Shape:
         """Return one limit with its holders, queue and wait times."""

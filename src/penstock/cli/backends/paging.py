@@ -10,7 +10,7 @@ from penstock.cli.backends.protocol import Shape
 PAGE = 1_000
 
 
-def gather(ask: Callable[..., Any], limit: int, query: Mapping[str, Any]) -> list[Shape]:
+def read_pages(ask: Callable[..., Any], limit: int, query: Mapping[str, Any]) -> list[Shape]:
     """Return the first `limit` items of a list, following its cursors."""
     found: list[Shape] = []
     cursor = None

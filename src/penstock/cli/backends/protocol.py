@@ -17,7 +17,7 @@ from penstock.core.errors import InvalidInput, PenstockError
 if TYPE_CHECKING:
     from penstock.cli.backends.limits import LimitCases
     from penstock.cli.backends.protocol_bus import BusCases
-    from penstock.cli.backends.protocol_dead_letters import LetterCases
+    from penstock.cli.backends.protocol_dead_letters import DeadLetterUseCases
     from penstock.cli.backends.protocol_flows import FlowCases
 
 Shape: TypeAlias = dict[str, Any]
@@ -26,7 +26,7 @@ Wanted: TypeAlias = Sequence[tuple[str, Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunsAsked:
+class RunQuery:
     """Filter for a list of runs; times in micros."""
 
     customer: str | None = None
@@ -39,7 +39,7 @@ class RunsAsked:
 
 
 @contextlib.contextmanager
-def named(field: str, elsewhere: Sequence[str]) -> Iterator[None]:
+def rename_field(field: str, elsewhere: Sequence[str]) -> Iterator[None]:
     """Rename the field in InvalidInput errors from one of `elsewhere` to its command-line name."""
     try:
         yield
@@ -65,7 +65,7 @@ class UseCases(Protocol):
         ...
 
     @property
-    def letters(self) -> LetterCases:
+    def letters(self) -> DeadLetterUseCases:
         """Use cases for dead letters."""
         ...
 
@@ -83,7 +83,7 @@ class UseCases(Protocol):
         """Return the current time of the database or server, in micros."""
         ...
 
-    def runs(self, asked: RunsAsked) -> list[Shape]:
+    def runs(self, asked: RunQuery) -> list[Shape]:
         """Return runs: unfinished ones first, then newest first."""
         ...
 

@@ -14,7 +14,7 @@ from penstock.dead_letters.client.deliveries import Edit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LettersAsked:
+class DeadLetterQuery:
     """Filter for dead letters; times in micros."""
 
     status: str = "open"
@@ -32,7 +32,7 @@ class LettersAsked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class DeadLetterStep:
     """One step of a replay by filter; `before` and `start_at` come from the previous response."""
 
     limit: int = 100
@@ -42,14 +42,14 @@ class Step:
     is_dry: bool = False
 
 
-class LetterCases(Protocol):
+class DeadLetterUseCases(Protocol):
     """Use cases for dead letters."""
 
-    def page(self, asked: LettersAsked, limit: int) -> list[Shape]:
+    def page(self, asked: DeadLetterQuery, limit: int) -> list[Shape]:
         """Return dead letters, newest first."""
         ...
 
-    def groups(self, asked: LettersAsked, limit: int) -> list[Shape]:
+    def groups(self, asked: DeadLetterQuery, limit: int) -> list[Shape]:
         """Return counts of dead letters by origin and error type."""
         ...
 
@@ -61,7 +61,7 @@ class LetterCases(Protocol):
         """Replay one dead letter, optionally edited; return what it was replayed as."""
         ...
 
-    def replay_matching(self, asked: LettersAsked, step: Step) -> Shape:
+    def replay_matching(self, asked: DeadLetterQuery, step: DeadLetterStep) -> Shape:
         """Replay the next `step.limit` dead letters that match; return the outcomes."""
         ...
 

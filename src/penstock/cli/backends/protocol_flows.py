@@ -13,7 +13,7 @@ from penstock.cli.backends.protocol import Shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FlowsAsked:
+class FlowQuery:
     """Filter for a list of flows."""
 
     customer: str | None = None
@@ -25,7 +25,7 @@ class FlowsAsked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class FlowRef:
     """Identifies a flow by pipeline and partition; the newest one if `generation` is None."""
 
     pipeline: str
@@ -36,7 +36,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Narrowed:
+class DecisionQuery:
     """Filter for a list of decisions or approvals; `live` selects approvals in force."""
 
     pipeline: str | None = None
@@ -58,7 +58,7 @@ def open_flow(explanation: Shape) -> Shape | None:
 class FlowCases(Protocol):
     """Use cases for flows and gates."""
 
-    def page(self, asked: FlowsAsked) -> list[Shape]:
+    def page(self, asked: FlowQuery) -> list[Shape]:
         """Return flows, newest first."""
         ...
 
@@ -66,7 +66,7 @@ class FlowCases(Protocol):
         """Return a flow with its phases, completions, triggers and decisions."""
         ...
 
-    def explain(self, place: Place) -> Shape:
+    def explain(self, place: FlowRef) -> Shape:
         """Explain the newest flow of a partition; without one, `flow` is None."""
         ...
 
@@ -106,7 +106,7 @@ class FlowCases(Protocol):
         """Return what a gate would decide now."""
         ...
 
-    def decisions(self, which: Narrowed) -> list[Shape]:
+    def decisions(self, which: DecisionQuery) -> list[Shape]:
         """Return recorded decisions, newest first."""
         ...
 
@@ -118,7 +118,7 @@ class FlowCases(Protocol):
         """Recompute the decisions of past days with other settings."""
         ...
 
-    def overrides(self, which: Narrowed) -> list[Shape]:
+    def overrides(self, which: DecisionQuery) -> list[Shape]:
         """Return approvals, newest first."""
         ...
 

@@ -34,7 +34,7 @@ _STALE: Final = (pgerrors.FeatureNotSupported, pgerrors.InvalidSqlStatementName)
 """A prepared statement is gone or no longer fits its tables: replace the connection."""
 
 
-class Ask:
+class PipelinedStatement:
     """One statement to be sent to the server, and its result once it has arrived."""
 
     __slots__ = ("_wire", "is_prepared", "label", "result", "text", "types", "values")
@@ -48,9 +48,9 @@ class Ask:
         self.types = types
         self.is_prepared = True
         self.result: PGresult | None = None
-        self._wire: Wire | None = None
+        self._wire: StatementPipeline | None = None
 
-    def answered(self, wire: Wire, result: PGresult) -> None:
+    def answered(self, wire: StatementPipeline, result: PGresult) -> None:
         """Store the result."""
         self._wire, self.result = wire, result
 
@@ -73,34 +73,36 @@ class _Form(NamedTuple):
     names: tuple[str, ...]
 
 
-def prepared(label: str, text: str, params: Mapping[str, Any]) -> Ask:
+def prepared(label: str, text: str, params: Mapping[str, Any]) -> PipelinedStatement:
     """Build a statement with `%(name)s` placeholders, to be planned once and kept."""
     form = _form(text)
     encoded = [_encoded(params[name]) for name in form.names]
-    return Ask(label, form.text, [e[0] for e in encoded], tuple(e[1] for e in encoded))
+    return PipelinedStatement(
+        label, form.text, [e[0] for e in encoded], tuple(e[1] for e in encoded)
+    )
 
 
-def verbatim(label: str, text: str) -> Ask:
+def verbatim(label: str, text: str) -> PipelinedStatement:
     """Build a statement without parameters, to be planned for this call only."""
-    ask = Ask(label, text.encode(), (), ())
+    ask = PipelinedStatement(label, text.encode(), (), ())
     ask.is_prepared = False
     return ask
 
 
-class Session(psycopg.Connection[Row]):
+class PostgresSession(psycopg.Connection[Row]):
     """A connection that tracks the statements prepared on it."""
 
-    _wire: Wire | None = None
+    _wire: StatementPipeline | None = None
 
     @property
-    def wire(self) -> Wire:
+    def wire(self) -> StatementPipeline:
         """The pipeline of this connection, created on first use."""
         if self._wire is None:
-            self._wire = Wire(self)
+            self._wire = StatementPipeline(self)
         return self._wire
 
 
-class Wire:
+class StatementPipeline:
     """Sends statements over one connection. Not thread-safe."""
 
     def __init__(self, connection: psycopg.Connection[Row]) -> None:
@@ -117,7 +119,7 @@ class Wire:
         """Whether the connection is lost."""
         return self._pg.status == ConnStatus.BAD
 
-    def send(self, asks: Sequence[Ask]) -> None:
+    def send(self, asks: Sequence[PipelinedStatement]) -> None:
         """Execute the statements in order, in one flush. Raises the first error.
 
         Statements after a failing one are not executed. Outside a transaction, the statements form
@@ -151,7 +153,9 @@ class Wire:
             self.connection.close()
         return error
 
-    def _queue(self, asks: Sequence[Ask]) -> list[tuple[Ask, bytes | None]]:
+    def _queue(
+        self, asks: Sequence[PipelinedStatement]
+    ) -> list[tuple[PipelinedStatement, bytes | None]]:
         """Queue the statements, each new one after its PREPARE. Return what was queued."""
         pg, names = self._pg, self._names
         if len(asks) == 1 and (found := names.get((asks[0].text, asks[0].types))) is not None:
@@ -161,7 +165,7 @@ class Wire:
         if len(asks) == 1 and not asks[0].is_prepared:
             pg.send_query_params(asks[0].text, None)
             return [(asks[0], None)]
-        sent: list[tuple[Ask, bytes | None]] = []
+        sent: list[tuple[PipelinedStatement, bytes | None]] = []
         new: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
         pg.enter_pipeline_mode()
         while len(names) > PREPARED_MAX:

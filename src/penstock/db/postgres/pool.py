@@ -22,28 +22,28 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from penstock.core.errors import StoreBusy, StoreUnavailable
-from penstock.db.postgres.pipeline import Session
+from penstock.db.postgres.pipeline import PostgresSession
 
-CONNECT_SECONDS = 5
-WAIT_SECONDS = 10.0
+CONNECT_TIMEOUT_S = 5
+WAIT_TIMEOUT_S = 10.0
 
 
 class ConnectionPool:
     """Hands out connections, most recently used first."""
 
-    def __init__(self, connect: Callable[[], Session], *, size: int) -> None:
+    def __init__(self, connect: Callable[[], PostgresSession], *, size: int) -> None:
         """Create a pool that opens at most `size` connections with `connect`."""
-        self.timeout = WAIT_SECONDS
+        self.timeout = WAIT_TIMEOUT_S
         self._connect = connect
         self._size = size
         self._permits = threading.Semaphore(size)
         self._lock = threading.Lock()
         self._used = 0
-        self._idle: dict[bool, deque[Session]] = {False: deque(), True: deque()}
+        self._idle: dict[bool, deque[PostgresSession]] = {False: deque(), True: deque()}
         self._closed = False
 
     @contextlib.contextmanager
-    def connection(self, *, confined: bool = False) -> Iterator[Session]:
+    def connection(self, *, confined: bool = False) -> Iterator[PostgresSession]:
         """Yield a connection for the duration of the block."""
         if self._closed:
             raise StoreUnavailable("the store is closed")
@@ -72,7 +72,7 @@ class ConnectionPool:
         self._closed = True
         self.forget_idle()
 
-    def _take(self, confined: bool) -> Session | None:
+    def _take(self, confined: bool) -> PostgresSession | None:
         """Return an idle connection, of any kind if the pool is full; None to open a new one."""
         with self._lock:
             self._used += 1
@@ -83,7 +83,7 @@ class ConnectionPool:
                 return self._idle[not confined].popleft() if is_full else None
         return None
 
-    def _give_back(self, connection: Session, confined: bool) -> None:
+    def _give_back(self, connection: PostgresSession, confined: bool) -> None:
         is_usable = (
             not connection.closed
             and not self._closed
@@ -96,7 +96,7 @@ class ConnectionPool:
                 connection.close()
 
 
-def is_quiet(connection: Session) -> bool:
+def has_no_input(connection: PostgresSession) -> bool:
     """Whether no input is pending. A server that ends an idle connection sends a message first."""
     if sys.platform == "win32":
         return False  # has no poll; elsewhere, select fails beyond 1,024 open files
@@ -105,13 +105,13 @@ def is_quiet(connection: Session) -> bool:
     return not poll.poll(0)
 
 
-def connect(dsn: str, name: str, **options: Any) -> Session:
+def connect(dsn: str, name: str, **options: Any) -> PostgresSession:
     """Open a connection in autocommit mode, named for `pg_stat_activity`."""
-    return Session.connect(
+    return PostgresSession.connect(
         dsn,
         autocommit=True,
         application_name=name,
-        connect_timeout=CONNECT_SECONDS,
+        connect_timeout=CONNECT_TIMEOUT_S,
         client_encoding="utf8",
         **options,
     )

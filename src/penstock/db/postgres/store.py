@@ -22,21 +22,21 @@ from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import SchemaMismatch, StoreBusy, StoreError, StoreUnavailable
 from penstock.core.ids import new_boot_id, stable_fraction
 from penstock.db import migrate
-from penstock.db.close_hooks import Farewells
+from penstock.db.close_hooks import CloseHooks
 from penstock.db.notifier import HubWaiter, Relay, WakeHub, after_commit
-from penstock.db.postgres.pipeline import Session, prepared
-from penstock.db.postgres.pool import ConnectionPool, connect, is_quiet
+from penstock.db.postgres.pipeline import PostgresSession, prepared
+from penstock.db.postgres.pool import ConnectionPool, connect, has_no_input
 from penstock.db.postgres.transaction import DeadConnection, PostgresTx
-from penstock.db.scoped import ScopedStore, confining
+from penstock.db.scoped import ScopedStore, tenant_statements
 from penstock.db.store import Capabilities, Single, Store, Tx
-from penstock.db.tenant_isolation import wall_look
+from penstock.db.tenant_isolation import tenant_isolation_get
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CHANNEL = "penstock"
 NOTIFY = "SELECT pg_notify(%(channel)s, %(note)s)"
-TRIES = 8
+ATTEMPTS_MAX = 8
 BEGIN_WRITE: tuple[str, ...] = ("BEGIN",)
 BEGIN_READ: tuple[str, ...] = (
     "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
@@ -68,9 +68,9 @@ class PostgresStore:
         self._closed = False
         self._inside = threading.local()
         self._hub = WakeHub()
-        self._close_hooks = Farewells()
+        self._close_hooks = CloseHooks()
         self._relay = Relay(self._send_hints, "penstock-notify")
-        self._notify_connection: Session | None = None
+        self._notify_connection: PostgresSession | None = None
         self._listener: threading.Thread | None = None
         self._listener_lock = threading.Lock()
         self._children: list[PostgresStore] = []
@@ -108,9 +108,9 @@ class PostgresStore:
         If the database lacks that role (`penstock doctor` reports it), the callers' filters are the
         only isolation.
         """
-        confined = confining(customer)
+        confined = tenant_statements(customer)
         if self._has_isolation is None:
-            self._has_isolation = self.read(wall_look).stands
+            self._has_isolation = self.read(tenant_isolation_get).stands
         if not self._has_isolation:
             return ScopedStore(self, customer, read=self.read, write=self.write)
         begin_read, begin_write = BEGIN_READ + confined, BEGIN_WRITE + confined
@@ -192,12 +192,12 @@ class PostgresStore:
         assert not getattr(self._inside, "body", False), "a transaction body must not open another"
         is_single = isinstance(body, Single) and begin is BEGIN_WRITE
         last: Exception | None = None
-        for attempt in range(TRIES):
+        for attempt in range(ATTEMPTS_MAX):
             injected = None if self._clock is None else self._clock.now()
             self._inside.body = True
             try:
                 with self._pool.connection(confined=confined) as connection:
-                    if is_single and is_quiet(connection):
+                    if is_single and has_no_input(connection):
                         tx = PostgresTx(connection.wire, injected, is_single=True, wake=self.wake)
                         value = _run_single(connection, tx, body)
                     else:
@@ -227,7 +227,7 @@ class PostgresStore:
             return value
         if last is None:
             raise StoreUnavailable("PostgreSQL: all connections tried were dead")
-        raise StoreBusy(f"PostgreSQL: gave up after {TRIES} tries: {last}") from last
+        raise StoreBusy(f"PostgreSQL: gave up after {ATTEMPTS_MAX} tries: {last}") from last
 
     def _send_hints(self, channels: list[str]) -> None:
         """Send one NOTIFY for many hints, on the relay's own thread and connection."""
@@ -263,12 +263,12 @@ class PostgresStore:
                 self._system.sleep(0.2)
 
 
-def open_session(dsn: str, name: str) -> Session:
+def open_session(dsn: str, name: str) -> PostgresSession:
     """Open a connection with the store's timeouts and planner settings."""
     return connect(dsn, name, options=SESSION)
 
 
-def _run_single(connection: Session, tx: PostgresTx, body: Callable[[Tx], T]) -> T:
+def _run_single(connection: PostgresSession, tx: PostgresTx, body: Callable[[Tx], T]) -> T:
     """Run a body of one statement, which autocommits."""
     try:
         value = body(tx)
@@ -287,7 +287,7 @@ def _unknown(error: psycopg.OperationalError) -> StoreUnavailable:
     )
 
 
-def _commit(connection: Session, tx: PostgresTx, body: Callable[[Tx], T]) -> T:
+def _commit(connection: PostgresSession, tx: PostgresTx, body: Callable[[Tx], T]) -> T:
     try:
         value = body(tx)
     except BaseException:

@@ -16,7 +16,7 @@ from typing import Any, cast
 import psycopg
 
 from penstock.db.postgres.array_literal import array_literal, text_of
-from penstock.db.postgres.pipeline import Ask, Wire, prepared, verbatim
+from penstock.db.postgres.pipeline import PipelinedStatement, StatementPipeline, prepared, verbatim
 from penstock.db.statements import Engine, Statement, load
 from penstock.db.store import Row
 
@@ -27,12 +27,12 @@ class DeadConnection(Exception):
     """The connection was lost before any response; another one may be used."""
 
 
-class Answer:
+class PostgresResult:
     """The future result of a statement; reading it waits for the response."""
 
     __slots__ = ("_ask", "_tx")
 
-    def __init__(self, tx: PostgresTx, ask: Ask | None) -> None:
+    def __init__(self, tx: PostgresTx, ask: PipelinedStatement | None) -> None:
         self._tx = tx
         self._ask = ask
 
@@ -52,7 +52,7 @@ class PostgresTx:
 
     def __init__(
         self,
-        wire: Wire,
+        wire: StatementPipeline,
         injected: int | None,
         *,
         begin: Sequence[str] = (),
@@ -101,7 +101,7 @@ class PostgresTx:
         name: str,
         params: Mapping[str, Any] | None = None,
         batch: Sequence[Sequence[Any]] | None = None,
-    ) -> Answer:
+    ) -> PostgresResult:
         """Queue a named statement; it is sent with the next one whose result is needed."""
         statement = load("postgres")[name]
         bound: dict[str, Any] = dict(params or {})
@@ -109,14 +109,14 @@ class PostgresTx:
         is_one = False
         if statement.batch:
             if not batch:
-                return Answer(self, None)
+                return PostgresResult(self, None)
             is_one = len(batch) == 1 and bool(statement.one)
             bound |= _one(statement, batch[0]) if is_one else _many(statement, batch)
         is_small = batch is None or len(batch) <= PREPARED_ROWS_MAX
         ask = None
         for text in statement.one if is_one else statement.texts:
             ask = self._put(name, text, bound, is_small=is_small)
-        return Answer(self, ask)
+        return PostgresResult(self, ask)
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Register a callback that runs once the transaction is durable."""
@@ -127,7 +127,7 @@ class PostgresTx:
         if self._wake is not None:
             self.callbacks.append(partial(self._wake, list(channels)))
 
-    def answered(self, ask: Ask) -> Ask:
+    def answered(self, ask: PipelinedStatement) -> PipelinedStatement:
         """Return the statement with its result; sends queued statements first if necessary."""
         if ask.result is None:
             self.flush()
@@ -179,7 +179,7 @@ class PostgresTx:
 
     def _put(
         self, label: str, text: str, bound: Mapping[str, Any], *, is_small: bool = True
-    ) -> Ask:
+    ) -> PipelinedStatement:
         self._spend()
         if is_small:
             ask = prepared(label, text, bound)
@@ -189,7 +189,7 @@ class PostgresTx:
         self._waiting.append(ask)
         return ask
 
-    def _send(self, asks: Sequence[Ask]) -> None:
+    def _send(self, asks: Sequence[PipelinedStatement]) -> None:
         self._wire.send(asks)
 
     def _spend(self) -> None:

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import PenstockError, SchemaMismatch, StoreBusy, StoreUnavailable
 from penstock.db import migrate
-from penstock.db.close_hooks import Farewells
-from penstock.db.notifier import HubWaiter, Relay, SocketBell, WakeHub, after_commit
+from penstock.db.close_hooks import CloseHooks
+from penstock.db.notifier import HubWaiter, Relay, SocketNotifier, WakeHub, after_commit
 from penstock.db.scoped import ScopedStore
 from penstock.db.sqlite.transaction import SqliteTx
-from penstock.db.sqlite.wal_preallocation import Room
+from penstock.db.sqlite.wal_preallocation import WalPreallocation
 from penstock.db.store import Capabilities, Store, Tx
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ else:
 T = TypeVar("T")
 
 GROUP_MAX = 64
-BUSY_SECONDS = 20.0
+BUSY_TIMEOUT_S = 20.0
 READERS_MAX = 8
 CHECKPOINT_PAGES = 8_000
 """Bulk transactions write thousands of pages: checkpoint every 32 MiB, not every 4."""
@@ -101,8 +101,8 @@ class SqliteStore:
         self._system = SystemClock()
         self._last_now = 0
         self._hub = WakeHub()
-        self._close_hooks = Farewells()
-        self._peers: SocketBell | None = None
+        self._close_hooks = CloseHooks()
+        self._peers: SocketNotifier | None = None
         self._relay: Relay | None = None
         self._jobs: deque[_Job[Any]] = deque()
         self._writing = _WriterLock()
@@ -113,7 +113,7 @@ class SqliteStore:
         self._preallocation = None
         if not self._is_memory and hasattr(os, "pwrite"):
             page = self._writer.execute("PRAGMA page_size").fetchone()[0]
-            self._preallocation = Room(self._path.resolve(), page, CHECKPOINT_PAGES)
+            self._preallocation = WalPreallocation(self._path.resolve(), page, CHECKPOINT_PAGES)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -233,7 +233,7 @@ class SqliteStore:
     def _open_peers(self) -> None:
         with self._reader_lock:
             if self._peers is None:
-                self._peers = SocketBell(self._path, self._hub.notify)
+                self._peers = SocketNotifier(self._path, self._hub.notify)
                 self._relay = Relay(self._peers.ring, "penstock-wake")
 
     def _take_reader(self) -> sqlite3.Connection:
@@ -247,7 +247,7 @@ class SqliteStore:
                 self._reader_count += 1
                 return connection
         try:
-            return self._readers.get(timeout=BUSY_SECONDS)
+            return self._readers.get(timeout=BUSY_TIMEOUT_S)
         except queue.Empty:
             raise StoreBusy from None
 
@@ -276,7 +276,7 @@ class SqliteStore:
                 if "locked" not in str(error) and "busy" not in str(error):
                     raise _translated(error) from error
                 now = self._system.monotonic()
-                deadline = deadline or now + BUSY_SECONDS
+                deadline = deadline or now + BUSY_TIMEOUT_S
                 if now > deadline:
                     raise StoreBusy from error
                 self._system.sleep(pause)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 
-class Answer:
+class SqliteResult:
     """The result of a statement."""
 
     __slots__ = ("_count", "_rows")
@@ -88,15 +88,15 @@ class SqliteTx:
         name: str,
         params: Mapping[str, Any] | None = None,
         batch: Sequence[Sequence[Any]] | None = None,
-    ) -> Answer:
+    ) -> SqliteResult:
         """Run a named statement at once; SQLite has no round trip to save."""
         cursor = self._execute(name, params, batch)
         if cursor is None:
-            return Answer([], 0)
+            return SqliteResult([], 0)
         if not cursor.description:
-            return Answer([], cursor.rowcount)
+            return SqliteResult([], cursor.rowcount)
         rows = cast("list[Row]", cursor.fetchall())
-        return Answer(rows, len(rows))
+        return SqliteResult(rows, len(rows))
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Register a callback that runs once the transaction is durable."""

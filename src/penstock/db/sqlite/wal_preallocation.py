@@ -17,13 +17,13 @@ from typing import Final
 
 HEADER: Final = 32
 FRAME_HEADER: Final = 24
-CHUNK: Final = 256
+CHUNK_FRAMES: Final = 256
 """Number of frames to preallocate at a time."""
-FIRST: Final = 64
+FRAMES_MIN: Final = 64
 """Logs with fewer frames are not extended; many processes never write more."""
 
 
-class Room:
+class WalPreallocation:
     """The log of one database, opened on the first write and closed with the store."""
 
     def __init__(self, database: Path, page_size: int, most: int) -> None:
@@ -56,9 +56,9 @@ class Room:
 
     def _lengthen(self, file: int, size: int) -> int:
         frames, rest = divmod(size - HEADER, self._frame)
-        if not FIRST <= frames < self._most or rest or not self._is_used(file, size):
+        if not FRAMES_MIN <= frames < self._most or rest or not self._is_used(file, size):
             return size
-        count = min(CHUNK, self._most - frames)
+        count = min(CHUNK_FRAMES, self._most - frames)
         return size + os.pwrite(file, bytes(count * self._frame), size)
 
     def _is_used(self, file: int, size: int) -> bool:

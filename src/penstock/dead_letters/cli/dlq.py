@@ -11,11 +11,15 @@ import click
 
 from penstock.cli import output
 from penstock.cli.app import App, Group
-from penstock.cli.arguments import JSON, confirm, moment, pairs, read_text
+from penstock.cli.arguments import JSON, confirm, parse_pairs, parse_when, read_text
 from penstock.cli.backends.protocol import Shape, UseCases
-from penstock.cli.backends.protocol_dead_letters import LetterCases, LettersAsked, Step
+from penstock.cli.backends.protocol_dead_letters import (
+    DeadLetterQuery,
+    DeadLetterStep,
+    DeadLetterUseCases,
+)
 from penstock.core.errors import Conflict, InvalidInput
-from penstock.dead_letters.cli.output import origin, print_letter
+from penstock.dead_letters.cli.output import origin, print_dead_letter
 from penstock.dead_letters.client.deliveries import Edit
 
 LIMIT = click.IntRange(1, 10_000)
@@ -23,7 +27,7 @@ STEP = 100
 WORDS = 60
 
 
-def narrowing(command: Callable[..., Any]) -> Callable[..., Any]:
+def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that select dead letters."""
     options = (
         click.option("--kind", type=click.Choice(["run", "delivery"]), help="Runs or deliveries."),
@@ -56,7 +60,7 @@ def dlq() -> None:
 
 @dlq.command("list")
 @STATUS
-@narrowing
+@filter_options
 @click.option("--limit", type=LIMIT, default=50, show_default=True, help="Maximum number of rows.")
 @click.pass_obj
 def list_(app: App, /, limit: int, **given: Any) -> None:
@@ -69,19 +73,31 @@ def list_(app: App, /, limit: int, **given: Any) -> None:
         if not found:
             app.say("No dead letters.")
             return
-        output.table(
-            ("DEAD LETTER", "FAILED", "CUSTOMER", "ORIGIN", "ATTEMPTS", "ERROR", "MESSAGE",
-             "STATUS"),
+        output.print_table(
+            (
+                "DEAD LETTER",
+                "FAILED",
+                "CUSTOMER",
+                "ORIGIN",
+                "ATTEMPTS",
+                "ERROR",
+                "MESSAGE",
+                "STATUS",
+            ),
             [
                 (
-                    row["dead_letter_id"], output.brief(output.micros(row["died_at"]), now),
-                    row["customer_id"], origin(row), row["attempts"], row["error_type"],
+                    row["dead_letter_id"],
+                    output.format_time_short(output.parse_time(row["died_at"]), now),
+                    row["customer_id"],
+                    origin(row),
+                    row["attempts"],
+                    row["error_type"],
                     output.first_line(output.error_message(row["error_details"]), WORDS),
                     None if given["status"] == "open" else row["status"],
                 )
                 for row in found
             ],
-        )  # fmt: skip
+        )
         if len(found) == limit:
             app.say(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
         app.say('Next: penstock dlq show ID  ·  dlq replay ID  ·  dlq discard ID --reason "…"')
@@ -91,7 +107,7 @@ def list_(app: App, /, limit: int, **given: Any) -> None:
 
 @dlq.command("groups")
 @STATUS
-@narrowing
+@filter_options
 @click.option("--limit", type=LIMIT, default=50, show_default=True, help="Maximum number of rows.")
 @click.pass_obj
 def groups(app: App, /, limit: int, **given: Any) -> None:
@@ -104,17 +120,20 @@ def groups(app: App, /, limit: int, **given: Any) -> None:
         if not found:
             app.say("No dead letters.")
             return
-        output.table(
+        output.print_table(
             ("COUNT", "ORIGIN", "ERROR", "FIRST", "LAST", "LATEST"),
             [
                 (
-                    group["count"], origin(group), group["error_type"],
-                    output.brief(output.micros(group["first_at"]), now),
-                    output.brief(output.micros(group["last_at"]), now), group["latest"],
+                    group["count"],
+                    origin(group),
+                    group["error_type"],
+                    output.format_time_short(output.parse_time(group["first_at"]), now),
+                    output.format_time_short(output.parse_time(group["last_at"]), now),
+                    group["latest"],
                 )
                 for group in found
             ],
-        )  # fmt: skip
+        )
         app.say("Next: penstock dlq show ID  ·  penstock dlq replay --error TYPE --dry-run")
 
     app.emit({"groups": found}, print_text)
@@ -128,12 +147,12 @@ def show(app: App, letter_id: str) -> None:
     with app.use_cases() as cases:
         detail = cases.letters.detail(letter_id)
         now = cases.now()
-    app.emit(detail, lambda: print_letter(detail, now))
+    app.emit(detail, lambda: print_dead_letter(detail, now))
 
 
 @dlq.command("replay")
 @click.argument("letter_ids", nargs=-1, metavar="[ID]...")
-@narrowing
+@filter_options
 @click.option("--all", "everything", is_flag=True, help="Replay all open dead letters.")
 @click.option("--dry-run", is_flag=True, help="Show what would be replayed; change nothing.")
 @click.option("--rate", type=click.FloatRange(0, 10_000, min_open=True), metavar="N",
@@ -172,7 +191,7 @@ def replay(app: App, /, letter_ids: tuple[str, ...], **given: Any) -> None:
 
 @dlq.command("discard")
 @click.argument("letter_ids", nargs=-1, metavar="[ID]...")
-@narrowing
+@filter_options
 @click.option("--all", "everything", is_flag=True, help="Discard all open dead letters.")
 @click.option("--dry-run", is_flag=True, help="Show what would be discarded; change nothing.")
 @click.option("--limit", type=LIMIT, default=1_000, show_default=True, metavar="N",
@@ -216,10 +235,10 @@ def discard(app: App, /, letter_ids: tuple[str, ...], reason: str, **given: Any)
 
 def _meant(
     cases: UseCases, letter_ids: tuple[str, ...], given: Mapping[str, Any]
-) -> LettersAsked | None:
+) -> DeadLetterQuery | None:
     """Return the filter, or None if ids were given; reject both and neither."""
     asked = _asked(cases, {**given, "status": "open"})
-    is_narrow = asked != LettersAsked()
+    is_narrow = asked != DeadLetterQuery()
     if letter_ids and (is_narrow or given["everything"]):
         raise InvalidInput("ID", "either ids or a filter", letter_ids[0])
     if not letter_ids and not is_narrow and not given["everything"]:
@@ -228,7 +247,7 @@ def _meant(
     return None if letter_ids else asked
 
 
-def _open(letters: LetterCases, ids: tuple[str, ...]) -> list[Shape]:
+def _open(letters: DeadLetterUseCases, ids: tuple[str, ...]) -> list[Shape]:
     """Return the dead letters with these ids; raise Conflict if one of them is not open."""
     found = [letters.detail(letter_id)["dead_letter"] for letter_id in ids]
     for row in found:
@@ -242,15 +261,15 @@ def _none(chosen: Sequence[object]) -> str:
     return "" if chosen else " No open dead letter matches; see penstock dlq groups."
 
 
-def _asked(cases: UseCases, given: Mapping[str, Any]) -> LettersAsked:
+def _asked(cases: UseCases, given: Mapping[str, Any]) -> DeadLetterQuery:
     """Build the filter from the options; relative times count from the database's clock."""
     now = cases.now() if given["since"] or given["until"] else 0
     names = ("status", "kind", "customer", "subscription", "topic", "pipeline", "processor",
              "partition", "correlation_id", "error_type")  # fmt: skip
-    return LettersAsked(
+    return DeadLetterQuery(
         **{name: given[name] for name in names},
-        since=moment(given["since"], "since", now),
-        until=moment(given["until"], "until", now),
+        since=parse_when(given["since"], "since", now),
+        until=parse_when(given["until"], "until", now),
     )
 
 
@@ -258,13 +277,13 @@ def _edit(given: Mapping[str, Any]) -> Edit | None:
     data = given["data"]
     if data is not None:
         data = (read_text(Path(data[1:]), "data") if data.startswith("@") else data).encode()
-    parameters = pairs(given["parameters"], "param") if given["parameters"] else None
+    parameters = parse_pairs(given["parameters"], "param") if given["parameters"] else None
     edit = Edit(parameters=parameters, data=data, attributes=given["attributes"])
     return None if edit == Edit() else edit
 
 
 def _replay_these(
-    app: App, letters: LetterCases, ids: tuple[str, ...], edit: Edit | None, *, is_dry: bool
+    app: App, letters: DeadLetterUseCases, ids: tuple[str, ...], edit: Edit | None, *, is_dry: bool
 ) -> None:
     if is_dry:
         found = _open(letters, ids)
@@ -298,11 +317,11 @@ def _check_edit(edit: Edit | None, kind: str) -> None:
 
 
 def _replay_matching(
-    app: App, letters: LetterCases, asked: LettersAsked, given: Mapping[str, Any]
+    app: App, letters: DeadLetterUseCases, asked: DeadLetterQuery, given: Mapping[str, Any]
 ) -> None:
     """Count the matches with a dry run, ask for confirmation, then replay in steps of STEP."""
     limit = given["limit"]
-    would = letters.replay_matching(asked, Step(limit=STEP, is_dry=True))
+    would = letters.replay_matching(asked, DeadLetterStep(limit=STEP, is_dry=True))
     many = would["matched"] if limit is None else min(limit, would["matched"])
     if given["dry_run"]:
         app.emit(would, lambda: _would(would, many))
@@ -315,7 +334,7 @@ def _replay_matching(
         confirm(f"Replay {output.plural(many, 'dead letter')}?")
     done: list[Shape] = []
     refused: list[Shape] = []
-    step = Step(rate=given["rate"])
+    step = DeadLetterStep(rate=given["rate"])
     with click.progressbar(length=many, label="Replaying", hidden=app.is_json) as bar:
         while many > len(done) + len(refused):
             left = many - len(done) - len(refused)
@@ -326,7 +345,7 @@ def _replay_matching(
             if page["next_before"] is None:
                 break
             step = replace(
-                step, before=page["next_before"], start_at=output.micros(page["next_at"])
+                step, before=page["next_before"], start_at=output.parse_time(page["next_at"])
             )
 
     def print_text() -> None:

@@ -21,15 +21,15 @@ def origin(row: Mapping[str, Any]) -> str:
     return "/".join(part for part in path if part) or row["kind"]
 
 
-def print_letter(detail: Shape, now: int) -> None:
+def print_dead_letter(detail: Shape, now: int) -> None:
     """Print one dead letter in full, with the commands that apply to it."""
     letter = detail["dead_letter"]
     letter_id = letter["dead_letter_id"]
     click.echo(f"{letter_id} · {origin(letter)} · {letter['status']}")
     details = letter["error_details"]
-    output.facts(
+    output.print_facts(
         [
-            ("failed", output.when(output.micros(letter["died_at"]), now)),
+            ("failed", output.format_time(output.parse_time(letter["died_at"]), now)),
             ("customer", letter["customer_id"] or "none (system)"),
             ("run", letter["run_id"]),
             ("message", letter["message_id"]),
@@ -53,17 +53,17 @@ def print_letter(detail: Shape, now: int) -> None:
 
 def _show_message(message: Shape) -> None:
     for name, value in sorted(message["attributes"].items()):
-        click.echo(f"  {output.printable(name)} = {output.printable(value)}")
+        click.echo(f"  {output.escape_control(name)} = {output.escape_control(value)}")
     text = message["text"]
     if text is None:
         size = len(base64.b64decode(message["data"]))
         click.echo(f"  {size} bytes, not text (see --json)")
     else:
-        click.echo(output.printable(text[:2000]) + ("…" if len(text) > 2000 else ""))
+        click.echo(output.escape_control(text[:2000]) + ("…" if len(text) > 2000 else ""))
 
 
 def _closed(letter: Shape, now: int) -> str | None:
     if letter["resolved_at"] is None:
         return None
-    at = output.when(output.micros(letter["resolved_at"]), now)
+    at = output.format_time(output.parse_time(letter["resolved_at"]), now)
     return f"{letter['status']} {at} by {letter['resolved_by']}: {letter['resolution']}"

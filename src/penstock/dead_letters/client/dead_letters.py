@@ -11,19 +11,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from penstock.access.store.names import Names, check_limit
+from penstock.access.store.names import NameResolver, check_limit
 from penstock.audit.store.journal import Entry, journal_append_many
 from penstock.core.clock import SECOND
 from penstock.core.errors import Conflict, InvalidInput, NotFound, PenstockError
-from penstock.core.fields import parameters_text
+from penstock.core.fields import parameters_json
 from penstock.core.ids import encode
 from penstock.db.store import Store, Tx
-from penstock.dead_letters.client.deliveries import Edit, delivery_again, message_of
+from penstock.dead_letters.client.deliveries import Edit, delivery_redeliver, message_of
 from penstock.dead_letters.store import (
     FAR,
     DeadLetter,
-    LetterGroup,
-    Wanted,
+    DeadLetterGroup,
+    DeadLetterRowFilter,
     dead_letter_count,
     dead_letter_find,
     dead_letter_get,
@@ -32,11 +32,19 @@ from penstock.dead_letters.store import (
     dead_letter_resolve_many,
     run_replays,
 )
-from penstock.runs.client.retry import run_again
+from penstock.runs.client.retry import run_retry
 from penstock.runs.rows import Run
-from penstock.runs.store.runs import run_again_lock, run_get
+from penstock.runs.store.runs import run_get, run_retry_lock
 
-__all__ = ["FAR", "DeadLetters", "Edit", "LetterDetail", "LetterFilter", "Refused", "Replay"]
+__all__ = [
+    "FAR",
+    "DeadLetterDetail",
+    "DeadLetterFilter",
+    "DeadLetters",
+    "Edit",
+    "RefusedReplay",
+    "ReplayStep",
+]
 
 STATUSES = ("open", "replayed", "discarded")
 KINDS = ("run", "delivery")
@@ -47,7 +55,7 @@ REPLAYS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LetterFilter:
+class DeadLetterFilter:
     """Filter over dead letters; None matches any. `since` and `until` are in microseconds.
 
     `subscription` is a name, which several customers may use; `subscription_number` is the key of
@@ -70,7 +78,7 @@ class LetterFilter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LetterDetail:
+class DeadLetterDetail:
     """A dead letter with its failed run, or with the bytes and attributes of its message."""
 
     letter: DeadLetter
@@ -82,7 +90,7 @@ class LetterDetail:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedReplay:
     """A dead letter that was not replayed, and why."""
 
     dead_letter_id: int
@@ -90,7 +98,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replay:
+class ReplayStep:
     """Result of one step of a replay, or of its dry run.
 
     `matched` counts all dead letters that match the filter, `left` those after this step.
@@ -98,7 +106,7 @@ class Replay:
 
     matched: int
     replayed: list[tuple[int, str]] = field(default_factory=list)
-    refused: list[Refused] = field(default_factory=list)
+    refused: list[RefusedReplay] = field(default_factory=list)
     left: int
     is_dry: bool = False
     next_before: int | None = None
@@ -108,45 +116,49 @@ class Replay:
 class DeadLetters:
     """Use cases of dead letters."""
 
-    def __init__(self, store: Store, names: Names, actor: str) -> None:
+    def __init__(self, store: Store, names: NameResolver, actor: str) -> None:
         self._store = store
         self._names = names
         self._actor = actor
 
     def find(
-        self, asked: LetterFilter | None = None, *, before: int = FAR, limit: int = 50
+        self, asked: DeadLetterFilter | None = None, *, before: int = FAR, limit: int = 50
     ) -> list[DeadLetter]:
         """Return dead letters, newest first; `before` (an id) continues an earlier page."""
         check_limit(limit)
-        asked = _checked(asked or LetterFilter())
+        asked = _checked(asked or DeadLetterFilter())
         return self._store.read(
             lambda tx: dead_letter_find(tx, self._wanted(tx, asked), before=before, limit=limit)
         )
 
-    def groups(self, asked: LetterFilter | None = None, *, limit: int = 50) -> list[LetterGroup]:
+    def groups(
+        self, asked: DeadLetterFilter | None = None, *, limit: int = 50
+    ) -> list[DeadLetterGroup]:
         """Return counts of dead letters by origin and error type, largest first."""
         check_limit(limit)
-        asked = _checked(asked or LetterFilter())
+        asked = _checked(asked or DeadLetterFilter())
         return self._store.read(
             lambda tx: dead_letter_groups(tx, self._wanted(tx, asked), limit=limit)
         )
 
-    def count(self, asked: LetterFilter | None = None) -> int:
+    def count(self, asked: DeadLetterFilter | None = None) -> int:
         """Return the number of matching dead letters."""
-        asked = _checked(asked or LetterFilter())
+        asked = _checked(asked or DeadLetterFilter())
         return self._store.read(lambda tx: dead_letter_count(tx, self._wanted(tx, asked)))
 
-    def get(self, dead_letter_id: int, *, customer: str | None = None) -> LetterDetail:
+    def get(self, dead_letter_id: int, *, customer: str | None = None) -> DeadLetterDetail:
         """Return one dead letter in full, in any status."""
 
-        def body(tx: Tx) -> LetterDetail:
+        def body(tx: Tx) -> DeadLetterDetail:
             dead_letter = self._must(tx, dead_letter_id, customer)
             if dead_letter.kind == "run":
-                return LetterDetail(letter=dead_letter, run=run_get(tx, dead_letter.subject, None))
+                return DeadLetterDetail(
+                    letter=dead_letter, run=run_get(tx, dead_letter.subject, None)
+                )
             found = message_of(tx, dead_letter)
             if found is None:
-                return LetterDetail(letter=dead_letter)
-            return LetterDetail(
+                return DeadLetterDetail(letter=dead_letter)
+            return DeadLetterDetail(
                 letter=dead_letter,
                 data=found.data,
                 attributes=found.attributes,
@@ -185,7 +197,7 @@ class DeadLetters:
 
     def replay_matching(
         self,
-        asked: LetterFilter,
+        asked: DeadLetterFilter,
         *,
         limit: int = 100,
         before: int = FAR,
@@ -193,7 +205,7 @@ class DeadLetters:
         start_at: int | None = None,
         is_dry: bool = False,
         actor: str | None = None,
-    ) -> Replay:
+    ) -> ReplayStep:
         """Run one step of a replay by filter, newest first: at most `limit`, in one transaction.
 
         `rate` (per second) spreads the replays over time from `start_at`; pass the result's
@@ -207,13 +219,13 @@ class DeadLetters:
             raise InvalidInput("rate", f"{RATE_MIN:g} to {RATE_MAX:,.0f} a second", rate)
         who = actor or self._actor
 
-        def body(tx: Tx) -> Replay:
+        def body(tx: Tx) -> ReplayStep:
             wanted = self._wanted(tx, asked)
             dead_letters = dead_letter_find(tx, wanted, before=before, limit=limit)
             matched = dead_letter_count(tx, wanted)
             at = max(tx.now(), start_at or 0)
             done: list[tuple[int, str]] = []
-            refused: list[Refused] = []
+            refused: list[RefusedReplay] = []
             for dead_letter in dead_letters:
                 why = self._refusal(tx, dead_letter)
                 if why is None and not is_dry:
@@ -228,10 +240,10 @@ class DeadLetters:
                     except PenstockError as error:
                         why = error.message
                 if why is not None:
-                    refused.append(Refused(dead_letter.dead_letter_id, why))
+                    refused.append(RefusedReplay(dead_letter.dead_letter_id, why))
                 elif is_dry:
                     done.append((dead_letter.dead_letter_id, ""))
-            return Replay(
+            return ReplayStep(
                 matched=matched,
                 replayed=done,
                 refused=refused,
@@ -273,7 +285,7 @@ class DeadLetters:
     ) -> str:
         """Replay one open dead letter in this transaction and close it; refuse before any write."""
         if dead_letter.kind == "run":
-            run_again_lock(tx, dead_letter.subject)
+            run_retry_lock(tx, dead_letter.subject)
         if not dead_letter_hold(tx, dead_letter.dead_letter_id):
             raise Conflict(f"{_name(dead_letter)} is no longer open.")
         if dead_letter.kind == "run":
@@ -281,14 +293,14 @@ class DeadLetters:
             if edit is not None:
                 if edit.parameters is None:
                     raise InvalidInput("parameters", "the new parameters of a run", None)
-                text = parameters_text(edit.parameters)
-            run_id = run_again(
+                text = parameters_json(edit.parameters)
+            run_id = run_retry(
                 tx, self._store, self._names, dead_letter.subject,
                 customer=None, actor=who, at=at, parameters=text,
             )  # fmt: skip
             new_id = encode("run", run_id)
         else:
-            new_id = delivery_again(tx, self._store, dead_letter, edit, actor=who, at=at)
+            new_id = delivery_redeliver(tx, self._store, dead_letter, edit, actor=who, at=at)
             closed = [(dead_letter.dead_letter_id, f"replayed as {new_id}")]
             dead_letter_resolve_many(tx, closed, status="replayed", actor=who)
         _note(tx, [dead_letter], "replayed", who, new_id)
@@ -308,8 +320,8 @@ class DeadLetters:
             raise NotFound("dead letter", encode("dl", dead_letter_id))
         return dead_letter
 
-    def _wanted(self, tx: Tx, asked: LetterFilter) -> Wanted:
-        return Wanted(
+    def _wanted(self, tx: Tx, asked: DeadLetterFilter) -> DeadLetterRowFilter:
+        return DeadLetterRowFilter(
             status=asked.status,
             kind=asked.kind,
             customer=self._names.customer(tx, asked.customer),
@@ -326,7 +338,7 @@ class DeadLetters:
         )
 
 
-def _checked(asked: LetterFilter) -> LetterFilter:
+def _checked(asked: DeadLetterFilter) -> DeadLetterFilter:
     if asked.status not in (None, *STATUSES):
         raise InvalidInput("status", f"one of {', '.join(STATUSES)}", asked.status)
     if asked.kind not in (None, *KINDS):

@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.bus import rules
-from penstock.bus.message import Outgoing
-from penstock.bus.store.messages import Message, message_get, message_publish_to
+from penstock.bus.message import NewMessage
+from penstock.bus.store.messages import MessageRow, message_get, message_publish_to
 from penstock.bus.store.replay import delivery_replay, delivery_replayable
-from penstock.bus.store.topics import Subscription, subscription_read, topic_open
+from penstock.bus.store.topics import Subscription, subscription_get_by_key, topic_open
 from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.ids import encode
 from penstock.db.store import Store, Tx
 from penstock.dead_letters.store import DeadLetter
 
-ADDED = ("cloudpubsub", "penstock-")
+ADDED_PREFIXES = ("cloudpubsub", "penstock-")
 """Prefixes of the attributes that the bus adds to a dead letter."""
 
 
@@ -37,7 +37,7 @@ class Edit:
     attributes: Mapping[str, str] | None = None
 
 
-def message_of(tx: Tx, dead_letter: DeadLetter) -> Message | None:
+def message_of(tx: Tx, dead_letter: DeadLetter) -> MessageRow | None:
     """Return the message of a failed delivery as published; None if retention removed it."""
     if dead_letter.message_id is not None:
         found = message_get(tx, dead_letter.message_id)
@@ -46,18 +46,18 @@ def message_of(tx: Tx, dead_letter: DeadLetter) -> Message | None:
     copy = message_get(tx, dead_letter.subject)
     if copy is None:
         return None
-    own = {k: v for k, v in copy.attributes.items() if not k.lower().startswith(ADDED)}
+    own = {k: v for k, v in copy.attributes.items() if not k.lower().startswith(ADDED_PREFIXES)}
     return copy._replace(attributes=own)
 
 
-def delivery_again(
+def delivery_redeliver(
     tx: Tx, store: Store, dead_letter: DeadLetter, edit: Edit | None, *, actor: str, at: int | None
 ) -> str:
     """Redeliver the message of a dead letter to its own subscription; return the message id."""
     name = encode("dl", dead_letter.dead_letter_id)
     if dead_letter.subscription_number is None or dead_letter.message_id is None:
         raise Conflict(f"{name} is a report without a subscription: send the report again.")
-    sub = subscription_read(tx, dead_letter.subscription_number)
+    sub = subscription_get_by_key(tx, dead_letter.subscription_number)
     if sub is None:
         raise Conflict(f"{name}: its subscription is deleted; recreate it and publish again.")
     if edit is not None and edit.parameters is not None:
@@ -75,9 +75,9 @@ def delivery_again(
     return str(dead_letter.message_id)
 
 
-def _publish_copy(tx: Tx, sub: Subscription, message: Message, edit: Edit) -> int:
+def _publish_copy(tx: Tx, sub: Subscription, message: MessageRow, edit: Edit) -> int:
     """Publish the edited content as a message that no subscription receives; return its id."""
-    wanted = Outgoing(
+    wanted = NewMessage(
         data=message.data if edit.data is None else edit.data,
         attributes=dict(message.attributes if edit.attributes is None else edit.attributes),
         ordering_key=message.ordering_key,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.assembly.process import RunFilter
 from penstock.core.clock import Micros, to_datetime
 from penstock.core.utc_offsets import zone_info
-from penstock.flows.explain.why import flattened
+from penstock.flows.explain.why import walk
 
 if TYPE_CHECKING:
     from penstock.client import Client
@@ -24,7 +24,7 @@ CAUSES_MAX: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PhaseStatus:
     """The status of one phase: its state in a word, its processor count and a note."""
 
     phase: str
@@ -38,7 +38,7 @@ class Answer:
     """The answers to the three questions about one flow."""
 
     title: str
-    happened: list[Line]
+    happened: list[PhaseStatus]
     why: list[str]
     can: list[str]
 
@@ -54,28 +54,28 @@ class Answer:
         yield from (f"      {text}" for text in self.can)
 
 
-def wall(at: Micros) -> str:
+def local_time(at: Micros) -> str:
     """Format a time as HH:MM in the pipeline's time zone."""
     return to_datetime(at).astimezone(zone_info(ZONE)).strftime("%H:%M")
 
 
-def ask(client: Client, pipeline: str, partition: str, mode: str, now: Micros) -> Answer:
+def answer_for(client: Client, pipeline: str, partition: str, mode: str, now: Micros) -> Answer:
     """Return the answers for the newest generation of a partition."""
     flow = client.flows.find(pipeline, partition, mode=mode)
     explanation = client.explaining.explain_flow(flow.flow_id).explanation
     offers = [f"{offer.command}  ({offer.does})" for offer in explanation.offers]
     return Answer(
-        title=f"{explanation.title} at {wall(now)}: {flow.state.lower()}",
-        happened=board(explanation),
+        title=f"{explanation.title} at {local_time(now)}: {flow.state.lower()}",
+        happened=phase_statuses(explanation),
         why=list(_why(client, flow.flow_id, explanation)),
         can=[*_wait(client, flow.flow_id), *offers] or ["No action is needed."],
     )
 
 
-def board(told: Explanation) -> list[Line]:
+def phase_statuses(told: Explanation) -> list[PhaseStatus]:
     """Return a line for each phase that the mode runs."""
     return [
-        Line(story.phase, story.word, story.count, story.headline)
+        PhaseStatus(story.phase, story.word, story.count, story.headline)
         for story in told.phases
         if story.state != "SKIPPED"
     ]
@@ -84,7 +84,7 @@ def board(told: Explanation) -> list[Line]:
 def _why(client: Client, flow_id: int, explanation: Explanation) -> Iterator[str]:
     """Yield the causes of what is pending, and the reasons of degraded decisions."""
     yield explanation.summary
-    causes = list(flattened(client.explaining.why_flow(flow_id).cause))[1:]
+    causes = list(walk(client.explaining.why_flow(flow_id).cause))[1:]
     for depth, cause in causes[:CAUSES_MAX]:
         yield f"{'  ' * (depth - 1)}{cause.text}"
     for story in explanation.phases:
@@ -96,5 +96,5 @@ def _wait(client: Client, flow_id: int) -> Iterator[str]:
     """Yield the pending retries of the flow, including those that the flow no longer waits for."""
     for run in client.runs.page(RunFilter(state="PENDING", limit=500)):
         if run.flow_id == flow_id:
-            due = wall(run.scheduled_time)
+            due = local_time(run.scheduled_time)
             yield f"Wait: {run.processor} is retried at {due}; its data is late, not lost."

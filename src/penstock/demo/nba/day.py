@@ -14,12 +14,12 @@ from datetime import date
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.clock import HOUR, MINUTE, Micros, parse_iso
-from penstock.demo.nba.answers import Answer, ask
+from penstock.demo.nba.answers import Answer, answer_for
 from penstock.demo.nba.season import AFTER_GAME, BEFORE_GAME, games_on, publish
 from penstock.demo.nba.warehouse import SEASON, sql
 
 if TYPE_CHECKING:
-    from penstock.demo.saas.stage import Stage
+    from penstock.demo.saas.stage import DemoSimulation
 
 START: Final = parse_iso("2025-12-31T03:30:00Z")
 END: Final = START + 20 * HOUR + 15 * MINUTE
@@ -28,15 +28,19 @@ PLAYS: Final = "nbac_play_by_play"
 LINES: Final = "odds_api_player_points_props"
 BREAKS: Final = "player_daily_cache"
 CUSTOMER: Final = "default"
-SLOTS: Final = (("0 23 * * *", "overnight"), ("0 10 * * *", "same_day"), ("0 17 * * *", "tomorrow"))
+SCHEDULES: Final = (
+    ("0 23 * * *", "overnight"),
+    ("0 10 * * *", "same_day"),
+    ("0 17 * * *", "tomorrow"),
+)
 """The schedules of the pipeline, each with the mode that is chosen at that time of day."""
 
 
 @dataclass(slots=True)
-class Scene:
+class ScenarioState:
     """The state that the acts share, and what the report needs."""
 
-    stage: Stage
+    stage: DemoSimulation
     told: list[tuple[Micros, str]] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
     plays_at: Micros = 0
@@ -50,30 +54,30 @@ class Scene:
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
+class ScenarioEvent:
     """A function to call at `after`, the time since the start."""
 
     after: Micros
-    play: Callable[[Scene], None]
+    play: Callable[[ScenarioState], None]
 
 
-def acts() -> list[Act]:
+def scenario_events() -> list[ScenarioEvent]:
     """Return the acts in order."""
     return [
-        Act(0, _open),
-        Act(25 * MINUTE, _box_scores),
-        Act(HOUR, _ask_night),
-        Act(2 * HOUR + 5 * MINUTE, _plays),
-        Act(11 * HOUR + 15 * MINUTE, _morning),
-        Act(12 * HOUR + 20 * MINUTE, _ask_morning),
-        Act(12 * HOUR + 50 * MINUTE, _lines),
-        Act(18 * HOUR, _evening),
-        Act(20 * HOUR, _ask_evening),
+        ScenarioEvent(0, _open),
+        ScenarioEvent(25 * MINUTE, _box_scores),
+        ScenarioEvent(HOUR, _ask_night),
+        ScenarioEvent(2 * HOUR + 5 * MINUTE, _plays),
+        ScenarioEvent(11 * HOUR + 15 * MINUTE, _morning),
+        ScenarioEvent(12 * HOUR + 20 * MINUTE, _ask_morning),
+        ScenarioEvent(12 * HOUR + 50 * MINUTE, _lines),
+        ScenarioEvent(18 * HOUR, _evening),
+        ScenarioEvent(20 * HOUR, _ask_evening),
     ]
 
 
-def _open(scene: Scene) -> None:
-    for cron, _ in SLOTS:
+def _open(scene: ScenarioState) -> None:
+    for cron, _ in SCHEDULES:
         fields = {
             "pipeline_template": "nba",
             "schedule_cron": cron,
@@ -87,51 +91,53 @@ def _open(scene: Scene) -> None:
     )
 
 
-def _box_scores(scene: Scene) -> None:
+def _box_scores(scene: ScenarioState) -> None:
     sources = [source for source in AFTER_GAME if source != PLAYS]
     _publish(sources, PLAYED)
     scene.tell(f"the box scores of {PLAYED} are published; {PLAYS} is late")
 
 
-def _plays(scene: Scene) -> None:
+def _plays(scene: ScenarioState) -> None:
     scene.plays_at = scene.stage.clock.now()
     _publish([PLAYS], PLAYED)
     scene.tell(f"{PLAYS} is published")
 
 
-def _morning(scene: Scene) -> None:
+def _morning(scene: ScenarioState) -> None:
     _publish([source for source in BEFORE_GAME if source != LINES], TODAY)
     scene.tell(f"{games_on(SEASON, TODAY)} games today: rosters, injuries and some odds are "
                f"published, but not {LINES}")  # fmt: skip
 
 
-def _lines(scene: Scene) -> None:
+def _lines(scene: ScenarioState) -> None:
     scene.lines_at = scene.stage.clock.now()
     scene.lines_before = lines_published()
     _publish([LINES], TODAY)
     scene.tell(f"{LINES} is published; the next attempt of its scraper will find it")
 
 
-def _evening(scene: Scene) -> None:
+def _evening(scene: ScenarioState) -> None:
     _publish(BEFORE_GAME, TOMORROW)
     scene.tell(f"{games_on(SEASON, TOMORROW)} games tomorrow: every source is published early")
 
 
-def _ask_night(scene: Scene) -> None:
+def _ask_night(scene: ScenarioState) -> None:
     _ask(scene, str(PLAYED), "overnight")
 
 
-def _ask_morning(scene: Scene) -> None:
+def _ask_morning(scene: ScenarioState) -> None:
     _ask(scene, str(TODAY), "same_day")
 
 
-def _ask_evening(scene: Scene) -> None:
+def _ask_evening(scene: ScenarioState) -> None:
     _ask(scene, str(TODAY), "same_day")
 
 
-def _ask(scene: Scene, partition: str, mode: str) -> None:
+def _ask(scene: ScenarioState, partition: str, mode: str) -> None:
     scene.tell(f"the operator checks {mode} of {partition}")
-    scene.answers.append(ask(scene.stage.client, "nba", partition, mode, scene.stage.clock.now()))
+    scene.answers.append(
+        answer_for(scene.stage.client, "nba", partition, mode, scene.stage.clock.now())
+    )
 
 
 def _publish(sources: list[str] | tuple[str, ...], day: date) -> None:

@@ -12,13 +12,13 @@ from penstock.client import Client
 from penstock.core.clock import SystemClock
 from penstock.demo.nba import day
 from penstock.demo.nba.pipeline import PIPELINES
-from penstock.demo.nba.play import Play
-from penstock.demo.nba.report import Report, examine
+from penstock.demo.nba.play import DemoDriver
+from penstock.demo.nba.report import Report, check_claims
 from penstock.demo.nba.screen import screen
 from penstock.demo.nba.season import season_write
 from penstock.demo.nba.warehouse import ADDRESS, FILE, SEASON
 from penstock.demo.saas.performance import check_empty
-from penstock.demo.saas.stage import Cast, DrivenClock, Stage
+from penstock.demo.saas.stage import DemoSimulation, SimulatedClock, SimulationConfig
 
 if TYPE_CHECKING:
     from penstock.assembly.settings import Settings
@@ -30,7 +30,7 @@ SECONDS: Final = {
 """Range of a run's duration in simulated seconds, by phase."""
 
 
-def perform(
+def run_demo(
     settings: Settings, folder: Path, *, seconds: float, seed: int, is_live: bool, is_silent: bool
 ) -> Report:
     """Run the whole demo and return its report; the folder and the database are kept."""
@@ -40,24 +40,24 @@ def perform(
     season_write(
         SEASON, seed=seed, played_until=day.PLAYED - timedelta(days=1), known_until=day.PLAYED
     )
-    clock = DrivenClock(day.START)
+    clock = SimulatedClock(day.START)
     store = open_store(settings, migrate=True, clock=clock)
     try:
         client = Client(store, actor="demo")
         check_empty(client, settings)
         events = Events()
-        cast = Cast(
+        cast = SimulationConfig(
             pipelines=PIPELINES,
             seconds=SECONDS,
             seed=seed,
             warehouses={ADDRESS: f"duckdb:{SEASON.path}?shared=true"},
         )
-        stage = Stage(client, settings, clock, events, cast)
+        stage = DemoSimulation(client, settings, clock, events, cast)
         client.register(PIPELINES)
-        scene = day.Scene(stage)
+        scene = day.ScenarioState(stage)
         with screen(is_live=is_live, is_silent=is_silent) as show:
-            Play(scene, events, seconds, show).run()
-        return examine(
+            DemoDriver(scene, events, seconds, show).run()
+        return check_claims(
             client,
             scene,
             url=describe_database(settings.database_url),

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock import Mode, Pipeline, Result, RunContext, historical, optional, per, same_day
-from penstock.demo.nba.warehouse import ADDRESS, cleaned, made, scraped, sql
+from penstock.demo.nba.warehouse import ADDRESS, clean, fill_for_run, scrape_source, sql
 
 NIGHT = {"overnight", "backfill"}
 DAY = {"same_day", "tomorrow", "last_call", "manual"}
@@ -85,55 +85,55 @@ ROSTERS = same_day("feed.nbac_player_list", expect=per(26, "feed.nbac_schedule")
 @scrape.processor(needs=[GAMES])
 def nbac_schedule_scraper(run: RunContext) -> Result:
     """Scrape the schedule of games."""
-    return scraped(run, "nbac_schedule")
+    return scrape_source(run, "nbac_schedule")
 
 
 @scrape.processor(needs=[ROSTERS])
 def nbac_player_list_scraper(run: RunContext) -> Result:
     """Scrape the rosters."""
-    return scraped(run, "nbac_player_list")
+    return scrape_source(run, "nbac_player_list")
 
 
 @scrape.processor
 def nbac_injury_report_scraper(run: RunContext) -> Result:
     """Scrape the injury report."""
-    return scraped(run, "nbac_injury_report")
+    return scrape_source(run, "nbac_injury_report")
 
 
 @scrape.processor(modes=NIGHT, needs=[BOXES])
 def bdl_player_boxscores_scraper(run: RunContext) -> Result:
     """Scrape the box scores of players."""
-    return scraped(run, "bdl_player_boxscores")
+    return scrape_source(run, "bdl_player_boxscores")
 
 
 @scrape.processor(modes=NIGHT, needs=[TEAMS])
 def nbac_team_boxscores_scraper(run: RunContext) -> Result:
     """Scrape the box scores of teams."""
-    return scraped(run, "nbac_team_boxscores")
+    return scrape_source(run, "nbac_team_boxscores")
 
 
 @scrape.processor(modes=NIGHT, needs=[PLAYS])
 def nbac_play_by_play_scraper(run: RunContext) -> Result:
     """Scrape the play-by-play data."""
-    return scraped(run, "nbac_play_by_play")
+    return scrape_source(run, "nbac_play_by_play")
 
 
 @scrape.processor(modes=DAY, retry=AGAIN)
 def odds_api_game_lines_scraper(run: RunContext) -> Result:
     """Scrape bookmakers' lines for games."""
-    return scraped(run, "odds_api_game_lines")
+    return scrape_source(run, "odds_api_game_lines")
 
 
 @scrape.processor(modes=DAY, retry=AGAIN)
 def odds_api_player_points_props_scraper(run: RunContext) -> Result:
     """Scrape bookmakers' lines for players' points."""
-    return scraped(run, "odds_api_player_points_props")
+    return scrape_source(run, "odds_api_player_points_props")
 
 
 @scrape.processor(modes=DAY, retry=AGAIN)
 def bettingpros_player_points_props_scraper(run: RunContext) -> Result:
     """Scrape another provider's lines for players' points."""
-    return scraped(run, "bettingpros_player_points_props")
+    return scrape_source(run, "bettingpros_player_points_props")
 
 
 # --- raw: clean the scraped data ------------------------------------------------------------------
@@ -142,55 +142,55 @@ def bettingpros_player_points_props_scraper(run: RunContext) -> Result:
 @raw.processor(produces="nba_raw.schedule")
 def nbac_schedule(run: RunContext) -> Result:
     """Clean the schedule of games."""
-    return cleaned(run, "nbac_schedule")
+    return clean(run, "nbac_schedule")
 
 
 @raw.processor(produces="nba_raw.rosters", entities=["players"])
 def nbac_player_list(run: RunContext) -> Result:
     """Clean the rosters."""
-    return cleaned(run, "nbac_player_list")
+    return clean(run, "nbac_player_list")
 
 
 @raw.processor(produces="nba_raw.injury_report", entities=["players"])
 def nbac_injury_report(run: RunContext) -> Result:
     """Clean the injury report."""
-    return cleaned(run, "nbac_injury_report")
+    return clean(run, "nbac_injury_report")
 
 
 @raw.processor(modes=NIGHT, produces="nba_raw.player_boxscores", entities=["players"])
 def bdl_player_boxscores(run: RunContext) -> Result:
     """Clean the box scores of players."""
-    return cleaned(run, "bdl_player_boxscores")
+    return clean(run, "bdl_player_boxscores")
 
 
 @raw.processor(modes=NIGHT, produces="nba_raw.team_boxscores", entities=["teams"])
 def nbac_team_boxscores(run: RunContext) -> Result:
     """Clean the box scores of teams."""
-    return cleaned(run, "nbac_team_boxscores")
+    return clean(run, "nbac_team_boxscores")
 
 
 @raw.processor(modes=NIGHT, produces="nba_raw.play_by_play")
 def nbac_play_by_play(run: RunContext) -> Result:
     """Clean the play-by-play data."""
-    return cleaned(run, "nbac_play_by_play")
+    return clean(run, "nbac_play_by_play")
 
 
 @raw.processor(modes=DAY, produces="nba_raw.odds_api_game_lines")
 def odds_api_game_lines(run: RunContext) -> Result:
     """Clean the spreads and totals of games."""
-    return cleaned(run, "odds_api_game_lines")
+    return clean(run, "odds_api_game_lines")
 
 
 @raw.processor(modes=DAY, produces="nba_raw.odds_api_player_points_props")
 def odds_api_player_points_props(run: RunContext) -> Result:
     """Clean the lines for players' points."""
-    return cleaned(run, "odds_api_player_points_props")
+    return clean(run, "odds_api_player_points_props")
 
 
 @raw.processor(modes=DAY, produces="nba_raw.bettingpros_player_points_props")
 def bettingpros_player_points_props(run: RunContext) -> Result:
     """Clean the other provider's lines for players' points."""
-    return cleaned(run, "bettingpros_player_points_props")
+    return clean(run, "bettingpros_player_points_props")
 
 
 # --- analytics: summarize games and prepare upcoming ones -----------------------------------------
@@ -213,7 +213,7 @@ LINES = optional("nba_raw.odds_api_player_points_props", expect=per(10, "nba_raw
 )  # fmt: skip
 def player_game_summary(run: RunContext) -> Result:
     """Summarize each player's game, one row per player."""
-    return made(run, "nba_analytics.player_game_summary")
+    return fill_for_run(run, "nba_analytics.player_game_summary")
 
 
 @analytics.processor(
@@ -228,7 +228,7 @@ def player_game_summary(run: RunContext) -> Result:
 )  # fmt: skip
 def team_offense_game_summary(run: RunContext) -> Result:
     """Compute each team's points per hundred plays."""
-    return made(run, "nba_analytics.team_offense_game_summary")
+    return fill_for_run(run, "nba_analytics.team_offense_game_summary")
 
 
 @analytics.processor(
@@ -239,7 +239,7 @@ def team_offense_game_summary(run: RunContext) -> Result:
 )
 def team_defense_game_summary(run: RunContext) -> Result:
     """Compute the points each team allowed."""
-    return made(run, "nba_analytics.team_defense_game_summary")
+    return fill_for_run(run, "nba_analytics.team_defense_game_summary")
 
 
 @analytics.processor(
@@ -251,7 +251,7 @@ def team_defense_game_summary(run: RunContext) -> Result:
 )
 def upcoming_player_game_context(run: RunContext) -> Result:
     """Compute each player's form before the upcoming game."""
-    return made(run, "nba_analytics.upcoming_player_game_context")
+    return fill_for_run(run, "nba_analytics.upcoming_player_game_context")
 
 
 @analytics.processor(
@@ -260,7 +260,7 @@ def upcoming_player_game_context(run: RunContext) -> Result:
 )
 def upcoming_team_game_context(run: RunContext) -> Result:
     """Compute each team's form and add the bookmakers' lines."""
-    return made(run, "nba_analytics.upcoming_team_game_context")
+    return fill_for_run(run, "nba_analytics.upcoming_team_game_context")
 
 
 # --- precompute: compute the inputs of models -----------------------------------------------------
@@ -273,7 +273,7 @@ SUMMARY = same_day("nba_analytics.player_game_summary", expect=per(20, "nba_raw.
 )
 def player_composite_factors(run: RunContext) -> Result:
     """Compute each player's fatigue and form."""
-    return made(run, "nba_precompute.player_composite_factors")
+    return fill_for_run(run, "nba_precompute.player_composite_factors")
 
 
 @precompute.processor(
@@ -284,19 +284,19 @@ def player_composite_factors(run: RunContext) -> Result:
 )
 def player_daily_cache(run: RunContext) -> Result:
     """Compute each player's totals of the season so far."""
-    return made(run, "nba_precompute.player_daily_cache")
+    return fill_for_run(run, "nba_precompute.player_daily_cache")
 
 
 @precompute.processor(modes={"backfill"}, produces="nba_precompute.team_defense_zone_analysis")
 def team_defense_zone_analysis(run: RunContext) -> Result:
     """Compute the zones from which opponents score."""
-    return made(run, "nba_precompute.team_defense_zone_analysis")
+    return fill_for_run(run, "nba_precompute.team_defense_zone_analysis")
 
 
 @precompute.processor(modes={"backfill"}, produces="nba_precompute.player_shot_zone_analysis")
 def player_shot_zone_analysis(run: RunContext) -> Result:
     """Compute the zones from which players shoot."""
-    return made(run, "nba_precompute.player_shot_zone_analysis")
+    return fill_for_run(run, "nba_precompute.player_shot_zone_analysis")
 
 
 @precompute.processor(
@@ -310,7 +310,7 @@ def player_shot_zone_analysis(run: RunContext) -> Result:
 )  # fmt: skip
 def ml_feature_store(run: RunContext) -> Result:
     """Build one row of features per player."""
-    return made(run, "nba_precompute.ml_feature_store")
+    return fill_for_run(run, "nba_precompute.ml_feature_store")
 
 
 # --- predict, publish, grade ----------------------------------------------------------------------
@@ -328,7 +328,7 @@ def ml_feature_store(run: RunContext) -> Result:
 )  # fmt: skip
 def prediction_coordinator(run: RunContext) -> Result:
     """Predict every player's points and compare them with the bookmakers' line, if any."""
-    return made(run, "nba_predictions.player_points")
+    return fill_for_run(run, "nba_predictions.player_points")
 
 
 @publish.processor(
@@ -340,7 +340,7 @@ def prediction_coordinator(run: RunContext) -> Result:
 )  # fmt: skip
 def tonight_picks(run: RunContext) -> Result:
     """Select the twenty picks to publish."""
-    return made(run, "nba_publish.tonight_picks")
+    return fill_for_run(run, "nba_publish.tonight_picks")
 
 
 @grading.processor(
@@ -350,7 +350,7 @@ def tonight_picks(run: RunContext) -> Result:
 )
 def prediction_accuracy(run: RunContext) -> Result:
     """Compare yesterday's predictions with the results."""
-    return made(run, "nba_grading.prediction_accuracy")
+    return fill_for_run(run, "nba_grading.prediction_accuracy")
 
 
 PIPELINES = (nba,)

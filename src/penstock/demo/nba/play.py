@@ -15,11 +15,11 @@ from penstock.assembly.process import FlowFilter
 from penstock.audit.telemetry import Event, Events, RunEnded
 from penstock.core.clock import MINUTE, Micros, SystemClock
 from penstock.demo.nba import day
-from penstock.demo.nba.answers import Answer, Line, board
+from penstock.demo.nba.answers import Answer, PhaseStatus, phase_statuses
 
 if TYPE_CHECKING:
     from penstock.assembly.process import AlertRow, PhaseRow
-    from penstock.demo.nba.day import Act, Scene
+    from penstock.demo.nba.day import ScenarioEvent, ScenarioState
     from penstock.flows.client.flows import FlowDetail
 
 BUSY_US: Final = MINUTE
@@ -32,12 +32,12 @@ ANSWER_STEPS: Final = 25
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
+class ScreenState:
     """Data for one refresh of the screen."""
 
     now: Micros
     fraction: float
-    boards: list[tuple[str, list[Line]]]
+    boards: list[tuple[str, list[PhaseStatus]]]
     told: list[tuple[Micros, str]]
     answers: list[Answer]
     alerts: list[AlertRow]
@@ -45,11 +45,15 @@ class Glance:
     is_done: bool
 
 
-class Play:
+class DemoDriver:
     """One run of the nba demo."""
 
     def __init__(
-        self, scene: Scene, events: Events, seconds: float, show: Callable[[Glance], None]
+        self,
+        scene: ScenarioState,
+        events: Events,
+        seconds: float,
+        show: Callable[[ScreenState], None],
     ) -> None:
         self._scene = scene
         self._share = seconds / STEPS
@@ -65,7 +69,7 @@ class Play:
         """Simulate the whole day."""
         scene, clock = self._scene, self._scene.stage.clock
         scene.stage.lease_us = LEASE_US
-        acts = day.acts()
+        acts = day.scenario_events()
         while clock.now() < day.END:
             self._play_due(acts)
             scene.stage.step(self._step(acts))
@@ -75,7 +79,7 @@ class Play:
             worker.stop()
         self._refresh(is_done=True)
 
-    def _step(self, acts: list[Act]) -> Micros:
+    def _step(self, acts: list[ScenarioEvent]) -> Micros:
         """Return the next step: a minute while busy, else up to the next quarter hour or act."""
         client, now = self._scene.stage.client, self._scene.stage.clock.now()
         overview = client.views.overview()
@@ -85,7 +89,7 @@ class Play:
         ends = [now // IDLE_US * IDLE_US + IDLE_US, day.END]
         return min([*ends, *(day.START + act.after for act in acts[:1])]) - now
 
-    def _play_due(self, acts: list[Act]) -> None:
+    def _play_due(self, acts: list[ScenarioEvent]) -> None:
         while acts and day.START + acts[0].after <= self._scene.stage.clock.now():
             acts.pop(0).play(self._scene)
 
@@ -105,11 +109,14 @@ class Play:
             self._answered, self._answered_at = len(scene.answers), self._steps
         is_shown = self._steps - self._answered_at <= 3 and bool(scene.answers)
         self._show(
-            Glance(
+            ScreenState(
                 now=scene.stage.clock.now(),
                 fraction=(scene.stage.clock.now() - day.START) / (day.END - day.START),
                 boards=[
-                    (_title(d), board(client.explaining.explain_flow(d.flow.flow_id).explanation))
+                    (
+                        _title(d),
+                        phase_statuses(client.explaining.explain_flow(d.flow.flow_id).explanation),
+                    )
                     for d in details[-2:]
                 ],
                 told=scene.told,

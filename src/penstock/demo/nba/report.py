@@ -13,14 +13,14 @@ from penstock.core.clock import MINUTE
 from penstock.core.record import loads
 from penstock.demo.claims import Claim, claims_text, program
 from penstock.demo.nba import day
-from penstock.demo.nba.answers import wall
+from penstock.demo.nba.answers import local_time
 from penstock.flows.gates.gate import decide
 from penstock.flows.gates.verdict import Decision, GateInput
 from penstock.runs.states import RunState
 
 if TYPE_CHECKING:
     from penstock.client import Client
-    from penstock.demo.nba.day import Scene
+    from penstock.demo.nba.day import ScenarioState
     from penstock.flows.client.flows import FlowDetail
     from penstock.runs.rows import Run
 
@@ -72,7 +72,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Past:
+class DayRecord:
     """All flows and runs of the day, read from the store."""
 
     flows: Sequence[FlowDetail]
@@ -83,7 +83,9 @@ class Past:
         return [detail for detail in self.flows if detail.flow.mode == mode]
 
 
-def examine(client: Client, scene: Scene, *, url: str, folder: str, seconds: float) -> Report:
+def check_claims(
+    client: Client, scene: ScenarioState, *, url: str, folder: str, seconds: float
+) -> Report:
     """Read the day from the store and check every claim."""
     flows = [
         client.flows.detail(flow.flow_id)
@@ -94,7 +96,7 @@ def examine(client: Client, scene: Scene, *, url: str, folder: str, seconds: flo
         for state in RunState
         for run in client.runs.page(RunFilter(state=state.value, limit=5_000))
     ]
-    past = Past(flows=flows, runs=runs)
+    past = DayRecord(flows=flows, runs=runs)
     decisions = sum(len(detail.decisions) for detail in flows)
     head = (
         f"A day of basketball in {seconds:.0f} s: {plural(len(flows), 'flow')}, "
@@ -115,7 +117,7 @@ def examine(client: Client, scene: Scene, *, url: str, folder: str, seconds: flo
                   answers=answers)  # fmt: skip
 
 
-def _waited(past: Past, scene: Scene) -> Claim:
+def _waited(past: DayRecord, scene: ScenarioState) -> Claim:
     """Check that the first gate of the night waited for the late source and started soon after."""
     flows = past.of("overnight")
     gate = [d for f in flows for d in reversed(f.decisions) if d.phase == "scrape"]
@@ -124,10 +126,10 @@ def _waited(past: Past, scene: Scene) -> Claim:
     starts = [t for f in flows for t in f.triggers if t.phase == "scrape"]
     soon = bool(starts) and 0 <= starts[0].at - scene.plays_at <= 11 * MINUTE
     state = flows[-1].flow.state if flows else "?"
-    at = wall(starts[0].at) if starts else "?"
+    at = local_time(starts[0].at) if starts else "?"
     text = (
         f"{day.PLAYS} was missing at 23:00. The gate decided WAIT {plural(len(waits), 'time')} and "
-        f"named the source each time. It was published at {wall(scene.plays_at)}, the phase "
+        f"named the source each time. It was published at {local_time(scene.plays_at)}, the phase "
         f"started at {at} without intervention, and the night ended {state.lower()}."
     )
     is_true = bool(waits) and named == waits and soon and state == "COMPLETE" and len(starts) == 1
@@ -135,21 +137,23 @@ def _waited(past: Past, scene: Scene) -> Claim:
                  {"waits": len(waits), "state": state})  # fmt: skip
 
 
-def _recovered(past: Past) -> Claim:
+def _recovered(past: DayRecord) -> Claim:
     attempts = sorted((r for r in past.runs if r.processor == day.BREAKS), key=lambda r: r.run_id)
     ends = [(r.attempt, r.state, r.error_type) for r in attempts]
     is_true = ends == [(1, "FAILED", "TRANSIENT_NETWORK"), (2, "COMPLETED", None)]
     gap = attempts[1].started_at or 0 if len(attempts) > 1 else 0
     text = (
         f"{day.BREAKS} lost its connection; {plural(len(attempts), 'attempt')}, the last one at "
-        f"{wall(gap)}: {attempts[-1].state.lower() if attempts else 'none'}. Its phase waited for "
+        f"{local_time(gap)}: {attempts[-1].state.lower() if attempts else 'none'}. Its "
+        "phase waited for "
         "the retry instead of ending without it."
     )
-    return Claim("A failed processor was retried automatically.", text, is_true,
-                 {"attempts": len(attempts)})  # fmt: skip
+    return Claim(
+        "A failed processor was retried automatically.", text, is_true, {"attempts": len(attempts)}
+    )
 
 
-def _degraded(past: Past, scene: Scene) -> Claim:
+def _degraded(past: DayRecord, scene: ScenarioState) -> Claim:
     """Check that the first picks had no lines, and that every later phase recorded the gap."""
     flows = past.of("same_day")
     first = flows[0] if flows else None
@@ -167,14 +171,14 @@ def _degraded(past: Past, scene: Scene) -> Claim:
     )
     text = (
         f"{day.LINES} was still missing at its straggler deadline. The picks were published at "
-        f"{wall(ended) if ended else '?'}, {scene.lines_before} of 20 with a line, and "
+        f"{local_time(ended) if ended else '?'}, {scene.lines_before} of 20 with a line, and "
         f"{', '.join(knew)} recorded what was missing."
     )
     return Claim("A phase ran degraded, and all later phases recorded it.", text, is_true,
                  {"knew": knew, "lines": scene.lines_before})  # fmt: skip
 
 
-def _healed(past: Past, scene: Scene) -> Claim:
+def _healed(past: DayRecord, scene: ScenarioState) -> Claim:
     flows = past.of("same_day")
     again = flows[-1].flow if len(flows) > 1 else None
     lines = day.lines_published()
@@ -184,17 +188,19 @@ def _healed(past: Past, scene: Scene) -> Claim:
         and (again.state, again.trigger_source) == ("COMPLETE", "late_data")
         and lines == 20
     )
-    at = wall(again.ended_at) if again and again.ended_at else "?"
+    at = local_time(again.ended_at) if again and again.ended_at else "?"
     text = (
-        f"The lines were published at {wall(scene.lines_at)}; the next attempt of their scraper "
+        f"The lines were published at {local_time(scene.lines_at)}; the next attempt of "
+        "their scraper "
         f"found them and started generation {again.generation if again else '?'} at raw. At {at} "
         f"it was {again.state.lower() if again else '?'}: {lines} of 20 picks have a line."
     )
-    return Claim("Late data repaired the result.", text, is_true,
-                 {"generations": len(flows), "lines": lines})  # fmt: skip
+    return Claim(
+        "Late data repaired the result.", text, is_true, {"generations": len(flows), "lines": lines}
+    )
 
 
-def _ahead(past: Past) -> Claim:
+def _ahead(past: DayRecord) -> Claim:
     flows = past.of("tomorrow")
     states = [f.flow.state for f in flows]
     partitions = [f.flow.partition for f in flows]
@@ -203,7 +209,7 @@ def _ahead(past: Past) -> Claim:
     return Claim("The evening flow prepared the next day.", text, is_true, {"states": states})
 
 
-def _once(past: Past) -> Claim:
+def _once(past: DayRecord) -> Claim:
     """Check that every phase started at most once, each with a decision that allowed it."""
     triggers = Counter((t.flow_id, t.phase) for f in past.flows for t in f.triggers)
     first = Counter((r.flow_id, r.phase, r.processor) for r in past.runs if r.attempt == 1)
@@ -219,7 +225,7 @@ def _once(past: Past) -> Claim:
     return Claim("Everything started exactly once.", text, is_true, {"twice": twice})
 
 
-def _replayed(past: Past) -> Claim:
+def _replayed(past: DayRecord) -> Claim:
     rows = [row for detail in past.flows for row in detail.decisions]
     other = [
         row for row in rows if decide(loads(GateInput, row.input)) != loads(Decision, row.decision)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from penstock.cli import output
-from penstock.demo.nba.answers import Line, wall
+from penstock.demo.nba.answers import PhaseStatus, local_time
 
 if TYPE_CHECKING:
-    from penstock.demo.nba.play import Glance
+    from penstock.demo.nba.play import ScreenState
 
 FEED: Final = 10
 COLOURS: Final = {
@@ -22,7 +22,7 @@ COLOURS: Final = {
 
 
 @contextlib.contextmanager
-def screen(*, is_live: bool, is_silent: bool) -> Iterator[Callable[[Glance], None]]:
+def screen(*, is_live: bool, is_silent: bool) -> Iterator[Callable[[ScreenState], None]]:
     """Yield the function that shows a Glance: on a live screen, as lines, or not at all."""
     if is_silent:
         yield lambda _: None
@@ -34,7 +34,7 @@ def screen(*, is_live: bool, is_silent: bool) -> Iterator[Callable[[Glance], Non
     from rich.live import Live
 
     with Live(console=output.console(), refresh_per_second=8, transient=True) as live:
-        yield lambda glance: live.update(picture(glance))
+        yield lambda glance: live.update(render(glance))
 
 
 class Lines:
@@ -44,22 +44,22 @@ class Lines:
         self._write = write
         self._printed = 0
 
-    def __call__(self, glance: Glance) -> None:
+    def __call__(self, glance: ScreenState) -> None:
         """Print new feed lines, and a new answer if there is one."""
         for at, text in glance.told[self._printed :]:
-            self._write(f"{wall(at)}  {text}")
+            self._write(f"{local_time(at)}  {text}")
         self._printed = len(glance.told)
         if glance.is_answer_new:
             for line in glance.answers[-1].lines():
                 self._write(f"  {line}")
 
 
-def picture(glance: Glance) -> Any:
+def render(glance: ScreenState) -> Any:
     """Return the whole screen as a rich renderable."""
     # Imported here because only the live screen needs rich.
     from rich import console, panel, text
 
-    feed = "\n".join(f"{wall(at)}  {line}" for at, line in glance.told[-FEED:])
+    feed = "\n".join(f"{local_time(at)}  {line}" for at, line in glance.told[-FEED:])
     parts: list[Any] = [_headline(glance)]
     if glance.answers:
         # An answer includes the phases of its flow; the boards would not fit on a small screen.
@@ -73,13 +73,13 @@ def picture(glance: Glance) -> Any:
     return console.Group(*parts)
 
 
-def _headline(glance: Glance) -> str:
+def _headline(glance: ScreenState) -> str:
     done = int(40 * glance.fraction)
     bar = f"[green]{'━' * done}[/green][dim]{'━' * (40 - done)}[/dim]"
-    return f"[bold]Penstock demo[/bold]  {wall(glance.now)} in New York  {bar}"
+    return f"[bold]Penstock demo[/bold]  {local_time(glance.now)} in New York  {bar}"
 
 
-def _board(lines: list[Line]) -> Any:
+def _board(lines: list[PhaseStatus]) -> Any:
     # Imported here because only the live screen needs rich.
     from rich import table
 

@@ -84,7 +84,7 @@ def season_write(season: Season, *, seed: int = 1, played_until: date, known_unt
     with season.opened() as connection:
         connection.execute(sql("schemas"))
         connection.execute(sql("truth"))
-        truth_write(connection, seed)
+        league_write(connection, seed)
         span = {"first": str(FIRST_DAY), "last": str(LAST_DAY)}
         connection.execute(sql("calendar"), span)
         for source, table in SOURCES.items():
@@ -121,7 +121,7 @@ def publish(
     return int(row[0]) if row else 0
 
 
-def truth_write(connection: duckdb.DuckDBPyConnection, seed: int) -> None:
+def league_write(connection: duckdb.DuckDBPyConnection, seed: int) -> None:
     """Write all data of the season into the schema `league`."""
     rng = random.Random(seed)  # noqa: S311 - sample data, made repeatable
     teams = {team: _roster(rng, number, team) for number, team in enumerate(TEAMS, 1)}

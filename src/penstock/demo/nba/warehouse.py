@@ -80,7 +80,7 @@ class Season:
 SEASON: Final = Season()
 
 
-def scraped(run: RunContext, source: str) -> Result:
+def scrape_source(run: RunContext, source: str) -> Result:
     """Copy what a source published for the day; raise SourceLate if it has nothing yet."""
     with SEASON.opened() as connection:
         found, games = _one(connection, "published", {"day": run.partition}, source=source)
@@ -90,12 +90,12 @@ def scraped(run: RunContext, source: str) -> Result:
         return _done(run, fill(connection, table, run.partition, run.partition))
 
 
-def cleaned(run: RunContext, source: str) -> Result:
+def clean(run: RunContext, source: str) -> Result:
     """Clean a source's scraped rows into its raw table."""
-    return made(run, f"nba_raw.{SOURCES[source]}")
+    return fill_for_run(run, f"nba_raw.{SOURCES[source]}")
 
 
-def made(run: RunContext, table: str) -> Result:
+def fill_for_run(run: RunContext, table: str) -> Result:
     """Fill a table for the run's partition, or fail as `SEASON.broken` demands."""
     if SEASON.broken.get(run.processor, 0) > 0:
         SEASON.broken[run.processor] -= 1

@@ -12,11 +12,11 @@ from penstock.client import Client
 from penstock.core.clock import Micros, SystemClock
 from penstock.core.errors import Conflict
 from penstock.demo.saas.pipelines import PIPELINES
-from penstock.demo.saas.play import Play
-from penstock.demo.saas.report import Facts, Report, examine
-from penstock.demo.saas.scenario import Scene
+from penstock.demo.saas.play import DemoDriver
+from penstock.demo.saas.report import Facts, Report, check_claims
+from penstock.demo.saas.scenario import ScenarioState
 from penstock.demo.saas.screen import screen
-from penstock.demo.saas.stage import Cast, DrivenClock, Stage
+from penstock.demo.saas.stage import DemoSimulation, SimulatedClock, SimulationConfig
 
 if TYPE_CHECKING:
     from penstock.assembly.settings import Settings
@@ -26,7 +26,7 @@ SECONDS = {"cost_billing": (60, 240), "security_audit": (120, 420), "compliance_
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class DemoOptions:
     """The options of the demo; `seconds` is real time, `start` the begin of the simulated day."""
 
     customers: int
@@ -36,25 +36,25 @@ class Wanted:
     start: Micros
 
 
-def perform(wanted: Wanted, settings: Settings, *, is_live: bool, is_silent: bool) -> Report:
+def run_demo(wanted: DemoOptions, settings: Settings, *, is_live: bool, is_silent: bool) -> Report:
     """Run the whole demo and return its report; the database is kept."""
     real = SystemClock()
     began = real.monotonic()
-    clock = DrivenClock(wanted.start)
+    clock = SimulatedClock(wanted.start)
     store = open_store(settings, migrate=True, clock=clock)
     try:
         client = Client(store, actor="demo")
         check_empty(client, settings)
         events = Events()
-        cast = Cast(pipelines=PIPELINES, seconds=SECONDS, seed=wanted.seed)
-        stage = Stage(client, settings, clock, events, cast)
+        cast = SimulationConfig(pipelines=PIPELINES, seconds=SECONDS, seed=wanted.seed)
+        stage = DemoSimulation(client, settings, clock, events, cast)
         client.register(PIPELINES)
         names = world.customers(wanted.customers)
         stage.upkeep()
         client.configs.create_many(world.configs(names, wanted.start, wanted.seed), reason="demo")
-        scene = Scene(stage, names, wanted.seed, wanted.start, wanted.flood)
+        scene = ScenarioState(stage, names, wanted.seed, wanted.start, wanted.flood)
         with screen(is_live=is_live, is_silent=is_silent) as show:
-            play = Play(scene, events, wanted.seconds, show)
+            play = DemoDriver(scene, events, wanted.seconds, show)
             play.run()
         facts = Facts(
             scene=scene,
@@ -64,7 +64,7 @@ def perform(wanted: Wanted, settings: Settings, *, is_live: bool, is_silent: boo
             database_url=settings.database_url,
             seconds=real.monotonic() - began,
         )
-        return examine(client, facts)
+        return check_claims(client, facts)
     finally:
         store.close()
 

@@ -15,7 +15,7 @@ from penstock.core.clock import HOUR, MINUTE, SECOND, Micros, SystemClock
 
 if TYPE_CHECKING:
     from penstock.assembly.process import AlertRow, Overview, RunContext
-    from penstock.demo.saas.scenario import Act, Scene
+    from penstock.demo.saas.scenario import ScenarioEvent, ScenarioState
 
 DAY_US = 24 * HOUR
 STEPS_PER_SECOND = 32
@@ -27,7 +27,7 @@ HURT_US = 5 * MINUTE
 
 
 @dataclass(slots=True)
-class Waits:
+class DemoWaitTimes:
     """Wait times of runs since the flood began; `hurt` are customers that waited over HURT_US."""
 
     others_us: list[int] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Waits:
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
+class ScreenState:
     """Data for one refresh of the screen, read from the store and the event stream."""
 
     now: Micros
@@ -53,17 +53,21 @@ class Glance:
     rate: float
     told: list[tuple[Micros, str]]
     alerts: list[AlertRow]
-    waits: Waits
+    waits: DemoWaitTimes
     flooder: str
     flood_size: int
     workers: int
 
 
-class Play:
+class DemoDriver:
     """One run of the saas demo."""
 
     def __init__(
-        self, scene: Scene, events: Events, seconds: float, show: Callable[[Glance], None]
+        self,
+        scene: ScenarioState,
+        events: Events,
+        seconds: float,
+        show: Callable[[ScreenState], None],
     ) -> None:
         self._scene = scene
         self._seconds = seconds
@@ -71,7 +75,7 @@ class Play:
         self._real = SystemClock()
         self._began = self._real.monotonic()
         self._shown_at = float("-inf")
-        self._waits = Waits()
+        self._waits = DemoWaitTimes()
         self._rates: list[tuple[float, int]] = []
         self.counts: Counter[str] = Counter()
         events.subscribe(self._count)
@@ -83,12 +87,12 @@ class Play:
         step = int(DAY_US / max(1.0, self._seconds * STEPS_PER_SECOND))
         step = min(max(step, STEP_MIN_US), STEP_MAX_US)
         scene.stage.lease_us = max(scene.stage.lease_us, 4 * step)
-        acts = scenario.acts(scene)
+        acts = scenario.scenario_events(scene)
         end = scene.start + DAY_US
         while clock.now() < end:
             self._play_due(acts)
             upto = min([end, *(scene.start + act.after for act in acts[:1])])
-            scenario.weather(scene)
+            scenario.update_conditions(scene)
             scene.stage.step(max(1, min(step, upto - clock.now())))
             self._pace((clock.now() - scene.start) / DAY_US, "simulating the day")
         self._play_due(acts)
@@ -98,7 +102,7 @@ class Play:
             worker.stop()
         self._refresh(1.0, "done")
 
-    def _play_due(self, acts: list[Act]) -> None:
+    def _play_due(self, acts: list[ScenarioEvent]) -> None:
         while acts and self._scene.start + acts[0].after <= self._scene.stage.clock.now():
             acts.pop(0).play(self._scene)
 
@@ -126,7 +130,7 @@ class Play:
         self._shown_at = at
         scene = self._scene
         views = scene.stage.client.views
-        glance = Glance(
+        glance = ScreenState(
             now=scene.stage.clock.now(),
             start=scene.start,
             fraction=fraction,

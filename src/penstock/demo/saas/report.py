@@ -12,12 +12,12 @@ from penstock.cli import output
 from penstock.core.clock import HOUR
 from penstock.core.ids import encode
 from penstock.demo.claims import Claim, claims_text, program
-from penstock.demo.saas.scenario import FLOOD_AT, OUTAGE_HOURS, SLOTS, WORKERS
+from penstock.demo.saas.scenario import CONCURRENCY, FLOOD_AT, OUTAGE_HOURS, WORKERS
 from penstock.runs.states import RunState
 
 if TYPE_CHECKING:
     from penstock.client import Client
-    from penstock.demo.saas.scenario import Scene
+    from penstock.demo.saas.scenario import ScenarioState
     from penstock.runs.rows import Run
     from penstock.schedules.rows import Config
 
@@ -28,7 +28,7 @@ PAGE = 5_000
 class Facts:
     """What the demo did, to compare with what the store contains."""
 
-    scene: Scene
+    scene: ScenarioState
     scheduled: int
     refused: int
     database: str
@@ -76,7 +76,7 @@ class Report:
         ]
 
 
-def examine(client: Client, facts: Facts) -> Report:
+def check_claims(client: Client, facts: Facts) -> Report:
     """Read the whole day from the store and check every claim."""
     runs = _all_runs(client)
     configs = _all_configs(client)
@@ -85,7 +85,7 @@ def examine(client: Client, facts: Facts) -> Report:
     head = (
         f"A simulated day of {len(scene.names):,} customers in {facts.seconds:.0f} s: "
         f"{output.plural(len(configs), 'config')} in {len(zones)} time zones, {WORKERS} workers "
-        f"with a concurrency of {SLOTS}, {output.plural(len(runs), 'attempt')}."
+        f"with a concurrency of {CONCURRENCY}, {output.plural(len(runs), 'attempt')}."
     )
     claims = [
         _nothing_lost(runs, facts),
@@ -173,11 +173,12 @@ def _crashed(runs: list[Run], facts: Facts) -> Claim:
     stale = [r for r in runs if r.error_type == "STALE_EXECUTION"]
     holders = sorted({r.claimed_by for r in stale if r.claimed_by})
     ends = _ends_of(runs, "STALE_EXECUTION")
-    lease = output.span(facts.scene.stage.lease_us)
+    lease = output.format_span(facts.scene.stage.lease_us)
     found = max(((r.finished_at or 0) - (r.started_at or 0) for r in stale), default=0)
     text = (
         f"{' and '.join(holders) or 'The worker'} was killed while executing {len(stale)} runs. "
-        f"They were recovered at most {output.span(found)} after their start (lease: {lease}) and "
+        f"They were recovered at most {output.format_span(found)} after their start "
+        f"(lease: {lease}) and "
         f"ran on other workers: {ends['completed']} completed, {ends['dead']} failed later for "
         f"other reasons. {facts.refused} late results of the killed worker were refused because "
         "their fencing tokens were stale."
@@ -203,20 +204,25 @@ def _flooded(runs: list[Run], facts: Facts) -> Claim:
             if begin <= r.scheduled_time <= until and _wait(r) > own // 2}  # fmt: skip
     text = (
         f"{scene.flooder} submitted {len(ids):,} runs at once; processing them took "
-        f"{output.span(until - begin)} and its last run waited {output.span(own)}. Meanwhile the "
+        f"{output.format_span(until - begin)} and its last run waited "
+        f"{output.format_span(own)}. Meanwhile the "
         f"median wait of the other customers' {len(during):,} runs was {_median(during)} (before: "
-        f"{_median(usual)}), the longest {output.span(slowest)}. {len(hurt)} other customers were "
+        f"{_median(usual)}), the longest {output.format_span(slowest)}. {len(hurt)} "
+        "other customers were "
         "delayed by the flood."
     )
     numbers = {
-        "flood": len(ids), "flood_wait_max_s": own // 1_000_000, "others": len(during),
+        "flood": len(ids),
+        "flood_wait_max_s": own // 1_000_000,
+        "others": len(during),
         "others_wait_median_s": int(statistics.median(during or [0])) // 1_000_000,
-        "others_wait_max_s": slowest // 1_000_000, "hurt": len(hurt),
-    }  # fmt: skip
+        "others_wait_max_s": slowest // 1_000_000,
+        "hurt": len(hurt),
+    }
     return Claim("A flood delayed only its sender.", text, bool(flood) and not hurt, numbers)
 
 
-def _outage(client: Client, runs: list[Run], configs: list[Config], scene: Scene) -> Claim:
+def _outage(client: Client, runs: list[Run], configs: list[Config], scene: ScenarioState) -> Claim:
     begin = scene.start + scene.outage_after
     end = begin + OUTAGE_HOURS * HOUR
     missed = 0
@@ -230,7 +236,8 @@ def _outage(client: Client, runs: list[Run], configs: list[Config], scene: Scene
     late = [r for r in runs if r.sla_met is False]
     text = (
         f"No scheduler ran for {OUTAGE_HOURS} hours. Afterwards {len(caught):,} configs ran their "
-        f"latest missed occurrence, spread over {output.span(spread)} instead of all at once; "
+        f"latest missed occurrence, spread over {output.format_span(spread)} instead of "
+        "all at once; "
         f"{missed:,} older occurrences were skipped and are in the ledger with the reason. "
         f"{len(late):,} runs of the day started later than their SLA allows and are marked."
     )
@@ -301,4 +308,4 @@ def _wait(run: Run) -> int:
 
 
 def _median(waits: list[int]) -> str:
-    return output.span(int(statistics.median(waits))) if waits else "-"
+    return output.format_span(int(statistics.median(waits))) if waits else "-"

@@ -19,11 +19,11 @@ from penstock.runs.client.runs import Submission
 
 if TYPE_CHECKING:
     from penstock.assembly.process import InlineWorker
-    from penstock.demo.saas.stage import Stage
+    from penstock.demo.saas.stage import DemoSimulation
 
 FLOOD = 5_000
 WORKERS = 4
-SLOTS = 16
+CONCURRENCY = 16
 CRASH_AFTER = 6 * HOUR
 FLOOD_AT = 11 * HOUR
 OUTAGE_AT, OUTAGE_LATE_AT = 16 * HOUR, 20 * HOUR
@@ -32,10 +32,10 @@ THROTTLE_MINUTES = 40
 
 
 @dataclass(slots=True)
-class Scene:
+class ScenarioState:
     """The state that the acts share: the stage, the customers and what happened so far."""
 
-    stage: Stage
+    stage: DemoSimulation
     names: list[str]
     seed: int
     start: Micros
@@ -56,14 +56,14 @@ class Scene:
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
+class ScenarioEvent:
     """A function to call at `after`, the time since the start of the day."""
 
     after: Micros
-    play: Callable[[Scene], None]
+    play: Callable[[ScenarioState], None]
 
 
-def acts(scene: Scene) -> list[Act]:
+def scenario_events(scene: ScenarioState) -> list[ScenarioEvent]:
     """Return the acts in order.
 
     The cloud throttles while the audits of 03:00 UTC run; the scheduler outage is placed elsewhere.
@@ -73,71 +73,71 @@ def acts(scene: Scene) -> list[Act]:
     outage = scene.outage_after = OUTAGE_LATE_AT if is_near else OUTAGE_AT
     return sorted(
         [
-            Act(0, _open),
-            Act(max(0, audit - 5 * MINUTE), _throttle),
-            Act(4 * HOUR + 50 * MINUTE, _revoke),
-            Act(FLOOD_AT, _flood),
-            Act(FLOOD_AT + 20 * MINUTE, _cancel_some),
-            Act(13 * HOUR + 30 * MINUTE, _restore_credentials),
-            Act(outage, _outage),
-            Act(outage + OUTAGE_HOURS * HOUR, _recover),
-            Act(24 * HOUR, _close),
+            ScenarioEvent(0, _open),
+            ScenarioEvent(max(0, audit - 5 * MINUTE), _throttle),
+            ScenarioEvent(4 * HOUR + 50 * MINUTE, _revoke),
+            ScenarioEvent(FLOOD_AT, _flood),
+            ScenarioEvent(FLOOD_AT + 20 * MINUTE, _cancel_some),
+            ScenarioEvent(13 * HOUR + 30 * MINUTE, _restore_credentials),
+            ScenarioEvent(outage, _outage),
+            ScenarioEvent(outage + OUTAGE_HOURS * HOUR, _recover),
+            ScenarioEvent(24 * HOUR, _close),
         ],
         key=lambda act: act.after,
     )
 
 
-def weather(scene: Scene) -> None:
+def update_conditions(scene: ScenarioState) -> None:
     """Update throttling and, when due, kill a worker or deliver its late results."""
     left = (scene.throttled_until - scene.stage.clock.now()) / 1_000_000
     CLOUD.throttled_seconds = {"AWS": left} if left > 0 else {}
     passed = scene.stage.clock.now() - scene.start
     if passed >= CRASH_AFTER and not scene.crashed_after:
         # Kill a busy worker; the longer none is busy, the fewer runs are enough.
-        enough = max(1, SLOTS - (passed - CRASH_AFTER) // (10 * MINUTE))
+        enough = max(1, CONCURRENCY - (passed - CRASH_AFTER) // (10 * MINUTE))
         if max(worker.held for worker in scene.stage.workers) >= enough:
             _crash(scene)
     if scene.ghost is not None and passed >= scene.crashed_after + 2 * scene.stage.lease_us:
         _report_late(scene)
 
 
-def _open(scene: Scene) -> None:
+def _open(scene: ScenarioState) -> None:
     CLOUD.breaks, CLOUD.revoked, CLOUD.throttled_seconds = 0.002, set(), {}
     for number in range(1, WORKERS + 1):
-        scene.stage.hire(f"worker-{number}", SLOTS)
-    scene.tell(f"{WORKERS} workers with a concurrency of {SLOTS} start")
+        scene.stage.hire(f"worker-{number}", CONCURRENCY)
+    scene.tell(f"{WORKERS} workers with a concurrency of {CONCURRENCY} start")
 
 
-def _throttle(scene: Scene) -> None:
+def _throttle(scene: ScenarioState) -> None:
     scene.throttled_until = scene.stage.clock.now() + THROTTLE_MINUTES * MINUTE
     scene.tell(f"AWS answers 429 Too Many Requests for {THROTTLE_MINUTES} minutes")
 
 
-def _revoke(scene: Scene) -> None:
-    scene.revoked = world.quarterly(scene.names, scene.seed)[:3]
+def _revoke(scene: ScenarioState) -> None:
+    scene.revoked = world.every_15_minutes(scene.names, scene.seed)[:3]
     CLOUD.revoked = set(scene.revoked)
     scene.tell(f"the cloud credentials of {', '.join(scene.revoked)} are revoked")
 
 
-def _crash(scene: Scene) -> None:
+def _crash(scene: ScenarioState) -> None:
     """Kill the worker with the most runs: it stops renewing its session."""
     scene.crashed_after = scene.stage.clock.now() - scene.start
     scene.ghost = max(scene.stage.workers, key=lambda worker: worker.held)
     scene.stage.workers.remove(scene.ghost)
     scene.tell(f"{scene.ghost.name} is killed while it holds {scene.ghost.held} runs")
-    new = scene.stage.hire(f"worker-{WORKERS + 1}", SLOTS)
+    new = scene.stage.hire(f"worker-{WORKERS + 1}", CONCURRENCY)
     scene.tell(f"{new.name} is started in its place")
 
 
-def _report_late(scene: Scene) -> None:
+def _report_late(scene: ScenarioState) -> None:
     """Deliver the killed worker's results late, with fencing tokens that are stale by now."""
     ghost, scene.ghost = scene.ghost, None
     assert ghost is not None
     scene.tell(f"{ghost.report()} late results of {ghost.name} arrive and are refused as stale")
 
 
-def _flood(scene: Scene) -> None:
-    often = world.quarterly(scene.names, scene.seed)
+def _flood(scene: ScenarioState) -> None:
+    often = world.every_15_minutes(scene.names, scene.seed)
     scene.flooder = often[-1]
     wanted = [
         Submission(
@@ -153,7 +153,7 @@ def _flood(scene: Scene) -> None:
     scene.tell(f"{scene.flooder} submits {scene.flood_size:,} runs at once")
 
 
-def _cancel_some(scene: Scene) -> None:
+def _cancel_some(scene: ScenarioState) -> None:
     """Cancel the last hundredth of the flood, which the customer submitted by mistake."""
     count = max(1, scene.flood_size // 100)
     outcomes = [
@@ -163,7 +163,7 @@ def _cancel_some(scene: Scene) -> None:
     scene.tell(f"{scene.flooder} cancels {outcomes.count('cancelled')} of them")
 
 
-def _restore_credentials(scene: Scene) -> None:
+def _restore_credentials(scene: ScenarioState) -> None:
     """Give one customer new credentials; support enables its configs again."""
     name = scene.revoked[0]
     CLOUD.revoked.discard(name)
@@ -174,17 +174,17 @@ def _restore_credentials(scene: Scene) -> None:
         scene.tell(f"{name} has new credentials; support runs: configs enable {config_id}")
 
 
-def _outage(scene: Scene) -> None:
+def _outage(scene: ScenarioState) -> None:
     scene.stage.is_scheduling = False
     scene.tell(f"every scheduler is down for {OUTAGE_HOURS} hours; workers continue")
 
 
-def _recover(scene: Scene) -> None:
+def _recover(scene: ScenarioState) -> None:
     scene.stage.is_scheduling = True
     scene.stage.tick()
     scene.tell("a scheduler is back: each config starts its latest missed occurrence, spread out")
 
 
-def _close(scene: Scene) -> None:
+def _close(scene: ScenarioState) -> None:
     scene.stage.is_scheduling = False
     scene.tell("the day is over: no more occurrences, the queue is drained")

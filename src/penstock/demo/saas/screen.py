@@ -12,17 +12,17 @@ from penstock.cli import output
 from penstock.core.clock import Clock, Micros, SystemClock, to_datetime
 
 if TYPE_CHECKING:
-    from penstock.demo.saas.play import Glance
+    from penstock.demo.saas.play import ScreenState
 
 LINE_SECONDS = 5.0
 FEED = 9
 BAR = 24
-Show = Callable[["Glance"], None]
+Show = Callable[["ScreenState"], None]
 
 
 @contextlib.contextmanager
 def screen(*, is_live: bool, is_silent: bool = False) -> Iterator[Show]:
-    """Yield the function that shows a Glance: on a live screen, as lines, or not at all."""
+    """Yield the function that shows a ScreenState: on a live screen, as lines, or not at all."""
     if is_silent:
         yield lambda _: None
         return
@@ -33,7 +33,7 @@ def screen(*, is_live: bool, is_silent: bool = False) -> Iterator[Show]:
     from rich.live import Live
 
     with Live(console=output.console(), refresh_per_second=8, transient=True) as live:
-        yield lambda glance: live.update(picture(glance))
+        yield lambda glance: live.update(render(glance))
 
 
 class Lines:
@@ -45,7 +45,7 @@ class Lines:
         self._printed = 0
         self._at = float("-inf")
 
-    def __call__(self, glance: Glance) -> None:
+    def __call__(self, glance: ScreenState) -> None:
         """Print new feed lines, and the status line if it is due."""
         for at, text in glance.told[self._printed :]:
             self._write(f"  {clock_text(at)}  {text}")
@@ -66,7 +66,7 @@ def clock_text(at: Micros) -> str:
     return to_datetime(at).strftime("%a %H:%M")
 
 
-def picture(glance: Glance) -> Any:
+def render(glance: ScreenState) -> Any:
     """Return the whole screen as a rich renderable."""
     # Imported here because only the live screen needs rich.
     from rich import columns, console, panel
@@ -87,13 +87,13 @@ def picture(glance: Glance) -> Any:
     )
 
 
-def _headline(glance: Glance) -> str:
+def _headline(glance: ScreenState) -> str:
     done = int(40 * glance.fraction)
     bar = f"[green]{'━' * done}[/green][dim]{'━' * (40 - done)}[/dim]"
     return f"[bold]Penstock demo[/bold]  {clock_text(glance.now)} UTC  {bar}  {glance.phase}"
 
 
-def _queue(glance: Glance) -> str:
+def _queue(glance: ScreenState) -> str:
     o = glance.overview
     rows = (
         ("ready", o.ready, "yellow"),
@@ -111,7 +111,7 @@ def _length(n: int) -> int:
     return min(BAR, int(BAR * (n / 5_000) ** 0.5 + 0.999))
 
 
-def _sums(glance: Glance) -> str:
+def _sums(glance: ScreenState) -> str:
     c = glance.counts
     return (
         f"completed {c['COMPLETED']:>8,}   {glance.rate:,.0f} runs/s\n"
@@ -121,7 +121,7 @@ def _sums(glance: Glance) -> str:
     )
 
 
-def _flood(glance: Glance) -> str:
+def _flood(glance: ScreenState) -> str:
     if not glance.flood_size:
         return "[dim]no flood yet[/dim]"
     waits = glance.waits
@@ -129,6 +129,6 @@ def _flood(glance: Glance) -> str:
     return (
         f"{glance.flooder}: {max(0, left):,} of {glance.flood_size:,} runs still waiting.  "
         f"Others: {len(waits.others_us):,} runs of {len(waits.seen):,} customers started since, "
-        f"median wait {output.span(waits.median_us())}; "
+        f"median wait {output.format_span(waits.median_us())}; "
         f"{output.plural(len(waits.hurt), 'customer')} waited over 5 min."
     )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.assembly.process import WorkerOptions, inline_worker, services
+from penstock.assembly.process import WorkerOptions, build_services, inline_worker
 from penstock.core.clock import MINUTE, SECOND, Micros
 from penstock.core.ids import stable_fraction
 
@@ -28,7 +28,7 @@ SWEEP_US = MINUTE
 UPKEEP_US = 30 * MINUTE
 
 
-class DrivenClock:
+class SimulatedClock:
     """A `penstock.core.clock.Clock` that changes only through `advance` and `sleep`."""
 
     def __init__(self, start: Micros) -> None:
@@ -60,7 +60,7 @@ class DrivenClock:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cast:
+class SimulationConfig:
     """The pipelines of a demo, the durations of their runs and the locations of their data.
 
     seconds: range of a run's duration in simulated seconds, by pipeline or phase. warehouses:
@@ -73,11 +73,16 @@ class Cast:
     warehouses: Mapping[str, str] = field(default_factory=dict)
 
 
-class Stage:
+class DemoSimulation:
     """Services and workers on one store, advanced step by step."""
 
     def __init__(
-        self, client: Client, settings: Settings, clock: DrivenClock, events: Events, cast: Cast
+        self,
+        client: Client,
+        settings: Settings,
+        clock: SimulatedClock,
+        events: Events,
+        cast: SimulationConfig,
     ) -> None:
         self.lease_us = LEASE_MIN_US
         """A worker's lease; raised if a step is so long that heartbeats would come too late."""
@@ -89,7 +94,7 @@ class Stage:
         self._events = events
         self._cast = cast
         self._jitter = random.Random(cast.seed).random  # noqa: S311 - made repeatable
-        made = services(
+        made = build_services(
             client.store,
             settings,
             events,

@@ -23,7 +23,7 @@ def customers(n: int) -> list[str]:
     return [f"customer-{number:04d}" for number in range(1, n + 1)]
 
 
-def quarterly(names: list[str], seed: int) -> list[str]:
+def every_15_minutes(names: list[str], seed: int) -> list[str]:
     """Return the customers that report every 15 minutes; at least 8, as the scenario needs some."""
     chosen = [name for name in names if _fraction(seed, name, "report") < QUARTERLY_SHARE]
     return chosen if len(chosen) >= 8 else names[:8]
@@ -31,7 +31,7 @@ def quarterly(names: list[str], seed: int) -> list[str]:
 
 def configs(names: list[str], start: int, seed: int) -> Wanted:
     """Return every customer's configs, with the settings of the source design's examples."""
-    often = set(quarterly(names, seed))
+    often = set(every_15_minutes(names, seed))
     wanted: Wanted = []
     for index, name in enumerate(names):
         wanted.append((name, _billing(name, seed)))

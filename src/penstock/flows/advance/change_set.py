@@ -13,25 +13,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from penstock.audit.store.alerts import Alert, alert_open
+from penstock.audit.store.alerts import NewAlert, alert_open
 from penstock.audit.store.journal import Entry, journal_append_many
 from penstock.core.record import dumps
 from penstock.db.store import Tx
-from penstock.flows.advance.late_data import Late
+from penstock.flows.advance.late_data import LateData
 from penstock.flows.advance.messages import (
-    about,
     detail_of,
     flow_alert,
+    flow_fields,
     gate_alert,
-    gate_key,
-    gate_said,
-    needs_person,
+    gate_alert_key,
+    last_verdict,
+    needs_intervention,
     phase_alert,
-    phase_key,
+    phase_alert_key,
 )
-from penstock.flows.advance.snapshot import Book, Wanted
-from penstock.flows.cascade import Ask, FlowState, Progress, is_set_complete
-from penstock.flows.gates.evidence import Sighting
+from penstock.flows.advance.snapshot import FlowSnapshot, NeededProbe
+from penstock.flows.cascade import FlowState, GateRequest, PhaseProgress, is_set_complete
+from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.store.gates import (
     NewDecision,
     NewTrigger,
@@ -46,11 +46,11 @@ from penstock.flows.gates.store.people import (
 )
 from penstock.flows.gates.verdict import Decision, GateInput, Verdict
 from penstock.flows.phases import ENDED, PhaseState
-from penstock.flows.store.completions import nudge_next_of_configs, nudge_partition
-from penstock.flows.store.flows import LATE_DATA, Flow, Phase, flow_end_many, phase_update_many
+from penstock.flows.store.completions import flow_event_put_for_next, flow_event_put_for_partition
+from penstock.flows.store.flows import LATE_DATA, Flow, PhaseRow, flow_end_many, phase_update_many
 from penstock.flows.store.logs import (
-    CheckLine,
-    PhaseLine,
+    CheckLogRow,
+    PhaseLogRow,
     alert_resolve_many,
     check_log_put_many,
     outbox_announce_many,
@@ -62,11 +62,11 @@ from penstock.runs.rows import NewRun
 
 STATUS_TOPIC: Final = "penstock.orchestration-status"
 FAILED_TOPIC: Final = "penstock.dependency-check-failed"
-CASCADE: Final = "orchestrator"
+CASCADE_SOURCE: Final = "orchestrator"
 """Trigger source of a start that a preceding phase caused."""
 
 
-Known: TypeAlias = Callable[[Wanted], Mapping[str, Sighting] | None]
+CachedObservations: TypeAlias = Callable[[NeededProbe], Mapping[str, Observation] | None]
 """Returns cached observations of a gate; None if it has to be probed."""
 
 
@@ -74,7 +74,7 @@ Known: TypeAlias = Callable[[Wanted], Mapping[str, Sighting] | None]
 class Start:
     """Processors that a trigger starts."""
 
-    book: Book
+    book: FlowSnapshot
     phase: str
     processor: str
     names: tuple[str, ...]
@@ -92,9 +92,9 @@ class Changes:
     """All changes of a batch of flows."""
 
     actor: str
-    known: Known | None = None
-    wanted: list[Wanted] = field(default_factory=list)
-    late: list[Late] = field(default_factory=list)
+    known: CachedObservations | None = None
+    wanted: list[NeededProbe] = field(default_factory=list)
+    late: list[LateData] = field(default_factory=list)
     closed: list[Flow] = field(default_factory=list)
     """Flows whose successful probe run closed a breaker; flows it blocked are evaluated again."""
     starts: list[Start] = field(default_factory=list)
@@ -104,11 +104,11 @@ class Changes:
     decisions: list[NewDecision] = field(default_factory=list)
     _triggers: list[NewTrigger] = field(default_factory=list)
     _journal: list[Entry] = field(default_factory=list)
-    _phase_log: list[PhaseLine] = field(default_factory=list)
-    _check_log: list[CheckLine] = field(default_factory=list)
+    _phase_log: list[PhaseLogRow] = field(default_factory=list)
+    _check_log: list[CheckLogRow] = field(default_factory=list)
     _downstream: list[tuple[int, str, str]] = field(default_factory=list)
     _messages: list[tuple[str, str]] = field(default_factory=list)
-    _alerts: list[Alert] = field(default_factory=list)
+    _alerts: list[NewAlert] = field(default_factory=list)
     _resolved: list[str] = field(default_factory=list)
     _interventions: list[NewIntervention] = field(default_factory=list)
     _closed_interventions: list[tuple[int, str, str, str]] = field(default_factory=list)
@@ -117,10 +117,10 @@ class Changes:
 
     def decided(
         self,
-        snapshot: Book,
-        ask: Ask,
+        snapshot: FlowSnapshot,
+        ask: GateRequest,
         judged: tuple[GateInput, Decision],
-        before: Phase,
+        before: PhaseRow,
         source: str,
     ) -> None:
         """Record the decision of a gate."""
@@ -140,9 +140,9 @@ class Changes:
             self._emit(snapshot, FAILED_TOPIC, ask.phase, body)
         if decision.alert is not None:
             self._alerts.append(gate_alert(snapshot, ask, decision, decision.alert))
-        last_verdict = gate_said(before.state)
-        if last_verdict is not None and last_verdict is not decision.verdict:
-            self._resolved.append(gate_key(flow.flow_id, ask.phase, processor, last_verdict))
+        previous = last_verdict(before.state)
+        if previous is not None and previous is not decision.verdict:
+            self._resolved.append(gate_alert_key(flow.flow_id, ask.phase, processor, previous))
         gate_key_columns = (flow.flow_id, ask.phase, processor)
         if decision.intervention:
             self._interventions.append(
@@ -152,12 +152,14 @@ class Changes:
                     before.tries, flow.correlation_id,
                 )
             )  # fmt: skip
-        elif decision.verdict.starts and needs_person(before):
+        elif decision.verdict.starts and needs_intervention(before):
             self._closed_interventions.append(
                 (*gate_key_columns, f"the gate's verdict is {decision.verdict}")
             )
 
-    def started(self, snapshot: Book, ask: Ask, decision: Decision, source: str) -> None:
+    def started(
+        self, snapshot: FlowSnapshot, ask: GateRequest, decision: Decision, source: str
+    ) -> None:
         """Record the start of a phase or of one processor."""
         flow, processor = snapshot.flow, ask.processor or ""
         plan = snapshot.planned.plan.phase(ask.phase)
@@ -166,7 +168,7 @@ class Changes:
         is_entry = snapshot.begins_with(ask)
         is_observed = snapshot.is_observed and (not is_entry or flow.trigger_source == LATE_DATA)
         runs = 0 if is_observed else len(names)
-        cascaded = source in (CASCADE, LATE_DATA)
+        cascaded = source in (CASCADE_SOURCE, LATE_DATA)
         self._triggers.append(
             NewTrigger(
                 flow.flow_id, ask.phase, processor, flow.customer, decision.verdict.value, source,
@@ -186,7 +188,7 @@ class Changes:
         }
         self._emit(snapshot, f"{flow.pipeline}.{ask.phase}.trigger", ask.phase, body)
 
-    def breaker_open(self, snapshot: Book, ask: Ask) -> None:
+    def breaker_open(self, snapshot: FlowSnapshot, ask: GateRequest) -> None:
         """Record that a gate was not evaluated because its breaker is open."""
         detail = detail_of(snapshot, ask.phase, ask.processor or "")
         flow = snapshot.flow
@@ -194,7 +196,9 @@ class Changes:
                       None, "BLOCKED", None, "five failures in a row", detail)  # fmt: skip
         self._journal.append(entry)
 
-    def phase_ended(self, snapshot: Book, phase: PhasePlan, progress: Progress) -> None:
+    def phase_ended(
+        self, snapshot: FlowSnapshot, phase: PhasePlan, progress: PhaseProgress
+    ) -> None:
         """Record that a phase ended, or that its last straggler completed it."""
         flow, row = snapshot.flow, snapshot.row(phase.name)
         done = [s.processor for s in snapshot.seen_of([phase.name]) if s.status != "failed"]
@@ -203,7 +207,7 @@ class Changes:
         scores = [s.quality for s in snapshot.seen_of([phase.name]) if s.quality is not None]
         began, context = row.started_at, row.told
         self._phase_log.append(
-            PhaseLine(
+            PhaseLogRow(
                 flow.customer, flow.pipeline_no, flow.flow_id, phase.name, flow.partition,
                 flow.mode, row.state.lower(), began, snapshot.now,
                 None if began is None else snapshot.now - began, len(phase.expected),
@@ -223,9 +227,9 @@ class Changes:
         if not is_set_complete(phase, progress):
             self._alerts.append(phase_alert(snapshot, phase, missing))
         elif progress.state in ENDED:
-            self._resolved.append(phase_key(flow.flow_id, phase.name))
+            self._resolved.append(phase_alert_key(flow.flow_id, phase.name))
 
-    def flow_ended(self, snapshot: Book, state: FlowState) -> None:
+    def flow_ended(self, snapshot: FlowSnapshot, state: FlowState) -> None:
         """Record the end of a flow."""
         flow = snapshot.flow
         ran = [row for row in snapshot.rows.values() if row.state != PhaseState.SKIPPED]
@@ -244,19 +248,19 @@ class Changes:
         self._closed_interventions += [
             (flow.flow_id, phase, processor, f"the flow ended {state}")
             for (phase, processor), row in snapshot.rows.items()
-            if needs_person(row)
+            if needs_intervention(row)
         ]
         if state is FlowState.FAILED:
             self.overdue.append(flow.flow_id)
             self._alerts.append(flow_alert(snapshot))
         elif is_degraded or any(row.waiting_since for row in snapshot.rows.values()):
             self._resolved += [
-                gate_key(flow.flow_id, phase, processor, verdict)
+                gate_alert_key(flow.flow_id, phase, processor, verdict)
                 for phase, processor in snapshot.rows
                 for verdict in Verdict
             ]
 
-    def write(self, tx: Tx, snapshots: Iterable[Book]) -> list[Start]:
+    def write(self, tx: Tx, snapshots: Iterable[FlowSnapshot]) -> list[Start]:
         """Write everything. Return the starts whose runs have yet to be created."""
         rows = [snapshot.rows[key] for snapshot in snapshots for key in sorted(snapshot.changed)]
         phase_update_many(tx, sorted(rows, key=lambda row: row.gate_id))
@@ -268,9 +272,9 @@ class Changes:
         breaker_put_many(tx, list(dict(changed_breakers).items()))
         decision_put_many(tx, self.decisions)
         flow_end_many(tx, self._flows)
-        nudge_next_of_configs(tx, self._ended_configs)
+        flow_event_put_for_next(tx, self._ended_configs)
         for customer, pipeline, partition in sorted({f.place for f in self.closed}):
-            nudge_partition(tx, customer, pipeline, partition)
+            flow_event_put_for_partition(tx, customer, pipeline, partition)
         phase_log_put_many(tx, self._phase_log)
         phase_log_triggered_many(tx, self._downstream)
         check_log_put_many(tx, self._check_log)
@@ -286,7 +290,12 @@ class Changes:
         return [s for s in self.starts if (s.book.flow.flow_id, s.phase, s.processor) in new]
 
     def _checks(
-        self, snapshot: Book, ask: Ask, given: GateInput, decision: Decision, before: Phase
+        self,
+        snapshot: FlowSnapshot,
+        ask: GateRequest,
+        given: GateInput,
+        decision: Decision,
+        before: PhaseRow,
     ) -> None:
         """Log the checks whose outcome differs from the last probe."""
         flow = snapshot.flow
@@ -295,7 +304,7 @@ class Changes:
             if known.get(a.key) == [a.rows, a.expected, a.days_present, str(a.status)]:
                 continue
             self._check_log.append(
-                CheckLine(
+                CheckLogRow(
                     flow.customer, flow.pipeline_no, flow.flow_id, ask.phase,
                     ask.processor or "", flow.partition, flow.mode, a.table, str(a.kind),
                     flow.partition, a.expected if a.rows is not None else a.min_days,
@@ -307,8 +316,8 @@ class Changes:
 
     def _note(
         self,
-        snapshot: Book,
-        ask: Ask,
+        snapshot: FlowSnapshot,
+        ask: GateRequest,
         action: str,
         decision: Decision,
         before: str | None = None,
@@ -325,8 +334,8 @@ class Changes:
                   None, decision.reasons[0], detail_of(snapshot, ask.phase, processor, **more))
         )  # fmt: skip
 
-    def _emit(self, snapshot: Book, topic: str, phase: str, body: dict[str, Any]) -> None:
-        message = {**about(snapshot, phase, ""), **body}
+    def _emit(self, snapshot: FlowSnapshot, topic: str, phase: str, body: dict[str, Any]) -> None:
+        message = {**flow_fields(snapshot, phase, ""), **body}
         self._messages.append((topic, json.dumps(message, sort_keys=True)))
 
 

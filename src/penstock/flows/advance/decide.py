@@ -11,32 +11,32 @@ import json
 from typing import Any, Final
 
 from penstock.core.clock import HOUR
-from penstock.flows.advance.change_set import CASCADE, Changes
-from penstock.flows.advance.gate_deadlocks import ring_of
-from penstock.flows.advance.late_data import late_data
-from penstock.flows.advance.snapshot import Book, Evidence, Stir, Wanted
+from penstock.flows.advance.change_set import CASCADE_SOURCE, Changes
+from penstock.flows.advance.gate_deadlocks import gate_deadlock
+from penstock.flows.advance.late_data import find_late_data
+from penstock.flows.advance.snapshot import Evidence, FlowSnapshot, NeededProbe, Wakeup
 from penstock.flows.cascade import (
-    Ask,
-    Completion,
+    CompletionStatus,
     FlowState,
-    deadline_states,
-    evaluable,
+    GateRequest,
     flow_state,
+    gates_to_evaluate,
     is_set_complete,
-    phase_end,
+    phase_end_state,
+    states_at_deadline,
     straggler_deadline,
 )
 from penstock.flows.gates import breaker as breakers
 from penstock.flows.gates.breaker import BreakerState
 from penstock.flows.gates.evidence import Assessment, assess
 from penstock.flows.gates.gate import decide
-from penstock.flows.gates.verdict import Decision, Effect, GateInput, GateStatus, Verdict
-from penstock.flows.phases import DONE, WAITS_FOR_GATE, PhaseState, gate_state
+from penstock.flows.gates.verdict import BreakerEffect, Decision, GateInput, GateStatus, Verdict
+from penstock.flows.phases import DONE, WAITS_FOR_GATE, PhaseState, state_for_verdict
 
 _OVER: Final = frozenset({*DONE, PhaseState.SKIPPED})
 
 
-def judge(snapshot: Book, wakeup: Stir, changes: Changes) -> None:
+def evaluate_flow(snapshot: FlowSnapshot, wakeup: Wakeup, changes: Changes) -> None:
     """Advance one flow as far as possible."""
     _count_ends(snapshot, wakeup, changes)
     if _is_idle(snapshot, wakeup):
@@ -48,12 +48,12 @@ def judge(snapshot: Book, wakeup: Stir, changes: Changes) -> None:
                 _evaluate_gates(snapshot, wakeup, changes)
             _schedule_checks(snapshot, wakeup)
             _end_flow(snapshot, changes)
-    late = late_data(snapshot, wakeup)
+    late = find_late_data(snapshot, wakeup)
     if late is not None:
         changes.late.append(late)
 
 
-def _is_idle(snapshot: Book, wakeup: Stir) -> bool:
+def _is_idle(snapshot: FlowSnapshot, wakeup: Wakeup) -> bool:
     """Whether the only event is a completion in a phase that still awaits others.
 
     Most reports are of this kind, and nothing follows from them.
@@ -72,35 +72,39 @@ def _is_idle(snapshot: Book, wakeup: Stir) -> bool:
         phase = known.get(name)
         if phase is None or snapshot.row(name).state != PhaseState.IN_PROGRESS:
             return False
-        if phase_end(phase, snapshot.progress(name), snapshot.now) is not None:
+        if phase_end_state(phase, snapshot.progress(name), snapshot.now) is not None:
             return False
         if any(name in later.after and later.terms.on == "each" for later in plan.phases):
             return False
     return snapshot.flow.deadline_at is not None and snapshot.now < snapshot.flow.deadline_at
 
 
-def _count_ends(snapshot: Book, wakeup: Stir, changes: Changes) -> None:
+def _count_ends(snapshot: FlowSnapshot, wakeup: Wakeup, changes: Changes) -> None:
     """Count dead runs against the breaker of their phase; a successful probe run closes it."""
     for phase, count in wakeup.failures.items():
         for _ in range(count):
-            failed = breakers.report(snapshot.breaker(phase), Effect.FAILURE, snapshot.now)
+            failed = breakers.record_effect(
+                snapshot.breaker(phase), BreakerEffect.FAILURE, snapshot.now
+            )
             snapshot.breaker_put(phase, failed)
     for phase in sorted(wakeup.phases - set(wakeup.failures)):
         since = snapshot.breaker(phase).probe_at
-        done = [seen.at for seen in snapshot.seen_of([phase]) if seen.status != Completion.FAILED]
+        done = [
+            seen.at for seen in snapshot.seen_of([phase]) if seen.status != CompletionStatus.FAILED
+        ]
         if since is not None and max(done, default=-1) >= since:
             _close_breaker(snapshot, phase, changes)
 
 
-def _close_breaker(snapshot: Book, phase: str, changes: Changes) -> None:
+def _close_breaker(snapshot: FlowSnapshot, phase: str, changes: Changes) -> None:
     """Report a success to the breaker, which ends the series of failures."""
     before = snapshot.breaker(phase)
-    snapshot.breaker_put(phase, breakers.report(before, Effect.SUCCESS, snapshot.now))
+    snapshot.breaker_put(phase, breakers.record_effect(before, BreakerEffect.SUCCESS, snapshot.now))
     if before.opened_at is not None:
         changes.closed.append(snapshot.flow)
 
 
-def _end_phases(snapshot: Book, changes: Changes) -> None:
+def _end_phases(snapshot: FlowSnapshot, changes: Changes) -> None:
     reported = {seen.phase for seen in snapshot.seen}
     for phase in snapshot.planned.plan.phases:
         row = snapshot.row(phase.name)
@@ -124,13 +128,13 @@ def _end_phases(snapshot: Book, changes: Changes) -> None:
         elif row.state == PhaseState.DEGRADED and complete:
             # The last straggler arrived: the phase is complete after all, unless other data was
             # missing.
-            if not row.is_degraded and set(progress.seen.values()) <= {Completion.SUCCESS}:
+            if not row.is_degraded and set(progress.seen.values()) <= {CompletionStatus.SUCCESS}:
                 snapshot.put(phase.name, state=PhaseState.COMPLETE.value)
                 changes.phase_ended(snapshot, phase, progress)
             continue
         if snapshot.row(phase.name).state != PhaseState.IN_PROGRESS:
             continue
-        end = phase_end(phase, snapshot.progress(phase.name), snapshot.now)
+        end = phase_end_state(phase, snapshot.progress(phase.name), snapshot.now)
         if end is not None:
             snapshot.put(phase.name, state=end.value, ended_at=snapshot.now, look_at=None)
             changes.phase_ended(snapshot, phase, progress)
@@ -138,7 +142,7 @@ def _end_phases(snapshot: Book, changes: Changes) -> None:
                 _close_breaker(snapshot, phase.name, changes)
 
 
-def _end_flow(snapshot: Book, changes: Changes) -> bool:
+def _end_flow(snapshot: FlowSnapshot, changes: Changes) -> bool:
     """End the flow when its last phases have ended, or at its deadline."""
     flow = snapshot.flow
     states = {snapshot.row(phase.name).state for phase in snapshot.planned.plan.phases}
@@ -150,7 +154,7 @@ def _end_flow(snapshot: Book, changes: Changes) -> bool:
     if state is FlowState.OPEN:
         return False
     if state is FlowState.FAILED:
-        for name, end in deadline_states(snapshot.known()).items():
+        for name, end in states_at_deadline(snapshot.known()).items():
             snapshot.put(name, state=end.value, ended_at=snapshot.now, look_at=None)
     for (phase, processor), row in list(snapshot.rows.items()):
         if row.look_at is not None or row.look_again:
@@ -159,7 +163,7 @@ def _end_flow(snapshot: Book, changes: Changes) -> bool:
     return True
 
 
-def _schedule_checks(snapshot: Book, wakeup: Stir) -> None:
+def _schedule_checks(snapshot: FlowSnapshot, wakeup: Wakeup) -> None:
     """Schedule the next check of phases in progress for their straggler deadline.
 
     Due gates that could not be evaluated are no longer scheduled: their phase went on without them.
@@ -174,8 +178,8 @@ def _schedule_checks(snapshot: Book, wakeup: Stir) -> None:
             snapshot.put(phase.name, look_at=due)
 
 
-def _evaluate_gates(snapshot: Book, wakeup: Stir, changes: Changes) -> None:
-    for ask in evaluable(snapshot.planned.plan, snapshot.known(), snapshot.now):
+def _evaluate_gates(snapshot: FlowSnapshot, wakeup: Wakeup, changes: Changes) -> None:
+    for ask in gates_to_evaluate(snapshot.planned.plan, snapshot.known(), snapshot.now):
         processor = ask.processor or ""
         row = snapshot.row(ask.phase, processor)
         evidence = wakeup.evidence.get(row.gate_id)
@@ -189,7 +193,7 @@ def _evaluate_gates(snapshot: Book, wakeup: Stir, changes: Changes) -> None:
             continue
         needs = snapshot.planned.needs(ask.phase, processor)
         if needs and evidence is None:
-            wanted = Wanted(snapshot, ask, row.gate_id, _since(snapshot, ask, wakeup))
+            wanted = NeededProbe(snapshot, ask, row.gate_id, _since(snapshot, ask, wakeup))
             seen = None if changes.known is None else changes.known(wanted)
             if seen is None:
                 changes.wanted.append(wanted)
@@ -212,7 +216,7 @@ def _evaluate_gates(snapshot: Book, wakeup: Stir, changes: Changes) -> None:
         _apply(snapshot, ask, given, decision, changes, wakeup.source)
 
 
-def _since(snapshot: Book, ask: Ask, wakeup: Stir) -> int | None:
+def _since(snapshot: FlowSnapshot, ask: GateRequest, wakeup: Wakeup) -> int | None:
     """Return the earliest start time of a probe whose results this gate may use.
 
     This is not before the preceding phases ended or last reported. A due probe shares the results
@@ -230,7 +234,9 @@ def _since(snapshot: Book, ask: Ask, wakeup: Stir) -> int | None:
     return max(moments, default=None)
 
 
-def gate_input(snapshot: Book, ask: Ask, found: tuple[Assessment, ...]) -> GateInput:
+def gate_input(
+    snapshot: FlowSnapshot, ask: GateRequest, found: tuple[Assessment, ...]
+) -> GateInput:
     """Collect everything the decision of a gate depends on."""
     flow, row = snapshot.flow, snapshot.row(ask.phase, ask.processor or "")
     after = snapshot.planned.plan.phase(ask.phase).after
@@ -250,13 +256,13 @@ def gate_input(snapshot: Book, ask: Ask, found: tuple[Assessment, ...]) -> GateI
         ),
         waited_us=0 if row.waiting_since is None else snapshot.now - row.waiting_since,
         historical_tries=row.tries,
-        cycle=ring_of(snapshot, ask, found),
+        cycle=gate_deadlock(snapshot, ask, found),
         set_complete=ask.set_complete,
         stragglers_passed=ask.stragglers_passed,
     )
 
 
-def _block(snapshot: Book, ask: Ask, changes: Changes) -> None:
+def _block(snapshot: FlowSnapshot, ask: GateRequest, changes: Changes) -> None:
     """Block a phase while its breaker is open, until it lets a probe run through."""
     processor = ask.processor or ""
     again = snapshot.breaker(ask.phase).opens_again_at()
@@ -269,8 +275,8 @@ def _block(snapshot: Book, ask: Ask, changes: Changes) -> None:
 
 
 def _apply(
-    snapshot: Book,
-    ask: Ask,
+    snapshot: FlowSnapshot,
+    ask: GateRequest,
     given: GateInput,
     decision: Decision,
     changes: Changes,
@@ -280,19 +286,19 @@ def _apply(
     processor = ask.processor or ""
     row = snapshot.row(ask.phase, processor)
     starts = decision.verdict.starts
-    _, asked = breakers.ask(snapshot.breaker(ask.phase), snapshot.now)
+    _, asked = breakers.try_start(snapshot.breaker(ask.phase), snapshot.now)
     # A start is not a success yet: its runs, or the end of its phase, report to the breaker.
     snapshot.breaker_put(
-        ask.phase, asked if starts else breakers.report(asked, decision.effect, snapshot.now)
+        ask.phase, asked if starts else breakers.record_effect(asked, decision.effect, snapshot.now)
     )
     short = decision.status is GateStatus.MISSING_HISTORICAL
     seen = {a.key: [a.rows, a.expected, a.days_present, str(a.status)] for a in given.assessments}
-    context = told_of(snapshot, ask, decision)
+    context = gate_context(snapshot, ask, decision)
     waits = decision.verdict is Verdict.WAIT
     snapshot.put(
         ask.phase,
         processor,
-        state=gate_state(decision.verdict).value,
+        state=state_for_verdict(decision.verdict).value,
         started_at=snapshot.now if starts else row.started_at,
         look_at=None if starts else snapshot.now if row.look_again else decision.recheck_at,
         look_again=False,
@@ -302,14 +308,14 @@ def _apply(
         gate=json.dumps(context, sort_keys=True) if context else None,
         evidence=json.dumps(seen, sort_keys=True) if seen else None,
     )
-    by = source or (snapshot.flow.trigger_source if snapshot.begins_with(ask) else CASCADE)
+    by = source or (snapshot.flow.trigger_source if snapshot.begins_with(ask) else CASCADE_SOURCE)
     changes.decided(snapshot, ask, (given, decision), row, by)
     _mirror(snapshot, ask)
     if starts:
         changes.started(snapshot, ask, decision, by)
 
 
-def told_of(snapshot: Book, ask: Ask, decision: Decision) -> dict[str, Any]:
+def gate_context(snapshot: FlowSnapshot, ask: GateRequest, decision: Decision) -> dict[str, Any]:
     """Return the gate context passed to a phase's runs; empty if there is nothing to pass.
 
     What earlier phases lacked is carried on, because degradation is data.
@@ -350,7 +356,7 @@ def told_of(snapshot: Book, ask: Ask, decision: Decision) -> dict[str, Any]:
     return context
 
 
-def _mirror(snapshot: Book, ask: Ask) -> None:
+def _mirror(snapshot: FlowSnapshot, ask: GateRequest) -> None:
     """Give a phase with one gate per processor the state of its most advanced gate."""
     if ask.processor is None:
         return

@@ -11,26 +11,28 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 
-from penstock.flows.advance.snapshot import Book
-from penstock.flows.cascade import Ask
+from penstock.flows.advance.snapshot import FlowSnapshot
+from penstock.flows.cascade import GateRequest
 from penstock.flows.gates.evidence import Assessment
 from penstock.flows.gates.gate_score import is_critical_absent
-from penstock.flows.gates.override import covering
+from penstock.flows.gates.override import covering_overrides
 from penstock.flows.phases import WAITS_FOR_GATE, PhaseState
-from penstock.flows.store.flows import Phase
+from penstock.flows.store.flows import PhaseRow
 from penstock.pipelines.cycles import cycle_of
-from penstock.pipelines.dependency import Kind
+from penstock.pipelines.dependency import DependencyKind
 from penstock.pipelines.plan import PhasePlan
 
 
-def ring_of(snapshot: Book, ask: Ask, found: Sequence[Assessment]) -> tuple[str, ...]:
+def gate_deadlock(
+    snapshot: FlowSnapshot, ask: GateRequest, found: Sequence[Assessment]
+) -> tuple[str, ...]:
     """Return the processors in a deadlock that includes this gate, or an empty tuple."""
     absent = {
         a.table
         for a in found
         if is_critical_absent(a)
         and a.rows == 0
-        and not covering(a, snapshot.overrides, snapshot.now)
+        and not covering_overrides(a, snapshot.overrides, snapshot.now)
     }
     products = snapshot.planned.products
     if not any(absent & tables for tables in products.values()):
@@ -54,23 +56,25 @@ def ring_of(snapshot: Book, ask: Ask, found: Sequence[Assessment]) -> tuple[str,
     return ()
 
 
-def _gate(snapshot: Book, phase: PhasePlan, processor: str) -> Phase:
+def _gate(snapshot: FlowSnapshot, phase: PhasePlan, processor: str) -> PhaseRow:
     return snapshot.row(phase.name, processor if phase.terms.on == "each" else "")
 
 
-def _absent(snapshot: Book, row: Phase) -> set[str]:
+def _absent(snapshot: FlowSnapshot, row: PhaseRow) -> set[str]:
     """Return the critical same-day tables that had no rows in the gate's last probe."""
     seen: Mapping[str, list[object]] = {} if row.evidence is None else json.loads(row.evidence)
     needs = [need.dependency for need in snapshot.planned.needs(row.phase, row.processor)]
     return {
         need.table
         for need in needs
-        if need.kind is Kind.SAME_DAY and need.critical and seen.get(need.key, [None])[0] == 0
+        if need.kind is DependencyKind.SAME_DAY
+        and need.critical
+        and seen.get(need.key, [None])[0] == 0
     }
 
 
 def _order_dependencies(
-    snapshot: Book, phase: PhasePlan, node: str, makers: dict[str, set[str]]
+    snapshot: FlowSnapshot, phase: PhasePlan, node: str, makers: dict[str, set[str]]
 ) -> Collection[str]:
     """Return what a processor waits for because of the phase order, as pseudo-tables.
 

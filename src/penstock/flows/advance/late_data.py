@@ -8,30 +8,30 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.flows.advance.snapshot import Book, Stir
-from penstock.flows.cascade import Completion, FlowState, Progress, late_start
+from penstock.flows.advance.snapshot import FlowSnapshot, Wakeup
+from penstock.flows.cascade import CompletionStatus, FlowState, PhaseProgress, phases_to_rerun
 
 
-class Late(NamedTuple):
+class LateData(NamedTuple):
     """Late data of a flow: the phases that reported it, and the phases to restart."""
 
-    book: Book
+    book: FlowSnapshot
     sources: tuple[str, ...]
     starts: tuple[str, ...]
 
 
-def late_data(snapshot: Book, wakeup: Stir) -> Late | None:
+def find_late_data(snapshot: FlowSnapshot, wakeup: Wakeup) -> LateData | None:
     """Return the late data among the reported phases, or None; a cancelled flow has none."""
     if snapshot.flow.state == FlowState.CANCELLED:
         return None
     plan = snapshot.planned.plan
-    known: dict[str, Progress] | None = None
+    known: dict[str, PhaseProgress] | None = None
     found: dict[str, list[str]] = {}
     for source in sorted(wakeup.phases):
         if all(phase.name != source for phase in plan.phases):
             continue
         known = snapshot.known() if known is None else known
-        late = [n for n in late_start(plan, source, known, 0) if _is_late(snapshot, source, n)]
+        late = [n for n in phases_to_rerun(plan, source, known, 0) if _is_late(snapshot, source, n)]
         if late:
             found[source] = late
     if not found:
@@ -39,13 +39,13 @@ def late_data(snapshot: Book, wakeup: Stir) -> Late | None:
     wanted = {name for late in found.values() for name in late}
     behind = {later for name in wanted for later in plan.downstream(name)}
     starts = tuple(phase.name for phase in plan.phases if phase.name in wanted - behind)
-    return Late(snapshot, tuple(found), starts)
+    return LateData(snapshot, tuple(found), starts)
 
 
-def _is_late(snapshot: Book, source: str, phase: str) -> bool:
+def _is_late(snapshot: FlowSnapshot, source: str, phase: str) -> bool:
     """Whether a processor completed that was missing when the phase started."""
     missing = snapshot.row(phase).told.get("missing", ())
     return any(
-        seen.processor in missing and seen.status != Completion.FAILED
+        seen.processor in missing and seen.status != CompletionStatus.FAILED
         for seen in snapshot.seen_of([source])
     )

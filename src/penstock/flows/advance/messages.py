@@ -9,13 +9,13 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from penstock.audit.store.alerts import Alert
+from penstock.audit.store.alerts import NewAlert
 from penstock.core.ids import encode
-from penstock.flows.advance.snapshot import Book
-from penstock.flows.cascade import Ask
+from penstock.flows.advance.snapshot import FlowSnapshot
+from penstock.flows.cascade import GateRequest
 from penstock.flows.gates.verdict import AlertLevel, Decision, GateStatus, Verdict
-from penstock.flows.store.flows import Phase
-from penstock.pipelines.dependency import Dependency, Kind
+from penstock.flows.store.flows import PhaseRow
+from penstock.pipelines.dependency import Dependency, DependencyKind
 from penstock.pipelines.plan import PhasePlan
 
 SEVERITIES: Final = {
@@ -26,27 +26,27 @@ SEVERITIES: Final = {
 }
 
 
-def gate_key(flow_id: int, phase: str, processor: str, verdict: Verdict) -> str:
+def gate_alert_key(flow_id: int, phase: str, processor: str, verdict: Verdict) -> str:
     """Return the dedupe key of a gate's alert. A different verdict is a new alert."""
     return f"gate:{flow_id}:{phase}:{processor}:{verdict.lower()}"
 
 
-def phase_key(flow_id: int, phase: str) -> str:
+def phase_alert_key(flow_id: int, phase: str) -> str:
     """Return the dedupe key of the alert about a phase that ended with processors missing."""
     return f"phase:{flow_id}:{phase}"
 
 
-def needs_person(gate: Phase) -> bool:
+def needs_intervention(gate: PhaseRow) -> bool:
     """Whether a gate may have requested an intervention: it counted tries, or gave up at once."""
     return bool(gate.tries) or gate.told.get("status") == GateStatus.MISSING_HISTORICAL
 
 
-def gate_said(state: str) -> Verdict | None:
+def last_verdict(state: str) -> Verdict | None:
     """Return the last verdict of a gate that kept a phase in this state from starting, if any."""
     return {"WAITING": Verdict.WAIT, "BLOCKED": Verdict.FAIL}.get(state)
 
 
-def about(snapshot: Book, phase: str, processor: str) -> dict[str, Any]:
+def flow_fields(snapshot: FlowSnapshot, phase: str, processor: str) -> dict[str, Any]:
     """Return the fields common to every message, journal entry and alert about a flow."""
     flow = snapshot.flow
     fields = {
@@ -65,12 +65,14 @@ def about(snapshot: Book, phase: str, processor: str) -> dict[str, Any]:
     return fields
 
 
-def detail_of(snapshot: Book, phase: str, processor: str, **more: Any) -> str:
+def detail_of(snapshot: FlowSnapshot, phase: str, processor: str, **more: Any) -> str:
     """Return the same fields and `more` as canonical JSON."""
-    return json.dumps({**about(snapshot, phase, processor), **more}, sort_keys=True)
+    return json.dumps({**flow_fields(snapshot, phase, processor), **more}, sort_keys=True)
 
 
-def gate_alert(snapshot: Book, ask: Ask, decision: Decision, level: AlertLevel) -> Alert:
+def gate_alert(
+    snapshot: FlowSnapshot, ask: GateRequest, decision: Decision, level: AlertLevel
+) -> NewAlert:
     """Build the alert about a gate's decision."""
     flow = snapshot.flow
     words = {
@@ -83,18 +85,20 @@ def gate_alert(snapshot: Book, ask: Ask, decision: Decision, level: AlertLevel) 
     degraded = decision.verdict is Verdict.PROCEED_DEGRADED and decision.warnings
     warnings = f" {'; '.join(decision.warnings)}." if degraded else ""
     needs = [need.dependency for need in snapshot.planned.needs(ask.phase, ask.processor or "")]
-    short = [n for n in needs if n.kind is Kind.HISTORICAL and n.table in decision.missing]
+    short = [
+        n for n in needs if n.kind is DependencyKind.HISTORICAL and n.table in decision.missing
+    ]
     queries = [text for need in short if (text := history_query(need, flow.partition))]
-    return Alert(
+    return NewAlert(
         rule=f"gate_{decision.verdict.lower()}",
-        dedupe_key=gate_key(flow.flow_id, ask.phase, ask.processor or "", decision.verdict),
+        dedupe_key=gate_alert_key(flow.flow_id, ask.phase, ask.processor or "", decision.verdict),
         severity=SEVERITIES[level],
         customer=flow.customer,
         subject_kind="flow",
         subject=flow.flow_id,
         message=f"{where} {words}: {decision.reasons[0]}{warnings}",
         detail={
-            **about(snapshot, ask.phase, ask.processor or ""),
+            **flow_fields(snapshot, ask.phase, ask.processor or ""),
             "verdict": decision.verdict.value,
             "missing": list(decision.missing),
             "warnings": list(decision.warnings),
@@ -114,25 +118,25 @@ def history_query(need: Dependency, partition: str) -> str | None:
     )
 
 
-def phase_alert(snapshot: Book, phase: PhasePlan, missing: Sequence[str]) -> Alert:
+def phase_alert(snapshot: FlowSnapshot, phase: PhasePlan, missing: Sequence[str]) -> NewAlert:
     """Build the alert about a phase that ended with processors missing."""
     flow = snapshot.flow
-    return Alert(
+    return NewAlert(
         rule="phase_incomplete",
-        dedupe_key=phase_key(flow.flow_id, phase.name),
+        dedupe_key=phase_alert_key(flow.flow_id, phase.name),
         severity="HIGH",
         customer=flow.customer,
         subject_kind="flow",
         subject=flow.flow_id,
         message=f"{flow.pipeline} {flow.partition} {phase.name} ended without {', '.join(missing)}",
-        detail={**about(snapshot, phase.name, ""), "missing": list(missing)},
+        detail={**flow_fields(snapshot, phase.name, ""), "missing": list(missing)},
     )
 
 
-def flow_alert(snapshot: Book) -> Alert:
+def flow_alert(snapshot: FlowSnapshot) -> NewAlert:
     """Build the alert about a flow that missed its deadline."""
     flow = snapshot.flow
-    return Alert(
+    return NewAlert(
         rule="flow_failed",
         dedupe_key=f"flow:{flow.flow_id}",
         severity="HIGH",
@@ -140,5 +144,5 @@ def flow_alert(snapshot: Book) -> Alert:
         subject_kind="flow",
         subject=flow.flow_id,
         message=f"{flow.pipeline} {flow.partition} ({flow.mode}) did not end by its deadline",
-        detail=about(snapshot, "", ""),
+        detail=flow_fields(snapshot, "", ""),
     )

@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.flows.cascade import Ask, Completion, Progress
+from penstock.flows.cascade import CompletionStatus, GateRequest, PhaseProgress
 from penstock.flows.gates.breaker import Breaker
-from penstock.flows.gates.evidence import Sighting
+from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.override import Override
-from penstock.flows.phases import PhaseState, check
-from penstock.flows.store.completions import Seen
-from penstock.flows.store.flows import Flow, Phase
-from penstock.flows.store.plans import Planned
+from penstock.flows.phases import PhaseState, check_transition
+from penstock.flows.store.completions import CompletionRow
+from penstock.flows.store.flows import Flow, PhaseRow
+from penstock.flows.store.plans import FlowPlan
 from penstock.pipelines.plan import PhasePlan
 
 
@@ -28,11 +28,11 @@ class Evidence:
     """What a probe observed for a gate, with the fencing token of the probe's lease."""
 
     token: int
-    sightings: Mapping[str, Sighting]
+    sightings: Mapping[str, Observation]
 
 
 @dataclass(slots=True)
-class Stir:
+class Wakeup:
     """Why a flow is evaluated: phases with new reports, gates that are due, and their evidence.
 
     everything: evaluate every gate that can be evaluated. source: the trigger source, if it is not
@@ -48,24 +48,24 @@ class Stir:
 
 
 @dataclass(slots=True)
-class Book:
+class FlowSnapshot:
     """A flow with its phases, completions, overrides and breakers."""
 
     flow: Flow
-    planned: Planned
+    planned: FlowPlan
     now: int
-    rows: dict[tuple[str, str], Phase]
-    seen: list[Seen]
+    rows: dict[tuple[str, str], PhaseRow]
+    seen: list[CompletionRow]
     overrides: tuple[Override, ...] = ()
     breakers: dict[str, Breaker] = field(default_factory=dict)
     """By phase. The snapshots of one partition share this dict."""
     behind: int | None = None
     """An earlier open flow of the same config; nothing in this flow starts before that one ends."""
     changed: set[tuple[str, str]] = field(default_factory=set)
-    _progress: dict[str, Progress] = field(default_factory=dict)
+    _progress: dict[str, PhaseProgress] = field(default_factory=dict)
     breakers_changed: set[str] = field(default_factory=set)
 
-    def row(self, phase: str, processor: str = "") -> Phase:
+    def row(self, phase: str, processor: str = "") -> PhaseRow:
         """Return a phase, or the gate of one of its processors."""
         return self.rows[phase, processor]
 
@@ -75,7 +75,9 @@ class Book:
         old = self.rows[gate_key]
         state = fields.get("state", old.state)
         if state != old.state and not processor:
-            check(PhaseState(old.state), PhaseState(state), f"{self.flow.flow_id}/{phase}")
+            check_transition(
+                PhaseState(old.state), PhaseState(state), f"{self.flow.flow_id}/{phase}"
+            )
         new = old._replace(**fields)
         if new != old:
             self._progress.pop(phase, None)
@@ -92,11 +94,11 @@ class Book:
             self.breakers[phase] = breaker
             self.breakers_changed.add(phase)
 
-    def seen_of(self, phases: Sequence[str]) -> list[Seen]:
+    def seen_of(self, phases: Sequence[str]) -> list[CompletionRow]:
         """Return the completions reported by the processors of these phases."""
         return [seen for seen in self.seen if seen.phase in phases]
 
-    def progress(self, phase: str) -> Progress:
+    def progress(self, phase: str) -> PhaseProgress:
         """Return a phase in the form the rules use.
 
         A phase that was skipped although the mode runs it lies before the flow's start phase. It
@@ -106,22 +108,22 @@ class Book:
             self._progress[phase] = self._progress_of(phase)
         return self._progress[phase]
 
-    def _progress_of(self, phase: str) -> Progress:
+    def _progress_of(self, phase: str) -> PhaseProgress:
         row = self.rows[phase, ""]
         if row.state == PhaseState.SKIPPED:
             expected = self.planned.plan.phase(phase).expected
-            return Progress(
+            return PhaseProgress(
                 state=PhaseState.SKIPPED if self._is_over else PhaseState.COMPLETE,
                 ended_at=self.flow.created_at,
-                seen=dict.fromkeys(expected, Completion.SUCCESS),
+                seen=dict.fromkeys(expected, CompletionStatus.SUCCESS),
                 degraded=row.is_degraded,
             )
         each = self.planned.plan.phase(phase).terms.on == "each"
-        return Progress(
+        return PhaseProgress(
             state=PhaseState(row.state),
             started_at=row.started_at,
             ended_at=row.ended_at,
-            seen={s.processor: Completion(s.status) for s in self.seen if s.phase == phase},
+            seen={s.processor: CompletionStatus(s.status) for s in self.seen if s.phase == phase},
             triggered=frozenset(
                 processor
                 for (name, processor), gate in self.rows.items()
@@ -130,7 +132,7 @@ class Book:
             degraded=row.is_degraded,
         )
 
-    def known(self) -> dict[str, Progress]:
+    def known(self) -> dict[str, PhaseProgress]:
         """Return every phase of the plan in the form the rules use."""
         return {phase.name: self.progress(phase.name) for phase in self.planned.plan.phases}
 
@@ -151,14 +153,14 @@ class Book:
         outside = f"{phase.name}/{processor}" in self.planned.external
         return not done and not (outside and self.flow.trigger_source == "event")
 
-    def begins_with(self, ask: Ask) -> bool:
+    def begins_with(self, ask: GateRequest) -> bool:
         """Whether the flow was asked to start with this phase, so that no cascade led to it."""
         return ask.upstream is None or ask.phase in (self.flow.start_phase or "").split(",")
 
     def led_by(self, phase: str) -> str | None:
         """Return the processor that led to a start: the last to complete in the phases before."""
         before = self.seen_of(self.planned.plan.phase(phase).after)
-        done = [seen for seen in before if seen.status != Completion.FAILED]
+        done = [seen for seen in before if seen.status != CompletionStatus.FAILED]
         last = max(done, key=lambda seen: (seen.at, seen.number), default=None)
         return None if last is None else f"{last.phase}.{last.processor}"
 
@@ -169,24 +171,24 @@ class Book:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LookOrder:
+class ProbeOrder:
     """A leased probe that the caller has to run, outside any transaction."""
 
     gate_id: int
     token: int
     flow: Flow
-    planned: Planned
+    planned: FlowPlan
     phase: str
     processor: str
     since: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class NeededProbe:
     """A gate that needs new probe results before it can be evaluated."""
 
-    book: Book
-    ask: Ask
+    book: FlowSnapshot
+    ask: GateRequest
     gate_id: int
     since: int | None
     """Probes that started earlier are ignored."""

@@ -10,7 +10,7 @@ from penstock.cli import output
 from penstock.cli.app import App, Command
 from penstock.cli.arguments import JSON
 from penstock.cli.backends.protocol import Shape
-from penstock.cli.backends.protocol_flows import Place, open_flow
+from penstock.cli.backends.protocol_flows import FlowRef, open_flow
 
 _OUTCOMES = {
     "taken": "Recorded in {flow_id}.",
@@ -44,7 +44,7 @@ def complete(app: App, /, **given: Any) -> None:
     """
     with app.use_cases() as cases:
         if given["dry_run"]:
-            place = Place(pipeline=given["pipeline"], partition=given["partition"],
+            place = FlowRef(pipeline=given["pipeline"], partition=given["partition"],
                           customer=given["customer"], mode=given["mode"])  # fmt: skip
             would = _would(cases.flows.explain(place))
             app.emit(would, lambda: click.echo(would["text"]))
@@ -58,7 +58,11 @@ def _would(explanation: Shape) -> Shape:
     if flow is not None:
         which = f"{flow['mode']}, generation {flow['generation']}"
         text = f"{flow['flow_id']} ({which}) would record it."
-        return {"flow_id": flow["flow_id"], "would_open": False, "text": output.printable(text)}
+        return {
+            "flow_id": flow["flow_id"],
+            "would_open": False,
+            "text": output.escape_control(text),
+        }
     return {"flow_id": None, "would_open": True, "text": "It would open the next generation."}
 
 

@@ -10,7 +10,7 @@ from penstock.cli import output
 from penstock.cli.app import App, Group
 from penstock.cli.arguments import FLOW
 from penstock.cli.backends.protocol import Shape
-from penstock.cli.backends.protocol_flows import FlowsAsked
+from penstock.cli.backends.protocol_flows import FlowQuery
 from penstock.core.errors import IllegalTransition
 from penstock.flows.explain.cli.explain import print_explanation
 
@@ -34,25 +34,25 @@ def flows() -> None:
 @click.pass_obj
 def list_(app: App, /, **given: Any) -> None:
     """List flows, newest first."""
-    asked = FlowsAsked(**given)
+    asked = FlowQuery(**given)
     with app.use_cases() as cases:
         found = cases.flows.page(asked)
         now = cases.now()
     app.emit({"flows": found}, lambda: _print_flows(app, found, now, asked))
 
 
-def _print_flows(app: App, found: list[Shape], now: int, asked: FlowsAsked) -> None:
+def _print_flows(app: App, found: list[Shape], now: int, asked: FlowQuery) -> None:
     if not found:
-        app.say("No flows match." if asked != FlowsAsked(limit=asked.limit) else "No flows yet.")
+        app.say("No flows match." if asked != FlowQuery(limit=asked.limit) else "No flows yet.")
         app.say("Start one: penstock trigger PIPELINE PARTITION")
         return
-    output.table(
+    output.print_table(
         ("FLOW", "STATE", "CUSTOMER", "PIPELINE", "PARTITION", "MODE", "GEN", "OPENED", "WITHOUT"),
         [
             (
                 flow["flow_id"], flow["state"], flow["customer_id"], flow["pipeline_template"],
                 flow["partition"], flow["mode"], flow["generation"],
-                output.brief(output.micros(flow["created_at"]), now),
+                output.format_time_short(output.parse_time(flow["created_at"]), now),
                 output.first_line(", ".join(flow["missing"])),
             )
             for flow in found
@@ -76,7 +76,7 @@ def show(app: App, flow_id: str) -> None:
 def _print_detail(detail: Shape, now: int) -> None:
     flow = detail["flow"]
     click.echo(f"{flow['flow_id']}  {click.style(flow['state'], bold=True)}")
-    output.facts(
+    output.print_facts(
         [
             ("customer", flow["customer_id"]),
             ("pipeline", flow["pipeline_template"]),
@@ -85,31 +85,36 @@ def _print_detail(detail: Shape, now: int) -> None:
             ("generation", flow["generation"]),
             ("starts at", flow["start_phase"]),
             ("inherits from", flow["parent_flow_id"]),
-            ("opened", output.when(output.micros(flow["created_at"]), now)),
+            ("opened", output.format_time(output.parse_time(flow["created_at"]), now)),
             ("opened by", f"{flow['opened_by']} ({flow['trigger_source']})"),
-            ("ended", output.when(output.micros(flow["ended_at"]), now)),
-            ("deadline", output.when(output.micros(flow["deadline_at"]), now)),
+            ("ended", output.format_time(output.parse_time(flow["ended_at"]), now)),
+            ("deadline", output.format_time(output.parse_time(flow["deadline_at"]), now)),
             ("without", ", ".join(flow["missing"])),
             ("correlation", flow["correlation_id"]),
         ]
     )
     reported = {(one["phase"], one["processor"]): one for one in detail["completions"]}
-    output.table(
+    output.print_table(
         ("PHASE", "PROCESSOR", "STATE", "SINCE", "NEXT CHECK", "VERDICT", "MISSING"),
         [
             (
-                row["phase"], row["processor"], row["state"],
-                output.brief(output.micros(row["since"]), now),
-                output.brief(output.micros(row["next_look_at"]), now), row["verdict"],
+                row["phase"],
+                row["processor"],
+                row["state"],
+                output.format_time_short(output.parse_time(row["since"]), now),
+                output.format_time_short(output.parse_time(row["next_look_at"]), now),
+                row["verdict"],
                 output.first_line(", ".join(row["missing"])),
             )
             for row in detail["phases"]
         ],
-    )  # fmt: skip
+    )
     for (phase, processor), one in reported.items():
         run = one["run_id"] or one["execution_id"] or ""
-        at = output.when(output.micros(one["at"]))
-        click.echo(f"  {at}  {phase}/{processor} {one['status']}  {output.printable(run)}".rstrip())
+        at = output.format_time(output.parse_time(one["at"]))
+        click.echo(
+            f"  {at}  {phase}/{processor} {one['status']}  {output.escape_control(run)}".rstrip()
+        )
     click.echo(f"Explain it: penstock explain {flow['flow_id']}")
 
 

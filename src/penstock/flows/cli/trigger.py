@@ -8,7 +8,7 @@ import click
 
 from penstock.cli import output
 from penstock.cli.app import App, Command
-from penstock.cli.arguments import JSON, pairs
+from penstock.cli.arguments import JSON, parse_pairs
 from penstock.cli.backends.protocol import Shape
 
 
@@ -46,7 +46,7 @@ def trigger(app: App, /, **given: Any) -> None:
 
 
 def _wanted(given: dict[str, Any]) -> Shape:
-    parameters = {**(given["parameters"] or {}), **pairs(given["params"], "param")}
+    parameters = {**(given["parameters"] or {}), **parse_pairs(given["params"], "param")}
     phase = given["phase"]
     return {
         "pipeline_template": given["pipeline"],
@@ -64,10 +64,10 @@ def _wanted(given: dict[str, Any]) -> Shape:
 
 
 def _print_preview(preview: Shape) -> None:
-    click.echo(output.printable(preview["text"]))
+    click.echo(output.escape_control(preview["text"]))
     words = {"first": "first, if its gate allows", "follows": "follows",
              "skipped": "skipped", "inherited": "inherited as it is"}  # fmt: skip
-    output.table(
+    output.print_table(
         ("PHASE", "EFFECT", "PROCESSORS"),
         [
             (one["phase"], words[one["fate"]], ", ".join(one["processors"]))

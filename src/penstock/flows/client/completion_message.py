@@ -13,7 +13,7 @@ from penstock.core.errors import InvalidInput
 from penstock.core.redact import redact
 from penstock.flows.client.requests import CompletionReport
 
-KEPT: Final = ("trigger_source", "completeness", "dependencies_met", "dependency_checks")
+METADATA_FIELDS: Final = ("trigger_source", "completeness", "dependencies_met", "dependency_checks")
 
 
 def report_of(message: Mapping[str, Any]) -> CompletionReport:
@@ -26,7 +26,7 @@ def report_of(message: Mapping[str, Any]) -> CompletionReport:
     if partition is None:
         raise InvalidInput("partition", "the partition that was processed", None)
     done = given.get("completeness") or {}
-    more = {name: given[name] for name in KEPT if given.get(name) not in (None, [], {})}
+    more = {name: given[name] for name in METADATA_FIELDS if given.get(name) not in (None, [], {})}
     metadata = redact({**(given.get("metadata") or {}), **more})
     return CompletionReport(
         pipeline=given["pipeline_template"],

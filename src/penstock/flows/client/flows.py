@@ -11,27 +11,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from penstock.access.store.names import Names, check_limit
+from penstock.access.store.names import NameResolver, check_limit
 from penstock.audit.store.journal import Entry, JournalRow, journal_append_many, journal_for
 from penstock.core.errors import IllegalTransition, InvalidInput, NotFound
 from penstock.core.ids import encode, new_correlation_id
 from penstock.db.store import Store, Tx
-from penstock.flows.cascade import Completion, FlowState
+from penstock.flows.cascade import CompletionStatus, FlowState
 from penstock.flows.client.opening import (
     EVENT,
-    Opened,
+    TriggerResult,
     digest_of,
     flow_open,
-    flow_open_for,
+    flow_open_for_report,
     flow_start,
 )
-from penstock.flows.client.reports import heard, report_bury, report_log, reported, run_stop_waiting
+from penstock.flows.client.reports import (
+    completion_from_report,
+    report_dead_letter,
+    report_journal_entry,
+    report_log,
+    run_cancel_pending_of,
+)
 from penstock.flows.client.requests import (
     CompletionReport,
     FlowRequest,
-    checked_report,
-    checked_request,
-    reporting_row,
+    check_report,
+    check_request,
+    reporting_processor,
 )
 from penstock.flows.gates.store.gates import (
     DecisionFilter,
@@ -40,20 +46,20 @@ from penstock.flows.gates.store.gates import (
     decision_list,
     triggers_of,
 )
-from penstock.flows.gates.store.people import flow_dismiss
+from penstock.flows.gates.store.people import flow_requests_close
 from penstock.flows.phases import ENDED, PhaseState
 from penstock.flows.store.completions import (
-    Seen,
+    CompletionRow,
     completion_put_many,
-    completion_seen,
+    completion_recorded_in,
     completions_of,
-    nudge_next_of_configs,
+    flow_event_put_for_next,
 )
-from penstock.flows.store.create import Opening, opening_lock
+from penstock.flows.store.create import FlowOpening, opening_lock
 from penstock.flows.store.flows import (
     Flow,
     FlowFilter,
-    Phase,
+    PhaseRow,
     flow_end_many,
     flow_find,
     flow_for_correlation,
@@ -68,12 +74,19 @@ from penstock.flows.store.from_schedule import mode_and_partition
 from penstock.flows.store.logs import Execution, execution_list
 from penstock.runs.store.finish import run_cancel
 
-__all__ = ["CompletionReport", "FlowDetail", "FlowRequest", "Flows", "Opened", "Reception"]
+__all__ = [
+    "CompletionReceipt",
+    "CompletionReport",
+    "FlowDetail",
+    "FlowRequest",
+    "Flows",
+    "TriggerResult",
+]
 
 CHANNEL: Final = "flows"
 
 
-class Reception(NamedTuple):
+class CompletionReceipt(NamedTuple):
     """Outcome of a completion report: recorded in a flow, a known repeat, or a dead letter."""
 
     flow_id: int | None
@@ -87,8 +100,8 @@ class FlowDetail:
     """A flow with its phases, completions, triggers, decisions, journal and definition."""
 
     flow: Flow
-    phases: Sequence[Phase]
-    completions: Sequence[Seen]
+    phases: Sequence[PhaseRow]
+    completions: Sequence[CompletionRow]
     triggers: Sequence[Trigger]
     decisions: Sequence[DecisionRow]
     journal: Sequence[JournalRow]
@@ -98,19 +111,19 @@ class FlowDetail:
 class Flows:
     """Use cases of flows."""
 
-    def __init__(self, store: Store, names: Names, actor: str) -> None:
+    def __init__(self, store: Store, names: NameResolver, actor: str) -> None:
         self._store = store
         self._names = names
         self._actor = actor
 
-    def trigger(self, request: FlowRequest | str, *, actor: str | None = None) -> Opened:
+    def trigger(self, request: FlowRequest | str, *, actor: str | None = None) -> TriggerResult:
         """Open a flow and start its ready phases, or return the existing flow unless `force`."""
         wanted = FlowRequest(pipeline=request) if isinstance(request, str) else request
         who = actor or self._actor
 
-        def body(tx: Tx) -> Opened:
+        def body(tx: Tx) -> TriggerResult:
             info = self._names.pipeline(wanted.pipeline, "pipeline", tx)
-            parameters = checked_request(info, wanted)
+            parameters = check_request(info, wanted)
             customer_id = wanted.customer or self._names.default_customer
             customer = self._names.customers(tx, [customer_id])[customer_id]
             mode, partition = mode_and_partition(
@@ -124,11 +137,11 @@ class Flows:
             opening_lock(tx, customer, info.number, partition)
             existing = flow_find(tx, customer, info.number, partition, mode)
             if existing is not None and not wanted.force and not wanted.phases:
-                return Opened(existing, is_new=False)
+                return TriggerResult(existing, is_new=False)
             parent = None
             if wanted.phases:
                 parent = existing or flow_find(tx, customer, info.number, partition)
-            opening = Opening(
+            opening = FlowOpening(
                 customer=customer,
                 pipeline=info.number,
                 digest=digest_of(tx, info),
@@ -148,22 +161,24 @@ class Flows:
 
         return self._store.write(body)
 
-    def complete(self, report: CompletionReport, *, actor: str | None = None) -> Reception:
+    def complete(self, report: CompletionReport, *, actor: str | None = None) -> CompletionReceipt:
         """Record the completion of a processor that runs outside Penstock; safe to repeat.
 
         The report is recorded in the newest open flow of its partition and mode; if there is none,
         it opens the next generation. A report for an unknown processor becomes a dead letter.
         """
         who = actor or self._actor
-        checked_report(report)
+        check_report(report)
 
-        def body(tx: Tx) -> Reception:
+        def body(tx: Tx) -> CompletionReceipt:
             customer_id = report.customer or self._names.default_customer
             customer = self._names.customers(tx, [customer_id])[customer_id]
             info = self._names.pipeline(report.pipeline, "pipeline", tx)
-            row = reporting_row(info, report)
+            row = reporting_processor(info, report)
             if row is None:
-                return Reception(None, dead_letter_id=report_bury(tx, customer, report))
+                return CompletionReceipt(
+                    None, dead_letter_id=report_dead_letter(tx, customer, report)
+                )
             mode, _ = mode_and_partition(info.definition, tx.now(), mode=report.mode, source=EVENT)
             flow = flow_find(tx, customer, info.number, report.partition, report.mode)
             if flow is None or not flow.is_open:
@@ -181,23 +196,25 @@ class Flows:
                     "processor": row.processor,
                     "execution_id": report.execution_id,
                 }
-                before = completion_seen(tx, params)
+                before = completion_recorded_in(tx, params)
                 if before is not None:
-                    return Reception(before)
+                    return CompletionReceipt(before)
             opened = flow is None or not flow.is_open
             if flow is None or opened:
-                flow = flow_open_for(tx, info, report, (customer, mode, row.phase), who)
-            news = completion_put_many(tx, [reported(flow, row.processor, tx.now(), report)])
+                flow = flow_open_for_report(tx, info, report, (customer, mode, row.phase), who)
+            news = completion_put_many(
+                tx, [completion_from_report(flow, row.processor, tx.now(), report)]
+            )
             if news:
-                journal_append_many(tx, [heard(flow, row.phase, report, who)])
+                journal_append_many(tx, [report_journal_entry(flow, row.phase, report, who)])
                 report_log(tx, flow, row.processor, report, who)
             if opened:
                 # The report is already recorded, so the start skips what is done.
                 flow_start(tx, self._store, info, flow.flow_id, who)
-            elif news and report.status != Completion.FAILED:
-                run_stop_waiting(tx, flow, row.processor, who)
+            elif news and report.status != CompletionStatus.FAILED:
+                run_cancel_pending_of(tx, flow, row.processor, who)
             tx.after_commit(lambda: self._store.wake([CHANNEL]))
-            return Reception(flow.flow_id, is_news=bool(news), opened=opened)
+            return CompletionReceipt(flow.flow_id, is_news=bool(news), opened=opened)
 
         return self._store.write(body)
 
@@ -292,10 +309,10 @@ class Flows:
                 if row.state not in ENDED
             ]
             phase_update_many(tx, rows)
-            flow_dismiss(tx, known, who)
+            flow_requests_close(tx, known, who)
             state = FlowState.CANCELLED.value
             flow_end_many(tx, [(flow_id, state, flow.is_degraded, flow.missing, True)])
-            nudge_next_of_configs(tx, [flow.config_id])
+            flow_event_put_for_next(tx, [flow.config_id])
             entry = Entry("flow", flow_id, flow.customer, "ended", who, flow.state, state,
                           None, reason or None)  # fmt: skip
             journal_append_many(tx, [entry])

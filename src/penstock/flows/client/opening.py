@@ -11,17 +11,17 @@ from penstock.access.store.names import PipelineInfo
 from penstock.access.store.registry import pipeline_get
 from penstock.core.ids import new_correlation_id
 from penstock.db.store import Store, Tx
-from penstock.flows.advance.snapshot import Stir
+from penstock.flows.advance.snapshot import Wakeup
 from penstock.flows.advance.store import advance
 from penstock.flows.client.requests import CompletionReport
-from penstock.flows.store.create import Opening, flow_open_many
+from penstock.flows.store.create import FlowOpening, flow_open_many
 from penstock.flows.store.flows import Flow, flow_find, flow_get
 
 EVENT: Final = "event"
 CHANNEL: Final = "flows"
 
 
-class Opened(NamedTuple):
+class TriggerResult(NamedTuple):
     """Result of a trigger: a new or existing flow, and the runs that were started with it."""
 
     flow: Flow
@@ -29,28 +29,30 @@ class Opened(NamedTuple):
     run_ids: tuple[int, ...] = ()
 
 
-def flow_open(tx: Tx, store: Store, info: PipelineInfo, opening: Opening, who: str) -> Opened:
+def flow_open(
+    tx: Tx, store: Store, info: PipelineInfo, opening: FlowOpening, who: str
+) -> TriggerResult:
     """Open a flow and start its ready phases, or return the existing flow of that generation."""
     (flow_id,) = flow_open_many(tx, [opening])
     if flow_id is None:
         existing = flow_find(tx, opening.customer, info.number, opening.partition, opening.mode)
         assert existing is not None, "its generation exists"
-        return Opened(existing, is_new=False)
+        return TriggerResult(existing, is_new=False)
     run_ids = flow_start(tx, store, info, flow_id, who)
     flow = flow_get(tx, flow_id)
     assert flow is not None
-    return Opened(flow, is_new=True, run_ids=tuple(run_ids))
+    return TriggerResult(flow, is_new=True, run_ids=tuple(run_ids))
 
 
 def flow_start(tx: Tx, store: Store, info: PipelineInfo, flow_id: int, who: str) -> list[int]:
     """Start the ready phases of a new flow; return the ids of their runs."""
-    result = advance(tx, {flow_id: Stir(everything=True)}, actor=who)
+    result = advance(tx, {flow_id: Wakeup(everything=True)}, actor=who)
     channels = [CHANNEL, *sorted({f"runs:{row.pool}" for row in info.processors})]
     tx.after_commit(lambda: store.wake(channels))
     return result.run_ids
 
 
-def flow_open_for(
+def flow_open_for_report(
     tx: Tx, info: PipelineInfo, report: CompletionReport, about: tuple[int, str, str], who: str
 ) -> Flow:
     """Open the next generation for a report, whose phase already runs outside Penstock.
@@ -60,7 +62,7 @@ def flow_open_for(
     customer, mode, phase = about
     entries = {p["name"] for p in info.definition["phases"] if not p["after"]}
     parent = flow_find(tx, customer, info.number, report.partition, mode)
-    opening = Opening(
+    opening = FlowOpening(
         customer=customer,
         pipeline=info.number,
         digest=digest_of(tx, info),

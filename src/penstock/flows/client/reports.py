@@ -10,16 +10,18 @@ import json
 from penstock.audit.store.journal import Entry
 from penstock.db.store import Tx
 from penstock.flows.client.requests import CompletionReport
-from penstock.flows.store.completions import Reported
+from penstock.flows.store.completions import NewCompletion
 from penstock.flows.store.flows import Flow, flow_runs_live
-from penstock.flows.store.logs import dead_report_put, execution_log_report
+from penstock.flows.store.logs import dead_letter_put_report, execution_log_report
 from penstock.runs.states import RunState
 from penstock.runs.store.finish import run_cancel
 
 
-def reported(flow: Flow, processor: int, now: int, report: CompletionReport) -> Reported:
+def completion_from_report(
+    flow: Flow, processor: int, now: int, report: CompletionReport
+) -> NewCompletion:
     """Convert a report to a completion."""
-    return Reported(
+    return NewCompletion(
         flow_id=flow.flow_id,
         processor=processor,
         customer=flow.customer,
@@ -32,7 +34,7 @@ def reported(flow: Flow, processor: int, now: int, report: CompletionReport) -> 
     )
 
 
-def heard(flow: Flow, phase: str, report: CompletionReport, who: str) -> Entry:
+def report_journal_entry(flow: Flow, phase: str, report: CompletionReport, who: str) -> Entry:
     """Convert a report to a journal entry."""
     detail = {
         "phase": phase,
@@ -71,10 +73,10 @@ def report_log(tx: Tx, flow: Flow, processor: int, report: CompletionReport, who
     )
 
 
-def report_bury(tx: Tx, customer: int, report: CompletionReport) -> int:
+def report_dead_letter(tx: Tx, customer: int, report: CompletionReport) -> int:
     """Store a report of an unknown processor as a dead letter and return its id."""
     body = {name: getattr(report, name) for name in report.__slots__ if name != "origin"}
-    return dead_report_put(
+    return dead_letter_put_report(
         tx,
         {
             "customer": customer,
@@ -86,7 +88,7 @@ def report_bury(tx: Tx, customer: int, report: CompletionReport) -> int:
     )
 
 
-def run_stop_waiting(tx: Tx, flow: Flow, processor: int, who: str) -> None:
+def run_cancel_pending_of(tx: Tx, flow: Flow, processor: int, who: str) -> None:
     """Cancel the pending runs of a processor that was completed outside Penstock."""
     for run_id, state, number in flow_runs_live(tx, flow.flow_id):
         if state == RunState.PENDING and number == processor:

@@ -12,10 +12,10 @@ from typing import Any
 from penstock.access.store.names import PipelineInfo
 from penstock.access.store.registry import ProcessorRow
 from penstock.core.errors import InvalidInput
-from penstock.core.fields import check_text, parameters_text
-from penstock.flows.cascade import Completion
+from penstock.core.fields import check_text, parameters_json
+from penstock.flows.cascade import CompletionStatus
 from penstock.pipelines.parameters import validate
-from penstock.runs.rows import Origin
+from penstock.runs.rows import MessageOrigin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,18 +55,18 @@ class CompletionReport:
     customer: str | None = None
     phase: str | None = None
     mode: str | None = None
-    status: str = Completion.SUCCESS.value
+    status: str = CompletionStatus.SUCCESS.value
     execution_id: str | None = None
     correlation_id: str | None = None
     records: int | None = None
     quality: float | None = None
     entities: Mapping[str, Sequence[str | int]] | None = None
     metadata: Mapping[str, Any] | None = None
-    origin: Origin | None = None
+    origin: MessageOrigin | None = None
     """Message that carried the report. The receiver sets it; the message body cannot."""
 
 
-def checked_request(info: PipelineInfo, wanted: FlowRequest) -> str | None:
+def check_request(info: PipelineInfo, wanted: FlowRequest) -> str | None:
     """Validate a request to open a flow; return its parameters as JSON text, or None."""
     if not info.has_flow:
         fix = f"Submit a run instead: penstock runs submit {info.name}."
@@ -86,12 +86,12 @@ def checked_request(info: PipelineInfo, wanted: FlowRequest) -> str | None:
     ):
         raise InvalidInput("generation", "a whole number from 1", wanted.generation)
     given = {} if wanted.parameters is None else wanted.parameters
-    text = parameters_text(given)
+    text = parameters_json(given)
     validate(info.definition.get("parameters"), given)
     return None if wanted.parameters is None else text
 
 
-def checked_report(report: CompletionReport) -> None:
+def check_report(report: CompletionReport) -> None:
     """Validate the fields of a completion report."""
     for name in ("processor", "partition"):
         check_text(name, getattr(report, name))
@@ -99,15 +99,15 @@ def checked_report(report: CompletionReport) -> None:
         value = getattr(report, name)
         if value is not None:
             check_text(name, value)
-    if report.status not in tuple(Completion):
-        raise InvalidInput("status", f"one of {', '.join(Completion)}", report.status)
+    if report.status not in tuple(CompletionStatus):
+        raise InvalidInput("status", f"one of {', '.join(CompletionStatus)}", report.status)
     if report.quality is not None and not 0 <= report.quality <= 1:
         raise InvalidInput("quality", "a number from 0 to 1", report.quality)
     if report.records is not None and not 0 <= report.records < 2**63:
         raise InvalidInput("records", "a whole number from 0", report.records)
 
 
-def reporting_row(info: PipelineInfo, report: CompletionReport) -> ProcessorRow | None:
+def reporting_processor(info: PipelineInfo, report: CompletionReport) -> ProcessorRow | None:
     """Return the processor that a report names; None if the pipeline does not have it."""
     rows = [
         row

@@ -11,21 +11,26 @@ from penstock.access.store.registry import pipeline_get
 from penstock.core.errors import Conflict
 from penstock.core.ids import encode
 from penstock.db.store import Tx
-from penstock.flows.advance.snapshot import Stir
+from penstock.flows.advance.snapshot import Wakeup
 from penstock.flows.advance.store import advance
-from penstock.flows.store.create import Opening, flow_open_many
-from penstock.flows.store.flows import flow_in_line, flow_lock_open, flow_open_of_config
+from penstock.flows.store.create import FlowOpening, flow_open_many
+from penstock.flows.store.flows import flow_lock_open, flow_open_for_config, flow_queued
 from penstock.flows.store.from_schedule import mode_and_partition
-from penstock.runs.rows import NewRun, Origin
+from penstock.runs.rows import MessageOrigin, NewRun
 from penstock.runs.store.runs import RunFilter, run_insert_many, run_list_live
 from penstock.schedules.cadence import CatchUp, Overlap
 from penstock.schedules.rows import Config
-from penstock.schedules.store.overlap import LOOK, check_overlap, free_slot
+from penstock.schedules.store.overlap import LIVE_RUNS_MAX, check_overlap, free_occurrence
 from penstock.schedules.store.schedule import schedule_get
 
 
 def start(
-    tx: Tx, config: Config, info: PipelineInfo, who: str, source: str, origin: Origin | None = None
+    tx: Tx,
+    config: Config,
+    info: PipelineInfo,
+    who: str,
+    source: str,
+    origin: MessageOrigin | None = None,
 ) -> list[int]:
     """Create the runs of one start now; return their ids.
 
@@ -38,11 +43,11 @@ def start(
     # Wait for a scheduler tick that holds the schedule row, so that its run is seen below.
     schedule_get(tx, config.config_id)
     live = run_list_live(
-        tx, RunFilter(customer=config.customer, config_id=config.config_id, limit=LOOK)
+        tx, RunFilter(customer=config.customer, config_id=config.config_id, limit=LIVE_RUNS_MAX)
     )
     check_overlap(config, live, name)
     is_ordered = config.overlap != Overlap.ALLOW or config.catch_up == CatchUp.ALL
-    occurrence = free_slot(tx, config, live)
+    occurrence = free_occurrence(tx, config, live)
     if info.has_flow:
         return _start_flow(tx, config, info, occurrence, (who, source, origin))
     new_runs = [
@@ -71,25 +76,25 @@ def _start_flow(
     config: Config,
     info: PipelineInfo,
     occurrence: int,
-    cause: tuple[str, str, Origin | None],
+    cause: tuple[str, str, MessageOrigin | None],
 ) -> list[int]:
     """Open a flow of the config's pipeline; return the ids of runs that start at once."""
     who, source, origin = cause
-    open_flow = flow_open_of_config(tx, config.config_id)
+    open_flow = flow_open_for_config(tx, config.config_id)
     if config.overlap == Overlap.SKIP and open_flow is not None:
         name = encode("flow", open_flow)
         raise Conflict(f"{name} has not ended and overlap is skip: penstock flows show {name}")
     is_ordered = config.overlap == Overlap.QUEUE or config.catch_up == CatchUp.ALL
     if is_ordered:
         flow_lock_open(tx, [config.config_id])
-    waiting = flow_in_line(tx, config.config_id) if config.overlap == Overlap.QUEUE else None
+    waiting = flow_queued(tx, config.config_id) if config.overlap == Overlap.QUEUE else None
     if waiting is not None and config.catch_up != CatchUp.ALL:
         name = encode("flow", waiting)
         raise Conflict(f"{name} is already queued and overlap is queue: penstock why {name}")
     stored = pipeline_get(tx, info.name)
     assert stored is not None, info.name
     mode, partition = mode_and_partition(info.definition, occurrence, source=source)
-    opening = Opening(
+    opening = FlowOpening(
         customer=config.customer,
         pipeline=info.number,
         digest=stored[1],
@@ -106,4 +111,4 @@ def _start_flow(
     )
     (flow_id,) = flow_open_many(tx, [opening])
     assert flow_id is not None, "the next generation is always new"
-    return advance(tx, {flow_id: Stir(everything=True)}, actor=who).run_ids
+    return advance(tx, {flow_id: Wakeup(everything=True)}, actor=who).run_ids

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.access.store.names import Names
+from penstock.access.store.names import NameResolver
 from penstock.core.errors import NotFound
 from penstock.db.store import Store, Tx
-from penstock.flows.client.requests import FlowRequest, checked_request
+from penstock.flows.client.requests import FlowRequest, check_request
 from penstock.flows.explain.store.reads import generation_newest
-from penstock.flows.explain.times import listed
+from penstock.flows.explain.times import format_list
 from penstock.flows.store.flows import Flow, flow_find, phases_of
 from penstock.flows.store.from_schedule import mode_and_partition
 from penstock.flows.store.plans import planned_of
@@ -51,7 +51,7 @@ class FlowPreview:
 class Previews:
     """Use cases that preview a change."""
 
-    def __init__(self, store: Store, names: Names) -> None:
+    def __init__(self, store: Store, names: NameResolver) -> None:
         self._store = store
         self._names = names
 
@@ -60,7 +60,7 @@ class Previews:
 
         def body(tx: Tx) -> FlowPreview:
             info = self._names.pipeline(request.pipeline, "pipeline", tx)
-            checked_request(info, request)
+            check_request(info, request)
             customer_id = request.customer or self._names.default_customer
             mode, partition = mode_and_partition(
                 info.definition,
@@ -142,5 +142,5 @@ def _text(
         )
     by = {fate: [p.phase for p in phases if p.fate == fate] for fate in ("first", "follows")}
     text = f"{where} would be opened, generation {generation}: "
-    text += f"the gate of {listed(by['first'])} is evaluated first"
-    return f"{text}, then {listed(by['follows'], 20)}." if by["follows"] else f"{text}."
+    text += f"the gate of {format_list(by['first'])} is evaluated first"
+    return f"{text}, then {format_list(by['follows'], 20)}." if by["follows"] else f"{text}."

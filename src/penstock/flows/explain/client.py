@@ -8,29 +8,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.access.store.names import Names
+from penstock.access.store.names import NameResolver
 from penstock.core.clock import Micros
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import decode, encode
 from penstock.db.store import Store, Tx
-from penstock.flows.explain.explain import Explanation, explain, explain_nothing
+from penstock.flows.explain.explain import Explanation, explain, explain_missing_flow
 from penstock.flows.explain.facts import FlowFact, RunFact
-from penstock.flows.explain.store.load import FactFinder
+from penstock.flows.explain.store.load import FactLoader
 from penstock.flows.explain.store.reads import flows_executed_for
-from penstock.flows.explain.times import Wall
-from penstock.flows.explain.trace import Traced, trace
+from penstock.flows.explain.times import LocalClock
+from penstock.flows.explain.trace import Trace, trace
 from penstock.flows.explain.why import Cause, why_flow, why_run
 from penstock.flows.store.flows import Flow, FlowFilter, flow_for_correlation, flow_get, flow_list
 from penstock.runs.store.runs import run_get
 
-__all__ = ["Explained", "Explaining", "FlowFilter", "Proof", "TracedCause"]
+__all__ = ["CauseTree", "Diagnostics", "FlowExplanation", "FlowFilter", "TracedCause"]
 
 TRACE_MAX = 50
 """Maximum number of flows of one cause in a trace; the newest are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explained:
+class FlowExplanation:
     """An explanation of a flow; `flow` is None if the partition has none."""
 
     flow: FlowFact | None
@@ -39,7 +39,7 @@ class Explained:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
+class CauseTree:
     """A tree of causes, with the time and time zone its sentences refer to."""
 
     cause: Cause
@@ -53,14 +53,14 @@ class TracedCause:
 
     correlation_id: str
     flows: tuple[FlowFact, ...]
-    traced: Traced
+    traced: Trace
     now: Micros
 
 
-class Explaining:
+class Diagnostics:
     """Use cases that explain flows and runs."""
 
-    def __init__(self, store: Store, names: Names) -> None:
+    def __init__(self, store: Store, names: NameResolver) -> None:
         self._store = store
         self._names = names
 
@@ -72,13 +72,13 @@ class Explaining:
         customer: str | None = None,
         mode: str | None = None,
         generation: int | None = None,
-    ) -> Explained:
+    ) -> FlowExplanation:
         """Explain the newest flow of a partition, and name older flows that are still open.
 
         If the partition has no flow, the explanation says so and names the command that starts one.
         """
 
-        def body(tx: Tx) -> Explained:
+        def body(tx: Tx) -> FlowExplanation:
             info = self._names.pipeline(pipeline, "pipeline", tx)
             customer_id = customer or self._names.default_customer
             try:
@@ -94,40 +94,40 @@ class Explaining:
                 return self._explained(tx, found)
             if generation is not None:
                 raise NotFound("flow", f"{pipeline} {partition} generation {generation}")
-            nothing = explain_nothing(pipeline, partition, customer_id, mode)
-            return Explained(flow=None, explanation=nothing, now=tx.now())
+            nothing = explain_missing_flow(pipeline, partition, customer_id, mode)
+            return FlowExplanation(flow=None, explanation=nothing, now=tx.now())
 
         return self._store.read(body)
 
-    def explain_flow(self, flow_id: int, customer: str | None = None) -> Explained:
+    def explain_flow(self, flow_id: int, customer: str | None = None) -> FlowExplanation:
         """Explain one flow."""
         return self._store.read(lambda tx: self._explained(tx, self._flow(tx, flow_id, customer)))
 
     def why_flow(
         self, flow_id: int, phase: str | None = None, customer: str | None = None
-    ) -> Proof:
+    ) -> CauseTree:
         """Return why a flow, or one of its phases, has not ended."""
 
-        def body(tx: Tx) -> Proof:
-            fact = FactFinder(tx, self._names).flow(self._flow(tx, flow_id, customer))
+        def body(tx: Tx) -> CauseTree:
+            fact = FactLoader(tx, self._names).flow(self._flow(tx, flow_id, customer))
             known = [one.name for one in fact.phases]
             if phase is not None and phase not in known:
                 raise InvalidInput("phase", f"one of {', '.join(known)}", phase)
             now = tx.now()
-            return Proof(cause=why_flow(fact, now, phase), now=now, timezone=fact.timezone)
+            return CauseTree(cause=why_flow(fact, now, phase), now=now, timezone=fact.timezone)
 
         return self._store.read(body)
 
-    def why_run(self, run_id: int, customer: str | None = None) -> Proof:
+    def why_run(self, run_id: int, customer: str | None = None) -> CauseTree:
         """Return why a run has not started or has not ended."""
 
-        def body(tx: Tx) -> Proof:
+        def body(tx: Tx) -> CauseTree:
             run = run_get(tx, run_id, self._names.customer(tx, customer))
             if run is None:
                 raise NotFound("run", encode("run", run_id))
             now = tx.now()
-            fact = FactFinder(tx, self._names).run(run)
-            return Proof(cause=why_run(fact, Wall(now)), now=now, timezone="UTC")
+            fact = FactLoader(tx, self._names).run(run)
+            return CauseTree(cause=why_run(fact, LocalClock(now)), now=now, timezone="UTC")
 
         return self._store.read(body)
 
@@ -144,7 +144,7 @@ class Explaining:
                 flows += [] if more is None else [more]
             if not flows:
                 raise NotFound("trace", cause)
-            finder = FactFinder(tx, self._names)
+            finder = FactLoader(tx, self._names)
             chosen = sorted(flows, key=lambda flow: flow.flow_id)[-TRACE_MAX:]
             facts = tuple(finder.flow(flow) for flow in chosen)
             runs: list[RunFact] = [run for flow in chosen for run in finder.executions(flow)]
@@ -158,10 +158,10 @@ class Explaining:
 
         return self._store.read(body)
 
-    def _explained(self, tx: Tx, flow: Flow) -> Explained:
-        fact = FactFinder(tx, self._names).flow(flow)
+    def _explained(self, tx: Tx, flow: Flow) -> FlowExplanation:
+        fact = FactLoader(tx, self._names).flow(flow)
         now = tx.now()
-        return Explained(flow=fact, explanation=explain(fact, now), now=now)
+        return FlowExplanation(flow=fact, explanation=explain(fact, now), now=now)
 
     def _flow(self, tx: Tx, flow_id: int, customer: str | None) -> Flow:
         found = flow_get(tx, flow_id, self._names.customer(tx, customer))

@@ -10,11 +10,17 @@ import shlex
 from dataclasses import dataclass
 
 from penstock.core.naming import DEFAULT_CUSTOMER
-from penstock.flows.explain.facts import FlowFact, InterventionFact, OpenFact, PauseFact, RunFact
+from penstock.flows.explain.facts import (
+    FlowFact,
+    InterventionFact,
+    OpenFlowFact,
+    PauseFact,
+    RunFact,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class Suggestion:
     """A suggested command, and a description of its effect."""
 
     command: str
@@ -25,19 +31,20 @@ def _command(*parts: str) -> str:
     return " ".join(["penstock", *(shlex.quote(part) for part in parts)])
 
 
-def whose(customer: str) -> list[str]:
+def customer_option(customer: str) -> list[str]:
     """Return the `--customer` option; empty for the default customer."""
     return [] if customer == DEFAULT_CUSTOMER else ["--customer", customer]
 
 
-def trigger(pipeline: str, partition: str, customer: str, *more: str, does: str) -> Offer:
+def trigger(pipeline: str, partition: str, customer: str, *more: str, does: str) -> Suggestion:
     """Suggest starting a flow, or part of one."""
-    return Offer(
-        command=_command("trigger", pipeline, partition, *more, *whose(customer)), does=does
+    return Suggestion(
+        command=_command("trigger", pipeline, partition, *more, *customer_option(customer)),
+        does=does,
     )
 
 
-def trigger_phase(flow: FlowFact, phase: str) -> Offer:
+def trigger_phase(flow: FlowFact, phase: str) -> Suggestion:
     """Suggest starting a phase manually."""
     return trigger(
         flow.pipeline,
@@ -50,7 +57,7 @@ def trigger_phase(flow: FlowFact, phase: str) -> Offer:
     )
 
 
-def check(flow: FlowFact, phase: str) -> Offer:
+def check(flow: FlowFact, phase: str) -> Suggestion:
     """Suggest probing the data of a phase now."""
     command = _command(
         "gate",
@@ -60,12 +67,12 @@ def check(flow: FlowFact, phase: str) -> Offer:
         phase,
         "--mode",
         flow.mode,
-        *whose(flow.customer),
+        *customer_option(flow.customer),
     )
-    return Offer(command=command, does=f"probe the data of {phase} now; changes nothing")
+    return Suggestion(command=command, does=f"probe the data of {phase} now; changes nothing")
 
 
-def override(flow: FlowFact, phase: str, dependency: str) -> Offer:
+def override(flow: FlowFact, phase: str, dependency: str) -> Suggestion:
     """Suggest an override that lets a phase start without a dependency."""
     command = _command(
         "override",
@@ -76,43 +83,43 @@ def override(flow: FlowFact, phase: str, dependency: str) -> Offer:
         phase,
         "--dependency",
         dependency,
-        *whose(flow.customer),
+        *customer_option(flow.customer),
         "--expires",
         "4h",
         "--reason",
         "WHY",
     )
-    return Offer(command=command, does=f"let {phase} start without {dependency}, for 4 hours")
+    return Suggestion(command=command, does=f"let {phase} start without {dependency}, for 4 hours")
 
 
-def resolve(item: InterventionFact) -> Offer:
+def resolve(item: InterventionFact) -> Suggestion:
     """Suggest resolving an intervention."""
     command = _command("interventions", "resolve", item.intervention_id, "--resolution", "WHAT")
-    return Offer(
+    return Suggestion(
         command=command, does="record what was done; the gate is evaluated again immediately"
     )
 
 
-def retry(run: RunFact) -> Offer:
+def retry(run: RunFact) -> Suggestion:
     """Suggest retrying a failed run."""
-    return Offer(
+    return Suggestion(
         command=_command("runs", "retry", run.run_id), does=f"run {run.processor} again now"
     )
 
 
-def show_run(run: RunFact) -> Offer:
+def show_run(run: RunFact) -> Suggestion:
     """Suggest showing a run."""
     does = f"see every attempt of {run.processor} and its errors"
-    return Offer(command=_command("runs", "show", run.run_id), does=does)
+    return Suggestion(command=_command("runs", "show", run.run_id), does=does)
 
 
-def resume(pause: PauseFact) -> Offer:
+def resume(pause: PauseFact) -> Suggestion:
     """Suggest lifting a pause."""
     subject = [] if pause.subject is None else [pause.subject]
-    return Offer(command=_command("resume", pause.scope, *subject), does="lift the pause")
+    return Suggestion(command=_command("resume", pause.scope, *subject), does="lift the pause")
 
 
-def complete(flow: FlowFact, phase: str, processor: str) -> Offer:
+def complete(flow: FlowFact, phase: str, processor: str) -> Suggestion:
     """Suggest reporting the completion of work that ran outside Penstock."""
     command = _command(
         "complete",
@@ -123,47 +130,49 @@ def complete(flow: FlowFact, phase: str, processor: str) -> Offer:
         phase,
         "--mode",
         flow.mode,
-        *whose(flow.customer),
+        *customer_option(flow.customer),
     )
-    return Offer(command=command, does=f"report {processor} as done, if it is")
+    return Suggestion(command=command, does=f"report {processor} as done, if it is")
 
 
-def worker(pool: str) -> Offer:
+def worker(pool: str) -> Suggestion:
     """Suggest starting a worker for a pool."""
     more = [] if pool == "default" else ["--pool", pool]
-    return Offer(command=_command("worker", "--pipelines", "FILE", *more), does="start a worker")
+    return Suggestion(
+        command=_command("worker", "--pipelines", "FILE", *more), does="start a worker"
+    )
 
 
-def cancel(flow: FlowFact) -> Offer:
+def cancel(flow: FlowFact) -> Suggestion:
     """Suggest cancelling a flow that a newer generation has replaced."""
     does = f"cancel this flow: generation {flow.newer} has replaced it"
-    return Offer(command=_command("flows", "cancel", flow.flow_id), does=does)
+    return Suggestion(command=_command("flows", "cancel", flow.flow_id), does=does)
 
 
-def explain(older: OpenFact) -> Offer:
+def explain(older: OpenFlowFact) -> Suggestion:
     """Suggest explaining an older flow of the partition that is still open."""
     does = f"see why {older.mode} generation {older.generation} is still open"
-    return Offer(command=_command("explain", older.flow_id), does=does)
+    return Suggestion(command=_command("explain", older.flow_id), does=does)
 
 
-def why(flow: FlowFact) -> Offer:
+def why(flow: FlowFact) -> Suggestion:
     """Suggest the `why` command for a flow."""
     return why_of(flow.flow_id)
 
 
-def why_of(flow_id: str) -> Offer:
+def why_of(flow_id: str) -> Suggestion:
     """Suggest the `why` command for a flow id."""
     command = _command("why", flow_id)
-    return Offer(command=command, does="see what blocks the flow, as a tree")
+    return Suggestion(command=command, does="see what blocks the flow, as a tree")
 
 
-def show_limit(name: str) -> Offer:
+def show_limit(name: str) -> Suggestion:
     """Suggest showing a limit, which lists the holders' leases that can be released."""
-    return Offer(command=_command("limits", "show", name), does="see its holders and waiters")
+    return Suggestion(command=_command("limits", "show", name), does="see its holders and waiters")
 
 
-def open_limit(name: str) -> Offer:
+def open_limit(name: str) -> Suggestion:
     """Suggest raising the capacity of a limit, for example from 0."""
-    return Offer(
+    return Suggestion(
         command=_command("limits", "set", name, "--capacity", "N"), does="set its capacity"
     )

@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from penstock.core.clock import Micros
 from penstock.core.naming import DEFAULT_CUSTOMER
 from penstock.flows.explain import commands
-from penstock.flows.explain.commands import Offer
+from penstock.flows.explain.commands import Suggestion
 from penstock.flows.explain.facts import (
     DecisionFact,
     EvidenceFact,
     FlowFact,
     GateFact,
-    OpenFact,
+    OpenFlowFact,
     PhaseFact,
 )
-from penstock.flows.explain.processor_messages import processor_words
-from penstock.flows.explain.suggestions import offers_of
-from penstock.flows.explain.times import Wall, listed, times
+from penstock.flows.explain.processor_messages import describe_processor
+from penstock.flows.explain.suggestions import suggestions_of
+from penstock.flows.explain.times import LocalClock, format_list, format_times
 
-WORDS = {
+STATE_LABELS = {
     "PENDING": "not triggered",
     "WAITING": "waiting",
     "BLOCKED": "blocked",
@@ -38,7 +38,7 @@ WORDS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseStory:
+class PhaseExplanation:
     """The explanation of a phase: one line (word, count, headline), followed by sentences.
 
     count: completed and expected processors, such as "1/2". until: when the phase stops waiting or
@@ -61,22 +61,24 @@ class Explanation:
 
     title: str
     summary: str
-    phases: tuple[PhaseStory, ...] = ()
-    offers: tuple[Offer, ...] = ()
+    phases: tuple[PhaseExplanation, ...] = ()
+    offers: tuple[Suggestion, ...] = ()
 
 
 def explain(flow: FlowFact, now: Micros) -> Explanation:
     """Return the explanation of a flow at time `now`."""
-    wall = Wall(now, flow.timezone)
+    wall = LocalClock(now, flow.timezone)
     return Explanation(
         title=title_of(flow),
         summary=_summary(flow, wall),
         phases=tuple(_phase(flow, phase, wall) for phase in flow.phases),
-        offers=offers_of(flow, now),
+        offers=suggestions_of(flow, now),
     )
 
 
-def explain_nothing(pipeline: str, partition: str, customer: str, mode: str | None) -> Explanation:
+def explain_missing_flow(
+    pipeline: str, partition: str, customer: str, mode: str | None
+) -> Explanation:
     """Return the explanation for a partition that has no flow."""
     where = f"{pipeline} · {partition}" + (f" · {mode}" if mode else "")
     more = ("--mode", mode) if mode else ()
@@ -100,7 +102,7 @@ def title_of(flow: FlowFact) -> str:
     return " · ".join([*parts, f"correlation {flow.correlation_id}"])
 
 
-def _summary(flow: FlowFact, wall: Wall) -> str:
+def _summary(flow: FlowFact, wall: LocalClock) -> str:
     opened = f"Opened by {flow.opened_by} at {wall.at(flow.opened_at)} ({flow.trigger_source})"
     if flow.ended_at is None:
         text = f"{opened}, still open"
@@ -109,7 +111,7 @@ def _summary(flow: FlowFact, wall: Wall) -> str:
     else:
         text = f"{opened}, {flow.state.lower()} at {wall.at(flow.ended_at)}"
         if flow.missing and flow.state == "DEGRADED":
-            text += f", without {listed(flow.missing)}"
+            text += f", without {format_list(flow.missing)}"
     lines = [f"{text}. Times are {flow.timezone}."]
     if flow.observes:
         lines.append("The pipeline is in observe mode: gates decide, but schedules start the work.")
@@ -126,18 +128,22 @@ def _summary(flow: FlowFact, wall: Wall) -> str:
     return " ".join(lines)
 
 
-def _still_open(older: OpenFact) -> str:
-    stands = "" if older.phase is None else f", its {older.phase} {WORDS[older.state or 'PENDING']}"
+def _still_open(older: OpenFlowFact) -> str:
+    stands = (
+        ""
+        if older.phase is None
+        else f", its {older.phase} {STATE_LABELS[older.state or 'PENDING']}"
+    )
     return f"An older flow is still open: {older.mode} generation {older.generation}{stands}."
 
 
-def _phase(flow: FlowFact, phase: PhaseFact, wall: Wall) -> PhaseStory:
+def _phase(flow: FlowFact, phase: PhaseFact, wall: LocalClock) -> PhaseExplanation:
     headline, until = headline_of(flow, phase, wall)
     started = phase.started_at is not None or phase.state in ("COMPLETE", "DEGRADED", "FAILED")
-    return PhaseStory(
+    return PhaseExplanation(
         phase=phase.name,
         state=phase.state,
-        word="observed" if is_observed(phase) else WORDS[phase.state],
+        word="observed" if is_observed(phase) else STATE_LABELS[phase.state],
         count=f"{phase.done}/{len(phase.expected)}" if started and phase.expected else "",
         at=phase.ended_at or phase.started_at,
         headline=headline,
@@ -146,7 +152,7 @@ def _phase(flow: FlowFact, phase: PhaseFact, wall: Wall) -> PhaseStory:
     )
 
 
-def headline_of(flow: FlowFact, phase: PhaseFact, wall: Wall) -> tuple[str, Micros | None]:
+def headline_of(flow: FlowFact, phase: PhaseFact, wall: LocalClock) -> tuple[str, Micros | None]:
     """Return the headline of a phase, and when it stops waiting or is tried again."""
     gate = phase.gate
     decision = None if gate is None else gate.decision
@@ -163,7 +169,7 @@ def headline_of(flow: FlowFact, phase: PhaseFact, wall: Wall) -> tuple[str, Micr
     ended = wall.at(phase.ended_at) if phase.ended_at is not None else ""
     if phase.state == "FAILED":
         lost = [p.name for p in phase.processors if not p.is_done]
-        why = f"without {listed(lost)}" if lost else _reason(decision)
+        why = f"without {format_list(lost)}" if lost else _reason(decision)
         return " ".join(part for part in (ended, why) if part), None
     parts = [ended]
     if phase.state == "DEGRADED":
@@ -179,14 +185,14 @@ def _degraded(phase: PhaseFact) -> str:
     lines = list(decision.warnings) if decision is not None else []
     late = [p.name for p in phase.processors if not p.is_done]
     if late:
-        lines.append(f"without {listed(late)}")
+        lines.append(f"without {format_list(late)}")
     part = [p.name for p in phase.processors if p.status == "partial"]
     if part:
-        lines.append(f"{listed(part)} completed in part")
+        lines.append(f"{format_list(part)} completed in part")
     known = " ".join(lines)
     carried = [item for item in phase.lacking if item not in known]
     if carried and not phase.is_inherited:
-        lines.append(f"without {listed(carried)} since an earlier phase")
+        lines.append(f"without {format_list(carried)} since an earlier phase")
     return "; ".join(lines)
 
 
@@ -197,7 +203,7 @@ def is_observed(phase: PhaseFact) -> bool:
     return bool(triggers) and all(trigger.is_observed for trigger in triggers)
 
 
-def _progress(phase: PhaseFact, wall: Wall) -> tuple[str, Micros | None]:
+def _progress(phase: PhaseFact, wall: LocalClock) -> tuple[str, Micros | None]:
     if is_observed(phase) and phase.started_at is not None:
         return f"would have started at {wall.at(phase.started_at)}; nothing was started", None
     text = f"since {wall.at(phase.started_at)}" if phase.started_at is not None else ""
@@ -208,21 +214,21 @@ def _progress(phase: PhaseFact, wall: Wall) -> tuple[str, Micros | None]:
     failing = [p for p in lacking if p.failures or p.status == "failed"] or lacking
     waiting = [gate for gate in phase.gates if gate.state in ("WAITING", "BLOCKED")]
     held = {gate.processor for gate in waiting}
-    shown = [processor_words(p, wall) for p in failing if p.name not in held][:2]
-    shown += [f"{gate.processor} {WORDS[gate.state]} at its gate" for gate in waiting][:2]
+    shown = [describe_processor(p, wall) for p in failing if p.name not in held][:2]
+    shown += [f"{gate.processor} {STATE_LABELS[gate.state]} at its gate" for gate in waiting][:2]
     return f"{text}: {'; '.join(shown)}" if shown else text, until
 
 
 def _waiting(
-    phase: PhaseFact, decision: DecisionFact | None, wall: Wall
+    phase: PhaseFact, decision: DecisionFact | None, wall: LocalClock
 ) -> tuple[str, Micros | None]:
     gates = [phase.gate] if not phase.gates else list(phase.gates)
     waits = [gate for gate in gates if gate is not None and gate.state == "WAITING"]
     since = min((gate.waiting_since or gate.since for gate in waits), default=phase.since)
     if decision is None:
         decision = next((gate.decision for gate in waits if gate.decision is not None), None)
-    awaited = () if decision is None else awaited_of(decision)
-    what = f"for {listed(awaited)}" if awaited else "for more data"
+    awaited = () if decision is None else awaited_tables(decision)
+    what = f"for {format_list(awaited)}" if awaited else "for more data"
     text = f"since {wall.at(since)} {what}"
     if decision is None or decision.waits_until is None:
         return text, None
@@ -230,7 +236,7 @@ def _waiting(
 
 
 def _blocked(
-    phase: PhaseFact, decision: DecisionFact | None, wall: Wall
+    phase: PhaseFact, decision: DecisionFact | None, wall: LocalClock
 ) -> tuple[str, Micros | None]:
     since = f"since {wall.at(phase.since)}"
     breaker = phase.breaker
@@ -240,14 +246,14 @@ def _blocked(
         return f"{since}: {words}", breaker.again_at
     if decision is None:
         decision = next((g.decision for g in phase.gates if g.decision is not None), None)
-    what, awaited = "its gate failed", () if decision is None else awaited_of(decision)
+    what, awaited = "its gate failed", () if decision is None else awaited_tables(decision)
     if awaited:
-        what = f"its gate failed, {listed(awaited)} missing"
+        what = f"its gate failed, {format_list(awaited)} missing"
     person = "; needs a person" if phase.intervention is not None else ""
     return f"{since}: {what}{person}", None
 
 
-def awaited_of(decision: DecisionFact) -> tuple[str, ...]:
+def awaited_tables(decision: DecisionFact) -> tuple[str, ...]:
     """Return the missing tables that the gate waits for; optional ones are excluded."""
     optional = {item.table for item in decision.evidence if item.kind == "optional"}
     return tuple(name for name in decision.missing if name not in optional)
@@ -259,7 +265,7 @@ def _pending(flow: FlowFact, phase: PhaseFact) -> str:
     ]
     if incomplete:
         verb = "is" if len(incomplete) == 1 else "are"
-        return f"{listed(incomplete)} {verb} not complete"
+        return f"{format_list(incomplete)} {verb} not complete"
     if flow.behind is not None:
         return f"{flow.behind}, the previous flow of its config, has not ended"
     return "its gate has not been evaluated yet"
@@ -275,7 +281,7 @@ def _skipped(flow: FlowFact, phase: PhaseFact) -> str:
     return "not part of this flow"
 
 
-def _sentences(phase: PhaseFact, wall: Wall) -> list[str]:
+def _sentences(phase: PhaseFact, wall: LocalClock) -> list[str]:
     """Return what was decided, on what evidence, and what is missing; empty before a decision."""
     lines: list[str] = []
     gates = [gate for gate in (phase.gate, *phase.gates) if gate is not None]
@@ -285,11 +291,11 @@ def _sentences(phase: PhaseFact, wall: Wall) -> list[str]:
         lacking = [p for p in phase.processors if not p.is_done]
         held = {gate.processor for gate in phase.gates if gate.trigger is None}
         if not is_observed(phase):
-            lines += [f"{processor_words(p, wall)}." for p in lacking if p.name not in held]
+            lines += [f"{describe_processor(p, wall)}." for p in lacking if p.name not in held]
     if phase.intervention is not None:
         item = phase.intervention
         tried = f" after {item.tries} tries" if item.tries > 1 else ""
-        what = f": {listed(item.missing)} missing" if item.missing else ""
+        what = f": {format_list(item.missing)} missing" if item.missing else ""
         lines.append(
             f"Manual intervention is required ({item.intervention_id}, opened at "
             f"{wall.at(item.opened_at)}{tried}){what}."
@@ -297,7 +303,7 @@ def _sentences(phase: PhaseFact, wall: Wall) -> list[str]:
     return lines
 
 
-def gate_sentences(gate: GateFact, wall: Wall) -> list[str]:
+def gate_sentences(gate: GateFact, wall: LocalClock) -> list[str]:
     """Return the last decision of a gate, its evidence, and when it is evaluated again."""
     decision = gate.decision
     if decision is None:
@@ -311,7 +317,7 @@ def gate_sentences(gate: GateFact, wall: Wall) -> list[str]:
     notes = [note for note in decision.warnings if not note.startswith(shown)]
     if notes:
         lines.append(f"Warnings: {'; '.join(notes)}.")
-    evidence = [evidence_words(item) for item in decision.evidence]
+    evidence = [evidence_text(item) for item in decision.evidence]
     if evidence:
         lines.append(f"Evidence: {'; '.join(evidence)}.")
     if gate.state == "WAITING":
@@ -321,23 +327,23 @@ def gate_sentences(gate: GateFact, wall: Wall) -> list[str]:
     return lines
 
 
-def _next_evaluation(gate: GateFact, decision: DecisionFact, wall: Wall) -> str:
+def _next_evaluation(gate: GateFact, decision: DecisionFact, wall: LocalClock) -> str:
     probe_at = gate.look_at if gate.look_at is not None else decision.recheck_at
     text = "It is evaluated again when upstream data arrives"
     if probe_at is not None:
         text = f"It is evaluated again {_when(probe_at, wall)}, or when upstream data arrives"
     if gate.tries:
-        text += f"; tried {times(gate.tries)} so far"
+        text += f"; tried {format_times(gate.tries)} so far"
     if decision.waits_until is None:
         return f"{text}."
     return f"{text}; it stops waiting at {wall.at(decision.waits_until)}."
 
 
-def _when(moment: Micros, wall: Wall) -> str:
+def _when(moment: Micros, wall: LocalClock) -> str:
     return f"at {wall.at(moment)}" if moment > wall.now else "any moment"
 
 
-def evidence_words(item: EvidenceFact) -> str:
+def evidence_text(item: EvidenceFact) -> str:
     """Return the evidence of one dependency as text."""
     kind = "" if item.kind == "same_day" else f" ({item.kind})"
     if item.error is not None:

@@ -94,7 +94,7 @@ class RunFact:
         return self.ended_at is None
 
 
-AHEAD_MAX = 1_000
+RUNS_AHEAD_MAX = 1_000
 """Counting of queued runs stops here; a more exact number is of no use."""
 
 
@@ -257,7 +257,7 @@ class OverrideFact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenFact:
+class OpenFlowFact:
     """Another flow of the partition that has not ended, and its current phase."""
 
     flow_id: str
@@ -299,7 +299,7 @@ class FlowFact:
     overrides: tuple[OverrideFact, ...] = ()
     newer: int | None = None
     behind: str | None = None
-    still_open: tuple[OpenFact, ...] = ()
+    still_open: tuple[OpenFlowFact, ...] = ()
 
     def phase(self, name: str) -> PhaseFact:
         """Return a phase by name; raise KeyError if the flow has no such phase."""

@@ -7,10 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.flows.explain.facts import AHEAD_MAX, LimitFact, PauseFact, ProcessorFact, RunFact
-from penstock.flows.explain.times import Wall, times
+from penstock.flows.explain.facts import (
+    RUNS_AHEAD_MAX,
+    LimitFact,
+    PauseFact,
+    ProcessorFact,
+    RunFact,
+)
+from penstock.flows.explain.times import LocalClock, format_times
 
-SCOPES = {
+PAUSE_SCOPES = {
     "all": "everything is paused",
     "customer": "the customer is paused",
     "pipeline": "the pipeline is paused",
@@ -19,19 +25,19 @@ SCOPES = {
 ERROR_CHARS = 160
 
 
-def processor_words(processor: ProcessorFact, wall: Wall) -> str:
+def describe_processor(processor: ProcessorFact, wall: LocalClock) -> str:
     """Describe a processor of a started phase; the text starts with its name."""
     name = processor.name
     if processor.status == "success" and processor.at is not None:
         return f"{name} completed at {wall.at(processor.at)}"
     if processor.status == "partial" and processor.at is not None:
         return f"{name} completed in part at {wall.at(processor.at)}"
-    live, failed = processor.live, failed_words(processor.failures)
+    live, failed = processor.live, describe_failures(processor.failures)
     if live is not None:
         before = f"{failed}, " if failed else ""
-        return f"{name} {before}{run_words(live, wall)}"
+        return f"{name} {before}{describe_run(live, wall)}"
     if processor.status == "failed" and processor.at is not None:
-        how = f" ({error_words(processor.failures[-1])})" if processor.failures else ""
+        how = f" ({describe_error(processor.failures[-1])})" if processor.failures else ""
         tries = f" after {len(processor.failures)} attempts" if len(processor.failures) > 1 else ""
         return f"{name} failed for good at {wall.at(processor.at)}{tries}{how}"
     if processor.is_external:
@@ -41,15 +47,15 @@ def processor_words(processor: ProcessorFact, wall: Wall) -> str:
     return f"{name} has not reported"
 
 
-def failed_words(failures: tuple[RunFact, ...]) -> str:
+def describe_failures(failures: tuple[RunFact, ...]) -> str:
     """Describe the failures and their error types: "failed twice (TRANSIENT_NETWORK)"."""
     if not failures:
         return ""
     kinds = list(dict.fromkeys(run.error_type or run.state for run in failures))
-    return f"failed {times(len(failures))} ({', '.join(kinds)})"
+    return f"failed {format_times(len(failures))} ({', '.join(kinds)})"
 
 
-def error_words(run: RunFact) -> str:
+def describe_error(run: RunFact) -> str:
     """Describe the error of a run: "VALIDATION_ERROR: no such column"."""
     kind = run.error_type or run.state
     if not run.error:
@@ -58,7 +64,7 @@ def error_words(run: RunFact) -> str:
     return f"{kind}: {text if len(text) <= ERROR_CHARS else text[: ERROR_CHARS - 1] + '…'}"
 
 
-def run_words(run: RunFact, wall: Wall) -> str:
+def describe_run(run: RunFact, wall: LocalClock) -> str:
     """Describe what a live run does or waits for."""
     attempt = f" (attempt {run.attempt})" if run.attempt > 1 else ""
     if run.state in ("RUNNING", "CLAIMED"):
@@ -70,44 +76,44 @@ def run_words(run: RunFact, wall: Wall) -> str:
         word = "next try" if run.attempt > 1 else "due"
         return f"{word} {wall.coming(run.due_at)}"
     if run.waits == "paused":
-        return f"cannot start: {'; '.join(map(pause_words, run.pauses)) or 'it is paused'}"
+        return f"cannot start: {'; '.join(map(describe_pause, run.pauses)) or 'it is paused'}"
     if run.waits == "blocked":
         key = f" (ordering key {run.ordering_key})" if run.ordering_key else ""
         return f"waits for {run.behind or 'the run ahead of it'}{key}"
     if run.waits == "limited":
         lacking = [limit.name for limit in run.limits if limit.lacks]
         names = lacking or [limit.name for limit in run.limits]
-        return f"has been waiting for {limit_names(names)} since {wall.at(run.since)}{attempt}"
+        return f"has been waiting for {list_limit_names(names)} since {wall.at(run.since)}{attempt}"
     where = "an external worker" if run.is_external else "a worker"
     return f"has been waiting for {where} since {wall.at(run.since)}{attempt}"
 
 
-def pause_words(pause: PauseFact) -> str:
+def describe_pause(pause: PauseFact) -> str:
     """Describe a pause: what is paused, by whom and why."""
-    what = SCOPES.get(pause.scope, "it is paused")
+    what = PAUSE_SCOPES.get(pause.scope, "it is paused")
     why = f" ({pause.reason})" if pause.reason else ""
     return f"{what} by {pause.by}{why}"
 
 
-def ahead_words(run: RunFact) -> str:
+def describe_queue_position(run: RunFact) -> str:
     """Describe how many runs are claimed before this one; empty if unknown."""
     if run.ahead is None:
         return ""
     if run.ahead == 0:
         return "it is next in the queue"
-    if run.ahead >= AHEAD_MAX:
-        return f"{AHEAD_MAX:,} runs or more are ahead of it"
+    if run.ahead >= RUNS_AHEAD_MAX:
+        return f"{RUNS_AHEAD_MAX:,} runs or more are ahead of it"
     return f"{run.ahead:,} {'run is' if run.ahead == 1 else 'runs are'} ahead of it"
 
 
-def limit_names(names: Sequence[str]) -> str:
+def list_limit_names(names: Sequence[str]) -> str:
     """List limits by name: "limit a", "limits a and b"."""
     if not names:
         return "its limits"
     return f"limit{'s' if len(names) > 1 else ''} {' and '.join(names)}"
 
 
-def line_words(limit: LimitFact) -> str:
+def describe_limit_usage(limit: LimitFact) -> str:
     """Describe how much of a limit is held, and a run's position in its queue."""
     parts = []
     if limit.held is not None and limit.most is not None:
@@ -115,7 +121,9 @@ def line_words(limit: LimitFact) -> str:
     if limit.weight > 1:
         parts.append(f"{limit.weight} needed")
     if limit.ahead is not None and limit.is_waiting:
-        count = f"{AHEAD_MAX:,} or more" if limit.ahead >= AHEAD_MAX else f"{limit.ahead:,}"
+        count = (
+            f"{RUNS_AHEAD_MAX:,} or more" if limit.ahead >= RUNS_AHEAD_MAX else f"{limit.ahead:,}"
+        )
         ahead = "first in the queue" if limit.ahead == 0 else f"{count} ahead of it in the queue"
         parts.append(ahead)
     return f" ({', '.join(parts)})" if parts else ""

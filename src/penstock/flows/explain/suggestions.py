@@ -10,15 +10,15 @@ from collections.abc import Iterator
 
 from penstock.core.clock import Micros
 from penstock.flows.explain import commands
-from penstock.flows.explain.commands import Offer
+from penstock.flows.explain.commands import Suggestion
 from penstock.flows.explain.facts import DecisionFact, FlowFact, PhaseFact, ProcessorFact
-from penstock.flows.gates.evidence import spans
+from penstock.flows.gates.evidence import date_ranges
 
-OFFERS_MAX = 8
+SUGGESTIONS_MAX = 8
 DAYS_MAX = 2
 
 
-def offers_of(flow: FlowFact, now: Micros) -> tuple[Offer, ...]:
+def suggestions_of(flow: FlowFact, now: Micros) -> tuple[Suggestion, ...]:
     """Return the suggested commands without duplicates, at most OFFERS_MAX."""
     if flow.ended_at is not None:
         found = list(_ended(flow))
@@ -27,13 +27,13 @@ def offers_of(flow: FlowFact, now: Micros) -> tuple[Offer, ...]:
         found += _late(flow, now)
         found += [commands.cancel(flow)] if flow.newer is not None else []
     found += [commands.explain(older) for older in flow.still_open]
-    known: dict[str, Offer] = {}
+    known: dict[str, Suggestion] = {}
     for offer in found:
         known.setdefault(offer.command, offer)
-    return tuple(list(known.values())[:OFFERS_MAX])
+    return tuple(list(known.values())[:SUGGESTIONS_MAX])
 
 
-def _phase(flow: FlowFact, phase: PhaseFact) -> Iterator[Offer]:
+def _phase(flow: FlowFact, phase: PhaseFact) -> Iterator[Suggestion]:
     if phase.state in ("WAITING", "BLOCKED"):
         yield from _gate(flow, phase)
     if phase.state in ("IN_PROGRESS", "FAILED"):
@@ -44,7 +44,7 @@ def _phase(flow: FlowFact, phase: PhaseFact) -> Iterator[Offer]:
                 yield from _decided(flow, phase, gate.decision)
 
 
-def _gate(flow: FlowFact, phase: PhaseFact) -> Iterator[Offer]:
+def _gate(flow: FlowFact, phase: PhaseFact) -> Iterator[Suggestion]:
     gates = [gate for gate in (phase.gate, *phase.gates) if gate is not None]
     for gate in gates:
         if gate.decision is not None:
@@ -56,9 +56,9 @@ def _gate(flow: FlowFact, phase: PhaseFact) -> Iterator[Offer]:
             yield from _processor(flow, flow.phase(name), processor)
 
 
-def _decided(flow: FlowFact, phase: PhaseFact, decision: DecisionFact) -> Iterator[Offer]:
+def _decided(flow: FlowFact, phase: PhaseFact, decision: DecisionFact) -> Iterator[Suggestion]:
     for item in decision.evidence:
-        days = [part for text in spans(item.days_missing) for part in text.split(" to ")[:1]]
+        days = [part for text in date_ranges(item.days_missing) for part in text.split(" to ")[:1]]
         if decision.status == "missing_historical":
             for day in days[:DAYS_MAX]:
                 yield commands.trigger(
@@ -78,7 +78,7 @@ def _decided(flow: FlowFact, phase: PhaseFact, decision: DecisionFact) -> Iterat
         yield commands.check(flow, phase.name)
 
 
-def _processor(flow: FlowFact, phase: PhaseFact, processor: ProcessorFact) -> Iterator[Offer]:
+def _processor(flow: FlowFact, phase: PhaseFact, processor: ProcessorFact) -> Iterator[Suggestion]:
     if processor.is_done:
         return
     live = processor.live
@@ -99,7 +99,7 @@ def _processor(flow: FlowFact, phase: PhaseFact, processor: ProcessorFact) -> It
         yield commands.show_run(live)
 
 
-def _late(flow: FlowFact, now: Micros) -> Iterator[Offer]:
+def _late(flow: FlowFact, now: Micros) -> Iterator[Suggestion]:
     """Suggest `why`, and starting the next phase manually, if a phase of an open flow has problems.
 
     Both only make sense while something is waiting, blocked or failing.
@@ -121,7 +121,7 @@ def _is_troubled(phase: PhaseFact) -> bool:
     )
 
 
-def _ended(flow: FlowFact) -> Iterator[Offer]:
+def _ended(flow: FlowFact) -> Iterator[Suggestion]:
     """Suggest retries and new triggers for the failed or degraded phases of an ended flow."""
     if flow.newer is not None or flow.state == "COMPLETE":
         return

@@ -15,7 +15,7 @@ _TIMES = {1: "once", 2: "twice"}
 
 
 @dataclass(frozen=True, slots=True)
-class Wall:
+class LocalClock:
     """Formats times in a time zone, relative to `now`."""
 
     now: Micros
@@ -35,10 +35,10 @@ class Wall:
 
     def ago(self, moment: Micros) -> str:
         """Return the time elapsed since a moment: "4 min"."""
-        return span(max(0, self.now - moment))
+        return format_span(max(0, self.now - moment))
 
 
-def span(us: Micros) -> str:
+def format_span(us: Micros) -> str:
     """Return a duration in its largest units: "45 s", "4 min", "2 h 5 min", "3 d"."""
     if us < MINUTE:
         return f"{us // SECOND} s"
@@ -50,12 +50,12 @@ def span(us: Micros) -> str:
     return f"{us // DAY} d"
 
 
-def times(n: int) -> str:
+def format_times(n: int) -> str:
     """Return a count of times: "once", "twice", "3 times"."""
     return _TIMES.get(n, f"{n} times")
 
 
-def listed(names: Sequence[str], most: int = 5) -> str:
+def format_list(names: Sequence[str], most: int = 5) -> str:
     """Return names as a list in a sentence, at most `most` of them: "a, b and 3 more"."""
     if len(names) <= most:
         return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from penstock.core.clock import Micros
-from penstock.flows.explain.explain import WORDS, headline_of
+from penstock.flows.explain.explain import STATE_LABELS, headline_of
 from penstock.flows.explain.facts import FlowFact, PhaseFact, RunFact
-from penstock.flows.explain.processor_messages import error_words
-from penstock.flows.explain.times import Wall, listed, span
+from penstock.flows.explain.processor_messages import describe_error
+from penstock.flows.explain.times import LocalClock, format_list, format_span
 
 NEVER = ("PENDING", "WAITING", "BLOCKED", "SKIPPED")
 
@@ -32,7 +32,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Absence:
+class MissingStep:
     """A phase that has not started or not completed, and why."""
 
     flow_id: str
@@ -43,25 +43,25 @@ class Absence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traced:
+class Trace:
     """A trace: its events in order of time, and what has not happened."""
 
     steps: tuple[Step, ...]
-    absences: tuple[Absence, ...]
+    absences: tuple[MissingStep, ...]
 
 
-def trace(flows: Sequence[FlowFact], executions: Sequence[RunFact], now: Micros) -> Traced:
+def trace(flows: Sequence[FlowFact], executions: Sequence[RunFact], now: Micros) -> Trace:
     """Return the trace of flows and executions. Executions of deleted flows are included."""
     steps: list[Step] = []
-    absences: list[Absence] = []
+    absences: list[MissingStep] = []
     for flow in flows:
-        wall = Wall(now, flow.timezone)
+        wall = LocalClock(now, flow.timezone)
         steps += _flow(flow)
         absences += _absent(flow, wall)
     steps += [_execution(run) for run in executions if run.ended_at is not None]
     order = {"flow": 0, "execution": 1, "report": 2, "phase": 3, "gate": 4, "end": 5}
     steps.sort(key=lambda step: (step.at, order[step.kind]))
-    return Traced(steps=tuple(steps), absences=tuple(absences))
+    return Trace(steps=tuple(steps), absences=tuple(absences))
 
 
 def _flow(flow: FlowFact) -> Iterator[Step]:
@@ -119,7 +119,7 @@ def _phase(flow: FlowFact, phase: PhaseFact) -> Iterator[Step]:
             )
     if phase.ended_at is not None and phase.state in ("COMPLETE", "DEGRADED", "FAILED"):
         incomplete = [p.name for p in phase.processors if not p.is_done]
-        text = f"{phase.name} {WORDS[phase.state]} {phase.done}/{len(phase.expected)}"
+        text = f"{phase.name} {STATE_LABELS[phase.state]} {phase.done}/{len(phase.expected)}"
         yield Step(
             at=phase.ended_at,
             kind="phase",
@@ -132,11 +132,11 @@ def _phase(flow: FlowFact, phase: PhaseFact) -> Iterator[Step]:
 
 def _execution(run: RunFact) -> Step:
     assert run.ended_at is not None
-    took = "" if run.started_at is None else f" in {span(run.ended_at - run.started_at)}"
+    took = "" if run.started_at is None else f" in {format_span(run.ended_at - run.started_at)}"
     attempt = f", attempt {run.attempt}" if run.attempt > 1 else ""
     text = f"{run.processor} {run.state}{took}{attempt}"
     if run.error_type is not None:
-        text += f": {error_words(run)}"
+        text += f": {describe_error(run)}"
     return Step(
         at=run.ended_at,
         kind="execution",
@@ -148,30 +148,30 @@ def _execution(run: RunFact) -> Step:
     )
 
 
-def _absent(flow: FlowFact, wall: Wall) -> Iterator[Absence]:
+def _absent(flow: FlowFact, wall: LocalClock) -> Iterator[MissingStep]:
     for phase in flow.phases:
         headline, until = headline_of(flow, phase, wall)
         if phase.state in NEVER:
-            yield Absence(
+            yield MissingStep(
                 flow_id=flow.flow_id,
                 phase=phase.name,
                 until=until,
                 since=None if phase.state == "PENDING" else phase.since,
-                text=f"{phase.name}: {absent_words(phase, headline)}",
+                text=f"{phase.name}: {describe_absence(phase, headline)}",
             )
         elif phase.state in ("IN_PROGRESS", "FAILED"):
             incomplete = [p.name for p in phase.processors if not p.is_done]
             if incomplete:
-                yield Absence(
+                yield MissingStep(
                     flow_id=flow.flow_id,
                     phase=phase.name,
                     since=phase.started_at,
                     until=until,
-                    text=f"{phase.name}: {listed(incomplete)} not completed: {headline}",
+                    text=f"{phase.name}: {format_list(incomplete)} not completed: {headline}",
                 )
 
 
-def absent_words(phase: PhaseFact, headline: str) -> str:
+def describe_absence(phase: PhaseFact, headline: str) -> str:
     """Describe why a phase did not start: "not triggered: gate WAIT since 14:02 for raw.box"."""
     verdicts = {"WAITING": "gate WAIT ", "BLOCKED": "gate FAIL "}
     if phase.state == "SKIPPED":
@@ -182,4 +182,4 @@ def absent_words(phase: PhaseFact, headline: str) -> str:
 
 
 def _without(names: Sequence[str]) -> str:
-    return f", without {listed(tuple(names))}" if names else ""
+    return f", without {format_list(tuple(names))}" if names else ""

@@ -14,8 +14,8 @@ from enum import StrEnum
 
 from penstock.core.clock import Micros
 from penstock.flows.explain import commands
-from penstock.flows.explain.commands import Offer
-from penstock.flows.explain.explain import WORDS, evidence_words, headline_of, is_observed
+from penstock.flows.explain.commands import Suggestion
+from penstock.flows.explain.explain import STATE_LABELS, evidence_text, headline_of, is_observed
 from penstock.flows.explain.facts import (
     FlowFact,
     GateFact,
@@ -25,15 +25,15 @@ from penstock.flows.explain.facts import (
     RunFact,
 )
 from penstock.flows.explain.processor_messages import (
-    ahead_words,
-    failed_words,
-    limit_names,
-    line_words,
-    pause_words,
-    processor_words,
-    run_words,
+    describe_failures,
+    describe_limit_usage,
+    describe_pause,
+    describe_processor,
+    describe_queue_position,
+    describe_run,
+    list_limit_names,
 )
-from penstock.flows.explain.times import Wall
+from penstock.flows.explain.times import LocalClock
 
 DONE = ("COMPLETE", "DEGRADED", "SKIPPED")
 
@@ -59,13 +59,13 @@ class Cause:
     earliest_at: Micros | None = None
     until_at: Micros | None = None
     """Time at which waiting for it ends even if it has not cleared; None if it never does."""
-    offer: Offer | None = None
+    offer: Suggestion | None = None
     children: tuple[Cause, ...] = ()
 
 
 def why_flow(flow: FlowFact, now: Micros, phase: str | None = None) -> Cause:
     """Return why a flow, or one of its phases, has not ended."""
-    wall = Wall(now, flow.timezone)
+    wall = LocalClock(now, flow.timezone)
     where = f"{flow.pipeline} {flow.partition} ({flow.mode}, generation {flow.generation})"
     if phase is not None:
         found = flow.phase(phase)
@@ -92,7 +92,7 @@ def why_flow(flow: FlowFact, now: Micros, phase: str | None = None) -> Cause:
     )
 
 
-def why_run(run: RunFact, wall: Wall) -> Cause:
+def why_run(run: RunFact, wall: LocalClock) -> Cause:
     """Return why a run has not ended or not started."""
     name = f"{run.run_id} ({run.processor})"
     if not run.is_live:
@@ -102,7 +102,7 @@ def why_run(run: RunFact, wall: Wall) -> Cause:
     return _joined(
         Cause(
             kind="run",
-            text=f"{name} {run_words(run, wall)}",
+            text=f"{name} {describe_run(run, wall)}",
             since=run.since,
             until_at=run.timeout_at,
             children=tuple(_run_causes(run, wall)),
@@ -110,16 +110,16 @@ def why_run(run: RunFact, wall: Wall) -> Cause:
     )
 
 
-def flattened(cause: Cause, depth: int = 0) -> Iterator[tuple[int, Cause]]:
+def walk(cause: Cause, depth: int = 0) -> Iterator[tuple[int, Cause]]:
     """Yield the tree as (depth, cause) pairs, parents first."""
     yield depth, cause
     for child in cause.children:
-        yield from flattened(child, depth + 1)
+        yield from walk(child, depth + 1)
 
 
-def _phase(flow: FlowFact, phase: PhaseFact, wall: Wall, seen: frozenset[str]) -> Cause:
+def _phase(flow: FlowFact, phase: PhaseFact, wall: LocalClock, seen: frozenset[str]) -> Cause:
     headline, until = headline_of(flow, phase, wall)
-    text = f"{phase.name} is {WORDS[phase.state]}" + (f": {headline}" if headline else "")
+    text = f"{phase.name} is {STATE_LABELS[phase.state]}" + (f": {headline}" if headline else "")
     if phase.state == "IN_PROGRESS" and phase.started_at is not None:
         # Its causes give the details.
         count = f"{phase.done}/{len(phase.expected)} done"
@@ -163,7 +163,7 @@ def _phase(flow: FlowFact, phase: PhaseFact, wall: Wall, seen: frozenset[str]) -
     return joined
 
 
-def _gates(flow: FlowFact, phase: PhaseFact, wall: Wall) -> Iterator[Cause]:
+def _gates(flow: FlowFact, phase: PhaseFact, wall: LocalClock) -> Iterator[Cause]:
     breaker = phase.breaker
     if breaker is not None and breaker.is_open and phase.state != "IN_PROGRESS":
         yield Cause(
@@ -179,7 +179,7 @@ def _gates(flow: FlowFact, phase: PhaseFact, wall: Wall) -> Iterator[Cause]:
             yield _gate(flow, phase, gate, wall)
 
 
-def _gate(flow: FlowFact, phase: PhaseFact, gate: GateFact, wall: Wall) -> Cause:
+def _gate(flow: FlowFact, phase: PhaseFact, gate: GateFact, wall: LocalClock) -> Cause:
     decision = gate.decision
     name = f"the gate of {gate.processor or phase.name}"
     if decision is None:
@@ -198,7 +198,7 @@ def _gate(flow: FlowFact, phase: PhaseFact, gate: GateFact, wall: Wall) -> Cause
     children = tuple(
         Cause(
             kind="dependency",
-            text=evidence_words(item),
+            text=evidence_text(item),
             offer=commands.override(flow, phase.name, item.table)
             if item.table in decision.missing and decision.status != "missing_required"
             else None,
@@ -239,7 +239,7 @@ def _gate(flow: FlowFact, phase: PhaseFact, gate: GateFact, wall: Wall) -> Cause
     )
 
 
-def _processors(flow: FlowFact, phase: PhaseFact, wall: Wall) -> Iterator[Cause]:
+def _processors(flow: FlowFact, phase: PhaseFact, wall: LocalClock) -> Iterator[Cause]:
     if is_observed(phase):
         text = "the cascade is set to observe: a schedule has to start the processors"
         yield Cause(kind="observe", text=text, since=phase.started_at)
@@ -250,10 +250,12 @@ def _processors(flow: FlowFact, phase: PhaseFact, wall: Wall) -> Iterator[Cause]
             yield _processor(flow, phase, processor, wall)
 
 
-def _processor(flow: FlowFact, phase: PhaseFact, processor: ProcessorFact, wall: Wall) -> Cause:
-    live, text = processor.live, processor_words(processor, wall)
+def _processor(
+    flow: FlowFact, phase: PhaseFact, processor: ProcessorFact, wall: LocalClock
+) -> Cause:
+    live, text = processor.live, describe_processor(processor, wall)
     if live is not None:
-        failed = failed_words(processor.failures)
+        failed = describe_failures(processor.failures)
         return _joined(
             Cause(
                 kind="processor",
@@ -271,7 +273,7 @@ def _processor(flow: FlowFact, phase: PhaseFact, processor: ProcessorFact, wall:
     return Cause(kind="processor", text=text, since=phase.started_at, offer=offer)
 
 
-def _run_causes(run: RunFact, wall: Wall) -> Iterator[Cause]:
+def _run_causes(run: RunFact, wall: LocalClock) -> Iterator[Cause]:
     if run.state in ("RUNNING", "CLAIMED"):
         until = "" if run.timeout_at is None else f"; it times out at {wall.at(run.timeout_at)}"
         yield Cause(kind="execution", text=f"it is executing{until}", until_at=run.timeout_at)
@@ -287,7 +289,7 @@ def _run_causes(run: RunFact, wall: Wall) -> Iterator[Cause]:
         for pause in run.pauses:
             yield Cause(
                 kind="pause",
-                text=pause_words(pause),
+                text=describe_pause(pause),
                 clears=Clears.PERSON,
                 since=pause.since,
                 offer=commands.resume(pause),
@@ -302,28 +304,28 @@ def _run_causes(run: RunFact, wall: Wall) -> Iterator[Cause]:
         yield from _worker_causes(run)
 
 
-def _limit_causes(run: RunFact, wall: Wall) -> Iterator[Cause]:
+def _limit_causes(run: RunFact, wall: LocalClock) -> Iterator[Cause]:
     lacking = [limit for limit in run.limits if limit.lacks]
     if not lacking:
         text = "it is about to take" if run.limits else "it is about to join the queue of"
-        yield Cause(kind="limit", text=f"{text} {limit_names([k.name for k in run.limits])}")
+        yield Cause(kind="limit", text=f"{text} {list_limit_names([k.name for k in run.limits])}")
     for limit in lacking:
         if limit.most == 0:
             text = f"limit {limit.name} is closed: its capacity is 0"
             offer = commands.open_limit(limit.name)
             yield Cause(kind="limit", text=text, clears=Clears.PERSON, offer=offer)
         elif limit.tokens_at is not None:
-            text = f"the rate of limit {limit.name} is used up{line_words(limit)}"
+            text = f"the rate of limit {limit.name} is used up{describe_limit_usage(limit)}"
             at = limit.tokens_at
             yield Cause(kind="limit", text=text, clears=Clears.TIME, earliest_at=at)
         else:
-            text = f"limit {limit.name} has no free capacity for it{line_words(limit)}"
+            text = f"limit {limit.name} has no free capacity for it{describe_limit_usage(limit)}"
             holders = tuple(_holder_causes(limit, wall))
             offer = commands.show_limit(limit.name)
             yield Cause(kind="limit", text=text, children=holders, offer=offer)
 
 
-def _holder_causes(limit: LimitFact, wall: Wall) -> Iterator[Cause]:
+def _holder_causes(limit: LimitFact, wall: LocalClock) -> Iterator[Cause]:
     for one in limit.holders:
         much = f" {one.weight} of it" if one.weight > 1 else ""
         until = "" if one.until_at is None else f", until {wall.at(one.until_at)} at the latest"
@@ -346,7 +348,7 @@ def _worker_causes(run: RunFact) -> Iterator[Cause]:
         return
     known = f" ({run.workers} live)" if run.workers is not None and not run.is_external else ""
     yield Cause(kind="worker", text=f"no {worker} has claimed it yet{known}")
-    ahead = ahead_words(run)
+    ahead = describe_queue_position(run)
     if ahead and run.ahead:
         text = f"{ahead}: ordered by priority, then fairly between customers"
         yield Cause(kind="fairness", text=text)

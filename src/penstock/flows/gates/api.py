@@ -11,36 +11,45 @@ from penstock.core.errors import DeclarationError, InvalidInput
 from penstock.flows.gates.api_models import (
     BacktestIn,
     BacktestOut,
-    ChangesIn,
-    CheckIn,
-    CheckOut,
     DecisionOut,
+    GateCheckIn,
+    GateCheckOut,
     InterventionOut,
+    InterventionResolveIn,
+    ModeChangesIn,
     OverrideIn,
     OverrideOut,
     OverrideRevokeIn,
-    ResolveIn,
     WhatIfIn,
     WhatIfOut,
 )
-from penstock.flows.gates.client.gates import GateCheck, Retried
-from penstock.flows.gates.client.people import Approval
-from penstock.flows.gates.override import lasting
+from penstock.flows.gates.client.gates import DecisionComparison, GateCheck
+from penstock.flows.gates.client.people import OverrideRequest
+from penstock.flows.gates.override import parse_override_duration
 from penstock.flows.gates.shapes import (
     backtest_shape,
     check_shape,
+    decision_comparison_shape,
     decision_shape,
     intervention_shape,
     override_shape,
-    retried_shape,
 )
 from penstock.pipelines.mode import ModeOptions
-from penstock.runs.api_models import Done
+from penstock.runs.api_models import DoneOut
 from penstock.server.auth import Caller
 from penstock.server.models import Page
 from penstock.server.openapi import texts
-from penstock.server.params import By, Cursor, Limit, Repeat, found, moment, router, said
-from penstock.server.responses import Pages, answer, once, remembered
+from penstock.server.params import (
+    CurrentCaller,
+    Cursor,
+    IdempotencyKey,
+    Limit,
+    decode_path_id,
+    parse_time,
+    renaming_field,
+    router,
+)
+from penstock.server.responses import Pagination, idempotent_action, idempotent_write, json_response
 
 routes = router("gates")
 
@@ -59,10 +68,12 @@ Status = Annotated[
 ]
 
 
-@routes.post("/gates/check", response_model=CheckOut)
-def check_gate(request: Request, by: By, body: CheckIn, _: Repeat = None) -> Response:
+@routes.post("/gates/check", response_model=GateCheckOut)
+def check_gate(
+    request: Request, by: CurrentCaller, body: GateCheckIn, _: IdempotencyKey = None
+) -> Response:
     """Evaluate a gate now. The data is probed; nothing is changed."""
-    flow_id = None if body.flow_id is None else found("flow", "flow", body.flow_id)
+    flow_id = None if body.flow_id is None else decode_path_id("flow", "flow", body.flow_id)
 
     def act() -> GateCheck:
         return by.client.gates.check(
@@ -75,14 +86,14 @@ def check_gate(request: Request, by: By, body: CheckIn, _: Repeat = None) -> Res
             customer=body.customer_id if body.customer_id is not None else by.customer,
         )
 
-    with said("pipeline_template", ("pipeline",)):
-        return remembered(request, by, act, check_shape)
+    with renaming_field("pipeline_template", ("pipeline",)):
+        return idempotent_action(request, by, act, check_shape)
 
 
 @routes.get("/gates/decisions", response_model=Page[DecisionOut])
 def list_decisions(
     request: Request,
-    by: By,
+    by: CurrentCaller,
     pipeline_template: Annotated[str, Query(description=texts.PIPELINE, max_length=64)],
     *,
     partition: Partition = None,
@@ -92,10 +103,10 @@ def list_decisions(
     cursor: Cursor = None,
 ) -> Response:
     """List recorded gate decisions with their evidence, newest first."""
-    pages = Pages(request, by, pipeline=pipeline_template, partition=partition, phase=phase,
+    pages = Pagination(request, by, pipeline=pipeline_template, partition=partition, phase=phase,
                   customer=customer_id)  # fmt: skip
     place = pages.place(cursor, 1)
-    with said("pipeline_template", ("pipeline",)):
+    with renaming_field("pipeline_template", ("pipeline",)):
         rows = by.client.gates.history(
             pipeline_template,
             partition=partition,
@@ -108,12 +119,14 @@ def list_decisions(
 
 
 @routes.post("/gates/what-if", response_model=WhatIfOut)
-def what_if(request: Request, by: By, body: WhatIfIn, _: Repeat = None) -> Response:
+def what_if(
+    request: Request, by: CurrentCaller, body: WhatIfIn, _: IdempotencyKey = None
+) -> Response:
     """Evaluate recorded decisions again under changed settings of the mode."""
-    flow_id = None if body.flow_id is None else found("flow", "flow", body.flow_id)
+    flow_id = None if body.flow_id is None else decode_path_id("flow", "flow", body.flow_id)
     changes = _changes(body.changes)
 
-    def act() -> list[Retried]:
+    def act() -> list[DecisionComparison]:
         rows = by.client.gates.history(
             body.pipeline_template,
             partition=body.partition,
@@ -127,14 +140,19 @@ def what_if(request: Request, by: By, body: WhatIfIn, _: Repeat = None) -> Respo
         except DeclarationError as error:
             raise InvalidInput("changes", "settings that fit together", error.message) from None
 
-    with said("pipeline_template", ("pipeline",)):
-        return remembered(
-            request, by, act, lambda tried: {"items": [retried_shape(one) for one in tried]}
+    with renaming_field("pipeline_template", ("pipeline",)):
+        return idempotent_action(
+            request,
+            by,
+            act,
+            lambda tried: {"items": [decision_comparison_shape(one) for one in tried]},
         )
 
 
 @routes.post("/gates/backtest", response_model=BacktestOut)
-def backtest(request: Request, by: By, body: BacktestIn, _: Repeat = None) -> Response:
+def backtest(
+    request: Request, by: CurrentCaller, body: BacktestIn, _: IdempotencyKey = None
+) -> Response:
     """Evaluate the decisions of the last days under changed settings. Differences are counted."""
     changes = _changes(body.changes)
 
@@ -151,14 +169,14 @@ def backtest(request: Request, by: By, body: BacktestIn, _: Repeat = None) -> Re
             raise InvalidInput("changes", "settings that fit together", error.message) from None
         return backtest_shape(tried)
 
-    with said("pipeline_template", ("pipeline",)):
-        return remembered(request, by, act, lambda shaped: shaped)
+    with renaming_field("pipeline_template", ("pipeline",)):
+        return idempotent_action(request, by, act, lambda shaped: shaped)
 
 
 @routes.get("/overrides", response_model=Page[OverrideOut])
 def list_overrides(
     request: Request,
-    by: By,
+    by: CurrentCaller,
     *,
     pipeline_template: Annotated[
         str | None, Query(description=texts.PIPELINE_FILTER, max_length=64)
@@ -172,10 +190,10 @@ def list_overrides(
     cursor: Cursor = None,
 ) -> Response:
     """List overrides, newest first."""
-    pages = Pages(request, by, pipeline=pipeline_template, partition=partition, live=live,
+    pages = Pagination(request, by, pipeline=pipeline_template, partition=partition, live=live,
                   customer=customer_id)  # fmt: skip
     place = pages.place(cursor, 1)
-    with said("pipeline_template", ("pipeline",)):
+    with renaming_field("pipeline_template", ("pipeline",)):
         rows = by.client.overrides.page(
             pipeline=pipeline_template,
             partition=partition,
@@ -188,9 +206,11 @@ def list_overrides(
 
 
 @routes.post("/overrides", status_code=201, response_model=OverrideOut)
-def grant_override(request: Request, by: By, body: OverrideIn, _: Repeat = None) -> Response:
+def grant_override(
+    request: Request, by: CurrentCaller, body: OverrideIn, _: IdempotencyKey = None
+) -> Response:
     """Allow gates of a partition to proceed without a dependency. The caller is the approver."""
-    approval = Approval(
+    approval = OverrideRequest(
         pipeline=body.pipeline_template,
         partition=body.partition,
         reason=body.reason,
@@ -202,8 +222,8 @@ def grant_override(request: Request, by: By, body: OverrideIn, _: Repeat = None)
         source="api",
         notes=body.notes,
     )
-    with said("pipeline_template", ("pipeline",)):
-        return once(
+    with renaming_field("pipeline_template", ("pipeline",)):
+        return idempotent_write(
             request,
             by,
             lambda client: client.overrides.grant(approval, actor=by.actor),
@@ -212,18 +232,18 @@ def grant_override(request: Request, by: By, body: OverrideIn, _: Repeat = None)
         )
 
 
-@routes.post("/overrides/{override_id}/revoke", response_model=Done)
+@routes.post("/overrides/{override_id}/revoke", response_model=DoneOut)
 def revoke_override(
     request: Request,
-    by: By,
+    by: CurrentCaller,
     override_id: OverrideId,
     body: OverrideRevokeIn | None = None,
-    _: Repeat = None,
+    _: IdempotencyKey = None,
 ) -> Response:
     """Revoke an override. Runs that it allowed to start continue."""
-    number = found("ovr", "override", override_id)
+    number = decode_path_id("ovr", "override", override_id)
     reason = (body or OverrideRevokeIn()).reason
-    return once(
+    return idempotent_write(
         request,
         by,
         lambda client: client.overrides.revoke(
@@ -236,14 +256,14 @@ def revoke_override(
 @routes.get("/interventions", response_model=Page[InterventionOut])
 def list_interventions(
     request: Request,
-    by: By,
+    by: CurrentCaller,
     status: Status = "open",
     customer_id: Customer = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
     """List interventions, newest first."""
-    pages = Pages(request, by, status=status, customer=customer_id)
+    pages = Pagination(request, by, status=status, customer=customer_id)
     place = pages.place(cursor, 1)
     rows = by.client.interventions.page(
         status=None if status == "all" else status,
@@ -255,19 +275,23 @@ def list_interventions(
 
 
 @routes.get("/interventions/{intervention_id}", response_model=InterventionOut)
-def get_intervention(by: By, intervention_id: InterventionId) -> Response:
+def get_intervention(by: CurrentCaller, intervention_id: InterventionId) -> Response:
     """Return one intervention."""
-    number = found("int", "intervention", intervention_id)
-    return answer(intervention_shape(by.client.interventions.get(number, by.customer)))
+    number = decode_path_id("int", "intervention", intervention_id)
+    return json_response(intervention_shape(by.client.interventions.get(number, by.customer)))
 
 
-@routes.post("/interventions/{intervention_id}/resolve", response_model=Done)
+@routes.post("/interventions/{intervention_id}/resolve", response_model=DoneOut)
 def resolve_intervention(
-    request: Request, by: By, intervention_id: InterventionId, body: ResolveIn, _: Repeat = None
+    request: Request,
+    by: CurrentCaller,
+    intervention_id: InterventionId,
+    body: InterventionResolveIn,
+    _: IdempotencyKey = None,
 ) -> Response:
     """Resolve an intervention. Its gate is evaluated again immediately."""
-    number = found("int", "intervention", intervention_id)
-    return once(
+    number = decode_path_id("int", "intervention", intervention_id)
+    return idempotent_write(
         request,
         by,
         lambda client: client.interventions.resolve(
@@ -281,7 +305,7 @@ def _customer(by: Caller, customer: str | None) -> str | None:
     return by.customer if customer is None else customer
 
 
-def _changes(given: ChangesIn) -> ModeOptions:
+def _changes(given: ModeChangesIn) -> ModeOptions:
     """Return the settings that the request names; at least one is required."""
     changes: ModeOptions = {}
     for name, value in given.model_dump(exclude_none=True).items():
@@ -296,7 +320,7 @@ def _expiry(by: Caller, body: OverrideIn) -> int:
     if (body.expires is None) is (body.expires_at is None):
         raise InvalidInput("expires", "either expires or expires_at", "both or neither")
     if body.expires is not None:
-        return by.client.views.now() + lasting(body.expires)
-    at = moment(body.expires_at, "expires_at")
+        return by.client.views.now() + parse_override_duration(body.expires)
+    at = parse_time(body.expires_at, "expires_at")
     assert at is not None
     return at

@@ -6,11 +6,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from penstock.server.models import Asked, Time, Told
+from penstock.server.models import RequestModel, ResponseModel, Time
 from penstock.server.openapi import texts
 
 
-class DependencyOut(Told):
+class DependencyOut(ResponseModel):
     """A dependency as a gate evaluated it."""
 
     table: str = Field(description="Name of the table that was probed.")
@@ -43,7 +43,7 @@ class DependencyOut(Told):
     )
 
 
-class _Decided(Told):
+class _DecisionFields(ResponseModel):
     phase: str = Field(description=texts.GATE_PHASE)
     processor: str | None = Field(description=texts.GATE_PROCESSOR)
     verdict: str = Field(description="PROCEED, PROCEED_DEGRADED, WAIT or FAIL.")
@@ -74,7 +74,7 @@ class _Decided(Told):
     )
 
 
-class DecisionOut(_Decided):
+class DecisionOut(_DecisionFields):
     """A recorded gate decision with its evidence."""
 
     decision_id: str = Field(description="Id of the decision (`dec_…`).", examples=["dec_7h2kq0v3"])
@@ -87,7 +87,7 @@ class DecisionOut(_Decided):
     trigger_source: str = Field(description=texts.TRIGGER_SOURCE)
 
 
-class CheckOut(_Decided):
+class GateCheckOut(_DecisionFields):
     """The decision a gate would make now; nothing was changed."""
 
     flow_id: str | None = Field(
@@ -99,7 +99,7 @@ class CheckOut(_Decided):
     is_asked: bool = Field(description="Whether the flow would evaluate this gate now.")
 
 
-class CheckIn(Asked):
+class GateCheckIn(RequestModel):
     """A gate to evaluate now."""
 
     pipeline_template: str = Field(description=texts.PIPELINE, examples=["nba"])
@@ -117,7 +117,7 @@ class CheckIn(Asked):
     )
 
 
-class ChangesIn(Asked):
+class ModeChangesIn(RequestModel):
     """Changed settings of the mode; omitted settings keep their recorded values."""
 
     proceed_at: float | None = Field(
@@ -153,11 +153,11 @@ class ChangesIn(Asked):
     )
 
 
-class WhatIfIn(Asked):
+class WhatIfIn(RequestModel):
     """Recorded decisions to evaluate again."""
 
     pipeline_template: str = Field(description=texts.PIPELINE, examples=["nba"])
-    changes: ChangesIn = Field(description=texts.MODE_CHANGES)
+    changes: ModeChangesIn = Field(description=texts.MODE_CHANGES)
     partition: str | None = Field(default=None, description=texts.PARTITION_FILTER)
     phase: str | None = Field(default=None, description=texts.PHASE_FILTER)
     flow_id: str | None = Field(default=None, description="Evaluate only decisions of this flow.")
@@ -167,7 +167,7 @@ class WhatIfIn(Asked):
     )
 
 
-class RetriedOut(Told):
+class ReevaluatedDecisionOut(ResponseModel):
     """A recorded decision beside its verdict under changed settings."""
 
     decision_id: str = Field(description="Id of the recorded decision (`dec_…`).")
@@ -187,19 +187,19 @@ class RetriedOut(Told):
     )
 
 
-class WhatIfOut(Told):
+class WhatIfOut(ResponseModel):
     """Recorded decisions evaluated under changed settings."""
 
-    items: list[RetriedOut] = Field(
+    items: list[ReevaluatedDecisionOut] = Field(
         description="Decisions that were evaluated again, newest first."
     )
 
 
-class BacktestIn(Asked):
+class BacktestIn(RequestModel):
     """Days of recorded decisions to evaluate again."""
 
     pipeline_template: str = Field(description=texts.PIPELINE, examples=["nba"])
-    changes: ChangesIn = Field(description=texts.MODE_CHANGES)
+    changes: ModeChangesIn = Field(description=texts.MODE_CHANGES)
     days: int = Field(
         default=30, description="Number of days before now to evaluate.", ge=1, le=3_660
     )
@@ -207,7 +207,7 @@ class BacktestIn(Asked):
     customer_id: str | None = Field(default=None, description=texts.CUSTOMER_FILTER)
 
 
-class MoveOut(Told):
+class VerdictChangeOut(ResponseModel):
     """The number of decisions that would change from one verdict to another."""
 
     then: str = Field(description=texts.VERDICT_THEN)
@@ -215,20 +215,20 @@ class MoveOut(Told):
     decisions: int = Field(description="Number of decisions with this pair of verdicts.")
 
 
-class BacktestOut(Told):
+class BacktestOut(ResponseModel):
     """The effect that changed settings would have had."""
 
     decisions: int = Field(
         description="Number of decisions that were evaluated again, at most 5,000."
     )
     changed: int = Field(description="Number of decisions whose verdict would differ.")
-    moves: list[MoveOut] = Field(
+    moves: list[VerdictChangeOut] = Field(
         description="Counts by recorded verdict and verdict under the changed settings."
     )
-    items: list[RetriedOut] = Field(description="Decisions whose verdict would differ.")
+    items: list[ReevaluatedDecisionOut] = Field(description="Decisions whose verdict would differ.")
 
 
-class OverrideIn(Asked):
+class OverrideIn(RequestModel):
     """An override to grant; the caller is recorded as its approver."""
 
     pipeline_template: str = Field(description=texts.PIPELINE, examples=["nba"])
@@ -262,7 +262,7 @@ class OverrideIn(Asked):
     )
 
 
-class OverrideOut(Told):
+class OverrideOut(ResponseModel):
     """An approval to proceed without a dependency."""
 
     override_id: str = Field(description="Id of the override (`ovr_…`).", examples=["ovr_7h2kq0v3"])
@@ -290,13 +290,13 @@ class OverrideOut(Told):
     notes: str = Field(description="Additional notes; empty if there are none.")
 
 
-class OverrideRevokeIn(Asked):
+class OverrideRevokeIn(RequestModel):
     """The reason for revoking an override."""
 
     reason: str = Field(default="", description=texts.REASON, max_length=500)
 
 
-class InterventionOut(Told):
+class InterventionOut(ResponseModel):
     """A blocked gate that an operator has to resolve."""
 
     intervention_id: str = Field(
@@ -328,7 +328,7 @@ class InterventionOut(Told):
     )
 
 
-class ResolveIn(Asked):
+class InterventionResolveIn(RequestModel):
     """The resolution of an intervention."""
 
     resolution: str = Field(

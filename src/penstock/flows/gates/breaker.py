@@ -14,10 +14,10 @@ from enum import StrEnum
 from typing import Final
 
 from penstock.core.clock import HOUR, Micros
-from penstock.flows.gates.verdict import Effect
+from penstock.flows.gates.verdict import BreakerEffect
 
 FAILURES_MAX: Final = 5
-OPEN_FOR: Final = HOUR
+OPEN_DURATION: Final = HOUR
 
 
 class BreakerState(StrEnum):
@@ -43,7 +43,7 @@ class Breaker:
         """Return the state at this time."""
         if self.opened_at is None:
             return BreakerState.CLOSED
-        if now < self.opened_at + OPEN_FOR or self._is_probing(now):
+        if now < self.opened_at + OPEN_DURATION or self._is_probing(now):
             return BreakerState.OPEN
         return BreakerState.HALF_OPEN
 
@@ -51,13 +51,13 @@ class Breaker:
         """Return when the next probe is allowed; None while the breaker is closed."""
         if self.opened_at is None:
             return None
-        return max(self.opened_at, self.probe_at or self.opened_at) + OPEN_FOR
+        return max(self.opened_at, self.probe_at or self.opened_at) + OPEN_DURATION
 
     def _is_probing(self, now: Micros) -> bool:
-        return self.probe_at is not None and now < self.probe_at + OPEN_FOR
+        return self.probe_at is not None and now < self.probe_at + OPEN_DURATION
 
 
-def ask(breaker: Breaker, now: Micros) -> tuple[bool, Breaker]:
+def try_start(breaker: Breaker, now: Micros) -> tuple[bool, Breaker]:
     """Return whether work may start, and the breaker to store, which records a started probe."""
     state = breaker.state(now)
     if state is BreakerState.CLOSED:
@@ -67,11 +67,11 @@ def ask(breaker: Breaker, now: Micros) -> tuple[bool, Breaker]:
     return True, replace(breaker, probe_at=now)
 
 
-def report(breaker: Breaker, effect: Effect, now: Micros) -> Breaker:
+def record_effect(breaker: Breaker, effect: BreakerEffect, now: Micros) -> Breaker:
     """Return the breaker to store after work ended with this effect."""
-    if effect is Effect.SUCCESS:
+    if effect is BreakerEffect.SUCCESS:
         return Breaker()
-    if effect is Effect.NEUTRAL:
+    if effect is BreakerEffect.NEUTRAL:
         return replace(breaker, probe_at=None)
     failures = breaker.failures + 1
     # Only a failed probe reopens the breaker: work that started before it opened may report late.

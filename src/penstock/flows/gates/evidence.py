@@ -15,19 +15,19 @@ from enum import StrEnum
 from typing import Any, Final
 
 from penstock.core.clock import HOUR, Micros
-from penstock.core.formatting import percent
-from penstock.pipelines.dependency import Dependency, Kind
+from penstock.core.formatting import format_percent
+from penstock.pipelines.dependency import Dependency, DependencyKind
 
 COMPLETE_QUALITY: Final = 0.95
 DEGRADED_COMPLETENESS: Final = 80.0
 DEGRADED_QUALITY: Final = 0.90
-FRESHNESS: Final = ((1, 1.0), (6, 0.8), (12, 0.5))
+FRESHNESS_STEPS: Final = ((1, 1.0), (6, 0.8), (12, 0.5))
 """Pairs of (multiple of max_age, freshness up to that age); `FRESHNESS_LEAST` beyond the last."""
-FRESHNESS_LEAST: Final = 0.3
-SPANS_NAMED: Final = 5
+FRESHNESS_MIN: Final = 0.3
+DATE_RANGES_SHOWN: Final = 5
 
 
-class Status(StrEnum):
+class DependencyStatus(StrEnum):
     """The displayed status of a dependency; decisions use completeness and quality instead."""
 
     COMPLETE = "COMPLETE"
@@ -36,7 +36,7 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sighting:
+class Observation:
     """The observation of a probe; `error` is set only if the probe failed.
 
     not_null_share: the share of non-null cells in the required columns, None if there are no such
@@ -66,10 +66,10 @@ class Assessment:
 
     key: str
     table: str
-    kind: Kind
+    kind: DependencyKind
     completeness: float
     quality: float
-    status: Status
+    status: DependencyStatus
     absent: bool = False
     issues: tuple[str, ...] = ()
     critical: bool = True
@@ -93,7 +93,9 @@ class Assessment:
     @property
     def is_short(self) -> bool:
         """Whether a historical dependency has fewer than `min_days` days."""
-        return self.kind is Kind.HISTORICAL and (self.days_present or 0) < (self.min_days or 0)
+        return self.kind is DependencyKind.HISTORICAL and (self.days_present or 0) < (
+            self.min_days or 0
+        )
 
     @property
     def is_too_short(self) -> bool:
@@ -103,7 +105,7 @@ class Assessment:
 
 def assess(
     dependency: Dependency,
-    observation: Sighting | None,
+    observation: Observation | None,
     *,
     judged_at: Micros,
     age_counts: bool = True,
@@ -117,15 +119,15 @@ def assess(
     error = "no probe result" if observation is None else observation.error
     if observation is None or error is not None or _is_blank(dependency, observation):
         assessment = _unprobed(dependency, error or "the probe returned no data")
-    elif dependency.kind is Kind.HISTORICAL:
+    elif dependency.kind is DependencyKind.HISTORICAL:
         assessment = _historical(dependency, observation)
     else:
         assessment = _rows(dependency, observation, judged_at, age_counts)
     return replace(assessment, needed_by=tuple(needed_by)) if needed_by else assessment
 
 
-def _is_blank(dependency: Dependency, observation: Sighting) -> bool:
-    if dependency.kind is Kind.HISTORICAL:
+def _is_blank(dependency: Dependency, observation: Observation) -> bool:
+    if dependency.kind is DependencyKind.HISTORICAL:
         return observation.days_present is None
     return observation.rows is None
 
@@ -150,21 +152,21 @@ def _unprobed(dependency: Dependency, error: str) -> Assessment:
         **_shared(dependency),
         completeness=0.0,
         quality=0.0,
-        status=Status.MISSING,
+        status=DependencyStatus.MISSING,
         absent=True,
         issues=(f"probe failed: {error}",),
-        days_present=0 if dependency.kind is Kind.HISTORICAL else None,
+        days_present=0 if dependency.kind is DependencyKind.HISTORICAL else None,
         error=error,
     )
 
 
-def _historical(dependency: Dependency, observation: Sighting) -> Assessment:
+def _historical(dependency: Dependency, observation: Observation) -> Assessment:
     present = max(0, observation.days_present or 0)
     needed, degraded_from = dependency.min_days or 1, dependency.degraded_days or 1
     if present >= needed:
-        status = Status.COMPLETE
+        status = DependencyStatus.COMPLETE
     else:
-        status = Status.DEGRADED if present >= degraded_from else Status.MISSING
+        status = DependencyStatus.DEGRADED if present >= degraded_from else DependencyStatus.MISSING
     issues = []
     if present < (dependency.lookback_days or needed):
         issues.append(
@@ -183,7 +185,7 @@ def _historical(dependency: Dependency, observation: Sighting) -> Assessment:
 
 
 def _rows(
-    dependency: Dependency, observation: Sighting, judged_at: Micros, age_counts: bool
+    dependency: Dependency, observation: Observation, judged_at: Micros, age_counts: bool
 ) -> Assessment:
     rows = max(0, observation.rows or 0)
     expected = max(
@@ -224,11 +226,11 @@ def _freshness(dependency: Dependency, rows: int, age: Micros | None) -> float |
     if dependency.max_age_us is None or rows == 0:
         return None
     if age is None:  # rows without a time cannot be shown to be fresh
-        return FRESHNESS_LEAST
-    for times, value in FRESHNESS:
+        return FRESHNESS_MIN
+    for times, value in FRESHNESS_STEPS:
         if age <= times * dependency.max_age_us:
             return value
-    return FRESHNESS_LEAST
+    return FRESHNESS_MIN
 
 
 def _quality(
@@ -251,20 +253,22 @@ def _quality(
     return min(1.0, round(sum(weight * value for weight, value in applied) / total, 9))
 
 
-def _status(completeness: float, quality: float) -> Status:
+def _status(completeness: float, quality: float) -> DependencyStatus:
     if completeness >= 100 and quality >= COMPLETE_QUALITY:
-        return Status.COMPLETE
+        return DependencyStatus.COMPLETE
     if completeness >= DEGRADED_COMPLETENESS and quality >= DEGRADED_QUALITY:
-        return Status.DEGRADED
-    return Status.MISSING
+        return DependencyStatus.DEGRADED
+    return DependencyStatus.MISSING
 
 
-def _issues(observation: Sighting, rows: int, expected: int, validity: float | None) -> list[str]:
+def _issues(
+    observation: Observation, rows: int, expected: int, validity: float | None
+) -> list[str]:
     issues = []
     if rows < expected:
-        issues.append(f"{rows}/{expected} rows ({percent(rows * 100 / expected)})")
+        issues.append(f"{rows}/{expected} rows ({format_percent(rows * 100 / expected)})")
     if validity is not None and validity < 1 and rows:
-        issues.append(f"{percent((1 - validity) * 100)} of required cells empty")
+        issues.append(f"{format_percent((1 - validity) * 100)} of required cells empty")
     issues += [f"check failed: {name}" for name in observation.checks_failed]
     return issues
 
@@ -276,12 +280,14 @@ def _age_words(age: Micros | None) -> str:
 def _days(missing: Sequence[str]) -> str:
     if not missing:
         return ""
-    named = spans(missing)
-    rest = len(named) - SPANS_NAMED
-    return f", missing {', '.join(named[:SPANS_NAMED])}" + (f" and {rest} more" if rest > 0 else "")
+    named = date_ranges(missing)
+    rest = len(named) - DATE_RANGES_SHOWN
+    return f", missing {', '.join(named[:DATE_RANGES_SHOWN])}" + (
+        f" and {rest} more" if rest > 0 else ""
+    )
 
 
-def spans(days: Sequence[str]) -> list[str]:
+def date_ranges(days: Sequence[str]) -> list[str]:
     """Return days as text, with consecutive days as a range: "2025-11-05 to 2025-11-11"."""
     found: list[list[str]] = []
     for day in sorted(dict.fromkeys(days)):

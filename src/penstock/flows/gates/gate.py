@@ -13,21 +13,33 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.core.clock import HOUR, MINUTE, Micros
-from penstock.flows.gates.gate_score import View, caveat, is_critical_absent, is_lacking, weigh
-from penstock.flows.gates.messages import named, numbers, used, waiting_words, warnings_of
-from penstock.flows.gates.override import covering
+from penstock.flows.gates.gate_score import (
+    GateScore,
+    degraded_by,
+    gate_score,
+    is_critical_absent,
+    is_lacking,
+)
+from penstock.flows.gates.messages import (
+    decision_warnings,
+    describe_dependencies,
+    describe_scores,
+    override_messages,
+    waiting_text,
+)
+from penstock.flows.gates.override import covering_overrides
 from penstock.flows.gates.verdict import (
     Acknowledgement,
     AlertLevel,
+    BreakerEffect,
     Decision,
-    Effect,
     GateInput,
     GateStatus,
     Verdict,
 )
 from penstock.pipelines.mode import RECHECK_DEFAULT, ModeOptions
 
-QUALITY_LEAST: Final = 0.5
+QUALITY_MIN: Final = 0.5
 ESCALATE_AT: Final = 50.0
 """Completeness from which work starts degraded once the maximum wait is over."""
 CRITICAL_BELOW: Final = 20.0
@@ -57,14 +69,14 @@ class _Outcome:
 
 def decide(given: GateInput) -> Decision:
     """Return the decision for an input; equal inputs yield equal decisions."""
-    view = weigh(given, spare=False)
+    view = gate_score(given, spare=False)
     outcome = _required(given) or _same_day(given) or _historical(given)
     if outcome is None:
         outcome = _thresholds(given, view)
         if not outcome.verdict.starts:
             # An override for partially available data applies only if it is needed, because it
             # makes the start degraded; data that is complete enough needs no override.
-            with_overrides = weigh(given, spare=True)
+            with_overrides = gate_score(given, spare=True)
             better = _thresholds(given, with_overrides)
             if better.verdict.rank > outcome.verdict.rank:
                 outcome, view = better, with_overrides
@@ -94,7 +106,9 @@ def _required(given: GateInput) -> _Outcome | None:
             verdict=Verdict.FAIL,
             status=GateStatus.MISSING_REQUIRED,
             rule=1,
-            reason=f"Required data is absent: {named(absent)}. Overrides do not apply.",
+            reason=(
+                f"Required data is absent: {describe_dependencies(absent)}. Overrides do not apply."
+            ),
             failure_type=str(absent[0].kind),
         )
     if given.cycle:
@@ -114,21 +128,21 @@ def _same_day(given: GateInput) -> _Outcome | None:
     absent = [
         a
         for a in given.assessments
-        if is_critical_absent(a) and not covering(a, given.overrides, given.now)
+        if is_critical_absent(a) and not covering_overrides(a, given.overrides, given.now)
     ]
     if not absent:
         return None
     mode = given.mode
     if mode.max_wait_us is None:
-        reason = f"Absent: {named(absent)}. Mode {mode.name} does not wait."
+        reason = f"Absent: {describe_dependencies(absent)}. Mode {mode.name} does not wait."
     elif _is_timed_out(given):
-        reason = f"Absent: {named(absent)}. {waiting_words(given)}"
+        reason = f"Absent: {describe_dependencies(absent)}. {waiting_text(given)}"
     else:
         return _Outcome(
             verdict=Verdict.WAIT,
             status=GateStatus.WAITING_SAME_DAY,
             rule=2,
-            reason=f"Waiting for {named(absent)}. {waiting_words(given)}",
+            reason=f"Waiting for {describe_dependencies(absent)}. {waiting_text(given)}",
             failure_type="same_day",
         )
     return _Outcome(
@@ -145,7 +159,7 @@ def _historical(given: GateInput) -> _Outcome | None:
     short = [
         a
         for a in given.assessments
-        if a.is_too_short and not covering(a, given.overrides, given.now)
+        if a.is_too_short and not covering_overrides(a, given.overrides, given.now)
     ]
     if not short:
         return None
@@ -155,7 +169,10 @@ def _historical(given: GateInput) -> _Outcome | None:
             verdict=Verdict.WAIT,
             status=GateStatus.MISSING_HISTORICAL,
             rule=3,
-            reason=f"Too little history: {named(short)}. Attempt {tries} of {HISTORICAL_TRIES}.",
+            reason=(
+                f"Too little history: {describe_dependencies(short)}. Attempt {tries} "
+                f"of {HISTORICAL_TRIES}."
+            ),
             nack=True,
             failure_type="historical",
             alert=AlertLevel.WARNING if tries == HISTORICAL_TRIES else None,
@@ -164,33 +181,35 @@ def _historical(given: GateInput) -> _Outcome | None:
         verdict=Verdict.FAIL,
         status=GateStatus.MISSING_HISTORICAL,
         rule=3,
-        reason=f"Too little history: {named(short)}. Backfill the missing days or approve "
-        "an override.",
+        reason=(
+            f"Too little history: {describe_dependencies(short)}. "
+            "Backfill the missing days or approve an override."
+        ),
         intervention=True,
         failure_type="historical",
     )
 
 
-def _thresholds(given: GateInput, view: View) -> _Outcome:
+def _thresholds(given: GateInput, view: GateScore) -> _Outcome:
     """Apply rule 4: compare completeness and quality with the thresholds of the mode."""
     mode, completeness, quality = given.mode, view.completeness + _EPSILON, view.quality + _EPSILON
-    timed_out, words = _is_timed_out(given), numbers(mode, view.completeness, view.quality)
+    timed_out, words = _is_timed_out(given), describe_scores(mode, view.completeness, view.quality)
     if completeness >= mode.proceed_at and quality >= mode.min_quality:
-        gap = caveat(given, view)
+        gap = degraded_by(given, view)
         if gap is None:
             return _proceed(words)
         return _degraded(f"Enough data, but not all of it: {words}.", gap)
-    if quality < QUALITY_LEAST:
+    if quality < QUALITY_MIN:
         if mode.waits and not timed_out:
-            return _wait(f"The data quality is too low: {words}. {waiting_words(given)}")
+            return _wait(f"The data quality is too low: {words}. {waiting_text(given)}")
         return _fail(f"The data quality is too low: {words}.")
     if mode.degraded_at is not None and completeness >= mode.degraded_at:
-        return _degraded(f"Enough data for a degraded start: {words}.", caveat(given, view))
+        return _degraded(f"Enough data for a degraded start: {words}.", degraded_by(given, view))
     if mode.waits and not timed_out:
-        return _wait(f"Not enough data yet: {words}. {waiting_words(given)}")
+        return _wait(f"Not enough data yet: {words}. {waiting_text(given)}")
     if mode.waits and completeness >= ESCALATE_AT:
-        reason = f"{waiting_words(given)} Starting degraded with the available data: {words}."
-        return replace(_degraded(reason, caveat(given, view)), escalated=True)
+        reason = f"{waiting_text(given)} Starting degraded with the available data: {words}."
+        return replace(_degraded(reason, degraded_by(given, view)), escalated=True)
     return _fail(f"Not enough data for mode {mode.name}: {words}.")
 
 
@@ -236,14 +255,14 @@ def _is_timed_out(given: GateInput) -> bool:
     return longest is not None and given.waited_us >= longest
 
 
-def _decision(given: GateInput, view: View, outcome: _Outcome) -> Decision:
+def _decision(given: GateInput, view: GateScore, outcome: _Outcome) -> Decision:
     waits = outcome.verdict is Verdict.WAIT
     short = [a for a in given.assessments if is_lacking(a)]
     stale = [a for a in given.assessments if a.freshness is not None and a.freshness < 1]
     settled = given.set_complete or given.stragglers_passed
-    effect = Effect.SUCCESS if outcome.verdict.starts else Effect.NEUTRAL
+    effect = BreakerEffect.SUCCESS if outcome.verdict.starts else BreakerEffect.NEUTRAL
     if outcome.verdict is Verdict.FAIL and settled:
-        effect = Effect.FAILURE
+        effect = BreakerEffect.FAILURE
     return Decision(
         verdict=outcome.verdict,
         status=outcome.status,
@@ -251,10 +270,10 @@ def _decision(given: GateInput, view: View, outcome: _Outcome) -> Decision:
         acknowledgement=Acknowledgement.NACK if outcome.nack else Acknowledgement.ACK,
         completeness=view.completeness,
         quality=view.quality,
-        reasons=(outcome.reason, *used(view.overrides)),
+        reasons=(outcome.reason, *override_messages(view.overrides)),
         alert=_alert(given, view, outcome),
         log_level=_LOG_LEVELS[outcome.verdict],
-        warnings=warnings_of(short, stale, given.upstream),
+        warnings=decision_warnings(short, stale, given.upstream),
         missing=tuple(dict.fromkeys(a.table for a in short)),
         stale=tuple(dict.fromkeys(a.table for a in stale)),
         failure_type=outcome.failure_type,
@@ -275,7 +294,7 @@ _LOG_LEVELS: Final = {
 }
 
 
-def _alert(given: GateInput, view: View, outcome: _Outcome) -> AlertLevel | None:
+def _alert(given: GateInput, view: GateScore, outcome: _Outcome) -> AlertLevel | None:
     """Return the alert level if the mode's settings or the rule require an alert, else None."""
     mode = given.mode
     if outcome.verdict is Verdict.FAIL:

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import fsum
 
-from penstock.flows.gates.evidence import Assessment, Status
-from penstock.flows.gates.override import Override, covering
+from penstock.flows.gates.evidence import Assessment, DependencyStatus
+from penstock.flows.gates.override import Override, covering_overrides
 from penstock.flows.gates.verdict import GateInput
-from penstock.pipelines.dependency import Kind
+from penstock.pipelines.dependency import DependencyKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class GateScore:
     """Completeness and quality without overridden dependencies, and the overrides used."""
 
     completeness: float
@@ -26,21 +26,21 @@ class View:
     overrides: tuple[Override, ...]
 
 
-def weigh(given: GateInput, *, spare: bool) -> View:
+def gate_score(given: GateInput, *, spare: bool) -> GateScore:
     """Return the weighted evidence. spare: also exclude incomplete data that an override covers."""
     weighed: list[Assessment] = []
     approvals: list[Override] = []
     for a in given.assessments:
-        if a.kind is Kind.OPTIONAL:
+        if a.kind is DependencyKind.OPTIONAL:
             continue
         lacks = is_critical_absent(a) or a.is_too_short
-        if spare and a.kind is Kind.SAME_DAY:
+        if spare and a.kind is DependencyKind.SAME_DAY:
             lacks = lacks or a.completeness < 100 or a.quality < given.mode.min_quality
-        found = covering(a, given.overrides, given.now) if lacks else ()
+        found = covering_overrides(a, given.overrides, given.now) if lacks else ()
         approvals += found
-        if a.kind is Kind.SAME_DAY and not found:
+        if a.kind is DependencyKind.SAME_DAY and not found:
             weighed.append(a)
-    return View(
+    return GateScore(
         completeness=_completeness(weighed, given),
         quality=_quality(weighed, given.reported),
         overrides=tuple(dict.fromkeys(approvals)),
@@ -74,7 +74,7 @@ def _within(value: float, most: float) -> float:
     return min(most, max(0.0, value))
 
 
-def caveat(given: GateInput, view: View) -> str | None:
+def degraded_by(given: GateInput, view: GateScore) -> str | None:
     """Return the kind of dependency that makes a start degraded although both thresholds are met.
 
     None if there is none.
@@ -90,16 +90,16 @@ def caveat(given: GateInput, view: View) -> str | None:
 
 def is_critical_absent(a: Assessment) -> bool:
     """Return whether a critical same-day dependency is absent, which rule 2 handles."""
-    return a.kind is Kind.SAME_DAY and a.critical and a.absent
+    return a.kind is DependencyKind.SAME_DAY and a.critical and a.absent
 
 
 def is_optional_missing(a: Assessment) -> bool:
     """Return whether an optional dependency has no data."""
-    return a.kind is Kind.OPTIONAL and (a.absent or a.status is Status.MISSING)
+    return a.kind is DependencyKind.OPTIONAL and (a.absent or a.status is DependencyStatus.MISSING)
 
 
 def is_lacking(a: Assessment) -> bool:
     """Return whether a dependency is reported as missing or incomplete."""
-    if a.kind is Kind.SAME_DAY:
+    if a.kind is DependencyKind.SAME_DAY:
         return a.absent or a.completeness < 100
     return a.is_short or is_optional_missing(a)

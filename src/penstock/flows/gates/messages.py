@@ -9,30 +9,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from penstock.core.clock import MINUTE, format_duration
-from penstock.core.formatting import percent
+from penstock.core.formatting import format_percent
 from penstock.flows.gates.evidence import Assessment
 from penstock.flows.gates.override import Override
 from penstock.flows.gates.verdict import GateInput, Upstream
-from penstock.pipelines.dependency import Kind
+from penstock.pipelines.dependency import DependencyKind
 from penstock.pipelines.mode import Mode
 
 
-def named(assessments: Iterable[Assessment]) -> str:
+def describe_dependencies(assessments: Iterable[Assessment]) -> str:
     """Return dependencies with their issues: "nba_raw.odds (0/1 rows (0 %))"."""
     return ", ".join(
         f"{a.table} ({'; '.join(a.issues)})" if a.issues else a.table for a in assessments
     )
 
 
-def numbers(mode: Mode, completeness: float, quality: float) -> str:
+def describe_scores(mode: Mode, completeness: float, quality: float) -> str:
     """Return overall completeness and quality with the values that the mode requires."""
     return (
-        f"completeness {percent(completeness)} (needs {percent(mode.proceed_at)}), "
+        f"completeness {format_percent(completeness)} (needs {format_percent(mode.proceed_at)}), "
         f"quality {_floor(quality):.2f} (needs {mode.min_quality:.2f})"
     )
 
 
-def used(overrides: Sequence[Override]) -> tuple[str, ...]:
+def override_messages(overrides: Sequence[Override]) -> tuple[str, ...]:
     """Return a sentence for each override that was used."""
     return tuple(
         f"Proceeding without {given.dependency or 'missing dependencies'}: approved by "
@@ -41,7 +41,7 @@ def used(overrides: Sequence[Override]) -> tuple[str, ...]:
     )
 
 
-def waiting_words(given: GateInput) -> str:
+def waiting_text(given: GateInput) -> str:
     """Return how long the gate has waited, and the maximum wait of the mode."""
     waited = format_duration(max(0, given.waited_us) // MINUTE * MINUTE)
     longest = given.mode.max_wait_us
@@ -52,7 +52,7 @@ def waiting_words(given: GateInput) -> str:
     return f"Waited {waited} of at most {format_duration(longest)}."
 
 
-def warnings_of(
+def decision_warnings(
     short: Iterable[Assessment], stale: Iterable[Assessment], upstream: Upstream | None
 ) -> tuple[str, ...]:
     """Return a warning for each incomplete or stale dependency and for missing processors."""
@@ -66,7 +66,7 @@ def warnings_of(
 
 
 def _warning(a: Assessment) -> str:
-    if a.kind is Kind.OPTIONAL:
+    if a.kind is DependencyKind.OPTIONAL:
         failed = f": {a.issues[0]}" if a.error and a.issues else ""
         return f"{a.table} missing (optional){failed}"
     issues = "; ".join(a.issues) or "missing"

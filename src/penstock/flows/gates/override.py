@@ -55,7 +55,7 @@ class Override:
         return self.dependency in (None, assessment.table, assessment.key)
 
 
-def override_check(override: Override, now: Micros) -> Override:
+def check_override(override: Override, now: Micros) -> Override:
     """Return the override if it may be granted now. Raise InvalidInput otherwise."""
     for field in ("customer", "pipeline", "partition", "approved_by"):
         if not getattr(override, field).strip():
@@ -72,7 +72,7 @@ def override_check(override: Override, now: Micros) -> Override:
     return override
 
 
-def lasting(text: str, field: str = "expires") -> Micros:
+def parse_override_duration(text: str, field: str = "expires") -> Micros:
     """Parse the duration of an approval. Raise InvalidInput if it exceeds OVERRIDE_MAX."""
     lasts = parse_duration(text, field)
     if not 0 < lasts <= OVERRIDE_MAX:
@@ -80,7 +80,7 @@ def lasting(text: str, field: str = "expires") -> Micros:
     return lasts
 
 
-def covering(
+def covering_overrides(
     assessment: Assessment, overrides: Iterable[Override], now: Micros
 ) -> tuple[Override, ...]:
     """Return the live overrides that together satisfy a dependency; empty if they do not.

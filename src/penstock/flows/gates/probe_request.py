@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from penstock.core.clock import Micros
-from penstock.flows.gates.evidence import Sighting
+from penstock.flows.gates.evidence import Observation
 from penstock.pipelines.dependency import Dependency
 
-SECONDS_EACH: Final = 10.0
-SECONDS_OVERALL: Final = 30.0
+DEPENDENCY_TIMEOUT_S: Final = 10.0
+TIMEOUT_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class ProbeBudget:
     """Time and cost bounds of a probe request.
 
     seconds_each: timeout of one dependency, counted from the start of its probe. seconds: timeout
@@ -27,13 +27,13 @@ class Budget:
     billed by bytes may scan per statement; None is unlimited.
     """
 
-    seconds_each: float = SECONDS_EACH
-    seconds: float = SECONDS_OVERALL
+    seconds_each: float = DEPENDENCY_TIMEOUT_S
+    seconds: float = TIMEOUT_S
     bytes_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class ProbeRequest:
     """A probe request: the resolved dependencies of a gate, for one partition.
 
     customer and parameters are bound by name in the queries of the pipeline's author. since:
@@ -46,14 +46,14 @@ class Look:
     customer: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     since: Micros | None = None
-    budget: Budget = field(default_factory=Budget)
+    budget: ProbeBudget = field(default_factory=ProbeBudget)
 
 
-Looker: TypeAlias = Callable[[Look], Sequence[Sighting]]
+Prober: TypeAlias = Callable[[ProbeRequest], Sequence[Observation]]
 """Returns one observation per dependency, in their order. Never raises."""
 
 
-def unseeing(look: Look) -> list[Sighting]:
+def no_probes(look: ProbeRequest) -> list[Observation]:
     """Return an observation with an error for each dependency; used by processes without probes."""
     error = "this process has no probes; run an orchestrator with probes"
-    return [Sighting(key=d.key, looked_at=0, error=error) for d in look.dependencies]
+    return [Observation(key=d.key, looked_at=0, error=error) for d in look.dependencies]

@@ -8,7 +8,7 @@ from penstock.core.clock import SECOND, iso
 from penstock.core.formatting import id_or_none, iso_or_none, parsed
 from penstock.core.ids import encode
 from penstock.core.record import loads
-from penstock.flows.gates.client.gates import Backtest, GateCheck, Retried
+from penstock.flows.gates.client.gates import Backtest, DecisionComparison, GateCheck
 from penstock.flows.gates.evidence import Assessment
 from penstock.flows.gates.store.gates import DecisionRow
 from penstock.flows.gates.store.people import Intervention, OverrideRow
@@ -83,7 +83,7 @@ def _dependency_shape(a: Assessment) -> dict[str, Any]:
     }
 
 
-def retried_shape(one: Retried) -> dict[str, Any]:
+def decision_comparison_shape(one: DecisionComparison) -> dict[str, Any]:
     """Return a recorded decision and the decision under other settings."""
     row = one.row
     return {
@@ -112,7 +112,7 @@ def backtest_shape(found: Backtest) -> dict[str, Any]:
             {"then": then, "now": now, "decisions": count}
             for (then, now), count in sorted(found.moves.items())
         ],
-        "items": [retried_shape(one) for one in found.changed],
+        "items": [decision_comparison_shape(one) for one in found.changed],
     }
 
 

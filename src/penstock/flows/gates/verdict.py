@@ -80,7 +80,7 @@ class AlertLevel(StrEnum):
         return list(AlertLevel).index(self)
 
 
-class Effect(StrEnum):
+class BreakerEffect(StrEnum):
     """How the circuit breaker counts a decision."""
 
     SUCCESS = "success"
@@ -159,4 +159,4 @@ class Decision:
     escalated: bool = False
     """Whether the start was forced by the end of the maximum wait or by the fallback time."""
     overrides_used: tuple[str, ...] = ()
-    effect: Effect = Effect.NEUTRAL
+    effect: BreakerEffect = BreakerEffect.NEUTRAL

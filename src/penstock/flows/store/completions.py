@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from penstock.db.store import Tx
-from penstock.runs.rows import Finished
+from penstock.runs.rows import FinishedRun
 
 
-class Nudge(NamedTuple):
+class FlowEvent(NamedTuple):
     """A flow event: a processor of `phase` reported. phase None: evaluate the whole flow."""
 
     flow_id: int
@@ -22,7 +22,7 @@ class Nudge(NamedTuple):
     is_failure: bool
 
 
-class Seen(NamedTuple):
+class CompletionRow(NamedTuple):
     """A completion as read from the database."""
 
     flow_id: int
@@ -38,7 +38,7 @@ class Seen(NamedTuple):
     entities: str | None
 
 
-class Reported(NamedTuple):
+class NewCompletion(NamedTuple):
     """A reported or inherited completion (batch of `completion_put_many`)."""
 
     flow_id: int
@@ -53,7 +53,7 @@ class Reported(NamedTuple):
     entities: str | None = None
 
 
-def completion_from_runs(tx: Tx, finished: Sequence[Finished]) -> int:
+def completion_from_runs(tx: Tx, finished: Sequence[FinishedRun]) -> int:
     """Record the completions of ended flow runs, with their log rows. Return how many are new.
 
     A run that will be retried completes nothing. A cancelled run does not count as a failure for
@@ -66,7 +66,7 @@ def completion_from_runs(tx: Tx, finished: Sequence[Finished]) -> int:
     return _flow_events_put(tx, [(row[0], row[1], row[2], row[4] in dead) for row in news])
 
 
-def completion_put_many(tx: Tx, reports: Sequence[Reported], *, nudge: bool = True) -> int:
+def completion_put_many(tx: Tx, reports: Sequence[NewCompletion], *, nudge: bool = True) -> int:
     """Record reports. Return how many are new; only those create flow events."""
     news = tx.rows("completion_put_many", batch=reports)
     if nudge:
@@ -74,7 +74,7 @@ def completion_put_many(tx: Tx, reports: Sequence[Reported], *, nudge: bool = Tr
     return len(news)
 
 
-def completion_seen(tx: Tx, params: dict[str, object]) -> int | None:
+def completion_recorded_in(tx: Tx, params: dict[str, object]) -> int | None:
     """Return the flow that already recorded a report of this execution, or None.
 
     params: customer, pipeline, partition, mode, processor, execution_id.
@@ -83,52 +83,52 @@ def completion_seen(tx: Tx, params: dict[str, object]) -> int | None:
     return None if not rows else int(rows[0][0])
 
 
-def completions_of(tx: Tx, ids: Sequence[int]) -> dict[int, list[Seen]]:
+def completions_of(tx: Tx, ids: Sequence[int]) -> dict[int, list[CompletionRow]]:
     """Return the completions of flows, by flow."""
-    return completions_ask(tx, ids)()
+    return completions_later(tx, ids)()
 
 
-def completions_ask(tx: Tx, ids: Sequence[int]) -> Callable[[], dict[int, list[Seen]]]:
+def completions_later(tx: Tx, ids: Sequence[int]) -> Callable[[], dict[int, list[CompletionRow]]]:
     """Send the query of `completions_of`; the returned function waits for the result."""
     answer = tx.later("completion_rows_for_flows", {"ids": list(ids)})
 
-    def read() -> dict[int, list[Seen]]:
-        found: dict[int, list[Seen]] = {flow_id: [] for flow_id in ids}
+    def read() -> dict[int, list[CompletionRow]]:
+        found: dict[int, list[CompletionRow]] = {flow_id: [] for flow_id in ids}
         for row in answer.rows():
-            found[row[0]].append(Seen._make(row))
+            found[row[0]].append(CompletionRow._make(row))
         return found
 
     return read
 
 
-def nudge_put_many(tx: Tx, rows: Sequence[tuple[int, int, str | None, bool]]) -> None:
+def flow_event_put_many(tx: Tx, rows: Sequence[tuple[int, int, str | None, bool]]) -> None:
     """Insert flow events: (flow, customer, phase that reported or None for all, is_failure)."""
     tx.later("nudge_put_many", batch=rows)
 
 
-def nudge_partition(tx: Tx, customer: int, pipeline: int, partition: str) -> list[int]:
+def flow_event_put_for_partition(tx: Tx, customer: int, pipeline: int, partition: str) -> list[int]:
     """Insert flow events for all open flows of a partition. Return the flows."""
     params = {"customer": customer, "pipeline": pipeline, "partition": partition}
     return [row[0] for row in tx.rows("nudge_partition", params)]
 
 
-def nudge_next_of_configs(tx: Tx, configs: Iterable[int]) -> None:
+def flow_event_put_for_next(tx: Tx, configs: Iterable[int]) -> None:
     """Insert a flow event for the next queued flow of each config, after one of its flows ended."""
     ids = sorted({config_id for config_id in configs if config_id})
     if ids:
         tx.run("nudge_next_of_configs", {"ids": ids})
 
 
-def nudge_take(tx: Tx, n: int) -> list[Nudge]:
+def flow_event_take(tx: Tx, n: int) -> list[FlowEvent]:
     """Delete and return flow events, to be handled in this transaction."""
-    return [Nudge(row[0], row[1], bool(row[2])) for row in tx.rows("nudge_take", {"n": n})]
+    return [FlowEvent(row[0], row[1], bool(row[2])) for row in tx.rows("nudge_take", {"n": n})]
 
 
 def _flow_events_put(tx: Tx, news: Sequence[tuple[int, int, int, bool]]) -> int:
     if news:
         numbers = {row[2] for row in news}
         phases = {row[0]: row[1] for row in tx.rows("phase_of_list", {"ids": sorted(numbers)})}
-        nudge_put_many(
+        flow_event_put_many(
             tx,
             [
                 (flow_id, customer, phases[number], is_failure)
@@ -138,7 +138,7 @@ def _flow_events_put(tx: Tx, news: Sequence[tuple[int, int, int, bool]]) -> int:
     return len(news)
 
 
-def completion_from_finished(tx: Tx, finished: Sequence[Finished]) -> None:
+def completion_from_finished(tx: Tx, finished: Sequence[FinishedRun]) -> None:
     """Record the completions of ended runs that belong to flows."""
     of_flows = [end for end in finished if end.flow_id is not None]
     if of_flows:

@@ -14,22 +14,22 @@ from dataclasses import dataclass
 
 from penstock.audit.store.journal import Entry, journal_append_many
 from penstock.db.store import Tx
-from penstock.flows.advance.late_data import Late
-from penstock.flows.cascade import LATE_RERUNS_MAX, FlowState, flow_deadline, inherited
+from penstock.flows.advance.late_data import LateData
+from penstock.flows.cascade import LATE_RERUNS_MAX, FlowState, flow_deadline, inherited_phases
 from penstock.flows.phases import DONE, PhaseState
 from penstock.flows.store.completions import (
-    Reported,
-    Seen,
+    CompletionRow,
+    NewCompletion,
     completion_put_many,
     completions_of,
-    nudge_put_many,
+    flow_event_put_many,
 )
 from penstock.flows.store.flows import (
     LATE_DATA,
     Flow,
     NewFlow,
     NewPhase,
-    Phase,
+    PhaseRow,
     flow_get,
     flow_insert_many,
     generation_get,
@@ -37,13 +37,13 @@ from penstock.flows.store.flows import (
     phase_insert_many,
     phases_of,
 )
-from penstock.flows.store.plans import Planned, planned
-from penstock.runs.rows import Origin
+from penstock.flows.store.plans import FlowPlan, planned
+from penstock.runs.rows import MessageOrigin
 from penstock.runs.store.runs import ordering_key_lock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opening:
+class FlowOpening:
     """A flow to be opened.
 
     starts: the phases to start with; empty: the entry phases. generation: None means the next one.
@@ -69,7 +69,7 @@ class Opening:
     no_downstream: bool = False
     generation: int | None = None
     reruns: int = 0
-    origin: Origin | None = None
+    origin: MessageOrigin | None = None
 
     @property
     def key(self) -> tuple[int, int, int, str, str]:
@@ -82,7 +82,7 @@ def opening_lock(tx: Tx, customer: int, pipeline: int, partition: str) -> None:
     ordering_key_lock(tx, f"flow:{customer}:{pipeline}:{partition}")
 
 
-def flow_open_many(tx: Tx, openings: Sequence[Opening]) -> list[int | None]:
+def flow_open_many(tx: Tx, openings: Sequence[FlowOpening]) -> list[int | None]:
     """Open flows. Return their ids in order, None where that generation already existed."""
     if not openings:
         return []
@@ -90,7 +90,7 @@ def flow_open_many(tx: Tx, openings: Sequence[Opening]) -> list[int | None]:
     if max(counts.values()) > 1:
         return [flow_open_many(tx, [opening])[0] for opening in openings]
     now = tx.now()
-    by_reruns: dict[int, list[Opening]] = {}
+    by_reruns: dict[int, list[FlowOpening]] = {}
     for opening in openings:
         if opening.generation is None:
             by_reruns.setdefault(opening.reruns, []).append(opening)
@@ -115,7 +115,7 @@ def flow_open_many(tx: Tx, openings: Sequence[Opening]) -> list[int | None]:
     return ids
 
 
-def flow_rerun(tx: Tx, late: Late, actor: str) -> int:
+def flow_rerun(tx: Tx, late: LateData, actor: str) -> int:
     """Rerun what depends on late data. Return the number of flows opened.
 
     If the flow is not the newest generation, the newest one receives the completions instead. At
@@ -130,7 +130,7 @@ def flow_rerun(tx: Tx, late: Late, actor: str) -> int:
         entry = Entry("flow", flow.flow_id, flow.customer, "late_ignored", actor, why=note)
         journal_append_many(tx, [entry])
         return 0
-    opening = Opening(
+    opening = FlowOpening(
         customer=flow.customer,
         pipeline=flow.pipeline_no,
         digest=flow.digest,
@@ -151,11 +151,11 @@ def flow_rerun(tx: Tx, late: Late, actor: str) -> int:
     (flow_id,) = flow_open_many(tx, [opening])
     if flow_id is None:
         return 0
-    nudge_put_many(tx, [(flow_id, flow.customer, None, False)])
+    flow_event_put_many(tx, [(flow_id, flow.customer, None, False)])
     return 1
 
 
-def _forward_to_newest(tx: Tx, late: Late, generation: int) -> bool:
+def _forward_to_newest(tx: Tx, late: LateData, generation: int) -> bool:
     """Copy late completions to the newest generation. Return False if it is gone or cancelled.
 
     Phases that the newest generation runs itself are left out. All inherited ones are reported,
@@ -179,14 +179,14 @@ def _forward_to_newest(tx: Tx, late: Late, generation: int) -> bool:
     plan = planned(tx, newest.pipeline_no, newest.digest, newest.mode).plan
     entries = [phase.name for phase in plan.phases if not phase.after]
     begins = newest.start_phase.split(",") if newest.start_phase else entries
-    kept = [source for source in late.sources if source in inherited(plan, begins)]
+    kept = [source for source in late.sources if source in inherited_phases(plan, begins)]
     seen = [_copy(newest.flow_id, customer, s) for s in late.book.seen_of(kept)]
     completion_put_many(tx, seen, nudge=False)
-    nudge_put_many(tx, [(newest.flow_id, customer, source, False) for source in kept])
+    flow_event_put_many(tx, [(newest.flow_id, customer, source, False) for source in kept])
     return True
 
 
-def _row(opening: Opening, plan: Planned, generation: int, now: int) -> NewFlow:
+def _row(opening: FlowOpening, plan: FlowPlan, generation: int, now: int) -> NewFlow:
     return NewFlow(
         customer=opening.customer,
         pipeline=opening.pipeline,
@@ -214,7 +214,7 @@ def _row(opening: Opening, plan: Planned, generation: int, now: int) -> NewFlow:
 
 
 def _phases(
-    opening: Opening, plan: Planned, flow_id: int, parent: Sequence[Phase]
+    opening: FlowOpening, plan: FlowPlan, flow_id: int, parent: Sequence[PhaseRow]
 ) -> list[NewPhase]:
     """Return the phase rows of a new flow: skipped, inherited or pending."""
     customer = opening.customer
@@ -254,7 +254,7 @@ def _phases(
     return rows
 
 
-def _inherit(tx: Tx, opened: Sequence[tuple[Opening, int]], rows: Sequence[NewPhase]) -> None:
+def _inherit(tx: Tx, opened: Sequence[tuple[FlowOpening, int]], rows: Sequence[NewPhase]) -> None:
     """Copy the completions of phases that a new generation inherits."""
     parents = {opening.parent.flow_id for opening, _ in opened if opening.parent is not None}
     seen = completions_of(tx, sorted(parents))
@@ -269,14 +269,14 @@ def _inherit(tx: Tx, opened: Sequence[tuple[Opening, int]], rows: Sequence[NewPh
     completion_put_many(tx, copies, nudge=False)
 
 
-def _copy(flow_id: int, customer: int, seen: Seen) -> Reported:
-    return Reported(
+def _copy(flow_id: int, customer: int, seen: CompletionRow) -> NewCompletion:
+    return NewCompletion(
         flow_id, seen.number, customer, seen.status, seen.at, seen.run_id, seen.execution_id,
         seen.records, seen.quality, seen.entities,
     )  # fmt: skip
 
 
-def _entry(opening: Opening, row: NewFlow, flow_id: int) -> Entry:
+def _entry(opening: FlowOpening, row: NewFlow, flow_id: int) -> Entry:
     detail = {
         "partition": row.partition,
         "mode": row.mode,

@@ -128,7 +128,7 @@ class NewPhase(NamedTuple):
     gate: str | None = None
 
 
-class Phase(NamedTuple):
+class PhaseRow(NamedTuple):
     """A phase of a flow, or the gate of one of its processors."""
 
     flow_id: int
@@ -158,7 +158,7 @@ class Phase(NamedTuple):
         return self.state in ENDED
 
 
-class OfConfig(NamedTuple):
+class ConfigDefaults(NamedTuple):
     """Settings that a scheduled flow takes from its config."""
 
     config_id: int
@@ -208,10 +208,10 @@ def phase_insert_many(tx: Tx, phases: Sequence[NewPhase]) -> None:
 
 def flow_lock_many(tx: Tx, ids: Iterable[int]) -> list[Locked]:
     """Lock flows in id order. Read everything else about them after this call."""
-    return flow_lock_ask(tx, ids)()
+    return flow_lock_later(tx, ids)()
 
 
-def flow_lock_ask(tx: Tx, ids: Iterable[int]) -> Callable[[], list[Locked]]:
+def flow_lock_later(tx: Tx, ids: Iterable[int]) -> Callable[[], list[Locked]]:
     """Send the query of `flow_lock_many`; statements after it may share its flush."""
     answer = tx.later("flow_lock_many", {"ids": sorted(set(ids))})
     return lambda: [
@@ -262,7 +262,7 @@ def flow_end_many(tx: Tx, rows: Sequence[tuple[int, str, bool, str, bool]]) -> N
     tx.later("flow_end_many", batch=rows)
 
 
-def flow_open_of_config(tx: Tx, config_id: int) -> int | None:
+def flow_open_for_config(tx: Tx, config_id: int) -> int | None:
     """Return an open flow of a config, or None."""
     row = first(tx.rows("flow_open_of_config", {"config_id": config_id}))
     return None if row is None else int(row[0])
@@ -273,13 +273,13 @@ def flow_lock_open(tx: Tx, configs: Sequence[int]) -> None:
     tx.rows("flow_lock_open", {"ids": sorted(set(configs))})
 
 
-def flow_in_line(tx: Tx, config_id: int) -> int | None:
+def flow_queued(tx: Tx, config_id: int) -> int | None:
     """Return a flow of a config that waits for an earlier one to end, or None."""
     row = first(tx.rows("flow_in_line", {"config_id": config_id}))
     return None if row is None else int(row[0])
 
 
-def flow_behind(tx: Tx, flow_id: int) -> int | None:
+def flow_waits_for(tx: Tx, flow_id: int) -> int | None:
     """Return the earlier flow of the same config that a flow waits for, or None."""
     row = first(tx.rows("flow_behind", {"flow_id": flow_id}))
     return None if row is None else row[0]
@@ -290,19 +290,19 @@ def flow_runs_live(tx: Tx, flow_id: int) -> list[tuple[int, str, int]]:
     return [(row[0], row[1], row[2]) for row in tx.rows("flow_runs_live", {"flow_id": flow_id})]
 
 
-def phases_of(tx: Tx, ids: Sequence[int]) -> dict[int, list[Phase]]:
+def phases_of(tx: Tx, ids: Sequence[int]) -> dict[int, list[PhaseRow]]:
     """Return the phases of flows, in insertion order."""
-    return phases_ask(tx, ids)()
+    return phases_later(tx, ids)()
 
 
-def phases_ask(tx: Tx, ids: Sequence[int]) -> Callable[[], dict[int, list[Phase]]]:
+def phases_later(tx: Tx, ids: Sequence[int]) -> Callable[[], dict[int, list[PhaseRow]]]:
     """Send the query of `phases_of`; the returned function waits for the result."""
     answer = tx.later("phase_rows_for_flows", {"ids": list(ids)})
 
-    def read() -> dict[int, list[Phase]]:
-        found: dict[int, list[Phase]] = {flow_id: [] for flow_id in ids}
+    def read() -> dict[int, list[PhaseRow]]:
+        found: dict[int, list[PhaseRow]] = {flow_id: [] for flow_id in ids}
         for row in answer.rows():
-            phase = Phase._make(row)
+            phase = PhaseRow._make(row)
             converted = phase._replace(
                 look_again=bool(phase.look_again), is_degraded=bool(phase.is_degraded)
             )
@@ -312,7 +312,7 @@ def phases_ask(tx: Tx, ids: Sequence[int]) -> Callable[[], dict[int, list[Phase]
     return read
 
 
-def phase_update_many(tx: Tx, phases: Sequence[Phase]) -> None:
+def phase_update_many(tx: Tx, phases: Sequence[PhaseRow]) -> None:
     """Write the current state of phases."""
     batch = [
         (
@@ -331,10 +331,10 @@ def phase_due(tx: Tx, n: int) -> list[tuple[int, int | None]]:
 
 def cascade_next_at(tx: Tx) -> tuple[int | None, int]:
     """Return (when the orchestrator has work next, now); in the past if it has work already."""
-    return cascade_next_ask(tx)()
+    return cascade_next_later(tx)()
 
 
-def cascade_next_ask(tx: Tx) -> Callable[[], tuple[int | None, int]]:
+def cascade_next_later(tx: Tx) -> Callable[[], tuple[int | None, int]]:
     """Send the query of `cascade_next_at`; the returned function waits for the result."""
     answer = tx.later("cascade_next_at")
 
@@ -345,13 +345,13 @@ def cascade_next_ask(tx: Tx) -> Callable[[], tuple[int | None, int]]:
     return read
 
 
-def of_configs(tx: Tx, ids: Sequence[int]) -> dict[int, OfConfig]:
+def config_defaults(tx: Tx, ids: Sequence[int]) -> dict[int, ConfigDefaults]:
     """Return the settings that flows take from these configs."""
     rows = tx.rows("definition_of_config_list", {"ids": list(ids)})
-    return {row[0]: OfConfig._make(row)._replace(is_ordered=bool(row[5])) for row in rows}
+    return {row[0]: ConfigDefaults._make(row)._replace(is_ordered=bool(row[5])) for row in rows}
 
 
-def processors_ask(
+def processors_later(
     tx: Tx, pipelines: Iterable[int]
 ) -> Callable[[], dict[tuple[int, str, str], tuple[int, str]]]:
     """Query (key, pool) of processors by (pipeline, phase, name); the result is read by a call."""

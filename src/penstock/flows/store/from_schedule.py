@@ -12,26 +12,26 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.core.clock import Micros, iso
-from penstock.core.record import read
+from penstock.core.record import from_json
 from penstock.db.store import Tx
-from penstock.flows.advance.snapshot import Stir
+from penstock.flows.advance.snapshot import Wakeup
 from penstock.flows.advance.store import advance
-from penstock.flows.store.create import Opening, flow_open_many
-from penstock.flows.store.flows import OfConfig, flow_lock_open, of_configs
+from penstock.flows.store.create import FlowOpening, flow_open_many
+from penstock.flows.store.flows import ConfigDefaults, config_defaults, flow_lock_open
 from penstock.flows.store.plans import definition_get, planned
-from penstock.pipelines.declare.terms import PipelineTerms
-from penstock.pipelines.modes import detect, partition_of
+from penstock.pipelines.declare.terms import PipelineSettings
+from penstock.pipelines.modes import partition_of, select_mode
 from penstock.pipelines.plan import modes_of
-from penstock.schedules.rows import OpenedFlows, Pace, Slot
+from penstock.schedules.rows import DueOccurrence, OpenedFlows, StartPace
 
 SCHEDULER = "scheduler"
 
 
-def slots_open(tx: Tx, slots: Sequence[Slot], pace: Pace) -> OpenedFlows:
+def occurrences_open(tx: Tx, slots: Sequence[DueOccurrence], pace: StartPace) -> OpenedFlows:
     """Open and start the flows of occurrences. Return the runs started and the starts used."""
-    configs = of_configs(tx, [slot.config_id for slot in slots])
+    configs = config_defaults(tx, [slot.config_id for slot in slots])
     mode_partition: dict[tuple[int, Micros], tuple[str, str]] = {}
-    openings: list[Opening] = []
+    openings: list[FlowOpening] = []
     used = 0
     for slot in slots:
         config = configs[slot.config_id]
@@ -52,7 +52,7 @@ def slots_open(tx: Tx, slots: Sequence[Slot], pace: Pace) -> OpenedFlows:
         flow_lock_open(tx, ordered)
     ids = flow_open_many(tx, openings)
     assert None not in ids, "the next generation is always new"
-    wakeups = {flow_id: Stir(everything=True) for flow_id in ids if flow_id is not None}
+    wakeups = {flow_id: Wakeup(everything=True) for flow_id in ids if flow_id is not None}
     return OpenedFlows(advance(tx, wakeups, actor=SCHEDULER).runs, used)
 
 
@@ -69,7 +69,7 @@ def mode_and_partition(
     A pipeline without a partition column has one partition per occurrence.
     """
     zone = definition["timezone"]
-    chosen = detect(
+    chosen = select_mode(
         modes_of(definition),
         now=now,
         timezone=zone,
@@ -77,16 +77,20 @@ def mode_and_partition(
         backfill=backfill,
         trigger_source=source,
     )
-    if read(PipelineTerms, definition).partition is None:
+    if from_json(PipelineSettings, definition).partition is None:
         return chosen.name, iso(now)
     return chosen.name, partition_of(chosen, now=now, timezone=zone)
 
 
 def _opening(
-    config: OfConfig, slot: Slot, mode_partition: tuple[str, str], start_at: Micros, gap_us: Micros
-) -> Opening:
+    config: ConfigDefaults,
+    slot: DueOccurrence,
+    mode_partition: tuple[str, str],
+    start_at: Micros,
+    gap_us: Micros,
+) -> FlowOpening:
     mode, partition = mode_partition
-    return Opening(
+    return FlowOpening(
         customer=config.customer,
         pipeline=config.pipeline,
         digest=config.digest,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from penstock.db.store import Tx, one
 
 
-class PhaseLine(NamedTuple):
+class PhaseLogRow(NamedTuple):
     """A phase that ended (batch of `phase_log_put_many`)."""
 
     customer: int
@@ -36,7 +36,7 @@ class PhaseLine(NamedTuple):
     correlation_id: str
 
 
-class CheckLine(NamedTuple):
+class CheckLogRow(NamedTuple):
     """A check whose outcome changed (batch of `check_log_put_many`)."""
 
     customer: int
@@ -86,7 +86,7 @@ class Execution(NamedTuple):
     affected_entities: str | None
 
 
-def phase_log_put_many(tx: Tx, lines: Sequence[PhaseLine]) -> None:
+def phase_log_put_many(tx: Tx, lines: Sequence[PhaseLogRow]) -> None:
     """Log ended phases; an existing row is updated."""
     tx.later("phase_log_put_many", batch=lines)
 
@@ -96,7 +96,7 @@ def phase_log_triggered_many(tx: Tx, rows: Sequence[tuple[int, str, str]]) -> No
     tx.later("phase_log_triggered_many", batch=rows)
 
 
-def check_log_put_many(tx: Tx, lines: Sequence[CheckLine]) -> None:
+def check_log_put_many(tx: Tx, lines: Sequence[CheckLogRow]) -> None:
     """Log changed checks."""
     tx.later("check_log_put_many", batch=lines)
 
@@ -131,7 +131,7 @@ def alert_resolve_many(tx: Tx, keys: Sequence[str], actor: str) -> None:
         tx.later("alert_resolve_many", {"keys": sorted(set(keys)), "actor": actor})
 
 
-def dead_report_put(tx: Tx, params: dict[str, object]) -> int:
+def dead_letter_put_report(tx: Tx, params: dict[str, object]) -> int:
     """Store an unusable report as a dead letter. Return its id.
 
     params: customer, partition, correlation_id, error_type, error_details.

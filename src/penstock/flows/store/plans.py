@@ -11,19 +11,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from penstock.core.record import read
+from penstock.core.record import from_json
 from penstock.db.store import Tx, first
-from penstock.pipelines.declare.terms import PipelineTerms
+from penstock.pipelines.declare.terms import PipelineSettings
 from penstock.pipelines.mode import Mode
-from penstock.pipelines.plan import Need, Plan, definition_needs, judging_mode, modes_of, plan_of
+from penstock.pipelines.plan import Need, Plan, gate_mode, modes_of, needs_from_definition, plan_of
 
-KEPT_MAX: Final = 1_000
+PLANS_MAX: Final = 1_000
 DIGEST_CHARS: Final = 64
 """Only full-length digests are cached, because only they identify one text."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Planned:
+class FlowPlan:
     """A declaration in one mode."""
 
     definition: Mapping[str, Any]
@@ -44,41 +44,41 @@ class Planned:
         """Return the dependencies of a gate; callables in them are not restored."""
         key = (phase, processor)
         if key not in self._needs:
-            found = definition_needs(self.definition, self.mode, phase, processor or None)
+            found = needs_from_definition(self.definition, self.mode, phase, processor or None)
             self._needs[key] = found
         return self._needs[key]
 
 
-_cache: dict[tuple[str, str], Planned] = {}
+_cache: dict[tuple[str, str], FlowPlan] = {}
 
 
-def forget() -> None:
+def clear_cache() -> None:
     """Clear the cache, so that a simulated history issues the same queries every time."""
     _cache.clear()
 
 
-def planned(tx: Tx, pipeline: int, digest: str, mode: str) -> Planned:
+def planned(tx: Tx, pipeline: int, digest: str, mode: str) -> FlowPlan:
     """Return the plan of a flow."""
     key = (digest, mode)
     found = _cache.get(key)
     if found is None:
         found = planned_of(definition_get(tx, pipeline, digest), mode)
         if len(digest) == DIGEST_CHARS:
-            if len(_cache) >= KEPT_MAX:
+            if len(_cache) >= PLANS_MAX:
                 _cache.clear()
             _cache[key] = found
     return found
 
 
-def planned_of(definition: Mapping[str, Any], mode: str) -> Planned:
+def planned_of(definition: Mapping[str, Any], mode: str) -> FlowPlan:
     """Return the plan of a definition in a mode."""
     modes = modes_of(definition)
     chosen = modes.get(mode, modes["same_day"])
-    terms = read(PipelineTerms, definition)
-    return Planned(
+    terms = from_json(PipelineSettings, definition)
+    return FlowPlan(
         definition=definition,
         mode=chosen,
-        judging=judging_mode(definition, chosen),
+        judging=gate_mode(definition, chosen),
         plan=plan_of(definition, chosen),
         observes=terms.cascade == "observe",
         partition=terms.partition,

@@ -26,24 +26,32 @@ from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import Conflict, NotFound, StoreError
 from penstock.core.ids import new_boot_id
 from penstock.db.store import Store, Tx
-from penstock.limits.rules import LimitTerms
-from penstock.limits.slots.held_leases import Holdings
-from penstock.limits.slots.limit_state import Desk, Held, Waiter
-from penstock.limits.slots.renewer import FOREVER, PAUSE_SECONDS, Pulse
-from penstock.limits.store.grant import limit_serve
+from penstock.limits.rules import LimitSettings
+from penstock.limits.slots.held_leases import HeldLeases
+from penstock.limits.slots.limit_state import HeldSlot, LimitState, SlotWaiter
+from penstock.limits.slots.renewer import FAR_OFF_S, PAUSE_SECONDS, BrokerThread
+from penstock.limits.store.grant import limit_grant
 from penstock.limits.store.limits import (
-    Quota,
+    QuotaResult,
     limit_ensure,
     limit_quota,
     ticket_renew_many,
     ticket_snooze,
 )
-from penstock.limits.store.rows import Lease, Leave, Limit, Release, Served, Turn, channel
+from penstock.limits.store.rows import (
+    Abandon,
+    GrantInput,
+    GrantResult,
+    Lease,
+    Limit,
+    Release,
+    channel,
+)
 
 log = logging.getLogger(__name__)
 
-TICKET_RENEW_SECONDS: Final = 5.0
-LOOK_SECONDS: Final = 2.0
+TICKET_RENEW_INTERVAL_S: Final = 5.0
+POLL_INTERVAL_S: Final = 2.0
 """Interval at which the broker polls for waiters when no hint arrives."""
 
 
@@ -58,17 +66,19 @@ class Broker:
         self.events = events or Events()
         self.id = new_boot_id()
         self.pid = os.getpid()
-        self.holdings = Holdings(store, self.clock, self.events)
-        self._pulse = Pulse(store, channel(self.id), self.clock, self)
+        self.holdings = HeldLeases(store, self.clock, self.events)
+        self._pulse = BrokerThread(store, channel(self.id), self.clock, self)
         self._lock = threading.Lock()
         self._making = threading.Lock()
         self._requests = itertools.count(1)
-        self._states: dict[tuple[int, str], Desk] = {}
-        self._tickets_at = FOREVER
-        self._looks_at = FOREVER
+        self._states: dict[tuple[int, str], LimitState] = {}
+        self._tickets_at = FAR_OFF_S
+        self._looks_at = FAR_OFF_S
         self._retry_at = 0.0
 
-    def desk(self, name: str, terms: LimitTerms, customer: int = 0, actor: str = "") -> Desk:
+    def desk(
+        self, name: str, terms: LimitSettings, customer: int = 0, actor: str = ""
+    ) -> LimitState:
         """Return the state of a limit, which is created with these terms if it does not exist."""
         self._check()
         found = self._states.get((customer, name))
@@ -81,7 +91,7 @@ class Broker:
                     lambda tx: limit_ensure(tx, name, terms, customer=customer, actor=actor)
                 )
                 with self._lock:
-                    found = self._states[customer, name] = Desk(limit)
+                    found = self._states[customer, name] = LimitState(limit)
         return found
 
     def next_request(self) -> str:
@@ -92,7 +102,7 @@ class Broker:
         """Return whether the state of a limit is loaded, so that `desk` needs no transaction."""
         return (customer, name) in self._states
 
-    def ask(self, waiter: Waiter, *, direct: bool) -> None:
+    def ask(self, waiter: SlotWaiter, *, direct: bool) -> None:
         """Request a slot. direct: run the transaction in this thread if no other caller waits."""
         self._check()
         state = waiter.desk
@@ -102,7 +112,7 @@ class Broker:
             mine = direct and _may_take(state, asking=1)
         self._go(state, mine)
 
-    def leave(self, waiter: Waiter, outcome: str) -> bool:
+    def leave(self, waiter: SlotWaiter, outcome: str) -> bool:
         """Stop waiting; return False if the request was granted or finished before."""
         state = waiter.desk
         with self._lock:
@@ -115,11 +125,11 @@ class Broker:
                 state.wants.remove(waiter)
                 if not waiter.want.is_repeated:
                     return True  # never sent to the store
-            state.leaves.append(Leave(waiter.request, outcome))
+            state.leaves.append(Abandon(waiter.request, outcome))
         self._pulse.rouse()
         return True
 
-    def snooze(self, waiter: Waiter, delay_us: int) -> bool:
+    def snooze(self, waiter: SlotWaiter, delay_us: int) -> bool:
         """Keep a run's ticket while no process waits; return False if it has no ticket any more."""
         state = waiter.desk
         kept = self.store.write(
@@ -132,7 +142,7 @@ class Broker:
             state.waiting.pop(waiter.request, None)
         return True
 
-    def release(self, held: Held, *, is_good: bool, direct: bool) -> bool:
+    def release(self, held: HeldSlot, *, is_good: bool, direct: bool) -> bool:
         """Release a slot; return False if it was released or lost before."""
         if os.getpid() != self.pid or not self.holdings.pop(held):
             return False  # also for a fork's copy of its parent's slot
@@ -143,11 +153,11 @@ class Broker:
         self._go(state, mine)
         return True
 
-    def let_go(self, held: Held) -> None:
+    def let_go(self, held: HeldSlot) -> None:
         """Stop renewing a slot without releasing it; a snoozed run resumes it later."""
         self.holdings.pop(held)
 
-    def report_quota(self, state: Desk, lease: Lease | None, holder: str = "") -> Quota:
+    def report_quota(self, state: LimitState, lease: Lease | None, holder: str = "") -> QuotaResult:
         """Report a quota error of the limited resource."""
         limit_id = state.limit.limit_id
         quota = self.store.write(lambda tx: limit_quota(tx, limit_id, lease, holder=holder))
@@ -165,14 +175,14 @@ class Broker:
         now = self.clock.monotonic()
         is_due = is_woken or now >= self._looks_at
         if is_due:
-            self._looks_at = FOREVER
+            self._looks_at = FAR_OFF_S
         self._linger()
         try:
             self._grant_each(lambda state: state.has_work or (is_due and bool(state.waiting)))
         finally:
             self.holdings.renew_once()
         if now >= self._tickets_at:
-            self._tickets_at = FOREVER
+            self._tickets_at = FAR_OFF_S
             self.renew_tickets()
 
     def next_at(self, now: float) -> float:
@@ -183,8 +193,8 @@ class Broker:
                 if state.has_work and not state.is_busy:
                     at = min(at, max(now, self._retry_at))
                 if state.waiting or state.asked:
-                    self._looks_at = min(self._looks_at, now + LOOK_SECONDS)
-                    self._tickets_at = min(self._tickets_at, now + TICKET_RENEW_SECONDS)
+                    self._looks_at = min(self._looks_at, now + POLL_INTERVAL_S)
+                    self._tickets_at = min(self._tickets_at, now + TICKET_RENEW_INTERVAL_S)
                     at = min(at, self._looks_at, self._tickets_at)
         return at
 
@@ -200,7 +210,7 @@ class Broker:
                 for state in states:
                     state.missing = (set(state.waiting) & before) - renewed
 
-    def _go(self, state: Desk, mine: bool) -> None:
+    def _go(self, state: LimitState, mine: bool) -> None:
         if not mine:
             self._pulse.rouse()
             return
@@ -217,7 +227,7 @@ class Broker:
         if any(state.has_work and len(state.waiting) > 1 for state in list(self._states.values())):
             self.clock.sleep(0.0)
 
-    def _grant_each(self, wants: Callable[[Desk], bool]) -> None:
+    def _grant_each(self, wants: Callable[[LimitState], bool]) -> None:
         for state in list(self._states.values()):
             with self._lock:
                 mine = not state.is_busy and wants(state)
@@ -225,12 +235,12 @@ class Broker:
             if mine:
                 self._grant(state)
 
-    def _grant(self, state: Desk) -> None:
+    def _grant(self, state: LimitState) -> None:
         """Run a grant transaction with all pending work; the caller has set `is_busy`."""
         with self._lock:
             work = state.take()
         began = self.clock.monotonic()
-        turn = Turn(
+        turn = GrantInput(
             broker=self.id,
             wants=[waiter.want for waiter in work.wants],
             releases=work.releases,
@@ -259,12 +269,12 @@ class Broker:
             self.store.wake(served.channels)
         self._follow_up(woken, has_more=has_more, has_waiters=has_waiters)
 
-    def _follow_up(self, woken: Sequence[Waiter], *, has_more: bool, has_waiters: bool) -> None:
+    def _follow_up(self, woken: Sequence[SlotWaiter], *, has_more: bool, has_waiters: bool) -> None:
         """Schedule the next run of the broker's thread, and emit events for granted slots."""
         if has_more:
             self._pulse.rouse()
         elif has_waiters:
-            self._pulse.rouse(LOOK_SECONDS)
+            self._pulse.rouse(POLL_INTERVAL_S)
         granted = [waiter.held for waiter in woken if waiter.held is not None]
         if granted:
             self._pulse.rouse(min(held.seconds for held in granted) / 3)
@@ -282,18 +292,18 @@ class Broker:
             )
 
 
-def _serve(tx: Tx, limit: Limit, turn: Turn) -> Served:
+def _serve(tx: Tx, limit: Limit, turn: GrantInput) -> GrantResult:
     """Run a grant of a limit; create the limit again if upkeep has deleted it as unused."""
     try:
-        return limit_serve(tx, limit.limit_id, turn)
+        return limit_grant(tx, limit.limit_id, turn)
     except NotFound:
         made = limit_ensure(
             tx, limit.name, limit.terms, customer=limit.customer, actor=limit.updated_by
         )
-        return limit_serve(tx, made.limit_id, turn)
+        return limit_grant(tx, made.limit_id, turn)
 
 
-def _may_take(state: Desk, *, asking: int) -> bool:
+def _may_take(state: LimitState, *, asking: int) -> bool:
     """Return whether the calling thread may run the grant itself; if so, mark the limit as busy."""
     if state.is_busy or state.waiting or len(state.asked) > asking:
         return False
@@ -301,6 +311,6 @@ def _may_take(state: Desk, *, asking: int) -> bool:
     return True
 
 
-def _wake(waiters: Sequence[Waiter]) -> None:
+def _wake(waiters: Sequence[SlotWaiter]) -> None:
     for waiter in waiters:
         waiter.wake()

@@ -14,13 +14,13 @@ from penstock.audit.telemetry import Events, SlotLost
 from penstock.core.clock import Clock
 from penstock.core.errors import StoreError
 from penstock.db.store import Store
-from penstock.limits.slots.limit_state import Held
+from penstock.limits.slots.limit_state import HeldSlot
 from penstock.limits.store.limits import limit_renew_many
 
 PAUSE_SECONDS = 0.2
 
 
-class Holdings:
+class HeldLeases:
     """The slots held by one process. Thread-safe."""
 
     def __init__(self, store: Store, clock: Clock, events: Events) -> None:
@@ -28,18 +28,18 @@ class Holdings:
         self._clock = clock
         self._events = events
         self._lock = threading.Lock()
-        self._held: dict[int, Held] = {}
+        self._held: dict[int, HeldSlot] = {}
 
     def __bool__(self) -> bool:
         """Return whether any slot is held."""
         return bool(self._held)
 
-    def add(self, held: Held) -> None:
+    def add(self, held: HeldSlot) -> None:
         """Start to renew a slot."""
         with self._lock:
             self._held[held.lease.lease_id] = held
 
-    def pop(self, held: Held) -> bool:
+    def pop(self, held: HeldSlot) -> bool:
         """Stop renewing a slot; return False if it was not being renewed."""
         with self._lock:
             return self._held.pop(held.lease.lease_id, None) is not None
@@ -71,7 +71,7 @@ class Holdings:
         now = self._clock.monotonic()
         self._lose([held for held in everything if held.safe_until <= now])
 
-    def _lose(self, lost: Sequence[Held]) -> None:
+    def _lose(self, lost: Sequence[HeldSlot]) -> None:
         for held in lost:
             if self.pop(held):
                 held.lost.ring()

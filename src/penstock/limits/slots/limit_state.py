@@ -12,12 +12,12 @@ from typing import Final, NamedTuple
 
 from penstock.core.clock import SECOND
 from penstock.core.errors import PenstockError
-from penstock.limits.store.rows import Lease, Leave, Limit, Release, Served, Want
+from penstock.limits.store.rows import Abandon, GrantResult, Lease, LeaseRequest, Limit, Release
 
 _making: Final = threading.Lock()
 
 
-class Bell:
+class LazyEvent:
     """An event that is created on first use: most are never waited for."""
 
     __slots__ = ("_event", "is_rung")
@@ -45,7 +45,7 @@ class Bell:
             event.set()
 
 
-class State(StrEnum):
+class WaiterState(StrEnum):
     """State of a waiter."""
 
     ASKED = "asked"
@@ -55,18 +55,18 @@ class State(StrEnum):
     LEFT = "left"
 
 
-class Held:
+class HeldSlot:
     """A slot that this process holds."""
 
     __slots__ = ("desk", "lease", "lost", "renew_at", "safe_until", "seconds")
 
-    def __init__(self, desk: Desk, lease: Lease, began: float) -> None:
+    def __init__(self, desk: LimitState, lease: Lease, began: float) -> None:
         """`began`: monotonic time before the grant was requested; `safe_until` counts from it."""
         assert lease.lease_us is not None
         self.desk = desk
         self.lease = lease
         self.seconds = lease.lease_us / SECOND
-        self.lost = Bell()
+        self.lost = LazyEvent()
         self.renew_at = 0.0
         self.safe_until = 0.0
         self.renewed(began)
@@ -82,7 +82,7 @@ class Held:
         self.safe_until = began + self.seconds
 
 
-class Waiter:
+class SlotWaiter:
     """A request for a slot, and its result."""
 
     __slots__ = (
@@ -90,12 +90,12 @@ class Waiter:
         "wait_us", "want",
     )  # fmt: skip
 
-    def __init__(self, desk: Desk, want: Want, notify: Callable[[], None]) -> None:
+    def __init__(self, desk: LimitState, want: LeaseRequest, notify: Callable[[], None]) -> None:
         """`notify` is called, from any thread, whenever the state changes."""
         self.desk = desk
         self.want = want
-        self.state = State.ASKED
-        self.held: Held | None = None
+        self.state = WaiterState.ASKED
+        self.held: HeldSlot | None = None
         self.wait_us = 0
         self.sure_at = 0.0
         self.reason = ""
@@ -112,47 +112,47 @@ class Waiter:
     @property
     def is_over(self) -> bool:
         """Whether the request is granted, failed or left."""
-        return self.state not in (State.ASKED, State.WAITING)
+        return self.state not in (WaiterState.ASKED, WaiterState.WAITING)
 
-    def grant(self, held: Held | None, wait_us: int, began: float) -> None:
+    def grant(self, held: HeldSlot | None, wait_us: int, began: float) -> None:
         """Record a grant that takes effect after `wait_us`. held: None if the limit is only a rate.
 
         `began`: monotonic time before the grant transaction. The token was not available before
         `sure_at`, which is `began` plus the wait.
         """
-        self.state = State.GRANTED
+        self.state = WaiterState.GRANTED
         self.held, self.wait_us = held, wait_us
         self.sure_at = began + wait_us / SECOND
 
     def queue(self, asked_at: int, now: int) -> None:
         """Record a ticket: waiting since `asked_at`, at the store's time `now`."""
-        self.state = State.WAITING
+        self.state = WaiterState.WAITING
         self.asked_at, self.told_at = asked_at, now
 
     def fail(self, reason: str, error: BaseException | None = None) -> None:
         """Record that the request will not be granted."""
-        self.state = State.FAILED
+        self.state = WaiterState.FAILED
         self.reason, self.error = reason, error
 
     def leave(self) -> None:
         """Record that the caller no longer waits."""
-        self.state = State.LEFT
+        self.state = WaiterState.LEFT
 
     def wake(self) -> None:
         """Notify the waiting caller."""
         self._notify()
 
 
-class Work(NamedTuple):
+class PendingWork(NamedTuple):
     """Everything that one grant transaction processes."""
 
-    wants: list[Waiter]
+    wants: list[SlotWaiter]
     releases: list[Release]
-    leaves: list[Leave]
+    leaves: list[Abandon]
     collects: bool
 
 
-class Desk:
+class LimitState:
     """State of one limit in one process."""
 
     __slots__ = (
@@ -163,11 +163,11 @@ class Desk:
     def __init__(self, limit: Limit) -> None:
         self.limit = limit
         self.is_busy = False
-        self.asked: dict[str, Waiter] = {}
-        self.waiting: dict[str, Waiter] = {}
-        self.wants: list[Waiter] = []
+        self.asked: dict[str, SlotWaiter] = {}
+        self.waiting: dict[str, SlotWaiter] = {}
+        self.wants: list[SlotWaiter] = []
         self.releases: list[Release] = []
-        self.leaves: list[Leave] = []
+        self.leaves: list[Abandon] = []
         self.missing: set[str] = set()
         self.last_error: BaseException | None = None
 
@@ -176,13 +176,13 @@ class Desk:
         """Whether there are requests, releases or departures to send to the store."""
         return bool(self.wants or self.releases or self.leaves)
 
-    def take(self) -> Work:
+    def take(self) -> PendingWork:
         """Remove and return all pending work."""
-        work = Work(self.wants, self.releases, self.leaves, bool(self.waiting))
+        work = PendingWork(self.wants, self.releases, self.leaves, bool(self.waiting))
         self.wants, self.releases, self.leaves = [], [], []
         return work
 
-    def put_back(self, work: Work, error: BaseException) -> list[Waiter]:
+    def put_back(self, work: PendingWork, error: BaseException) -> list[SlotWaiter]:
         """Restore work after a transaction that failed or whose outcome is unknown.
 
         The work is repeated, unless the error is permanent: then the requests fail with it. Return
@@ -196,10 +196,10 @@ class Desk:
         again = []
         for waiter in work.wants:
             if waiter.is_over:
-                self.leaves.append(Leave(waiter.request))
+                self.leaves.append(Abandon(waiter.request))
             elif is_permanent:
                 self.asked.pop(waiter.request, None)
-                self.leaves.append(Leave(waiter.request))
+                self.leaves.append(Abandon(waiter.request))
                 waiter.fail("error", error)
                 woken.append(waiter)
             else:
@@ -208,19 +208,19 @@ class Desk:
         self.wants[:0] = again
         return woken
 
-    def apply(self, served: Served, began: float) -> list[Waiter]:
+    def apply(self, served: GrantResult, began: float) -> list[SlotWaiter]:
         """Apply the result of a grant transaction, and return the waiters to notify.
 
         `began`: monotonic time before the transaction.
         """
         self.limit = served.limit
-        woken: list[Waiter] = []
+        woken: list[SlotWaiter] = []
         for request, lease in served.leases.items():
             waiter = self.pop(request)
             if waiter is None:  # granted to a waiter that has left
                 self.releases.append(Release(lease.lease_id, lease.token, False))
                 continue
-            held = Held(self, lease, began)
+            held = HeldSlot(self, lease, began)
             waiter.grant(held, served.waits.get(request, 0), began)
             woken.append(waiter)
         for request, wait in served.waits.items():
@@ -241,11 +241,11 @@ class Desk:
                 if waiter.want.is_repeated:
                     woken.append(waiter)  # its earlier waiting time shortens its timeout
             elif request not in self.waiting:
-                self.leaves.append(Leave(request))
+                self.leaves.append(Abandon(request))
         self.ask_again()
         return woken
 
-    def pop(self, request: str) -> Waiter | None:
+    def pop(self, request: str) -> SlotWaiter | None:
         """Remove and return the waiter of a request; None if there is none."""
         waiter = self.asked.pop(request, None)
         return self.waiting.pop(request, None) if waiter is None else waiter

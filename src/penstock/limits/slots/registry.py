@@ -14,7 +14,7 @@ import weakref
 from typing import Protocol, cast
 
 from penstock.core.clock import Clock
-from penstock.core.current_run import PRESENT
+from penstock.core.current_run import CURRENT_RUN
 from penstock.core.errors import Conflict, PenstockError
 from penstock.db.default_store import DATABASE_VARIABLE, open_default_store
 from penstock.db.store import Store
@@ -54,7 +54,7 @@ def use(client: StoreOwner | Store | None) -> None:
     _current().chosen = cast("Store | None", getattr(client, "store", client))
 
 
-def broker_here(client: StoreOwner | None = None) -> Broker:
+def current_broker(client: StoreOwner | None = None) -> Broker:
     """Return the broker for the caller.
 
     In this order: that of `client`, that of the current run's worker, that of the client given to
@@ -62,12 +62,12 @@ def broker_here(client: StoreOwner | None = None) -> Broker:
     """
     registry = _current()
     if client is not None:
-        return broker_of(client.store)
-    run = PRESENT.get()
+        return broker_for_store(client.store)
+    run = CURRENT_RUN.get()
     if run is not None and run.store is not None:
-        return broker_of(cast("Store", run.store))
+        return broker_for_store(cast("Store", run.store))
     if registry.chosen is not None:
-        return broker_of(registry.chosen)
+        return broker_for_store(registry.chosen)
     if run is not None and DATABASE_VARIABLE not in os.environ:
         raise Conflict(
             "a run in a child process finds its database only through the environment: "
@@ -76,10 +76,10 @@ def broker_here(client: StoreOwner | None = None) -> Broker:
     with registry.lock:
         if registry.opened is None:
             registry.opened = open_default_store()
-    return broker_of(registry.opened)
+    return broker_for_store(registry.opened)
 
 
-def broker_of(store: Store, clock: Clock | None = None) -> Broker:
+def broker_for_store(store: Store, clock: Clock | None = None) -> Broker:
     """Return the broker of a store in this process. clock: used if the broker is created."""
     registry = _current()
     found = registry.brokers.get(store)

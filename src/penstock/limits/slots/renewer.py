@@ -11,10 +11,10 @@ from penstock.db.store import Store, Waiter
 
 IDLE_SECONDS: Final = 5.0
 PAUSE_SECONDS: Final = 0.2
-FOREVER: Final = float("inf")
+FAR_OFF_S: Final = float("inf")
 
 
-class Work(Protocol):
+class BackgroundWork(Protocol):
     """The work of the thread."""
 
     def look(self, *, is_woken: bool) -> None:
@@ -26,10 +26,10 @@ class Work(Protocol):
         ...
 
 
-class Pulse:
+class BrokerThread:
     """Starts a thread when something is due and ends it after a few idle seconds."""
 
-    def __init__(self, store: Store, channel: str, clock: Clock, work: Work) -> None:
+    def __init__(self, store: Store, channel: str, clock: Clock, work: BackgroundWork) -> None:
         self._store = store
         self._channel = channel
         self._clock = clock
@@ -37,7 +37,7 @@ class Pulse:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._hints: Waiter | None = None
-        self._wakes_at = FOREVER
+        self._wakes_at = FAR_OFF_S
         self._is_closed = False
 
     def rouse(self, seconds: float = 0.0) -> None:
@@ -68,7 +68,7 @@ class Pulse:
             thread.join(timeout=5)
 
     def _run(self, hints: Waiter) -> None:
-        idle_since = FOREVER
+        idle_since = FAR_OFF_S
         is_woken = False
         try:
             while True:
@@ -81,7 +81,7 @@ class Pulse:
                 with self._lock:
                     # Under the lock, so that a caller that adds work afterwards wakes this thread.
                     next_at = self._work.next_at(now)
-                    idle_since = min(idle_since, now) if next_at == FOREVER else FOREVER
+                    idle_since = min(idle_since, now) if next_at == FAR_OFF_S else FAR_OFF_S
                     if self._is_closed or now - idle_since >= IDLE_SECONDS:
                         self._thread = self._hints = None
                         return

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
 
 from penstock.core.clock import MINUTE, SECOND, Clock, Micros, SystemClock
-from penstock.core.current_run import PRESENT
+from penstock.core.current_run import CURRENT_RUN
 from penstock.core.error_classification import retry_after
 from penstock.core.errors import RunSnoozed
 from penstock.core.retry import backoff
@@ -75,10 +75,10 @@ class QuotaRetry:
             error = await attempts.attempt_async(body)
             if error is None:
                 return attempts.value
-            run = PRESENT.get()
+            run = CURRENT_RUN.get()
 
             def failed(error: Exception = error, run: Any = run) -> float:
-                PRESENT.set(run)
+                CURRENT_RUN.set(run)
                 return attempts.failed(error)
 
             seconds = await loop.run_in_executor(None, failed)
@@ -86,7 +86,7 @@ class QuotaRetry:
                 await asyncio.wait_for(asyncio.Event().wait(), seconds)
 
     def _wait(self, seconds: float) -> None:
-        run, never = PRESENT.get(), threading.Event()
+        run, never = CURRENT_RUN.get(), threading.Event()
         while seconds > 0:
             if run is not None:
                 run.check()
@@ -142,7 +142,7 @@ class _Attempts:
         spent = int((self.policy.clock.monotonic() - self._began) * SECOND) + self._before_us
         if spent + delay > self.policy.within_us:
             raise error
-        is_kept = kind == "quota" and self.slot is not None and PRESENT.get() is not None
+        is_kept = kind == "quota" and self.slot is not None and CURRENT_RUN.get() is not None
         if is_kept and delay > SNOOZE_US:
             raise RunSnoozed(f"quota error: snoozed for {delay / SECOND:g} s", delay_us=delay)
         return delay / SECOND
@@ -157,7 +157,7 @@ class _Attempts:
 
         The limit's history already includes the current error.
         """
-        run = PRESENT.get()
+        run = CURRENT_RUN.get()
         if kind != "quota" or self.slot is None or run is None or self.tries:
             return
         broker, run_id = self.slot.broker, run.held.run_id

@@ -19,17 +19,23 @@ from types import TracebackType
 from typing import Any, Final, TypeVar, cast
 
 from penstock.core.clock import MINUTE, SECOND
-from penstock.core.current_run import PRESENT, PresentRun
+from penstock.core.current_run import CURRENT_RUN, CurrentRun
 from penstock.core.errors import InvalidInput, LimitTimeout, RunSnoozed, SlotLost
 from penstock.core.ids import encode
-from penstock.limits.rules import LimitTerms, weight_check
+from penstock.limits.rules import LimitSettings, check_weight
 from penstock.limits.slots.broker import Broker
-from penstock.limits.slots.limit_state import Bell, Desk, Held, State, Waiter
+from penstock.limits.slots.limit_state import (
+    HeldSlot,
+    LazyEvent,
+    LimitState,
+    SlotWaiter,
+    WaiterState,
+)
 from penstock.limits.slots.quota_errors import quota_kind
 from penstock.limits.slots.timeout_error import timeout_message
 from penstock.limits.store.grant import SNOOZE_US
-from penstock.limits.store.rows import Want
-from penstock.limits.token_bucket import LATENESS
+from penstock.limits.store.rows import LeaseRequest
+from penstock.limits.token_bucket import LATENESS_MAX
 
 TIMEOUT_DEFAULT: Final = 5 * MINUTE
 LATE_MAX: Final = 4
@@ -45,18 +51,18 @@ class SlotOptions:
     weight: int = 1
     timeout_us: int = TIMEOUT_DEFAULT
     lease_us: int | None = None
-    terms: LimitTerms = LimitTerms()  # noqa: RUF009 - frozen
+    terms: LimitSettings = LimitSettings()  # noqa: RUF009 - frozen
 
 
 class Slot:
     """A held slot: its fencing token, and whether it has been lost."""
 
-    def __init__(self, broker: Broker, waiter: Waiter) -> None:
+    def __init__(self, broker: Broker, waiter: SlotWaiter) -> None:
         self._broker = broker
         self._state = waiter.desk
-        self._held: Held | None = waiter.held
+        self._held: HeldSlot | None = waiter.held
         self._is_good = True
-        self._lost = Bell() if waiter.held is None else waiter.held.lost
+        self._lost = LazyEvent() if waiter.held is None else waiter.held.lost
         self.limit = waiter.desk.limit.name
         self.waited_us = waiter.wait_us
         self._sure_at = waiter.sure_at
@@ -83,7 +89,7 @@ class Slot:
         """
         if self._held is not None:
             return False
-        return self._broker.clock.monotonic() - self._sure_at > LATENESS / SECOND
+        return self._broker.clock.monotonic() - self._sure_at > LATENESS_MAX / SECOND
 
     def check(self) -> None:
         """Raise SlotLost if another holder may have the slot."""
@@ -94,7 +100,7 @@ class Slot:
         """Report a quota error of the resource under this slot; it lowers an adaptive limit."""
         self._is_good = False
         lease = None if self._held is None else self._held.lease
-        self._broker.report_quota(self._state, lease, holder=_holder(PRESENT.get()))
+        self._broker.report_quota(self._state, lease, holder=_holder(CURRENT_RUN.get()))
 
     def release(self, *, direct: bool = True) -> None:
         """Release the slot. Releasing a lost or released slot has no effect."""
@@ -121,7 +127,7 @@ class SlotRequest:
         return self._find()
 
     @property
-    def desk(self) -> Desk:
+    def desk(self) -> LimitState:
         """The state of the limit in that broker."""
         return self._find().desk(self.options.name, self.options.terms)
 
@@ -196,7 +202,7 @@ class SlotRequest:
         return slot
 
     def _acquire(self) -> Slot:
-        changed = Bell()
+        changed = LazyEvent()
         wait = _Wait(self._find(), self.options, changed.ring)
         waiter, broker = wait.waiter, wait.broker
         try:
@@ -269,9 +275,9 @@ class _Wait:
     def __init__(self, broker: Broker, options: SlotOptions, notify: Callable[[], None]) -> None:
         self.broker = broker
         self.options = options
-        self.run = PRESENT.get()
+        self.run = CURRENT_RUN.get()
         self.state = broker.desk(options.name, options.terms)
-        self.waiter = Waiter(self.state, _want(broker, options, self.run), notify)
+        self.waiter = SlotWaiter(self.state, _want(broker, options, self.run), notify)
         self.began = self._snooze_from = broker.clock.monotonic()
         self._is_left = False
 
@@ -300,7 +306,7 @@ class _Wait:
     def result(self) -> Slot:
         """Return the slot, or raise the error that ended the wait."""
         waiter, options = self.waiter, self.options
-        if waiter.state is State.GRANTED:
+        if waiter.state is WaiterState.GRANTED:
             slot = Slot(self.broker, waiter)
             if self.run is not None and waiter.wait_us > SNOOZE_US:
                 slot.give_up()
@@ -309,7 +315,7 @@ class _Wait:
         if waiter.error is not None:
             raise waiter.error
         if waiter.reason == "weight":
-            weight_check(options.weight, self.state.limit.capacity, options.name)
+            check_weight(options.weight, self.state.limit.capacity, options.name)
         if waiter.reason == "burst":
             most = f"at most {self.state.limit.terms.burst_now}, the burst of {options.name}"
             fix = "Ask for less, or raise the burst of the limit."
@@ -334,7 +340,7 @@ class _Wait:
         return (self.options.timeout_us - before) / SECOND - spent
 
     def _snooze(self, left_us: int) -> None:
-        if self.waiter.state is State.WAITING and self.broker.snooze(self.waiter, left_us):
+        if self.waiter.state is WaiterState.WAITING and self.broker.snooze(self.waiter, left_us):
             raise _snoozed(self.options.name, left_us)
         # No ticket yet, or just granted: continue, and try again later.
         self._snooze_from = self.broker.clock.monotonic()
@@ -344,16 +350,16 @@ def _snoozed(name: str, delay_us: int) -> RunSnoozed:
     return RunSnoozed(f"the run is snoozed until limit {name} is free", delay_us=delay_us)
 
 
-def _want(broker: Broker, options: SlotOptions, run: PresentRun | None) -> Want:
+def _want(broker: Broker, options: SlotOptions, run: CurrentRun | None) -> LeaseRequest:
     # The store checks the weight against the capacity: the capacity known here may be outdated.
-    weight = weight_check(options.weight, None, options.name)
+    weight = check_weight(options.weight, None, options.name)
     request, run_id = broker.next_request(), None
     if run is not None:
         # The n-th slot of this limit in this run, so that the id is the same after a snooze.
         number = run.asked[options.name] = run.asked.get(options.name, 0) + 1
         run_id = run.held.run_id
         request = f"run:{run_id}:{number}"
-    return Want(
+    return LeaseRequest(
         request=request,
         holder=_holder(run),
         weight=weight,
@@ -364,7 +370,7 @@ def _want(broker: Broker, options: SlotOptions, run: PresentRun | None) -> Want:
     )
 
 
-def _holder(run: PresentRun | None) -> str:
+def _holder(run: CurrentRun | None) -> str:
     if run is not None:
         return f"{encode('run', run.held.run_id)} ({run.held.customer_id})"
     return holder_name(threading.current_thread().name)

@@ -7,13 +7,15 @@ from typing import Any
 from penstock.core.clock import SECOND, format_duration
 from penstock.core.errors import PenstockError
 from penstock.db.store import Store
-from penstock.limits.slots.limit_state import Waiter
-from penstock.limits.store.reads import limit_holders, limit_page, limit_queue
+from penstock.limits.slots.limit_state import SlotWaiter
+from penstock.limits.store.reads import limit_holders, limit_list, limit_queue
 
 NAMED_MAX = 5
 
 
-def timeout_message(store: Store, waiter: Waiter, timeout_us: int) -> tuple[str, dict[str, Any]]:
+def timeout_message(
+    store: Store, waiter: SlotWaiter, timeout_us: int
+) -> tuple[str, dict[str, Any]]:
     """Return the message and the details of a LimitTimeout. Store errors go into the message."""
     limit = waiter.desk.limit
     detail: dict[str, Any] = {"limit": limit.name, "timeout_seconds": timeout_us / SECOND}
@@ -36,7 +38,7 @@ def timeout_message(store: Store, waiter: Waiter, timeout_us: int) -> tuple[str,
 
 def _usage(store: Store, limit_id: int, name: str) -> tuple[str, dict[str, Any]]:
     def read(tx: Any) -> tuple[Any, ...]:
-        views = limit_page(tx, name=name, n=10)
+        views = limit_list(tx, name=name, n=10)
         view = next((v for v in views if v.limit.limit_id == limit_id), None)
         return view, limit_holders(tx, limit_id, NAMED_MAX), limit_queue(tx, limit_id, 1_000)
 

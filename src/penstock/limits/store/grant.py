@@ -14,9 +14,18 @@ from typing import Any, Final, NamedTuple
 
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import NotFound
-from penstock.db.store import Later, Tx, first
+from penstock.db.store import PendingResult, Tx, first
 from penstock.limits import rules, token_bucket
-from penstock.limits.store.rows import Lease, Leave, Limit, Release, Served, Ticket, Turn, Want
+from penstock.limits.store.rows import (
+    Abandon,
+    GrantInput,
+    GrantResult,
+    Lease,
+    LeaseRequest,
+    Limit,
+    Release,
+    Ticket,
+)
 
 TICKET_US: Final = 15 * SECOND
 """A broker that does not renew its tickets for this long loses its places in the queue."""
@@ -26,7 +35,7 @@ SNOOZE_US: Final = 30 * SECOND
 """A run that has to wait longer than this releases its worker; its ticket is kept."""
 SNOOZED_HOLD_US: Final = 5 * MINUTE
 """How long a slot is reserved for the snoozed run it was granted to."""
-PAGE: Final = 64
+TICKET_PAGE: Final = 64
 _GRANT: Final = (
     "ticket", "limit_id", "customer", "weight", "broker", "holder", "request", "run_id",
     "is_taken", "asked_at", "lease_us", "hold_us", "wait_us",
@@ -53,7 +62,7 @@ def limit_lock(tx: Tx, limit_id: int) -> Limit | None:
     return None if row is None else Limit._make(row)
 
 
-def limit_serve(tx: Tx, limit_id: int, grant: Turn) -> Served:
+def limit_grant(tx: Tx, limit_id: int, grant: GrantInput) -> GrantResult:
     """Run one grant transaction: lock, release, leave, read, grant in ticket order.
 
     Statements that need no intermediate result are sent together with the lock. Each of them still
@@ -71,7 +80,7 @@ def limit_serve(tx: Tx, limit_id: int, grant: Turn) -> Served:
     return _serve(tx, Limit._make(row), grant, _released(released), early)
 
 
-def _serve_sqlite(tx: Tx, limit_id: int, grant: Turn) -> Served:
+def _serve_sqlite(tx: Tx, limit_id: int, grant: GrantInput) -> GrantResult:
     """Grant on SQLite, where the transaction is the lock: read limit and usage in one statement."""
     released = _releasing(tx, limit_id, grant.releases, "released")
     query = _query_usage(tx, limit_id, with_queue=grant.collects, verb="limit_see")
@@ -82,16 +91,20 @@ def _serve_sqlite(tx: Tx, limit_id: int, grant: Turn) -> Served:
     return _serve(tx, limit, grant, _released(released), query)
 
 
-def serve(tx: Tx, limit: Limit, grant: Turn) -> Served:
+def grant_locked(tx: Tx, limit: Limit, grant: GrantInput) -> GrantResult:
     """Run a grant transaction for a limit whose row is already locked."""
     released = _releasing(tx, limit.limit_id, grant.releases, "released")
     return _serve(tx, limit, grant, _released(released), None)
 
 
 def _serve(
-    tx: Tx, limit: Limit, grant: Turn, released: Sequence[_Released], early: _UsageQuery | None
-) -> Served:
-    served = Served(limit=limit, released=len(released))
+    tx: Tx,
+    limit: Limit,
+    grant: GrantInput,
+    released: Sequence[_Released],
+    early: _UsageQuery | None,
+) -> GrantResult:
+    served = GrantResult(limit=limit, released=len(released))
     if grant.leaves:
         _leave(tx, limit, grant.leaves)
     wants = _adopt(tx, limit, grant, served)
@@ -118,7 +131,7 @@ def _serve(
     return served
 
 
-def _add_lease(served: Served, lease: Lease) -> None:
+def _add_lease(served: GrantResult, lease: Lease) -> None:
     """Add a lease granted by another process to the result; a rate may delay its use."""
     served.tell(lease)
     if served.limit.rate is not None:
@@ -127,7 +140,7 @@ def _add_lease(served: Served, lease: Lease) -> None:
 
 def _releasing(
     tx: Tx, limit_id: int, releases: Sequence[Release | tuple[int, int]], outcome: str
-) -> Later | None:
+) -> PendingResult | None:
     """Delete leases by (lease, token) and record them in the history."""
     if not releases:
         return None
@@ -139,11 +152,11 @@ def _releasing(
     return tx.later("limit_release_many", params, batch)
 
 
-def _released(answer: Later | None) -> list[_Released]:
+def _released(answer: PendingResult | None) -> list[_Released]:
     return [] if answer is None else [_Released._make(row) for row in answer.rows()]
 
 
-def _leave(tx: Tx, limit: Limit, leaves: Sequence[Leave]) -> None:
+def _leave(tx: Tx, limit: Limit, leaves: Sequence[Abandon]) -> None:
     batch = [(limit.limit_id, leave.request, leave.outcome) for leave in leaves]
     dropped = {row[0] for row in tx.rows("ticket_drop_many", batch=batch)}
     asked = [leave.request for leave in leaves if leave.request not in dropped]
@@ -159,7 +172,7 @@ def _expire(tx: Tx, limit: Limit) -> int:
     return len(_released(_releasing(tx, limit.limit_id, gone, "expired")))
 
 
-def _adopt(tx: Tx, limit: Limit, grant: Turn, served: Served) -> list[Want]:
+def _adopt(tx: Tx, limit: Limit, grant: GrantInput, served: GrantResult) -> list[LeaseRequest]:
     """Answer repeated requests as before. Return the others."""
     again = [want.request for want in grant.wants if want.is_repeated]
     if not again:
@@ -177,8 +190,8 @@ def _adopt(tx: Tx, limit: Limit, grant: Turn, served: Served) -> list[Want]:
 
 
 class _UsageQuery(NamedTuple):
-    usage: Later
-    queue: Later | None
+    usage: PendingResult
+    queue: PendingResult | None
 
 
 def _query_usage(
@@ -194,12 +207,12 @@ def _read_usage(query: _UsageQuery) -> _Usage:
     return _Usage(int(held), first_until_at, now, bool(has_runs), bool(has_tickets))
 
 
-def _page(tx: Tx, limit_id: int, after: int) -> Later:
-    return tx.later("limit_line", {"limit_id": limit_id, "after": after, "n": PAGE})
+def _page(tx: Tx, limit_id: int, after: int) -> PendingResult:
+    return tx.later("limit_line", {"limit_id": limit_id, "after": after, "n": TICKET_PAGE})
 
 
 def _learn_success(
-    tx: Tx, limit: Limit, grant: Turn, released: Sequence[_Released], usage: _Usage
+    tx: Tx, limit: Limit, grant: GrantInput, released: Sequence[_Released], usage: _Usage
 ) -> Limit:
     """Raise an adaptive capacity for successes while the limit was fully used."""
     if not limit.is_adaptive or limit.learned is None or limit.capacity is None or not released:
@@ -213,7 +226,7 @@ def _learn_success(
     )
     if not count:
         return limit
-    learned = rules.raised(limit.capacity, limit.learned, limit.floor, count)
+    learned = rules.raised_capacity(limit.capacity, limit.learned, limit.floor, count)
     params = {"limit_id": limit.limit_id, "learned": learned, "learned_at": limit.learned_at}
     tx.later("limit_learn", params)
     return limit._replace(learned=learned)
@@ -222,7 +235,7 @@ def _learn_success(
 class _Queue:
     """The queue during a grant transaction; `held` grows with every grant."""
 
-    def __init__(self, limit: Limit, broker: str, usage: _Usage, served: Served) -> None:
+    def __init__(self, limit: Limit, broker: str, usage: _Usage, served: GrantResult) -> None:
         self.limit = limit
         self.broker = broker
         self.usage = usage
@@ -231,8 +244,8 @@ class _Queue:
         self.effective = limit.effective
         self.rows: list[tuple[Any, ...]] = []
         self.waits: dict[str, int] = {}
-        self.grants: Later | None = None
-        self.queued: Later | None = None
+        self.grants: PendingResult | None = None
+        self.queued: PendingResult | None = None
         self.bucket = limit.bucket(usage.now)
         self.is_blocked = False
         self.has_taken = False
@@ -241,7 +254,7 @@ class _Queue:
         """Return how many of the next requests can be granted now."""
         if self.is_blocked:
             return 0
-        count = rules.granted(
+        count = rules.grantable_count(
             weights, held=self.held, effective=self.effective, capacity=self.limit.capacity
         )
         self.held += sum(weights[:count])
@@ -272,7 +285,9 @@ class _Queue:
         return taken[1]
 
 
-def _grant(tx: Tx, queue: _Queue, wants: list[Want], first_page: Later | None) -> None:
+def _grant(
+    tx: Tx, queue: _Queue, wants: list[LeaseRequest], first_page: PendingResult | None
+) -> None:
     """Grant tickets in order, then new requests; the rest get tickets."""
     limit, served = queue.limit, queue.served
     answer = first_page
@@ -281,7 +296,7 @@ def _grant(tx: Tx, queue: _Queue, wants: list[Want], first_page: Later | None) -
         rows = (answer or _page(tx, limit.limit_id, after)).rows()
         page = [Ticket._make(row) for row in rows]
         _grant_tickets(tx, queue, page)
-        if len(page) < PAGE:
+        if len(page) < TICKET_PAGE:
             break
         after, answer = page[-1].ticket, None
     late = _grant_wants(queue, wants)
@@ -298,7 +313,7 @@ def _grant(tx: Tx, queue: _Queue, wants: list[Want], first_page: Later | None) -
     served.admits = served.admits or (queue.usage.has_runs and free and not queue.is_blocked)
 
 
-def _put(tx: Tx, rows: Sequence[tuple[Any, ...]]) -> Later:
+def _put(tx: Tx, rows: Sequence[tuple[Any, ...]]) -> PendingResult:
     """Insert leases. The common case, a single lease without a ticket, has a cheaper statement."""
     if len(rows) == 1 and rows[0][0] is None:
         return tx.later("limit_grant_one", dict(zip(_GRANT, rows[0], strict=True)))
@@ -342,10 +357,10 @@ def _grant_tickets(tx: Tx, queue: _Queue, page: Sequence[Ticket]) -> None:
         served.admits = True
 
 
-def _grant_wants(queue: _Queue, wants: list[Want]) -> list[Want]:
+def _grant_wants(queue: _Queue, wants: list[LeaseRequest]) -> list[LeaseRequest]:
     """Grant new requests after all tickets. Return those that have to wait."""
     limit, served = queue.limit, queue.served
-    valid: list[Want] = []
+    valid: list[LeaseRequest] = []
     for want in wants:
         if limit.capacity and want.weight > limit.capacity:
             served.refused[want.request] = "weight"
@@ -372,7 +387,7 @@ def _grant_wants(queue: _Queue, wants: list[Want]) -> list[Want]:
     return valid[count:]
 
 
-def _enqueue(tx: Tx, queue: _Queue, late: list[Want]) -> None:
+def _enqueue(tx: Tx, queue: _Queue, late: list[LeaseRequest]) -> None:
     limit, served = queue.limit, queue.served
     for want in late:
         if not want.waits:

@@ -15,16 +15,16 @@ from penstock.audit.store.journal import Entry, journal_append_many
 from penstock.core.errors import NotFound
 from penstock.db.store import Tx, first, one
 from penstock.limits import rules
-from penstock.limits.rules import HISTORY_KEPT, LimitTerms
-from penstock.limits.store.grant import SNOOZED, TICKET_US, limit_lock, serve
-from penstock.limits.store.rows import Lease, Limit, Served, Turn
+from penstock.limits.rules import HISTORY_KEPT, LimitSettings
+from penstock.limits.store.grant import SNOOZED, TICKET_US, grant_locked, limit_lock
+from penstock.limits.store.rows import GrantInput, GrantResult, Lease, Limit
 
 HISTORY_TRIM: Final = 2 * HISTORY_KEPT
-NOBODY: Final = Turn(broker=SNOOZED)
+NO_REQUESTS: Final = GrantInput(broker=SNOOZED)
 """A grant transaction without requests: it only serves the queue."""
 
 
-class Quota(NamedTuple):
+class QuotaResult(NamedTuple):
     """The result of a quota error: the number of errors so far and the capacity from now on."""
 
     errors: int
@@ -40,7 +40,7 @@ def limit_get(tx: Tx, name: str, customer: int = 0) -> Limit | None:
 
 
 def limit_ensure(
-    tx: Tx, name: str, terms: LimitTerms, *, customer: int = 0, actor: str = ""
+    tx: Tx, name: str, terms: LimitSettings, *, customer: int = 0, actor: str = ""
 ) -> Limit:
     """Return a limit by name; create it with these terms if it does not exist."""
     found = limit_get(tx, name, customer)
@@ -52,10 +52,10 @@ def limit_ensure(
 
 
 def limit_declare(
-    tx: Tx, name: str, terms: LimitTerms, *, customer: int = 0, actor: str
-) -> tuple[Limit, Served | None]:
+    tx: Tx, name: str, terms: LimitSettings, *, customer: int = 0, actor: str
+) -> tuple[Limit, GrantResult | None]:
     """Create or change a limit. A change takes effect at once, in this transaction."""
-    rules.name_check(name)
+    rules.check_limit_name(name)
     if tx.rows("limit_add", _params(name, terms, customer, actor, is_declared=True)):
         made = limit_get(tx, name, customer)
         assert made is not None, name
@@ -66,7 +66,9 @@ def limit_declare(
     return limit_alter(tx, found.limit_id, terms, actor=actor)
 
 
-def limit_alter(tx: Tx, limit_id: int, terms: LimitTerms, *, actor: str) -> tuple[Limit, Served]:
+def limit_alter(
+    tx: Tx, limit_id: int, terms: LimitSettings, *, actor: str
+) -> tuple[Limit, GrantResult]:
     """Change a limit's terms.
 
     More capacity is granted at once. With less capacity, current holders keep their slots and
@@ -91,7 +93,7 @@ def limit_alter(tx: Tx, limit_id: int, terms: LimitTerms, *, actor: str) -> tupl
     _journal(tx, limit, "altered", actor, detail=_detail(terms, before=limit.terms))
     changed = limit_lock(tx, limit_id)
     assert changed is not None, limit_id
-    return changed, serve(tx, changed, NOBODY)
+    return changed, grant_locked(tx, changed, NO_REQUESTS)
 
 
 def limit_renew_many(tx: Tx, held: Sequence[tuple[int, int]]) -> dict[int, int]:
@@ -112,12 +114,14 @@ def ticket_snooze(tx: Tx, limit_id: int, request: str, seconds_us: int) -> bool:
     return bool(tx.rows("ticket_snooze", params))
 
 
-def snoozed_wake(tx: Tx, run_ids: Sequence[int]) -> bool:
+def requeued_wake(tx: Tx, run_ids: Sequence[int]) -> bool:
     """Make requeued runs due at once if their slot was granted in the meantime."""
     return bool(run_ids) and bool(tx.rows("limit_run_granted", {"ids": list(run_ids)}))
 
 
-def limit_quota(tx: Tx, limit_id: int, lease: Lease | None = None, *, holder: str = "") -> Quota:
+def limit_quota(
+    tx: Tx, limit_id: int, lease: Lease | None = None, *, holder: str = ""
+) -> QuotaResult:
     """Report that the protected resource rejected a call by quota; lowers an adaptive capacity.
 
     lease: the slot under which it happened. Errors of one epoch lower the capacity only once.
@@ -138,11 +142,11 @@ def limit_quota(tx: Tx, limit_id: int, lease: Lease | None = None, *, holder: st
     since = None if lease is None else lease.since_at
     is_new = rules.is_new_quota_error(now, since_at=since, lowered_at=limit.learned_at)
     if not limit.is_adaptive or limit.capacity is None or not is_new:
-        return Quota(int(errors), is_new, limit.effective, limit.learned)
-    learned = rules.lowered(limit.capacity, limit.learned, limit.floor)
+        return QuotaResult(int(errors), is_new, limit.effective, limit.learned)
+    learned = rules.lowered_capacity(limit.capacity, limit.learned, limit.floor)
     tx.run("limit_learn", {"limit_id": limit_id, "learned": learned, "learned_at": now})
     changed = limit._replace(learned=learned, learned_at=now)
-    return Quota(int(errors), True, changed.effective, learned)
+    return QuotaResult(int(errors), True, changed.effective, learned)
 
 
 def limit_quota_of_run(tx: Tx, limit_id: int, run_id: int) -> tuple[int, int]:
@@ -153,7 +157,7 @@ def limit_quota_of_run(tx: Tx, limit_id: int, run_id: int) -> tuple[int, int]:
 
 def limit_force_release(
     tx: Tx, lease_id: int, *, actor: str, why: str, customer: int | None = None
-) -> tuple[Lease, Served]:
+) -> tuple[Lease, GrantResult]:
     """Take a slot from its holder and grant it to the next in the queue; journaled with a reason.
 
     The holder learns of it at its next renewal. Until then it may continue, with a stale token.
@@ -168,7 +172,7 @@ def limit_force_release(
         raise NotFound("lease", lease_id)
     detail = json.dumps({"lease_id": lease_id, "holder": lease.holder, "weight": lease.weight})
     _journal(tx, limit, "forced", actor, why=why, detail=detail, token=lease.token)
-    return lease, serve(tx, limit, NOBODY)
+    return lease, grant_locked(tx, limit, NO_REQUESTS)
 
 
 def limit_lapsed(tx: Tx, n: int) -> list[int]:
@@ -185,7 +189,7 @@ def limit_trim(tx: Tx, n: int) -> int:
 
 
 def _params(
-    name: str, terms: LimitTerms, customer: int, actor: str, *, is_declared: bool
+    name: str, terms: LimitSettings, customer: int, actor: str, *, is_declared: bool
 ) -> dict[str, Any]:
     return {
         "customer": customer,
@@ -203,11 +207,11 @@ def _params(
     }
 
 
-def _detail(terms: LimitTerms, before: LimitTerms | None = None) -> str:
+def _detail(terms: LimitSettings, before: LimitSettings | None = None) -> str:
     return json.dumps(
         {
             name: getattr(terms, name)
-            for name in rules.TERM_NAMES
+            for name in rules.LIMIT_SETTING_NAMES
             if before is None or getattr(terms, name) != getattr(before, name)
         },
         sort_keys=True,

@@ -21,7 +21,7 @@ class LimitView(NamedTuple):
     waiting_runs: int
 
 
-class Note(NamedTuple):
+class LimitEvent(NamedTuple):
     """One row of a limit's history."""
 
     entry: int
@@ -35,7 +35,7 @@ class Note(NamedTuple):
     at: int
 
 
-def limit_page(
+def limit_list(
     tx: Tx, *, customer: int | None = None, name: str | None = None, after: str = "", n: int = 50
 ) -> list[LimitView]:
     """Return limits by name. A tenant sees its own limits and the system's."""
@@ -64,7 +64,7 @@ def limit_position(tx: Tx, limit_id: int, request: str) -> int | None:
     return None if row is None else int(row[0])
 
 
-def limit_history(tx: Tx, limit_id: int, n: int = HISTORY_KEPT) -> list[Note]:
+def limit_history(tx: Tx, limit_id: int, n: int = HISTORY_KEPT) -> list[LimitEvent]:
     """Return the latest waits and holds, newest first."""
     params = {"limit_id": limit_id, "n": min(n, HISTORY_KEPT)}
-    return [Note._make(row) for row in tx.rows("limit_history_list", params)]
+    return [LimitEvent._make(row) for row in tx.rows("limit_history_list", params)]

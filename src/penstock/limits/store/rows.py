@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from penstock.limits import rules, token_bucket
-from penstock.limits.rules import LimitTerms
+from penstock.limits.rules import LimitSettings
 
 ADMIT: Final = "admit"
 
@@ -42,9 +42,9 @@ class Limit(NamedTuple):
     updated_by: str
 
     @property
-    def terms(self) -> LimitTerms:
+    def terms(self) -> LimitSettings:
         """The limit's configuration."""
-        return LimitTerms(
+        return LimitSettings(
             capacity=self.capacity,
             is_adaptive=bool(self.is_adaptive),
             floor=self.floor,
@@ -59,14 +59,16 @@ class Limit(NamedTuple):
     def effective(self) -> int | None:
         """Weight that may be held now; None: unlimited."""
         adaptive = bool(self.is_adaptive)
-        return rules.effective(self.capacity, self.learned, self.floor, is_adaptive=adaptive)
+        return rules.effective_capacity(
+            self.capacity, self.learned, self.floor, is_adaptive=adaptive
+        )
 
     def bucket(self, now: int) -> token_bucket.Bucket | None:
         """Return the limit's rate bucket, or None if it has no rate."""
         if self.rate is None:
             return None
         burst = self.terms.burst_now
-        return token_bucket.bucket_of(self.rate, burst, self.level, self.level_at, now)
+        return token_bucket.load_bucket(self.rate, burst, self.level, self.level_at, now)
 
 
 class Lease(NamedTuple):
@@ -101,7 +103,7 @@ class Ticket(NamedTuple):
     until_at: int
 
 
-class Want(NamedTuple):
+class LeaseRequest(NamedTuple):
     """A request for a slot.
 
     request: a unique id; with `is_repeated` it may have been answered before. waits: whether the
@@ -127,25 +129,25 @@ class Release(NamedTuple):
     is_good: bool = True
 
 
-class Leave(NamedTuple):
+class Abandon(NamedTuple):
     """A request that no longer waits. A slot granted to it in the meantime is released."""
 
     request: str
     outcome: str = "abandoned"
 
 
-class Turn(NamedTuple):
+class GrantInput(NamedTuple):
     """The input of a grant transaction; an empty one only serves the queue."""
 
     broker: str
-    wants: Sequence[Want] = ()
+    wants: Sequence[LeaseRequest] = ()
     releases: Sequence[Release] = ()
-    leaves: Sequence[Leave] = ()
+    leaves: Sequence[Abandon] = ()
     collects: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
-class Served:
+class GrantResult:
     """The result of a grant transaction, by request.
 
     waits: microseconds until the rate allows the request; it has no lease if the limit is a rate

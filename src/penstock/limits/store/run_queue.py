@@ -21,27 +21,27 @@ from typing import Any, Final, NamedTuple
 
 from penstock.core.clock import Micros
 from penstock.core.ids import encode
-from penstock.core.record import read
+from penstock.core.record import from_json
 from penstock.db.store import Row, Tx
 from penstock.limits import run_queue_rules as line
-from penstock.limits.rules import CAPACITY_DEFAULT, effective
-from penstock.limits.run_queue_rules import Room, Waiting
-from penstock.limits.token_bucket import TOKEN, bucket_of
-from penstock.pipelines.declare.limit_needs import LimitNeed, render
+from penstock.limits.rules import CAPACITY_DEFAULT, effective_capacity
+from penstock.limits.run_queue_rules import FreeCapacity, WaitingRun
+from penstock.limits.token_bucket import PARTS_PER_TOKEN, load_bucket
+from penstock.pipelines.declare.limit_needs import LimitNeed, limit_name_for_run
 
 ADMIT: Final = "admit"
-WINDOW: Final = 16
+HEADS_LOCKED: Final = 16
 """Number of runs at the head of a queue whose other limits are locked as well."""
-ROUNDS: Final = 8
+PASSES_MAX: Final = 8
 """How often a queue is read again because runs moved from its head to another queue."""
-MOST: Final = 1000
+ADMIT_MAX: Final = 1000
 """Maximum number of runs admitted per queue and transaction; the admitter continues from there."""
 AGE_PER_CUSTOMER: Final = 5
 
 _Key = tuple[int, str]
 
 
-class Saved(NamedTuple):
+class BucketLevel(NamedTuple):
     """The bucket of a limit with a rate: level (in `core.bucket` units), time and burst size."""
 
     level: int
@@ -50,7 +50,7 @@ class Saved(NamedTuple):
 
 
 @dataclass(slots=True)
-class Promoted:
+class AdmitResult:
     """The result of admitting runs from some queues."""
 
     runs: int = 0
@@ -60,7 +60,7 @@ class Promoted:
     more: bool = False
     """Whether more runs may be admissible; call again."""
 
-    def add(self, other: Promoted) -> None:
+    def add(self, other: AdmitResult) -> None:
         """Add the result of another call."""
         self.runs += other.runs
         self.pools |= other.pools
@@ -83,11 +83,11 @@ class _New(NamedTuple):
     processor: str
 
 
-def lines_enter(tx: Tx, n: int) -> tuple[int, Promoted]:
+def queue_enter(tx: Tx, n: int) -> tuple[int, AdmitResult]:
     """Add up to `n` LIMITED runs to their queues, and admit those with free capacity."""
     new_runs = [_New._make(row) for row in tx.rows("line_new", {"n": n})]
     if not new_runs:
-        return 0, Promoted()
+        return 0, AdmitResult()
     wanted = [(new, _needs(new)) for new in new_runs]
     ids = _limit_ids(tx, [(key, need) for _, needs in wanted for key, need in needs.items()])
     rows: list[tuple[int, int, int, int, int, bool]] = []
@@ -105,34 +105,34 @@ def lines_enter(tx: Tx, n: int) -> tuple[int, Promoted]:
         ]
     tx.run("line_put_many", batch=rows)
     tx.run("line_mark_many", batch=marks)
-    promoted = lines_promote(tx, {row[1] for row in rows if row[5]})
+    promoted = queue_admit(tx, {row[1] for row in rows if row[5]})
     promoted.add(_admit(tx, free))
     return len(new_runs), promoted
 
 
-def lines_promote(tx: Tx, limits: Iterable[int]) -> Promoted:
+def queue_admit(tx: Tx, limits: Iterable[int]) -> AdmitResult:
     """Admit the next runs wherever there is free capacity; safe to call at any time.
 
     Hints to workers are sent with the commit. Never call it in a tenant transaction.
     """
     assert tx.sees_all, "capacity needs the rows of all customers"
-    promoted = Promoted()
+    promoted = AdmitResult()
     asked = sorted(set(limits))
     if not asked:
         return promoted
-    locked = [row[0] for row in tx.rows("line_lock", {"ids": asked, "window": WINDOW})]
+    locked = [row[0] for row in tx.rows("line_lock", {"ids": asked, "window": HEADS_LOCKED})]
     rooms, buckets = _capacities(tx.rows("line_rooms", {"ids": locked}))
     # A limit that was deleted in the meantime has no queue either.
     asked = [limit for limit in asked if limit in rooms]
-    done: dict[int, Waiting] = {}
-    for _ in range(ROUNDS):
+    done: dict[int, WaitingRun] = {}
+    for _ in range(PASSES_MAX):
         lines = _heads(tx, {limit: _read_count(rooms[limit]) for limit in asked}, done)
         _lock_more(tx, lines, rooms, buckets)
-        judged = line.judge(rooms, lines)
+        judged = line.decide_admission(rooms, lines)
         done.update((w.run_id, w) for w in judged.urgent)
         done.update((w.run_id, w) for w in judged.admitted)
         promoted.add(_admit(tx, [waiting.run_id for waiting in judged.admitted]))
-        promoted.add(Promoted(next_us=judged.next_us))
+        promoted.add(AdmitResult(next_us=judged.next_us))
         _spend_tokens(tx, judged.admitted, buckets)
         if not judged.moved:
             break
@@ -140,13 +140,13 @@ def lines_promote(tx: Tx, limits: Iterable[int]) -> Promoted:
         tx.run("line_move_many", batch=[(run_id, to) for run_id, _, to in judged.moved])
         asked = sorted({limit for _, limit, _ in judged.moved})
     promoted.more = bool(judged.moved) or any(
-        len(found) >= MOST or not all(limit in rooms for w in found for limit, _ in w.needs)
+        len(found) >= ADMIT_MAX or not all(limit in rooms for w in found for limit, _ in w.needs)
         for found in lines.values()
     )
     return promoted
 
 
-def lines_leave(tx: Tx, runs: Sequence[int]) -> None:
+def queue_leave(tx: Tx, runs: Sequence[int]) -> None:
     """Release the slots of runs and remove them from their queues; the next runs are admitted."""
     if not runs:
         return
@@ -156,11 +156,11 @@ def lines_leave(tx: Tx, runs: Sequence[int]) -> None:
     if not tx.sees_all:
         tx.wake([ADMIT])
         return
-    if lines_promote(tx, freed).more:
+    if queue_admit(tx, freed).more:
         tx.wake([ADMIT])
 
 
-def lines_look(tx: Tx) -> tuple[list[int], Micros | None]:
+def queue_check(tx: Tx) -> tuple[list[int], Micros | None]:
     """Return limits with queued runs and free capacity, and the wait until tokens arrive elsewhere.
 
     Takes no locks: the result is only a hint on which queues to check.
@@ -171,33 +171,33 @@ def lines_look(tx: Tx) -> tuple[list[int], Micros | None]:
     return found, min(waits, default=None)
 
 
-def lines_age(tx: Tx, per_customer: int = AGE_PER_CUSTOMER) -> int:
+def queue_age(tx: Tx, per_customer: int = AGE_PER_CUSTOMER) -> int:
     """Escalate runs that waited long, and delete queue entries without a run. Return how many."""
     escalated = tx.run("line_urge", {"after_us": line.URGENT_AFTER})
-    orphaned = sorted({row[0] for row in tx.rows("line_stray_waiting", {"n": MOST})})
-    lines_leave(tx, orphaned)
+    orphaned = sorted({row[0] for row in tx.rows("line_stray_waiting", {"n": ADMIT_MAX})})
+    queue_leave(tx, orphaned)
     return escalated + tx.run("line_age", {"per_customer": per_customer}) + len(orphaned)
 
 
-def lines_repair(tx: Tx) -> int:
+def queue_repair(tx: Tx) -> int:
     """Release slots of ended runs and of ready runs that no worker claims. Return how many."""
-    orphaned = sorted({row[0] for row in tx.rows("line_stray_held", {"n": MOST})})
-    params = {"n": MOST, "after_us": line.UNCLAIMED_AFTER}
+    orphaned = sorted({row[0] for row in tx.rows("line_stray_held", {"n": ADMIT_MAX})})
+    params = {"n": ADMIT_MAX, "after_us": line.UNCLAIMED_AFTER}
     idle = sorted({row[0] for row in tx.rows("line_unclaimed", params)})
     if idle:
         tx.run("line_send_back", {"ids": idle})
-    lines_leave(tx, [*orphaned, *idle])
+    queue_leave(tx, [*orphaned, *idle])
     return len(orphaned) + len(idle)
 
 
-def lines_pause(tx: Tx) -> int:
+def queue_pause(tx: Tx) -> int:
     """Remove paused runs from their queues and release their slots. Return how many."""
     paused = [row[0] for row in tx.rows("line_paused")]
-    lines_leave(tx, paused)
+    queue_leave(tx, paused)
     return len(paused)
 
 
-class Stand(NamedTuple):
+class QueuePosition(NamedTuple):
     """The position of a waiting run in the queue of one of its limits."""
 
     ahead: int
@@ -208,7 +208,7 @@ class Stand(NamedTuple):
     limit_id: int
     most: int | None
     """Weight that may be held; None: unlimited."""
-    room: Room
+    room: FreeCapacity
 
 
 class Holder(NamedTuple):
@@ -224,15 +224,15 @@ class Holder(NamedTuple):
     timeout_at: Micros | None
 
 
-def stands_of(tx: Tx, run_id: int, limit: int) -> list[Stand]:
+def queue_positions(tx: Tx, run_id: int, limit: int) -> list[QueuePosition]:
     """Return the limits a run waits for, with the number of runs ahead, counted up to `limit`."""
     found = []
     for row in tx.rows("line_of_run", {"run_id": run_id, "limit": limit}):
         ahead, name, weight, is_waiting, lined_at, *rest = row
         rooms, _ = _capacities([tuple(rest)])
-        most = effective(rest[1], rest[4], rest[3], is_adaptive=bool(rest[2]))
+        most = effective_capacity(rest[1], rest[4], rest[3], is_adaptive=bool(rest[2]))
         place = (ahead, name, weight, bool(is_waiting), lined_at, rest[0], most)
-        found.append(Stand(*place, rooms[rest[0]]))
+        found.append(QueuePosition(*place, rooms[rest[0]]))
     return found
 
 
@@ -242,13 +242,13 @@ def holders_of(tx: Tx, limit_id: int, customer: int | None, n: int) -> list[Hold
     return [Holder._make(row) for row in tx.rows("line_holders", params)]
 
 
-def _admit(tx: Tx, runs: Sequence[int]) -> Promoted:
+def _admit(tx: Tx, runs: Sequence[int]) -> AdmitResult:
     """Make runs claimable that hold all their slots, and wake the workers of their pools."""
     batch = [(run_id, encode("run", run_id)) for run_id in sorted(runs)]
     pools = {row[0] for row in tx.rows("line_admit_many", batch=batch)}
     if pools:
         tx.wake([f"runs:{pool}" for pool in sorted(pools)])
-    return Promoted(runs=len(runs), pools=pools)
+    return AdmitResult(runs=len(runs), pools=pools)
 
 
 def _needs(new: _New) -> dict[_Key, LimitNeed]:
@@ -270,14 +270,14 @@ def _needs(new: _New) -> dict[_Key, LimitNeed]:
     found: dict[_Key, LimitNeed] = {}
     for need in needs:
         owner = new.customer if need.is_customers else 0
-        found.setdefault((owner, render(need.name, values)), need)
+        found.setdefault((owner, limit_name_for_run(need.name, values)), need)
     return found
 
 
 @lru_cache(maxsize=1024)
 def _stored_needs(text: str) -> tuple[tuple[LimitNeed, ...], Mapping[str, Any]]:
     kept = json.loads(text)
-    return tuple(read(LimitNeed, need) for need in kept["needs"]), kept.get("defaults", {})
+    return tuple(from_json(LimitNeed, need) for need in kept["needs"]), kept.get("defaults", {})
 
 
 def _limit_ids(tx: Tx, wanted: Sequence[tuple[_Key, LimitNeed]]) -> dict[_Key, int]:
@@ -307,47 +307,47 @@ def _capacity_changed(row: Row, need: LimitNeed) -> bool:
     return need.capacity is not None and row[3] != need.capacity and row[4] == "declaration"
 
 
-def _capacities(rows: Iterable[Row]) -> tuple[dict[int, Room], dict[int, Saved]]:
+def _capacities(rows: Iterable[Row]) -> tuple[dict[int, FreeCapacity], dict[int, BucketLevel]]:
     """Return free capacity by limit, and the buckets of limits with a rate."""
-    rooms: dict[int, Room] = {}
-    buckets: dict[int, Saved] = {}
+    rooms: dict[int, FreeCapacity] = {}
+    buckets: dict[int, BucketLevel] = {}
     for (limit, capacity, adaptive, floor, learned, rate, burst, level, level_at,
             held, ahead, now) in rows:  # fmt: skip
-        most = effective(capacity, learned, floor, is_adaptive=bool(adaptive))
-        room = Room(free=None if most is None else most - held - ahead, held=held + ahead)
+        most = effective_capacity(capacity, learned, floor, is_adaptive=bool(adaptive))
+        room = FreeCapacity(free=None if most is None else most - held - ahead, held=held + ahead)
         if rate is not None:
             most_saved = int(burst or max(1, rate // 1))
-            saved = bucket_of(rate, most_saved, level, level_at, now).level_at(now)
-            room.rate, room.burst, room.tokens = rate, float(most_saved), saved / TOKEN
-            buckets[limit] = Saved(saved, now, most_saved)
+            saved = load_bucket(rate, most_saved, level, level_at, now).level_at(now)
+            room.rate, room.burst, room.tokens = rate, float(most_saved), saved / PARTS_PER_TOKEN
+            buckets[limit] = BucketLevel(saved, now, most_saved)
         rooms[limit] = room
     return rooms, buckets
 
 
-def _read_count(room: Room) -> int:
+def _read_count(room: FreeCapacity) -> int:
     """Return how many queue heads to read: the free capacity, rounded up to a power of two."""
-    most = MOST if room.free is None else room.free
+    most = ADMIT_MAX if room.free is None else room.free
     if room.tokens is not None:
         most = min(most, max(1, int(room.tokens)))
-    return 0 if most <= 0 else min(MOST, 1 << (most - 1).bit_length())
+    return 0 if most <= 0 else min(ADMIT_MAX, 1 << (most - 1).bit_length())
 
 
-def _heads(tx: Tx, counts: Mapping[int, int], done: Container[int]) -> dict[int, list[Waiting]]:
+def _heads(tx: Tx, counts: Mapping[int, int], done: Container[int]) -> dict[int, list[WaitingRun]]:
     """Return the first runs of each queue, in order, except those already done."""
-    lines: dict[int, list[Waiting]] = {}
+    lines: dict[int, list[WaitingRun]] = {}
     for n in sorted(set(counts.values()) - {0}):
         batch = [(limit,) for limit, count in sorted(counts.items()) if count == n]
         for limit, run_id, level, needs in tx.rows("line_heads", {"n": n}, batch):
             if run_id not in done:
-                lines.setdefault(limit, []).append(Waiting(run_id, level, _parsed(needs)))
+                lines.setdefault(limit, []).append(WaitingRun(run_id, level, _parsed(needs)))
     return lines
 
 
 def _lock_more(
     tx: Tx,
-    lines: Mapping[int, Sequence[Waiting]],
-    rooms: dict[int, Room],
-    buckets: dict[int, Saved],
+    lines: Mapping[int, Sequence[WaitingRun]],
+    rooms: dict[int, FreeCapacity],
+    buckets: dict[int, BucketLevel],
 ) -> None:
     """Lock further limits that queue heads need, and read their free capacity."""
     more = {k for line in lines.values() for w in line for k, _ in w.needs if k not in rooms}
@@ -359,14 +359,16 @@ def _lock_more(
     buckets.update(saved)
 
 
-def _spend_tokens(tx: Tx, admitted: Iterable[Waiting], buckets: dict[int, Saved]) -> None:
+def _spend_tokens(tx: Tx, admitted: Iterable[WaitingRun], buckets: dict[int, BucketLevel]) -> None:
     """Take the tokens of admitted runs from the buckets."""
     spent: set[int] = set()
     for waiting in admitted:
         for limit, weight in waiting.needs:
             if limit in buckets:
                 level, at, burst = buckets[limit]
-                buckets[limit] = Saved(level - min(weight, burst) * TOKEN, at, burst)
+                buckets[limit] = BucketLevel(
+                    level - min(weight, burst) * PARTS_PER_TOKEN, at, burst
+                )
                 spent.add(limit)
     rows = [(limit, *buckets[limit][:2]) for limit in sorted(spent)]
     tx.run("line_tokens_put_many", batch=rows)

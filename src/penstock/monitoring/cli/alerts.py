@@ -33,11 +33,11 @@ def list_(app: App, customer: str | None, state: str, limit: int) -> None:
         for a in found:
             severity = click.style(f"{a['severity']:<8}", fg=output.COLOURS.get(a["severity"]))
             closed = "" if a["state"] == "open" else f"  [{a['state']}]"
-            since = output.brief(output.micros(a["opened_at"]), now)
-            click.echo(f"{severity}  {since:<24}  {output.printable(a['message'])}{closed}")
+            since = output.format_time_short(output.parse_time(a["opened_at"]), now)
+            click.echo(f"{severity}  {since:<24}  {output.escape_control(a['message'])}{closed}")
             fix = a["detail"].get("fix") if isinstance(a["detail"], dict) else None
             if a["state"] == "open" and fix:
-                click.echo(f"{'':<36}→ {output.printable(str(fix))}")
+                click.echo(f"{'':<36}→ {output.escape_control(str(fix))}")
         if len(found) == limit:
             app.say(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
 

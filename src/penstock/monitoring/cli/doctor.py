@@ -17,7 +17,7 @@ from penstock.cli import output
 from penstock.cli.app import App, Command
 from penstock.core.clock import MINUTE, SECOND, SystemClock
 from penstock.core.errors import PenstockError, SchemaMismatch
-from penstock.monitoring.stalls import NOBODY_HAS_THEM, overdue_us, passed_over_us
+from penstock.monitoring.stalls import NO_CAPABLE_WORKER, overdue_us, unclaimed_us
 
 if TYPE_CHECKING:
     from penstock.assembly.settings import Settings
@@ -29,7 +29,7 @@ OLD_READY_US = 10 * MINUTE
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """The outcome of one check: `says` is the observation, `fix` the suggested remedy."""
 
     check: str
@@ -51,7 +51,7 @@ class Pool(NamedTuple):
 @click.pass_obj
 def doctor(app: App, skip_journal: bool) -> None:
     """Check the installation and suggest fixes."""
-    findings = list(examine(app, verify_journal=not skip_journal))
+    findings = list(run_checks(app, verify_journal=not skip_journal))
     failed = [f for f in findings if f.verdict == "FAIL"]
     warned = [f for f in findings if f.verdict == "WARN"]
     record = {"is_healthy": not failed, "checks": [asdict(f) for f in findings]}
@@ -72,14 +72,14 @@ def doctor(app: App, skip_journal: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def examine(app: App, *, verify_journal: bool = True) -> Iterator[Finding]:
+def run_checks(app: App, *, verify_journal: bool = True) -> Iterator[CheckResult]:
     """Run the checks in order; those after `database` need a database that opens."""
     yield _python()
     settings = app.database_settings()
     yield from _settings(settings)
     try:
         with app.client(settings) as client:
-            yield Finding("database", "OK", f"schema is current ({_where(settings)})")
+            yield CheckResult("database", "OK", f"schema is current ({_where(settings)})")
             yield from _sqlite(client)
             yield _disk(client)
             yield from _isolation(client)
@@ -92,25 +92,25 @@ def examine(app: App, *, verify_journal: bool = True) -> Iterator[Finding]:
                 yield _journal(client)
     except PenstockError as error:
         fix = "penstock db migrate" if isinstance(error, SchemaMismatch) else None
-        yield Finding("database", "FAIL", error.message, fix)
+        yield CheckResult("database", "FAIL", error.message, fix)
 
 
-def _python() -> Finding:
+def _python() -> CheckResult:
     version = ".".join(str(part) for part in sys.version_info[:3])
-    return Finding("python", "OK", f"{version} on {sys.platform}")
+    return CheckResult("python", "OK", f"{version} on {sys.platform}")
 
 
-def _settings(settings: Settings) -> Iterator[Finding]:
+def _settings(settings: Settings) -> Iterator[CheckResult]:
     # Already loaded at this point; imported here to keep `penstock --help` fast.
-    from penstock.assembly.settings import warnings
+    from penstock.assembly.settings import settings_warnings
 
-    found = warnings(settings)
+    found = settings_warnings(settings)
     for text in found:
-        yield Finding(
+        yield CheckResult(
             "settings", "WARN", text, "Change the setting, see docs/reference/settings.md."
         )
     if not found:
-        yield Finding("settings", "OK", "no conflicting settings")
+        yield CheckResult("settings", "OK", "no conflicting settings")
 
 
 def _where(settings: Settings) -> str:
@@ -120,7 +120,7 @@ def _where(settings: Settings) -> str:
     return describe_database(settings.database_url)
 
 
-def _sqlite(client: Client) -> Iterator[Finding]:
+def _sqlite(client: Client) -> Iterator[CheckResult]:
     # Imported here because it loads the store.
     from penstock.assembly.process import sqlite_versions
 
@@ -129,27 +129,27 @@ def _sqlite(client: Client) -> Iterator[Finding]:
         return
     mine, safe = (".".join(str(n) for n in version) for version in versions)
     if versions[0] >= versions[1]:
-        yield Finding("sqlite", "OK", f"library {mine}")
+        yield CheckResult("sqlite", "OK", f"library {mine}")
     else:
         says = f"library {mine} can corrupt a WAL when several processes write (fixed in {safe})"
-        yield Finding("sqlite", "WARN", says, "pip install pysqlite3, or run a single process.")
+        yield CheckResult("sqlite", "WARN", says, "pip install pysqlite3, or run a single process.")
 
 
-def _disk(client: Client) -> Finding:
+def _disk(client: Client) -> CheckResult:
     """Check that committed data survives a crash of the machine."""
     # Imported here because it loads the store.
-    from penstock.assembly.process import forgetful
+    from penstock.assembly.process import find_durability_warnings
 
-    found = forgetful(client.store)
+    found = find_durability_warnings(client.store)
     if not found:
-        return Finding("durability", "OK", "commits wait for the disk")
+        return CheckResult("durability", "OK", "commits wait for the disk")
     says = f"the server runs with {', '.join(f'{name} = off' for name in found)}: "
     says += "a crash may lose committed data"
     fix = f"Set {', '.join(f'{name} = on' for name in found)} in postgresql.conf and reload it."
-    return Finding("durability", "WARN", says, fix)
+    return CheckResult("durability", "WARN", says, fix)
 
 
-def _isolation(client: Client) -> Iterator[Finding]:
+def _isolation(client: Client) -> Iterator[CheckResult]:
     """Check that row-level security isolates tenants in addition to Penstock's own filters."""
     if not client.store.capabilities.row_level_security:
         return
@@ -157,16 +157,16 @@ def _isolation(client: Client) -> Iterator[Finding]:
     if isolation.confines_everybody:
         says = "row-level security hides rows from this database user: it must own the tables"
         fix = "Connect as the user that ran `penstock db migrate`."
-        yield Finding("isolation", "FAIL", says, fix)
+        yield CheckResult("isolation", "FAIL", says, fix)
     elif not isolation.stands:
         says = "no row-level security: only Penstock's own filters isolate customers"
         fix = "Enable it as described in docs/how-to/api-keys.md, then restart the servers."
-        yield Finding("isolation", "WARN", says, fix)
+        yield CheckResult("isolation", "WARN", says, fix)
     else:
-        yield Finding("isolation", "OK", "row-level security isolates customers")
+        yield CheckResult("isolation", "OK", "row-level security isolates customers")
 
 
-def _clock(client: Client) -> Finding:
+def _clock(client: Client) -> CheckResult:
     system = SystemClock()
     before = system.now()
     now = client.store.read(lambda tx: tx.now())
@@ -174,51 +174,54 @@ def _clock(client: Client) -> Finding:
     skew = max(before - now, now - after, 0)
     if skew > SKEW_US:
         fix = "Synchronize both clocks (NTP); leases use the database's clock only."
-        says = f"differs from the database's clock by {output.span(skew)}"
-        return Finding("clock", "WARN", says, fix)
-    return Finding("clock", "OK", "matches the database's clock")
+        says = f"differs from the database's clock by {output.format_span(skew)}"
+        return CheckResult("clock", "WARN", says, fix)
+    return CheckResult("clock", "OK", "matches the database's clock")
 
 
-def _processes(client: Client) -> Iterator[Finding]:
+def _processes(client: Client) -> Iterator[CheckResult]:
     # Imported here because it loads the store.
-    from penstock.assembly.process import due_since
+    from penstock.assembly.process import earliest_due
 
     sessions = [s for s in client.views.sessions() if s.kind == "worker"]
-    next_at, now = due_since(client.store)
+    next_at, now = earliest_due(client.store)
     live = [s for s in sessions if s.until_at >= now]
     overview = client.views.overview()
     up = "penstock up --pipelines my_pipelines.py"
     is_free = any(not s.is_draining and s.held < s.slots for s in live)
-    waits = passed_over_us(overview.ready, overview.oldest_ready_at, now, has_free_worker=is_free)
+    waits = unclaimed_us(overview.ready, overview.oldest_ready_at, now, has_free_worker=is_free)
     if waits:
         ready = output.plural(overview.ready, "run")
-        says = f"{ready} ready for up to {output.span(waits)}, workers idle: {NOBODY_HAS_THEM}"
-        yield Finding("workers", "WARN", says, "penstock worker --pipelines my_pipelines.py")
+        says = (
+            f"{ready} ready for up to {output.format_span(waits)}, workers idle: "
+            f"{NO_CAPABLE_WORKER}"
+        )
+        yield CheckResult("workers", "WARN", says, "penstock worker --pipelines my_pipelines.py")
     elif live:
         concurrency = sum(s.slots for s in live)
         says = f"{output.plural(len(live), 'worker')} alive, total concurrency {concurrency:,}"
-        yield Finding("workers", "OK", says)
+        yield CheckResult("workers", "OK", says)
     elif overview.ready:
         says = f"none alive, {output.plural(overview.ready, 'run')} ready"
-        yield Finding("workers", "FAIL", says, up)
+        yield CheckResult("workers", "FAIL", says, up)
     else:
-        yield Finding("workers", "WARN", "none alive; no run is ready now", up)
+        yield CheckResult("workers", "WARN", "none alive; no run is ready now", up)
     yield _scheduler(next_at, now, is_served=bool(live))
     yield from _pools(client, {s.pool for s in live})
 
 
-def _scheduler(next_at: int | None, now: int, *, is_served: bool) -> Finding:
+def _scheduler(next_at: int | None, now: int, *, is_served: bool) -> CheckResult:
     late = overdue_us(next_at, now)
     if next_at is None:
-        return Finding("scheduler", "OK", "no config is scheduled")
+        return CheckResult("scheduler", "OK", "no config is scheduled")
     if not late:
-        return Finding("scheduler", "OK", f"next occurrence {output.when(next_at, now)}")
-    says = f"next occurrence overdue by {output.span(late)}: no scheduler is running"
+        return CheckResult("scheduler", "OK", f"next occurrence {output.format_time(next_at, now)}")
+    says = f"next occurrence overdue by {output.format_span(late)}: no scheduler is running"
     verdict = "FAIL" if is_served and late > OVERDUE_US else "WARN"
-    return Finding("scheduler", verdict, says, "penstock scheduler, or penstock up")
+    return CheckResult("scheduler", verdict, says, "penstock scheduler, or penstock up")
 
 
-def _pools(client: Client, served: set[str | None]) -> Iterator[Finding]:
+def _pools(client: Client, served: set[str | None]) -> Iterator[CheckResult]:
     # Imported here because it loads the store.
     from penstock.assembly.process import ready_count
 
@@ -229,74 +232,77 @@ def _pools(client: Client, served: set[str | None]) -> Iterator[Finding]:
     for pool in unserved:
         says = f"pool {pool.name}: {output.plural(pool.ready, 'run')} ready, no worker serves it"
         fix = f"penstock worker --pool {pool.name} --pipelines my_pipelines.py"
-        yield Finding("pools", "FAIL" if served else "WARN", says, fix)
+        yield CheckResult("pools", "FAIL" if served else "WARN", says, fix)
     if not unserved:
-        yield Finding("pools", "OK", "every pool with ready runs has a worker")
+        yield CheckResult("pools", "OK", "every pool with ready runs has a worker")
 
 
-def _work(client: Client) -> Iterator[Finding]:
+def _work(client: Client) -> Iterator[CheckResult]:
     overview = client.views.overview()
     now = client.store.read(lambda tx: tx.now())
     oldest = overview.oldest_ready_at
     waits = 0 if oldest is None or not overview.ready else now - oldest
     if waits > OLD_READY_US:
-        says = f"{output.plural(overview.ready, 'run')} ready, the oldest for {output.span(waits)}"
+        says = (
+            f"{output.plural(overview.ready, 'run')} ready, the oldest for "
+            f"{output.format_span(waits)}"
+        )
         fix = "Add workers or raise their concurrency: penstock worker --slots 20"
-        yield Finding("backlog", "WARN", says, fix)
+        yield CheckResult("backlog", "WARN", says, fix)
     else:
-        yield Finding("backlog", "OK", f"{output.plural(overview.ready, 'run')} ready")
+        yield CheckResult("backlog", "OK", f"{output.plural(overview.ready, 'run')} ready")
     dead = client.dead_letters.find(limit=1000)
     if dead:
         many = f"{len(dead)}{'+' if len(dead) == 1000 else ''}"
         says = f"{many} open: runs and messages that are no longer retried"
-        yield Finding("dead letters", "WARN", says, "penstock dlq groups")
+        yield CheckResult("dead letters", "WARN", says, "penstock dlq groups")
     else:
-        yield Finding("dead letters", "OK", "none open")
+        yield CheckResult("dead letters", "OK", "none open")
     alerts = client.views.alerts(state="open", limit=1000)
     high = sum(1 for alert in alerts if alert.severity in ("HIGH", "CRITICAL"))
     if alerts:
-        yield Finding("alerts", "WARN", f"{len(alerts)} open, {high} of them HIGH or worse",
+        yield CheckResult("alerts", "WARN", f"{len(alerts)} open, {high} of them HIGH or worse",
                       "penstock alerts list")  # fmt: skip
     else:
-        yield Finding("alerts", "OK", "none open")
+        yield CheckResult("alerts", "OK", "none open")
     pauses = client.pauses.in_force()
     if any(p.scope == "all" for p in pauses):
-        yield Finding("pauses", "WARN", "everything is paused", "penstock resume all")
+        yield CheckResult("pauses", "WARN", "everything is paused", "penstock resume all")
     elif pauses:
-        yield Finding("pauses", "OK", f"{output.plural(len(pauses), 'pause')} in force")
+        yield CheckResult("pauses", "OK", f"{output.plural(len(pauses), 'pause')} in force")
 
 
-def _poison(client: Client) -> Finding:
+def _poison(client: Client) -> CheckResult:
     """Check that every subscription has a dead-letter topic for poison messages."""
     # Imported here because it loads the store.
-    from penstock.assembly.process import poison_traps
+    from penstock.assembly.process import find_subscriptions_without_dead_letters
 
-    found = poison_traps(client.store)
+    found = find_subscriptions_without_dead_letters(client.store)
     if not found:
-        return Finding("bus", "OK", "every subscription has a dead-letter topic")
+        return CheckResult("bus", "OK", "every subscription has a dead-letter topic")
     says = f"no dead-letter topic: {', '.join(found[:5])}{' ...' if len(found) > 5 else ''}"
     fix = "Poison messages are retried until their retention ends: declare a dead_letter_topic."
-    return Finding("bus", "WARN", says, fix)
+    return CheckResult("bus", "WARN", says, fix)
 
 
-def _push(client: Client, settings: Settings) -> Finding:
+def _push(client: Client, settings: Settings) -> CheckResult:
     """Check that each push endpoint is allowed, can be authenticated to, and is not paused."""
     # Imported here because it loads the store.
-    from penstock.assembly.process import push_faults
+    from penstock.assembly.process import push_problems
 
-    found = push_faults(client.store, settings)
+    found = push_problems(client.store, settings)
     if not found:
-        return Finding("push", "OK", "every push subscription can be served")
+        return CheckResult("push", "OK", "every push subscription can be served")
     says = "; ".join(found[:5]) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
     fix = "See docs/how-to/push-messages.md; resume a paused subscription once its endpoint is up."
-    return Finding("push", "WARN", says, fix)
+    return CheckResult("push", "WARN", says, fix)
 
 
-def _journal(client: Client) -> Finding:
+def _journal(client: Client) -> CheckResult:
     blocks, entries, problem = client.views.verify_journal()
     if problem:
         fix = "The journal was altered: restore it from a backup, and keep this file as evidence."
-        return Finding("journal", "FAIL", problem, fix)
-    return Finding(
+        return CheckResult("journal", "FAIL", problem, fix)
+    return CheckResult(
         "journal", "OK", f"{entries:,} sealed entries in {blocks:,} blocks are unchanged"
     )

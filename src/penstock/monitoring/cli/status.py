@@ -10,9 +10,9 @@ import click
 from penstock.cli import output
 from penstock.cli.app import App, Command
 from penstock.cli.backends.protocol import Shape, UseCases
-from penstock.cli.backends.protocol_dead_letters import LettersAsked
+from penstock.cli.backends.protocol_dead_letters import DeadLetterQuery
 from penstock.core.errors import Forbidden
-from penstock.monitoring.stalls import NOBODY_HAS_THEM, overdue_us, passed_over_us
+from penstock.monitoring.stalls import NO_CAPABLE_WORKER, overdue_us, unclaimed_us
 
 MANY = 1_000
 
@@ -25,9 +25,9 @@ def status(app: App) -> None:
         overview = cases.overview()
         sessions = _sessions(cases)
         alerts = len(cases.alerts(state="open", customer=None, limit=MANY))
-        dead = len(cases.letters.page(LettersAsked(), MANY))
+        dead = len(cases.letters.page(DeadLetterQuery(), MANY))
         pauses = len(cases.pauses())
-    now = output.micros(overview["as_of"])
+    now = output.parse_time(overview["as_of"])
     assert now is not None
     warnings = _warnings(overview, sessions, now)
     record: dict[str, Any] = {
@@ -41,7 +41,9 @@ def status(app: App) -> None:
     }
 
     def print_text() -> None:
-        click.echo(f"{click.style('Penstock', bold=True)} · {cases.where} · {output.when(now)}")
+        click.echo(
+            f"{click.style('Penstock', bold=True)} · {cases.where} · {output.format_time(now)}"
+        )
         _print_queue(overview, now)
         _print_sessions(sessions, overview, now)
         for warning in warnings:
@@ -71,29 +73,29 @@ def _sessions(cases: UseCases) -> list[Shape] | None:
 def _warnings(overview: Shape, sessions: Sequence[Shape] | None, now: int) -> list[str]:
     """Return a warning for each stall: an overdue occurrence, ready runs that are not claimed."""
     found = []
-    late = overdue_us(output.micros(overview["next_slot_at"]), now)
+    late = overdue_us(output.parse_time(overview["next_slot_at"]), now)
     is_free = any(
         s["kind"] == "worker" and _is_alive(s, now) and not s["is_draining"]
         and s["held"] < s["slots"]
         for s in sessions or ()
     )  # fmt: skip
-    waits = passed_over_us(
+    waits = unclaimed_us(
         overview["ready_runs"],
-        output.micros(overview["oldest_ready_at"]),
+        output.parse_time(overview["oldest_ready_at"]),
         now,
         has_free_worker=is_free,
     )
     if late:
-        found.append(f"Next occurrence overdue by {output.span(late)}: start a scheduler "
+        found.append(f"Next occurrence overdue by {output.format_span(late)}: start a scheduler "
                      "(penstock scheduler, or penstock up)")  # fmt: skip
     if waits:
-        found.append(f"Runs ready for up to {output.span(waits)}: {NOBODY_HAS_THEM}")
+        found.append(f"Runs ready for up to {output.format_span(waits)}: {NO_CAPABLE_WORKER}")
     return found
 
 
 def _print_queue(overview: Shape, now: int) -> None:
-    ready, oldest = overview["ready_runs"], output.micros(overview["oldest_ready_at"])
-    age = f", oldest {output.span(max(0, now - oldest))}" if oldest and ready else ""
+    ready, oldest = overview["ready_runs"], output.parse_time(overview["oldest_ready_at"])
+    age = f", oldest {output.format_span(max(0, now - oldest))}" if oldest and ready else ""
     waiting = [
         f"{overview[f'{name}_runs']:,} {name}"
         for name in ("later", "paused", "blocked")
@@ -101,7 +103,7 @@ def _print_queue(overview: Shape, now: int) -> None:
     ]
     completed, failed = overview["completed_today"], overview["failed_today"]
     share = f" ({failed / (completed + failed):.1%} of attempts)" if failed else ""
-    output.facts(
+    output.print_facts(
         [
             ("ready", f"{ready:,}{age}"),
             ("waiting", ", ".join(waiting) or "0"),
@@ -109,7 +111,7 @@ def _print_queue(overview: Shape, now: int) -> None:
             ("today", f"{completed:,} completed, {failed:,} failed{share}, "
              f"{overview['cancelled_today']:,} cancelled, "
              f"{overview['sla_breaches_today']:,} started late"),
-            ("next due", output.when(output.micros(overview["next_slot_at"]), now)),
+            ("next due", output.format_time(output.parse_time(overview["next_slot_at"]), now)),
         ]
     )  # fmt: skip
 
@@ -122,12 +124,12 @@ def _print_sessions(sessions: Sequence[Shape] | None, overview: Shape, now: int)
         need = f" ({output.plural(ready, 'run')} ready)" if ready else ""
         click.echo(f"No worker is alive{need}: penstock up --pipelines my_pipelines.py")
         return
-    output.table(
+    output.print_table(
         ("PROCESS", "KIND", "POOL", "RUNS", "CONCURRENCY", "HOST", "LAST BEAT", "STATE"),
         [
             (
                 s["name"], s["kind"], s["pool"], s["held"], s["slots"], f"{s['host']}:{s['pid']}",
-                output.relative((output.micros(s["last_beat_at"]) or now) - now),
+                output.format_relative((output.parse_time(s["last_beat_at"]) or now) - now),
                 "draining" if s["is_draining"] else "alive" if _is_alive(s, now) else "lapsed",
             )
             for s in sessions
@@ -136,4 +138,4 @@ def _print_sessions(sessions: Sequence[Shape] | None, overview: Shape, now: int)
 
 
 def _is_alive(session: Shape, now: int) -> bool:
-    return (output.micros(session["lease_until"]) or 0) >= now
+    return (output.parse_time(session["lease_until"]) or 0) >= now

@@ -18,7 +18,7 @@ from datetime import timedelta
 from typing import Final
 
 from penstock.core.clock import Micros, format_duration, parse_duration
-from penstock.core.errors import DeclarationError, InvalidInput, shown
+from penstock.core.errors import DeclarationError, InvalidInput, short_repr
 
 MAX_ITEMS: Final = 1000
 MAX_WAIT: Final = "60s"
@@ -42,7 +42,7 @@ class Collect:
     def _set(self, most: object, wait_us: Micros) -> None:
         if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= MAX_ITEMS:
             expected = f"a whole number from 1 to {MAX_ITEMS}"
-            raise DeclarationError(f"collect.max: expected {expected}, got {shown(most)}.")
+            raise DeclarationError(f"collect.max: expected {expected}, got {short_repr(most)}.")
         if not 0 <= wait_us <= parse_duration(MAX_WAIT):
             raise DeclarationError(
                 f"collect.wait: expected at most {MAX_WAIT}, got {format_duration(wait_us)}."
@@ -58,7 +58,7 @@ class Collect:
         return made
 
 
-def each(answer: object, n: int) -> list[object]:
+def item_outcomes(answer: object, n: int) -> list[object]:
     """Return the outcome of each of `n` items: its value, or the exception it failed with.
 
     If the call returned anything but None or a list of `n` entries, every item fails.

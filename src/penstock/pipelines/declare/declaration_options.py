@@ -14,11 +14,16 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypedDict, TypeVar
 
 from penstock.core.clock import Micros, parse_duration
-from penstock.core.errors import DeclarationError, InvalidInput, shown
+from penstock.core.errors import DeclarationError, InvalidInput, short_repr
 from penstock.pipelines.declare.collect import Collect
-from penstock.pipelines.declare.limit_needs import read_count, read_keys, read_limits, read_weights
+from penstock.pipelines.declare.limit_needs import (
+    parse_limits,
+    parse_max_runs,
+    parse_max_runs_by_key,
+    parse_weights,
+)
 from penstock.pipelines.declare.needs import COLUMN, TABLE
-from penstock.pipelines.declare.terms import PhaseTerms, PipelineTerms, ProcessorTerms
+from penstock.pipelines.declare.terms import PhaseSettings, PipelineSettings, ProcessorSettings
 from penstock.pipelines.dependency import Dependency
 from penstock.pipelines.mode import Mode
 from penstock.pipelines.modes import Leniency
@@ -96,21 +101,21 @@ class ProcessorOptions(TypedDict, total=False):
     """Kinds of entities whose changes it reports, such as "players"."""
 
 
-def pipeline_terms(options: Mapping[str, Any], where: str) -> PipelineTerms:
+def parse_pipeline_options(options: Mapping[str, Any], where: str) -> PipelineSettings:
     """Parse the options of `Pipeline(...)`."""
-    return PipelineTerms(**_read(options, _PIPELINE, where))
+    return PipelineSettings(**_read(options, _PIPELINE, where))
 
 
-def phase_terms(options: Mapping[str, Any], where: str) -> PhaseTerms:
+def parse_phase_options(options: Mapping[str, Any], where: str) -> PhaseSettings:
     """Parse the options of `pipeline.phase(...)`."""
-    return PhaseTerms(**_read(options, _PHASE, where))
+    return PhaseSettings(**_read(options, _PHASE, where))
 
 
-def processor_terms(options: Mapping[str, Any], where: str) -> ProcessorTerms:
+def parse_processor_options(options: Mapping[str, Any], where: str) -> ProcessorSettings:
     """Parse the options of `@phase.processor(...)`."""
     found = _read(options, _PROCESSOR, where)
-    weights = read_weights(options.get("limits"), "limits", where)
-    return ProcessorTerms(**found, weights=weights)
+    weights = parse_weights(options.get("limits"), "limits", where)
+    return ProcessorSettings(**found, weights=weights)
 
 
 def _read(
@@ -132,7 +137,7 @@ def _one_of(*words: str) -> Reader:
     def read(value: Any, word: str, where: str) -> str:
         if value not in words:
             known = " or ".join(repr(known) for known in words)
-            raise DeclarationError(f"{where}: {word} is {known}, got {shown(value)}.")
+            raise DeclarationError(f"{where}: {word} is {known}, got {short_repr(value)}.")
         return str(value)
 
     return read
@@ -144,13 +149,15 @@ def _duration(value: Any, word: str, where: str) -> Micros:
     except InvalidInput as error:
         raise DeclarationError(f"{where}: {error.message}") from None
     if found <= 0:
-        raise DeclarationError(f"{where}: {word} must be longer than zero, got {shown(value)}.")
+        raise DeclarationError(
+            f"{where}: {word} must be longer than zero, got {short_repr(value)}."
+        )
     return found
 
 
 def _list(value: Any, word: str, where: str) -> list[Any]:
     if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
-        raise DeclarationError(f"{where}: {word} takes a list, got {shown(value)}.")
+        raise DeclarationError(f"{where}: {word} takes a list, got {short_repr(value)}.")
     return list(value)
 
 
@@ -159,7 +166,7 @@ def _matching(pattern: re.Pattern[str], what: str, single: bool = False) -> Read
         given = [value] if single and isinstance(value, str) else _list(value, word, where)
         for item in given:
             if not isinstance(item, str) or not pattern.fullmatch(item):
-                raise DeclarationError(f"{where}: {word}: {shown(item)} is not {what}.")
+                raise DeclarationError(f"{where}: {word}: {short_repr(item)} is not {what}.")
         return tuple(dict.fromkeys(given))
 
     return read
@@ -167,13 +174,13 @@ def _matching(pattern: re.Pattern[str], what: str, single: bool = False) -> Read
 
 def _column(value: Any, word: str, where: str) -> str:
     if not isinstance(value, str) or not COLUMN.fullmatch(value):
-        raise DeclarationError(f"{where}: {word}: {shown(value)} is not a column name.")
+        raise DeclarationError(f"{where}: {word}: {short_repr(value)} is not a column name.")
     return value
 
 
 def _text(value: Any, word: str, where: str) -> str:
     if not isinstance(value, str) or not value.strip() or len(value) > 500:
-        raise DeclarationError(f"{where}: {word} takes a name or address, got {shown(value)}.")
+        raise DeclarationError(f"{where}: {word} takes a name or address, got {short_repr(value)}.")
     return value
 
 
@@ -181,26 +188,30 @@ def _modes(value: Any, word: str, where: str) -> tuple[Mode, ...]:
     found = _list(value, word, where)
     for item in found:
         if not isinstance(item, Mode):
-            raise DeclarationError(f"{where}: {word} takes Mode(...) records, got {shown(item)}.")
+            raise DeclarationError(
+                f"{where}: {word} takes Mode(...) records, got {short_repr(item)}."
+            )
     return tuple(found)
 
 
 def _mode_names(value: Any, word: str, where: str) -> frozenset[str]:
     found = _list(value, word, where)
     if not found or not all(isinstance(item, str) for item in found):
-        raise DeclarationError(f"{where}: {word} takes mode names, got {shown(value)}.")
+        raise DeclarationError(f"{where}: {word} takes mode names, got {short_repr(value)}.")
     return frozenset(found)
 
 
 def _slos(value: Any, word: str, where: str) -> dict[str, Micros]:
     if not isinstance(value, Mapping):
-        raise DeclarationError(f"{where}: {word} takes durations by mode, got {shown(value)}.")
+        raise DeclarationError(f"{where}: {word} takes durations by mode, got {short_repr(value)}.")
     return {str(m): _duration(given, f"{word}[{m!r}]", where) for m, given in value.items()}
 
 
 def _expects(value: Any, word: str, where: str) -> dict[str, tuple[str, ...]]:
     if not isinstance(value, Mapping):
-        raise DeclarationError(f"{where}: {word} takes processors by mode, got {shown(value)}.")
+        raise DeclarationError(
+            f"{where}: {word} takes processors by mode, got {short_repr(value)}."
+        )
     found = {}
     for mode, names in value.items():
         given = _list(names, f"{word}[{mode!r}]", where)
@@ -213,20 +224,20 @@ def _processor_name(value: Any, word: str, where: str) -> str:
     name = value if isinstance(value, str) else getattr(value, "__name__", None)
     name = name if name is not None else getattr(value, "name", None)
     if not isinstance(name, str):
-        raise DeclarationError(f"{where}: {word} takes processor names, got {shown(value)}.")
+        raise DeclarationError(f"{where}: {word} takes processor names, got {short_repr(value)}.")
     return name
 
 
 def _fallback(value: Any, word: str, where: str) -> dict[str, int]:
     given = {EVERY_MODE: value} if isinstance(value, str) else value
     if not isinstance(given, Mapping):
-        raise DeclarationError(f"{where}: {word} takes a time of day, got {shown(value)}.")
+        raise DeclarationError(f"{where}: {word} takes a time of day, got {short_repr(value)}.")
     found = {}
     for mode, text in given.items():
         match = _TIME.fullmatch(text) if isinstance(text, str) else None
         if match is None:
             raise DeclarationError(
-                f'{where}: {word} is a time of day such as "06:30", got {shown(text)}.'
+                f'{where}: {word} is a time of day such as "06:30", got {short_repr(text)}.'
             )
         found[str(mode)] = int(match[1]) * 60 + int(match[2])
     return found
@@ -238,7 +249,7 @@ def _needs(value: Any, word: str, where: str) -> tuple[Dependency, ...]:
         if not isinstance(item, Dependency):
             raise DeclarationError(
                 f"{where}: {word} takes same_day(...), historical(...) and optional(...), "
-                f"got {shown(item)}."
+                f"got {short_repr(item)}."
             )
     return tuple(found)
 
@@ -246,7 +257,7 @@ def _needs(value: Any, word: str, where: str) -> tuple[Dependency, ...]:
 def _collect(value: Any, word: str, where: str) -> Collect:
     if not isinstance(value, Collect):
         raise DeclarationError(
-            f'{where}: {word} takes Collect(max=30, wait="5s"), got {shown(value)}.'
+            f'{where}: {word} takes Collect(max=30, wait="5s"), got {short_repr(value)}.'
         )
     return value
 
@@ -279,13 +290,13 @@ _PHASE: Final[Mapping[str, tuple[str, Reader]]] = MappingProxyType(
 _PROCESSOR: Final[Mapping[str, tuple[str, Reader]]] = MappingProxyType(
     {
         "collect": ("collect", _collect),
-        "concurrency": ("concurrency", read_count),
+        "concurrency": ("concurrency", parse_max_runs),
         "entities": ("entities", _matching(_ENTITY, "a kind of entity such as 'players'")),
-        "limits": ("limits", read_limits),
+        "limits": ("limits", parse_limits),
         "modes": ("modes", _mode_names),
         "needs": ("needs", _needs),
-        "per_customer": ("per_customer", read_count),
-        "per_key": ("per_key", read_keys),
+        "per_customer": ("per_customer", parse_max_runs),
+        "per_key": ("per_key", parse_max_runs_by_key),
         "produces": ("produces", _matching(TABLE, "a table name", single=True)),
     }
 )

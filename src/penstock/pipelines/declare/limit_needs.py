@@ -15,15 +15,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.core.errors import DeclarationError, shown
+from penstock.core.errors import DeclarationError, short_repr
 from penstock.core.naming import LIMIT_CAPACITY_MAX, LIMIT_NAME_MAX
-from penstock.pipelines.declare.terms import ProcessorTerms
+from penstock.pipelines.declare.terms import ProcessorSettings
 
-WORDS: Final = ("customer", "partition", "mode", "pipeline", "phase", "processor")
+RUN_FIELDS: Final = ("customer", "partition", "mode", "pipeline", "phase", "processor")
 """Placeholders that every run can fill in; any other placeholder is the name of a parameter."""
-NOTHING: Final = "none"
+NO_VALUE: Final = "none"
 """Replaces a placeholder for which a run has no value; such runs share one limit."""
-OWN: Final = "processor:{pipeline}/{phase}/{processor}"
+PROCESSOR_LIMIT: Final = "processor:{pipeline}/{phase}/{processor}"
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
@@ -42,32 +42,32 @@ class LimitNeed:
     """Whether the limit belongs to the run's customer instead of the system."""
 
 
-def needs_of(terms: ProcessorTerms) -> tuple[LimitNeed, ...]:
+def limit_needs_of(terms: ProcessorSettings) -> tuple[LimitNeed, ...]:
     """Return the limits that each run of a processor has to hold."""
     weights = terms.weights or {}
     found = [LimitNeed(name=name, weight=weights.get(name, 1)) for name in terms.limits]
     if terms.concurrency is not None:
-        found.append(LimitNeed(name=OWN, capacity=terms.concurrency))
+        found.append(LimitNeed(name=PROCESSOR_LIMIT, capacity=terms.concurrency))
     if terms.per_customer is not None:
-        name = f"{OWN}:customer:{{customer}}"
+        name = f"{PROCESSOR_LIMIT}:customer:{{customer}}"
         found.append(LimitNeed(name=name, capacity=terms.per_customer, is_customers=True))
     for key, capacity in (terms.per_key or {}).items():
-        found.append(LimitNeed(name=f"{OWN}:key:{key}", capacity=capacity))
+        found.append(LimitNeed(name=f"{PROCESSOR_LIMIT}:key:{key}", capacity=capacity))
     return tuple(found)
 
 
-def words(need: LimitNeed) -> str:
+def describe_need(need: LimitNeed) -> str:
     """Describe a need for users: "3 at a time per customer"."""
     if need.capacity is None:
         return need.name if need.weight == 1 else f"{need.name} (weight {need.weight})"
     if need.is_customers:
         return f"{need.capacity} at a time per customer"
-    key = need.name.removeprefix(f"{OWN}:key:")
+    key = need.name.removeprefix(f"{PROCESSOR_LIMIT}:key:")
     per = "" if key == need.name else f" per {key}"
     return f"{need.capacity} at a time{per}"
 
 
-def render(name: str, values: Mapping[str, Any]) -> str:
+def limit_name_for_run(name: str, values: Mapping[str, Any]) -> str:
     """Return the name of the limit for one run, with its placeholders filled in.
 
     Characters that are not valid in a name become `_`; a name that is too long is truncated and
@@ -82,26 +82,26 @@ def render(name: str, values: Mapping[str, Any]) -> str:
     return f"{made[: LIMIT_NAME_MAX - 17]}-{digest}"
 
 
-def check_places(name: str, parameters: Iterable[str], where: str) -> None:
+def check_placeholders(name: str, parameters: Iterable[str], where: str) -> None:
     """Raise DeclarationError unless runs can fill in every placeholder of a name."""
     known = sorted(parameters)
     for word in _PLACEHOLDER.findall(name):
-        if word not in WORDS and word not in known:
-            listed = ", ".join((*WORDS, *known))
+        if word not in RUN_FIELDS and word not in known:
+            listed = ", ".join((*RUN_FIELDS, *known))
             raise DeclarationError(
                 f"{where}: {{{word}}} in {name!r} is neither a field of the run nor a declared "
                 f"parameter; known: {listed}. Declare parameters with Pipeline(parameters=...)."
             )
 
 
-def read_limits(value: Any, word: str, where: str) -> tuple[str, ...]:
+def parse_limits(value: Any, word: str, where: str) -> tuple[str, ...]:
     """Return the names in a `limits` option, which is a list of names or a mapping to weights."""
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise DeclarationError(f"{where}: {word} takes a list, got {shown(value)}.")
+        raise DeclarationError(f"{where}: {word} takes a list, got {short_repr(value)}.")
     return tuple(dict.fromkeys(_name(item, word, where) for item in value))
 
 
-def read_weights(value: Any, word: str, where: str) -> dict[str, int] | None:
+def parse_weights(value: Any, word: str, where: str) -> dict[str, int] | None:
     """Return the weights in a `limits` option that differ from 1; None if there are none."""
     if not isinstance(value, Mapping):
         return None
@@ -109,22 +109,24 @@ def read_weights(value: Any, word: str, where: str) -> dict[str, int] | None:
     return {name: weight for name, weight in found.items() if weight != 1} or None
 
 
-def read_count(value: Any, word: str, where: str) -> int:
+def parse_max_runs(value: Any, word: str, where: str) -> int:
     """Parse a maximum number of runs at a time."""
     return _count(value, word, where)
 
 
-def read_keys(value: Any, word: str, where: str) -> dict[str, int]:
+def parse_max_runs_by_key(value: Any, word: str, where: str) -> dict[str, int]:
     """Parse maximum numbers of runs at a time by key; a bare key means one."""
     given = {value: 1} if isinstance(value, str) else value
     if not isinstance(given, Mapping) or not given:
         raise DeclarationError(
-            f'{where}: {word} takes a key such as "{{team}}" or counts by key, got {shown(value)}.'
+            f'{where}: {word} takes a key such as "{{team}}" or counts by key, got '
+            f"{short_repr(value)}."
         )
     for key in given:
         if not _PLACEHOLDER.search(_name(key, word, where)):
             raise DeclarationError(
-                f'{where}: {word}: {shown(key)} has no placeholder such as "{{team}}", so all runs '
+                f"{where}: {word}: {short_repr(key)} has no placeholder such as "
+                f'"{{team}}", so all runs '
                 "would share one key; use concurrency=... for that."
             )
     return {key: _count(count, f"{word}[{key!r}]", where) for key, count in given.items()}
@@ -132,7 +134,7 @@ def read_keys(value: Any, word: str, where: str) -> dict[str, int]:
 
 def _filled(value: object) -> str:
     if value is None or value == "":
-        return NOTHING
+        return NO_VALUE
     if isinstance(value, bool):
         return "true" if value else "false"
     return _UNFIT.sub("_", str(value))
@@ -142,7 +144,8 @@ def _name(value: object, word: str, where: str) -> str:
     plain = _PLACEHOLDER.sub("x", value) if isinstance(value, str) else ""
     if not isinstance(value, str) or not _NAME.fullmatch(plain) or len(value) > LIMIT_NAME_MAX:
         raise DeclarationError(
-            f"{where}: {word}: {shown(value)} is not the name of a limit such as 'bq:data.table' "
+            f"{where}: {word}: {short_repr(value)} is not the name of a limit such as "
+            "'bq:data.table' "
             "or 'bq:{table}'."
         )
     for placeholder in _PLACEHOLDER.findall(value):
@@ -162,6 +165,6 @@ def _count(value: object, word: str, where: str) -> int:
     ):
         raise DeclarationError(
             f"{where}: {word} is a whole number from 1 to {LIMIT_CAPACITY_MAX:,}, "
-            f"got {shown(value)}."
+            f"got {short_repr(value)}."
         )
     return value

@@ -18,23 +18,23 @@ from datetime import timedelta
 from typing import Any, Final, TypedDict, Unpack
 
 from penstock.core.clock import Micros, parse_duration
-from penstock.core.errors import DeclarationError, InvalidInput, shown
+from penstock.core.errors import DeclarationError, InvalidInput, short_repr
 from penstock.pipelines.dependency import (
-    Check,
-    Counter,
+    ConsistencyCheck,
     Dependency,
+    DependencyKind,
     Expect,
     ExpectKind,
-    Kind,
     QualityWeights,
+    RowCounter,
 )
 
 __all__ = [
-    "Check",
+    "ConsistencyCheck",
     "Dependency",
+    "DependencyKind",
     "Expect",
     "ExpectKind",
-    "Kind",
     "QualityWeights",
     "historical",
     "optional",
@@ -54,12 +54,12 @@ SQL_MAX: Final = 20_000
 DAYS_MAX: Final = 3_660
 
 
-class Options(TypedDict, total=False):
+class DependencyOptions(TypedDict, total=False):
     """Options of every same-day and optional dependency."""
 
     partition: str
     """Column that holds the partition. Default: the pipeline's partition column."""
-    expect: int | str | Counter | Expect
+    expect: int | str | RowCounter | Expect
     """Expected rows: a number, a query, a function of the partition, or `per(...)`. Default: at
     least one row.
     """
@@ -79,7 +79,7 @@ class Options(TypedDict, total=False):
     """Warehouse that contains the table. Default: the pipeline's warehouse."""
 
 
-class SameDayOptions(Options, total=False):
+class SameDayOptions(DependencyOptions, total=False):
     """Additional options of a same-day dependency."""
 
     critical: bool
@@ -103,12 +103,12 @@ class HistoricalOptions(TypedDict, total=False):
 
 def same_day(table: str, **options: Unpack[SameDayOptions]) -> Dependency:
     """Declare a dependency on rows of the flow's own partition."""
-    return _made(Kind.SAME_DAY, table, options)
+    return _made(DependencyKind.SAME_DAY, table, options)
 
 
-def optional(table: str, **options: Unpack[Options]) -> Dependency:
+def optional(table: str, **options: Unpack[DependencyOptions]) -> Dependency:
     """Declare an optional dependency on rows of the partition; if absent, the run is degraded."""
-    return _made(Kind.OPTIONAL, table, options)
+    return _made(DependencyKind.OPTIONAL, table, options)
 
 
 def historical(
@@ -124,12 +124,12 @@ def historical(
     min_days: number of days with data that is sufficient (default: `days`). degraded_at: number of
     days from which the phase may start degraded (default: `min_days`).
     """
-    made = _made(Kind.HISTORICAL, table, options)
+    made = _made(DependencyKind.HISTORICAL, table, options)
     enough = days if min_days is None else min_days
     least = enough if degraded_at is None else degraded_at
     for word, number in (("days", days), ("min_days", enough), ("degraded_at", least)):
         if type(number) is not int:
-            raise _mistake(made, f"{word} takes a whole number of days, got {shown(number)}.")
+            raise _mistake(made, f"{word} takes a whole number of days, got {short_repr(number)}.")
     if not 1 <= least <= enough <= days <= DAYS_MAX:
         raise _mistake(
             made,
@@ -143,7 +143,7 @@ def per(n: float, table: str, *, of: str | None = None, partition: str | None = 
     """Expect n rows per unit. Units are the rows of `table` in the partition, or the distinct
     values of its column `of`.
     """
-    where = f"per({shown(n)}, {shown(table)})"
+    where = f"per({short_repr(n)}, {short_repr(table)})"
     number: object = n
     if type(number) not in (int, float) or not 0 < n < 1e12:
         raise DeclarationError(f"{where}: expected a number of rows per unit above 0.")
@@ -154,24 +154,30 @@ def per(n: float, table: str, *, of: str | None = None, partition: str | None = 
     return Expect(kind=ExpectKind.PER, each=float(n), table=table, of=of, partition=partition)
 
 
-def _made(kind: Kind, table: str, options: Mapping[str, Any]) -> Dependency:
-    where = f"{kind}({shown(table)})"
+def _made(kind: DependencyKind, table: str, options: Mapping[str, Any]) -> Dependency:
+    where = f"{kind}({short_repr(table)})"
     _name(TABLE, table, "table", where)
-    known = set().union(*(t.__annotations__ for t in (Options, SameDayOptions, HistoricalOptions)))
+    known = set().union(
+        *(t.__annotations__ for t in (DependencyOptions, SameDayOptions, HistoricalOptions))
+    )
     for word in options:
         if word not in known:
             raise DeclarationError(
                 f"{where}: {word} is not an option; known: {', '.join(sorted(known))}."
             )
     allowed = {
-        Kind.SAME_DAY: known,
-        Kind.OPTIONAL: set(Options.__annotations__),
-        Kind.HISTORICAL: set(HistoricalOptions.__annotations__),
+        DependencyKind.SAME_DAY: known,
+        DependencyKind.OPTIONAL: set(DependencyOptions.__annotations__),
+        DependencyKind.HISTORICAL: set(HistoricalOptions.__annotations__),
     }[kind]
     for word in options:
         if word not in allowed:
             raise DeclarationError(f"{where}: {word} does not apply to {kind} dependencies.")
-    given: dict[str, Any] = {"table": table, "kind": kind, "critical": kind is not Kind.OPTIONAL}
+    given: dict[str, Any] = {
+        "table": table,
+        "kind": kind,
+        "critical": kind is not DependencyKind.OPTIONAL,
+    }
     for word, value in options.items():
         name, read = _READERS[word]
         given[name] = read(value, word, where)
@@ -181,13 +187,13 @@ def _made(kind: Kind, table: str, options: Mapping[str, Any]) -> Dependency:
 
 
 def _mistake(dependency: Dependency, text: str) -> DeclarationError:
-    return DeclarationError(f"{dependency.kind}({shown(dependency.table)}): {text}")
+    return DeclarationError(f"{dependency.kind}({short_repr(dependency.table)}): {text}")
 
 
 def _name(pattern: re.Pattern[str], value: object, what: str, where: str) -> str:
     if not isinstance(value, str) or not pattern.fullmatch(value):
         raise DeclarationError(
-            f"{where}: {shown(value)} is not a {what} name; use letters, digits and '_'"
+            f"{where}: {short_repr(value)} is not a {what} name; use letters, digits and '_'"
             + (", with dots between project, dataset and table." if what == "table" else ".")
         )
     return value
@@ -199,14 +205,16 @@ def _column(value: object, word: str, where: str) -> str:
 
 def _flag(value: object, word: str, where: str) -> bool:
     if not isinstance(value, bool):
-        raise DeclarationError(f"{where}: {word} is True or False, got {shown(value)}.")
+        raise DeclarationError(f"{where}: {word} is True or False, got {short_repr(value)}.")
     return value
 
 
 def _weight(value: object, word: str, where: str) -> float:
     ok = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1e6
     if not ok:
-        raise DeclarationError(f"{where}: {word} is a number of at least 0, got {shown(value)}.")
+        raise DeclarationError(
+            f"{where}: {word} is a number of at least 0, got {short_repr(value)}."
+        )
     return float(value)  # type: ignore[arg-type]  # a number, as checked above
 
 
@@ -222,7 +230,7 @@ def _age(value: Any, word: str, where: str) -> Micros:
 
 def _texts(value: Any, word: str, where: str) -> tuple[Any, ...]:
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise DeclarationError(f"{where}: {word} takes a list, got {shown(value)}.")
+        raise DeclarationError(f"{where}: {word} takes a list, got {short_repr(value)}.")
     return tuple(value)
 
 
@@ -234,25 +242,29 @@ def _columns(value: Any, word: str, where: str) -> tuple[str, ...]:
 def _modes(value: Any, word: str, where: str) -> frozenset[str]:
     found = _texts(value, word, where)
     if not found or not all(isinstance(item, str) for item in found):
-        raise DeclarationError(f"{where}: {word} takes mode names, got {shown(value)}.")
+        raise DeclarationError(f"{where}: {word} takes mode names, got {short_repr(value)}.")
     return frozenset(found)
 
 
 def _sql(value: object, word: str, where: str) -> str:
     if not isinstance(value, str) or not value.strip() or len(value) > SQL_MAX or "\0" in value:
-        raise DeclarationError(f"{where}: {word} takes the text of a query, got {shown(value)}.")
+        raise DeclarationError(
+            f"{where}: {word} takes the text of a query, got {short_repr(value)}."
+        )
     return value.strip()
 
 
-def _checks(value: Any, word: str, where: str) -> tuple[Check, ...]:
+def _checks(value: Any, word: str, where: str) -> tuple[ConsistencyCheck, ...]:
     if isinstance(value, Mapping):
         pairs = list(value.items())
     else:
         pairs = [(f"check {n}", sql) for n, sql in enumerate(_texts(value, word, where), 1)]
     for name, _ in pairs:
         if not isinstance(name, str) or not CHECK_NAME.fullmatch(name):
-            raise DeclarationError(f"{where}: {shown(name)} is not a check name.")
-    return tuple(Check(name=name, sql=_sql(sql, f"check {name!r}", where)) for name, sql in pairs)
+            raise DeclarationError(f"{where}: {short_repr(name)} is not a check name.")
+    return tuple(
+        ConsistencyCheck(name=name, sql=_sql(sql, f"check {name!r}", where)) for name, sql in pairs
+    )
 
 
 def _expect(value: Any, word: str, where: str) -> Expect:
@@ -267,7 +279,7 @@ def _expect(value: Any, word: str, where: str) -> Expect:
         return Expect(number=value)
     raise DeclarationError(
         f"{where}: {word} takes a number of rows, a query, a function of the partition "
-        f"or per(...), got {shown(value)}."
+        f"or per(...), got {short_repr(value)}."
     )
 
 
@@ -275,7 +287,7 @@ def _quality(value: Any, word: str, where: str) -> QualityWeights:
     parts = ("freshness", "validity", "consistency")
     if not isinstance(value, Mapping) or not value or any(key not in parts for key in value):
         raise DeclarationError(
-            f"{where}: {word} takes weights of {', '.join(parts)}, got {shown(value)}."
+            f"{where}: {word} takes weights of {', '.join(parts)}, got {short_repr(value)}."
         )
     given = {key: _weight(weight, f"{word}[{key!r}]", where) for key, weight in value.items()}
     return QualityWeights(**{**dict.fromkeys(parts, 0.0), **given})
@@ -283,7 +295,7 @@ def _quality(value: Any, word: str, where: str) -> QualityWeights:
 
 def _warehouse(value: object, word: str, where: str) -> str:
     if not isinstance(value, str) or not value.strip() or len(value) > 500:
-        raise DeclarationError(f"{where}: {word} takes a name or address, got {shown(value)}.")
+        raise DeclarationError(f"{where}: {word} takes a name or address, got {short_repr(value)}.")
     return value
 
 

@@ -21,8 +21,8 @@ from typing import Any, Final, TypeVar, Unpack, overload
 
 from penstock.core.clock import parse_duration
 from penstock.core.errors import DeclarationError, InvalidInput
-from penstock.core.naming import DEFAULT_POOL, name_check
-from penstock.core.record import plain
+from penstock.core.naming import DEFAULT_POOL, check_declared_name
+from penstock.core.record import to_json
 from penstock.core.retry import RetryConfig
 from penstock.core.utc_offsets import check_timezone
 from penstock.pipelines.declare.declaration_options import (
@@ -30,18 +30,23 @@ from penstock.pipelines.declare.declaration_options import (
     PhaseOptions,
     PipelineOptions,
     ProcessorOptions,
-    phase_terms,
-    pipeline_terms,
-    processor_terms,
+    parse_phase_options,
+    parse_pipeline_options,
+    parse_processor_options,
 )
-from penstock.pipelines.declare.processor import Body, Processor, Runs, kind_of
-from penstock.pipelines.declare.terms import PhaseTerms, ProcessorTerms
+from penstock.pipelines.declare.processor import (
+    ExecutionKind,
+    Processor,
+    ProcessorFunction,
+    resolve_execution_kind,
+)
+from penstock.pipelines.declare.terms import PhaseSettings, ProcessorSettings
 from penstock.pipelines.declare.validation import check_definition
 from penstock.pipelines.mode import Mode
-from penstock.pipelines.parameters import Schema, schema_check
+from penstock.pipelines.parameters import Schema, check_schema
 from penstock.pipelines.plan import Need, Plan, modes_of, needs_of, plan_of
 
-F = TypeVar("F", bound=Body)
+F = TypeVar("F", bound=ProcessorFunction)
 
 MAIN: Final = "main"
 TIMEOUT_DEFAULT: Final = "60m"
@@ -53,7 +58,7 @@ class Phase:
     __slots__ = ("_pipeline", "_processors", "after", "name", "terms")
 
     def __init__(
-        self, pipeline: Pipeline, name: str, after: tuple[str, ...], terms: PhaseTerms
+        self, pipeline: Pipeline, name: str, after: tuple[str, ...], terms: PhaseSettings
     ) -> None:
         self.name = name
         self.after = after
@@ -81,17 +86,17 @@ class Phase:
         pool: str = DEFAULT_POOL,
         timeout: Duration = TIMEOUT_DEFAULT,
         retry: Mapping[str, Any] | None = None,
-        runs: Runs = "auto",
+        runs: ExecutionKind = "auto",
         **options: Unpack[ProcessorOptions],
     ) -> Callable[[F], F]: ...
     def processor(
         self,
-        name: str | Body | None = None,
+        name: str | ProcessorFunction | None = None,
         *,
         pool: str = DEFAULT_POOL,
         timeout: Duration = TIMEOUT_DEFAULT,
         retry: Mapping[str, Any] | None = None,
-        runs: Runs = "auto",
+        runs: ExecutionKind = "auto",
         **options: Unpack[ProcessorOptions],
     ) -> Any:
         """Declare a function as a processor of this phase; works with and without arguments.
@@ -101,10 +106,10 @@ class Phase:
         `core.options` describes the other options, such as `needs`.
         """
 
-        def declare(body: Body, given: str | None = None) -> Body:
+        def declare(body: ProcessorFunction, given: str | None = None) -> ProcessorFunction:
             label = given or str(getattr(body, "__name__", "")).lower()
-            kind = kind_of(f"{self._path}/{label}", body, runs)
-            terms = processor_terms(options, f"processor {self._path}/{label}")
+            kind = resolve_execution_kind(f"{self._path}/{label}", body, runs)
+            terms = parse_processor_options(options, f"processor {self._path}/{label}")
             self._add(label, body, (pool, kind), timeout, retry, terms)
             return body
 
@@ -122,7 +127,7 @@ class Phase:
         **options: Unpack[ProcessorOptions],
     ) -> Processor:
         """Declare a processor whose runs an external worker claims over the API and executes."""
-        terms = processor_terms(options, f"processor {self._path}/{name}")
+        terms = parse_processor_options(options, f"processor {self._path}/{name}")
         return self._add(name, None, (pool, "external"), timeout, retry, terms)
 
     @property
@@ -132,16 +137,16 @@ class Phase:
     def _add(
         self,
         name: str,
-        body: Body | None,
-        executor: tuple[str, Runs],
+        body: ProcessorFunction | None,
+        executor: tuple[str, ExecutionKind],
         timeout: Duration,
         retry: Mapping[str, Any] | None,
-        terms: ProcessorTerms,
+        terms: ProcessorSettings,
     ) -> Processor:
         pool, runs = executor
         where = f"processor {self._path}/{name}"
-        name_check(name, "processor", where)
-        name_check(pool, "pool", where)
+        check_declared_name(name, "processor", where)
+        check_declared_name(pool, "pool", where)
         if name in self._processors:
             raise DeclarationError(f"{where} is declared twice; give one of them another name.")
         try:
@@ -176,7 +181,7 @@ class Phase:
             "name": self.name,
             "after": list(self.after),
             "processors": [processor.definition() for processor in self.processors],
-            **plain(self.terms),
+            **to_json(self.terms),
         }
 
 
@@ -199,14 +204,14 @@ class Pipeline:
         rate_second, rate_gb: price of a second of execution and of a gigabyte processed.
         `PipelineOptions` in `core.options` describes the other options.
         """
-        name_check(name, "pipeline", "Pipeline(...)")
-        self.terms = pipeline_terms(options, f"pipeline {name}")
+        check_declared_name(name, "pipeline", "Pipeline(...)")
+        self.terms = parse_pipeline_options(options, f"pipeline {name}")
         try:
             self.timezone = check_timezone(timezone)
         except InvalidInput as error:
             raise DeclarationError(f"pipeline {name}: {error.message}") from None
         if parameters is not None:
-            schema_check(parameters, f"pipeline {name}: parameters")
+            check_schema(parameters, f"pipeline {name}: parameters")
         for word, rate in (("rate_second", rate_second), ("rate_gb", rate_gb)):
             if not 0 <= rate < float("inf"):
                 raise DeclarationError(f"pipeline {name}: {word} must be 0 or more, got {rate!r}.")
@@ -237,7 +242,7 @@ class Pipeline:
     @property
     def modes(self) -> dict[str, Mode]:
         """Its modes by name, own and built-in, with its SLOs applied."""
-        return modes_of(plain(self.terms))
+        return modes_of(to_json(self.terms))
 
     @property
     def digest(self) -> str:
@@ -256,7 +261,7 @@ class Pipeline:
         `PhaseOptions` in `core.options` describes the other options.
         """
         where = f"phase {self.name}/{name}"
-        name_check(name, "phase", where)
+        check_declared_name(name, "phase", where)
         if name in self._phases:
             raise DeclarationError(f"{where} is declared twice; give one of them another name.")
         if after is None:
@@ -272,7 +277,7 @@ class Pipeline:
             if not isinstance(item, Phase | str):
                 raise DeclarationError(f"{where}: after takes phases or their names, got {item!r}.")
         names = [item.name if isinstance(item, Phase) else item for item in earlier]
-        made = Phase(self, name, tuple(dict.fromkeys(names)), phase_terms(options, where))
+        made = Phase(self, name, tuple(dict.fromkeys(names)), parse_phase_options(options, where))
         self._phases[name] = made
         return made
 
@@ -286,7 +291,7 @@ class Pipeline:
         pool: str = DEFAULT_POOL,
         timeout: Duration = TIMEOUT_DEFAULT,
         retry: Mapping[str, Any] | None = None,
-        runs: Runs = "auto",
+        runs: ExecutionKind = "auto",
         **options: Unpack[ProcessorOptions],
     ) -> Callable[[F], F]: ...
     def processor(self, name: Any = None, **options: Any) -> Any:
@@ -326,6 +331,6 @@ class Pipeline:
             "parameters": self.parameters,
             "rate_second": self.rate_second,
             "rate_gb": self.rate_gb,
-            **plain(self.terms),
+            **to_json(self.terms),
             "phases": [phase.definition() for phase in self.phases],
         }

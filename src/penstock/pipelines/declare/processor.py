@@ -12,13 +12,13 @@ from typing import Any, Final, Literal, TypeAlias
 
 from penstock.core.clock import Micros
 from penstock.core.errors import DeclarationError
-from penstock.core.record import plain
-from penstock.pipelines.declare.terms import ProcessorTerms
+from penstock.core.record import to_json
+from penstock.pipelines.declare.terms import ProcessorSettings
 
-Body: TypeAlias = Callable[..., Any]
-Runs: TypeAlias = Literal["auto", "thread", "async", "process", "external"]
+ProcessorFunction: TypeAlias = Callable[..., Any]
+ExecutionKind: TypeAlias = Literal["auto", "thread", "async", "process", "external"]
 
-KINDS: Final = ("auto", "thread", "async", "process", "external")
+EXECUTION_KINDS: Final = ("auto", "thread", "async", "process", "external")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +31,9 @@ class Processor:
     pool: str
     timeout_us: Micros
     retry: Mapping[str, Any] | None
-    runs: Runs
-    body: Body | None
-    terms: ProcessorTerms = field(default_factory=ProcessorTerms)
+    runs: ExecutionKind
+    body: ProcessorFunction | None
+    terms: ProcessorSettings = field(default_factory=ProcessorSettings)
     """Options: what it needs and produces, the modes it runs in, its limits and entities."""
 
     @property
@@ -54,16 +54,18 @@ class Processor:
             "timeout_us": self.timeout_us,
             "retry": None if self.retry is None else dict(self.retry),
             "runs": self.runs,
-            **plain(self.terms),
+            **to_json(self.terms),
         }
 
 
-def kind_of(path: str, body: Body, runs: Runs) -> Runs:
+def resolve_execution_kind(
+    path: str, body: ProcessorFunction, runs: ExecutionKind
+) -> ExecutionKind:
     """Return how a function is executed, with `auto` resolved. Raise DeclarationError if it cannot
     be executed that way.
     """
-    if runs not in KINDS:
-        known = ", ".join(KINDS)
+    if runs not in EXECUTION_KINDS:
+        known = ", ".join(EXECUTION_KINDS)
         raise DeclarationError(f"processor {path}: runs={runs!r} is not known; known: {known}.")
     if not callable(body):
         raise DeclarationError(f"processor {path}: expected a function, got {body!r:.80}.")

@@ -18,7 +18,7 @@ from penstock.pipelines.mode import Mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineTerms:
+class PipelineSettings:
     """Validated options of a pipeline; see `PipelineOptions`."""
 
     partition: str | None = None
@@ -32,7 +32,7 @@ class PipelineTerms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseTerms:
+class PhaseSettings:
     """Validated options of a phase; see `PhaseOptions`."""
 
     slo_us: Micros | None = None
@@ -45,7 +45,7 @@ class PhaseTerms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessorTerms:
+class ProcessorSettings:
     """Validated options of a processor; see `ProcessorOptions`."""
 
     needs: tuple[Dependency, ...] = ()

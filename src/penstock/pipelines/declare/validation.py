@@ -12,13 +12,13 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any, TypeAlias
 
 from penstock.core.errors import DeclarationError
-from penstock.core.record import read
-from penstock.pipelines.cycles import cycle_of, stuck
+from penstock.core.record import from_json
+from penstock.pipelines.cycles import cycle_of, deadlocked
 from penstock.pipelines.declare.declaration_options import EVERY_MODE
-from penstock.pipelines.declare.limit_needs import check_places, needs_of
-from penstock.pipelines.declare.terms import PhaseTerms, PipelineTerms, ProcessorTerms
-from penstock.pipelines.dependency import Dependency, Kind
-from penstock.pipelines.modes import BUILT_IN, known_modes, overlap
+from penstock.pipelines.declare.limit_needs import check_placeholders, limit_needs_of
+from penstock.pipelines.declare.terms import PhaseSettings, PipelineSettings, ProcessorSettings
+from penstock.pipelines.dependency import Dependency, DependencyKind
+from penstock.pipelines.modes import BUILT_IN, find_overlap, modes_by_name
 
 Json: TypeAlias = Mapping[str, Any]
 
@@ -29,9 +29,9 @@ def check_definition(definition: Json) -> None:
     if not phases:
         raise DeclarationError(f"pipeline {name} has no phases and no processors.")
     _check_graph(name, phases)
-    terms = read(PipelineTerms, definition)
+    terms = from_json(PipelineSettings, definition)
     _check_modes(name, terms, [phase["name"] for phase in phases])
-    modes = set(known_modes(terms.modes))
+    modes = set(modes_by_name(terms.modes))
     _check_mode_names(f"pipeline {name}: slos", terms.slos or (), modes)
     _check_mode_names(f"pipeline {name}: fallback", terms.fallback or (), modes | {EVERY_MODE})
     parameters = (definition.get("parameters") or {}).get("properties", {})
@@ -39,8 +39,8 @@ def check_definition(definition: Json) -> None:
         _check_phase(f"{name}/{phase['name']}", phase, modes)
         for path, own in _processors(name, [phase]):
             _check_processor(path, own, modes, terms.partition)
-            for need in needs_of(own):
-                check_places(need.name, parameters, f"processor {path}: limits")
+            for need in limit_needs_of(own):
+                check_placeholders(need.name, parameters, f"processor {path}: limits")
     _check_products(name, phases)
 
 
@@ -64,7 +64,7 @@ def _check_graph(name: str, phases: list[Json]) -> None:
         ) from None
 
 
-def _check_modes(name: str, terms: PipelineTerms, phases: list[str]) -> None:
+def _check_modes(name: str, terms: PipelineSettings, phases: list[str]) -> None:
     seen: set[str] = set()
     for mode in terms.modes:
         if mode.name in seen:
@@ -78,7 +78,7 @@ def _check_modes(name: str, terms: PipelineTerms, phases: list[str]) -> None:
                     f"pipeline {name}: mode {mode.name!r} names {phase!r}, "
                     f"which is not a phase of this pipeline; phases: {', '.join(phases)}."
                 )
-    both = overlap(terms.modes)
+    both = find_overlap(terms.modes)
     if both is not None:
         raise DeclarationError(
             f"pipeline {name}: the windows of modes {both[0]!r} and {both[1]!r} overlap; "
@@ -96,7 +96,7 @@ def _check_mode_names(where: str, names: Iterable[str], known: Iterable[str]) ->
 
 
 def _check_phase(path: str, phase: Json, modes: Iterable[str]) -> None:
-    where, terms = f"phase {path}", read(PhaseTerms, phase)
+    where, terms = f"phase {path}", from_json(PhaseSettings, phase)
     _check_mode_names(f"{where}: expects", terms.expects or (), modes)
     _check_mode_names(f"{where}: fallback", terms.fallback or (), {*modes, EVERY_MODE})
     declared = {given["name"]: given.get("modes") for given in phase["processors"]}
@@ -116,7 +116,7 @@ def _check_phase(path: str, phase: Json, modes: Iterable[str]) -> None:
 
 
 def _check_processor(
-    path: str, terms: ProcessorTerms, modes: Iterable[str], partition: str | None
+    path: str, terms: ProcessorSettings, modes: Iterable[str], partition: str | None
 ) -> None:
     where = f"processor {path}"
     _check_mode_names(f"{where}: modes", sorted(terms.modes or ()), modes)
@@ -143,7 +143,7 @@ def _check_products(name: str, phases: list[Json]) -> None:
                 producers.setdefault(table, set()).add((phase["name"], path))
     waits: dict[str, set[str]] = {}
     for phase in phases:
-        each = read(PhaseTerms, phase).on == "each"
+        each = from_json(PhaseSettings, phase).on == "each"
         for path, terms in _processors(name, [phase]):
             for table in _awaited_tables(terms):
                 waits.setdefault(path, set()).add(table)
@@ -153,9 +153,9 @@ def _check_products(name: str, phases: list[Json]) -> None:
     produces = {
         path: set(terms.produces) for path, terms in _processors(name, phases) if terms.produces
     }
-    deadlocked = stuck(waits, produces)
-    if deadlocked:
-        cycle = " → ".join(cycle_of(min(deadlocked), waits, produces))
+    stuck = deadlocked(waits, produces)
+    if stuck:
+        cycle = " → ".join(cycle_of(min(stuck), waits, produces))
         raise DeclarationError(
             f"pipeline {name}: processors wait for each other's tables: {cycle}."
         )
@@ -192,9 +192,9 @@ def _check_producers(
     raise DeclarationError(f"processor {path}: {text}")
 
 
-def _awaited_tables(terms: ProcessorTerms) -> Iterator[str]:
+def _awaited_tables(terms: ProcessorSettings) -> Iterator[str]:
     for need in terms.needs:
-        if need.kind is Kind.SAME_DAY and need.critical:
+        if need.kind is DependencyKind.SAME_DAY and need.critical:
             yield need.table
 
 
@@ -207,8 +207,8 @@ def _ancestors(phases: list[Json]) -> dict[str, frozenset[str]]:
     return {name: frozenset(found) for name, found in before.items()}
 
 
-def _processors(pipeline: str, phases: Iterable[Json]) -> Iterator[tuple[str, ProcessorTerms]]:
+def _processors(pipeline: str, phases: Iterable[Json]) -> Iterator[tuple[str, ProcessorSettings]]:
     for phase in phases:
         for given in phase["processors"]:
             path = f"{pipeline}/{phase['name']}/{given['name']}"
-            yield path, read(ProcessorTerms, given)
+            yield path, from_json(ProcessorSettings, given)

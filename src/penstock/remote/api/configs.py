@@ -22,7 +22,7 @@ from penstock.remote.shapes.configs import (
     StartIn,
     StartOut,
 )
-from penstock.remote.transport import Transport, quoted
+from penstock.remote.transport import Transport, quote_segment
 
 
 class ConfigsApi:
@@ -67,7 +67,7 @@ class ConfigsApi:
         """
         response = self._transport.call(
             "POST",
-            f"/api/v1/customers/{quoted(customer_id)}/pipeline-configs",
+            f"/api/v1/customers/{quote_segment(customer_id)}/pipeline-configs",
             body=body,
             headers={"Idempotency-Key": idempotency_key},
         )
@@ -81,7 +81,7 @@ class ConfigsApi:
         `GET /api/v1/customers/{customer_id}/pipeline-configs`
         """
         response = self._transport.call(
-            "GET", f"/api/v1/customers/{quoted(customer_id)}/pipeline-configs", query=query
+            "GET", f"/api/v1/customers/{quote_segment(customer_id)}/pipeline-configs", query=query
         )
         return cast("ConfigPage", response)
 
@@ -98,7 +98,9 @@ class ConfigsApi:
 
         `GET /api/v1/pipeline-configs/{config_id}`
         """
-        response = self._transport.call("GET", f"/api/v1/pipeline-configs/{quoted(config_id)}")
+        response = self._transport.call(
+            "GET", f"/api/v1/pipeline-configs/{quote_segment(config_id)}"
+        )
         return cast("ConfigOut", response)
 
     def update_config(
@@ -112,7 +114,7 @@ class ConfigsApi:
         """
         response = self._transport.call(
             "PATCH",
-            f"/api/v1/pipeline-configs/{quoted(config_id)}",
+            f"/api/v1/pipeline-configs/{quote_segment(config_id)}",
             body=body,
             headers={"If-Match": if_match},
         )
@@ -130,7 +132,7 @@ class ConfigsApi:
         """
         self._transport.call(
             "DELETE",
-            f"/api/v1/pipeline-configs/{quoted(config_id)}",
+            f"/api/v1/pipeline-configs/{quote_segment(config_id)}",
             query={"reason": reason},
             headers={"If-Match": if_match},
         )
@@ -146,7 +148,7 @@ class ConfigsApi:
         """
         response = self._transport.call(
             "POST",
-            f"/api/v1/pipeline-configs/{quoted(config_id)}/start",
+            f"/api/v1/pipeline-configs/{quote_segment(config_id)}/start",
             body=body,
             headers={"Idempotency-Key": idempotency_key},
         )
@@ -160,7 +162,7 @@ class ConfigsApi:
         n: Number of occurrences to return.
         """
         response = self._transport.call(
-            "GET", f"/api/v1/pipeline-configs/{quoted(config_id)}/preview", query={"n": n}
+            "GET", f"/api/v1/pipeline-configs/{quote_segment(config_id)}/preview", query={"n": n}
         )
         return cast("PreviewOut", response)
 
@@ -193,7 +195,7 @@ class ConfigsApi:
         """
         response = self._transport.call(
             "GET",
-            f"/api/v1/pipeline-configs/{quoted(config_id)}/audit",
+            f"/api/v1/pipeline-configs/{quote_segment(config_id)}/audit",
             query={"limit": limit, "cursor": cursor},
         )
         return cast("AuditPage", response)
@@ -216,7 +218,7 @@ class ConfigsApi:
         """
         response = self._transport.call(
             "GET",
-            f"/api/v1/customers/{quoted(customer_id)}/audit",
+            f"/api/v1/customers/{quote_segment(customer_id)}/audit",
             query={"config_id": config_id, "limit": limit, "cursor": cursor},
         )
         return cast("AuditPage", response)
@@ -233,7 +235,7 @@ class ConfigsApi:
         """
         response = self._transport.call(
             "GET",
-            f"/api/v1/pipeline-configs/{quoted(config_id)}/occurrences",
+            f"/api/v1/pipeline-configs/{quote_segment(config_id)}/occurrences",
             query={"limit": limit, "cursor": cursor},
         )
         return cast("OccurrencePage", response)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import cast
 
 from penstock.remote.shapes.deliveries import AckIn, ExtendIn, NackIn, PullIn, PullOut, SettledOut
-from penstock.remote.transport import Transport, quoted
+from penstock.remote.transport import Transport, quote_segment
 
 
 class DeliveriesApi:
@@ -34,7 +34,7 @@ class DeliveriesApi:
         """
         response = self._transport.call(
             "POST",
-            f"/api/v1/subscriptions/{quoted(name)}/pull",
+            f"/api/v1/subscriptions/{quote_segment(name)}/pull",
             query={"customer_id": customer_id},
             body=body,
             headers={"Idempotency-Key": idempotency_key},
@@ -58,7 +58,7 @@ class DeliveriesApi:
         """
         response = self._transport.call(
             "POST",
-            f"/api/v1/subscriptions/{quoted(name)}/ack",
+            f"/api/v1/subscriptions/{quote_segment(name)}/ack",
             query={"customer_id": customer_id},
             body=body,
             headers={"Idempotency-Key": idempotency_key},
@@ -82,7 +82,7 @@ class DeliveriesApi:
         """
         response = self._transport.call(
             "POST",
-            f"/api/v1/subscriptions/{quoted(name)}/nack",
+            f"/api/v1/subscriptions/{quote_segment(name)}/nack",
             query={"customer_id": customer_id},
             body=body,
             headers={"Idempotency-Key": idempotency_key},
@@ -106,7 +106,7 @@ class DeliveriesApi:
         """
         response = self._transport.call(
             "POST",
-            f"/api/v1/subscriptions/{quoted(name)}/extend",
+            f"/api/v1/subscriptions/{quote_segment(name)}/extend",
             query={"customer_id": customer_id},
             body=body,
             headers={"Idempotency-Key": idempotency_key},
@@ -130,7 +130,7 @@ class DeliveriesApi:
         """
         response = self._transport.call(
             "POST",
-            f"/api/v1/subscriptions/{quoted(name)}/release",
+            f"/api/v1/subscriptions/{quote_segment(name)}/release",
             query={"customer_id": customer_id},
             body=body,
             headers={"Idempotency-Key": idempotency_key},

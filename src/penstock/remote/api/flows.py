@@ -23,7 +23,7 @@ from penstock.remote.shapes.flows import (
     WhyOut,
 )
 from penstock.remote.shapes.runs import CancelIn
-from penstock.remote.transport import Transport, quoted
+from penstock.remote.transport import Transport, quote_segment
 
 
 class FlowsApi:
@@ -69,7 +69,7 @@ class FlowsApi:
 
         `GET /api/v1/flows/{flow_id}`
         """
-        response = self._transport.call("GET", f"/api/v1/flows/{quoted(flow_id)}")
+        response = self._transport.call("GET", f"/api/v1/flows/{quote_segment(flow_id)}")
         return cast("FlowDetailOut", response)
 
     def explain_flow(self, flow_id: str) -> ExplainOut:
@@ -77,7 +77,7 @@ class FlowsApi:
 
         `GET /api/v1/flows/{flow_id}/explain`
         """
-        response = self._transport.call("GET", f"/api/v1/flows/{quoted(flow_id)}/explain")
+        response = self._transport.call("GET", f"/api/v1/flows/{quote_segment(flow_id)}/explain")
         return cast("ExplainOut", response)
 
     def why_flow(self, flow_id: str, *, phase: str | None = None) -> WhyOut:
@@ -88,7 +88,7 @@ class FlowsApi:
         phase: Explain only this phase; the whole flow when omitted.
         """
         response = self._transport.call(
-            "GET", f"/api/v1/flows/{quoted(flow_id)}/why", query={"phase": phase}
+            "GET", f"/api/v1/flows/{quote_segment(flow_id)}/why", query={"phase": phase}
         )
         return cast("WhyOut", response)
 
@@ -103,7 +103,7 @@ class FlowsApi:
         """
         response = self._transport.call(
             "POST",
-            f"/api/v1/flows/{quoted(flow_id)}/cancel",
+            f"/api/v1/flows/{quote_segment(flow_id)}/cancel",
             body=body,
             headers={"Idempotency-Key": idempotency_key},
         )
@@ -122,7 +122,7 @@ class FlowsApi:
 
         `GET /api/v1/pipeline-runs/{run_id}/why`
         """
-        response = self._transport.call("GET", f"/api/v1/pipeline-runs/{quoted(run_id)}/why")
+        response = self._transport.call("GET", f"/api/v1/pipeline-runs/{quote_segment(run_id)}/why")
         return cast("WhyOut", response)
 
     def trace(self, correlation_id: str) -> TraceOut:
@@ -130,7 +130,7 @@ class FlowsApi:
 
         `GET /api/v1/traces/{correlation_id}`
         """
-        response = self._transport.call("GET", f"/api/v1/traces/{quoted(correlation_id)}")
+        response = self._transport.call("GET", f"/api/v1/traces/{quote_segment(correlation_id)}")
         return cast("TraceOut", response)
 
     def report_completion(

@@ -27,7 +27,7 @@ from penstock.remote.shapes.gates import (
     WhatIfOut,
 )
 from penstock.remote.shapes.topics import Done
-from penstock.remote.transport import Transport, quoted
+from penstock.remote.transport import Transport, quote_segment
 
 
 class GatesApi:
@@ -120,7 +120,7 @@ class GatesApi:
         """
         response = self._transport.call(
             "POST",
-            f"/api/v1/overrides/{quoted(override_id)}/revoke",
+            f"/api/v1/overrides/{quote_segment(override_id)}/revoke",
             body=body,
             headers={"Idempotency-Key": idempotency_key},
         )
@@ -139,7 +139,9 @@ class GatesApi:
 
         `GET /api/v1/interventions/{intervention_id}`
         """
-        response = self._transport.call("GET", f"/api/v1/interventions/{quoted(intervention_id)}")
+        response = self._transport.call(
+            "GET", f"/api/v1/interventions/{quote_segment(intervention_id)}"
+        )
         return cast("InterventionOut", response)
 
     def resolve_intervention(
@@ -153,7 +155,7 @@ class GatesApi:
         """
         response = self._transport.call(
             "POST",
-            f"/api/v1/interventions/{quoted(intervention_id)}/resolve",
+            f"/api/v1/interventions/{quote_segment(intervention_id)}/resolve",
             body=body,
             headers={"Idempotency-Key": idempotency_key},
         )

@@ -9,7 +9,7 @@ from typing import Unpack, cast
 
 from penstock.remote.shapes.keys import KeyIn, KeyMade, KeyPage, ListKeysQuery, RevokeIn, RotateIn
 from penstock.remote.shapes.views import Changed
-from penstock.remote.transport import Transport, quoted
+from penstock.remote.transport import Transport, quote_segment
 
 
 class KeysApi:
@@ -49,7 +49,7 @@ class KeysApi:
         """
         response = self._transport.call(
             "POST",
-            f"/api/v1/keys/{quoted(key_id)}/rotate",
+            f"/api/v1/keys/{quote_segment(key_id)}/rotate",
             body=body,
             headers={"Idempotency-Key": idempotency_key},
         )
@@ -66,7 +66,7 @@ class KeysApi:
         """
         response = self._transport.call(
             "POST",
-            f"/api/v1/keys/{quoted(key_id)}/revoke",
+            f"/api/v1/keys/{quote_segment(key_id)}/revoke",
             body=body,
             headers={"Idempotency-Key": idempotency_key},
         )

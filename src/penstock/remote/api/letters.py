@@ -20,7 +20,7 @@ from penstock.remote.shapes.letters import (
     ReplayOut,
 )
 from penstock.remote.shapes.topics import Done
-from penstock.remote.transport import Transport, quoted
+from penstock.remote.transport import Transport, quote_segment
 
 
 class LettersApi:
@@ -67,7 +67,9 @@ class LettersApi:
 
         `GET /api/v1/dead-letters/{dead_letter_id}`
         """
-        response = self._transport.call("GET", f"/api/v1/dead-letters/{quoted(dead_letter_id)}")
+        response = self._transport.call(
+            "GET", f"/api/v1/dead-letters/{quote_segment(dead_letter_id)}"
+        )
         return cast("LetterDetailOut", response)
 
     def replay_dead_letter(
@@ -85,7 +87,7 @@ class LettersApi:
         """
         response = self._transport.call(
             "POST",
-            f"/api/v1/dead-letters/{quoted(dead_letter_id)}/replay",
+            f"/api/v1/dead-letters/{quote_segment(dead_letter_id)}/replay",
             body=body,
             headers={"Idempotency-Key": idempotency_key},
         )
@@ -102,7 +104,7 @@ class LettersApi:
         """
         response = self._transport.call(
             "POST",
-            f"/api/v1/dead-letters/{quoted(dead_letter_id)}/discard",
+            f"/api/v1/dead-letters/{quote_segment(dead_letter_id)}/discard",
             body=body,
             headers={"Idempotency-Key": idempotency_key},
         )

@@ -16,7 +16,7 @@ from penstock.remote.shapes.runs import (
     RunRef,
     SubmitIn,
 )
-from penstock.remote.transport import Transport, quoted
+from penstock.remote.transport import Transport, quote_segment
 
 
 class RunsApi:
@@ -36,7 +36,7 @@ class RunsApi:
         """
         response = self._transport.call(
             "POST",
-            f"/api/v1/customers/{quoted(customer_id)}/pipeline-runs",
+            f"/api/v1/customers/{quote_segment(customer_id)}/pipeline-runs",
             body=body,
             headers={"Idempotency-Key": idempotency_key},
         )
@@ -50,7 +50,7 @@ class RunsApi:
         `GET /api/v1/customers/{customer_id}/pipeline-runs`
         """
         response = self._transport.call(
-            "GET", f"/api/v1/customers/{quoted(customer_id)}/pipeline-runs", query=query
+            "GET", f"/api/v1/customers/{quote_segment(customer_id)}/pipeline-runs", query=query
         )
         return cast("RunPage", response)
 
@@ -67,7 +67,7 @@ class RunsApi:
 
         `GET /api/v1/pipeline-runs/{run_id}`
         """
-        response = self._transport.call("GET", f"/api/v1/pipeline-runs/{quoted(run_id)}")
+        response = self._transport.call("GET", f"/api/v1/pipeline-runs/{quote_segment(run_id)}")
         return cast("RunDetailOut", response)
 
     def cancel_run(
@@ -81,7 +81,7 @@ class RunsApi:
         """
         response = self._transport.call(
             "POST",
-            f"/api/v1/pipeline-runs/{quoted(run_id)}/cancel",
+            f"/api/v1/pipeline-runs/{quote_segment(run_id)}/cancel",
             body=body,
             headers={"Idempotency-Key": idempotency_key},
         )
@@ -96,7 +96,7 @@ class RunsApi:
         """
         response = self._transport.call(
             "POST",
-            f"/api/v1/pipeline-runs/{quoted(run_id)}/retry",
+            f"/api/v1/pipeline-runs/{quote_segment(run_id)}/retry",
             headers={"Idempotency-Key": idempotency_key},
         )
         return cast("RunRef", response)

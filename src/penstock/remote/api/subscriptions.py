@@ -19,7 +19,7 @@ from penstock.remote.shapes.subscriptions import (
     SubscriptionPage,
 )
 from penstock.remote.shapes.topics import Done
-from penstock.remote.transport import Transport, quoted
+from penstock.remote.transport import Transport, quote_segment
 
 
 class SubscriptionsApi:
@@ -69,7 +69,9 @@ class SubscriptionsApi:
         customer_id: Customer that owns it; omit it for system topics and subscriptions.
         """
         response = self._transport.call(
-            "GET", f"/api/v1/subscriptions/{quoted(name)}", query={"customer_id": customer_id}
+            "GET",
+            f"/api/v1/subscriptions/{quote_segment(name)}",
+            query={"customer_id": customer_id},
         )
         return cast("SubscriptionDetailOut", response)
 
@@ -81,7 +83,9 @@ class SubscriptionsApi:
         customer_id: Customer that owns it; omit it for system topics and subscriptions.
         """
         response = self._transport.call(
-            "DELETE", f"/api/v1/subscriptions/{quoted(name)}", query={"customer_id": customer_id}
+            "DELETE",
+            f"/api/v1/subscriptions/{quote_segment(name)}",
+            query={"customer_id": customer_id},
         )
         return cast("Done", response)
 
@@ -102,7 +106,7 @@ class SubscriptionsApi:
         """
         response = self._transport.call(
             "POST",
-            f"/api/v1/subscriptions/{quoted(name)}/pause",
+            f"/api/v1/subscriptions/{quote_segment(name)}/pause",
             query={"customer_id": customer_id},
             body=body,
             headers={"Idempotency-Key": idempotency_key},
@@ -126,7 +130,7 @@ class SubscriptionsApi:
         """
         response = self._transport.call(
             "POST",
-            f"/api/v1/subscriptions/{quoted(name)}/seek",
+            f"/api/v1/subscriptions/{quote_segment(name)}/seek",
             query={"customer_id": customer_id},
             body=body,
             headers={"Idempotency-Key": idempotency_key},
@@ -145,7 +149,7 @@ class SubscriptionsApi:
         """
         response = self._transport.call(
             "POST",
-            f"/api/v1/subscriptions/{quoted(name)}/purge",
+            f"/api/v1/subscriptions/{quote_segment(name)}/purge",
             query={"customer_id": customer_id},
             headers={"Idempotency-Key": idempotency_key},
         )

@@ -17,7 +17,7 @@ from penstock.remote.shapes.topics import (
     TopicOut,
     TopicPage,
 )
-from penstock.remote.transport import Transport, quoted
+from penstock.remote.transport import Transport, quote_segment
 
 
 class TopicsApi:
@@ -71,7 +71,7 @@ class TopicsApi:
         customer_id: Customer that owns it; omit it for system topics and subscriptions.
         """
         response = self._transport.call(
-            "GET", f"/api/v1/topics/{quoted(topic)}", query={"customer_id": customer_id}
+            "GET", f"/api/v1/topics/{quote_segment(topic)}", query={"customer_id": customer_id}
         )
         return cast("TopicDetailOut", response)
 
@@ -83,7 +83,7 @@ class TopicsApi:
         customer_id: Customer that owns it; omit it for system topics and subscriptions.
         """
         response = self._transport.call(
-            "DELETE", f"/api/v1/topics/{quoted(topic)}", query={"customer_id": customer_id}
+            "DELETE", f"/api/v1/topics/{quote_segment(topic)}", query={"customer_id": customer_id}
         )
         return cast("Done", response)
 
@@ -104,7 +104,7 @@ class TopicsApi:
         """
         response = self._transport.call(
             "POST",
-            f"/api/v1/topics/{quoted(topic)}/publish",
+            f"/api/v1/topics/{quote_segment(topic)}/publish",
             query={"customer_id": customer_id},
             body=body,
             headers={"Idempotency-Key": idempotency_key},
@@ -116,5 +116,5 @@ class TopicsApi:
 
         `GET /api/v1/messages/{message_id}`
         """
-        response = self._transport.call("GET", f"/api/v1/messages/{quoted(message_id)}")
+        response = self._transport.call("GET", f"/api/v1/messages/{quote_segment(message_id)}")
         return cast("MessageDetailOut", response)

@@ -18,7 +18,7 @@ from penstock.remote.shapes.views import (
     PipelineOut,
     SessionOut,
 )
-from penstock.remote.transport import Transport, quoted
+from penstock.remote.transport import Transport, quote_segment
 
 
 class ViewsApi:
@@ -47,7 +47,7 @@ class ViewsApi:
         """
         response = self._transport.call(
             "GET",
-            f"/api/v1/customers/{quoted(customer_id)}/metrics",
+            f"/api/v1/customers/{quote_segment(customer_id)}/metrics",
             query={"start_date": start_date, "end_date": end_date},
         )
         return cast("MetricsOut", response)
@@ -81,7 +81,7 @@ class ViewsApi:
 
         `GET /api/v1/pipelines/{pipeline}`
         """
-        response = self._transport.call("GET", f"/api/v1/pipelines/{quoted(pipeline)}")
+        response = self._transport.call("GET", f"/api/v1/pipelines/{quote_segment(pipeline)}")
         return cast("PipelineOut", response)
 
     def list_pauses(self) -> list[PauseOut]:

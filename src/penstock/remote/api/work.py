@@ -24,7 +24,7 @@ from penstock.remote.shapes.work import (
     ReportsOut,
     StartRunIn,
 )
-from penstock.remote.transport import Transport, quoted
+from penstock.remote.transport import Transport, quote_segment
 
 
 class WorkApi:
@@ -62,7 +62,7 @@ class WorkApi:
         """
         response = self._transport.call(
             "POST",
-            f"/api/v1/pipeline-runs/{quoted(run_id)}/claim",
+            f"/api/v1/pipeline-runs/{quote_segment(run_id)}/claim",
             body=body,
             headers={"Idempotency-Key": idempotency_key},
         )
@@ -79,7 +79,7 @@ class WorkApi:
         """
         response = self._transport.call(
             "POST",
-            f"/api/v1/pipeline-runs/{quoted(run_id)}/start",
+            f"/api/v1/pipeline-runs/{quote_segment(run_id)}/start",
             body=body,
             headers={"Idempotency-Key": idempotency_key},
         )
@@ -96,7 +96,7 @@ class WorkApi:
         """
         response = self._transport.call(
             "POST",
-            f"/api/v1/pipeline-runs/{quoted(run_id)}/heartbeat",
+            f"/api/v1/pipeline-runs/{quote_segment(run_id)}/heartbeat",
             body=body,
             headers={"Idempotency-Key": idempotency_key},
         )
@@ -128,7 +128,7 @@ class WorkApi:
         """
         response = self._transport.call(
             "POST",
-            f"/api/v1/pipeline-runs/{quoted(run_id)}/complete",
+            f"/api/v1/pipeline-runs/{quote_segment(run_id)}/complete",
             body=body,
             headers={"Idempotency-Key": idempotency_key},
         )
@@ -158,7 +158,7 @@ class WorkApi:
         """
         response = self._transport.call(
             "POST",
-            f"/api/v1/pipeline-runs/{quoted(run_id)}/fail",
+            f"/api/v1/pipeline-runs/{quote_segment(run_id)}/fail",
             body=body,
             headers={"Idempotency-Key": idempotency_key},
         )
@@ -175,7 +175,7 @@ class WorkApi:
         """
         response = self._transport.call(
             "POST",
-            f"/api/v1/pipeline-runs/{quoted(run_id)}/cancelled",
+            f"/api/v1/pipeline-runs/{quote_segment(run_id)}/cancelled",
             body=body,
             headers={"Idempotency-Key": idempotency_key},
         )

@@ -6,7 +6,7 @@ under the current declaration, and the same transaction closes the dead letter.
 
 from __future__ import annotations
 
-from penstock.access.store.names import Names
+from penstock.access.store.names import NameResolver
 from penstock.access.store.registry import ProcessorRow, customer_get
 from penstock.core.errors import Conflict, IllegalTransition, NotFound
 from penstock.core.ids import encode
@@ -15,20 +15,20 @@ from penstock.runs.hooks import RetryTerms, lock_config, on_retried, retry_terms
 from penstock.runs.rows import NewRun, Run
 from penstock.runs.store.runs import (
     RunFilter,
-    run_again_lock,
     run_get,
     run_insert_many,
     run_list_live,
+    run_retry_lock,
 )
 
 LIVE_MAX = 100
 """How many live runs of a config are searched for another attempt."""
 
 
-def run_again(
+def run_retry(
     tx: Tx,
     store: Store,
-    names: Names,
+    names: NameResolver,
     run_id: int,
     *,
     customer: int | None,
@@ -40,7 +40,7 @@ def run_again(
 
     `at` is the scheduled time of the new run in microseconds; None means now.
     """
-    run_again_lock(tx, run_id)
+    run_retry_lock(tx, run_id)
     old = run_get(tx, run_id, customer)
     if old is None:
         raise NotFound("run", encode("run", run_id))
@@ -75,7 +75,7 @@ def run_again(
     return new_id
 
 
-def _current(tx: Tx, names: Names, old: Run) -> ProcessorRow:
+def _current(tx: Tx, names: NameResolver, old: Run) -> ProcessorRow:
     """Return the processor of an ended run; raise Conflict if it is no longer declared."""
     info = names.pipeline(old.pipeline, "pipeline", tx)
     for row in info.processors:

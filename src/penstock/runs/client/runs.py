@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from penstock.access.store.names import Names, check_limit
+from penstock.access.store.names import NameResolver, check_limit
 from penstock.access.store.registry import customer_get
 from penstock.audit.store.alerts import request_answer, request_begin
 from penstock.audit.store.journal import JournalRow, journal_for
@@ -19,14 +19,14 @@ from penstock.core.fields import check_customer, check_text
 from penstock.core.ids import encode
 from penstock.db.store import Single, Store, Tx
 from penstock.runs import attempt_result
-from penstock.runs.client.retry import run_again
+from penstock.runs.client.retry import run_retry
 from penstock.runs.client.submission import (
     Submission,
-    addressed,
     check_many,
     fingerprint,
     insert,
     is_one_statement,
+    with_customer,
 )
 from penstock.runs.rows import Run
 from penstock.runs.states import LIVE, RunState
@@ -36,8 +36,8 @@ from penstock.runs.store.runs import (
     FAR_FUTURE,
     RunFilter,
     ordering_key_lock,
-    run_cancel_ask,
     run_cancel_pending,
+    run_cancel_request,
     run_chain,
     run_get,
     run_held_get,
@@ -45,7 +45,7 @@ from penstock.runs.store.runs import (
     run_list_live,
 )
 
-__all__ = ["Place", "RunDetail", "RunFilter", "Runs", "Submission", "place_of"]
+__all__ = ["RunDetail", "RunFilter", "RunPosition", "Runs", "Submission", "position_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class RunDetail:
     progress: dict[str, Any] | None
 
 
-class Place(NamedTuple):
+class RunPosition(NamedTuple):
     """Position in a list of runs: the next page continues after this run."""
 
     is_live: bool
@@ -66,15 +66,15 @@ class Place(NamedTuple):
     run_id: int
 
 
-def place_of(run: Run) -> Place:
+def position_of(run: Run) -> RunPosition:
     """Return the position of a run in a list."""
-    return Place(run.finished_at is None, run.slot, run.run_id)
+    return RunPosition(run.finished_at is None, run.slot, run.run_id)
 
 
 class Runs:
     """Use cases of runs."""
 
-    def __init__(self, store: Store, names: Names, actor: str) -> None:
+    def __init__(self, store: Store, names: NameResolver, actor: str) -> None:
         self._store = store
         self._names = names
         self._actor = actor
@@ -84,7 +84,7 @@ class Runs:
     ) -> int:
         """Create one run and return its id; an idempotency `key` makes the call safe to repeat."""
         wanted = Submission(pipeline=submission) if isinstance(submission, str) else submission
-        wanted = addressed(self._names, wanted)
+        wanted = with_customer(self._names, wanted)
         if key is None:
             return self.submit_many([wanted], actor=actor)[0]
         check_text("key", key)
@@ -106,7 +106,7 @@ class Runs:
         self, submissions: Sequence[Submission], *, actor: str | None = None
     ) -> list[int]:
         """Create runs in one transaction and return their ids in order."""
-        checked = check_many(self._names, [addressed(self._names, s) for s in submissions])
+        checked = check_many(self._names, [with_customer(self._names, s) for s in submissions])
         who = actor or self._actor
 
         def body(tx: Tx) -> list[int]:
@@ -150,16 +150,16 @@ class Runs:
     ) -> list[Run]:
         """Return runs, live ones first, newest first; `before` is the previous page's last id."""
 
-        def position(tx: Tx, number: int | None) -> Place | None:
+        def position(tx: Tx, number: int | None) -> RunPosition | None:
             last = None if wanted.before == FAR_FUTURE else run_get(tx, wanted.before, number)
-            return None if last is None else place_of(last)
+            return None if last is None else position_of(last)
 
         return self._page(wanted, customer, pipeline, position)
 
     def page_after(
         self,
         wanted: RunFilter,
-        place: Place | None,
+        place: RunPosition | None,
         customer: str | None = None,
         *,
         pipeline: str | None = None,
@@ -175,7 +175,7 @@ class Runs:
         wanted: RunFilter,
         customer: str | None,
         pipeline: str | None,
-        find: Callable[[Tx, int | None], Place | None],
+        find: Callable[[Tx, int | None], RunPosition | None],
     ) -> list[Run]:
         check_limit(wanted.limit)
         if pipeline is not None:
@@ -216,7 +216,7 @@ class Runs:
                     raise NotFound("run", encode("run", run_id))
                 raise IllegalTransition("run", encode("run", run_id), ended.state, "CANCELLED")
             if held.state != RunState.PENDING:
-                run_cancel_ask(tx, run_id, who, reason or None)
+                run_cancel_request(tx, run_id, who, reason or None)
                 tx.after_commit(lambda: self._store.wake(["cancel"]))
                 return "asked"
             token = run_cancel_pending(tx, run_id)
@@ -236,12 +236,12 @@ class Runs:
 
         def body(tx: Tx) -> int:
             number = self._names.customer(tx, customer)
-            return run_again(tx, self._store, self._names, run_id, customer=number, actor=who)
+            return run_retry(tx, self._store, self._names, run_id, customer=number, actor=who)
 
         return self._store.write(body)
 
 
-def _listed(tx: Tx, wanted: RunFilter, position: Place | None) -> list[Run]:
+def _listed(tx: Tx, wanted: RunFilter, position: RunPosition | None) -> list[Run]:
     """Return live runs, then ended ones, after a position."""
     found = replace(wanted, before=FAR_FUTURE)
     runs: list[Run] = []

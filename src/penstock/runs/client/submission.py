@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from penstock.access.store.names import Names, PipelineInfo
+from penstock.access.store.names import NameResolver, PipelineInfo
 from penstock.access.store.registry import ProcessorRow
 from penstock.core.errors import InvalidInput
-from penstock.core.fields import check_text, parameters_text
+from penstock.core.fields import check_text, parameters_json
 from penstock.core.utc_offsets import TIME_MAX
 from penstock.db.store import Store, Tx
 from penstock.pipelines.parameters import validate
-from penstock.runs.rows import NewRun, scoped_key
+from penstock.runs.rows import NewRun, stored_ordering_key
 from penstock.runs.store.runs import run_insert_many
 
 
@@ -43,7 +43,7 @@ class Submission:
     message_id: str | None = None
 
 
-class Checked(NamedTuple):
+class CheckedSubmission(NamedTuple):
     """A valid submission with its processor, and its parameters as JSON text."""
 
     wanted: Submission
@@ -51,14 +51,14 @@ class Checked(NamedTuple):
     parameters: str | None
 
 
-def addressed(names: Names, wanted: Submission) -> Submission:
+def with_customer(names: NameResolver, wanted: Submission) -> Submission:
     """Return the submission with its customer filled in."""
     if wanted.customer is not None:
         return wanted
     return replace(wanted, customer=names.default_customer)
 
 
-def check_many(names: Names, submissions: Sequence[Submission]) -> list[Checked]:
+def check_many(names: NameResolver, submissions: Sequence[Submission]) -> list[CheckedSubmission]:
     """Validate submissions and find their processors; raise InvalidInput that names the field.
 
     Each declaration is read once, so all submissions are checked against the same version.
@@ -84,18 +84,20 @@ def check_many(names: Names, submissions: Sequence[Submission]) -> list[Checked]
             _parameters(infos[wanted.pipeline], {})
             bare.add(wanted.pipeline)
         _check(wanted)
-        checked.append(Checked(wanted, row, text))
+        checked.append(CheckedSubmission(wanted, row, text))
     return checked
 
 
-def is_one_statement(names: Names, checked: Sequence[Checked]) -> bool:
+def is_one_statement(names: NameResolver, checked: Sequence[CheckedSubmission]) -> bool:
     """Return whether `insert` needs one statement: known customers and no ordering keys."""
     return names.knows({_customer(wanted) for wanted, _, _ in checked}) and not any(
         wanted.ordering_key is not None for wanted, _, _ in checked
     )
 
 
-def insert(tx: Tx, store: Store, names: Names, checked: Sequence[Checked], actor: str) -> list[int]:
+def insert(
+    tx: Tx, store: Store, names: NameResolver, checked: Sequence[CheckedSubmission], actor: str
+) -> list[int]:
     """Create the runs and return their ids in order; workers are woken after the commit."""
     customers = names.customers(tx, {_customer(wanted) for wanted, _, _ in checked})
     new_runs = [
@@ -105,7 +107,7 @@ def insert(tx: Tx, store: Store, names: Names, checked: Sequence[Checked], actor
             partition=wanted.partition,
             scheduled_time=wanted.at,
             priority=wanted.priority,
-            ordering_key=scoped_key(customer, wanted.ordering_key),
+            ordering_key=stored_ordering_key(customer, wanted.ordering_key),
             parameters=parameters,
             correlation_id=wanted.correlation_id,
             trigger_source=wanted.trigger_source,
@@ -134,7 +136,7 @@ def _customer(wanted: Submission) -> str:
 
 
 def _parameters(info: PipelineInfo, given: object) -> str:
-    text = parameters_text(given)
+    text = parameters_json(given)
     validate(info.definition.get("parameters"), given)
     return text
 

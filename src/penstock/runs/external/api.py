@@ -11,41 +11,47 @@ from starlette.responses import Response
 
 from penstock.core.errors import NotFound, PenstockError
 from penstock.runs.external.api_models import (
-    BeatsIn,
-    BeatsOut,
     ClaimByIdIn,
     ClaimedRun,
+    ClaimHolderIn,
     ClaimIn,
     ClaimOut,
+    ClaimStatusOut,
     CompleteIn,
-    EndOut,
+    CompletionBatchIn,
+    CompletionBatchOut,
     FailIn,
+    HeartbeatBatchIn,
+    HeartbeatBatchOut,
     HeartbeatIn,
-    Holder,
-    PulseOut,
-    ReportsIn,
-    ReportsOut,
+    RunResultOut,
     StartRunIn,
 )
 from penstock.runs.external.api_shapes import (
+    claim_status_body,
     claimed_shape,
     completion_of,
     ending_shape,
-    pulse_shape,
+    progress_of,
     refusal_shape,
-    told_of,
 )
-from penstock.runs.external.client.heartbeats import Pulsation, Start
-from penstock.runs.external.client.holder import Call
-from penstock.runs.external.client.reports import Item, check_told, completed, failed
-from penstock.runs.external.client.work import Ask, Heartbeat, Mishap, Report, Worker
+from penstock.runs.external.client.heartbeats import HeartbeatCall, StartCall
+from penstock.runs.external.client.holder import TransitionRequest
+from penstock.runs.external.client.reports import EndCall, check_progress, completed, failed
+from penstock.runs.external.client.work import (
+    CompletionItem,
+    ExternalWorker,
+    FailureReport,
+    Heartbeat,
+    WorkerCall,
+)
 from penstock.runs.states import RunState
 from penstock.server.auth import Caller
 from penstock.server.openapi import texts
-from penstock.server.params import By, Repeat, RunId, found, router
-from penstock.server.polling.long_poll import polled
-from penstock.server.polling.poll_hub import Question
-from penstock.server.responses import answer, once
+from penstock.server.params import CurrentCaller, IdempotencyKey, RunId, decode_path_id, router
+from penstock.server.polling.long_poll import long_poll
+from penstock.server.polling.poll_hub import PollKey
+from penstock.server.responses import idempotent_write, json_response
 
 routes = router("work")
 T = TypeVar("T")
@@ -57,16 +63,18 @@ WorkerId = Annotated[
 
 
 @routes.post("/scheduler/claim-runs", response_model=ClaimOut)
-async def claim_runs(request: Request, by: By, body: ClaimIn, key: Repeat = None) -> Response:
+async def claim_runs(
+    request: Request, by: CurrentCaller, body: ClaimIn, key: IdempotencyKey = None
+) -> Response:
     """Claim ready runs for a worker. With `wait_seconds` the request waits if none is ready.
 
     Only runs of processors declared external are claimed. A claim expires unless the run is started
     or a heartbeat arrives in time.
     """
-    worker = Worker(body.worker_id, by.key)
+    worker = ExternalWorker(body.worker_id, by.key)
 
     def attempt() -> Response:
-        return once(
+        return idempotent_write(
             request,
             by,
             lambda client: client.work.claim(
@@ -83,21 +91,21 @@ async def claim_runs(request: Request, by: By, body: ClaimIn, key: Repeat = None
     # With an Idempotency-Key the first response is final, so the request does not wait.
     if body.wait_seconds == 0 or key is not None:
         return await run_in_threadpool(attempt)
-    question = Question(f"runs:{body.pool}", frozenset(body.processors), by.customer)
-    return await polled(request, question, body.wait_seconds, attempt, EMPTY)
+    question = PollKey(f"runs:{body.pool}", frozenset(body.processors), by.customer)
+    return await long_poll(request, question, body.wait_seconds, attempt, EMPTY)
 
 
-EMPTY = answer({"claimed_runs": []})
+EMPTY = json_response({"claimed_runs": []})
 
 
 @routes.post("/pipeline-runs/{run_id}/claim", response_model=ClaimedRun)
 def claim_run(
-    request: Request, by: By, run_id: RunId, body: ClaimByIdIn, _: Repeat = None
+    request: Request, by: CurrentCaller, run_id: RunId, body: ClaimByIdIn, _: IdempotencyKey = None
 ) -> Response:
     """Claim a given run. 409 if it is not ready or another worker holds it."""
-    number = found("run", "run", run_id)
-    worker = Worker(body.worker_id, by.key)
-    return once(
+    number = decode_path_id("run", "run", run_id)
+    worker = ExternalWorker(body.worker_id, by.key)
+    return idempotent_write(
         request,
         by,
         lambda client: client.work.claim_by_id(
@@ -107,20 +115,20 @@ def claim_run(
     )
 
 
-@routes.post("/pipeline-runs/{run_id}/start", response_model=PulseOut)
+@routes.post("/pipeline-runs/{run_id}/start", response_model=ClaimStatusOut)
 def start_run(
     request: Request,
-    by: By,
+    by: CurrentCaller,
     run_id: RunId,
     body: StartRunIn | None = None,
     worker_id: WorkerId = None,
-    _: Repeat = None,
+    _: IdempotencyKey = None,
 ) -> Response:
     """Start a claimed run. The claim lasts five minutes from now and from each heartbeat."""
-    number = found("run", "run", run_id)
+    number = decode_path_id("run", "run", run_id)
     request_body = body or StartRunIn()
     where = request_body.execution_context
-    return once(
+    return idempotent_write(
         request,
         by,
         lambda client: client.work.start(
@@ -131,24 +139,24 @@ def start_run(
             region=None if where is None else where.region,
             customer=by.customer,
         ),
-        pulse_shape,
+        claim_status_body,
     )
 
 
-@routes.post("/pipeline-runs/{run_id}/heartbeat", response_model=PulseOut)
+@routes.post("/pipeline-runs/{run_id}/heartbeat", response_model=ClaimStatusOut)
 def heartbeat_run(
     request: Request,
-    by: By,
+    by: CurrentCaller,
     run_id: RunId,
     body: HeartbeatIn | None = None,
     worker_id: WorkerId = None,
-    _: Repeat = None,
+    _: IdempotencyKey = None,
 ) -> Response:
     """Extend a claim by five minutes and report progress. The response says whether to stop."""
-    number = found("run", "run", run_id)
+    number = decode_path_id("run", "run", run_id)
     request_body = body or HeartbeatIn()
-    progress = told_of(request_body)
-    return once(
+    progress = progress_of(request_body)
+    return idempotent_write(
         request,
         by,
         lambda client: client.work.heartbeat(
@@ -158,47 +166,51 @@ def heartbeat_run(
             progress=progress,
             customer=by.customer,
         ),
-        pulse_shape,
+        claim_status_body,
     )
 
 
-@routes.post("/pipeline-runs/heartbeat", response_model=BeatsOut)
+@routes.post("/pipeline-runs/heartbeat", response_model=HeartbeatBatchOut)
 def heartbeat_runs(
-    request: Request, by: By, body: BeatsIn, worker_id: WorkerId = None, _: Repeat = None
+    request: Request,
+    by: CurrentCaller,
+    body: HeartbeatBatchIn,
+    worker_id: WorkerId = None,
+    _: IdempotencyKey = None,
 ) -> Response:
     """Send heartbeats of several runs. Each item has its own outcome."""
     beats = [
         Heartbeat(
             run_id=_number(item.run_id),
             token=item.fencing_token,
-            progress=told_of(item),
+            progress=progress_of(item),
         )
         for item in body.heartbeats
     ]
     names = [item.run_id for item in body.heartbeats]
-    return once(
+    return idempotent_write(
         request,
         by,
         lambda client: client.work.heartbeat_many(
             _worker(by, body.worker_id, worker_id), beats, customer=by.customer
         ),
-        lambda outcomes: _each(names, outcomes, "pulse", pulse_shape),
+        lambda outcomes: _each(names, outcomes, "pulse", claim_status_body),
     )
 
 
-@routes.post("/pipeline-runs/{run_id}/complete", response_model=EndOut)
+@routes.post("/pipeline-runs/{run_id}/complete", response_model=RunResultOut)
 def complete_run(
     request: Request,
-    by: By,
+    by: CurrentCaller,
     run_id: RunId,
     body: CompleteIn | None = None,
     worker_id: WorkerId = None,
-    _: Repeat = None,
+    _: IdempotencyKey = None,
 ) -> Response:
     """Report that a run completed. A repeat by the same worker returns the stored result."""
-    number = found("run", "run", run_id)
+    number = decode_path_id("run", "run", run_id)
     request_body = body or CompleteIn()
-    return once(
+    return idempotent_write(
         request,
         by,
         lambda client: client.work.complete(
@@ -212,13 +224,17 @@ def complete_run(
     )
 
 
-@routes.post("/pipeline-runs/complete", response_model=ReportsOut)
+@routes.post("/pipeline-runs/complete", response_model=CompletionBatchOut)
 def complete_runs(
-    request: Request, by: By, body: ReportsIn, worker_id: WorkerId = None, _: Repeat = None
+    request: Request,
+    by: CurrentCaller,
+    body: CompletionBatchIn,
+    worker_id: WorkerId = None,
+    _: IdempotencyKey = None,
 ) -> Response:
     """Report that several runs completed. Each item has its own outcome."""
     reports = [
-        Report(
+        CompletionItem(
             run_id=_number(item.run_id),
             token=item.fencing_token,
             completion=completion_of(item),
@@ -226,7 +242,7 @@ def complete_runs(
         for item in body.completions
     ]
     names = [item.run_id for item in body.completions]
-    return once(
+    return idempotent_write(
         request,
         by,
         lambda client: client.work.complete_many(
@@ -236,19 +252,19 @@ def complete_runs(
     )
 
 
-@routes.post("/pipeline-runs/{run_id}/fail", response_model=EndOut)
+@routes.post("/pipeline-runs/{run_id}/fail", response_model=RunResultOut)
 def fail_run(
     request: Request,
-    by: By,
+    by: CurrentCaller,
     run_id: RunId,
     body: FailIn,
     worker_id: WorkerId = None,
-    _: Repeat = None,
+    _: IdempotencyKey = None,
 ) -> Response:
     """Report the failure of a run. It is retried later or becomes a dead letter."""
-    number = found("run", "run", run_id)
+    number = decode_path_id("run", "run", run_id)
     failure = _failure(body)
-    return once(
+    return idempotent_write(
         request,
         by,
         lambda client: client.work.fail(
@@ -262,19 +278,19 @@ def fail_run(
     )
 
 
-@routes.post("/pipeline-runs/{run_id}/cancelled", response_model=EndOut)
+@routes.post("/pipeline-runs/{run_id}/cancelled", response_model=RunResultOut)
 def confirm_cancel(
     request: Request,
-    by: By,
+    by: CurrentCaller,
     run_id: RunId,
-    body: Holder | None = None,
+    body: ClaimHolderIn | None = None,
     worker_id: WorkerId = None,
-    _: Repeat = None,
+    _: IdempotencyKey = None,
 ) -> Response:
     """Confirm that a run was stopped after a cancellation request."""
-    number = found("run", "run", run_id)
-    request_body = body or Holder()
-    return once(
+    number = decode_path_id("run", "run", run_id)
+    request_body = body or ClaimHolderIn()
+    return idempotent_write(
         request,
         by,
         lambda client: client.work.cancelled(
@@ -287,39 +303,41 @@ def confirm_cancel(
     )
 
 
-def ask_to_start(by: Caller, number: int, body: StartRunIn) -> Ask:
+def start_request(by: Caller, number: int, body: StartRunIn) -> WorkerCall:
     """Validate a start request."""
     where = body.execution_context
     pod = None if where is None else where.pod_name
     region = None if where is None else where.region
-    return Start(_call(by, number, body, RunState.RUNNING), pod, region)
+    return StartCall(_call(by, number, body, RunState.RUNNING), pod, region)
 
 
-def ask_to_beat(by: Caller, number: int, body: HeartbeatIn) -> Ask:
+def heartbeat_request(by: Caller, number: int, body: HeartbeatIn) -> WorkerCall:
     """Validate a heartbeat."""
-    progress = told_of(body)
-    check_told(progress)
-    return Pulsation(_call(by, number, body, RunState.RUNNING), progress)
+    progress = progress_of(body)
+    check_progress(progress)
+    return HeartbeatCall(_call(by, number, body, RunState.RUNNING), progress)
 
 
-def ask_to_complete(by: Caller, number: int, body: CompleteIn) -> Ask:
+def completion_request(by: Caller, number: int, body: CompleteIn) -> WorkerCall:
     """Validate a completion."""
-    return Item(_call(by, number, body, RunState.COMPLETED), completed(completion_of(body)))
+    return EndCall(_call(by, number, body, RunState.COMPLETED), completed(completion_of(body)))
 
 
-def ask_to_fail(by: Caller, number: int, body: FailIn) -> Ask:
+def failure_request(by: Caller, number: int, body: FailIn) -> WorkerCall:
     """Validate a failure report."""
-    return Item(_call(by, number, body, RunState.FAILED), failed(_failure(body)))
+    return EndCall(_call(by, number, body, RunState.FAILED), failed(_failure(body)))
 
 
 def _call(
-    by: Caller, number: int, body: Holder | HeartbeatIn | CompleteIn, to_state: RunState
-) -> Call:
-    return Call(number, body.fencing_token, Worker(body.worker_id, by.key), to_state)
+    by: Caller, number: int, body: ClaimHolderIn | HeartbeatIn | CompleteIn, to_state: RunState
+) -> TransitionRequest:
+    return TransitionRequest(
+        number, body.fencing_token, ExternalWorker(body.worker_id, by.key), to_state
+    )
 
 
-def _failure(body: FailIn) -> Mishap:
-    return Mishap(
+def _failure(body: FailIn) -> FailureReport:
+    return FailureReport(
         error_type=body.error_type,
         error_details=body.error_details,
         should_retry=body.should_retry,
@@ -347,7 +365,7 @@ def _each(
 def _number(run_id: str) -> int:
     """Decode a run id of a batch; return 0, which no run has, if it is malformed."""
     try:
-        return found("run", "run", run_id)
+        return decode_path_id("run", "run", run_id)
     except NotFound:
         return 0
 
@@ -357,5 +375,5 @@ def _refused(run_id: str, error: PenstockError) -> PenstockError:
     return error if _number(run_id) else NotFound("run", run_id)
 
 
-def _worker(by: Caller, in_body: str | None, header: str | None) -> Worker:
-    return Worker(in_body or header, by.key)
+def _worker(by: Caller, in_body: str | None, header: str | None) -> ExternalWorker:
+    return ExternalWorker(in_body or header, by.key)

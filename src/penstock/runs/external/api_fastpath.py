@@ -18,43 +18,48 @@ from starlette.types import Receive, Scope
 
 from penstock.core import json_profile
 from penstock.core.errors import PenstockError
-from penstock.runs.external.api import ask_to_beat, ask_to_complete, ask_to_fail, ask_to_start
+from penstock.runs.external.api import (
+    completion_request,
+    failure_request,
+    heartbeat_request,
+    start_request,
+)
 from penstock.runs.external.api_models import CompleteIn, FailIn, HeartbeatIn, StartRunIn
-from penstock.runs.external.api_shapes import ending_shape, pulse_shape
-from penstock.runs.external.client.work import Ask, Pulse
+from penstock.runs.external.api_shapes import claim_status_body, ending_shape
+from penstock.runs.external.client.work import ClaimStatus, WorkerCall
 from penstock.server.access import ROUTES, forbidden
-from penstock.server.auth import Caller, Keyring, bearer
-from penstock.server.overload.middleware import WORKER_PREFIX, Access
-from penstock.server.params import found
-from penstock.server.polling.group_commit import Batches
-from penstock.server.problems import Refused, answer_of, fields_of, invalid
-from penstock.server.responses import answer
+from penstock.server.auth import Caller, KeyCache, bearer
+from penstock.server.overload.middleware import WORKER_PREFIX, AccessRecord
+from penstock.server.params import decode_path_id
+from penstock.server.polling.group_commit import GroupCommit
+from penstock.server.problems import Refused, error_response, field_errors, invalid_response
+from penstock.server.responses import json_response
 
-UNUSUAL: Final = (b"idempotency-key", b"x-worker-id", b"expect")
+EXCLUDED_HEADERS: Final = (b"idempotency-key", b"x-worker-id", b"expect")
 ID_MAX: Final = 64
 BODY_MAX: Final = 16_384
 
 
-class Verb(NamedTuple):
+class WorkerOperation(NamedTuple):
     """An operation on a run: model of its body, whether a body is required, and its validator."""
 
     model: type[BaseModel]
     is_required: bool
-    ask: Callable[[Caller, int, Any], Ask]
+    ask: Callable[[Caller, int, Any], WorkerCall]
 
 
-VERBS: Final[Mapping[str, Verb]] = {
-    "start": Verb(StartRunIn, False, ask_to_start),
-    "heartbeat": Verb(HeartbeatIn, False, ask_to_beat),
-    "complete": Verb(CompleteIn, False, ask_to_complete),
-    "fail": Verb(FailIn, True, ask_to_fail),
+OPERATIONS: Final[Mapping[str, WorkerOperation]] = {
+    "start": WorkerOperation(StartRunIn, False, start_request),
+    "heartbeat": WorkerOperation(HeartbeatIn, False, heartbeat_request),
+    "complete": WorkerOperation(CompleteIn, False, completion_request),
+    "fail": WorkerOperation(FailIn, True, failure_request),
 }
 
 
-class Lane:
+class WorkerFastPath:
     """Serves the operations of `VERBS`; `entry` selects the requests."""
 
-    def __init__(self, keyring: Keyring, beats: Batches, changes: Batches) -> None:
+    def __init__(self, keyring: KeyCache, beats: GroupCommit, changes: GroupCommit) -> None:
         """Use separate queues, so that heartbeats never wait behind slower changes."""
         self._keyring = keyring
         self._beats = beats
@@ -66,7 +71,11 @@ class Lane:
         if scope["method"] != "POST" or not path.startswith(WORKER_PREFIX) or scope["query_string"]:
             return None
         run_id, _, verb = path[len(WORKER_PREFIX) :].partition("/")
-        if verb not in VERBS or len(run_id) > ID_MAX or any(name in headers for name in UNUSUAL):
+        if (
+            verb not in OPERATIONS
+            or len(run_id) > ID_MAX
+            or any(name in headers for name in EXCLUDED_HEADERS)
+        ):
             return None
         length = headers.get(b"content-length", b"")
         if not length.isdigit() or len(length) > 6 or int(length) > BODY_MAX:
@@ -82,7 +91,7 @@ class Lane:
         entry: tuple[str, str],
         headers: Mapping[bytes, bytes],
         receive: Receive,
-        access: Access,
+        access: AccessRecord,
     ) -> Response:
         """Serve a request that `entry` accepted."""
         verb, run_id = entry
@@ -98,19 +107,23 @@ class Lane:
             raise Refused(403, forbidden(caller.principal.role, power))
         body = await _body(receive)
         try:
-            parsed = _read(VERBS[verb], headers, body)
-            ask = VERBS[verb].ask(caller, found("run", "run", run_id), parsed)
+            parsed = _read(OPERATIONS[verb], headers, body)
+            ask = OPERATIONS[verb].ask(caller, decode_path_id("run", "run", run_id), parsed)
             queue = self._beats if verb == "heartbeat" else self._changes
             outcome = await queue.ask(ask)
         except ValidationError as error:
             wrong = [{**one, "loc": ("body", *one["loc"])} for one in error.errors()[:20]]
-            return invalid(fields_of(wrong), access.request_id)
+            return invalid_response(field_errors(wrong), access.request_id)
         except PenstockError as error:
             outcome = error
         if isinstance(outcome, PenstockError):
-            return answer_of(outcome, access.request_id)
+            return error_response(outcome, access.request_id)
         assert not isinstance(outcome, Exception), outcome
-        return answer(pulse_shape(outcome) if isinstance(outcome, Pulse) else ending_shape(outcome))
+        return json_response(
+            claim_status_body(outcome)
+            if isinstance(outcome, ClaimStatus)
+            else ending_shape(outcome)
+        )
 
 
 def _key(headers: Mapping[bytes, bytes]) -> str:
@@ -131,13 +144,13 @@ async def _body(receive: Receive) -> bytes:
             return b"".join(parts)
 
 
-def _read(verb: Verb, headers: Mapping[bytes, bytes], body: bytes) -> BaseModel:
+def _read(verb: WorkerOperation, headers: Mapping[bytes, bytes], body: bytes) -> BaseModel:
     """Parse the body under the strict JSON profile and validate it."""
     if body:
         kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if kind != b"application/json":
             raise Refused(415, "Content-Type: expected application/json.")
-        value = json_profile.parse(body)
+        value = json_profile.parse_json(body)
         if value is not None or verb.is_required:
             return verb.model.model_validate(value)
     elif verb.is_required:

@@ -6,13 +6,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from penstock.server.models import Asked, JsonObject, Time, Told
+from penstock.server.models import JsonObject, RequestModel, ResponseModel, Time
 from penstock.server.openapi import texts
 
 Number = float
 
 
-class ClaimIn(Asked):
+class ClaimIn(RequestModel):
     """A request to claim runs."""
 
     worker_id: str = Field(
@@ -37,7 +37,7 @@ class ClaimIn(Asked):
     )
 
 
-class ClaimByIdIn(Asked):
+class ClaimByIdIn(RequestModel):
     """A request to claim a given run."""
 
     worker_id: str = Field(description=texts.WORKER_ID, max_length=255)
@@ -46,7 +46,7 @@ class ClaimByIdIn(Asked):
     )
 
 
-class ClaimedRun(Told):
+class ClaimedRun(ResponseModel):
     """A run that a worker has claimed."""
 
     run_id: str = Field(description=texts.RUN_ID, examples=["run_7h2kq0v3"])
@@ -71,13 +71,13 @@ class ClaimedRun(Told):
     correlation_id: str | None = Field(description=texts.CORRELATION_ID)
 
 
-class ClaimOut(Told):
+class ClaimOut(ResponseModel):
     """The runs that were claimed."""
 
     claimed_runs: list[ClaimedRun] = Field(description="Claimed runs; empty if none is ready.")
 
 
-class ExecutionContext(Asked):
+class ExecutionContext(RequestModel):
     """Where a run is executed."""
 
     pod_name: str | None = Field(
@@ -88,7 +88,7 @@ class ExecutionContext(Asked):
     )
 
 
-class Holder(Asked):
+class ClaimHolderIn(RequestModel):
     """The worker that holds a run."""
 
     worker_id: str | None = Field(
@@ -97,7 +97,7 @@ class Holder(Asked):
     fencing_token: int | None = Field(default=None, description=texts.FENCING_OPTIONAL, ge=0)
 
 
-class StartRunIn(Holder):
+class StartRunIn(ClaimHolderIn):
     """The start of a claimed run."""
 
     execution_context: ExecutionContext | None = Field(
@@ -105,7 +105,7 @@ class StartRunIn(Holder):
     )
 
 
-class ProgressIn(Asked):
+class ProgressIn(RequestModel):
     """The progress of a run; omitted values keep their last reported value."""
 
     current_state: Literal["INITIALIZING", "RUNNING", "FINALIZING"] = Field(
@@ -140,7 +140,7 @@ class HeartbeatIn(ProgressIn):
     fencing_token: int | None = Field(default=None, description=texts.FENCING_OPTIONAL, ge=0)
 
 
-class PulseOut(Told):
+class ClaimStatusOut(ResponseModel):
     """The state of a held run, and whether to continue."""
 
     run_id: str = Field(description=texts.RUN_ID)
@@ -156,7 +156,7 @@ class PulseOut(Told):
     )
 
 
-class CompletionIn(Asked):
+class CompletionIn(RequestModel):
     """The result of a run."""
 
     status: Literal["SUCCESS", "PARTIAL_SUCCESS"] = Field(
@@ -183,7 +183,7 @@ class CompleteIn(CompletionIn):
     fencing_token: int | None = Field(default=None, description=texts.FENCING_OPTIONAL, ge=0)
 
 
-class FailIn(Holder):
+class FailIn(ClaimHolderIn):
     """The failure of a run."""
 
     error_type: str = Field(
@@ -206,7 +206,7 @@ class FailIn(Holder):
     )
 
 
-class EndOut(Told):
+class RunResultOut(ResponseModel):
     """The result of ending a run."""
 
     run_id: str = Field(description=texts.RUN_ID)
@@ -222,41 +222,41 @@ class EndOut(Told):
     )
 
 
-class BeatItem(HeartbeatIn):
+class HeartbeatItem(HeartbeatIn):
     """One heartbeat of a batch."""
 
     run_id: str = Field(description=texts.RUN_ID, max_length=64)
 
 
-class BeatsIn(Asked):
+class HeartbeatBatchIn(RequestModel):
     """Heartbeats of several runs."""
 
     worker_id: str | None = Field(
         default=None, description=texts.WORKER_ID_OR_HEADER, max_length=255
     )
-    heartbeats: list[BeatItem] = Field(
+    heartbeats: list[HeartbeatItem] = Field(
         description="One heartbeat per run, at most 1,000.", min_length=1, max_length=1000
     )
 
 
-class ReportItem(CompleteIn):
+class CompletionItemIn(CompleteIn):
     """One completion of a batch."""
 
     run_id: str = Field(description=texts.RUN_ID, max_length=64)
 
 
-class ReportsIn(Asked):
+class CompletionBatchIn(RequestModel):
     """Completions of several runs."""
 
     worker_id: str | None = Field(
         default=None, description=texts.WORKER_ID_OR_HEADER, max_length=255
     )
-    completions: list[ReportItem] = Field(
+    completions: list[CompletionItemIn] = Field(
         description="One completion per run, at most 1,000.", min_length=1, max_length=1000
     )
 
 
-class Refusal(Told):
+class ItemProblem(ResponseModel):
     """The reason why one item of a batch was refused."""
 
     status: int = Field(description="HTTP status that a single request would have had.")
@@ -264,37 +264,37 @@ class Refusal(Told):
     detail: str = Field(description="Explanation in one sentence.")
 
 
-class BeatOutcome(Told):
+class HeartbeatOutcome(ResponseModel):
     """The outcome of one heartbeat."""
 
     run_id: str = Field(description=texts.RUN_ID)
-    pulse: PulseOut | None = Field(
+    pulse: ClaimStatusOut | None = Field(
         description="State of the run; null if the heartbeat was refused."
     )
-    problem: Refusal | None = Field(
+    problem: ItemProblem | None = Field(
         description="Reason of the refusal; null if the heartbeat was accepted."
     )
 
 
-class BeatsOut(Told):
+class HeartbeatBatchOut(ResponseModel):
     """The outcomes of a batch of heartbeats."""
 
-    outcomes: list[BeatOutcome] = Field(description=texts.BATCH_ORDER)
+    outcomes: list[HeartbeatOutcome] = Field(description=texts.BATCH_ORDER)
 
 
-class ReportOutcome(Told):
+class CompletionOutcome(ResponseModel):
     """The outcome of one completion."""
 
     run_id: str = Field(description=texts.RUN_ID)
-    end: EndOut | None = Field(
+    end: RunResultOut | None = Field(
         description="Result of ending the run; null if the completion was refused."
     )
-    problem: Refusal | None = Field(
+    problem: ItemProblem | None = Field(
         description="Reason of the refusal; null if the completion was accepted."
     )
 
 
-class ReportsOut(Told):
+class CompletionBatchOut(ResponseModel):
     """The outcomes of a batch of completions."""
 
-    outcomes: list[ReportOutcome] = Field(description=texts.BATCH_ORDER)
+    outcomes: list[CompletionOutcome] = Field(description=texts.BATCH_ORDER)

@@ -13,8 +13,14 @@ from penstock.core.formatting import id_or_none, iso_or_none, parsed
 from penstock.core.ids import encode
 from penstock.core.redact import redact_text
 from penstock.runs.external.api_models import CompletionIn, ProgressIn
-from penstock.runs.external.client.work import Claimed, Completion, Ending, Pulse, Told
-from penstock.server.params import moment
+from penstock.runs.external.client.work import (
+    Claimed,
+    ClaimStatus,
+    CompletionResult,
+    ProgressReport,
+    RunOutcome,
+)
+from penstock.server.params import parse_time
 
 
 def claimed_shape(one: Claimed) -> dict[str, Any]:
@@ -40,7 +46,7 @@ def claimed_shape(one: Claimed) -> dict[str, Any]:
     }
 
 
-def pulse_shape(one: Pulse) -> dict[str, Any]:
+def claim_status_body(one: ClaimStatus) -> dict[str, Any]:
     """Return the response body of a start or heartbeat."""
     return {
         "run_id": encode("run", one.run_id),
@@ -53,7 +59,7 @@ def pulse_shape(one: Pulse) -> dict[str, Any]:
     }
 
 
-def ending_shape(one: Ending) -> dict[str, Any]:
+def ending_shape(one: RunOutcome) -> dict[str, Any]:
     """Return the response body of an ended run."""
     return {
         "run_id": encode("run", one.run_id),
@@ -75,14 +81,16 @@ def refusal_shape(error: PenstockError) -> dict[str, Any]:
     }
 
 
-def told_of(body: ProgressIn) -> Told:
+def progress_of(body: ProgressIn) -> ProgressReport:
     """Return the progress as a use-case argument."""
     loaded = body.records_loaded if body.records_loaded is not None else body.records_processed
-    return Told(
+    return ProgressReport(
         current_state=body.current_state,
         stage=body.current_stage,
         percent=body.progress_percentage,
-        estimated_completion_at=moment(body.estimated_completion_time, "estimated_completion_time"),
+        estimated_completion_at=parse_time(
+            body.estimated_completion_time, "estimated_completion_time"
+        ),
         records_extracted=body.records_extracted,
         records_transformed=body.records_transformed,
         records_loaded=loaded,
@@ -90,9 +98,9 @@ def told_of(body: ProgressIn) -> Told:
     )
 
 
-def completion_of(body: CompletionIn) -> Completion:
+def completion_of(body: CompletionIn) -> CompletionResult:
     """Return the completion as a use-case argument."""
-    return Completion(
+    return CompletionResult(
         status=body.status,
         result_summary=body.result_summary,
         records_processed=body.records_processed,

@@ -19,7 +19,7 @@ from penstock.runs.store.runs import run_chain, run_of_row
 _HELD = len(HeldRun._fields)
 
 
-class Outside(NamedTuple):
+class ExternalRun(NamedTuple):
     """A run held by an external worker; `now` is the time to compare with `until_at`."""
 
     held: HeldRun
@@ -28,7 +28,7 @@ class Outside(NamedTuple):
     now: int
 
 
-class Beat(NamedTuple):
+class ProgressUpdate(NamedTuple):
     """Progress from a heartbeat; None keeps the previous value."""
 
     run_id: int
@@ -42,10 +42,12 @@ class Beat(NamedTuple):
     bytes_processed: int | None
 
 
-def outside_get_many(tx: Tx, ids: Iterable[int], customer: int | None = None) -> dict[int, Outside]:
+def external_run_get_many(
+    tx: Tx, ids: Iterable[int], customer: int | None = None
+) -> dict[int, ExternalRun]:
     """Return runs held externally, locked until the transaction ends; other ids are missing."""
     rows = tx.rows("outside_get_many", {"ids": sorted(set(ids)), "customer": customer})
-    found = [Outside(HeldRun._make(row[:_HELD]), *row[_HELD:]) for row in rows]
+    found = [ExternalRun(HeldRun._make(row[:_HELD]), *row[_HELD:]) for row in rows]
     return {one.held.run_id: one for one in found if one.holder and one.held.session_id is None}
 
 
@@ -78,6 +80,6 @@ def run_retry_of(tx: Tx, run: Run) -> tuple[int, int] | None:
     return (ended[0].run_id, ended[0].scheduled_time) if ended else None
 
 
-def progress_beat_many(tx: Tx, beats: Sequence[Beat]) -> set[int]:
+def progress_update_many(tx: Tx, beats: Sequence[ProgressUpdate]) -> set[int]:
     """Write the progress of runs that the caller holds. Return the runs written."""
     return {row[0] for row in tx.rows("progress_beat_many", batch=beats)}

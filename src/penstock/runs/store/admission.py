@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from penstock.db.store import Tx, first, one
-from penstock.limits.store.run_queue import lines_pause
+from penstock.limits.store.run_queue import queue_pause
 
 AGE_PER_CUSTOMER = 5
 
@@ -31,7 +31,7 @@ def run_admit_due(tx: Tx, n: int) -> dict[int, int]:
     return dict(tx.rows("run_admit_due", {"n": n}))
 
 
-def admission_look(tx: Tx) -> tuple[int | None, bool, bool, int]:
+def admission_state(tx: Tx) -> tuple[int | None, bool, bool, int]:
     """Return (next due time, whether runs wait to be queued, whether runs are queued, now).
 
     "Queued" refers to the run queues of limits.
@@ -75,7 +75,7 @@ def _pause_covered(tx: Tx) -> int:
     """Pause covered runs; they release their limits, so that no other run waits for a resume."""
     covered = tx.run("run_pause_covered")
     if covered:
-        lines_pause(tx)
+        queue_pause(tx)
     return covered
 
 

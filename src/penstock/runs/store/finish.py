@@ -11,17 +11,17 @@ from collections.abc import Sequence
 from penstock.db.store import Tx
 from penstock.runs import attempt_result
 from penstock.runs.hooks import on_finished
-from penstock.runs.rows import Finish, Finished
+from penstock.runs.rows import FinishedRun, RunEnd
 from penstock.runs.states import RunState
 from penstock.runs.store.runs import (
-    run_cancel_ask,
     run_cancel_pending,
+    run_cancel_request,
     run_finish_many,
     run_held_get,
 )
 
 
-def run_end_many(tx: Tx, finishes: Sequence[Finish]) -> list[Finished]:
+def run_end_many(tx: Tx, finishes: Sequence[RunEnd]) -> list[FinishedRun]:
     """End runs whose token is current. Runs with a stale token are missing from the result."""
     finished = run_finish_many(tx, finishes)
     if finished:
@@ -35,7 +35,7 @@ def run_cancel(tx: Tx, run_id: int, who: str, reason: str) -> None:
     if held is None:
         return
     if held.state != RunState.PENDING:
-        run_cancel_ask(tx, run_id, who, reason or None)
+        run_cancel_request(tx, run_id, who, reason or None)
         return
     token = run_cancel_pending(tx, run_id)
     assert token is not None, "the row is locked"

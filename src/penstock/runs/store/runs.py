@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from penstock.db.store import Tx, first
-from penstock.limits.store.run_queue import ADMIT, lines_leave
-from penstock.runs.rows import Finish, Finished, HeldRun, NewRun, Run
+from penstock.limits.store.run_queue import ADMIT, queue_leave
+from penstock.runs.rows import FinishedRun, HeldRun, NewRun, Run, RunEnd
 from penstock.runs.states import Admission
 
 FAR_FUTURE = 2**62
@@ -96,7 +96,7 @@ def run_release_many(tx: Tx, held: Iterable[tuple[int, int, int]]) -> set[int]:
     released: dict[int, int] = dict(tx.rows("run_release_many", batch=rows))
     if released:
         tx.run("progress_drop_many", {"ids": sorted(released)})
-    lines_leave(tx, [run_id for run_id, limits in released.items() if limits])
+    queue_leave(tx, [run_id for run_id, limits in released.items() if limits])
     return set(released)
 
 
@@ -105,26 +105,26 @@ def run_lapse_many(tx: Tx, held: Iterable[tuple[int, int]]) -> set[int]:
     rows = list(held)
     tx.run("journal_interrupt_many", {"action": "lapsed", "actor": "sweeper"}, batch=rows)
     lapsed: dict[int, int] = dict(tx.rows("run_lapse_many", batch=rows))
-    lines_leave(tx, [run_id for run_id, limits in lapsed.items() if limits])
+    queue_leave(tx, [run_id for run_id, limits in lapsed.items() if limits])
     return set(lapsed)
 
 
-def run_finish_many(tx: Tx, finishes: Sequence[Finish]) -> list[Finished]:
+def run_finish_many(tx: Tx, finishes: Sequence[RunEnd]) -> list[FinishedRun]:
     """End runs whose token is current. Stale ones are ignored and leave no trace.
 
     If a batch ends a run twice (a worker retried its own call), the first end counts.
     """
     if len({finish.run_id for finish in finishes}) < len(finishes):
-        firsts: dict[tuple[int, int], Finish] = {}
+        firsts: dict[tuple[int, int], RunEnd] = {}
         for finish in finishes:
             firsts.setdefault((finish.run_id, finish.token), finish)
         finishes = list(firsts.values())
     rows = tx.rows("run_finish_many", batch=finishes)
-    finished = [Finished._make(row) for row in rows]
+    finished = [FinishedRun._make(row) for row in rows]
     keys = sorted({f.ordering_key for f in finished if f.ordering_key and not f.retry_run_id})
     if keys:
         run_unblock(tx, keys)
-    lines_leave(tx, [end.run_id for end in finished if end.limits])
+    queue_leave(tx, [end.run_id for end in finished if end.limits])
     return finished
 
 
@@ -193,7 +193,7 @@ def run_cancel_pending(tx: Tx, run_id: int) -> int | None:
     return None if row is None else int(row[0])
 
 
-def run_cancel_ask(tx: Tx, run_id: int, actor: str, reason: str | None = None) -> bool:
+def run_cancel_request(tx: Tx, run_id: int, actor: str, reason: str | None = None) -> bool:
     """Request that the holder of a run stops it. Return False if no worker holds it."""
     return bool(tx.rows("run_cancel_ask", {"run_id": run_id, "actor": actor, "reason": reason}))
 
@@ -215,6 +215,6 @@ def run_of_row(row: tuple[object, ...]) -> Run:
     return run._replace(sla_met=met, is_dead=bool(run.is_dead))
 
 
-def run_again_lock(tx: Tx, run_id: int) -> None:
+def run_retry_lock(tx: Tx, run_id: int) -> None:
     """Lock a run against a concurrent retry until the transaction ends; read after this call."""
     tx.rows("run_again_lock", {"run_id": run_id})

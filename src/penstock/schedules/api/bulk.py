@@ -26,14 +26,14 @@ from penstock.core.errors import InvalidInput, NotFound, PenstockError
 from penstock.core.fields import check_customer
 from penstock.core.ids import encode
 from penstock.core.redact import redact_text
-from penstock.schedules.api.configs import given
+from penstock.schedules.api.configs import config_fields
 from penstock.schedules.api.models import BulkItem, BulkOutcome
 from penstock.schedules.rows import Config
 from penstock.schedules.shapes import config_shape
 from penstock.server.auth import Caller
-from penstock.server.idempotency import Answered, MarkedStore, RequestKey
-from penstock.server.params import By, Repeat, router
-from penstock.server.problems import Refused, fields_of
+from penstock.server.idempotency import AlreadyAnswered, IdempotentStore, RequestKey
+from penstock.server.params import CurrentCaller, IdempotencyKey, router
+from penstock.server.problems import Refused, field_errors
 from penstock.server.responses import request_key
 
 routes = router("configs")
@@ -74,12 +74,12 @@ SCHEMA: dict[str, Any] = {
 )
 async def create_configs_bulk(
     request: Request,
-    by: By,
+    by: CurrentCaller,
     dry_run: Annotated[bool, Query(description="Validate every item and create none.")] = False,
     with_configs: Annotated[
         bool, Query(description="Return each created config, not only its id.")
     ] = False,
-    key: Repeat = None,
+    key: IdempotencyKey = None,
 ) -> Response:
     """Create many configs. Each item is created or refused independently."""
     kind = request.headers.get("content-type", "")
@@ -110,10 +110,10 @@ def _items(content_type: str, body: bytes) -> list[Any]:
         lines = [line for line in body.split(b"\n") if line.strip()]
         if len(lines) > ITEMS_MAX:
             raise _too_many(len(lines))
-        return [json_profile.parse(line, f"line {n}") for n, line in enumerate(lines, 1)]
+        return [json_profile.parse_json(line, f"line {n}") for n, line in enumerate(lines, 1)]
     if kind != "application/json":
         raise Refused(415, f"Content-Type: expected application/json or {NDJSON}.")
-    items = json_profile.parse(body, names_max=NAMES_MAX)
+    items = json_profile.parse_json(body, names_max=NAMES_MAX)
     if not isinstance(items, list):
         raise InvalidInput("body", "an array of configs", type(items).__name__)
     if len(items) > ITEMS_MAX:
@@ -155,10 +155,10 @@ def _part(asked: _BulkRequest, items: list[Any], start: int) -> list[dict[str, A
     if asked.mark is None:
         return recorded(create(by.client))
     part = RequestKey(scope=asked.mark.scope, key=f"{asked.mark.key}#{start}", body=asked.mark.body)
-    store = MarkedStore(by.client.store, part, recorded)
+    store = IdempotentStore(by.client.store, part, recorded)
     try:
         create(by.client.over(store))
-    except Answered as before:
+    except AlreadyAnswered as before:
         answer: list[dict[str, Any]] = before.answer
         return answer
     return outcomes
@@ -176,7 +176,7 @@ def _check(by: Caller, item: Any) -> tuple[str, dict[str, Any], str]:
     parsed = BulkItem.model_validate(item)
     if by.customer is not None and parsed.customer_id != by.customer:
         raise NotFound("customer", parsed.customer_id)
-    config = given(parsed)
+    config = config_fields(parsed)
     by.client.configs.check(config)
     return (
         check_customer(parsed.customer_id),
@@ -187,7 +187,7 @@ def _check(by: Caller, item: Any) -> tuple[str, dict[str, Any], str]:
 
 def _why(error: PenstockError | ValidationError) -> dict[str, Any]:
     if isinstance(error, ValidationError):
-        first = fields_of(error.errors()[:1])[0]
+        first = field_errors(error.errors()[:1])[0]
         detail = f"{first['field']}: expected {first['expected']}, got {first['got']}."
         return {"code": "input.invalid", "detail": detail, **first}
     made: dict[str, Any] = {"code": error.code, "detail": redact_text(error.message)}

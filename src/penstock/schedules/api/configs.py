@@ -16,29 +16,29 @@ from penstock.schedules.api.models import (
     ConfigIn,
     ConfigOut,
     ConfigPatch,
+    ConfigStartIn,
+    ConfigStartOut,
     OccurrenceOut,
     PreviewIn,
     PreviewOut,
-    StartIn,
-    StartOut,
 )
 from penstock.schedules.rows import Config
-from penstock.schedules.shapes import audit_shape, config_shape, fire_shape, ledger_shape
+from penstock.schedules.shapes import audit_shape, config_shape, ledger_shape, occurrence_shape
 from penstock.server.auth import Caller
 from penstock.server.models import Page
 from penstock.server.openapi import texts
 from penstock.server.params import (
-    By,
     ConfigId,
+    CurrentCaller,
     Cursor,
     CustomerId,
+    IdempotencyKey,
     Limit,
     Offset,
-    Repeat,
-    found,
+    decode_path_id,
     router,
 )
-from penstock.server.responses import Pages, answer, once, remembered
+from penstock.server.responses import Pagination, idempotent_action, idempotent_write, json_response
 
 routes = router("configs")
 OURS = {"reason", "version", "customer_id"}
@@ -73,14 +73,18 @@ IfNoneMatch = Annotated[
 
 @routes.post("/customers/{customer_id}/pipeline-configs", status_code=201, response_model=ConfigOut)
 def create_config(
-    request: Request, by: By, customer_id: CustomerId, body: ConfigIn, _: Repeat = None
+    request: Request,
+    by: CurrentCaller,
+    customer_id: CustomerId,
+    body: ConfigIn,
+    _: IdempotencyKey = None,
 ) -> Response:
     """Create a config for a customer. Its schedule is in effect when the response arrives."""
-    made = once(
+    made = idempotent_write(
         request,
         by,
         lambda client: client.configs.create_many(
-            [(customer_id, given(body))], reason=body.reason or "", actor=by.actor
+            [(customer_id, config_fields(body))], reason=body.reason or "", actor=by.actor
         ),
         lambda configs: config_shape(configs[0]),
         201,
@@ -90,7 +94,7 @@ def create_config(
 
 
 @dataclass
-class Chosen:
+class ConfigFilterQuery:
     """Query parameters that filter a list of configs."""
 
     pipeline_template: PipelineName = None
@@ -107,9 +111,9 @@ class Chosen:
     ) -> Response:
         """Return a page of the matching configs; `part` is (limit, offset)."""
         limit, offset = part
-        pages = Pages(request, by, is_active=self.is_active, pipeline=self.pipeline_template)
+        pages = Pagination(request, by, is_active=self.is_active, pipeline=self.pipeline_template)
         place = pages.place(cursor, 1)
-        after = 0 if self.after is None else found("cfg", "config", self.after)
+        after = 0 if self.after is None else decode_path_id("cfg", "config", self.after)
         configs = by.client.configs.page(
             customer=customer,
             pipeline=self.pipeline_template,
@@ -124,9 +128,9 @@ class Chosen:
 @routes.get("/customers/{customer_id}/pipeline-configs", response_model=Page[ConfigOut])
 def list_customer_configs(
     request: Request,
-    by: By,
+    by: CurrentCaller,
     customer_id: CustomerId,
-    chosen: Annotated[Chosen, Depends()],
+    chosen: Annotated[ConfigFilterQuery, Depends()],
     *,
     limit: Limit = 50,
     offset: Offset = 0,
@@ -139,8 +143,8 @@ def list_customer_configs(
 @routes.get("/pipeline-configs", response_model=Page[ConfigOut])
 def list_configs(
     request: Request,
-    by: By,
-    chosen: Annotated[Chosen, Depends()],
+    by: CurrentCaller,
+    chosen: Annotated[ConfigFilterQuery, Depends()],
     *,
     limit: Limit = 50,
     offset: Offset = 0,
@@ -155,24 +159,26 @@ def list_configs(
     response_model=ConfigOut,
     responses={304: {"description": "The config still has an ETag of If-None-Match."}},
 )
-def get_config(by: By, config_id: ConfigId, if_none_match: IfNoneMatch = None) -> Response:
+def get_config(
+    by: CurrentCaller, config_id: ConfigId, if_none_match: IfNoneMatch = None
+) -> Response:
     """Return one config. A deleted config is not found."""
-    config = by.client.configs.get(found("cfg", "config", config_id), by.customer)
+    config = by.client.configs.get(decode_path_id("cfg", "config", config_id), by.customer)
     tag = f'"{config.version}"'
     held = [part.strip().removeprefix("W/") for part in (if_none_match or "").split(",")]
     if tag in held or "*" in held:
         return Response(status_code=304, headers={"ETag": tag})
-    return answer(config_shape(config), headers={"ETag": tag})
+    return json_response(config_shape(config), headers={"ETag": tag})
 
 
 @routes.patch("/pipeline-configs/{config_id}", response_model=ConfigOut)
 def update_config(
-    by: By, config_id: ConfigId, body: ConfigPatch, if_match: IfMatch = None
+    by: CurrentCaller, config_id: ConfigId, body: ConfigPatch, if_match: IfMatch = None
 ) -> Response:
     """Change fields of a config. An outdated If-Match or `version` is refused with 409."""
     config = by.client.configs.update(
-        found("cfg", "config", config_id),
-        given(body),
+        decode_path_id("cfg", "config", config_id),
+        config_fields(body),
         version=_version(body.version, if_match),
         reason=body.reason or "",
         customer=by.customer,
@@ -183,14 +189,14 @@ def update_config(
 
 @routes.delete("/pipeline-configs/{config_id}", status_code=204, response_class=Response)
 def delete_config(
-    by: By,
+    by: CurrentCaller,
     config_id: ConfigId,
     reason: Annotated[str, Query(description=texts.CHANGE_REASON, max_length=500)] = "",
     if_match: IfMatch = None,
 ) -> Response:
     """Delete a config but keep its history. Deleting it again is answered with 404."""
     by.client.configs.delete(
-        found("cfg", "config", config_id),
+        decode_path_id("cfg", "config", config_id),
         version=_version(None, if_match),
         reason=reason,
         customer=by.customer,
@@ -199,14 +205,18 @@ def delete_config(
     return Response(status_code=204)
 
 
-@routes.post("/pipeline-configs/{config_id}/start", status_code=201, response_model=StartOut)
+@routes.post("/pipeline-configs/{config_id}/start", status_code=201, response_model=ConfigStartOut)
 def start_config(
-    request: Request, by: By, config_id: ConfigId, body: StartIn | None = None, _: Repeat = None
+    request: Request,
+    by: CurrentCaller,
+    config_id: ConfigId,
+    body: ConfigStartIn | None = None,
+    _: IdempotencyKey = None,
 ) -> Response:
     """Start a config now. 409 if it is inactive or its `overlap` forbids another run."""
-    number = found("cfg", "config", config_id)
-    source = (body or StartIn()).trigger_source
-    return once(
+    number = decode_path_id("cfg", "config", config_id)
+    source = (body or ConfigStartIn()).trigger_source
+    return idempotent_write(
         request,
         by,
         lambda client: client.configs.start(
@@ -219,34 +229,40 @@ def start_config(
 
 @routes.get("/pipeline-configs/{config_id}/preview", response_model=PreviewOut)
 def preview_config(
-    by: By,
+    by: CurrentCaller,
     config_id: ConfigId,
     n: Annotated[int, Query(description="Number of occurrences to return.", ge=1, le=1000)] = 5,
 ) -> Response:
     """Return the next occurrences of a config, with notes on daylight-saving changes."""
-    fires = by.client.configs.preview(found("cfg", "config", config_id), n, by.customer)
-    return answer({"fires": [fire_shape(fire) for fire in fires]})
+    fires = by.client.configs.preview(decode_path_id("cfg", "config", config_id), n, by.customer)
+    return json_response({"fires": [occurrence_shape(fire) for fire in fires]})
 
 
 @routes.post("/schedules/preview", response_model=PreviewOut)
-def preview_schedule(request: Request, by: By, body: PreviewIn, _: Repeat = None) -> Response:
+def preview_schedule(
+    request: Request, by: CurrentCaller, body: PreviewIn, _: IdempotencyKey = None
+) -> Response:
     """Return the next occurrences of a schedule that is not saved."""
     given = body.model_dump(exclude={"n"}, exclude_none=True)
-    return remembered(
+    return idempotent_action(
         request,
         by,
         lambda: by.client.configs.preview_of(given, body.n),
-        lambda fires: {"fires": [fire_shape(fire) for fire in fires]},
+        lambda fires: {"fires": [occurrence_shape(fire) for fire in fires]},
     )
 
 
 @routes.get("/pipeline-configs/{config_id}/audit", response_model=Page[AuditOut])
 def audit_config(
-    request: Request, by: By, config_id: ConfigId, limit: Limit = 50, cursor: Cursor = None
+    request: Request,
+    by: CurrentCaller,
+    config_id: ConfigId,
+    limit: Limit = 50,
+    cursor: Cursor = None,
 ) -> Response:
     """List the audited changes of a config, oldest first."""
-    number = found("cfg", "config", config_id)
-    pages = Pages(request, by)
+    number = decode_path_id("cfg", "config", config_id)
+    pages = Pagination(request, by)
     place = pages.place(cursor, 1)
     rows = by.client.configs.audit_of(
         number, customer=by.customer, after=place[0] if place else 0, limit=limit
@@ -257,7 +273,7 @@ def audit_config(
 @routes.get("/customers/{customer_id}/audit", response_model=Page[AuditOut])
 def audit_customer(
     request: Request,
-    by: By,
+    by: CurrentCaller,
     customer_id: CustomerId,
     config_id: Annotated[
         str | None, Query(description="Return only changes of this config.", max_length=64)
@@ -266,8 +282,8 @@ def audit_customer(
     cursor: Cursor = None,
 ) -> Response:
     """List the audit chain of a customer, oldest first."""
-    number = None if config_id is None else found("cfg", "config", config_id)
-    pages = Pages(request, by, config=number)
+    number = None if config_id is None else decode_path_id("cfg", "config", config_id)
+    pages = Pagination(request, by, config=number)
     place = pages.place(cursor, 1)
     after = place[0] if place else 0
     rows = by.client.configs.audit(customer_id, config_id=number, after=after, limit=limit)
@@ -276,17 +292,21 @@ def audit_customer(
 
 @routes.get("/pipeline-configs/{config_id}/occurrences", response_model=Page[OccurrenceOut])
 def list_occurrences(
-    request: Request, by: By, config_id: ConfigId, limit: Limit = 50, cursor: Cursor = None
+    request: Request,
+    by: CurrentCaller,
+    config_id: ConfigId,
+    limit: Limit = 50,
+    cursor: Cursor = None,
 ) -> Response:
     """List occurrences of a config that did not start, newest first."""
-    number = found("cfg", "config", config_id)
-    pages = Pages(request, by)
+    number = decode_path_id("cfg", "config", config_id)
+    pages = Pagination(request, by)
     place = pages.place(cursor, 1)
     rows = by.client.configs.ledger(number, limit, by.customer, before=place[0] if place else None)
     return pages.page(rows, limit, lambda row: [row.slot_from], ledger_shape)
 
 
-def given(body: ConfigIn | ConfigPatch) -> dict[str, Any]:
+def config_fields(body: ConfigIn | ConfigPatch) -> dict[str, Any]:
     """Return the fields that the request contains; null means absent, as in the Python API."""
     return body.model_dump(exclude_unset=True, exclude=OURS)
 
@@ -297,7 +317,7 @@ def etag_of(made: Response) -> str:
 
 
 def _response(config: Config) -> Response:
-    return answer(config_shape(config), headers={"ETag": f'"{config.version}"'})
+    return json_response(config_shape(config), headers={"ETag": f'"{config.version}"'})
 
 
 def _version(body: int | None, header: str | None) -> int | None:

@@ -6,13 +6,13 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from penstock.server.models import Asked, JsonObject, Time, Told
+from penstock.server.models import JsonObject, RequestModel, ResponseModel, Time
 from penstock.server.openapi import texts
 
 Number = float
 
 
-class ConfigFields(Asked):
+class ConfigFields(RequestModel):
     """Fields of a config that a caller may set; omitted fields keep their value or default."""
 
     provider: str | None = Field(
@@ -103,7 +103,7 @@ class ConfigPatch(ConfigFields):
     reason: str | None = Field(default=None, description=texts.CHANGE_REASON)
 
 
-class ConfigOut(Told):
+class ConfigOut(ResponseModel):
     """A schedule of a pipeline for a customer."""
 
     config_id: str = Field(description=texts.CONFIG_ID, examples=["cfg_5m7t0c2d"])
@@ -165,7 +165,7 @@ class BulkItem(ConfigIn):
     customer_id: str = Field(description=texts.CUSTOMER)
 
 
-class BulkOutcome(Told):
+class BulkOutcome(ResponseModel):
     """The outcome of one item of a bulk request."""
 
     index: int = Field(description="Position of the item in the request, from 0.")
@@ -194,7 +194,7 @@ class BulkOutcome(Told):
     fix: str | None = Field(default=None, description=texts.FIX)
 
 
-class StartIn(Asked):
+class ConfigStartIn(RequestModel):
     """Options for starting a config."""
 
     trigger_source: str = Field(
@@ -202,13 +202,13 @@ class StartIn(Asked):
     )
 
 
-class StartOut(Told):
+class ConfigStartOut(ResponseModel):
     """The runs that were started."""
 
     run_ids: list[str] = Field(description="Ids of the created runs (`run_…`).")
 
 
-class PreviewIn(Asked):
+class PreviewIn(RequestModel):
     """A schedule that is not saved."""
 
     schedule_cron: str | None = Field(
@@ -221,7 +221,7 @@ class PreviewIn(Asked):
     n: int = Field(default=5, description="Number of occurrences to return.", ge=1, le=1000)
 
 
-class FireOut(Told):
+class FutureOccurrenceOut(ResponseModel):
     """A future occurrence."""
 
     at: Time = Field(description="Scheduled time of the occurrence.")
@@ -232,13 +232,15 @@ class FireOut(Told):
     )
 
 
-class PreviewOut(Told):
+class PreviewOut(ResponseModel):
     """The next occurrences of a schedule."""
 
-    fires: list[FireOut] = Field(description="Occurrences in order; empty for EVENT_DRIVEN.")
+    fires: list[FutureOccurrenceOut] = Field(
+        description="Occurrences in order; empty for EVENT_DRIVEN."
+    )
 
 
-class AuditOut(Told):
+class AuditOut(ResponseModel):
     """An entry of a customer's audit chain."""
 
     n: int = Field(description="Position in the customer's chain, counted from 1.")
@@ -259,7 +261,7 @@ class AuditOut(Told):
     hash: str = Field(description="Hash over this entry and the previous hash.")
 
 
-class OccurrenceOut(Told):
+class OccurrenceOut(ResponseModel):
     """Occurrences that did not start."""
 
     slot_from: Time = Field(description="Scheduled time of the first occurrence.")

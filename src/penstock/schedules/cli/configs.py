@@ -13,7 +13,7 @@ from penstock.cli.app import App, Group
 from penstock.cli.arguments import CONFIG, confirm
 from penstock.cli.backends.protocol import Shape
 from penstock.core.errors import InvalidInput
-from penstock.schedules.cli.create import create, fields_given, update_options
+from penstock.schedules.cli.create import config_field_options, create, given_config_fields
 
 LIMIT = click.IntRange(1, 10_000)
 REASON = click.option(
@@ -54,17 +54,22 @@ def list_(app: App, /, **given: Any) -> None:
             app.say("No configs match." if narrowed or given["after"] else "No configs yet.")
             app.say('Create one: penstock configs create CUSTOMER PIPELINE --cron "0 2 * * *"')
             return
-        output.table(
+        output.print_table(
             ("CONFIG", "CUSTOMER", "PIPELINE", "SCHEDULE", "NEXT", "LAST", "FAILS", "STATE"),
             [
                 (
-                    c["config_id"], c["customer_id"], c["pipeline_template"],
-                    output.schedule_words(c), output.brief(output.micros(c["next_run_time"]), now),
-                    c["last_run_status"], c["consecutive_failures"] or "-", _state(c),
+                    c["config_id"],
+                    c["customer_id"],
+                    c["pipeline_template"],
+                    output.format_schedule(c),
+                    output.format_time_short(output.parse_time(c["next_run_time"]), now),
+                    c["last_run_status"],
+                    c["consecutive_failures"] or "-",
+                    _state(c),
                 )
                 for c in found
             ],
-        )  # fmt: skip
+        )
         if is_more:
             app.say(f"{len(found)} shown; next page: --after {record['next_after']}")
 
@@ -84,9 +89,9 @@ def show(app: App, config_id: str) -> None:
     def print_text() -> None:
         click.echo(f"{config_id}  {click.style(_state(config), bold=True)}")
         hidden = ("config_id", "is_active", "is_paused", "next_run_time", "last_run_time")
-        output.facts(
+        output.print_facts(
             [(name, value) for name, value in config.items() if name not in hidden]
-            + [("last run", output.when(output.micros(config["last_run_time"]), now)),
+            + [("last run", output.format_time(output.parse_time(config["last_run_time"]), now)),
                *(("next" if n == 0 else "", _fire(fire, now)) for n, fire in enumerate(fires))]
         )  # fmt: skip
         if not config["is_active"]:
@@ -97,13 +102,13 @@ def show(app: App, config_id: str) -> None:
 
 @configs.command("update")
 @click.argument("config_id", type=CONFIG)
-@update_options
+@config_field_options
 @click.option("--version", type=int, metavar="N", help="Fail unless this is the current version.")
 @REASON
 @click.pass_obj
 def update(app: App, /, config_id: str, **given: Any) -> None:
     """Change fields of a config; fields that are not named keep their values."""
-    fields = fields_given(given)
+    fields = given_config_fields(given)
     if not fields:
         raise InvalidInput("fields", "at least one change", None, "For example --priority 8.")
     with app.use_cases() as cases:
@@ -180,9 +185,12 @@ def preview(app: App, config_id: str, count: int) -> None:
             return
         if not config["is_active"]:
             app.say("The config is disabled. If enabled, it would start at:")
-        output.table(
+        output.print_table(
             ("AT", f"IN {config['timezone']}", "NOTE"),
-            [(output.when(output.micros(f["at"]), now), f["local"], f["note"]) for f in fires],
+            [
+                (output.format_time(output.parse_time(f["at"]), now), f["local"], f["note"])
+                for f in fires
+            ],
         )
 
     app.emit({"config_id": config_id, "fires": fires}, print_text)
@@ -202,11 +210,11 @@ def audit(app: App, customer: str, config_id: str | None, limit: int) -> None:
         if not found:
             app.say("No changes recorded.")
             return
-        output.table(
+        output.print_table(
             ("N", "AT", "ACTION", "CONFIG", "BY", "REASON", "CHANGE"),
             [
                 (
-                    row["n"], output.when(output.micros(row["at"])), row["action"],
+                    row["n"], output.format_time(output.parse_time(row["at"])), row["action"],
                     row["config_id"], row["changed_by"], row["change_reason"],
                     output.first_line(_change(row), 70),
                 )
@@ -231,12 +239,12 @@ def ledger(app: App, config_id: str, limit: int) -> None:
         if not found:
             app.say("Every occurrence so far has started.")
             return
-        output.table(
+        output.print_table(
             ("FROM", "TO", "OCCURRENCES", "WHY"),
             [
                 (
-                    output.when(output.micros(e["slot_from"]), now),
-                    output.when(output.micros(e["slot_to"])), e["slots"], e["outcome"],
+                    output.format_time(output.parse_time(e["slot_from"]), now),
+                    output.format_time(output.parse_time(e["slot_to"])), e["slots"], e["outcome"],
                 )
                 for e in found
             ],
@@ -266,7 +274,7 @@ def _change(row: Shape) -> str | None:
 
 def _fire(fire: Shape, now: int) -> str:
     note = f"  {fire['note']}" if fire["note"] else ""
-    return output.when(output.micros(fire["at"]), now) + note
+    return output.format_time(output.parse_time(fire["at"]), now) + note
 
 
 def _state(config: Shape) -> str:

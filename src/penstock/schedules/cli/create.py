@@ -14,7 +14,7 @@ import click
 
 from penstock.cli import output
 from penstock.cli.app import App, Command
-from penstock.cli.arguments import JSON, MINUTES, pairs, records
+from penstock.cli.arguments import JSON, MINUTES, parse_pairs, read_records
 from penstock.core.errors import InvalidInput, PenstockError
 from penstock.schedules.cadence import CatchUp, Overlap
 
@@ -44,7 +44,7 @@ _NUMBERS = {
 }
 
 
-def update_options(function: F) -> F:
+def config_field_options(function: F) -> F:
     """Add an option for each field of a config."""
     for option in reversed(_field_options()):
         function = option(function)
@@ -76,21 +76,24 @@ def _field_options() -> list[Callable[[F], F]]:
     return made
 
 
-def fields_given(given: dict[str, Any]) -> dict[str, Any]:
+def given_config_fields(given: dict[str, Any]) -> dict[str, Any]:
     """Return the config fields that were given as options."""
     names = ("schedule_cron", "schedule_interval_minutes", "catch_up", "overlap", *_TEXT, *_NUMBERS)
     fields = {name: given[name] for name in names if given.get(name) is not None}
     if given.get("parameters") is not None or given.get("param"):
-        fields["parameters"] = {**(given["parameters"] or {}), **pairs(given["param"], "param")}
+        fields["parameters"] = {
+            **(given["parameters"] or {}),
+            **parse_pairs(given["param"], "param"),
+        }
     if given.get("retry"):
-        fields["retry_config"] = pairs(given["retry"], "retry")
+        fields["retry_config"] = parse_pairs(given["retry"], "retry")
     return fields
 
 
 @click.command("create", cls=Command)
 @click.argument("customer", required=False)
 @click.argument("pipeline", required=False)
-@update_options
+@config_field_options
 @click.option("--inactive", is_flag=True, help="Create it disabled.")
 @click.option("--file", "file", type=click.Path(path_type=Path), metavar="FILE",
               help="Create many: JSON, JSON lines or TOML [[configs]]; - is stdin.")  # fmt: skip
@@ -121,7 +124,7 @@ def create(app: App, /, **given: Any) -> None:
 
     def print_text() -> None:
         for config in made[:20]:
-            nxt = output.when(output.micros(config["next_run_time"]), now)
+            nxt = output.format_time(output.parse_time(config["next_run_time"]), now)
             when = f"first run {nxt}" if config["next_run_time"] else "starts on demand"
             if config["event_topic"]:
                 when = _EVENT_HINT.format(
@@ -140,7 +143,7 @@ def _from_flags(given: dict[str, Any]) -> tuple[Configs, list[str]]:
         if not given[name]:
             fix = "penstock configs create CUSTOMER PIPELINE …, or --file FILE for many."
             raise InvalidInput(name, f"a {name} as argument", None, fix)
-    fields = fields_given(given) | {"pipeline_template": given["pipeline"]}
+    fields = given_config_fields(given) | {"pipeline_template": given["pipeline"]}
     if given["inactive"]:
         fields["is_active"] = False
     return [(given["customer"], fields)], []
@@ -148,12 +151,12 @@ def _from_flags(given: dict[str, Any]) -> tuple[Configs, list[str]]:
 
 def _from_file(given: dict[str, Any]) -> tuple[Configs, list[str]]:
     """Read the configs of the file, and the location of each one in it."""
-    also = [*fields_given(given), *(n for n in ("customer", "pipeline") if given[n])]
+    also = [*given_config_fields(given), *(n for n in ("customer", "pipeline") if given[n])]
     if also:
         raise InvalidInput("file", "no other fields next to --file", ", ".join(also))
     wanted: Configs = []
     places = []
-    for where, item in records(given["file"]):
+    for where, item in read_records(given["file"]):
         place = f"{given['file'].name} {where}"
         fields = dict(item)
         customer = fields.pop("customer_id", None)

@@ -52,16 +52,19 @@ def pauses(app: App) -> None:
         if not found:
             app.say("Nothing is paused.")
             return
-        output.table(
+        output.print_table(
             ("SCOPE", "NAME", "SINCE", "BY", "REASON"),
             [
                 (
-                    p["scope"], p["subject"], output.brief(output.micros(p["paused_at"]), now),
-                    p["paused_by"], p["reason"],
+                    p["scope"],
+                    p["subject"],
+                    output.format_time_short(output.parse_time(p["paused_at"]), now),
+                    p["paused_by"],
+                    p["reason"],
                 )
                 for p in found
             ],
-        )  # fmt: skip
+        )
         app.say("End a pause: penstock resume SCOPE NAME")
 
     app.emit({"pauses": found}, print_text)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.access.store.names import Names
+from penstock.access.store.names import NameResolver
 from penstock.audit.store.alerts import alert_resolve
 from penstock.db.store import Tx
 from penstock.schedules.cadence import Cadence, next_after
-from penstock.schedules.config_input import ConfigDraft
+from penstock.schedules.config_input import ConfigInput
 from penstock.schedules.description import describe, describe_draft, offset_of
 from penstock.schedules.rows import Config
 from penstock.schedules.store.config_health import disabled_key, failing_key
@@ -36,8 +36,8 @@ from penstock.schedules.store.schedule import (
 
 def insert(
     tx: Tx,
-    names: Names,
-    wanted: Sequence[tuple[str, ConfigDraft]],
+    names: NameResolver,
+    wanted: Sequence[tuple[str, ConfigInput]],
     reason: str | Sequence[str],
     who: str,
 ) -> list[int]:
@@ -86,12 +86,12 @@ def insert(
     return ids
 
 
-def replace(tx: Tx, old: Config, draft: ConfigDraft, action: str, reason: str, who: str) -> None:
+def replace(tx: Tx, old: Config, draft: ConfigInput, action: str, reason: str, who: str) -> None:
     """Change a locked config, update its schedule row and append an audit entry."""
     cadence = cadence_ensure(tx, draft.cadence) if draft.cadence else None
     params: dict[str, Any] = {
         name: getattr(draft, name)
-        for name in ConfigDraft.__slots__
+        for name in ConfigInput.__slots__
         if name not in ("pipeline", "cadence")
     }
     params |= {
@@ -124,14 +124,14 @@ def alerts_resolve(tx: Tx, config_id: int, who: str) -> None:
     alert_resolve(tx, disabled_key(config_id), who)
 
 
-def _inactive_reason(old: Config, draft: ConfigDraft, reason: str) -> str | None:
+def _inactive_reason(old: Config, draft: ConfigInput, reason: str) -> str | None:
     """Return why the config is off; a change that leaves it off keeps the old reason."""
     if draft.is_active:
         return None
     return (reason or "disabled by hand") if old.is_active else old.inactive_reason
 
 
-def _update_schedule(tx: Tx, old: Config, draft: ConfigDraft, cadence: int | None) -> None:
+def _update_schedule(tx: Tx, old: Config, draft: ConfigInput, cadence: int | None) -> None:
     """Update the schedule row; a config whose cadence is unchanged keeps its next occurrence."""
     row = schedule_get(tx, old.config_id)
     if cadence is None or draft.cadence is None or not draft.is_active:

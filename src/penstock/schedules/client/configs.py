@@ -11,17 +11,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import penstock.schedules.client.config_changes as changes
-from penstock.access.store.names import Names, check_limit
+from penstock.access.store.names import NameResolver, check_limit
 from penstock.core.errors import NotFound, StaleVersion
 from penstock.core.fields import check_customer
 from penstock.core.ids import encode
 from penstock.db.store import Store, Tx
 from penstock.pipelines.parameters import validate
-from penstock.runs.rows import Origin
-from penstock.schedules.config_input import ConfigDraft, parse_draft
+from penstock.runs.rows import MessageOrigin
+from penstock.schedules.config_input import ConfigInput, parse_config_input
 from penstock.schedules.description import as_draft, cadence_of, describe
 from penstock.schedules.hooks import start_config
-from penstock.schedules.preview import Fire, preview
+from penstock.schedules.preview import Occurrence, preview_occurrences
 from penstock.schedules.rows import Config
 from penstock.schedules.store.configs import (
     AuditRow,
@@ -41,7 +41,7 @@ PREVIEW_MAX = 1_000
 class Configs:
     """Use cases of configs."""
 
-    def __init__(self, store: Store, names: Names, actor: str) -> None:
+    def __init__(self, store: Store, names: NameResolver, actor: str) -> None:
         self._store = store
         self._names = names
         self._actor = actor
@@ -85,7 +85,7 @@ class Configs:
         self._store.wake(["schedule"])
         return ids
 
-    def check(self, given: Mapping[str, Any]) -> ConfigDraft:
+    def check(self, given: Mapping[str, Any]) -> ConfigInput:
         """Check a config without creating it (a dry run)."""
         return self._draft(given)
 
@@ -138,7 +138,7 @@ class Configs:
         def body(tx: Tx) -> Config:
             old = _lock(tx, self._names, config_id, customer)
             _check_version(old, version)
-            draft = parse_draft(given, as_draft(old))
+            draft = parse_config_input(given, as_draft(old))
             self._check_parameters(draft, tx)
             action = "UPDATED"
             if draft.is_active != old.is_active:
@@ -206,12 +206,12 @@ class Configs:
             info = self._names.pipeline(config.pipeline, tx=tx)
             pools = ["flows", *sorted({f"runs:{row.pool}" for row in info.entries})]
             tx.after_commit(lambda: self._store.wake(pools))
-            origin = None if message_id is None else Origin(message_id)
+            origin = None if message_id is None else MessageOrigin(message_id)
             return start_config(tx, config, info, who, trigger_source, origin)
 
         return self._store.write(body)
 
-    def preview(self, config_id: int, n: int = 5, customer: str | None = None) -> list[Fire]:
+    def preview(self, config_id: int, n: int = 5, customer: str | None = None) -> list[Occurrence]:
         """Return the next `n` occurrences, with notes where daylight saving moved one."""
         check_limit(n, "n", PREVIEW_MAX)
         config = self.get(config_id, customer)
@@ -220,16 +220,16 @@ class Configs:
             return []
         now = self._store.read(lambda tx: tx.now())
         anchor = config.next_run_time or config.created_at
-        return preview(cadence, now, n, anchor)
+        return preview_occurrences(cadence, now, n, anchor)
 
-    def preview_of(self, given: Mapping[str, Any], n: int = 5) -> list[Fire]:
+    def preview_of(self, given: Mapping[str, Any], n: int = 5) -> list[Occurrence]:
         """Return the next `n` occurrences of a schedule that is not saved."""
         check_limit(n, "n", PREVIEW_MAX)
-        draft = parse_draft({**given, "pipeline_template": "preview"})
+        draft = parse_config_input({**given, "pipeline_template": "preview"})
         if draft.cadence is None:
             return []
         now = self._store.read(lambda tx: tx.now())
-        return preview(draft.cadence, now, n, now)
+        return preview_occurrences(draft.cadence, now, n, now)
 
     def audit_of(
         self, config_id: int, *, customer: str | None = None, after: int = 0, limit: int = 100
@@ -274,20 +274,20 @@ class Configs:
 
     def _drafts(
         self, wanted: Sequence[tuple[str, Mapping[str, Any]]]
-    ) -> list[tuple[str, ConfigDraft]]:
+    ) -> list[tuple[str, ConfigInput]]:
         return [(check_customer(customer), self._draft(given)) for customer, given in wanted]
 
-    def _draft(self, given: Mapping[str, Any]) -> ConfigDraft:
-        draft = parse_draft(given)
+    def _draft(self, given: Mapping[str, Any]) -> ConfigInput:
+        draft = parse_config_input(given)
         self._check_parameters(draft)
         return draft
 
-    def _check_parameters(self, draft: ConfigDraft, tx: Tx | None = None) -> None:
+    def _check_parameters(self, draft: ConfigInput, tx: Tx | None = None) -> None:
         info = self._names.pipeline(draft.pipeline, tx=tx)
         validate(info.definition.get("parameters"), json.loads(draft.parameters))
 
 
-def _lock(tx: Tx, names: Names, config_id: int, customer: str | None) -> Config:
+def _lock(tx: Tx, names: NameResolver, config_id: int, customer: str | None) -> Config:
     number = names.customer(tx, customer)
     config_lock(tx, config_id)
     found = config_get(tx, config_id, number)

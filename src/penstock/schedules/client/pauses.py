@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from penstock.access.store.names import Names
+from penstock.access.store.names import NameResolver
 from penstock.audit.store.journal import Entry, journal_append_many
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import decode, encode
@@ -22,7 +22,7 @@ SCOPES: tuple[Scope, ...] = ("all", "customer", "pipeline", "config")
 class Pauses:
     """Use cases of pauses."""
 
-    def __init__(self, store: Store, names: Names, actor: str) -> None:
+    def __init__(self, store: Store, names: NameResolver, actor: str) -> None:
         self._store = store
         self._names = names
         self._actor = actor

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 from penstock.core.clock import DAY, Micros
 from penstock.core.errors import InvalidInput
-from penstock.core.utc_offsets import TIME_MIN, Stretch, stretch_at
+from penstock.core.utc_offsets import TIME_MIN, OffsetPeriod, offset_period_at
 from penstock.schedules.cron.expression import CronExpression
 
 
-def first_from(expression: CronExpression, zone: str, t: Micros) -> Micros:
+def first_at_or_after(expression: CronExpression, zone: str, t: Micros) -> Micros:
     """Return the first occurrence at or after t."""
     searched_from, wall = 0, -1  # the last search found nothing in [searched_from, wall)
     while True:
-        stretch = stretch_at(zone, t)
+        stretch = offset_period_at(zone, t)
         low = t + stretch.offset
         if expression.fixed_hour:
-            if t == stretch.start and skipped_time(expression, stretch) is not None:
+            if t == stretch.start and first_skipped_time(expression, stretch) is not None:
                 return t
             low = max(low, stretch.fresh)
         if not searched_from <= low <= wall:
@@ -37,20 +37,20 @@ def first_from(expression: CronExpression, zone: str, t: Micros) -> Micros:
         t = far if far > stretch.end > t + 2 * DAY else stretch.end
 
 
-def last_until(
+def last_at_or_before(
     expression: CronExpression, zone: str, t: Micros, not_before: Micros | None
 ) -> Micros | None:
     """Return the last occurrence at or before t; None if there is none from `not_before` on."""
     bound = TIME_MIN if not_before is None else max(not_before, TIME_MIN)
     while t >= bound:
-        stretch = stretch_at(zone, t)
+        stretch = offset_period_at(zone, t)
         wall = expression.at_or_before(t + stretch.offset)
         if wall is None:
             return None
         low = stretch.fresh if expression.fixed_hour else stretch.start + stretch.offset
         if wall >= low:
             return wall - stretch.offset
-        if expression.fixed_hour and skipped_time(expression, stretch) is not None:
+        if expression.fixed_hour and first_skipped_time(expression, stretch) is not None:
             return stretch.start
         far = wall + 2 * DAY  # as in first_from
         t = far if far < stretch.start < t - 2 * DAY else stretch.start - 1
@@ -63,13 +63,13 @@ def count_between(
     """Return the number of occurrences in (after, until], at most cap."""
     total, t = 0, after + 1
     while t <= until and total < cap:
-        stretch = stretch_at(zone, t)
+        stretch = offset_period_at(zone, t)
         total += _count(expression, stretch, t, min(until + 1, stretch.end), cap - total)
         t = stretch.end
     return total
 
 
-def skipped_time(expression: CronExpression, stretch: Stretch) -> Micros | None:
+def first_skipped_time(expression: CronExpression, stretch: OffsetPeriod) -> Micros | None:
     """Return the first wall time of the expression that the clock skipped at the stretch's start.
 
     Times on a day that was skipped entirely (Pacific/Apia had no 30 December 2011) do not count: a
@@ -88,14 +88,14 @@ def skipped_time(expression: CronExpression, stretch: Stretch) -> Micros | None:
 
 
 def _count(
-    expression: CronExpression, stretch: Stretch, start: Micros, end: Micros, cap: int
+    expression: CronExpression, stretch: OffsetPeriod, start: Micros, end: Micros, cap: int
 ) -> int:
     """Return the number of occurrences in [start, end), a part of the stretch."""
     low, high = start + stretch.offset, end + stretch.offset
     if not expression.fixed_hour:
         return expression.count(low, high, cap)
     total = expression.count(max(low, stretch.fresh), high, cap)
-    if start == stretch.start and skipped_time(expression, stretch) is not None:
+    if start == stretch.start and first_skipped_time(expression, stretch) is not None:
         # The moment after the gap may match as itself as well as for a skipped time.
         is_counted = expression.at_or_after(low) == low
         total += 0 if is_counted else 1

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.audit.store.alerts import Alert, alert_open, alert_resolve
+from penstock.audit.store.alerts import NewAlert, alert_open, alert_resolve
 from penstock.core.ids import encode
 from penstock.db.store import Tx
 from penstock.runs.attempt_result import FAILURES_ALERT, FAILURES_DISABLE
-from penstock.runs.rows import Finished
+from penstock.runs.rows import FinishedRun
 from penstock.schedules.store.configs import (
     Change,
     audit_append,
@@ -19,7 +19,7 @@ from penstock.schedules.store.configs import (
 from penstock.schedules.store.schedule import schedule_retire
 
 
-def config_health_update(tx: Tx, finished: Sequence[Finished]) -> None:
+def config_health_update(tx: Tx, finished: Sequence[FinishedRun]) -> None:
     """Alert about configs that keep failing, and deactivate those that failed too often."""
     for end in finished:
         if end.config_id is None:
@@ -53,7 +53,7 @@ def _warn(tx: Tx, config_id: int, failures: int) -> None:
         return
     alert_open(
         tx,
-        Alert(
+        NewAlert(
             rule="config_failing",
             dedupe_key=failing_key(config_id),
             severity="MEDIUM",
@@ -89,7 +89,7 @@ def _disable(tx: Tx, config_id: int, failures: int) -> None:
     alert_resolve(tx, failing_key(config_id), "penstock")
     alert_open(
         tx,
-        Alert(
+        NewAlert(
             rule="config_disabled",
             dedupe_key=disabled_key(config_id),
             severity="HIGH",

@@ -9,26 +9,29 @@ from penstock.runs.hooks import RetryTerms
 from penstock.runs.rows import Run
 from penstock.runs.states import Admission
 from penstock.runs.store.runs import RunFilter, run_list_live
-from penstock.schedules.cadence import CatchUp, Overlap, latest_until
+from penstock.schedules.cadence import CatchUp, Overlap, latest_at_or_before
 from penstock.schedules.description import cadence_of
 from penstock.schedules.rows import Config
 from penstock.schedules.store.configs import config_get, config_lock
 from penstock.schedules.store.schedule import schedule_get
 
-LOOK = 100
+LIVE_RUNS_MAX = 100
 
 
-def free_slot(tx: Tx, config: Config, live: list[Run] | None = None) -> int:
+def free_occurrence(tx: Tx, config: Config, live: list[Run] | None = None) -> int:
     """Return a time, now or just after, that no occurrence or manual start of the config uses."""
     if live is None:
         live = run_list_live(
-            tx, RunFilter(customer=config.customer, config_id=config.config_id, limit=LOOK)
+            tx, RunFilter(customer=config.customer, config_id=config.config_id, limit=LIVE_RUNS_MAX)
         )
     now = tx.now()
     occurrence = max([now, *(run.slot + 1 for run in live if run.slot >= now)])
     cadence = cadence_of(config)
     anchor = config.next_run_time or 0
-    if cadence is not None and latest_until(cadence, occurrence, occurrence, anchor) == occurrence:
+    if (
+        cadence is not None
+        and latest_at_or_before(cadence, occurrence, occurrence, anchor) == occurrence
+    ):
         occurrence += 1
     return occurrence
 
@@ -59,4 +62,4 @@ def retry_terms(tx: Tx, config_id: int, live: list[Run]) -> RetryTerms | None:
     if config is None:
         return None
     check_overlap(config, live, encode("cfg", config.config_id))
-    return RetryTerms(free_slot(tx, config), config.max_execution_us, config.sla_us)
+    return RetryTerms(free_occurrence(tx, config), config.max_execution_us, config.sla_us)

@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.db.store import Tx, first, one
 from penstock.schedules.cadence import Cadence, CatchUp
-from penstock.schedules.misfire import SlotPlan, plan
+from penstock.schedules.misfire import MisfirePlan, plan_misfires
 from penstock.schedules.rows import DueGroup, TickCounts
 
 
@@ -38,7 +38,7 @@ def schedule_take_due(tx: Tx, n: int) -> list[DueGroup]:
 
 def schedule_start_many(
     tx: Tx,
-    plans: Sequence[tuple[DueGroup, SlotPlan, bool]],
+    plans: Sequence[tuple[DueGroup, MisfirePlan, bool]],
     *,
     cursor: int | None,
     gap_us: int,
@@ -61,7 +61,7 @@ def schedule_start_many(
     return TickCounts._make(one(tx.rows("schedule_start_many", params, batch)))
 
 
-def _plan_columns(plan: SlotPlan, is_late: bool) -> tuple[Any, ...]:
+def _plan_columns(plan: MisfirePlan, is_late: bool) -> tuple[Any, ...]:
     return (
         plan.run_slot,
         plan.next_slot,
@@ -88,7 +88,7 @@ def catch_up_reserve(tx: Tx, span_us: int) -> int:
     return int(one(tx.rows("catch_up_reserve", {"span_us": span_us}))[0])
 
 
-def catch_up_give_back(tx: Tx, span_us: int) -> None:
+def catch_up_return(tx: Tx, span_us: int) -> None:
     """Shorten the span that this transaction reserved last by its unused end."""
     tx.run("catch_up_give_back", {"span_us": span_us})
 
@@ -128,12 +128,12 @@ def schedule_get(tx: Tx, config_id: int) -> tuple[int, int, int] | None:
     return None if row is None else (row[0], row[1], row[2])
 
 
-def schedule_drop(tx: Tx, config_id: int) -> None:
+def schedule_delete(tx: Tx, config_id: int) -> None:
     """Remove a config from the schedule."""
     tx.run("schedule_drop", {"config_id": config_id})
 
 
-def ledger_put(tx: Tx, config_id: int, missed: SlotPlan) -> None:
+def ledger_put(tx: Tx, config_id: int, missed: MisfirePlan) -> None:
     """Record occurrences that were missed because the config was edited."""
     params = {
         "config_id": config_id,
@@ -149,7 +149,7 @@ def schedule_retire(tx: Tx, config_id: int) -> None:
     row = schedule_get(tx, config_id)
     if row is not None:
         schedule_write_off(tx, config_id, row)
-        schedule_drop(tx, config_id)
+        schedule_delete(tx, config_id)
 
 
 def schedule_write_off(tx: Tx, config_id: int, row: tuple[int, int, int]) -> None:
@@ -158,7 +158,7 @@ def schedule_write_off(tx: Tx, config_id: int, row: tuple[int, int, int]) -> Non
     now = tx.now()
     if slot <= now:
         cadence = cadence_list(tx, [number])[number]
-        ledger_put(tx, config_id, plan(cadence, slot, now, CatchUp.NONE, grace_us=-1))
+        ledger_put(tx, config_id, plan_misfires(cadence, slot, now, CatchUp.NONE, grace_us=-1))
 
 
 def ledger_list(tx: Tx, config_id: int, limit: int, before: int = 2**62) -> list[LedgerEntry]:

@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
-from penstock.server.access import PUBLIC, ROUTES, SIGNED
+from penstock.server.access import PUBLIC, ROUTES, TOKEN_AUTHENTICATED
 from penstock.server.models import FieldError, Problem
 from penstock.server.openapi.examples import EXAMPLES
 from penstock.server.problems import MEDIA_TYPE
@@ -90,7 +90,7 @@ def describe(app: FastAPI, models: Sequence[type[BaseModel]]) -> dict[str, Any]:
 def _finish(operation: dict[str, Any], method: str, path: str) -> None:
     if path in PUBLIC:
         operation["security"] = []
-    elif f"{method.upper()} {path}" in SIGNED:
+    elif f"{method.upper()} {path}" in TOKEN_AUTHENTICATED:
         operation["security"] = [{"oidc": []}]
         operation["responses"].pop("422", None)
     else:

@@ -17,9 +17,9 @@ from penstock.core.clock import Clock
 
 BURST_SECONDS: Final = 0.3
 """Overload begins if no request was admitted directly for this long; shorter is a burst."""
-CALM_SECONDS: Final = 0.25
+RECOVERY_SECONDS: Final = 0.25
 """Overload ends if no request was refused for this long."""
-PATIENCE_SECONDS: Final = 0.03
+OVERLOAD_WAIT_SECONDS: Final = 0.03
 """Longest time in the queue under overload; a request that waited longer is refused."""
 WAIT_SECONDS_MAX: Final = 2.0
 """Longest time in the queue in any case."""
@@ -31,7 +31,7 @@ class _Waiter(NamedTuple):
     patience: float
 
 
-class Line:
+class AdmissionQueue:
     """Admits requests to at most `slots` concurrent executions."""
 
     def __init__(self, *, slots: int, most: int, clock: Clock) -> None:
@@ -62,7 +62,7 @@ class Line:
         self._refused_at = self._clock.monotonic()
         return True
 
-    async def enter(self, patience: float = PATIENCE_SECONDS) -> bool:
+    async def enter(self, patience: float = OVERLOAD_WAIT_SECONDS) -> bool:
         """Admit a request, directly or after queueing; return False if it is refused."""
         if self.turns_away():
             return False
@@ -108,6 +108,6 @@ class Line:
 
     def _is_overload(self) -> bool:
         now = self._clock.monotonic()
-        if self._refused_at is not None and now - self._refused_at < CALM_SECONDS:
+        if self._refused_at is not None and now - self._refused_at < RECOVERY_SECONDS:
             return True
         return self._crowded_since is not None and now - self._crowded_since > BURST_SECONDS

@@ -12,16 +12,16 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from penstock.server.overload.admission_queue import Line
+from penstock.server.overload.admission_queue import AdmissionQueue
 from penstock.server.overload.middleware import (
-    ALWAYS,
-    EVERY_ANSWER,
+    COMMON_HEADERS,
+    UNBOUNDED_PATHS,
     WORKER_PREFIX,
-    Access,
+    AccessRecord,
     overloaded,
     request_id_of,
 )
-from penstock.server.problems import refusal
+from penstock.server.problems import refusal_response
 
 METHODS: Final = frozenset({b"GET", b"POST", b"PATCH", b"DELETE"})
 TARGET: Final = re.compile(rb"(/[A-Za-z0-9/._:@~-]*)(?:\?[!-~]*)?")
@@ -31,18 +31,18 @@ MARK: Final = b"-" * 64
 """Placeholder of the request id in the prepared response."""
 
 
-class Door:
+class LoadShedder:
     """Decides whether a request is refused at once, and builds the response."""
 
-    def __init__(self, line: Line, record: Callable[[Access], None]) -> None:
+    def __init__(self, line: AdmissionQueue, record: Callable[[AccessRecord], None]) -> None:
         self._line = line
         self._record = record
-        response = refusal(overloaded(), MARK.decode())
+        response = refusal_response(overloaded(), MARK.decode())
         before, after = bytes(response.body).split(MARK)
         self._body = (before, after)
         self._length = len(before) + len(after)
         named = [(name, value) for name, value in response.raw_headers if name != b"content-length"]
-        self._head = b"".join(b"%s: %s\r\n" % pair for pair in (*named, *EVERY_ANSWER))
+        self._head = b"".join(b"%s: %s\r\n" % pair for pair in (*named, *COMMON_HEADERS))
 
     def __call__(
         self, method: bytes, target: bytes, headers: Mapping[bytes, bytes]
@@ -57,11 +57,11 @@ class Door:
         if not length.isdigit() or len(length) > 6 or int(length) > BODY_MAX:
             return None
         path = plain[1].decode()
-        if path in ALWAYS or (method == b"POST" and path.startswith(WORKER_PREFIX)):
+        if path in UNBOUNDED_PATHS or (method == b"POST" and path.startswith(WORKER_PREFIX)):
             return None
         if not self._line.turns_away():
             return None
-        access = Access(request_id_of(headers), method.decode(), path, status=503)
+        access = AccessRecord(request_id_of(headers), method.decode(), path, status=503)
         self._record(access)
         mark = access.request_id.encode()
         lines = b"%sx-request-id: %s\r\ncontent-length: %d\r\n"

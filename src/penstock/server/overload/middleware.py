@@ -20,33 +20,33 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from penstock.core.clock import Clock
 from penstock.core.ids import new_correlation_id
 from penstock.core.redact import redact_text
-from penstock.server.overload.admission_queue import PATIENCE_SECONDS, Line
-from penstock.server.problems import Refused, refusal
+from penstock.server.overload.admission_queue import OVERLOAD_WAIT_SECONDS, AdmissionQueue
+from penstock.server.problems import Refused, refusal_response
 
 BODY_SECONDS: Final = 10.0
 BULK: Final = "/api/v1/pipeline-configs/bulk"
 PUSHED: Final = "/pubsub/push/"
 LARGE: Final = (BULK, PUSHED)
 """A pushed message may have 10 MB in base64; its token is verified before the body is read."""
-BULK_TIMES: Final = 16
+BULK_FACTOR: Final = 16
 """Factor by which the body of a bulk request may be larger, and take longer, than others."""
 CLOSE: Final = {"Connection": "close"}
 """Sent with a refusal if the rest of the body will not be read."""
 REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-PATIENT: Final = {"/api/v1/scheduler/claim-runs": 2.0}
+MAX_WAIT_SECONDS_BY_PATH: Final = {"/api/v1/scheduler/claim-runs": 2.0}
 """Seconds that a request may queue, by path: starting workers claim at once and prefer to wait."""
 WORKER_PREFIX: Final = "/api/v1/pipeline-runs/"
 """Paths of worker calls, which the fast path may serve."""
-ALWAYS: Final = frozenset({"/healthz", "/readyz"})
+UNBOUNDED_PATHS: Final = frozenset({"/healthz", "/readyz"})
 """Paths that are served even under overload, because an overloaded process is alive."""
-EVERY_ANSWER: Final = (
+COMMON_HEADERS: Final = (
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
 )
 
 
 @dataclass(slots=True)
-class Access:
+class AccessRecord:
     """A record of one request for the access log and the metrics; filled in while it is served."""
 
     request_id: str
@@ -61,7 +61,7 @@ class Access:
     """Whether it is a long poll, whose duration says nothing about the server."""
 
 
-class FastLane(Protocol):
+class FastPath(Protocol):
     """Serves some requests without the app."""
 
     def entry(self, scope: Scope, headers: Mapping[bytes, bytes]) -> tuple[str, str] | None:
@@ -73,13 +73,13 @@ class FastLane(Protocol):
         entry: tuple[str, str],
         headers: Mapping[bytes, bytes],
         receive: Receive,
-        access: Access,
+        access: AccessRecord,
     ) -> Response:
         """Serve the request."""
         ...
 
 
-class Guard:
+class RequestMiddleware:
     """ASGI middleware around the app."""
 
     def __init__(
@@ -87,10 +87,10 @@ class Guard:
         app: ASGIApp,
         *,
         clock: Clock,
-        line: Line,
+        line: AdmissionQueue,
         lane_inflight: int,
         body_max: int,
-        record: Callable[[Access], None],
+        record: Callable[[AccessRecord], None],
     ) -> None:
         self._app = app
         self._clock = clock
@@ -99,7 +99,7 @@ class Guard:
         self._body_max = body_max
         self._record = record
         self.in_lane = 0
-        self.lane: FastLane | None = None
+        self.lane: FastPath | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request within the bounds, or refuse it."""
@@ -107,14 +107,14 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        access = Access(request_id_of(headers), scope["method"], scope["path"])
+        access = AccessRecord(request_id_of(headers), scope["method"], scope["path"])
         scope["penstock.request_id"] = access.request_id
         scope["penstock.access"] = access
         scope["penstock.guard"] = self
         started = self._clock.monotonic()
         response = _ResponseSender(send, access)
         is_large = access.method == "POST" and access.path.startswith(LARGE)
-        times = BULK_TIMES if is_large else 1
+        times = BULK_FACTOR if is_large else 1
         body = _BodyReader(receive, self._body_max * times, BODY_SECONDS * times, self._clock)
         try:
             _check_headers(headers, self._body_max * times)
@@ -129,10 +129,12 @@ class Guard:
                 finally:
                     self.in_lane -= 1
                 return
-            if access.path in ALWAYS:
+            if access.path in UNBOUNDED_PATHS:
                 await self._app(scope, body.receive, response.send)
                 return
-            if not await self._line.enter(PATIENT.get(access.path, PATIENCE_SECONDS)):
+            if not await self._line.enter(
+                MAX_WAIT_SECONDS_BY_PATH.get(access.path, OVERLOAD_WAIT_SECONDS)
+            ):
                 raise overloaded()
             try:
                 await self._app(scope, body.receive, response.send)
@@ -141,7 +143,7 @@ class Guard:
         except Refused as error:
             if response.has_begun:
                 raise
-            await refusal(error, access.request_id)(scope, receive, response.send)
+            await refusal_response(error, access.request_id)(scope, receive, response.send)
         finally:
             access.seconds = self._clock.monotonic() - started
             self._record(access)
@@ -163,7 +165,7 @@ class Guard:
 class _ResponseSender:
     """Adds the request id to the response and records its status."""
 
-    def __init__(self, send: Send, access: Access) -> None:
+    def __init__(self, send: Send, access: AccessRecord) -> None:
         self._send = send
         self._access = access
         self.has_begun = False
@@ -176,7 +178,7 @@ class _ResponseSender:
             message["headers"] = [
                 *message.get("headers", []),
                 (b"x-request-id", self._access.request_id.encode()),
-                *EVERY_ANSWER,
+                *COMMON_HEADERS,
             ]
         await self._send(message)
 
@@ -217,7 +219,7 @@ def _check_headers(headers: Mapping[bytes, bytes], body_max: int) -> None:
         raise Refused(400, "Content-Length: expected a number of bytes.")
     if len(length) > 18 or int(length) > body_max:
         # A moderately large body is read and dropped, so that its sender receives the response.
-        raise _too_large(is_read=len(length) <= 18 and int(length) <= BULK_TIMES * body_max)
+        raise _too_large(is_read=len(length) <= 18 and int(length) <= BULK_FACTOR * body_max)
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise Refused(415, "Content-Encoding: expected an uncompressed body.")
     if len(headers.get(b"authorization", b"")) > 8192:

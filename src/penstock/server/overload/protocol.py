@@ -14,12 +14,14 @@ from typing import Final, TypeAlias
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-Door: TypeAlias = Callable[[bytes, bytes, Mapping[bytes, bytes]], tuple[bytes, bytes] | None]
+EarlyRefusal: TypeAlias = Callable[
+    [bytes, bytes, Mapping[bytes, bytes]], tuple[bytes, bytes] | None
+]
 """Maps (method, target, headers) to the header lines and body of a 503; None to serve it."""
 
 HEAD_MAX: Final = 65_536
 HEAD_SECONDS: Final = 30.0
-PAUSE_SECONDS: Final = 0.03
+REFUSAL_DELAY_SECONDS: Final = 0.03
 """Delay of a refusal, because clients that ignore Retry-After and repeat at once would take the
 event loop's time from the requests that are served."""
 VERSIONS: Final = ("1.0", "1.1")
@@ -30,7 +32,7 @@ TOO_LARGE: Final = (
 )
 
 
-def behind(door: Door) -> type[BoundedProtocol]:
+def protocol_with(door: EarlyRefusal) -> type[BoundedProtocol]:
     """Return the protocol class with a load-shedding callback."""
 
     class Guarded(BoundedProtocol):
@@ -39,11 +41,11 @@ def behind(door: Door) -> type[BoundedProtocol]:
     return Guarded
 
 
-class OtherVersion(Exception):
+class UnsupportedHttpVersion(Exception):
     """The HTTP version of the request is not supported."""
 
 
-class TooLong(Exception):
+class HeadersTooLong(Exception):
     """The headers of a request are too long."""
 
 
@@ -54,7 +56,7 @@ class BoundedProtocol(HttpToolsProtocol):
     set too). No other request of the connection is started before the response is sent.
     """
 
-    _door: Door | None = None
+    _door: EarlyRefusal | None = None
     _in_head = False
     _head_bytes = 0
     _late: asyncio.TimerHandle | None = None
@@ -119,11 +121,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_head = False
         self._in_time()
         if self.parser.get_http_version() not in VERSIONS:
-            raise OtherVersion
+            raise UnsupportedHttpVersion
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         if size > HEAD_MAX:
             self._head_bytes = size
-            raise TooLong
+            raise HeadersTooLong
         self._refusal = self._refused_early()
         if self._refusal is None:
             super().on_headers_complete()
@@ -139,7 +141,7 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_message_complete()
             return
         self._in_time()
-        self._sending = self.loop.call_later(PAUSE_SECONDS, self._send_refusal)
+        self._sending = self.loop.call_later(REFUSAL_DELAY_SECONDS, self._send_refusal)
 
     def _refused_early(self) -> bytes | None:
         """Return the response to a request that is refused; None to serve it."""

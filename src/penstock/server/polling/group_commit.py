@@ -15,24 +15,24 @@ from typing import Final
 from starlette.concurrency import run_in_threadpool
 
 from penstock.core.errors import PenstockError
-from penstock.runs.external.client.work import Ask, Ending, Pulse
+from penstock.runs.external.client.work import ClaimStatus, RunOutcome, WorkerCall
 
 BATCH_MAX: Final = 100
-Outcome = Pulse | Ending | Exception
+Outcome = ClaimStatus | RunOutcome | Exception
 """Outcome of a call; a refusal is a PenstockError, any other exception is a bug."""
-Save = Callable[[Sequence[Ask]], Sequence[Pulse | Ending | PenstockError]]
+Save = Callable[[Sequence[WorkerCall]], Sequence[ClaimStatus | RunOutcome | PenstockError]]
 
 
-class Batches:
+class GroupCommit:
     """A queue of calls; used from one event loop."""
 
     def __init__(self, save: Save) -> None:
         """`save` executes calls of different runs in one transaction."""
         self._save = save
-        self._waiting: deque[tuple[Ask, asyncio.Future[Outcome]]] = deque()
+        self._waiting: deque[tuple[WorkerCall, asyncio.Future[Outcome]]] = deque()
         self._task: asyncio.Task[None] | None = None
 
-    async def ask(self, ask: Ask) -> Outcome:
+    async def ask(self, ask: WorkerCall) -> Outcome:
         """Queue a call and return its outcome after the commit."""
         loop = asyncio.get_running_loop()
         result: asyncio.Future[Outcome] = loop.create_future()
@@ -53,9 +53,9 @@ class Batches:
                 else:
                     result.set_result(outcome)
 
-    def _take(self) -> list[tuple[Ask, asyncio.Future[Outcome]]]:
+    def _take(self) -> list[tuple[WorkerCall, asyncio.Future[Outcome]]]:
         """Take the next batch; a second call of the same run is left for a later one."""
-        batch: dict[int, tuple[Ask, asyncio.Future[Outcome]]] = {}
+        batch: dict[int, tuple[WorkerCall, asyncio.Future[Outcome]]] = {}
         later = []
         while self._waiting and len(batch) < BATCH_MAX:
             entry = self._waiting.popleft()
@@ -66,7 +66,7 @@ class Batches:
         self._waiting.extendleft(reversed(later))
         return list(batch.values())
 
-    async def _outcomes(self, asks: list[Ask]) -> list[Outcome]:
+    async def _outcomes(self, asks: list[WorkerCall]) -> list[Outcome]:
         try:
             return list(await run_in_threadpool(self._save, asks))
         except PenstockError as error:

@@ -9,21 +9,21 @@ from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from penstock.server.overload.middleware import Access, Guard
-from penstock.server.polling.poll_hub import Question, Waiting
+from penstock.server.overload.middleware import AccessRecord, RequestMiddleware
+from penstock.server.polling.poll_hub import LongPolls, PollKey
 
 
-async def polled(
+async def long_poll(
     request: Request,
-    question: Question,
+    question: PollKey,
     seconds: float,
     attempt: Callable[[], Response],
     empty: Response,
 ) -> Response:
     """Attempt until the response is not `empty` or time is up; the body must have been read."""
-    guard: Guard = request.scope["penstock.guard"]
-    access: Access = request.scope["penstock.access"]
-    waiting: Waiting = request.app.state.waiting
+    guard: RequestMiddleware = request.scope["penstock.guard"]
+    access: AccessRecord = request.scope["penstock.access"]
+    waiting: LongPolls = request.app.state.waiting
     last: list[Response] = []
 
     async def try_once() -> list[Response]:

@@ -20,7 +20,7 @@ T = TypeVar("T")
 POLL_SECONDS: Final = 1.0
 
 
-class Question(NamedTuple):
+class PollKey(NamedTuple):
     """What a waiter accepts: wake-up channel, processors and customer."""
 
     channel: str
@@ -30,7 +30,7 @@ class Question(NamedTuple):
     """Whether to keep listening without waiters; only for channels that are few."""
 
 
-class Hints(Protocol):
+class Wakeups(Protocol):
     """A source of wake-ups, as the store provides it."""
 
     def wait(self, seconds: float) -> bool:
@@ -78,8 +78,8 @@ class _Queue:
 class _Pool:
     """The queues of one channel, and the thread that waits for its wake-ups."""
 
-    def __init__(self, hints: Hints, loop: asyncio.AbstractEventLoop, name: str) -> None:
-        self._queues: dict[Question, _Queue] = {}
+    def __init__(self, hints: Wakeups, loop: asyncio.AbstractEventLoop, name: str) -> None:
+        self._queues: dict[PollKey, _Queue] = {}
         self._hints = hints
         self._loop = loop
         self._closed = False
@@ -89,7 +89,7 @@ class _Pool:
         )
         self._thread.start()
 
-    def queue(self, question: Question) -> _Queue:
+    def queue(self, question: PollKey) -> _Queue:
         """Return the queue of a question."""
         return self._queues.setdefault(question, _Queue())
 
@@ -128,10 +128,10 @@ class _Pool:
         self._hints.close()
 
 
-class Waiting:
+class LongPolls:
     """The long polls of a process, by channel."""
 
-    def __init__(self, listen: Callable[[str], Hints]) -> None:
+    def __init__(self, listen: Callable[[str], Wakeups]) -> None:
         """`listen` subscribes to the wake-ups of a channel."""
         self._listen = listen
         self._pools: dict[str, _Pool] = {}
@@ -141,7 +141,7 @@ class Waiting:
 
     async def until(
         self,
-        question: Question,
+        question: PollKey,
         seconds: float,
         attempt: Callable[[], Awaitable[list[T]]],
         gone: asyncio.Future[None],

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 from penstock.core.errors import StoreBusy, StoreUnavailable
 from penstock.db.scoped import ScopedStore
 from penstock.db.statements import Engine
-from penstock.db.store import Capabilities, Later, Row, Store, Tx, Waiter
+from penstock.db.store import Capabilities, PendingResult, Row, Store, Tx, Waiter
 
 T = TypeVar("T")
 
@@ -125,7 +125,7 @@ class FaultyTx:
         name: str,
         params: Mapping[str, Any] | None = None,
         batch: Sequence[Sequence[Any]] | None = None,
-    ) -> Later:
+    ) -> PendingResult:
         """Queue a named statement, unless the fault occurs first."""
         self._strike(name)
         return self._tx.later(name, params, batch)

@@ -39,7 +39,7 @@ from penstock.testing.simulate.faults import OF_TRANSACTIONS, Crash, Fault, Faul
 from penstock.testing.simulate.invariants import FlowInvariants
 from penstock.testing.simulate.surroundings import Opener, Reporter, Sources
 from penstock.testing.simulate.violation import Violation
-from penstock.testing.simulate.workers import SimBeat, SimWorker
+from penstock.testing.simulate.workers import SimHeartbeat, SimWorker
 
 START = 1_767_225_600 * SECOND
 DEPTH_MAX = 3
@@ -72,7 +72,7 @@ class SimulationFailed(AssertionError):
         )
 
 
-class FlowWorld:
+class FlowSimulation:
     """One history: `steps` with faults, then recovery."""
 
     def __init__(self, seed: int, pipelines: Sequence[Pipeline], *, steps: int = 300) -> None:
@@ -89,7 +89,7 @@ class FlowWorld:
         self._groups: dict[str, tuple[Actor, ...]] = {}
         self._is_healing = True  # no faults during setup
         self._judge: FlowInvariants | None = None
-        plans.forget()  # plans cached by an earlier history would be missing from this trace
+        plans.clear_cache()  # plans cached by an earlier history would be missing from this trace
         Client(self._store, actor="setup").register(pipelines)
         self._sources = Sources(self._store, self.clock, self.rng, pipelines)
         self._sources.meanwhile = self._slow_probe
@@ -179,7 +179,7 @@ class FlowWorld:
         for pool in sorted(pools):
             for n in range(2):
                 worker = SimWorker(self, f"worker-{pool}-{n}", pipelines, pool)
-                beat = SimBeat(worker)
+                beat = SimHeartbeat(worker)
                 cast += [worker, beat]
                 self._groups[worker.name] = self._groups[beat.name] = (worker, beat)
         return {actor.name: actor for actor in cast}
@@ -260,7 +260,7 @@ class FlowWorld:
 
 def run_seed(seed: int, pipelines: Sequence[Pipeline], *, steps: int = 300) -> Report:
     """Run one history; SimulationFailed if an invariant does not hold."""
-    return FlowWorld(seed, pipelines, steps=steps).run()
+    return FlowSimulation(seed, pipelines, steps=steps).run()
 
 
 @dataclass(slots=True, kw_only=True)

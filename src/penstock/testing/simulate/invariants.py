@@ -15,7 +15,7 @@ from penstock.db.sqlite.store import SqliteStore
 from penstock.flows.gates.gate import decide
 from penstock.flows.gates.verdict import Decision, GateInput
 from penstock.pipelines.declare.pipeline import Pipeline
-from penstock.testing.simulate.snapshots import Peek
+from penstock.testing.simulate.snapshots import DirectReader
 from penstock.testing.simulate.violation import Violation
 
 TRIGGERS = """
@@ -55,7 +55,7 @@ class FlowInvariants:
     """Reads the store directly and raises `Violation`."""
 
     def __init__(self, store: SqliteStore, pipelines: Sequence[Pipeline]) -> None:
-        self._rows = Peek(store).rows
+        self._rows = DirectReader(store).rows
         self._plans = {
             (pipeline.name, mode): pipeline.plan(mode)
             for pipeline in pipelines

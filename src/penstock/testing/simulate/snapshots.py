@@ -55,7 +55,7 @@ class FlowRow(NamedTuple):
     ended_at: int | None
 
 
-class EndRow(NamedTuple):
+class EndedRunRow(NamedTuple):
     """An ended run."""
 
     run_id: int
@@ -75,7 +75,7 @@ class EndRow(NamedTuple):
     trigger_source: str
 
 
-class ClockRow(NamedTuple):
+class ScheduleRow(NamedTuple):
     """The schedule row of a config."""
 
     config_id: int
@@ -96,7 +96,7 @@ class ConfigRow(NamedTuple):
     retry: str | None
 
 
-class JournalLine(NamedTuple):
+class JournalEntry(NamedTuple):
     """A journal entry about a run."""
 
     seq: int
@@ -127,7 +127,7 @@ class Snapshot:
     leases: dict[int, tuple[int, int]]
     turns: dict[tuple[int, int, int], int]
     counters: dict[str, int]
-    clocks: dict[int, ClockRow]
+    clocks: dict[int, ScheduleRow]
     configs: dict[int, ConfigRow]
     failures: dict[int, int]
     flows: dict[int, FlowRow]
@@ -166,7 +166,7 @@ _GROUPS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
 )
 
 
-class Peek:
+class DirectReader:
     """Reads the simulation's store without going through the product."""
 
     def __init__(self, store: SqliteStore) -> None:
@@ -200,7 +200,7 @@ class Peek:
     def _read(self, column: str) -> Any:
         found = self.rows(_QUERIES[column])
         if column == "clocks":
-            return {row[0]: ClockRow._make(row) for row in found}
+            return {row[0]: ScheduleRow._make(row) for row in found}
         if column == "configs":
             return {row[0]: ConfigRow._make(row) for row in found}
         if column == "flows":
@@ -211,20 +211,20 @@ class Peek:
             return {row[0]: (row[1], row[2]) for row in found}
         return frozenset(found) if column == "pauses" else dict(found)
 
-    def journal_after(self, seq: int) -> list[JournalLine]:
+    def journal_after(self, seq: int) -> list[JournalEntry]:
         """Return new entries about runs, oldest first."""
         found = self.rows(
             "SELECT seq, subject, action, from_state, to_state, token FROM journal"
             " WHERE seq > ? AND kind = 'run' ORDER BY seq",
             seq,
         )
-        return [JournalLine._make(row) for row in found]
+        return [JournalEntry._make(row) for row in found]
 
-    def ended(self, run_ids: list[int]) -> dict[int, EndRow]:
+    def ended(self, run_ids: list[int]) -> dict[int, EndedRunRow]:
         """Return ended runs by id."""
         if not run_ids:
             return {}
-        return {r[0]: EndRow._make(r) for r in self.rows(_ENDED, str(run_ids))}
+        return {r[0]: EndedRunRow._make(r) for r in self.rows(_ENDED, str(run_ids))}
 
     def ledger_after(self, rowid: int) -> tuple[list[LedgerRow], int]:
         """Return new ledger rows and the row id to continue from."""

@@ -12,21 +12,21 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from penstock.access.store.names import Names
+from penstock.access.store.names import NameResolver
 from penstock.client import Client
 from penstock.core.clock import HOUR, MINUTE, SECOND, iso
 from penstock.db.store import Store
 from penstock.flows.client.flows import CompletionReport, FlowRequest
-from penstock.flows.gates.evidence import Sighting
-from penstock.flows.gates.probe_request import Look
+from penstock.flows.gates.evidence import Observation
+from penstock.flows.gates.probe_request import ProbeRequest
 from penstock.flows.store.completions import completions_of
 from penstock.flows.store.flows import FlowFilter, flow_list, phases_of
 from penstock.pipelines.declare.pipeline import Pipeline
-from penstock.pipelines.dependency import Dependency, Kind
+from penstock.pipelines.dependency import Dependency, DependencyKind
 from penstock.runs.store.runs import RunFilter
 from penstock.testing.clock import VirtualClock
 from penstock.testing.simulate.actors import Actor, Stage
-from penstock.testing.tables import Delivery, Tables
+from penstock.testing.tables import TableContent, Tables
 
 FAILS, NEVER, PARTLY = 0.05, 0.06, 0.25
 
@@ -52,7 +52,7 @@ class Sources:
             for table in processor.terms.produces
         }
 
-    def look(self, look: Look) -> list[Sighting]:
+    def look(self, look: ProbeRequest) -> list[Observation]:
         """Return one observation per dependency; the orchestrator's probe function."""
         tables = self._partitions.setdefault(look.partition, Tables(self._clock))
         for dependency in look.dependencies:
@@ -61,32 +61,32 @@ class Sources:
         self.meanwhile()
         if not self.is_healing and self._rng.random() < FAILS:
             place = self._rng.randrange(len(seen))
-            seen[place] = Sighting(
+            seen[place] = Observation(
                 key=seen[place].key, looked_at=self._clock.now(), error="simulated: no connection"
             )
         return seen
 
     def _plan(self, tables: Tables, dependency: Dependency, partition: str) -> None:
         """Draw the arrival of a table when it is first probed."""
-        historical = dependency.kind is Kind.HISTORICAL
+        historical = dependency.kind is DependencyKind.HISTORICAL
         units = dependency.expect.table
         if units is not None and (partition, units, False) not in self._planned:
             self._planned.add((partition, units, False))
-            tables.arrive(units, Delivery(at=0, rows=self._rng.randrange(12)))
+            tables.arrive(units, TableContent(at=0, rows=self._rng.randrange(12)))
         place, now, rng = (partition, dependency.table, historical), self._clock.now(), self._rng
         if dependency.table in self._makers and not historical:
             if place not in self._planned and self._is_made(dependency.table, partition):
                 self._planned.add(place)
-                tables.arrive(dependency.table, Delivery(at=now))
+                tables.arrive(dependency.table, TableContent(at=now))
             return
         if place in self._planned:
             return
         self._planned.add(place)
         if historical:
             most = dependency.lookback_days or 1
-            tables.arrive(dependency.table, Delivery(at=0, days=rng.randint(most // 2, most)))
+            tables.arrive(dependency.table, TableContent(at=0, days=rng.randint(most // 2, most)))
         elif rng.random() >= NEVER:
-            whole = Delivery(at=now + rng.choice((0, 0, rng.randrange(3 * HOUR))))
+            whole = TableContent(at=now + rng.choice((0, 0, rng.randrange(3 * HOUR))))
             if rng.random() < PARTLY:
                 tables.arrive(dependency.table, replace(whole, rows=rng.randrange(30), filled=0.9))
                 whole = replace(whole, at=whole.at + rng.randrange(2 * HOUR))
@@ -117,7 +117,7 @@ class Opener(Actor):
 
     def start(self) -> None:
         """Create a new client."""
-        self._client = Client(self.store, actor=self.name, names=Names(self.store))
+        self._client = Client(self.store, actor=self.name, names=NameResolver(self.store))
 
     def step(self) -> None:
         """Trigger a flow, or repeat an earlier request."""
@@ -158,7 +158,7 @@ class Reporter(Actor):
 
     def start(self) -> None:
         """Create a new client; reports from before may be sent again."""
-        self._client = Client(self.store, actor=self.name, names=Names(self.store))
+        self._client = Client(self.store, actor=self.name, names=NameResolver(self.store))
 
     def step(self) -> None:
         """Report completions of phases in progress, and repeat old ones."""

@@ -15,27 +15,27 @@ from dataclasses import dataclass
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.naming import DEFAULT_POOL
 from penstock.pipelines.declare.pipeline import Pipeline
-from penstock.runs.rows import Finish, HeldRun
+from penstock.runs.rows import HeldRun, RunEnd
 from penstock.runs.store.finish import run_end_many
 from penstock.testing.simulate.actors import ERRORS, Actor, Stage
 from penstock.testing.simulate.faults import Fault
 from penstock.worker.context import RunContext, Signal
 from penstock.worker.options import WorkerOptions
-from penstock.worker.outcome import Outcome
+from penstock.worker.outcome import AttemptOutcome
 from penstock.worker.session import Renewal
-from penstock.worker.worker_core import WorkerSteps
+from penstock.worker.worker_core import WorkerCore
 
 LEASE_US = 2 * MINUTE
 BEAT_US = 40 * SECOND
 MARK_US = 20 * SECOND
-INTERRUPTED = Outcome(error_type="LEASE_LOST", is_interrupted=True)
+INTERRUPTED = AttemptOutcome(error_type="LEASE_LOST", is_interrupted=True)
 
 
 @dataclass(slots=True)
 class _Execution:
     context: RunContext
     ends_at: int
-    outcome: Outcome
+    outcome: AttemptOutcome
 
 
 class SimWorker(Actor):
@@ -54,7 +54,7 @@ class SimWorker(Actor):
         self._starts = stage.rng.random() < 0.5
         self._executions: dict[int, _Execution] = {}
         self._waiting: list[HeldRun] = []
-        self._sent: list[Finish] = []
+        self._sent: list[RunEnd] = []
         self.is_open = False
         self.start()
 
@@ -65,7 +65,7 @@ class SimWorker(Actor):
             pool=self._pool, name=self.name, slots=self._slots, batch_max=3, lease_us=LEASE_US,
             beat_us=BEAT_US, margin_us=15 * SECOND, mark_us=MARK_US,
         )  # fmt: skip
-        self.steps = WorkerSteps(
+        self.steps = WorkerCore(
             self.store,
             self._pipelines,
             options,
@@ -123,11 +123,11 @@ class SimWorker(Actor):
                 context, clock.now() + rng.randrange(spread), self._outcome()
             )
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self) -> AttemptOutcome:
         rng = self.stage.rng
         if self.is_healing or rng.random() < 0.65:
-            return Outcome()
-        return Outcome(error_type=rng.choice(ERRORS))
+            return AttemptOutcome()
+        return AttemptOutcome(error_type=rng.choice(ERRORS))
 
     def _mark(self) -> None:
         """Mark longer runs as RUNNING, in a batch."""
@@ -180,7 +180,7 @@ class SimWorker(Actor):
         self.start()
 
 
-class SimBeat(Actor):
+class SimHeartbeat(Actor):
     """The thread of a worker process that renews its session."""
 
     kind = "worker"

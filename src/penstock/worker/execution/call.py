@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 import importlib
 
-from penstock.core.current_run import PRESENT
+from penstock.core.current_run import CURRENT_RUN
 from penstock.core.errors import DeclarationError
-from penstock.pipelines.declare.collect import each
-from penstock.pipelines.declare.processor import Body, Processor
+from penstock.pipelines.declare.collect import item_outcomes
+from penstock.pipelines.declare.processor import Processor, ProcessorFunction
 from penstock.worker.context import RunContext
-from penstock.worker.outcome import Outcome, outcome_of_error, outcome_of_value
+from penstock.worker.outcome import AttemptOutcome, outcome_of_error, outcome_of_value
 
 
-def call_inline(context: RunContext) -> Outcome:
+def call_inline(context: RunContext) -> AttemptOutcome:
     """Run a processor to its end in this thread (an async one on its own event loop).
 
     A collecting processor receives this run alone.
@@ -26,23 +26,23 @@ def call_inline(context: RunContext) -> Outcome:
     body = context.declared.body
     assert body is not None, context.declared.path
     is_collecting = context.declared.terms.collect is not None
-    present = PRESENT.set(context)
+    present = CURRENT_RUN.set(context)
     try:
         value = body([context] if is_collecting else context)
         if context.declared.runs == "async":
             value = asyncio.run(value)
         if is_collecting:
-            (value,) = each(value, 1)
+            (value,) = item_outcomes(value, 1)
             if isinstance(value, BaseException):
                 return outcome_of_error(value)
     except BaseException as error:
         return outcome_of_error(error)
     finally:
-        PRESENT.reset(present)
+        CURRENT_RUN.reset(present)
     return outcome_of_value(context, value)
 
 
-def body_of(reference: str) -> Body:
+def load_function(reference: str) -> ProcessorFunction:
     """Return the function named by `module:qualname`; import errors are raised unchanged."""
     module, _, qualname = reference.partition(":")
     found: object = importlib.import_module(module)
@@ -65,7 +65,7 @@ def check_importable(processor: Processor) -> None:
             f"{reference}. {fix}"
         )
     try:
-        found = body_of(reference)
+        found = load_function(reference)
     except (ImportError, AttributeError) as error:
         raise DeclarationError(
             f"processor {processor.path} runs in a separate process, which cannot import "

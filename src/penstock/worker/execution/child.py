@@ -19,17 +19,17 @@ from typing import Any, Final, NamedTuple
 
 from penstock.access.secrets import Secrets
 from penstock.core.clock import SystemClock
-from penstock.core.current_run import PRESENT
+from penstock.core.current_run import CURRENT_RUN
 from penstock.pipelines.declare.processor import Processor
 from penstock.runs.rows import HeldRun
-from penstock.worker.context import Known, RunContext, Signal
-from penstock.worker.execution.call import body_of
-from penstock.worker.outcome import Outcome, outcome_of_error, outcome_of_value
+from penstock.worker.context import LoadedProcessor, RunContext, Signal
+from penstock.worker.execution.call import load_function
+from penstock.worker.outcome import AttemptOutcome, outcome_of_error, outcome_of_value
 
 PROGRESS_SECONDS: Final = 0.5
 
 
-class Job(NamedTuple):
+class ChildJob(NamedTuple):
     """A run as sent to a child; the processor is sent without its function."""
 
     reference: str
@@ -61,16 +61,16 @@ class _Child:
             self._context = None
             self._send("done", outcome)
 
-    def _execute(self, reference: str, context: RunContext) -> Outcome:
-        PRESENT.set(context)
+    def _execute(self, reference: str, context: RunContext) -> AttemptOutcome:
+        CURRENT_RUN.set(context)
         try:
-            return outcome_of_value(context, body_of(reference)(context))
+            return outcome_of_value(context, load_function(reference)(context))
         except BaseException as error:
             return outcome_of_error(error)
 
-    def _accept(self, job: Job) -> None:
+    def _accept(self, job: ChildJob) -> None:
         # Built by the receiving thread: a signal that follows the run must find its context.
-        known = Known(job.held.processor, job.processor, job.defaults, job.secrets)
+        known = LoadedProcessor(job.held.processor, job.processor, job.defaults, job.secrets)
         self._context = RunContext(job.held, known, self._clock, self._clock.monotonic())
         self._jobs.put((job.reference, self._context))
 

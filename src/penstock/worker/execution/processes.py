@@ -17,7 +17,7 @@ from multiprocessing.context import SpawnProcess
 
 from penstock.worker.context import RunContext, Signal
 from penstock.worker.execution import child
-from penstock.worker.outcome import Outcome, outcome_of_death, outcome_of_error
+from penstock.worker.outcome import AttemptOutcome, outcome_of_death, outcome_of_error
 
 
 class ChildPool:
@@ -29,7 +29,7 @@ class ChildPool:
         self._lock = threading.Lock()
         self._is_closed = False
 
-    def call(self, context: RunContext) -> Outcome:
+    def call(self, context: RunContext) -> AttemptOutcome:
         """Execute a run in a child and wait for its outcome."""
         try:
             made = self._take()
@@ -96,10 +96,10 @@ class _Child:
         """Whether the child can take another run."""
         return not self._is_killed and self._process.is_alive()
 
-    def call(self, context: RunContext) -> Outcome:
+    def call(self, context: RunContext) -> AttemptOutcome:
         """Execute one run; return an outcome even if the process dies."""
         declared = context.declared
-        job = child.Job(
+        job = child.ChildJob(
             declared.reference, context.held, replace(declared, body=None),
             dict(context.known.defaults), context.known.secrets,
         )  # fmt: skip
@@ -125,14 +125,14 @@ class _Child:
             self._process.close()
         self._connection.close()
 
-    def _receive(self, context: RunContext) -> Outcome:
+    def _receive(self, context: RunContext) -> AttemptOutcome:
         while True:
             ready = wait([self._connection, self._process.sentinel])
             if self._connection not in ready:
                 raise EOFError
             kind, value = self._connection.recv()
             if kind == "done":
-                assert isinstance(value, Outcome)
+                assert isinstance(value, AttemptOutcome)
                 return value
             context.progress_put(value)
 

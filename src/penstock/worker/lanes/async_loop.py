@@ -13,18 +13,18 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from penstock.core.current_run import PRESENT
+from penstock.core.current_run import CURRENT_RUN
 from penstock.runs.rows import HeldRun
-from penstock.worker.claim_size import Pace
+from penstock.worker.claim_size import ClaimSizer
 from penstock.worker.context import RunContext, Signal
 from penstock.worker.outcome import outcome_of_error, outcome_of_value
-from penstock.worker.worker_core import WorkerSteps
+from penstock.worker.worker_core import WorkerCore
 
 
-class LoopLane:
+class AsyncExecutor:
     """Executor of async processors."""
 
-    def __init__(self, steps: WorkerSteps, pace: Pace, *, on_ends: Callable[[], None]) -> None:
+    def __init__(self, steps: WorkerCore, pace: ClaimSizer, *, on_ends: Callable[[], None]) -> None:
         self._steps = steps
         self._pace = pace
         self._on_ends = on_ends
@@ -123,7 +123,7 @@ class LoopLane:
     async def _run(self, context: RunContext) -> None:
         body = context.declared.body
         assert body is not None, context.declared.path
-        PRESENT.set(context)  # context variables are local to this task
+        CURRENT_RUN.set(context)  # context variables are local to this task
         try:
             outcome = outcome_of_value(context, await body(context))
         except BaseException as error:

@@ -16,18 +16,18 @@ from collections.abc import Callable, Iterator, Sequence
 
 from penstock.audit.telemetry import ServiceError
 from penstock.core.clock import SECOND
-from penstock.pipelines.declare.collect import Collect, each
+from penstock.pipelines.declare.collect import Collect, item_outcomes
 from penstock.runs.rows import HeldRun
 from penstock.worker.buffer import is_suspect
 from penstock.worker.context import RunContext
 from penstock.worker.outcome import outcome_of_error, outcome_of_value
-from penstock.worker.worker_core import WorkerSteps
+from penstock.worker.worker_core import WorkerCore
 
 
-class CollectLane:
+class BatchExecutor:
     """Executor of processors that take many runs per call; the watch calls `tick`."""
 
-    def __init__(self, steps: WorkerSteps, *, on_ends: Callable[[], None]) -> None:
+    def __init__(self, steps: WorkerCore, *, on_ends: Callable[[], None]) -> None:
         self._steps = steps
         self._on_ends = on_ends
         self._lock = threading.Lock()
@@ -199,4 +199,4 @@ def _call_once(contexts: Sequence[RunContext]) -> list[object]:
             answer = asyncio.run(answer)
     except BaseException as error:
         return [error] * len(contexts)
-    return each(answer, len(contexts))
+    return item_outcomes(answer, len(contexts))

@@ -15,13 +15,13 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.audit.telemetry import ServiceError
-from penstock.core.current_run import PRESENT
-from penstock.runs.rows import Finish, HeldRun
+from penstock.core.current_run import CURRENT_RUN
+from penstock.runs.rows import HeldRun, RunEnd
 from penstock.worker.buffer import RunBuffer
-from penstock.worker.claim_size import Pace
+from penstock.worker.claim_size import ClaimSizer
 from penstock.worker.context import RunContext
-from penstock.worker.outcome import Outcome, outcome_of_error
-from penstock.worker.worker_core import WorkerSteps
+from penstock.worker.outcome import AttemptOutcome, outcome_of_error
+from penstock.worker.worker_core import WorkerCore
 
 PUSH_SECONDS: Final = 0.005
 STUCK_SECONDS: Final = 0.050
@@ -37,15 +37,15 @@ class _ThreadState:
         self.local: deque[HeldRun] = deque()
 
 
-class ThreadLane:
+class ThreadExecutor:
     """Executor of sync processors; for process ones, its threads wait for the child."""
 
     def __init__(
         self,
-        steps: WorkerSteps,
-        pace: Pace,
+        steps: WorkerCore,
+        pace: ClaimSizer,
         *,
-        call_process: Callable[[RunContext], Outcome],
+        call_process: Callable[[RunContext], AttemptOutcome],
         on_ends: Callable[[], None],
     ) -> None:
         self._steps = steps
@@ -135,7 +135,7 @@ class ThreadLane:
         steps, running, session = self._steps, self._steps.running, self._steps.session
         monotonic = steps.clock.monotonic
         began = pushed = now = monotonic()
-        out: list[Finish] = []
+        out: list[RunEnd] = []
         count = 0
         while True:
             try:
@@ -172,19 +172,19 @@ class ThreadLane:
         self._pace.observe(count, now - began)
         self._on_ends()
 
-    def _call(self, context: RunContext) -> Finish:
+    def _call(self, context: RunContext) -> RunEnd:
         steps, declared = self._steps, context.declared
         if declared.runs == "process":
             return steps.conclude(context, self._call_process(context))
         body = declared.body
         assert body is not None, declared.path
-        PRESENT.set(context)
+        CURRENT_RUN.set(context)
         try:
             value = body(context)
         except BaseException as error:
             return steps.conclude(context, outcome_of_error(error))
         finally:
-            PRESENT.set(None)
+            CURRENT_RUN.set(None)
         return steps.conclude_value(context, value, steps.clock.monotonic())
 
     def _pause(self, now: float, local: deque[HeldRun]) -> None:

@@ -6,9 +6,9 @@ import click
 
 from penstock.cli import output
 from penstock.cli.app import App, Command
-from penstock.cli.arguments import FLOW_PREFIX, flow_id, no_partition
+from penstock.cli.arguments import FLOW_PREFIX, flow_id, missing_partition_error
 from penstock.cli.backends.protocol import Shape
-from penstock.cli.backends.protocol_flows import Place
+from penstock.cli.backends.protocol_flows import FlowRef
 
 COLOURS = {
     "complete": "green", "degraded": "yellow", "running": "cyan", "waiting": "yellow",
@@ -43,9 +43,9 @@ def explain(
         if partition is None and pipeline.startswith(FLOW_PREFIX):
             explanation = cases.flows.explain_flow(flow_id(pipeline))
         elif partition is None:
-            raise no_partition(pipeline)
+            raise missing_partition_error(pipeline)
         else:
-            place = Place(pipeline=pipeline, partition=partition, customer=customer, mode=mode,
+            place = FlowRef(pipeline=pipeline, partition=partition, customer=customer, mode=mode,
                           generation=generation)  # fmt: skip
             explanation = cases.flows.explain(place)
     app.emit(explanation, lambda: print_explanation(explanation, brief=brief))
@@ -53,18 +53,18 @@ def explain(
 
 def print_explanation(explanation: Shape, *, brief: bool = False) -> None:
     """Print an explanation as text; `brief` prints one line per phase."""
-    click.secho(output.printable(explanation["title"]), bold=True)
+    click.secho(output.escape_control(explanation["title"]), bold=True)
     if not brief or not explanation["phases"]:
-        click.echo(f"  {output.printable(explanation['summary'])}")
+        click.echo(f"  {output.escape_control(explanation['summary'])}")
     width = max((len(story["phase"]) for story in explanation["phases"]), default=0)
     for story in explanation["phases"]:
         word = click.style(f"{story['word']:<13}", fg=COLOURS.get(story["word"]))
-        rest = output.printable(f"{story['count']:<5}{story['headline']}")
-        click.echo(f"  {output.printable(story['phase']):<{width}}  {word}  {rest}".rstrip())
+        rest = output.escape_control(f"{story['count']:<5}{story['headline']}")
+        click.echo(f"  {output.escape_control(story['phase']):<{width}}  {word}  {rest}".rstrip())
         for sentence in () if brief else story["sentences"]:
-            click.echo(f"      {output.printable(sentence)}")
+            click.echo(f"      {output.escape_control(sentence)}")
     if explanation["actions"]:
         click.echo("What you can do:")
         for action in explanation["actions"]:
-            click.echo(f"  {output.printable(action['does'])}:")
-            click.echo(f"    {output.printable(action['command'])}")
+            click.echo(f"  {output.escape_control(action['does'])}:")
+            click.echo(f"    {output.escape_control(action['command'])}")

@@ -25,17 +25,17 @@ def trace(app: App, cause: str) -> None:
 
 def print_trace(found: Shape) -> None:
     """Print a trace as text."""
-    click.secho(f"correlation {output.printable(found['correlation_id'])}", bold=True)
+    click.secho(f"correlation {output.escape_control(found['correlation_id'])}", bold=True)
     for flow in found["flows"]:
         about = (flow["customer_id"], flow["pipeline_template"], flow["partition"], flow["mode"])
         name = " · ".join([*about, f"generation {flow['generation']}"])
-        click.echo(f"  {flow['flow_id']}  {flow['state']:<9}  {output.printable(name)}")
+        click.echo(f"  {flow['flow_id']}  {flow['state']:<9}  {output.escape_control(name)}")
     click.echo("Events")
     for step in found["steps"]:
-        at = output.when(output.micros(step["at"]))
+        at = output.format_time(output.parse_time(step["at"]))
         run = f"  {step['run_id']}" if step["run_id"] else ""
-        click.echo(f"  {at}  {step['kind']:<9}  {output.printable(step['text'])}{run}")
+        click.echo(f"  {at}  {step['kind']:<9}  {output.escape_control(step['text'])}{run}")
     if found["never"]:
         click.echo("Not happened yet")
         for absence in found["never"]:
-            click.echo(f"  {output.printable(absence['text'])}")
+            click.echo(f"  {output.escape_control(absence['text'])}")

@@ -6,12 +6,12 @@ import click
 
 from penstock.cli import output
 from penstock.cli.app import App, Command
-from penstock.cli.arguments import FLOW_PREFIX, RUN_PREFIX, flow_id, no_partition, run_id
+from penstock.cli.arguments import FLOW_PREFIX, RUN_PREFIX, flow_id, missing_partition_error, run_id
 from penstock.cli.backends.protocol import Shape
-from penstock.cli.backends.protocol_flows import Place
+from penstock.cli.backends.protocol_flows import FlowRef
 from penstock.core.errors import NotFound
 
-CLEARS = {"event": "clears on an event", "person": "needs a person", "time": "", "never": ""}
+CLEARS_TEXT = {"event": "clears on an event", "person": "needs a person", "time": "", "never": ""}
 
 
 @click.command("why", cls=Command)
@@ -42,19 +42,19 @@ def why(
         elif thing.startswith(FLOW_PREFIX) and phase is None:
             proof = flows.why_flow(flow_id(thing), partition)
         elif partition is None:
-            raise no_partition(thing)
+            raise missing_partition_error(thing)
         else:
-            place = Place(pipeline=thing, partition=partition, customer=customer, mode=mode)
+            place = FlowRef(pipeline=thing, partition=partition, customer=customer, mode=mode)
             found = flows.explain(place)["flow"]
             if found is None:
                 raise NotFound("flow", f"{thing} {partition}")
             proof = flows.why_flow(found["flow_id"], phase)
-    app.emit(proof, lambda: print_proof(proof))
+    app.emit(proof, lambda: print_causes(proof))
 
 
-def print_proof(proof: Shape) -> None:
+def print_causes(proof: Shape) -> None:
     """Print the tree of causes as text."""
-    now = output.micros(proof["as_of"])
+    now = output.parse_time(proof["as_of"])
     causes = proof["causes"]
     open_at: dict[int, bool] = {}
     for index, cause in enumerate(causes):
@@ -65,12 +65,14 @@ def print_proof(proof: Shape) -> None:
         stem = "".join("│  " if open_at.get(level) else "   " for level in range(1, depth))
         branch = "" if depth == 0 else ("├─ " if open_at[depth] else "└─ ")
         note = _note(cause, now)
-        click.echo(f"{stem}{branch}{output.printable(cause['text'])}{note}")
+        click.echo(f"{stem}{branch}{output.escape_control(cause['text'])}{note}")
         if cause["action"] is not None:
             deeper = "" if depth == 0 else ("│  " if open_at[depth] else "   ")
-            click.echo(f"{stem}{deeper}   → {output.printable(cause['action']['command'])}")
+            click.echo(f"{stem}{deeper}   → {output.escape_control(cause['action']['command'])}")
     if proof["earliest_at"] is not None:
-        click.echo(f"Not before {output.when(output.micros(proof['earliest_at']), now)}.")
+        click.echo(
+            f"Not before {output.format_time(output.parse_time(proof['earliest_at']), now)}."
+        )
 
 
 def _note(cause: Shape, now: int | None) -> str:
@@ -78,8 +80,8 @@ def _note(cause: Shape, now: int | None) -> str:
     if cause["kind"] in ("flow", "phase", "processor", "run"):
         return ""
     if cause["earliest_at"] is not None and now is not None:
-        at = output.micros(cause["earliest_at"])
+        at = output.parse_time(cause["earliest_at"])
         assert at is not None
-        return f"  [not before {output.brief(at, now)}]"
-    text = CLEARS[cause["clears"]]
+        return f"  [not before {output.format_time_short(at, now)}]"
+    text = CLEARS_TEXT[cause["clears"]]
     return f"  [{text}]" if text else ""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from penstock.core.clock import SECOND
 from penstock.core.ids import encode
 from penstock.db.store import Tx
-from penstock.flows.explain.facts import AHEAD_MAX, HolderFact, LimitFact
-from penstock.limits.store.run_queue import Holder, Stand, holders_of, stands_of
+from penstock.flows.explain.facts import RUNS_AHEAD_MAX, HolderFact, LimitFact
+from penstock.limits.store.run_queue import Holder, QueuePosition, holders_of, queue_positions
 
 HOLDERS_MAX = 5
 """Maximum number of holders that are named, longest-held first."""
@@ -22,10 +22,12 @@ def limit_facts(tx: Tx, run_id: int, customer: int | None) -> tuple[LimitFact, .
     With `customer` None, facts about all holders are included.
     """
     now = tx.now()
-    return tuple(_fact(tx, stand, customer, now) for stand in stands_of(tx, run_id, AHEAD_MAX))
+    return tuple(
+        _fact(tx, stand, customer, now) for stand in queue_positions(tx, run_id, RUNS_AHEAD_MAX)
+    )
 
 
-def _fact(tx: Tx, stand: Stand, customer: int | None, now: int) -> LimitFact:
+def _fact(tx: Tx, stand: QueuePosition, customer: int | None, now: int) -> LimitFact:
     capacity, most = stand.room, stand.most
     is_bound = customer is not None
     lacks = stand.is_waiting if is_bound else capacity.lacks(stand.weight) or (

@@ -9,19 +9,19 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-from penstock.access.store.names import Names, PipelineInfo
+from penstock.access.store.names import NameResolver, PipelineInfo
 from penstock.core.errors import InvalidInput
 from penstock.core.ids import encode
 from penstock.db.store import Tx
 from penstock.flows.cascade import FlowState
 from penstock.flows.explain.facts import (
-    AHEAD_MAX,
+    RUNS_AHEAD_MAX,
     BreakerFact,
     DecisionFact,
     FlowFact,
     GateFact,
     LimitFact,
-    OpenFact,
+    OpenFlowFact,
     OverrideFact,
     PauseFact,
     PhaseFact,
@@ -35,8 +35,8 @@ from penstock.flows.explain.store.reads import (
     executions_of_flow,
     generation_newest,
     interventions_of_flow,
-    run_ahead,
-    run_in_front,
+    run_blocking,
+    runs_ahead,
     runs_of_flow,
 )
 from penstock.flows.explain.store.rows import (
@@ -49,15 +49,22 @@ from penstock.flows.gates.breaker import BreakerState
 from penstock.flows.gates.store.gates import breakers_of, triggers_of
 from penstock.flows.gates.store.people import Intervention, overrides_of
 from penstock.flows.phases import PhaseState
-from penstock.flows.store.completions import Seen, completions_of
-from penstock.flows.store.flows import Flow, FlowFilter, Phase, flow_behind, flow_list, phases_of
-from penstock.flows.store.plans import Planned, planned
-from penstock.runs.rows import Run, shown_key
+from penstock.flows.store.completions import CompletionRow, completions_of
+from penstock.flows.store.flows import (
+    Flow,
+    FlowFilter,
+    PhaseRow,
+    flow_list,
+    flow_waits_for,
+    phases_of,
+)
+from penstock.flows.store.plans import FlowPlan, planned
+from penstock.runs.rows import Run, public_ordering_key
 from penstock.runs.states import Admission
 from penstock.runs.store.admission import Pause, pause_list
 from penstock.runs.store.leases import session_list
 
-OTHERS_MAX = 5
+OPEN_FLOWS_MAX = 5
 """Maximum number of older open flows of a partition that are named."""
 WAITS = {
     Admission.READY: "ready",
@@ -68,10 +75,10 @@ WAITS = {
 }
 
 
-class FactFinder:
+class FactLoader:
     """Loader of facts within one transaction."""
 
-    def __init__(self, tx: Tx, names: Names) -> None:
+    def __init__(self, tx: Tx, names: NameResolver) -> None:
         self._tx = tx
         self._names = names
         self._pauses: list[Pause] | None = None
@@ -82,7 +89,7 @@ class FactFinder:
         tx, flow_id = self._tx, flow.flow_id
         plan = planned(tx, flow.pipeline_no, flow.digest, flow.mode)
         newest = generation_newest(tx, flow)
-        behind = flow_behind(tx, flow_id) if flow.is_open else None
+        behind = flow_waits_for(tx, flow_id) if flow.is_open else None
         return FlowFact(
             flow_id=encode("flow", flow_id),
             customer=flow.customer_id,
@@ -127,7 +134,7 @@ class FactFinder:
         pool = "default" if row is None else row.pool
         is_bound = self._names.customer_id is not None
         is_ready = waits == "ready" and run.finished_at is None
-        front = run_in_front(self._tx, run.run_id) if waits == "blocked" else None
+        front = run_blocking(self._tx, run.run_id) if waits == "blocked" else None
         timeout = None
         if run.started_at is not None and run.max_execution_us is not None:
             timeout = run.started_at + run.max_execution_us
@@ -147,9 +154,11 @@ class FactFinder:
             error=error_message(run.error_details),
             claimed_by=run.claimed_by,
             pool=pool,
-            ordering_key=shown_key(run.ordering_key),
+            ordering_key=public_ordering_key(run.ordering_key),
             behind=None if front is None else encode("run", front),
-            ahead=None if is_bound or not is_ready else run_ahead(self._tx, run.run_id, AHEAD_MAX),
+            ahead=None
+            if is_bound or not is_ready
+            else runs_ahead(self._tx, run.run_id, RUNS_AHEAD_MAX),
             workers=None if is_bound or not is_ready else self._alive(pool),
             pauses=self._covering(run, info) if waits == "paused" else (),
             limits=self._limits(run) if waits == "limited" else (),
@@ -166,14 +175,14 @@ class FactFinder:
 
     # -- helpers -------------------------------------------------------------------------------
 
-    def _still_open(self, flow: Flow) -> tuple[OpenFact, ...]:
+    def _still_open(self, flow: Flow) -> tuple[OpenFlowFact, ...]:
         wanted = FlowFilter(
             customer=flow.customer,
             pipeline=flow.pipeline_no,
             partition=flow.partition,
             state=FlowState.OPEN.value,
             before=flow.flow_id,
-            limit=OTHERS_MAX,
+            limit=OPEN_FLOWS_MAX,
         )
         older = flow_list(self._tx, wanted)
         rows = phases_of(self._tx, [one.flow_id for one in older]) if older else {}
@@ -182,7 +191,7 @@ class FactFinder:
             left = [row for row in rows[one.flow_id] if not row.processor and not row.is_ended]
             begun = [row for row in left if row.state != PhaseState.PENDING] or left
             found.append(
-                OpenFact(
+                OpenFlowFact(
                     flow_id=encode("flow", one.flow_id),
                     mode=one.mode,
                     generation=one.generation,
@@ -193,7 +202,7 @@ class FactFinder:
             )
         return tuple(found)
 
-    def _phases(self, flow: Flow, plan: Planned) -> tuple[PhaseFact, ...]:
+    def _phases(self, flow: Flow, plan: FlowPlan) -> tuple[PhaseFact, ...]:
         tx, flow_id = self._tx, flow.flow_id
         rows = phases_of(tx, [flow_id])[flow_id]
         parts = _Parts(
@@ -271,7 +280,7 @@ class _Parts:
     def __init__(
         self,
         *,
-        seen: dict[tuple[str, str], Seen],
+        seen: dict[tuple[str, str], CompletionRow],
         live: dict[tuple[str, str], RunFact],
         ended: list[RunFact],
         decided: dict[tuple[str, str], DecisionFact],
@@ -287,7 +296,7 @@ class _Parts:
         self.filed = filed
         self.breakers = breakers
 
-    def gate(self, row: Phase) -> GateFact:
+    def gate(self, row: PhaseRow) -> GateFact:
         """Return the facts about the gate of a phase or processor."""
         gate_key = (row.phase, row.processor)
         return GateFact(
@@ -320,7 +329,9 @@ class _Parts:
         )
 
 
-def _phase(flow: Flow, plan: Planned, row: Phase, rows: list[Phase], parts: _Parts) -> PhaseFact:
+def _phase(
+    flow: Flow, plan: FlowPlan, row: PhaseRow, rows: list[PhaseRow], parts: _Parts
+) -> PhaseFact:
     name = row.phase
     declared = next((p for p in plan.plan.phases if p.name == name), None)
     expected = () if declared is None else declared.expected

@@ -17,7 +17,7 @@ from penstock.runs.rows import Run
 EXECUTIONS_MAX = 1_000
 
 
-class Ended(NamedTuple):
+class EndedExecution(NamedTuple):
     """An ended execution of a flow."""
 
     run_id: int
@@ -37,14 +37,16 @@ def runs_of_flow(tx: Tx, flow_id: int) -> list[Run]:
     return [Run._make(row)._replace(is_dead=bool(row[33])) for row in rows]
 
 
-def executions_of_flow(tx: Tx, flow: Flow, limit: int = EXECUTIONS_MAX) -> list[Ended]:
+def executions_of_flow(tx: Tx, flow: Flow, limit: int = EXECUTIONS_MAX) -> list[EndedExecution]:
     """Return the ended executions of a flow, oldest first; only the newest if there are more."""
     params = {
         "correlation_id": flow.correlation_id,
         "flow_id": flow.flow_id,
         "limit": limit,
     }
-    return [Ended._make(row) for row in reversed(tx.rows("execution_list_of_flow", params))]
+    return [
+        EndedExecution._make(row) for row in reversed(tx.rows("execution_list_of_flow", params))
+    ]
 
 
 def flows_executed_for(tx: Tx, correlation_id: str, customer: int | None) -> list[int]:
@@ -79,12 +81,12 @@ def generation_newest(tx: Tx, flow: Flow) -> int:
     return flow.generation if row is None else max(int(row[0]), flow.generation)
 
 
-def run_ahead(tx: Tx, run_id: int, limit: int) -> int:
+def runs_ahead(tx: Tx, run_id: int, limit: int) -> int:
     """Return how many ready runs are claimed before this one, counted up to `limit`."""
     return int(one(tx.rows("run_ahead", {"run_id": run_id, "limit": limit}))[0])
 
 
-def run_in_front(tx: Tx, run_id: int) -> int | None:
+def run_blocking(tx: Tx, run_id: int) -> int | None:
     """Return the run that a blocked run waits for."""
     row = first(tx.rows("run_in_front", {"run_id": run_id}))
     return None if row is None else int(row[0])

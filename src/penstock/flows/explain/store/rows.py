@@ -11,7 +11,7 @@ from typing import Any
 from penstock.core.ids import encode
 from penstock.core.record import loads
 from penstock.flows.explain.facts import DecisionFact, EvidenceFact, InterventionFact, RunFact
-from penstock.flows.explain.store.reads import Ended
+from penstock.flows.explain.store.reads import EndedExecution
 from penstock.flows.gates.store.gates import DecisionRow
 from penstock.flows.gates.store.people import Intervention
 from penstock.flows.gates.verdict import Decision, GateInput
@@ -68,7 +68,7 @@ def intervention_fact(item: Intervention) -> InterventionFact:
     )
 
 
-def ended_fact(row: Ended) -> RunFact:
+def ended_fact(row: EndedExecution) -> RunFact:
     """Return the facts about an ended execution."""
     return RunFact(
         run_id=encode("run", row.run_id),

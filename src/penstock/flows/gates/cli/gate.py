@@ -9,14 +9,14 @@ import click
 from penstock.cli import output
 from penstock.cli.app import App, Group
 from penstock.cli.backends.protocol import Shape, UseCases
-from penstock.cli.backends.protocol_flows import Narrowed, Place, open_flow
+from penstock.cli.backends.protocol_flows import DecisionQuery, FlowRef, open_flow
 from penstock.core.errors import InvalidInput
 
 LIMIT = click.IntRange(1, 1_000)
 OTHERWISE = click.Choice(["WAIT", "FAIL"], case_sensitive=False)
 
 
-def changes_options(command: Any) -> Any:
+def gate_setting_options(command: Any) -> Any:
     """Add the options for the gate settings that `what-if` and `backtest` can try."""
     for option in reversed(
         (
@@ -60,7 +60,7 @@ def check(app: App, /, **given: Any) -> None:
 
 
 def _check(cases: UseCases, given: dict[str, Any]) -> Shape:
-    place = Place(pipeline=given["pipeline"], partition=given["partition"],
+    place = FlowRef(pipeline=given["pipeline"], partition=given["partition"],
                   customer=given["customer"], mode=given["mode"])  # fmt: skip
     flow = open_flow(cases.flows.explain(place))
     return {
@@ -76,24 +76,27 @@ def _check(cases: UseCases, given: dict[str, Any]) -> Shape:
 
 def _print_check(found: Shape, now: int) -> None:
     name = f"{found['phase']} {found['partition']} ({found['mode']})"
-    click.echo(f"{output.printable(name)}  {click.style(found['verdict'], bold=True)}")
+    click.echo(f"{output.escape_control(name)}  {click.style(found['verdict'], bold=True)}")
     for reason in found["reasons"]:
-        click.echo(f"  {output.printable(reason)}")
+        click.echo(f"  {output.escape_control(reason)}")
     if found["waits_until"] is not None:
         click.echo(
-            f"  It would wait until {output.when(output.micros(found['waits_until']), now)}."
+            "  It would wait until "
+            f"{output.format_time(output.parse_time(found['waits_until']), now)}."
         )
     _print_dependencies(found["dependencies"])
     if not found["is_asked"]:
-        click.echo("The flow does not evaluate this gate now: an earlier phase is not complete, "
-                   "or this phase has started.")  # fmt: skip
+        click.echo(
+            "The flow does not evaluate this gate now: an earlier phase is not complete, "
+            "or this phase has started."
+        )
 
 
 def _print_dependencies(found: list[Shape]) -> None:
     if not found:
         click.echo("  It probes no data: it depends on earlier phases only.")
         return
-    output.table(
+    output.print_table(
         ("TABLE", "KIND", "STATUS", "FOUND", "QUALITY", "ISSUES"),
         [
             (
@@ -123,18 +126,18 @@ def _found(one: Shape) -> str:
 def history(app: App, /, **given: Any) -> None:
     """List gate decisions, newest first; --json includes all the evidence."""
     with app.use_cases() as cases:
-        found = cases.flows.decisions(Narrowed(**given))
+        found = cases.flows.decisions(DecisionQuery(**given))
         now = cases.now()
 
     def print_text() -> None:
         if not found:
             app.say("No decisions match.")
             return
-        output.table(
+        output.print_table(
             ("AT", "PHASE", "PARTITION", "MODE", "VERDICT", "COMPLETE", "QUALITY", "WHY"),
             [
                 (
-                    output.brief(output.micros(one["decided_at"]), now),
+                    output.format_time_short(output.parse_time(one["decided_at"]), now),
                     one["phase"] + (f"/{one['processor']}" if one["processor"] else ""),
                     one["partition"], one["mode"], one["verdict"], f"{one['completeness']:.0f} %",
                     f"{one['quality']:.2f}", output.first_line(" ".join(one["reasons"]), 90),
@@ -150,7 +153,7 @@ def history(app: App, /, **given: Any) -> None:
 @click.argument("pipeline")
 @click.argument("partition", required=False)
 @click.argument("phase", required=False)
-@changes_options
+@gate_setting_options
 @click.option("--customer", metavar="ID", help="Only decisions for this customer.")
 @click.option("--limit", type=LIMIT, default=20, show_default=True, help="Newest decisions to try.")
 @click.pass_obj
@@ -172,7 +175,7 @@ def what_if(app: App, /, **given: Any) -> None:
 
 @gate.command("backtest")
 @click.argument("pipeline")
-@changes_options
+@gate_setting_options
 @click.option("--days", type=click.IntRange(1, 3_660), default=30, show_default=True,
               help="Number of past days.")  # fmt: skip
 @click.option("--phase", metavar="NAME", help="Only decisions of this phase.")
@@ -207,11 +210,11 @@ def _print_tried(app: App, tried: list[Shape], now: int) -> None:
     if not tried:
         app.say("No decisions match.")
         return
-    output.table(
+    output.print_table(
         ("AT", "PHASE", "PARTITION", "MODE", "WAS", "WOULD BE", "WHY"),
         [
             (
-                output.brief(output.micros(one["decided_at"]), now),
+                output.format_time_short(output.parse_time(one["decided_at"]), now),
                 one["phase"] + (f"/{one['processor']}" if one["processor"] else ""),
                 one["partition"], one["mode"], one["then"],
                 one["now"] if one["changed"] else "same",

@@ -33,13 +33,13 @@ def list_(app: App, status: str, customer: str | None, limit: int) -> None:
         if not found:
             app.say("No open interventions." if status == "open" else "No interventions match.")
             return
-        output.table(
+        output.print_table(
             ("ITEM", "STATUS", "CUSTOMER", "PIPELINE", "PARTITION", "PHASE", "SINCE", "MISSING"),
             [
                 (
                     one["intervention_id"], one["status"], one["customer_id"],
                     one["pipeline_template"], one["partition"], one["phase"],
-                    output.brief(output.micros(one["opened_at"]), now),
+                    output.format_time_short(output.parse_time(one["opened_at"]), now),
                     output.first_line(", ".join(one["missing"])),
                 )
                 for one in found
@@ -63,7 +63,7 @@ def show(app: App, intervention_id: str) -> None:
 
 def _print_item(item: Shape, now: int) -> None:
     click.echo(f"{item['intervention_id']}  {click.style(item['status'], bold=True)}")
-    output.facts(
+    output.print_facts(
         [
             ("customer", item["customer_id"]),
             ("pipeline", item["pipeline_template"]),
@@ -73,8 +73,8 @@ def _print_item(item: Shape, now: int) -> None:
             ("missing", ", ".join(item["missing"])),
             ("why", item["reason"]),
             ("attempts", item["tries"]),
-            ("since", output.when(output.micros(item["opened_at"]), now)),
-            ("resolved", output.when(output.micros(item["resolved_at"]), now)),
+            ("since", output.format_time(output.parse_time(item["opened_at"]), now)),
+            ("resolved", output.format_time(output.parse_time(item["resolved_at"]), now)),
             ("resolved by", item["resolved_by"]),
             ("resolution", item["resolution"]),
             ("flow", item["flow_id"]),
@@ -102,4 +102,4 @@ def resolve(app: App, intervention_id: str, resolution: str, dry_run: bool) -> N
     outcome = {"intervention_id": intervention_id, "outcome": word.replace(" ", "_")}
     verb = "would be" if dry_run else "is"
     text = f"{intervention_id} {word}; the gate of {where} {verb} evaluated again."
-    app.emit(outcome, lambda: click.echo(output.printable(text)))
+    app.emit(outcome, lambda: click.echo(output.escape_control(text)))

@@ -10,7 +10,7 @@ from penstock.cli import output
 from penstock.cli.app import App, Group
 from penstock.cli.arguments import OVERRIDE
 from penstock.cli.backends.protocol import Shape
-from penstock.cli.backends.protocol_flows import Narrowed, Place
+from penstock.cli.backends.protocol_flows import DecisionQuery, FlowRef
 
 
 @click.group(cls=Group)
@@ -51,7 +51,7 @@ def grant(app: App, /, **given: Any) -> None:
     }
     with app.use_cases() as cases:
         if given["dry_run"]:
-            place = Place(pipeline=given["pipeline"], partition=given["partition"],
+            place = FlowRef(pipeline=given["pipeline"], partition=given["partition"],
                           customer=given["customer"])  # fmt: skip
             explanation = cases.flows.explain(place)
             app.emit({"would_grant": wanted}, lambda: _print_would(wanted, explanation))
@@ -60,9 +60,9 @@ def grant(app: App, /, **given: Any) -> None:
         now = cases.now()
 
     def print_text() -> None:
-        until = output.when(output.micros(made["expires_at"]), now)
+        until = output.format_time(output.parse_time(made["expires_at"]), now)
         click.echo(f"{made['override_id']}: {_about(made)}, until {until}.")
-        partition = output.printable(made["partition"])
+        partition = output.escape_control(made["partition"])
         click.echo(f"The gates of open flows of {partition} are evaluated again now.")
 
     app.emit(made, print_text)
@@ -72,11 +72,11 @@ def _print_would(wanted: Shape, explanation: Shape) -> None:
     click.echo(f"Would approve that {_about(wanted)}, for {wanted['expires']}.")
     held = [story for story in explanation["phases"] if story["state"] in ("WAITING", "BLOCKED")]
     for story in held:
-        click.echo(output.printable(f"  {story['phase']} {story['word']} {story['headline']}"))
+        click.echo(output.escape_control(f"  {story['phase']} {story['word']} {story['headline']}"))
     waiting = [one for one in explanation["still_open"] if one["state"] in ("WAITING", "BLOCKED")]
     for one in waiting:
         which = f"{one['phase']} {one['state'].lower()} in generation {one['generation']}"
-        click.echo(output.printable(f"  {which} ({one['mode']}, {one['flow_id']})"))
+        click.echo(output.escape_control(f"  {which} ({one['mode']}, {one['flow_id']})"))
     if not held and not waiting:
         click.echo("  No gate of this partition is waiting or blocked now.")
 
@@ -92,14 +92,14 @@ def _print_would(wanted: Shape, explanation: Shape) -> None:
 def list_(app: App, /, *, everything: bool, **given: Any) -> None:
     """List the approvals in force, newest first."""
     with app.use_cases() as cases:
-        found = cases.flows.overrides(Narrowed(**given, live=not everything))
+        found = cases.flows.overrides(DecisionQuery(**given, live=not everything))
         now = cases.now()
 
     def print_text() -> None:
         if not found:
             app.say("No approvals." if everything else "No approvals in force.")
             return
-        output.table(
+        output.print_table(
             ("OVERRIDE", "CUSTOMER", "PIPELINE", "PARTITION", "PHASE", "WITHOUT", "BY", "UNTIL",
              "REASON"),
             [
@@ -108,7 +108,7 @@ def list_(app: App, /, *, everything: bool, **given: Any) -> None:
                     one["partition"], one["phase"], one["dependency"] or "anything",
                     one["approved_by"],
                     "revoked" if one["revoked_at"]
-                    else output.brief(output.micros(one["expires_at"]), now),
+                    else output.format_time_short(output.parse_time(one["expires_at"]), now),
                     output.first_line(one["reason"]),
                 )
                 for one in found
@@ -134,4 +134,4 @@ def _about(one: Shape) -> str:
     what = one.get("dependency") or "anything that is missing"
     where = f"{one['pipeline_template']} {one['partition']}"
     phase = f" {one['phase']}" if one.get("phase") else ""
-    return output.printable(f"{where}{phase} may start without {what}")
+    return output.escape_control(f"{where}{phase} may start without {what}")

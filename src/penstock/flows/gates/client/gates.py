@@ -11,24 +11,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from penstock.access.store.names import Names, check_limit
+from penstock.access.store.names import NameResolver, check_limit
 from penstock.core.clock import DAY
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import encode
 from penstock.core.record import loads
 from penstock.db.store import Store, Tx
 from penstock.flows.advance.decide import gate_input
-from penstock.flows.advance.snapshot import Book
-from penstock.flows.advance.store import book_of
-from penstock.flows.cascade import Ask, evaluable
-from penstock.flows.gates.evidence import Sighting, assess
+from penstock.flows.advance.snapshot import FlowSnapshot
+from penstock.flows.advance.store import snapshot_of
+from penstock.flows.cascade import GateRequest, gates_to_evaluate
+from penstock.flows.gates.evidence import Observation, assess
 from penstock.flows.gates.gate import decide, what_if
-from penstock.flows.gates.probe_request import Look, Looker, unseeing
+from penstock.flows.gates.probe_request import Prober, ProbeRequest, no_probes
 from penstock.flows.gates.store.gates import DecisionFilter, DecisionRow, decision_list
 from penstock.flows.gates.verdict import Decision, GateInput
 from penstock.flows.store.flows import FAR_FUTURE, Locked, flow_get
 from penstock.flows.store.from_schedule import mode_and_partition
-from penstock.flows.store.plans import Planned, planned_of
+from penstock.flows.store.plans import FlowPlan, planned_of
 from penstock.pipelines.mode import ModeOptions
 from penstock.pipelines.plan import Need
 
@@ -42,13 +42,13 @@ class GateCheck:
     given: GateInput
     decision: Decision
     needs: Sequence[Need]
-    sightings: Sequence[Sighting]
+    sightings: Sequence[Observation]
     flow_id: int | None
     is_asked: bool
     """Whether the cascade would evaluate this gate now, because its upstream is settled."""
 
 
-class Retried(NamedTuple):
+class DecisionComparison(NamedTuple):
     """A recorded decision, and the decision under other settings."""
 
     row: DecisionRow
@@ -66,7 +66,7 @@ class Backtest:
     """Recorded decisions under other settings: their number, and those that would change."""
 
     decisions: int
-    changed: Sequence[Retried]
+    changed: Sequence[DecisionComparison]
     moves: Counter[tuple[str, str]]
     """Number of decisions by (recorded verdict, new verdict)."""
 
@@ -74,7 +74,7 @@ class Backtest:
 class Gates:
     """Use cases of gates."""
 
-    def __init__(self, store: Store, names: Names, look: Looker = unseeing) -> None:
+    def __init__(self, store: Store, names: NameResolver, look: Prober = no_probes) -> None:
         self._store = store
         self._names = names
         self._probe = look
@@ -102,7 +102,7 @@ class Gates:
             planned, partition = planned_of(info.definition, chosen), partition or named
         needs = self._needs(planned, phase, processor)
         ask, is_asked = _ask(snapshot, phase, processor)
-        request = Look(
+        request = ProbeRequest(
             dependencies=[need.dependency for need in needs],
             partition=partition,
             customer=customer or self._names.default_customer,
@@ -167,7 +167,9 @@ class Gates:
 
         return self._store.read(body)
 
-    def what_if(self, rows: Sequence[DecisionRow], changes: ModeOptions) -> list[Retried]:
+    def what_if(
+        self, rows: Sequence[DecisionRow], changes: ModeOptions
+    ) -> list[DecisionComparison]:
         """Decide recorded inputs again under other settings of the mode."""
         return [_retried(row, changes) for row in rows]
 
@@ -200,26 +202,28 @@ class Gates:
             moves=Counter((str(one.then.verdict), str(one.now.verdict)) for one in tried),
         )
 
-    def _snapshot(self, tx: Tx, flow_id: int, customer: str | None) -> Book:
+    def _snapshot(self, tx: Tx, flow_id: int, customer: str | None) -> FlowSnapshot:
         flow = flow_get(tx, flow_id, self._names.customer(tx, customer))
         if flow is None:
             raise NotFound("flow", encode("flow", flow_id))
-        return book_of(tx, Locked(flow, has_overrides=True, has_breakers=True, now=tx.now()))
+        return snapshot_of(tx, Locked(flow, has_overrides=True, has_breakers=True, now=tx.now()))
 
-    def _needs(self, planned: Planned, phase: str, processor: str | None) -> tuple[Need, ...]:
+    def _needs(self, planned: FlowPlan, phase: str, processor: str | None) -> tuple[Need, ...]:
         known = [p.name for p in planned.plan.phases]
         if phase not in known:
             raise InvalidInput("phase", f"a phase of mode {planned.mode.name}: {known}", phase)
         return planned.needs(phase, processor or "")
 
 
-def _ask(snapshot: Book | None, phase: str, processor: str | None) -> tuple[Ask, bool]:
+def _ask(
+    snapshot: FlowSnapshot | None, phase: str, processor: str | None
+) -> tuple[GateRequest, bool]:
     """Return the evaluation as the cascade would request it, and whether it would do so now."""
     if snapshot is not None:
-        for ask in evaluable(snapshot.planned.plan, snapshot.known(), snapshot.now):
+        for ask in gates_to_evaluate(snapshot.planned.plan, snapshot.known(), snapshot.now):
             if ask.phase == phase and processor in (None, ask.processor):
                 return ask, True
-    bare = Ask(
+    bare = GateRequest(
         phase=phase,
         processor=processor,
         upstream=None,
@@ -230,6 +234,6 @@ def _ask(snapshot: Book | None, phase: str, processor: str | None) -> tuple[Ask,
     return bare, snapshot is None
 
 
-def _retried(row: DecisionRow, changes: ModeOptions) -> Retried:
+def _retried(row: DecisionRow, changes: ModeOptions) -> DecisionComparison:
     then, given = loads(Decision, row.decision), loads(GateInput, row.input)
-    return Retried(row, then, what_if(given, changes))
+    return DecisionComparison(row, then, what_if(given, changes))

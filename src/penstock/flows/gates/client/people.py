@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.access.store.names import Names, check_limit
+from penstock.access.store.names import NameResolver, check_limit
 from penstock.access.store.registry import customer_get, pipeline_get
 from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.ids import encode
 from penstock.db.store import Store, Tx
-from penstock.flows.gates.override import Override, override_check
+from penstock.flows.gates.override import Override, check_override
 from penstock.flows.gates.store.people import (
     Intervention,
     InterventionFilter,
@@ -26,14 +26,14 @@ from penstock.flows.gates.store.people import (
     override_put,
     override_revoke,
 )
-from penstock.flows.store.completions import nudge_partition, nudge_put_many
+from penstock.flows.store.completions import flow_event_put_for_partition, flow_event_put_many
 from penstock.schedules.store.configs import Change, audit_append
 
 CHANNEL = "flows"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Approval:
+class OverrideRequest:
     """An override to grant; None for phase, processor or dependency means all of them.
 
     `expires_at` is in microseconds.
@@ -54,12 +54,12 @@ class Approval:
 class Overrides:
     """Use cases of overrides."""
 
-    def __init__(self, store: Store, names: Names, actor: str) -> None:
+    def __init__(self, store: Store, names: NameResolver, actor: str) -> None:
         self._store = store
         self._names = names
         self._actor = actor
 
-    def grant(self, approval: Approval, *, actor: str | None = None) -> OverrideRow:
+    def grant(self, approval: OverrideRequest, *, actor: str | None = None) -> OverrideRow:
         """Allow the gates of a partition to proceed without a dependency until it expires."""
         who = actor or self._actor
 
@@ -72,7 +72,7 @@ class Overrides:
             now = tx.now()
             fields = {name: getattr(approval, name) for name in approval.__slots__}
             known = {**fields, "customer": customer_id, "approved_by": who, "approved_at": now}
-            override_check(Override(id="", **known), now)
+            check_override(Override(id="", **known), now)
             given = {**known, "customer": customer, "pipeline": info.number}
             del given["approved_at"]
             override_id, _ = override_put(tx, given)
@@ -80,7 +80,7 @@ class Overrides:
             audit_append(
                 tx, [Change(customer, "OVERRIDE_GRANTED", None, who, approval.reason, None, shown)]
             )
-            nudge_partition(tx, customer, info.number, approval.partition)
+            flow_event_put_for_partition(tx, customer, info.number, approval.partition)
             tx.after_commit(lambda: self._store.wake([CHANNEL]))
             (row,) = override_list(tx, OverrideFilter(override_id=override_id))
             return row
@@ -112,7 +112,7 @@ class Overrides:
             assert pipeline is not None
             change = Change(owner, "OVERRIDE_REVOKED", None, who, reason, {"override_id": name})
             audit_append(tx, [change])
-            nudge_partition(tx, owner, pipeline[0], row.partition)
+            flow_event_put_for_partition(tx, owner, pipeline[0], row.partition)
             tx.after_commit(lambda: self._store.wake([CHANNEL]))
 
         self._store.write(body)
@@ -148,7 +148,7 @@ class Overrides:
 class Interventions:
     """Use cases of interventions."""
 
-    def __init__(self, store: Store, names: Names, actor: str) -> None:
+    def __init__(self, store: Store, names: NameResolver, actor: str) -> None:
         self._store = store
         self._names = names
         self._actor = actor
@@ -211,13 +211,13 @@ class Interventions:
             audit_append(
                 tx, [Change(owner, "INTERVENTION_RESOLVED", None, who, resolution, None, shown)]
             )
-            nudge_put_many(tx, [(flow_id, owner, None, False)])
+            flow_event_put_many(tx, [(flow_id, owner, None, False)])
             tx.after_commit(lambda: self._store.wake([CHANNEL]))
 
         self._store.write(body)
 
 
-def _check_scope(definition: Any, approval: Approval) -> None:
+def _check_scope(definition: Any, approval: OverrideRequest) -> None:
     """Raise InvalidInput for an unknown phase or processor: the override would have no effect."""
     phases = {p["name"]: [one["name"] for one in p["processors"]] for p in definition["phases"]}
     if approval.phase is not None and approval.phase not in phases:

@@ -96,19 +96,19 @@ class DecisionFilter(NamedTuple):
     limit: int = 50
 
 
-def look_lease_many(tx: Tx, gates: Iterable[int], holder: str, lease_us: int) -> dict[int, int]:
+def probe_lease_many(tx: Tx, gates: Iterable[int], holder: str, lease_us: int) -> dict[int, int]:
     """Lease the probes of gates that are not leased yet. Return gate → token."""
     batch = [(gate_id,) for gate_id in sorted(set(gates))]
     rows = tx.rows("look_lease_many", {"holder": holder, "lease_us": lease_us}, batch)
     return {row[0]: row[1] for row in rows}
 
 
-def look_release_many(tx: Tx, held: Iterable[tuple[int, int]]) -> set[int]:
+def probe_release_many(tx: Tx, held: Iterable[tuple[int, int]]) -> set[int]:
     """Release leases by (gate, token). Return the gates whose token was still current."""
     return lease_release_many(tx, [("look", gate_id, token) for gate_id, token in held])
 
 
-def look_drop_many(tx: Tx, gates: Sequence[int]) -> None:
+def probe_lease_drop_many(tx: Tx, gates: Sequence[int]) -> None:
     """Delete the probe leases of gates. Results of probes already running are discarded."""
     tx.later("look_drop_many", {"ids": sorted(gates)})
 

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from penstock.core.ids import encode
 from penstock.db.store import Tx, first, one
-from penstock.flows.advance.messages import gate_key, needs_person
+from penstock.flows.advance.messages import gate_alert_key, needs_intervention
 from penstock.flows.gates.override import Override
 from penstock.flows.gates.verdict import Verdict
-from penstock.flows.store.flows import Phase
+from penstock.flows.store.flows import PhaseRow
 from penstock.flows.store.logs import alert_resolve_many
 
 FAR_FUTURE = 2**62
@@ -144,12 +144,12 @@ def intervention_close_many(tx: Tx, rows: Sequence[tuple[int, str, str, str]]) -
     tx.later("intervention_close_many", batch=rows)
 
 
-def flow_dismiss(tx: Tx, gates: Sequence[Phase], actor: str) -> None:
+def flow_requests_close(tx: Tx, gates: Sequence[PhaseRow], actor: str) -> None:
     """Close the interventions and alerts of a cancelled flow."""
     resolution = "the flow was cancelled"
-    asked = [gate for gate in gates if needs_person(gate)]
+    asked = [gate for gate in gates if needs_intervention(gate)]
     intervention_close_many(tx, [(g.flow_id, g.phase, g.processor, resolution) for g in asked])
-    keys = [gate_key(g.flow_id, g.phase, g.processor, v) for g in gates for v in Verdict]
+    keys = [gate_alert_key(g.flow_id, g.phase, g.processor, v) for g in gates for v in Verdict]
     alert_resolve_many(tx, keys, actor)
 
 

@@ -11,7 +11,7 @@ import difflib
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from penstock.access.store.names import Names, check_limit
+from penstock.access.store.names import NameResolver, check_limit
 from penstock.access.store.registry import ProcessorRow
 from penstock.core.clock import SECOND
 from penstock.core.errors import Conflict, IllegalTransition, InvalidInput, NotFound, NotHolder
@@ -19,14 +19,14 @@ from penstock.core.fields import check_text
 from penstock.core.ids import encode
 from penstock.core.naming import EXTERNAL_POOL
 from penstock.db.store import Tx
-from penstock.runs.external.client.holder import Claimed, Worker
-from penstock.runs.external.store import outside_get_many, run_find_many
+from penstock.runs.external.client.holder import Claimed, ExternalWorker
+from penstock.runs.external.store import external_run_get_many, run_find_many
 from penstock.runs.rows import HeldRun, Run
 from penstock.runs.states import Admission, RunState
 from penstock.runs.store.leases import lease_take_many
 from penstock.runs.store.runs import Claim, fair_clock_raise, run_claim, run_claim_by_id
 
-LEASE_SECONDS: Final = 300
+LEASE_S: Final = 300
 LEASE_SECONDS_MIN: Final = 10
 LEASE_SECONDS_MAX: Final = 3600
 CLAIMS_MAX: Final = 1000
@@ -43,12 +43,12 @@ _WAITING: Final = {
 class Claims:
     """Claims by external workers on one store."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: NameResolver) -> None:
         self._names = names
 
     def taker(
         self,
-        worker: Worker,
+        worker: ExternalWorker,
         n: int,
         lease_seconds: float,
         pool: str,
@@ -83,7 +83,7 @@ class Claims:
         return take
 
     def taker_by_id(
-        self, worker: Worker, run_id: int, lease_seconds: float
+        self, worker: ExternalWorker, run_id: int, lease_seconds: float
     ) -> Callable[[Tx, str | None], Claimed]:
         """Validate the claim of one run and return the function that executes it."""
         lease_us = _lease_us(lease_seconds)
@@ -105,7 +105,7 @@ class Claims:
     def _lease(
         self,
         tx: Tx,
-        worker: Worker,
+        worker: ExternalWorker,
         lease_us: int,
         runs: Sequence[HeldRun],
         known: dict[int, ProcessorRow],
@@ -125,13 +125,13 @@ class Claims:
     def _existing(
         self,
         tx: Tx,
-        worker: Worker,
+        worker: ExternalWorker,
         run_id: int,
         customer: int | None,
         known: dict[int, ProcessorRow],
     ) -> Claimed:
         """Return this worker's existing claim, or raise the reason it cannot claim the run."""
-        found = outside_get_many(tx, [run_id], customer).get(run_id)
+        found = external_run_get_many(tx, [run_id], customer).get(run_id)
         is_ours = found is not None and found.holder == worker.holder
         if found is not None and is_ours and found.held.state == RunState.CLAIMED:
             return _claimed(found.held, found.until_at, known)
@@ -183,7 +183,7 @@ def _unclaimable(run_id: int, run: Run | None) -> Exception:
     return Conflict(f"run {shown} cannot be claimed now: {why}.")
 
 
-def _check_worker(worker: Worker) -> str:
+def _check_worker(worker: ExternalWorker) -> str:
     check_text("worker_id", worker.name)
     assert worker.name is not None
     assert ":" not in worker.key, worker.key

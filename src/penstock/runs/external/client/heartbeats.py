@@ -15,19 +15,19 @@ from penstock.core.ids import encode
 from penstock.core.redact import redact_text
 from penstock.db.store import Tx
 from penstock.runs.external.client.holder import (
-    Call,
-    Pulse,
-    Told,
-    refusal,
-    refusal_beat,
-    refusal_unheld,
+    ClaimStatus,
+    ProgressReport,
+    TransitionRequest,
+    holder_error,
+    late_heartbeat_error,
     timeout_of,
+    unheld_error,
 )
 from penstock.runs.external.store import (
-    Beat,
-    Outside,
-    outside_get_many,
-    progress_beat_many,
+    ExternalRun,
+    ProgressUpdate,
+    external_run_get_many,
+    progress_update_many,
     run_find_many,
 )
 from penstock.runs.rows import Progress
@@ -35,64 +35,64 @@ from penstock.runs.states import RunState, check
 from penstock.runs.store.leases import lease_extend_many, progress_put_many
 from penstock.runs.store.runs import run_start_many
 
-HOLD_US: Final = 5 * MINUTE
+HEARTBEAT_LEASE_US: Final = 5 * MINUTE
 
 
-class Start(NamedTuple):
+class StartCall(NamedTuple):
     """A request to start a run, and where it executes."""
 
-    call: Call
+    call: TransitionRequest
     pod: str | None = None
     region: str | None = None
 
 
-class Pulsation(NamedTuple):
+class HeartbeatCall(NamedTuple):
     """A heartbeat of a run, with its progress."""
 
-    call: Call
-    told: Told
+    call: TransitionRequest
+    told: ProgressReport
 
 
 def start_many(
-    tx: Tx, starts: Sequence[Start], customer: int | None = None
-) -> list[Pulse | PenstockError]:
+    tx: Tx, starts: Sequence[StartCall], customer: int | None = None
+) -> list[ClaimStatus | PenstockError]:
     """Mark claimed runs RUNNING and extend their leases; each run may appear once.
 
     For a run that is already RUNNING, return its state and change nothing.
     """
-    found = outside_get_many(tx, [start.call.run_id for start in starts], customer)
+    found = external_run_get_many(tx, [start.call.run_id for start in starts], customer)
     lost = {start.call.run_id for start in starts} - found.keys()
     others = run_find_many(tx, lost, customer) if lost else {}
-    outcomes: dict[int, Pulse | PenstockError] = {}
-    going: dict[int, Start] = {}
+    outcomes: dict[int, ClaimStatus | PenstockError] = {}
+    going: dict[int, StartCall] = {}
     for start in starts:
         run_id = start.call.run_id
         one = found.get(run_id)
         if one is None:
-            outcomes[run_id] = refusal_unheld(others.get(run_id), start.call)
+            outcomes[run_id] = unheld_error(others.get(run_id), start.call)
             continue
         error = _not_startable(one, start.call)
         if error is not None:
             outcomes[run_id] = error
         elif one.held.state == RunState.RUNNING:
-            outcomes[run_id] = pulse_of(one, one.until_at)
+            outcomes[run_id] = lease_status(one, one.until_at)
         else:
             going[run_id] = start
     outcomes |= _begin(tx, going, found)
     return [outcomes[start.call.run_id] for start in starts]
 
 
-def beat_many(
-    tx: Tx, beats: Sequence[Pulsation], customer: int | None = None
-) -> list[Pulse | PenstockError]:
+def heartbeat_many(
+    tx: Tx, beats: Sequence[HeartbeatCall], customer: int | None = None
+) -> list[ClaimStatus | PenstockError]:
     """Extend leases to five minutes from now and record the progress of the runs."""
-    found = outside_get_many(tx, [beat.call.run_id for beat in beats], customer)
+    found = external_run_get_many(tx, [beat.call.run_id for beat in beats], customer)
     lost = {beat.call.run_id for beat in beats} - found.keys()
     others = run_find_many(tx, lost, customer) if lost else {}
     errors = [
         _too_late(found[call.run_id], call)
         if call.run_id in found
-        else refusal_beat(others.get(call.run_id), call)
+        else late_heartbeat_error(others.get(call.run_id), call)
         for call, _ in beats
     ]
     good = {
@@ -104,17 +104,17 @@ def beat_many(
     )
     held = [one for one in held if one.held.run_id in until]  # skip leases swept meanwhile
     running = [one.held.run_id for one in held if one.held.state == RunState.RUNNING]
-    progress_beat_many(tx, [_progress(run_id, good[run_id].told) for run_id in running])
+    progress_update_many(tx, [_progress(run_id, good[run_id].told) for run_id in running])
     return [
         error or _response(found[beat.call.run_id], until.get(beat.call.run_id))
         for beat, error in zip(beats, errors, strict=True)
     ]
 
 
-def pulse_of(found: Outside, until_at: int) -> Pulse:
+def lease_status(found: ExternalRun, until_at: int) -> ClaimStatus:
     """Return the response to the holder of a run."""
     run = found.held
-    return Pulse(
+    return ClaimStatus(
         run.run_id,
         run.token,
         run.state,
@@ -125,9 +125,9 @@ def pulse_of(found: Outside, until_at: int) -> Pulse:
     )
 
 
-def _not_startable(found: Outside, call: Call) -> PenstockError | None:
+def _not_startable(found: ExternalRun, call: TransitionRequest) -> PenstockError | None:
     """Return the error if a held run may not start; None if it may start or already runs."""
-    error = refusal(found, call)
+    error = holder_error(found, call)
     run, name = found.held, encode("run", call.run_id)
     if error is not None or run.state == RunState.RUNNING:
         return error
@@ -141,14 +141,16 @@ def _not_startable(found: Outside, call: Call) -> PenstockError | None:
 
 
 def _begin(
-    tx: Tx, going: dict[int, Start], found: dict[int, Outside]
-) -> dict[int, Pulse | PenstockError]:
+    tx: Tx, going: dict[int, StartCall], found: dict[int, ExternalRun]
+) -> dict[int, ClaimStatus | PenstockError]:
     """Start runs; return the response, or StaleToken, for each."""
     if not going:
         return {}
     tokens = {run_id: found[run_id].held.token for run_id in sorted(going)}
     # Extend the lease before starting the run: a sweeper may have deleted it since it was read.
-    until = lease_extend_many(tx, [("run", i, token, HOLD_US) for i, token in tokens.items()])
+    until = lease_extend_many(
+        tx, [("run", i, token, HEARTBEAT_LEASE_US) for i, token in tokens.items()]
+    )
     started = run_start_many(tx, [(i, tokens[i]) for i in sorted(until)])
     assert started == until.keys(), "the rows are locked"
     rows = [
@@ -165,18 +167,18 @@ def _begin(
         for run_id in sorted(started)
     ]
     progress_put_many(tx, rows)
-    begun = outside_get_many(tx, started) if started else {}
+    begun = external_run_get_many(tx, started) if started else {}
     return {
-        run_id: pulse_of(begun[run_id], until[run_id])
+        run_id: lease_status(begun[run_id], until[run_id])
         if run_id in started
         else StaleToken(encode("run", run_id))
         for run_id in going
     }
 
 
-def _too_late(found: Outside, call: Call) -> PenstockError | None:
+def _too_late(found: ExternalRun, call: TransitionRequest) -> PenstockError | None:
     """Return the error for a run that is not the caller's or exceeded its maximum duration."""
-    error = refusal(found, call)
+    error = holder_error(found, call)
     timeout_at = timeout_of(found.held)
     if error is None and timeout_at is not None and found.now > timeout_at:
         name = encode("run", call.run_id)
@@ -184,21 +186,21 @@ def _too_late(found: Outside, call: Call) -> PenstockError | None:
     return error
 
 
-def _more(found: Outside) -> int:
+def _more(found: ExternalRun) -> int:
     """Return the lease duration after a heartbeat; it never shortens a longer claim."""
     if found.held.state == RunState.RUNNING:
-        return HOLD_US
-    return max(HOLD_US, found.until_at - found.now)
+        return HEARTBEAT_LEASE_US
+    return max(HEARTBEAT_LEASE_US, found.until_at - found.now)
 
 
-def _response(found: Outside, until_at: int | None) -> Pulse | PenstockError:
+def _response(found: ExternalRun, until_at: int | None) -> ClaimStatus | PenstockError:
     if until_at is None:
         return StaleToken(encode("run", found.held.run_id))
-    return pulse_of(found, until_at)
+    return lease_status(found, until_at)
 
 
-def _progress(run_id: int, progress: Told) -> Beat:
-    return Beat(
+def _progress(run_id: int, progress: ProgressReport) -> ProgressUpdate:
+    return ProgressUpdate(
         run_id,
         progress.current_state,
         None if progress.stage is None else redact_text(progress.stage),

@@ -32,13 +32,13 @@ from penstock.core.errors import (
 )
 from penstock.core.ids import encode
 from penstock.core.retry import ErrorType
-from penstock.runs.external.store import Outside
+from penstock.runs.external.store import ExternalRun
 from penstock.runs.rows import HeldRun, Run
 from penstock.runs.states import RunState, RunStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class ExternalWorker:
     """The caller: a worker's name and the id of its API key (which contains no ":")."""
 
     name: str | None = None
@@ -51,7 +51,7 @@ class Worker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class ProgressReport:
     """Progress that a worker reports; None keeps the value reported before."""
 
     current_state: str = "RUNNING"
@@ -65,7 +65,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Completion:
+class CompletionResult:
     """Result of a successful run; `stages` maps stage names to seconds."""
 
     status: str = RunStatus.SUCCESS.value
@@ -76,7 +76,7 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mishap:
+class FailureReport:
     """Failure of a run; if `should_retry` is None, the error type decides whether it is retried."""
 
     error_type: str
@@ -91,16 +91,16 @@ class Heartbeat:
 
     run_id: int
     token: int | None = None
-    progress: Told = field(default_factory=Told)
+    progress: ProgressReport = field(default_factory=ProgressReport)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class CompletionItem:
     """One item of a batch of completions."""
 
     run_id: int
     token: int | None = None
-    completion: Completion = field(default_factory=Completion)
+    completion: CompletionResult = field(default_factory=CompletionResult)
 
 
 class Claimed(NamedTuple):
@@ -113,7 +113,7 @@ class Claimed(NamedTuple):
     processor: str
 
 
-class Pulse(NamedTuple):
+class ClaimStatus(NamedTuple):
     """Response to a start or heartbeat: whether to continue, and when the claim expires."""
 
     run_id: int
@@ -125,7 +125,7 @@ class Pulse(NamedTuple):
     timeout_at: Micros | None
 
 
-class Ending(NamedTuple):
+class RunOutcome(NamedTuple):
     """Outcome of a run: final state, its retry or dead letter, and the config's failure count."""
 
     run_id: int
@@ -139,16 +139,16 @@ class Ending(NamedTuple):
     is_repeat: bool = False
 
 
-class Call(NamedTuple):
+class TransitionRequest(NamedTuple):
     """A worker's request to move a run to a state."""
 
     run_id: int
     token: int | None
-    caller: Worker
+    caller: ExternalWorker
     to_state: RunState
 
 
-def refusal(found: Outside, call: Call) -> PenstockError | None:
+def holder_error(found: ExternalRun, call: TransitionRequest) -> PenstockError | None:
     """Return the error if the caller does not hold a leased run; None if it does."""
     if call.token is not None:
         stale = call.token != found.held.token
@@ -159,7 +159,7 @@ def refusal(found: Outside, call: Call) -> PenstockError | None:
     return None
 
 
-def refusal_unheld(run: Run | None, call: Call) -> PenstockError:
+def unheld_error(run: Run | None, call: TransitionRequest) -> PenstockError:
     """Return the error for a call about a run that no external worker holds."""
     shown = encode("run", call.run_id)
     if run is None:
@@ -173,9 +173,9 @@ def refusal_unheld(run: Run | None, call: Call) -> PenstockError:
     return IllegalTransition("run", shown, run.state, call.to_state)
 
 
-def refusal_beat(run: Run | None, call: Call) -> PenstockError:
+def late_heartbeat_error(run: Run | None, call: TransitionRequest) -> PenstockError:
     """Return the error for a late heartbeat: the run has ended, or another worker holds it."""
-    error = refusal_unheld(run, call)
+    error = unheld_error(run, call)
     if run is None or not isinstance(error, IllegalTransition):
         return error
     if run.state == RunState.TIMEOUT:
@@ -189,7 +189,7 @@ def refusal_beat(run: Run | None, call: Call) -> PenstockError:
     return error
 
 
-def is_repeat(run: Run | None, call: Call) -> bool:
+def is_repeat(run: Run | None, call: TransitionRequest) -> bool:
     """Return whether the caller ended this run: same token or, without a token, same name."""
     if run is None or run.finished_at is None:
         return False

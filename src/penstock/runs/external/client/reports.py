@@ -12,51 +12,56 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from penstock.core.clock import SECOND
 from penstock.core.errors import Conflict, InvalidInput, PenstockError, StaleToken
-from penstock.core.fields import check_text, json_object
+from penstock.core.fields import canonical_json_object, check_text
 from penstock.core.ids import encode, stable_fraction
 from penstock.core.retry import DELAY_CAP_MAX, normalise_error_type
 from penstock.core.utc_offsets import TIME_MAX
 from penstock.db.store import Store, Tx
 from penstock.runs import attempt_result as settle
-from penstock.runs.attempt_result import Failure
+from penstock.runs.attempt_result import AttemptFailure
 from penstock.runs.external.client.holder import (
-    Call,
-    Completion,
-    Ending,
-    Mishap,
-    Told,
+    CompletionResult,
+    FailureReport,
+    ProgressReport,
+    RunOutcome,
+    TransitionRequest,
+    holder_error,
     is_repeat,
-    refusal,
-    refusal_unheld,
+    unheld_error,
 )
-from penstock.runs.external.store import Outside, outside_get_many, run_find_many, run_retry_of
+from penstock.runs.external.store import (
+    ExternalRun,
+    external_run_get_many,
+    run_find_many,
+    run_retry_of,
+)
 from penstock.runs.hooks import config_failures
-from penstock.runs.rows import Finish, HeldRun, Run
+from penstock.runs.rows import HeldRun, Run, RunEnd
 from penstock.runs.states import RunState, RunStatus, check
 from penstock.runs.store.finish import run_end_many
 
 COUNT_MAX: Final = 2**63 - 1
 PHASES: Final = ("INITIALIZING", "RUNNING", "FINALIZING")
 
-Settle: TypeAlias = Callable[[HeldRun, str], Finish]
+Settle: TypeAlias = Callable[[HeldRun, str], RunEnd]
 """Function from a held run and the reporting actor to the result."""
 
 
-class Item(NamedTuple):
+class EndCall(NamedTuple):
     """One report: the call, and the function that makes its result."""
 
-    call: Call
+    call: TransitionRequest
     settle: Settle
 
 
-def completed(done: Completion) -> Settle:
+def completed(done: CompletionResult) -> Settle:
     """Validate a completion and return the function that settles a run with it."""
     if done.status not in (RunStatus.SUCCESS, RunStatus.PARTIAL_SUCCESS):
         raise InvalidInput(
             "status", "SUCCESS or PARTIAL_SUCCESS", done.status, "Report a failure with fail."
         )
     summary = done.result_summary
-    result = None if summary is None else json_object(summary, "result_summary")
+    result = None if summary is None else canonical_json_object(summary, "result_summary")
     _check_count("records_processed", done.records_processed)
     _check_count("bytes_processed", done.bytes_processed)
     stages = None
@@ -64,10 +69,10 @@ def completed(done: Completion) -> Settle:
         for name, seconds in done.stages.items():
             _check_number(f"stages.{name}"[:100], seconds, 0, TIME_MAX / SECOND)
         micros = {name: round(seconds * SECOND) for name, seconds in done.stages.items()}
-        stages = json_object(micros, "stages")
+        stages = canonical_json_object(micros, "stages")
 
-    def settled(held: HeldRun, actor: str) -> Finish:
-        return settle.completed(
+    def settled(held: HeldRun, actor: str) -> RunEnd:
+        return settle.completed_result(
             held,
             status=RunStatus(done.status),
             result=result,
@@ -80,7 +85,7 @@ def completed(done: Completion) -> Settle:
     return settled
 
 
-def failed(report: Mishap) -> Settle:
+def failed(report: FailureReport) -> Settle:
     """Validate a failure and return the function that settles a run with it.
 
     A run with a cancel request is settled as cancelled, so that it is not retried.
@@ -89,17 +94,17 @@ def failed(report: Mishap) -> Settle:
     if not report.error_type.strip():
         raise InvalidInput("error_type", "a name such as TRANSIENT_NETWORK", report.error_type)
     details = report.error_details
-    text = None if details is None else json_object(details, "error_details")
+    text = None if details is None else canonical_json_object(details, "error_details")
     after = report.retry_after_seconds
     _check_number("retry_after_seconds", after, 0, DELAY_CAP_MAX / SECOND)
-    failure = Failure(
+    failure = AttemptFailure(
         error_type=normalise_error_type(report.error_type),
         details=text,
         insist=report.should_retry,
         retry_after_us=None if after is None else int(after * SECOND),
     )
 
-    def settled(held: HeldRun, actor: str) -> Finish:
+    def settled(held: HeldRun, actor: str) -> RunEnd:
         if held.cancel_requested_at is not None:
             return cancelled(held, actor)
         # The token gives each run its own jitter, which stays the same if the transaction repeats.
@@ -108,7 +113,7 @@ def failed(report: Mishap) -> Settle:
     return settled
 
 
-def cancelled(held: HeldRun, actor: str) -> Finish:
+def cancelled(held: HeldRun, actor: str) -> RunEnd:
     """Return the result of a run that its worker stopped after a cancel request."""
     if held.cancel_requested_at is None:
         raise Conflict(f"run {encode('run', held.run_id)} has no cancel request: use fail.")
@@ -116,15 +121,15 @@ def cancelled(held: HeldRun, actor: str) -> Finish:
 
 
 def end_many(
-    tx: Tx, store: Store, items: Sequence[Item], customer: int | None
-) -> list[Ending | PenstockError]:
+    tx: Tx, store: Store, items: Sequence[EndCall], customer: int | None
+) -> list[RunOutcome | PenstockError]:
     """End runs in one transaction; return the outcome or the error of each report."""
     ids = [item.call.run_id for item in items]
-    found = outside_get_many(tx, ids, customer)
+    found = external_run_get_many(tx, ids, customer)
     lost = set(ids) - found.keys()
     others = run_find_many(tx, lost, customer) if lost else {}
-    outcomes: dict[int, Ending | PenstockError] = {}
-    finishes: dict[int, Finish] = {}
+    outcomes: dict[int, RunOutcome | PenstockError] = {}
+    finishes: dict[int, RunEnd] = {}
     duplicates: set[int] = set()
     for index, item in enumerate(items):
         run_id = item.call.run_id
@@ -146,7 +151,7 @@ def end_many(
     ]
 
 
-def check_told(progress: Told) -> None:
+def check_progress(progress: ProgressReport) -> None:
     """Raise InvalidInput, with the name of the field, for progress that cannot be stored."""
     if progress.current_state not in PHASES:
         raise InvalidInput("current_state", f"one of {', '.join(PHASES)}", progress.current_state)
@@ -158,16 +163,16 @@ def check_told(progress: Told) -> None:
         _check_count(name, getattr(progress, name))
 
 
-def check_place(pod: str | None, region: str | None) -> None:
+def check_location(pod: str | None, region: str | None) -> None:
     """Raise InvalidInput for a pod or region name that cannot be stored."""
     for field, value in (("pod_name", pod), ("region", region)):
         if value is not None:
             check_text(f"execution_context.{field}", value)
 
 
-def _result(found: Outside, item: Item) -> Finish:
+def _result(found: ExternalRun, item: EndCall) -> RunEnd:
     call, held = item.call, found.held
-    error = refusal(found, call)
+    error = holder_error(found, call)
     if error is not None:
         raise error
     # CLAIMED to FAILED is only for claims that lapse for the last time; workers must start first.
@@ -177,19 +182,21 @@ def _result(found: Outside, item: Item) -> Finish:
     return item.settle(held, call.caller.name or held.claimed_by or "worker")
 
 
-def _store(tx: Tx, store: Store, finishes: dict[int, Finish]) -> dict[int, Ending | PenstockError]:
+def _store(
+    tx: Tx, store: Store, finishes: dict[int, RunEnd]
+) -> dict[int, RunOutcome | PenstockError]:
     """Write the results; return the outcome of each run."""
     ended = {end.run_id: end for end in run_end_many(tx, list(finishes.values()))}
     again = {end.retry_run_id for end in ended.values() if end.retry_run_id is not None}
     retries = run_find_many(tx, again) if again else {}
-    outcomes: dict[int, Ending | PenstockError] = {}
+    outcomes: dict[int, RunOutcome | PenstockError] = {}
     for run_id, finish in finishes.items():
         end = ended.get(run_id)
         if end is None:
             outcomes[run_id] = StaleToken(encode("run", run_id))
             continue
         retry = retries.get(end.retry_run_id or 0)
-        outcomes[run_id] = Ending(
+        outcomes[run_id] = RunOutcome(
             run_id,
             finish.token,
             end.final_state,
@@ -206,16 +213,16 @@ def _store(tx: Tx, store: Store, finishes: dict[int, Finish]) -> dict[int, Endin
     return outcomes
 
 
-def _unheld(tx: Tx, run: Run | None, call: Call) -> Ending | PenstockError:
+def _unheld(tx: Tx, run: Run | None, call: TransitionRequest) -> RunOutcome | PenstockError:
     """Return the stored outcome if the caller already ended the run this way, else an error."""
     ways = {call.to_state}
     if call.to_state is RunState.FAILED:
         ways.add(RunState.CANCELLED)
     if run is None or not is_repeat(run, call) or run.state not in ways:
-        return refusal_unheld(run, call)
+        return unheld_error(run, call)
     retry = None if run.is_dead or run.state != RunState.FAILED else run_retry_of(tx, run)
     counts = run.is_dead and run.config_id is not None
-    return Ending(
+    return RunOutcome(
         run.run_id,
         run.token,
         run.state,

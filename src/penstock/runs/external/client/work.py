@@ -15,54 +15,67 @@ from collections.abc import Sequence
 from typing import Final, TypeAlias, TypeVar
 
 import penstock.runs.external.client.reports as reporting
-from penstock.access.store.names import Names
+from penstock.access.store.names import NameResolver
 from penstock.core.errors import InvalidInput, PenstockError
 from penstock.core.naming import EXTERNAL_POOL
 from penstock.db.store import Store, Tx
-from penstock.runs.external.client.claim import LEASE_SECONDS, Claims
-from penstock.runs.external.client.heartbeats import Pulsation, Start, beat_many, start_many
-from penstock.runs.external.client.holder import (
-    Call,
-    Claimed,
-    Completion,
-    Ending,
-    Heartbeat,
-    Mishap,
-    Pulse,
-    Report,
-    Told,
-    Worker,
+from penstock.runs.external.client.claim import LEASE_S, Claims
+from penstock.runs.external.client.heartbeats import (
+    HeartbeatCall,
+    StartCall,
+    heartbeat_many,
+    start_many,
 )
-from penstock.runs.external.store import outside_get_many
+from penstock.runs.external.client.holder import (
+    Claimed,
+    ClaimStatus,
+    CompletionItem,
+    CompletionResult,
+    ExternalWorker,
+    FailureReport,
+    Heartbeat,
+    ProgressReport,
+    RunOutcome,
+    TransitionRequest,
+)
+from penstock.runs.external.store import external_run_get_many
 from penstock.runs.states import RunState
 
 __all__ = [
-    "Claimed", "Completion", "Ending", "Heartbeat", "Mishap", "Pulse", "Report", "Told", "Work",
-    "Worker",
-]  # fmt: skip
+    "ClaimStatus",
+    "Claimed",
+    "CompletionItem",
+    "CompletionResult",
+    "ExternalWork",
+    "ExternalWorker",
+    "FailureReport",
+    "Heartbeat",
+    "ProgressReport",
+    "RunOutcome",
+]
 
 T = TypeVar("T")
 
-Ask: TypeAlias = Start | Pulsation | reporting.Item
+WorkerCall: TypeAlias = StartCall | HeartbeatCall | reporting.EndCall
 """Request of an external worker: to start, to extend or to end a run."""
 
 BATCH_MAX: Final = 1000
 
 
-class Work:
+class ExternalWork:
     """Use cases of external workers."""
 
-    def __init__(self, store: Store, names: Names) -> None:
+    def __init__(self, store: Store, names: NameResolver) -> None:
         self._store = store
         self._names = names
         self._claims = Claims(names)
 
     def claim(
         self,
-        worker: Worker,
+        worker: ExternalWorker,
         n: int = 1,
         *,
-        lease_seconds: float = LEASE_SECONDS,
+        lease_seconds: float = LEASE_S,
         pool: str = EXTERNAL_POOL,
         processors: Sequence[str] = (),
         customer: str | None = None,
@@ -77,10 +90,10 @@ class Work:
 
     def claim_by_id(
         self,
-        worker: Worker,
+        worker: ExternalWorker,
         run_id: int,
         *,
-        lease_seconds: float = LEASE_SECONDS,
+        lease_seconds: float = LEASE_S,
         customer: str | None = None,
     ) -> Claimed:
         """Claim one given run, e.g. dispatched by a broker; a repeat returns the same claim."""
@@ -90,21 +103,21 @@ class Work:
     def start(
         self,
         run_id: int,
-        caller: Worker,
+        caller: ExternalWorker,
         *,
         token: int | None = None,
         pod: str | None = None,
         region: str | None = None,
         customer: str | None = None,
-    ) -> Pulse:
+    ) -> ClaimStatus:
         """Mark a claimed run RUNNING and hold it for five minutes; a repeat changes nothing.
 
         Raise RunCancelled if the run has a cancel request: confirm it with `cancelled`.
         """
-        reporting.check_place(pod, region)
-        start = Start(Call(run_id, token, caller, RunState.RUNNING), pod, region)
+        reporting.check_location(pod, region)
+        start = StartCall(TransitionRequest(run_id, token, caller, RunState.RUNNING), pod, region)
 
-        def body(tx: Tx) -> Pulse:
+        def body(tx: Tx) -> ClaimStatus:
             return _only(start_many(tx, [start], self._names.customer(tx, customer)))
 
         return self._store.write(body)
@@ -112,58 +125,64 @@ class Work:
     def heartbeat(
         self,
         run_id: int,
-        caller: Worker,
+        caller: ExternalWorker,
         *,
         token: int | None = None,
-        progress: Told | None = None,
+        progress: ProgressReport | None = None,
         customer: str | None = None,
-    ) -> Pulse:
+    ) -> ClaimStatus:
         """Extend a run's lease to five minutes from now, record progress, return whether to stop.
 
         The lease of a claimed run that has not started is extended too; its progress is ignored.
         Raise RunTimedOut after the run's maximum duration.
         """
-        beat = Heartbeat(run_id=run_id, token=token, progress=progress or Told())
-        reporting.check_told(beat.progress)
+        beat = Heartbeat(run_id=run_id, token=token, progress=progress or ProgressReport())
+        reporting.check_progress(beat.progress)
 
-        def body(tx: Tx) -> Pulse:
+        def body(tx: Tx) -> ClaimStatus:
             return _only(self._beat(tx, caller, [beat], customer))
 
         return self._store.write(body)
 
     def heartbeat_many(
-        self, caller: Worker, beats: Sequence[Heartbeat], *, customer: str | None = None
-    ) -> list[Pulse | PenstockError]:
+        self, caller: ExternalWorker, beats: Sequence[Heartbeat], *, customer: str | None = None
+    ) -> list[ClaimStatus | PenstockError]:
         """Record heartbeats in one transaction; return the response or the error of each."""
         _check_batch(len(beats), "heartbeats")
         for beat in beats:
-            reporting.check_told(beat.progress)
+            reporting.check_progress(beat.progress)
         return self._store.write(lambda tx: self._beat(tx, caller, beats, customer))
 
     def complete(
         self,
         run_id: int,
-        caller: Worker,
+        caller: ExternalWorker,
         *,
         token: int | None = None,
-        completion: Completion | None = None,
+        completion: CompletionResult | None = None,
         customer: str | None = None,
-    ) -> Ending:
+    ) -> RunOutcome:
         """Complete a run, fully or partially; a repeat returns the stored outcome."""
-        report = Report(run_id=run_id, token=token, completion=completion or Completion())
+        report = CompletionItem(
+            run_id=run_id, token=token, completion=completion or CompletionResult()
+        )
         finish = reporting.completed(report.completion)
-        call = Call(run_id, token, caller, RunState.COMPLETED)
-        item = reporting.Item(call, finish)
+        call = TransitionRequest(run_id, token, caller, RunState.COMPLETED)
+        item = reporting.EndCall(call, finish)
         return self._store.write(lambda tx: _only(self._end(tx, [item], customer)))
 
     def complete_many(
-        self, caller: Worker, reports: Sequence[Report], *, customer: str | None = None
-    ) -> list[Ending | PenstockError]:
+        self,
+        caller: ExternalWorker,
+        reports: Sequence[CompletionItem],
+        *,
+        customer: str | None = None,
+    ) -> list[RunOutcome | PenstockError]:
         """Complete runs in one transaction; return the outcome or the error of each."""
         _check_batch(len(reports), "completions")
         items = [
-            reporting.Item(
-                Call(report.run_id, report.token, caller, RunState.COMPLETED),
+            reporting.EndCall(
+                TransitionRequest(report.run_id, report.token, caller, RunState.COMPLETED),
                 reporting.completed(report.completion),
             )
             for report in reports
@@ -173,50 +192,52 @@ class Work:
     def fail(
         self,
         run_id: int,
-        caller: Worker,
-        mishap: Mishap,
+        caller: ExternalWorker,
+        mishap: FailureReport,
         *,
         token: int | None = None,
         customer: str | None = None,
-    ) -> Ending:
+    ) -> RunOutcome:
         """Fail a run: it is retried or becomes a dead letter.
 
         A run with a cancel request is cancelled instead.
         """
-        call = Call(run_id, token, caller, RunState.FAILED)
-        item = reporting.Item(call, reporting.failed(mishap))
+        call = TransitionRequest(run_id, token, caller, RunState.FAILED)
+        item = reporting.EndCall(call, reporting.failed(mishap))
         return self._store.write(lambda tx: _only(self._end(tx, [item], customer)))
 
     def cancelled(
         self,
         run_id: int,
-        caller: Worker,
+        caller: ExternalWorker,
         *,
         token: int | None = None,
         customer: str | None = None,
-    ) -> Ending:
+    ) -> RunOutcome:
         """Confirm that a run was stopped; raise Conflict if it has no cancel request."""
-        call = Call(run_id, token, caller, RunState.CANCELLED)
-        item = reporting.Item(call, reporting.cancelled)
+        call = TransitionRequest(run_id, token, caller, RunState.CANCELLED)
+        item = reporting.EndCall(call, reporting.cancelled)
         return self._store.write(lambda tx: _only(self._end(tx, [item], customer)))
 
-    def together(self, asks: Sequence[Ask]) -> list[Pulse | Ending | PenstockError]:
+    def together(
+        self, asks: Sequence[WorkerCall]
+    ) -> list[ClaimStatus | RunOutcome | PenstockError]:
         """Execute calls of several workers in one transaction, each run at most once.
 
         Calls that arrive at the same time share a commit. Not available to a scoped client.
         """
         self._names.refuse_bound("batched calls of several workers")
 
-        def body(tx: Tx) -> list[Pulse | Ending | PenstockError]:
+        def body(tx: Tx) -> list[ClaimStatus | RunOutcome | PenstockError]:
             # Lock all runs first, in id order: locking them kind by kind could deadlock.
-            outside_get_many(tx, [ask.call.run_id for ask in asks])
-            starts = [ask for ask in asks if isinstance(ask, Start)]
-            beats = [ask for ask in asks if isinstance(ask, Pulsation)]
-            ends = [ask for ask in asks if isinstance(ask, reporting.Item)]
-            outcomes: dict[int, Pulse | Ending | PenstockError] = {}
+            external_run_get_many(tx, [ask.call.run_id for ask in asks])
+            starts = [ask for ask in asks if isinstance(ask, StartCall)]
+            beats = [ask for ask in asks if isinstance(ask, HeartbeatCall)]
+            ends = [ask for ask in asks if isinstance(ask, reporting.EndCall)]
+            outcomes: dict[int, ClaimStatus | RunOutcome | PenstockError] = {}
             for kind, results in (
                 (starts, start_many(tx, starts) if starts else []),
-                (beats, beat_many(tx, beats) if beats else []),
+                (beats, heartbeat_many(tx, beats) if beats else []),
                 (ends, self._end(tx, ends, None) if ends else []),
             ):
                 ids = [ask.call.run_id for ask in kind]
@@ -226,15 +247,17 @@ class Work:
         return self._store.write(body)
 
     def _beat(
-        self, tx: Tx, caller: Worker, beats: Sequence[Heartbeat], customer: str | None
-    ) -> list[Pulse | PenstockError]:
-        calls = [Call(beat.run_id, beat.token, caller, RunState.RUNNING) for beat in beats]
-        heartbeats = [Pulsation(call, b.progress) for call, b in zip(calls, beats, strict=True)]
-        return beat_many(tx, heartbeats, self._names.customer(tx, customer))
+        self, tx: Tx, caller: ExternalWorker, beats: Sequence[Heartbeat], customer: str | None
+    ) -> list[ClaimStatus | PenstockError]:
+        calls = [
+            TransitionRequest(beat.run_id, beat.token, caller, RunState.RUNNING) for beat in beats
+        ]
+        heartbeats = [HeartbeatCall(call, b.progress) for call, b in zip(calls, beats, strict=True)]
+        return heartbeat_many(tx, heartbeats, self._names.customer(tx, customer))
 
     def _end(
-        self, tx: Tx, items: Sequence[reporting.Item], customer: str | None
-    ) -> list[Ending | PenstockError]:
+        self, tx: Tx, items: Sequence[reporting.EndCall], customer: str | None
+    ) -> list[RunOutcome | PenstockError]:
         number = self._names.customer(tx, customer)
         return reporting.end_many(tx, self._store, items, number)
 
