@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from penstock.access.store import registry
+from penstock.audit.rows import NewAlert
 from penstock.audit.store import alerts, journal
-from penstock.audit.store.alerts import NewAlert
 from penstock.core.clock import DAY, MINUTE, SECOND
 from penstock.core.errors import Conflict, DuplicateRequest
 from penstock.db.store import Tx

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from penstock.audit.rows import Entry
 from penstock.audit.store import journal
-from penstock.audit.store.journal import Entry
 from penstock.db.store import Store, Tx
 from tests.conftest import OpenStore
 from tests.kits.world import World

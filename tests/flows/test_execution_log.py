@@ -177,7 +177,7 @@ class TestOrigin:
         traced = stage.client.explaining.trace("later", "acme")
         assert [flow.correlation_id for flow in traced.flows] == ["first"]
         texts = [step.text for step in traced.traced.steps if step.processor == "left"]
-        assert "left reported partial from outside" in texts
+        assert "left reported partial externally" in texts
         assert stage.state(opened) == "OPEN"
 
     def test_a_completion_report_that_opens_a_flow(self, store: Store, clock: VirtualClock) -> None:

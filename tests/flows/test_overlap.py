@@ -10,7 +10,7 @@ from penstock import Pipeline, same_day
 from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.core.errors import Conflict
 from penstock.db.store import Store
-from penstock.flows.store.flows import Flow, FlowFilter
+from penstock.flows.rows import Flow, FlowFilter
 from penstock.schedules.scheduler import Scheduler
 from penstock.testing.clock import VirtualClock
 from tests.kits.flows import Stage, chain, work

@@ -12,12 +12,8 @@ from penstock.dead_letters.client.dead_letters import DeadLetterFilter
 from penstock.flows.client.requests import CompletionReport
 from penstock.flows.gates.client.people import OverrideRequest
 from penstock.flows.gates.store.gates import probe_lease_many, probe_release_many
-from penstock.flows.store.completions import (
-    NewCompletion,
-    completion_put_many,
-    completions_of,
-    flow_event_take,
-)
+from penstock.flows.rows import NewCompletion
+from penstock.flows.store.completions import completion_put_many, completions_of, flow_event_take
 from penstock.flows.store.flows import flow_get, phases_of
 from penstock.services.store import Retention, prune
 from penstock.testing.clock import VirtualClock

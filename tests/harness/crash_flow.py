@@ -19,7 +19,8 @@ from penstock.flows.client.requests import FlowRequest
 from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.gate import decide
 from penstock.flows.gates.probe_request import ProbeRequest
-from penstock.flows.gates.store.gates import DecisionFilter, decision_list
+from penstock.flows.gates.rows import DecisionFilter
+from penstock.flows.gates.store.gates import decision_list
 from penstock.flows.gates.verdict import Decision, GateInput
 from penstock.flows.orchestrator import Orchestrator
 from penstock.pipelines.declare.needs import same_day

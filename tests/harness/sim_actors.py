@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.access.store.names import NameResolver
-from penstock.audit.store.journal import OutboxMessage
+from penstock.audit.rows import OutboxMessage
 from penstock.client import Client
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import PenstockError, StoreError

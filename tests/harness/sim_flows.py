@@ -19,7 +19,7 @@ from penstock.flows.gates.client.people import OverrideRequest
 from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.probe_request import ProbeRequest
 from penstock.flows.orchestrator import Orchestrator
-from penstock.flows.store.flows import FlowFilter
+from penstock.flows.rows import FlowFilter
 from penstock.pipelines.declare.needs import historical, optional, same_day
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.dependency import DependencyKind

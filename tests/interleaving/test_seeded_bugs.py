@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.audit.store.journal import OutboxMessage, outbox_put
+from penstock.audit.rows import OutboxMessage
+from penstock.audit.store.journal import outbox_put
 from penstock.core.clock import MINUTE
 from penstock.db.statements import load
 from penstock.db.store import Store, Tx

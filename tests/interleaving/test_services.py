@@ -4,14 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.audit.store.journal import (
-    Entry,
-    OutboxMessage,
-    journal_append_many,
-    outbox_put,
-    seal_next,
-    seals_verify,
-)
+from penstock.audit.rows import Entry, OutboxMessage
+from penstock.audit.store.journal import journal_append_many, outbox_put, seal_next, seals_verify
 from penstock.client import Client
 from penstock.core.clock import MINUTE
 from penstock.db.store import Store, Tx

@@ -18,7 +18,7 @@ from penstock.flows.client.requests import FlowRequest
 from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.probe_request import ProbeRequest
 from penstock.flows.orchestrator import Orchestrator, StepCounts
-from penstock.flows.store.flows import Flow
+from penstock.flows.rows import Flow
 from penstock.pipelines.dependency import Dependency, DependencyKind
 from penstock.probes.timestamps import days_before
 from penstock.runs import attempt_result

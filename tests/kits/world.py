@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from penstock.access.store import registry
+from penstock.audit.rows import JournalRow
 from penstock.audit.store import journal
 from penstock.core.clock import DAY, HOUR, MINUTE
 from penstock.db.store import Row, Store, Tx
@@ -203,7 +204,7 @@ class World:
         (row,) = self.sql(f"SELECT {columns} FROM history WHERE run_id = {run_id}")
         return row
 
-    def journal(self, run_id: int) -> list[journal.JournalRow]:
+    def journal(self, run_id: int) -> list[JournalRow]:
         """Return the journal of a run."""
         return self.read(lambda tx: journal.journal_for(tx, "run", run_id))
 

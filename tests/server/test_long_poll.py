@@ -117,7 +117,7 @@ class TestAnswers:
         opened = "PostgresStore(w)" if is_postgres(store) else "SqliteStore(w + '/penstock.db')"
         module = "postgres" if is_postgres(store) else "sqlite"
         program = (
-            f"from penstock.store.{module} import *\n"
+            f"from penstock.db.{module}.store import *\n"
             "from penstock.client import Client\nfrom penstock.runs.client.runs import Submission\n"
             f"w = {str(where)!r}\ns = {opened}\n"
             "Client(s).runs.submit(Submission(pipeline='outside', customer='acme'))\ns.close()\n"

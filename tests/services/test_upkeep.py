@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import pytest
 
 from penstock.access.store.registry import customer_ensure_many, topic_ensure
-from penstock.audit.store.journal import OutboxMessage, outbox_put
+from penstock.audit.rows import OutboxMessage
+from penstock.audit.store.journal import outbox_put
 from penstock.core.clock import DAY, HOUR, MINUTE
 from penstock.db.store import Tx
 from penstock.services import upkeep

@@ -74,7 +74,7 @@ def _some_seeds() -> None:
 
 def test_an_early_start_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cascade that does not wait for the set breaks I14."""
-    monkeypatch.setattr(cascade, "_is_passed", lambda *_: True)
+    monkeypatch.setattr(cascade, "_is_over", lambda *_: True)
     assert _broken(_some_seeds).invariant == "I14"
 
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-MODULE_LINES_WARN = 300
-MODULE_LINES_MAX = 400
+MODULE_LINES_WARN = 450
+MODULE_LINES_MAX = 500
 TEST_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
 CLASS_LINES_MAX = 250
@@ -43,7 +43,11 @@ CHANCE_CALLS = _dotted(_CHANCE)
 MAY_READ_CLOCK = frozenset({"src/penstock/core/clock.py"})
 MAY_DRAW_CHANCE = frozenset({"src/penstock/core/ids.py"})
 
-SQL_ROOMS = tuple(f"src/penstock/{room}/" for room in ("store", "probes", "sinks", "testing"))
+SHOWN_SQL = frozenset({"src/penstock/flows/advance/messages.py"})
+"""Modules that build a query for people to run; Penstock never runs it."""
+_SQL_PLACE = re.compile(
+    r"src/penstock/(?:db|probes|sinks|testing|.*/store)/|.*/(?:store|write|load)\.py$"
+)
 _OBJECTS = "TABLE|INDEX|UNIQUE|VIEW|DATABASE|SCHEMA|TRIGGER|FUNCTION|TEMP|TEMPORARY|TYPE|SEQUENCE"
 _OPENING = r"^\s*(?:--[^\n]*\n\s*)*"
 _SQL_CAPITALS = re.compile(
@@ -153,7 +157,7 @@ def call_faults(path: str, text: str) -> list[str]:
 
 def sql_faults(path: str, text: str) -> list[str]:
     """Return string literals that look like SQL statements outside the rooms that own SQL."""
-    if not path.startswith(("src/", "examples/")) or path.startswith(SQL_ROOMS):
+    if not path.startswith(("src/", "examples/")) or _SQL_PLACE.match(path) or path in SHOWN_SQL:
         return []
     tree = _parsed(text)
     passed_over = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}

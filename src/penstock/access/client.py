@@ -25,7 +25,8 @@ from penstock.access.store.keys import (
     secret_ensure,
 )
 from penstock.access.store.names import NameResolver, check_limit
-from penstock.audit.store.journal import Entry, journal_append_many
+from penstock.audit.rows import Entry
+from penstock.audit.store.journal import journal_append_many
 from penstock.core.clock import DAY, MINUTE
 from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.fields import check_text

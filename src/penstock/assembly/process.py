@@ -31,7 +31,7 @@ from penstock.assembly.settings import (
     sqlite_path,
     store_file,
 )
-from penstock.audit.store.alerts import AlertRow
+from penstock.audit.rows import AlertRow
 from penstock.audit.telemetry import Events
 from penstock.bus.delivery_sweeper import DeliverySweeper
 from penstock.bus.store.topics import subscriptions_without_dead_letters
@@ -42,8 +42,8 @@ from penstock.db.sqlite.store import SAFE_VERSION, SqliteStore
 from penstock.db.store import Store
 from penstock.egress.addresses import is_loopback, parse_named_addresses
 from penstock.flows.orchestrator import Orchestrator
-from penstock.flows.store.flows import FlowFilter
-from penstock.flows.store.flows import PhaseRow as PhaseRow
+from penstock.flows.rows import FlowFilter
+from penstock.flows.rows import PhaseRow as PhaseRow
 from penstock.monitoring.store import Overview
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.loading import load_pipelines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.audit.store.journal import JournalRow
+from penstock.audit.rows import JournalRow
 from penstock.core.clock import iso
 from penstock.core.formatting import parsed
 

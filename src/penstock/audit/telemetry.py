@@ -116,7 +116,7 @@ class SlotTaken(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class SlotLost(Event):
+class SlotLeaseLost(Event):
     """A slot was not renewed in time, or was revoked; its holder has been notified."""
 
     limit: str

@@ -25,6 +25,8 @@ HOUR: Final = 60 * MINUTE
 DAY: Final = 24 * HOUR
 WEEK: Final = 7 * DAY
 
+FAR_FUTURE: Final = 2**62
+"""A time after every other one: the open end of a range."""
 DURATION_MAX: Final = 36_525 * DAY
 """A hundred years: a longer duration is most likely given in the wrong unit."""
 

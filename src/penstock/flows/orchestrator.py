@@ -20,9 +20,10 @@ from penstock.flows.advance.snapshot import Evidence, NeededProbe, ProbeOrder, W
 from penstock.flows.advance.store import AdvanceResult, advance
 from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.probe_request import Prober, ProbeRequest, no_probes
+from penstock.flows.plan import FlowPlan
+from penstock.flows.rows import Flow
 from penstock.flows.store.completions import flow_event_take
-from penstock.flows.store.flows import Flow, cascade_next_later, phase_due
-from penstock.flows.store.plans import FlowPlan
+from penstock.flows.store.flows import cascade_next_later, phase_due
 from penstock.pipelines.declare.pipeline import Pipeline
 
 BATCH: Final = 500

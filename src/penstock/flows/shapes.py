@@ -21,10 +21,9 @@ from penstock.flows.explain.explain import PhaseExplanation
 from penstock.flows.explain.facts import FlowFact, OpenFlowFact
 from penstock.flows.explain.trace import MissingStep, Step
 from penstock.flows.explain.why import Cause, walk
+from penstock.flows.gates.rows import Trigger
 from penstock.flows.gates.shapes import decision_shape
-from penstock.flows.gates.store.gates import Trigger
-from penstock.flows.store.completions import CompletionRow
-from penstock.flows.store.flows import Flow, PhaseRow
+from penstock.flows.rows import CompletionRow, Flow, PhaseRow
 
 
 def flow_shape(flow: Flow) -> dict[str, Any]:

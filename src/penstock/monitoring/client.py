@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from penstock.access.store.names import NameResolver, PipelineInfo
-from penstock.audit.store.alerts import AlertRow, alert_list
+from penstock.audit.rows import AlertRow
+from penstock.audit.store.alerts import alert_list
 from penstock.audit.store.journal import outbox_count, seals_verify
 from penstock.db.store import Store, Tx
 from penstock.db.tenant_isolation import TenantIsolation, tenant_isolation_get

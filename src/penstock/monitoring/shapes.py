@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.access.store.names import PipelineInfo
-from penstock.audit.store.alerts import AlertRow
+from penstock.audit.rows import AlertRow
 from penstock.core.clock import MINUTE, SECOND, iso
 from penstock.core.formatting import iso_or_none, parsed
 from penstock.core.ids import encode

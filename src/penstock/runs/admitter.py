@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.access.store.registry import processor_list
-from penstock.core.clock import MINUTE, SECOND
+from penstock.core.clock import FAR_FUTURE, MINUTE, SECOND
 from penstock.db.store import Store
 from penstock.limits.store.run_queue import (
     AdmitResult,
@@ -25,7 +25,6 @@ from penstock.limits.store.run_queue import (
     queue_repair,
 )
 from penstock.runs.store.admission import admission_state, run_admit_due, run_age
-from penstock.runs.store.runs import FAR_FUTURE
 
 BATCH = 5_000
 BUSY_US = 50_000

@@ -13,7 +13,8 @@ import math
 from dataclasses import dataclass
 
 from penstock.access.store.registry import processor_list
-from penstock.audit.store.alerts import NewAlert, alert_open, alert_resolve
+from penstock.audit.rows import NewAlert
+from penstock.audit.store.alerts import alert_open, alert_resolve
 from penstock.audit.telemetry import Events, Ticked
 from penstock.core.clock import MINUTE, SECOND, Clock, SystemClock
 from penstock.core.ids import encode

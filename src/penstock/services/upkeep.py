@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from penstock.audit.store.journal import OutboxMessage, outbox_take, seal_next
+from penstock.audit.rows import OutboxMessage
+from penstock.audit.store.journal import outbox_take, seal_next
 from penstock.bus.store.outbox_publisher import outbox_publish
 from penstock.db.store import Store, Tx
 from penstock.services.store import CHUNK, Retention, aggregate, partitions_ensure, prune

@@ -23,11 +23,13 @@ from penstock.core.error_classification import classify
 from penstock.core.errors import InvalidInput
 from penstock.core.record import loads
 from penstock.db.store import Store, Tx
-from penstock.flows.gates.store.gates import DecisionFilter, Trigger, decision_list, triggers_of
+from penstock.flows.gates.rows import DecisionFilter, Trigger
+from penstock.flows.gates.store.gates import decision_list, triggers_of
 from penstock.flows.gates.verdict import Decision
+from penstock.flows.rows import Flow, FlowFilter, PhaseRow
 from penstock.flows.store.completions import flow_event_put_many
 from penstock.flows.store.create import FlowOpening, flow_open_many
-from penstock.flows.store.flows import Flow, FlowFilter, PhaseRow, flow_list, phases_of
+from penstock.flows.store.flows import flow_list, phases_of
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.modes import partition_of
 from penstock.testing.clock import VirtualClock

@@ -9,7 +9,7 @@ import pytest
 from penstock import Pipeline, optional, same_day
 from penstock.core.clock import MINUTE
 from penstock.db.store import Store
-from penstock.flows.store.flows import Flow, FlowFilter
+from penstock.flows.rows import Flow, FlowFilter
 from penstock.runs import attempt_result
 from penstock.runs.rows import HeldRun
 from penstock.runs.states import RunStatus

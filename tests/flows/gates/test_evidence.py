@@ -229,8 +229,8 @@ class TestRecord:
     @pytest.mark.parametrize(
         ("data", "text"),
         [
-            ({"key": "k"}, "Sighting.looked_at: expected a value"),
-            ({"key": 3, "looked_at": 1}, "Sighting.key: expected a value of type str"),
+            ({"key": "k"}, "Observation.looked_at: expected a value"),
+            ({"key": 3, "looked_at": 1}, "Observation.key: expected a value of type str"),
             ({"key": "k", "looked_at": True}, "of type int"),
             ({"key": "k", "looked_at": 1, "days_missing": "x"}, "expected a list"),
             (["no"], "expected a JSON object"),

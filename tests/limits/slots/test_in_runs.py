@@ -160,4 +160,4 @@ def test_a_long_wait_for_a_token_snoozes_the_run(store: Store, clock: VirtualClo
 
 def test_the_error_says_what_to_do() -> None:
     """The message of RunSnoozed tells the author of a processor not to catch it."""
-    assert "let this error pass" in str(RunSnoozed())
+    assert "do not catch this" in str(RunSnoozed())

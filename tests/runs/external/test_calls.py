@@ -368,7 +368,7 @@ class TestBatches:
         ]
         got = desk.client.work.heartbeat_many(W1, beats)
         kinds = [type(one).__name__ for one in got]
-        assert kinds == ["IllegalTransition", "Pulse", "NotFound", "StaleToken"]
+        assert kinds == ["IllegalTransition", "ClaimStatus", "NotFound", "StaleToken"]
         assert got[1].claim_expiry_time == desk.clock.now() + 5 * MINUTE  # type: ignore[union-attr]
 
     def test_completions(self, desk: Harness) -> None:

@@ -7,36 +7,16 @@ with the hash of its body and its response.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
+from penstock.audit.rows import AlertRow, NewAlert
 from penstock.audit.store.journal import outbox_announce
 from penstock.core.errors import Conflict, DuplicateRequest
 from penstock.db.store import Tx, first, one
 
 REQUEST_TTL_US = 24 * 3_600_000_000
-
-
-class AlertRow(NamedTuple):
-    """An alert as listed."""
-
-    alert_id: int
-    rule: str
-    dedupe_key: str
-    severity: str
-    customer_id: str | None
-    subject_kind: str
-    subject: int
-    message: str
-    detail: str
-    state: str
-    times: int
-    opened_at: int
-    last_at: int
-    closed_at: int | None
-    closed_by: str | None
 
 
 def alert_open(tx: Tx, alert: NewAlert) -> int:
@@ -105,17 +85,3 @@ def request_answer(tx: Tx, scope: str, key: str, answer: Any) -> None:
     """Store the response, in the transaction that did the work."""
     text = msgspec.json.encode(answer).decode()
     tx.run("request_answer", {"scope": scope, "key": key, "response": text})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewAlert:
-    """An alert to raise. While one with the same `dedupe_key` is open, a repeat is only counted."""
-
-    rule: str
-    dedupe_key: str
-    severity: str
-    subject_kind: str
-    subject: int
-    message: str
-    customer: int | None = None
-    detail: dict[str, Any] = field(default_factory=dict)

@@ -9,69 +9,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
+from penstock.audit.rows import Entry, JournalRow, OutboxMessage, Seal
 from penstock.db.store import Row, Tx, first, one
-
-
-class Entry(NamedTuple):
-    """A new journal entry (batch of `journal_append_many`)."""
-
-    kind: str
-    subject: int
-    customer: int | None
-    action: str
-    actor: str
-    from_state: str | None = None
-    to_state: str | None = None
-    token: int | None = None
-    why: str | None = None
-    detail: str | None = None
-
-
-class JournalRow(NamedTuple):
-    """A journal entry as read from the database."""
-
-    seq: int
-    at: int
-    kind: str
-    subject: int
-    customer: int | None
-    action: str
-    actor: str
-    from_state: str | None
-    to_state: str | None
-    token: int | None
-    why: str | None
-    detail: str | None
-
-
-class Seal(NamedTuple):
-    """A sealed block: number of entries, their root hash, and the head that extends the chain."""
-
-    block: int
-    from_seq: int
-    to_seq: int
-    to_xid: str
-    entries: int
-    root: str
-    previous: str
-    head: str
-    sealed_at: int
-
-
-class OutboxMessage(NamedTuple):
-    """A message taken from the outbox."""
-
-    outbox_id: int
-    topic: str
-    ordering_key: str | None
-    payload: str
-    created_at: int
-    customer: int = 0
-    attributes: str = "{}"
 
 
 def journal_append_many(tx: Tx, entries: Sequence[Entry]) -> None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.access.secrets import Secrets
-from penstock.audit.store.alerts import NewAlert, alert_open, alert_resolve
+from penstock.audit.rows import NewAlert
+from penstock.audit.store.alerts import alert_open, alert_resolve
 from penstock.bus.message import Delivery, ErrorKind
 from penstock.bus.push import webhook
 from penstock.bus.push.push_config import (

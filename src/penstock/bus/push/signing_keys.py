@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from penstock.access.store.keys import secret_ensure, secret_get, secret_swap
-from penstock.audit.store.journal import Entry, journal_append_many
+from penstock.audit.rows import Entry
+from penstock.audit.store.journal import journal_append_many
 from penstock.core.clock import Clock
 from penstock.core.errors import Conflict
 from penstock.db.store import Store, Tx

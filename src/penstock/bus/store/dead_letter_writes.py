@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.audit.store.alerts import NewAlert, alert_open
-from penstock.audit.store.journal import Entry, journal_append_many
+from penstock.audit.rows import Entry, NewAlert
+from penstock.audit.store.alerts import alert_open
+from penstock.audit.store.journal import journal_append_many
 from penstock.bus.message import ErrorKind
 from penstock.bus.redelivery import DeadLetterCause, dead_letter_attributes
 from penstock.bus.store.messages import ContentCopy, MessageHeader, message_copy_to, message_headers

@@ -11,7 +11,7 @@ from itertools import groupby
 
 import msgspec
 
-from penstock.audit.store.journal import OutboxMessage
+from penstock.audit.rows import OutboxMessage
 from penstock.bus.cloudevents import event_attributes
 from penstock.bus.message import NewMessage
 from penstock.bus.store.messages import attributes_of, message_publish_to

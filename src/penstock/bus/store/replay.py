@@ -14,12 +14,12 @@ from typing import Final, NamedTuple
 from penstock.bus.store.deliveries import LeaseKey, lock_keys_of, settle
 from penstock.bus.store.messages import lock_keys, message_headers
 from penstock.bus.store.topics import Subscription, channel, journal_note, subscription_get_by_key
+from penstock.core.clock import FAR_FUTURE
 from penstock.core.errors import Conflict, NotFound
 from penstock.db.store import Tx, first
 
 CHUNK: Final = 500
 SCAN_MAX: Final = 10_000
-FAR_FUTURE: Final = 2**62
 
 
 class _Generation(NamedTuple):

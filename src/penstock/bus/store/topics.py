@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from penstock.audit.store.journal import Entry, journal_append_many
+from penstock.audit.rows import Entry
+from penstock.audit.store.journal import journal_append_many
 from penstock.bus import rules
 from penstock.bus.message import BUILTIN_TOPICS, PHASE_TOPICS, SubscriptionSpec, TopicSpec
 from penstock.bus.push.push_config import parse_stored_push

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.access.store.names import NameResolver, check_limit
-from penstock.audit.store.journal import Entry, journal_append_many
+from penstock.audit.rows import Entry
+from penstock.audit.store.journal import journal_append_many
 from penstock.core.clock import SECOND
 from penstock.core.errors import Conflict, InvalidInput, NotFound, PenstockError
 from penstock.core.fields import parameters_json

@@ -1,22 +1,18 @@
-"""Changes of a batch of evaluated flows, collected first and written table by table.
+"""Everything that follows from evaluating a batch of flows, collected before it is written.
 
-One transaction holds a decision and everything that follows from it: phase states, triggers, their
-runs, breakers, decisions, log rows, journal, alerts, interventions, messages. A start whose trigger
-already exists creates nothing. Only `cascade.advance` writes these changes.
+Pure: `decide` adds to a change set, `write` stores it in the transaction that loaded the flows.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from penstock.audit.store.alerts import NewAlert, alert_open
-from penstock.audit.store.journal import Entry, journal_append_many
+from penstock.audit.rows import Entry, NewAlert
 from penstock.core.record import dumps
-from penstock.db.store import Tx
 from penstock.flows.advance.late_data import LateData
 from penstock.flows.advance.messages import (
     detail_of,
@@ -32,31 +28,10 @@ from penstock.flows.advance.messages import (
 from penstock.flows.advance.snapshot import FlowSnapshot, NeededProbe
 from penstock.flows.cascade import FlowState, GateRequest, PhaseProgress, is_set_complete
 from penstock.flows.gates.evidence import Observation
-from penstock.flows.gates.store.gates import (
-    NewDecision,
-    NewTrigger,
-    breaker_put_many,
-    decision_put_many,
-    trigger_put_many,
-)
-from penstock.flows.gates.store.people import (
-    NewIntervention,
-    intervention_close_many,
-    intervention_put_many,
-)
+from penstock.flows.gates.rows import NewDecision, NewIntervention, NewTrigger
 from penstock.flows.gates.verdict import Decision, GateInput, Verdict
 from penstock.flows.phases import ENDED, PhaseState
-from penstock.flows.store.completions import flow_event_put_for_next, flow_event_put_for_partition
-from penstock.flows.store.flows import LATE_DATA, Flow, PhaseRow, flow_end_many, phase_update_many
-from penstock.flows.store.logs import (
-    CheckLogRow,
-    PhaseLogRow,
-    alert_resolve_many,
-    check_log_put_many,
-    outbox_announce_many,
-    phase_log_put_many,
-    phase_log_triggered_many,
-)
+from penstock.flows.rows import LATE_DATA, CheckLogRow, Flow, PhaseLogRow, PhaseRow
 from penstock.pipelines.plan import PhasePlan
 from penstock.runs.rows import NewRun
 
@@ -88,7 +63,7 @@ class Start:
 
 
 @dataclass(slots=True)
-class Changes:
+class ChangeSet:
     """All changes of a batch of flows."""
 
     actor: str
@@ -102,18 +77,18 @@ class Changes:
     overdue: list[int] = field(default_factory=list)
     """Flows that failed at their deadline; their runs are cancelled."""
     decisions: list[NewDecision] = field(default_factory=list)
-    _triggers: list[NewTrigger] = field(default_factory=list)
-    _journal: list[Entry] = field(default_factory=list)
-    _phase_log: list[PhaseLogRow] = field(default_factory=list)
-    _check_log: list[CheckLogRow] = field(default_factory=list)
-    _downstream: list[tuple[int, str, str]] = field(default_factory=list)
-    _messages: list[tuple[str, str]] = field(default_factory=list)
-    _alerts: list[NewAlert] = field(default_factory=list)
-    _resolved: list[str] = field(default_factory=list)
-    _interventions: list[NewIntervention] = field(default_factory=list)
-    _closed_interventions: list[tuple[int, str, str, str]] = field(default_factory=list)
-    _flows: list[tuple[int, str, bool, str, bool]] = field(default_factory=list)
-    _ended_configs: list[int] = field(default_factory=list)
+    triggers: list[NewTrigger] = field(default_factory=list)
+    journal: list[Entry] = field(default_factory=list)
+    phase_log: list[PhaseLogRow] = field(default_factory=list)
+    check_log: list[CheckLogRow] = field(default_factory=list)
+    downstream: list[tuple[int, str, str]] = field(default_factory=list)
+    messages: list[tuple[str, str]] = field(default_factory=list)
+    alerts: list[NewAlert] = field(default_factory=list)
+    resolved: list[str] = field(default_factory=list)
+    interventions: list[NewIntervention] = field(default_factory=list)
+    closed_interventions: list[tuple[int, str, str, str]] = field(default_factory=list)
+    flows: list[tuple[int, str, bool, str, bool]] = field(default_factory=list)
+    ended_configs: list[int] = field(default_factory=list)
 
     def decided(
         self,
@@ -139,13 +114,13 @@ class Changes:
             body = {"reason": decision.reasons[0], "missing": list(decision.missing)}
             self._emit(snapshot, FAILED_TOPIC, ask.phase, body)
         if decision.alert is not None:
-            self._alerts.append(gate_alert(snapshot, ask, decision, decision.alert))
+            self.alerts.append(gate_alert(snapshot, ask, decision, decision.alert))
         previous = last_verdict(before.state)
         if previous is not None and previous is not decision.verdict:
-            self._resolved.append(gate_alert_key(flow.flow_id, ask.phase, processor, previous))
+            self.resolved.append(gate_alert_key(flow.flow_id, ask.phase, processor, previous))
         gate_key_columns = (flow.flow_id, ask.phase, processor)
         if decision.intervention:
-            self._interventions.append(
+            self.interventions.append(
                 NewIntervention(
                     flow.customer, flow.pipeline_no, *gate_key_columns, flow.partition,
                     json.dumps(list(decision.missing)), " ".join(decision.reasons),
@@ -153,7 +128,7 @@ class Changes:
                 )
             )  # fmt: skip
         elif decision.verdict.starts and needs_intervention(before):
-            self._closed_interventions.append(
+            self.closed_interventions.append(
                 (*gate_key_columns, f"the gate's verdict is {decision.verdict}")
             )
 
@@ -169,7 +144,7 @@ class Changes:
         is_observed = snapshot.is_observed and (not is_entry or flow.trigger_source == LATE_DATA)
         runs = 0 if is_observed else len(names)
         cascaded = source in (CASCADE_SOURCE, LATE_DATA)
-        self._triggers.append(
+        self.triggers.append(
             NewTrigger(
                 flow.flow_id, ask.phase, processor, flow.customer, decision.verdict.value, source,
                 is_observed, runs, snapshot.led_by(ask.phase) if cascaded else None,
@@ -178,7 +153,7 @@ class Changes:
         if not is_observed:
             self.starts.append(Start(snapshot, ask.phase, processor, names, is_entry, source))
         self._note(snapshot, ask, "triggered", decision, source=source)
-        self._downstream += [(flow.flow_id, name, ask.phase) for name in plan.after]
+        self.downstream += [(flow.flow_id, name, ask.phase) for name in plan.after]
         context = snapshot.row(ask.phase, processor).told
         body = {
             "verdict": decision.verdict.value,
@@ -194,7 +169,7 @@ class Changes:
         flow = snapshot.flow
         entry = Entry("flow", flow.flow_id, flow.customer, "breaker_open", self.actor,
                       None, "BLOCKED", None, "five failures in a row", detail)  # fmt: skip
-        self._journal.append(entry)
+        self.journal.append(entry)
 
     def phase_ended(
         self, snapshot: FlowSnapshot, phase: PhasePlan, progress: PhaseProgress
@@ -206,7 +181,7 @@ class Changes:
         missing = [name for name in phase.expected if name not in done]
         scores = [s.quality for s in snapshot.seen_of([phase.name]) if s.quality is not None]
         began, context = row.started_at, row.told
-        self._phase_log.append(
+        self.phase_log.append(
             PhaseLogRow(
                 flow.customer, flow.pipeline_no, flow.flow_id, phase.name, flow.partition,
                 flow.mode, row.state.lower(), began, snapshot.now,
@@ -218,16 +193,16 @@ class Changes:
             )
         )  # fmt: skip
         detail = detail_of(snapshot, phase.name, "", completed=len(completed), missing=missing)
-        self._journal.append(
+        self.journal.append(
             Entry("flow", flow.flow_id, flow.customer, "phase_ended", self.actor,
                   progress.state.value, row.state, None, None, detail)
         )  # fmt: skip
         body = {"status": row.state.lower(), "processors": completed, "missing": missing}
         self._emit(snapshot, f"{flow.pipeline}.{phase.name}.complete", phase.name, body)
         if not is_set_complete(phase, progress):
-            self._alerts.append(phase_alert(snapshot, phase, missing))
+            self.alerts.append(phase_alert(snapshot, phase, missing))
         elif progress.state in ENDED:
-            self._resolved.append(phase_alert_key(flow.flow_id, phase.name))
+            self.resolved.append(phase_alert_key(flow.flow_id, phase.name))
 
     def flow_ended(self, snapshot: FlowSnapshot, state: FlowState) -> None:
         """Record the end of a flow."""
@@ -238,56 +213,27 @@ class Changes:
         is_degraded = state is not FlowState.COMPLETE
         self.ended += 1
         snapshot.flow = flow._replace(state=state.value, ended_at=snapshot.now)
-        self._flows.append((flow.flow_id, state.value, is_degraded, json.dumps(missing), True))
-        self._journal.append(
+        self.flows.append((flow.flow_id, state.value, is_degraded, json.dumps(missing), True))
+        self.journal.append(
             Entry("flow", flow.flow_id, flow.customer, "ended", self.actor, flow.state,
                   state.value, None, None, detail_of(snapshot, "", ""))
         )  # fmt: skip
         self._emit(snapshot, STATUS_TOPIC, "", {"status": state.value.lower(), "missing": missing})
-        self._ended_configs.append(flow.config_id)
-        self._closed_interventions += [
+        self.ended_configs.append(flow.config_id)
+        self.closed_interventions += [
             (flow.flow_id, phase, processor, f"the flow ended {state}")
             for (phase, processor), row in snapshot.rows.items()
             if needs_intervention(row)
         ]
         if state is FlowState.FAILED:
             self.overdue.append(flow.flow_id)
-            self._alerts.append(flow_alert(snapshot))
+            self.alerts.append(flow_alert(snapshot))
         elif is_degraded or any(row.waiting_since for row in snapshot.rows.values()):
-            self._resolved += [
+            self.resolved += [
                 gate_alert_key(flow.flow_id, phase, processor, verdict)
                 for phase, processor in snapshot.rows
                 for verdict in Verdict
             ]
-
-    def write(self, tx: Tx, snapshots: Iterable[FlowSnapshot]) -> list[Start]:
-        """Write everything. Return the starts whose runs have yet to be created."""
-        rows = [snapshot.rows[key] for snapshot in snapshots for key in sorted(snapshot.changed)]
-        phase_update_many(tx, sorted(rows, key=lambda row: row.gate_id))
-        changed_breakers = [
-            ((b.flow.customer, b.flow.pipeline_no, b.flow.partition, phase), b.breaker(phase))
-            for b in snapshots
-            for phase in sorted(b.breakers_changed)
-        ]
-        breaker_put_many(tx, list(dict(changed_breakers).items()))
-        decision_put_many(tx, self.decisions)
-        flow_end_many(tx, self._flows)
-        flow_event_put_for_next(tx, self._ended_configs)
-        for customer, pipeline, partition in sorted({f.place for f in self.closed}):
-            flow_event_put_for_partition(tx, customer, pipeline, partition)
-        phase_log_put_many(tx, self._phase_log)
-        phase_log_triggered_many(tx, self._downstream)
-        check_log_put_many(tx, self._check_log)
-        intervention_put_many(tx, self._interventions)
-        intervention_close_many(tx, self._closed_interventions)
-        journal_append_many(tx, self._journal)
-        outbox_announce_many(tx, self._messages)
-        alert_resolve_many(tx, self._resolved, self.actor)
-        # The only statement whose result is needed; all queued statements are sent with it.
-        new = trigger_put_many(tx, self._triggers)
-        for alert in self._alerts:
-            alert_open(tx, alert)
-        return [s for s in self.starts if (s.book.flow.flow_id, s.phase, s.processor) in new]
 
     def _checks(
         self,
@@ -303,7 +249,7 @@ class Changes:
         for a in given.assessments:
             if known.get(a.key) == [a.rows, a.expected, a.days_present, str(a.status)]:
                 continue
-            self._check_log.append(
+            self.check_log.append(
                 CheckLogRow(
                     flow.customer, flow.pipeline_no, flow.flow_id, ask.phase,
                     ask.processor or "", flow.partition, flow.mode, a.table, str(a.kind),
@@ -329,14 +275,14 @@ class Changes:
         if source is not None:
             more["trigger_source"] = source
         state = snapshot.row(ask.phase, processor).state
-        self._journal.append(
+        self.journal.append(
             Entry("flow", flow.flow_id, flow.customer, action, self.actor, before, state,
                   None, decision.reasons[0], detail_of(snapshot, ask.phase, processor, **more))
         )  # fmt: skip
 
     def _emit(self, snapshot: FlowSnapshot, topic: str, phase: str, body: dict[str, Any]) -> None:
         message = {**flow_fields(snapshot, phase, ""), **body}
-        self._messages.append((topic, json.dumps(message, sort_keys=True)))
+        self.messages.append((topic, json.dumps(message, sort_keys=True)))
 
 
 def run_rows(

@@ -11,7 +11,7 @@ import json
 from typing import Any, Final
 
 from penstock.core.clock import HOUR
-from penstock.flows.advance.change_set import CASCADE_SOURCE, Changes
+from penstock.flows.advance.change_set import CASCADE_SOURCE, ChangeSet
 from penstock.flows.advance.gate_deadlocks import gate_deadlock
 from penstock.flows.advance.late_data import find_late_data
 from penstock.flows.advance.snapshot import Evidence, FlowSnapshot, NeededProbe, Wakeup
@@ -36,7 +36,7 @@ from penstock.flows.phases import DONE, WAITS_FOR_GATE, PhaseState, state_for_ve
 _OVER: Final = frozenset({*DONE, PhaseState.SKIPPED})
 
 
-def evaluate_flow(snapshot: FlowSnapshot, wakeup: Wakeup, changes: Changes) -> None:
+def evaluate_flow(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) -> None:
     """Advance one flow as far as possible."""
     _count_ends(snapshot, wakeup, changes)
     if _is_idle(snapshot, wakeup):
@@ -79,7 +79,7 @@ def _is_idle(snapshot: FlowSnapshot, wakeup: Wakeup) -> bool:
     return snapshot.flow.deadline_at is not None and snapshot.now < snapshot.flow.deadline_at
 
 
-def _count_ends(snapshot: FlowSnapshot, wakeup: Wakeup, changes: Changes) -> None:
+def _count_ends(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) -> None:
     """Count dead runs against the breaker of their phase; a successful probe run closes it."""
     for phase, count in wakeup.failures.items():
         for _ in range(count):
@@ -96,7 +96,7 @@ def _count_ends(snapshot: FlowSnapshot, wakeup: Wakeup, changes: Changes) -> Non
             _close_breaker(snapshot, phase, changes)
 
 
-def _close_breaker(snapshot: FlowSnapshot, phase: str, changes: Changes) -> None:
+def _close_breaker(snapshot: FlowSnapshot, phase: str, changes: ChangeSet) -> None:
     """Report a success to the breaker, which ends the series of failures."""
     before = snapshot.breaker(phase)
     snapshot.breaker_put(phase, breakers.record_effect(before, BreakerEffect.SUCCESS, snapshot.now))
@@ -104,7 +104,7 @@ def _close_breaker(snapshot: FlowSnapshot, phase: str, changes: Changes) -> None
         changes.closed.append(snapshot.flow)
 
 
-def _end_phases(snapshot: FlowSnapshot, changes: Changes) -> None:
+def _end_phases(snapshot: FlowSnapshot, changes: ChangeSet) -> None:
     reported = {seen.phase for seen in snapshot.seen}
     for phase in snapshot.planned.plan.phases:
         row = snapshot.row(phase.name)
@@ -142,7 +142,7 @@ def _end_phases(snapshot: FlowSnapshot, changes: Changes) -> None:
                 _close_breaker(snapshot, phase.name, changes)
 
 
-def _end_flow(snapshot: FlowSnapshot, changes: Changes) -> bool:
+def _end_flow(snapshot: FlowSnapshot, changes: ChangeSet) -> bool:
     """End the flow when its last phases have ended, or at its deadline."""
     flow = snapshot.flow
     states = {snapshot.row(phase.name).state for phase in snapshot.planned.plan.phases}
@@ -178,7 +178,7 @@ def _schedule_checks(snapshot: FlowSnapshot, wakeup: Wakeup) -> None:
             snapshot.put(phase.name, look_at=due)
 
 
-def _evaluate_gates(snapshot: FlowSnapshot, wakeup: Wakeup, changes: Changes) -> None:
+def _evaluate_gates(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) -> None:
     for ask in gates_to_evaluate(snapshot.planned.plan, snapshot.known(), snapshot.now):
         processor = ask.processor or ""
         row = snapshot.row(ask.phase, processor)
@@ -262,7 +262,7 @@ def gate_input(
     )
 
 
-def _block(snapshot: FlowSnapshot, ask: GateRequest, changes: Changes) -> None:
+def _block(snapshot: FlowSnapshot, ask: GateRequest, changes: ChangeSet) -> None:
     """Block a phase while its breaker is open, until it lets a probe run through."""
     processor = ask.processor or ""
     again = snapshot.breaker(ask.phase).opens_again_at()
@@ -279,7 +279,7 @@ def _apply(
     ask: GateRequest,
     given: GateInput,
     decision: Decision,
-    changes: Changes,
+    changes: ChangeSet,
     source: str | None,
 ) -> None:
     """Apply a decision to the snapshot: phase, breaker, starts."""

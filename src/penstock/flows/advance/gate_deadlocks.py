@@ -17,7 +17,7 @@ from penstock.flows.gates.evidence import Assessment
 from penstock.flows.gates.gate_score import is_critical_absent
 from penstock.flows.gates.override import covering_overrides
 from penstock.flows.phases import WAITS_FOR_GATE, PhaseState
-from penstock.flows.store.flows import PhaseRow
+from penstock.flows.rows import PhaseRow
 from penstock.pipelines.cycles import cycle_of
 from penstock.pipelines.dependency import DependencyKind
 from penstock.pipelines.plan import PhasePlan

@@ -9,12 +9,12 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from penstock.audit.store.alerts import NewAlert
+from penstock.audit.rows import NewAlert
 from penstock.core.ids import encode
 from penstock.flows.advance.snapshot import FlowSnapshot
 from penstock.flows.cascade import GateRequest
 from penstock.flows.gates.verdict import AlertLevel, Decision, GateStatus, Verdict
-from penstock.flows.store.flows import PhaseRow
+from penstock.flows.rows import PhaseRow
 from penstock.pipelines.dependency import Dependency, DependencyKind
 from penstock.pipelines.plan import PhasePlan
 

@@ -17,9 +17,8 @@ from penstock.flows.gates.breaker import Breaker
 from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.override import Override
 from penstock.flows.phases import PhaseState, check_transition
-from penstock.flows.store.completions import CompletionRow
-from penstock.flows.store.flows import Flow, PhaseRow
-from penstock.flows.store.plans import FlowPlan
+from penstock.flows.plan import FlowPlan
+from penstock.flows.rows import CompletionRow, Flow, PhaseRow
 from penstock.pipelines.plan import PhasePlan
 
 

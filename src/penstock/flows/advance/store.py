@@ -9,43 +9,34 @@ orchestrator call `advance`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final
 
 from penstock.core.clock import MINUTE
 from penstock.db.store import Tx
-from penstock.flows.advance.change_set import CachedObservations, Changes, Start, run_rows
+from penstock.flows.advance.change_set import CachedObservations, ChangeSet, Start, run_rows
 from penstock.flows.advance.decide import evaluate_flow
-from penstock.flows.advance.snapshot import FlowSnapshot, ProbeOrder, Wakeup
-from penstock.flows.gates.breaker import Breaker
+from penstock.flows.advance.load import drop_stale_evidence, query_state, snapshots_of
+from penstock.flows.advance.snapshot import ProbeOrder, Wakeup
+from penstock.flows.advance.write import write
 from penstock.flows.gates.store.gates import (
     breaker_lock_many,
-    breakers_of,
     probe_lease_many,
-    probe_release_many,
 )
-from penstock.flows.gates.store.people import overrides_of
-from penstock.flows.store.completions import CompletionRow, completions_later
 from penstock.flows.store.create import flow_rerun
 from penstock.flows.store.flows import (
-    Locked,
-    PhaseRow,
     config_defaults,
     flow_lock_later,
     flow_runs_live,
-    phases_later,
     processors_later,
 )
-from penstock.flows.store.plans import planned
 from penstock.runs.store.finish import run_cancel
 from penstock.runs.store.runs import run_insert_many
 
 PROBE_LEASE_US: Final = 2 * MINUTE
 """Longer than any probe may take, so that a slow warehouse is not probed twice."""
 _SLACK_US: Final = 10_000
-_Known: TypeAlias = tuple[dict[int, list[PhaseRow]], dict[int, list[CompletionRow]]]
-"""Phases and completions by flow."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,22 +68,22 @@ def advance(
     known: returns cached observations of a gate, which make a probe unnecessary.
     """
     # One round trip: each statement still runs, and takes its snapshot, after the previous one.
-    lock, read = flow_lock_later(tx, wakeups), _query_state(tx, sorted(wakeups))
+    lock, read = flow_lock_later(tx, wakeups), query_state(tx, sorted(wakeups))
     locked = lock()
     if not locked:
         return AdvanceResult()
-    _drop_stale(tx, wakeups)
+    drop_stale_evidence(tx, wakeups)
     with_breakers = [one.flow.flow_id for one in locked if one.has_breakers]
     if with_breakers:
         breaker_lock_many(tx, with_breakers)
-    snapshots = _snapshots(tx, locked, wakeups, read())
-    changes = Changes(actor, known)
+    snapshots = snapshots_of(tx, locked, wakeups, read())
+    changes = ChangeSet(actor, known)
     for snapshot in snapshots:
         evaluate_flow(snapshot, wakeups[snapshot.flow.flow_id], changes)
     probes = _lease(tx, changes, holder)
     pipelines = {start.book.flow.pipeline_no for start in changes.starts}
     find = processors_later(tx, pipelines) if pipelines else dict
-    starts = changes.write(tx, snapshots)
+    starts = write(tx, changes, snapshots)
     processors = find()
     run_ids = _run(tx, starts, processors, actor)
     stopped = sum(_stop(tx, flow_id, actor) for flow_id in changes.overdue)
@@ -111,61 +102,7 @@ def advance(
     )
 
 
-def snapshot_of(tx: Tx, locked: Locked, wakeup: Wakeup | None = None) -> FlowSnapshot:
-    """Load the snapshot of one flow."""
-    read = _query_state(tx, [locked.flow.flow_id])
-    return _snapshots(tx, [locked], {locked.flow.flow_id: wakeup or Wakeup()}, read())[0]
-
-
-def _drop_stale(tx: Tx, wakeups: Mapping[int, Wakeup]) -> None:
-    """Drop evidence whose probe lease is no longer current."""
-    held = {
-        gate_id: evidence.token
-        for wakeup in wakeups.values()
-        for gate_id, evidence in wakeup.evidence.items()
-    }
-    if held:
-        current = probe_release_many(tx, sorted(held.items()))
-        for wakeup in wakeups.values():
-            wakeup.evidence = {g: e for g, e in wakeup.evidence.items() if g in current}
-
-
-def _query_state(tx: Tx, ids: Sequence[int]) -> Callable[[], _Known]:
-    """Send the queries for the phases and completions of flows."""
-    phases, seen = phases_later(tx, ids), completions_later(tx, ids)
-    return lambda: (phases(), seen())
-
-
-def _snapshots(
-    tx: Tx, locked: Sequence[Locked], wakeups: Mapping[int, Wakeup], known: _Known
-) -> list[FlowSnapshot]:
-    now = max(one.now for one in locked)
-    rows, seen = known
-    approved = [one.flow.flow_id for one in locked if one.has_overrides]
-    overrides = overrides_of(tx, approved) if approved else {}
-    with_breakers = [one.flow.flow_id for one in locked if one.has_breakers]
-    breakers = breakers_of(tx, with_breakers) if with_breakers else {}
-    shared: dict[tuple[int, int, str], dict[str, Breaker]] = {}
-    for one in locked:
-        own = {p: b for (flow, p), b in breakers.items() if flow == one.flow.flow_id}
-        shared.setdefault(one.flow.place, {}).update(own)
-    return [
-        FlowSnapshot(
-            flow=one.flow,
-            planned=planned(tx, one.flow.pipeline_no, one.flow.digest, one.flow.mode),
-            now=now,
-            rows={(row.phase, row.processor): row for row in rows[one.flow.flow_id]},
-            seen=seen[one.flow.flow_id],
-            overrides=overrides.get(one.flow.flow_id, ()),
-            breakers=shared[one.flow.place],
-            behind=one.behind,
-        )
-        for one in locked
-        if rows[one.flow.flow_id] and one.flow.flow_id in wakeups
-    ]
-
-
-def _lease(tx: Tx, changes: Changes, holder: str | None) -> list[ProbeOrder]:
+def _lease(tx: Tx, changes: ChangeSet, holder: str | None) -> list[ProbeOrder]:
     """Lease the probes that are needed; one leased elsewhere is repeated after it ends."""
     wanted = changes.wanted
     if not wanted:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from penstock.access.store.names import NameResolver, check_limit
-from penstock.audit.store.journal import Entry, JournalRow, journal_append_many, journal_for
+from penstock.audit.rows import Entry, JournalRow
+from penstock.audit.store.journal import journal_append_many, journal_for
 from penstock.core.errors import IllegalTransition, InvalidInput, NotFound
 from penstock.core.ids import encode, new_correlation_id
 from penstock.db.store import Store, Tx
@@ -39,17 +40,12 @@ from penstock.flows.client.requests import (
     check_request,
     reporting_processor,
 )
-from penstock.flows.gates.store.gates import (
-    DecisionFilter,
-    DecisionRow,
-    Trigger,
-    decision_list,
-    triggers_of,
-)
+from penstock.flows.gates.rows import DecisionFilter, DecisionRow, Trigger
+from penstock.flows.gates.store.gates import decision_list, triggers_of
 from penstock.flows.gates.store.people import flow_requests_close
 from penstock.flows.phases import ENDED, PhaseState
+from penstock.flows.rows import CompletionRow, Execution, Flow, FlowFilter, PhaseRow
 from penstock.flows.store.completions import (
-    CompletionRow,
     completion_put_many,
     completion_recorded_in,
     completions_of,
@@ -57,9 +53,6 @@ from penstock.flows.store.completions import (
 )
 from penstock.flows.store.create import FlowOpening, opening_lock
 from penstock.flows.store.flows import (
-    Flow,
-    FlowFilter,
-    PhaseRow,
     flow_end_many,
     flow_find,
     flow_for_correlation,
@@ -71,7 +64,7 @@ from penstock.flows.store.flows import (
     phases_of,
 )
 from penstock.flows.store.from_schedule import mode_and_partition
-from penstock.flows.store.logs import Execution, execution_list
+from penstock.flows.store.logs import execution_list
 from penstock.runs.store.finish import run_cancel
 
 __all__ = [

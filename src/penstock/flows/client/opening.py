@@ -14,8 +14,9 @@ from penstock.db.store import Store, Tx
 from penstock.flows.advance.snapshot import Wakeup
 from penstock.flows.advance.store import advance
 from penstock.flows.client.requests import CompletionReport
+from penstock.flows.rows import Flow
 from penstock.flows.store.create import FlowOpening, flow_open_many
-from penstock.flows.store.flows import Flow, flow_find, flow_get
+from penstock.flows.store.flows import flow_find, flow_get
 
 EVENT: Final = "event"
 CHANNEL: Final = "flows"

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 
-from penstock.audit.store.journal import Entry
+from penstock.audit.rows import Entry
 from penstock.db.store import Tx
 from penstock.flows.client.requests import CompletionReport
-from penstock.flows.store.completions import NewCompletion
-from penstock.flows.store.flows import Flow, flow_runs_live
+from penstock.flows.rows import Flow, NewCompletion
+from penstock.flows.store.flows import flow_runs_live
 from penstock.flows.store.logs import dead_letter_put_report, execution_log_report
 from penstock.runs.states import RunState
 from penstock.runs.store.finish import run_cancel

@@ -13,9 +13,10 @@ from penstock.db.store import Store, Tx
 from penstock.flows.client.requests import FlowRequest, check_request
 from penstock.flows.explain.store.reads import generation_newest
 from penstock.flows.explain.times import format_list
-from penstock.flows.store.flows import Flow, flow_find, phases_of
+from penstock.flows.plan import planned_of
+from penstock.flows.rows import Flow
+from penstock.flows.store.flows import flow_find, phases_of
 from penstock.flows.store.from_schedule import mode_and_partition
-from penstock.flows.store.plans import planned_of
 from penstock.pipelines.plan import Plan
 
 DONE = ("COMPLETE", "DEGRADED")

@@ -20,7 +20,8 @@ from penstock.flows.explain.store.reads import flows_executed_for
 from penstock.flows.explain.times import LocalClock
 from penstock.flows.explain.trace import Trace, trace
 from penstock.flows.explain.why import Cause, why_flow, why_run
-from penstock.flows.store.flows import Flow, FlowFilter, flow_for_correlation, flow_get, flow_list
+from penstock.flows.rows import Flow, FlowFilter
+from penstock.flows.store.flows import flow_for_correlation, flow_get, flow_list
 from penstock.runs.store.runs import run_get
 
 __all__ = ["CauseTree", "Diagnostics", "FlowExplanation", "FlowFilter", "TracedCause"]

@@ -10,8 +10,7 @@ from penstock.core.ids import encode
 from penstock.core.record import loads
 from penstock.flows.gates.client.gates import Backtest, DecisionComparison, GateCheck
 from penstock.flows.gates.evidence import Assessment
-from penstock.flows.gates.store.gates import DecisionRow
-from penstock.flows.gates.store.people import Intervention, OverrideRow
+from penstock.flows.gates.rows import DecisionRow, Intervention, OverrideRow
 from penstock.flows.gates.verdict import Decision, GateInput
 
 

@@ -8,49 +8,10 @@ deletes flow events in the transaction that acts on them, so that no work is los
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
 from penstock.db.store import Tx
+from penstock.flows.rows import CompletionRow, FlowEvent, NewCompletion
 from penstock.runs.rows import FinishedRun
-
-
-class FlowEvent(NamedTuple):
-    """A flow event: a processor of `phase` reported. phase None: evaluate the whole flow."""
-
-    flow_id: int
-    phase: str | None
-    is_failure: bool
-
-
-class CompletionRow(NamedTuple):
-    """A completion as read from the database."""
-
-    flow_id: int
-    phase: str
-    processor: str
-    status: str
-    at: int
-    quality: float | None
-    number: int
-    run_id: int | None
-    execution_id: str | None
-    records: int | None
-    entities: str | None
-
-
-class NewCompletion(NamedTuple):
-    """A reported or inherited completion (batch of `completion_put_many`)."""
-
-    flow_id: int
-    processor: int
-    customer: int
-    status: str
-    at: int
-    run_id: int | None = None
-    execution_id: str | None = None
-    records: int | None = None
-    quality: float | None = None
-    entities: str | None = None
 
 
 def completion_from_runs(tx: Tx, finished: Sequence[FinishedRun]) -> int:

@@ -12,24 +12,28 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.audit.store.journal import Entry, journal_append_many
+from penstock.audit.rows import Entry
+from penstock.audit.store.journal import journal_append_many
 from penstock.db.store import Tx
 from penstock.flows.advance.late_data import LateData
 from penstock.flows.cascade import LATE_RERUNS_MAX, FlowState, flow_deadline, inherited_phases
 from penstock.flows.phases import DONE, PhaseState
-from penstock.flows.store.completions import (
+from penstock.flows.plan import FlowPlan
+from penstock.flows.rows import (
+    LATE_DATA,
     CompletionRow,
+    Flow,
     NewCompletion,
+    NewFlow,
+    NewPhase,
+    PhaseRow,
+)
+from penstock.flows.store.completions import (
     completion_put_many,
     completions_of,
     flow_event_put_many,
 )
 from penstock.flows.store.flows import (
-    LATE_DATA,
-    Flow,
-    NewFlow,
-    NewPhase,
-    PhaseRow,
     flow_get,
     flow_insert_many,
     generation_get,
@@ -37,7 +41,7 @@ from penstock.flows.store.flows import (
     phase_insert_many,
     phases_of,
 )
-from penstock.flows.store.plans import FlowPlan, planned
+from penstock.flows.store.plans import planned
 from penstock.runs.rows import MessageOrigin
 from penstock.runs.store.runs import ordering_key_lock
 

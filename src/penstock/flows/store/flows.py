@@ -7,169 +7,19 @@ reads the rest after that. `core.cascade` decides which transitions follow, not 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any
 
 from penstock.db.store import Tx, first
-from penstock.flows.phases import ENDED, PhaseState
-
-FAR_FUTURE: Final = 2**62
-LATE_DATA: Final = "late_data"
-"""Trigger source of a generation that was started by late data."""
-
-
-class Flow(NamedTuple):
-    """A flow (SQL fragment `flow_columns`)."""
-
-    flow_id: int
-    customer: int
-    customer_id: str
-    pipeline_no: int
-    pipeline: str
-    config_id: int
-    partition: str
-    mode: str
-    generation: int
-    state: str
-    correlation_id: str
-    trigger_source: str
-    created_at: int
-    ended_at: int | None
-    digest: str
-    start_phase: str | None
-    parent_flow_id: int | None
-    deadline_at: int | None
-    no_downstream: bool
-    is_degraded: bool
-    missing: str
-    slot: int
-    start_at: int | None
-    start_gap: int
-    priority: int
-    is_ordered: bool
-    parameters: str | None
-    opened_by: str
-    message_id: str | None = None
-    """The message that opened the flow."""
-
-    @property
-    def key(self) -> tuple[int, int, int, str, str]:
-        """The columns that all generations of the flow share."""
-        return self.customer, self.pipeline_no, self.config_id, self.partition, self.mode
-
-    @property
-    def place(self) -> tuple[int, int, str]:
-        """The key of the flow's breakers: customer, pipeline, partition."""
-        return self.customer, self.pipeline_no, self.partition
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the flow has not ended."""
-        return self.ended_at is None
-
-
-class Locked(NamedTuple):
-    """A locked flow, and whether it has overrides or breakers to read."""
-
-    flow: Flow
-    has_overrides: bool
-    has_breakers: bool
-    now: int
-    """Time of the lock; decisions in this transaction use it as the current time."""
-    behind: int | None = None
-    """An earlier open flow of the same config that this flow waits for."""
-
-
-class NewFlow(NamedTuple):
-    """A flow to be opened (batch of `flow_insert_many`)."""
-
-    customer: int
-    pipeline: int
-    config_id: int
-    partition: str
-    mode: str
-    generation: int
-    correlation_id: str
-    trigger_source: str
-    digest: str
-    start_phase: str | None = None
-    parent_flow_id: int | None = None
-    deadline_at: int | None = None
-    no_downstream: bool = False
-    slot: int = 0
-    start_at: int | None = None
-    start_gap: int = 0
-    priority: int = 5
-    is_ordered: bool = False
-    parameters: str | None = None
-    opened_by: str = "scheduler"
-    message_id: str | None = None
-    subscription: str | None = None
-
-    @property
-    def key(self) -> tuple[int, int, int, str, str]:
-        """The columns that all generations of the flow share."""
-        return self.customer, self.pipeline, self.config_id, self.partition, self.mode
-
-
-class NewPhase(NamedTuple):
-    """A phase, or the gate of a processor, of a new flow (batch of `phase_insert_many`)."""
-
-    flow_id: int
-    customer: int
-    phase: str
-    processor: str = ""
-    state: str = PhaseState.PENDING.value
-    started_at: int | None = None
-    ended_at: int | None = None
-    look_at: int | None = None
-    is_degraded: bool = False
-    gate: str | None = None
-
-
-class PhaseRow(NamedTuple):
-    """A phase of a flow, or the gate of one of its processors."""
-
-    flow_id: int
-    gate_id: int
-    phase: str
-    processor: str
-    state: str
-    since_at: int
-    started_at: int | None
-    ended_at: int | None
-    look_at: int | None
-    look_again: bool
-    waiting_since: int | None
-    tries: int
-    is_degraded: bool
-    gate: str | None
-    evidence: str | None
-
-    @property
-    def told(self) -> dict[str, Any]:
-        """Context that the gate passes to the phase's runs; empty if there is none."""
-        return {} if self.gate is None else dict(json.loads(self.gate))
-
-    @property
-    def is_ended(self) -> bool:
-        """Whether the phase has ended, in any state."""
-        return self.state in ENDED
-
-
-class ConfigDefaults(NamedTuple):
-    """Settings that a scheduled flow takes from its config."""
-
-    config_id: int
-    customer: int
-    pipeline: int
-    digest: str
-    priority: int
-    is_ordered: bool
-    max_execution_us: int
-    sla_us: int
-    offset_us: int
+from penstock.flows.rows import (
+    ConfigDefaults,
+    Flow,
+    FlowFilter,
+    Locked,
+    NewFlow,
+    NewPhase,
+    PhaseRow,
+)
 
 
 def generation_next_many(
@@ -232,18 +82,6 @@ def flow_find(
     params = {"customer": customer, "pipeline": pipeline, "partition": partition, "mode": mode}
     row = first(tx.rows("flow_find", params))
     return None if row is None else _flow(row)
-
-
-class FlowFilter(NamedTuple):
-    """Filter and page of a list of flows; `before` continues an earlier page."""
-
-    customer: int | None = None
-    pipeline: int | None = None
-    partition: str | None = None
-    mode: str | None = None
-    state: str | None = None
-    before: int = FAR_FUTURE
-    limit: int = 50
 
 
 def flow_list(tx: Tx, wanted: FlowFilter) -> list[Flow]:

@@ -16,8 +16,9 @@ from penstock.core.record import from_json
 from penstock.db.store import Tx
 from penstock.flows.advance.snapshot import Wakeup
 from penstock.flows.advance.store import advance
+from penstock.flows.rows import ConfigDefaults
 from penstock.flows.store.create import FlowOpening, flow_open_many
-from penstock.flows.store.flows import ConfigDefaults, config_defaults, flow_lock_open
+from penstock.flows.store.flows import config_defaults, flow_lock_open
 from penstock.flows.store.plans import definition_get, planned
 from penstock.pipelines.declare.terms import PipelineSettings
 from penstock.pipelines.modes import partition_of, select_mode

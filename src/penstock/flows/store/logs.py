@@ -7,83 +7,9 @@ are logged from the history row that exists anyway (`completions.completion_from
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from penstock.db.store import Tx, one
-
-
-class PhaseLogRow(NamedTuple):
-    """A phase that ended (batch of `phase_log_put_many`)."""
-
-    customer: int
-    pipeline: int
-    flow_id: int
-    phase: str
-    partition: str
-    mode: str
-    status: str
-    started_at: int | None
-    completed_at: int
-    duration_us: int | None
-    expected: int
-    completed: int
-    processors_completed: str
-    processors_missing: str
-    completeness: float
-    quality: float | None
-    dependencies_met: bool
-    dependency_issues: str
-    correlation_id: str
-
-
-class CheckLogRow(NamedTuple):
-    """A check whose outcome changed (batch of `check_log_put_many`)."""
-
-    customer: int
-    pipeline: int
-    flow_id: int
-    phase: str
-    processor: str
-    partition: str
-    mode: str
-    required_table: str
-    kind: str
-    partition_spec: str
-    expected_rows: int | None
-    found_rows: int | None
-    completeness: float
-    quality: float
-    freshness_seconds: int | None
-    check_status: str
-    issues: str
-    verdict: str
-    correlation_id: str
-
-
-class Execution(NamedTuple):
-    """A finished execution of a flow, as a trace shows it."""
-
-    execution_id: int
-    source_execution_id: int | None
-    correlation_id: str
-    customer_id: str
-    flow_id: int
-    phase: str
-    processor: str
-    partition: str
-    mode: str
-    status: str
-    started_at: int | None
-    completed_at: int
-    duration_us: int | None
-    dependency_check_result: str | None
-    missing_dependencies: str | None
-    error_type: str | None
-    error_message: str | None
-    retry_count: int
-    records_processed: int | None
-    trigger_source: str
-    affected_entities: str | None
+from penstock.flows.rows import CheckLogRow, Execution, PhaseLogRow
 
 
 def phase_log_put_many(tx: Tx, lines: Sequence[PhaseLogRow]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from penstock.audit.telemetry import Events, SlotLost
+from penstock.audit.telemetry import Events, SlotLeaseLost
 from penstock.core.clock import Clock
 from penstock.core.errors import StoreError
 from penstock.db.store import Store
@@ -76,4 +76,4 @@ class HeldLeases:
             if self.pop(held):
                 held.lost.ring()
                 lease = held.lease
-                self._events.emit(SlotLost(held.desk.limit.name, lease.holder, lease.token))
+                self._events.emit(SlotLeaseLost(held.desk.limit.name, lease.holder, lease.token))

@@ -11,7 +11,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from penstock.audit.store.journal import Entry, journal_append_many
+from penstock.audit.rows import Entry
+from penstock.audit.store.journal import journal_append_many
 from penstock.core.errors import NotFound
 from penstock.db.store import Tx, first, one
 from penstock.limits import rules

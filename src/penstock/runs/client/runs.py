@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 
 from penstock.access.store.names import NameResolver, check_limit
 from penstock.access.store.registry import customer_get
+from penstock.audit.rows import JournalRow
 from penstock.audit.store.alerts import request_answer, request_begin
-from penstock.audit.store.journal import JournalRow, journal_for
+from penstock.audit.store.journal import journal_for
+from penstock.core.clock import FAR_FUTURE
 from penstock.core.errors import IllegalTransition, InvalidInput, NotFound
 from penstock.core.fields import check_customer, check_text
 from penstock.core.ids import encode
@@ -33,7 +35,6 @@ from penstock.runs.states import LIVE, RunState
 from penstock.runs.store.finish import run_end_many
 from penstock.runs.store.leases import progress_get
 from penstock.runs.store.runs import (
-    FAR_FUTURE,
     RunFilter,
     ordering_key_lock,
     run_cancel_pending,

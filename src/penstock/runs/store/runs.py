@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from penstock.core.clock import FAR_FUTURE
 from penstock.db.store import Tx, first
 from penstock.limits.store.run_queue import ADMIT, queue_leave
 from penstock.runs.rows import FinishedRun, HeldRun, NewRun, Run, RunEnd
 from penstock.runs.states import Admission
-
-FAR_FUTURE = 2**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Literal
 
 from penstock.access.store.names import NameResolver
-from penstock.audit.store.journal import Entry, journal_append_many
+from penstock.audit.rows import Entry
+from penstock.audit.store.journal import journal_append_many
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import decode, encode
 from penstock.db.store import Store, Tx

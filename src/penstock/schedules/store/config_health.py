@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.audit.store.alerts import NewAlert, alert_open, alert_resolve
+from penstock.audit.rows import NewAlert
+from penstock.audit.store.alerts import alert_open, alert_resolve
 from penstock.core.ids import encode
 from penstock.db.store import Tx
 from penstock.runs.attempt_result import FAILURES_ALERT, FAILURES_DISABLE

@@ -19,8 +19,9 @@ from penstock.db.store import Store
 from penstock.flows.client.flows import CompletionReport, FlowRequest
 from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.probe_request import ProbeRequest
+from penstock.flows.rows import FlowFilter
 from penstock.flows.store.completions import completions_of
-from penstock.flows.store.flows import FlowFilter, flow_list, phases_of
+from penstock.flows.store.flows import flow_list, phases_of
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.dependency import Dependency, DependencyKind
 from penstock.runs.store.runs import RunFilter

@@ -46,19 +46,15 @@ from penstock.flows.explain.store.rows import (
     intervention_fact,
 )
 from penstock.flows.gates.breaker import BreakerState
+from penstock.flows.gates.rows import Intervention
 from penstock.flows.gates.store.gates import breakers_of, triggers_of
-from penstock.flows.gates.store.people import Intervention, overrides_of
+from penstock.flows.gates.store.people import overrides_of
 from penstock.flows.phases import PhaseState
-from penstock.flows.store.completions import CompletionRow, completions_of
-from penstock.flows.store.flows import (
-    Flow,
-    FlowFilter,
-    PhaseRow,
-    flow_list,
-    flow_waits_for,
-    phases_of,
-)
-from penstock.flows.store.plans import FlowPlan, planned
+from penstock.flows.plan import FlowPlan
+from penstock.flows.rows import CompletionRow, Flow, FlowFilter, PhaseRow
+from penstock.flows.store.completions import completions_of
+from penstock.flows.store.flows import flow_list, flow_waits_for, phases_of
+from penstock.flows.store.plans import planned
 from penstock.runs.rows import Run, public_ordering_key
 from penstock.runs.states import Admission
 from penstock.runs.store.admission import Pause, pause_list

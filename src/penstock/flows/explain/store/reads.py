@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from penstock.db.store import Tx, first, one
-from penstock.flows.gates.store.gates import DecisionRow
-from penstock.flows.gates.store.people import Intervention
-from penstock.flows.store.flows import Flow
+from penstock.flows.gates.rows import DecisionRow, Intervention
+from penstock.flows.rows import Flow
 from penstock.runs.rows import Run
 
 EXECUTIONS_MAX = 1_000

@@ -12,8 +12,7 @@ from penstock.core.ids import encode
 from penstock.core.record import loads
 from penstock.flows.explain.facts import DecisionFact, EvidenceFact, InterventionFact, RunFact
 from penstock.flows.explain.store.reads import EndedExecution
-from penstock.flows.gates.store.gates import DecisionRow
-from penstock.flows.gates.store.people import Intervention
+from penstock.flows.gates.rows import DecisionRow, Intervention
 from penstock.flows.gates.verdict import Decision, GateInput
 
 STATES = {"completed": "COMPLETED", "failed": "FAILED", "skipped": "CANCELLED"}

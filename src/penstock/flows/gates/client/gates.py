@@ -12,23 +12,25 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.access.store.names import NameResolver, check_limit
-from penstock.core.clock import DAY
+from penstock.core.clock import DAY, FAR_FUTURE
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import encode
 from penstock.core.record import loads
 from penstock.db.store import Store, Tx
 from penstock.flows.advance.decide import gate_input
+from penstock.flows.advance.load import snapshot_of
 from penstock.flows.advance.snapshot import FlowSnapshot
-from penstock.flows.advance.store import snapshot_of
 from penstock.flows.cascade import GateRequest, gates_to_evaluate
 from penstock.flows.gates.evidence import Observation, assess
 from penstock.flows.gates.gate import decide, what_if
 from penstock.flows.gates.probe_request import Prober, ProbeRequest, no_probes
-from penstock.flows.gates.store.gates import DecisionFilter, DecisionRow, decision_list
+from penstock.flows.gates.rows import DecisionFilter, DecisionRow
+from penstock.flows.gates.store.gates import decision_list
 from penstock.flows.gates.verdict import Decision, GateInput
-from penstock.flows.store.flows import FAR_FUTURE, Locked, flow_get
+from penstock.flows.plan import FlowPlan, planned_of
+from penstock.flows.rows import Locked
+from penstock.flows.store.flows import flow_get
 from penstock.flows.store.from_schedule import mode_and_partition
-from penstock.flows.store.plans import FlowPlan, planned_of
 from penstock.pipelines.mode import ModeOptions
 from penstock.pipelines.plan import Need
 

@@ -15,11 +15,8 @@ from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.ids import encode
 from penstock.db.store import Store, Tx
 from penstock.flows.gates.override import Override, check_override
+from penstock.flows.gates.rows import Intervention, InterventionFilter, OverrideFilter, OverrideRow
 from penstock.flows.gates.store.people import (
-    Intervention,
-    InterventionFilter,
-    OverrideFilter,
-    OverrideRow,
     intervention_list,
     intervention_resolve,
     override_list,

@@ -8,92 +8,12 @@ processor has its own gate) processor. The transaction that inserts it also crea
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from penstock.db.store import Tx
 from penstock.flows.gates.breaker import Breaker
+from penstock.flows.gates.rows import DecisionFilter, DecisionRow, NewDecision, NewTrigger, Trigger
 from penstock.runs.store.leases import lease_release_many
-
-
-class NewTrigger(NamedTuple):
-    """The start of a phase or processor (batch of `trigger_put_many`)."""
-
-    flow_id: int
-    phase: str
-    processor: str
-    customer: int
-    verdict: str
-    source: str
-    is_observed: bool
-    runs: int
-    parent_processor: str | None = None
-    """The processor whose completion led to this start."""
-
-
-class Trigger(NamedTuple):
-    """A trigger as read from the database."""
-
-    flow_id: int
-    phase: str
-    processor: str
-    at: int
-    verdict: str
-    source: str
-    is_observed: bool
-    runs: int
-
-
-class NewDecision(NamedTuple):
-    """A decision with its complete input, as canonical JSON (batch of `decision_put_many`)."""
-
-    customer: int
-    pipeline: int
-    flow_id: int
-    phase: str
-    processor: str
-    partition: str
-    mode: str
-    verdict: str
-    status: str
-    completeness: float
-    quality: float
-    input: str
-    decision: str
-    source: str
-
-
-class DecisionRow(NamedTuple):
-    """A decision as listed. `core.record.loads` restores its GateInput and Decision."""
-
-    decision_id: int
-    customer_id: str
-    pipeline: str
-    flow_id: int
-    phase: str
-    processor: str
-    partition: str
-    mode: str
-    at: int
-    verdict: str
-    status: str
-    completeness: float
-    quality: float
-    input: str
-    decision: str
-    source: str
-
-
-class DecisionFilter(NamedTuple):
-    """Filter and page of a list of decisions; `before` continues an earlier page."""
-
-    pipeline: int
-    customer: int | None = None
-    partition: str | None = None
-    phase: str | None = None
-    flow_id: int | None = None
-    since: int = 0
-    before: int = 2**62
-    limit: int = 50
 
 
 def probe_lease_many(tx: Tx, gates: Iterable[int], holder: str, lease_us: int) -> dict[int, int]:

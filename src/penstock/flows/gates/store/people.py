@@ -8,93 +8,21 @@ person resolves it, or the gate itself once its data is there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from penstock.core.ids import encode
 from penstock.db.store import Tx, first, one
 from penstock.flows.advance.messages import gate_alert_key, needs_intervention
 from penstock.flows.gates.override import Override
+from penstock.flows.gates.rows import (
+    Intervention,
+    InterventionFilter,
+    NewIntervention,
+    OverrideFilter,
+    OverrideRow,
+)
 from penstock.flows.gates.verdict import Verdict
-from penstock.flows.store.flows import PhaseRow
+from penstock.flows.rows import PhaseRow
 from penstock.flows.store.logs import alert_resolve_many
-
-FAR_FUTURE = 2**62
-
-
-class OverrideRow(NamedTuple):
-    """An override as listed (SQL fragment `override_columns`)."""
-
-    override_id: int
-    customer_id: str
-    pipeline: str
-    partition: str
-    phase: str | None
-    processor: str | None
-    dependency: str | None
-    reason: str
-    approved_by: str
-    approved_at: int
-    expires_at: int
-    source: str
-    notes: str
-    revoked_at: int | None
-    revoked_by: str | None
-
-    @property
-    def record(self) -> Override:
-        """The override in the form gates use."""
-        return Override(
-            id=encode("ovr", self.override_id),
-            customer=self.customer_id,
-            pipeline=self.pipeline,
-            partition=self.partition,
-            reason=self.reason,
-            approved_by=self.approved_by,
-            approved_at=self.approved_at,
-            expires_at=self.expires_at,
-            phase=self.phase,
-            processor=self.processor,
-            dependency=self.dependency,
-            source=self.source,
-            notes=self.notes,
-        )
-
-
-class NewIntervention(NamedTuple):
-    """A problem that needs a person (batch of `intervention_put_many`)."""
-
-    customer: int
-    pipeline: int
-    flow_id: int
-    phase: str
-    processor: str
-    partition: str
-    missing: str
-    reason: str
-    tries: int
-    correlation_id: str | None
-
-
-class Intervention(NamedTuple):
-    """An item of the manual queue."""
-
-    intervention_id: int
-    customer_id: str
-    pipeline: str
-    flow_id: int
-    phase: str
-    processor: str
-    partition: str
-    missing: str
-    reason: str
-    tries: int
-    correlation_id: str | None
-    payload: str | None
-    status: str
-    opened_at: int
-    resolved_at: int | None
-    resolved_by: str | None
-    resolution: str | None
 
 
 def overrides_of(tx: Tx, ids: Sequence[int]) -> dict[int, tuple[Override, ...]]:
@@ -115,18 +43,6 @@ def override_revoke(tx: Tx, override_id: int, actor: str, customer: int | None =
     """Revoke an override. Return False if it is not in force or belongs to another customer."""
     params = {"override_id": override_id, "actor": actor, "customer": customer}
     return bool(tx.rows("override_revoke", params))
-
-
-class OverrideFilter(NamedTuple):
-    """Filter and page of a list of overrides. live: only those in force."""
-
-    customer: int | None = None
-    pipeline: int | None = None
-    partition: str | None = None
-    override_id: int | None = None
-    live: bool = False
-    before: int = FAR_FUTURE
-    limit: int = 50
 
 
 def override_list(tx: Tx, wanted: OverrideFilter) -> list[OverrideRow]:
@@ -165,16 +81,6 @@ def intervention_resolve(
     }
     row = first(tx.rows("intervention_resolve", params))
     return None if row is None else (row[0], row[1], row[2])
-
-
-class InterventionFilter(NamedTuple):
-    """Filter and page of a list of interventions."""
-
-    customer: int | None = None
-    status: str | None = "open"
-    intervention_id: int | None = None
-    before: int = FAR_FUTURE
-    limit: int = 50
 
 
 def intervention_list(tx: Tx, wanted: InterventionFilter) -> list[Intervention]:

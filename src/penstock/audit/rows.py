@@ -1,0 +1,98 @@
+"""Rows of the journal, the outbox and alerts as plain records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+
+class Entry(NamedTuple):
+    """A new journal entry (batch of `journal_append_many`)."""
+
+    kind: str
+    subject: int
+    customer: int | None
+    action: str
+    actor: str
+    from_state: str | None = None
+    to_state: str | None = None
+    token: int | None = None
+    why: str | None = None
+    detail: str | None = None
+
+
+class JournalRow(NamedTuple):
+    """A journal entry as read from the database."""
+
+    seq: int
+    at: int
+    kind: str
+    subject: int
+    customer: int | None
+    action: str
+    actor: str
+    from_state: str | None
+    to_state: str | None
+    token: int | None
+    why: str | None
+    detail: str | None
+
+
+class Seal(NamedTuple):
+    """A sealed block: number of entries, their root hash, and the head that extends the chain."""
+
+    block: int
+    from_seq: int
+    to_seq: int
+    to_xid: str
+    entries: int
+    root: str
+    previous: str
+    head: str
+    sealed_at: int
+
+
+class OutboxMessage(NamedTuple):
+    """A message taken from the outbox."""
+
+    outbox_id: int
+    topic: str
+    ordering_key: str | None
+    payload: str
+    created_at: int
+    customer: int = 0
+    attributes: str = "{}"
+
+
+class AlertRow(NamedTuple):
+    """An alert as listed."""
+
+    alert_id: int
+    rule: str
+    dedupe_key: str
+    severity: str
+    customer_id: str | None
+    subject_kind: str
+    subject: int
+    message: str
+    detail: str
+    state: str
+    times: int
+    opened_at: int
+    last_at: int
+    closed_at: int | None
+    closed_by: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewAlert:
+    """An alert to raise. While one with the same `dedupe_key` is open, a repeat is only counted."""
+
+    rule: str
+    dedupe_key: str
+    severity: str
+    subject_kind: str
+    subject: int
+    message: str
+    customer: int | None = None
+    detail: dict[str, Any] = field(default_factory=dict)

@@ -1,0 +1,56 @@
+"""Write a change set: one transaction holds a decision and everything that follows from it.
+
+Set by set: phase states, breakers, decisions, log rows, interventions, journal, messages, alerts
+and triggers. A start whose trigger exists already creates nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.audit.store.alerts import alert_open
+from penstock.audit.store.journal import journal_append_many
+from penstock.db.store import Tx
+from penstock.flows.advance.change_set import ChangeSet, Start
+from penstock.flows.advance.snapshot import FlowSnapshot
+from penstock.flows.gates.store.gates import breaker_put_many, decision_put_many, trigger_put_many
+from penstock.flows.gates.store.people import intervention_close_many, intervention_put_many
+from penstock.flows.store.completions import flow_event_put_for_next, flow_event_put_for_partition
+from penstock.flows.store.flows import flow_end_many, phase_update_many
+from penstock.flows.store.logs import (
+    alert_resolve_many,
+    check_log_put_many,
+    outbox_announce_many,
+    phase_log_put_many,
+    phase_log_triggered_many,
+)
+
+
+def write(tx: Tx, changes: ChangeSet, snapshots: Sequence[FlowSnapshot]) -> list[Start]:
+    """Write everything. Return the starts whose runs have yet to be created."""
+    rows = [snapshot.rows[key] for snapshot in snapshots for key in sorted(snapshot.changed)]
+    phase_update_many(tx, sorted(rows, key=lambda row: row.gate_id))
+    changed_breakers = [
+        ((b.flow.customer, b.flow.pipeline_no, b.flow.partition, phase), b.breaker(phase))
+        for b in snapshots
+        for phase in sorted(b.breakers_changed)
+    ]
+    breaker_put_many(tx, list(dict(changed_breakers).items()))
+    decision_put_many(tx, changes.decisions)
+    flow_end_many(tx, changes.flows)
+    flow_event_put_for_next(tx, changes.ended_configs)
+    for customer, pipeline, partition in sorted({f.place for f in changes.closed}):
+        flow_event_put_for_partition(tx, customer, pipeline, partition)
+    phase_log_put_many(tx, changes.phase_log)
+    phase_log_triggered_many(tx, changes.downstream)
+    check_log_put_many(tx, changes.check_log)
+    intervention_put_many(tx, changes.interventions)
+    intervention_close_many(tx, changes.closed_interventions)
+    journal_append_many(tx, changes.journal)
+    outbox_announce_many(tx, changes.messages)
+    alert_resolve_many(tx, changes.resolved, changes.actor)
+    # The only statement whose result is needed; all queued statements are sent with it.
+    new = trigger_put_many(tx, changes.triggers)
+    for alert in changes.alerts:
+        alert_open(tx, alert)
+    return [s for s in changes.starts if (s.book.flow.flow_id, s.phase, s.processor) in new]

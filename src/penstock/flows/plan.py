@@ -1,0 +1,66 @@
+"""A declaration in one mode, as the flows opened with it see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.core.record import from_json
+from penstock.pipelines.declare.terms import PipelineSettings
+from penstock.pipelines.mode import Mode
+from penstock.pipelines.plan import Need, Plan, gate_mode, modes_of, needs_from_definition, plan_of
+
+
+@dataclass(slots=True, kw_only=True)
+class FlowPlan:
+    """A declaration in one mode."""
+
+    definition: Mapping[str, Any]
+    mode: Mode
+    judging: Mode
+    """The mode that applies to gate decisions."""
+    plan: Plan
+    observes: bool
+    """Whether the cascade decides and records but starts nothing."""
+    partition: str | None
+    external: frozenset[str] = frozenset()
+    """`phase/processor` of the processors that run externally."""
+    products: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Tables that each `phase/processor` declares to produce, in any mode."""
+    _needs: dict[tuple[str, str], tuple[Need, ...]] = field(default_factory=dict)
+
+    def needs(self, phase: str, processor: str = "") -> tuple[Need, ...]:
+        """Return the dependencies of a gate; callables in them are not restored."""
+        key = (phase, processor)
+        if key not in self._needs:
+            found = needs_from_definition(self.definition, self.mode, phase, processor or None)
+            self._needs[key] = found
+        return self._needs[key]
+
+
+def planned_of(definition: Mapping[str, Any], mode: str) -> FlowPlan:
+    """Return the plan of a definition in a mode."""
+    modes = modes_of(definition)
+    chosen = modes.get(mode, modes["same_day"])
+    terms = from_json(PipelineSettings, definition)
+    return FlowPlan(
+        definition=definition,
+        mode=chosen,
+        judging=gate_mode(definition, chosen),
+        plan=plan_of(definition, chosen),
+        observes=terms.cascade == "observe",
+        partition=terms.partition,
+        external=frozenset(
+            f"{phase['name']}/{processor['name']}"
+            for phase in definition["phases"]
+            for processor in phase["processors"]
+            if processor.get("runs") == "external"
+        ),
+        products={
+            f"{phase['name']}/{processor['name']}": frozenset(processor["produces"])
+            for phase in definition["phases"]
+            for processor in phase["processors"]
+            if processor.get("produces")
+        },
+    )
