@@ -220,7 +220,7 @@ def _open_part(tx: Tx, pipeline: str, mode: str, partitions: list[str]) -> list[
         ],
     )  # fmt: skip
     ids = [flow_id for flow_id in opened if flow_id is not None]
-    advance(tx, {flow_id: Wakeup(everything=True) for flow_id in ids}, actor="bench")
+    advance(tx, {flow_id: Wakeup(all_gates=True) for flow_id in ids}, actor="bench")
     return ids
 
 

@@ -72,7 +72,7 @@ class _Queue:
         while True:
             for run in self._take(CLAIM):
                 claimed += 1
-                count -= run.customer in wanted
+                count -= run.customer_key in wanted
                 if not count:
                     return claimed
 

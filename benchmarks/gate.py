@@ -44,7 +44,7 @@ def gate(site: Site, *, quick: bool) -> Iterator[Result]:
     began = time.perf_counter()
     warehouse = _load_postgres(place, n) if site.engine == "postgres" else _load_duckdb(place, n)
     print_progress(f"loaded {n:,} rows in {time.perf_counter() - began:.0f} s")
-    needs = [need.resolved("game_date", warehouse) for need in _needs(min(LOOKBACK, days - 1))]
+    needs = [need.with_defaults("game_date", warehouse) for need in _needs(min(LOOKBACK, days - 1))]
     clock = SystemClock()
     probes = ProbeRunner(clock)
     try:
@@ -114,7 +114,7 @@ def _gate(
     probes: ProbeRunner, needs: list[Dependency], partition: str, clock: SystemClock, *, fresh: bool
 ) -> None:
     now = clock.now()
-    seen = probes.look(
+    seen = probes.probe(
         ProbeRequest(dependencies=needs, partition=partition, since=now if fresh else None)
     )
     assessed = [assess(need, found, judged_at=now) for need, found in zip(needs, seen, strict=True)]

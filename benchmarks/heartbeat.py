@@ -98,7 +98,7 @@ def _started(store: Store) -> tuple[WorkerCore, list[RunContext]]:
     client.register([hold])
     for _ in range(0, RUNS, 1_000):
         client.runs.submit_many([Submission(pipeline="hold", customer="c1")] * 1_000)
-    options = WorkerOptions(slots=RUNS, name="bench", pid=os.getpid())
+    options = WorkerOptions(concurrency=RUNS, name="bench", pid=os.getpid())
     jitter = random.Random(7).random
     steps = WorkerCore(store, [hold], options, clock=SystemClock(), jitter=jitter)
     steps.open()
@@ -127,7 +127,7 @@ class _Beats:
                 context = self._contexts[self._next % RUNS]
                 self._next += 1
                 context.progress(percent=self._next / RUNS % 100, stage="transform", loaded=17)
-            assert self._steps.beat_once() is Renewal.RENEWED
+            assert self._steps.heartbeat_once() is Renewal.RENEWED
 
 
 class _Extends:

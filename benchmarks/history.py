@@ -168,11 +168,11 @@ def _fold(store: Store, now: int) -> None:
 
     In production it runs every few minutes.
     """
-    store.write(lambda tx: tx.rows("fold_horizon"))
+    store.write(lambda tx: tx.rows("aggregate_horizon"))
     after = 0
     until = now - DAYS * DAY
     while after < now - 10 * MINUTE:
         until = min(until + WEEK, now - 10 * MINUTE)
         params = {"after": after, "until": until}
-        store.write(lambda tx, params=params: tx.run("history_fold", params))  # type: ignore[misc]
+        store.write(lambda tx, params=params: tx.run("history_aggregate", params))  # type: ignore[misc]
         after = until

@@ -115,7 +115,7 @@ def limit_fair(site: Site, *, quick: bool) -> Iterator[Result]:
         terms = LimitSettings(capacity=CAPACITY)
         _, served = store.write(lambda tx: limit_alter(tx, closed.limit_id, terms, actor="bench"))
         store.wake(served.channels)
-        parts = both.answers()
+        parts = both.reports()
     seconds = time.perf_counter() - began
     order = sorted(tuple(pair) for part in parts for pair in part["order"])
     store.close()
@@ -154,7 +154,7 @@ class Processes:
             process.stdin.write("go\n")
             process.stdin.flush()
 
-    def answers(self) -> list[Any]:
+    def reports(self) -> list[Any]:
         """Wait for their end; return their reports."""
         return [json.loads(process.communicate()[0]) for process in self._made]
 
@@ -174,7 +174,7 @@ def processes(place: BenchDatabase, jobs: Sequence[dict[str, Any]]) -> list[Any]
     """Run worker processes to their end."""
     with Processes(place, jobs) as both:
         both.go()
-        return both.answers()
+        return both.reports()
 
 
 def _alternating(raw: Raw, rounds: int) -> tuple[list[float], list[float], float]:

@@ -50,7 +50,7 @@ def contend(job: dict[str, Any], _: Store) -> dict[str, Any]:
             with request as slot:
                 held = slot._held
                 assert held is not None
-                mine.append((slot.token, held.lease.asked_at))
+                mine.append((slot.token, held.lease.requested_at))
             counts[number] += 1
         with lock:
             tokens.extend(mine)
@@ -71,7 +71,7 @@ def queue(job: dict[str, Any], _: Store) -> dict[str, Any]:
             held = slot._held
             assert held is not None
             with lock:
-                order.append((slot.token, held.lease.asked_at))
+                order.append((slot.token, held.lease.requested_at))
 
     _run(work, job["threads"])
     return {"order": order}

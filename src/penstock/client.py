@@ -74,7 +74,7 @@ class Client:
         self.gates = Gates(store, names, look)
         self.overrides = Overrides(store, names, actor)
         self.interventions = Interventions(store, names, actor)
-        self.explaining = Diagnostics(store, names)
+        self.diagnostics = Diagnostics(store, names)
         self.previews = Previews(store, names)
         self._names = names
         self._probe = look
@@ -90,17 +90,17 @@ class Client:
         All its use cases are limited to that customer. Resources of other customers raise NotFound,
         as if they did not exist.
         """
-        number = self._names.known(customer_id)
-        names = self._names.bound(customer_id, number)
+        number = self._names.lookup_customer_key(customer_id)
+        names = self._names.scoped(customer_id, number)
         return Client(
             self.store.scoped(number), actor=actor or self.actor, names=names, look=self._probe
         )
 
-    def over(self, store: Store, *, actor: str | None = None) -> Client:
+    def with_store(self, store: Store, *, actor: str | None = None) -> Client:
         """Return the same client over another view of its store, e.g. one that marks a request."""
         return Client(store, actor=actor or self.actor, names=self._names, look=self._probe)
 
-    def acting(self, actor: str) -> Client:
+    def as_actor(self, actor: str) -> Client:
         """Return the same client with another default actor."""
         return Client(self.store, actor=actor, names=self._names, look=self._probe)
 
@@ -110,10 +110,10 @@ class Client:
 
     def register(self, pipelines: Sequence[Pipeline]) -> None:
         """Register pipeline declarations, so that configs and runs can refer to them."""
-        self._names.refuse_bound("registering pipelines")
+        self._names.require_unscoped("registering pipelines")
         for pipeline in pipelines:
             pipeline.check()
 
         for pipeline in pipelines:
             self.store.write(lambda tx, p=pipeline: pipeline_register(tx, p))  # type: ignore[misc]
-        self._names.forget()
+        self._names.invalidate()

@@ -77,7 +77,7 @@ def test_comparing() -> None:
 )
 def test_roles(role: Role, powers: set[Permission]) -> None:
     """Each role has exactly these permissions."""
-    assert {power for power in Permission if role.may(power)} == powers
+    assert {power for power in Permission if role.has_permission(power)} == powers
 
 
 def test_cover() -> None:

@@ -68,11 +68,11 @@ def test_resolving() -> None:
     """References are replaced at any depth; other values and the original are unchanged."""
     secrets = Secrets({"a": "value-a"})
     given = {"x": {"$secret": "a"}, "list": [{"y": {"$secret": "a"}}, 5], "n": None}
-    resolved = secrets.resolved(given, "acme")
+    resolved = secrets.resolve(given, "acme")
     assert resolved == {"x": "value-a", "list": [{"y": "value-a"}, 5], "n": None}
     assert given["x"] == {"$secret": "a"}
     with pytest.raises(PermanentError, match=r"parameters\.x"):
-        secrets.resolved({"x": {"$secret": "a", "more": 1}}, "acme")
+        secrets.resolve({"x": {"$secret": "a", "more": 1}}, "acme")
 
 
 def test_masked_afterwards() -> None:

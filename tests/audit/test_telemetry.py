@@ -30,11 +30,11 @@ class TestStream:
         """Emitting without subscribers does nothing, and `is_heard` says so."""
         stream = Events()
         stream.emit(TICK)
-        found = [stream.is_heard]
+        found = [stream.has_subscribers]
         unsubscribe = stream.subscribe(lambda _: None)
-        found.append(stream.is_heard)
+        found.append(stream.has_subscribers)
         unsubscribe()
-        assert [*found, stream.is_heard] == [False, True, False]
+        assert [*found, stream.has_subscribers] == [False, True, False]
 
     def test_a_failing_subscriber_is_isolated(self, caplog: pytest.LogCaptureFixture) -> None:
         """A subscriber that raises is logged with the event's name; others still get the event."""

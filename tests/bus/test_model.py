@@ -150,7 +150,7 @@ class Play:
             row.attempt += 1
             row.epoch += 1
             assert (leased.attempt, leased.epoch) == (row.attempt, row.epoch)
-            assert (leased.round, leased.replays) == (row.round, row.replays)
+            assert (leased.generation, leased.replays) == (row.round, row.replays)
             row.held = leased
         self.held += got
 

@@ -118,10 +118,10 @@ class TestReplay:
         (first,) = bus.pull(bus.work)
         bus.nack(bus.work, first, kind=ErrorKind.POISON)
         replayed = bus.replay(bus.work, message_id)
-        assert (replayed.round, replayed.replays) == (2, 1)
+        assert (replayed.generation, replayed.replays) == (2, 1)
         assert bus.ack(bus.work, first) == 0
         (again,) = bus.pull(bus.work)
-        assert (again.message_id, again.attempt, again.round) == (message_id, 1, 2)
+        assert (again.message_id, again.attempt, again.generation) == (message_id, 1, 2)
         assert again.epoch == first.epoch + 1
         assert again.attributes == {
             "penstock-origin-message-id": str(message_id), "penstock-replays": "1",
@@ -259,7 +259,7 @@ class TestSeek:
         bus.seek(bus.work, 0, n=2)
         again = bus.seek(bus.work, 0, n=2)
         assert again.replayed == 0
-        assert {one.round for one in bus.pull(bus.work)} == {2}
+        assert {one.generation for one in bus.pull(bus.work)} == {2}
         bus.checked()
 
 

@@ -99,7 +99,7 @@ class BusWorld:
     def places(self, message_id: int, topic: int) -> list[tuple[str, str, int]]:
         """Return (subscription, state, generation) of a message."""
         found = self.store.read(lambda tx: backlog.message_states(tx, message_id, topic))
-        return [(state.name, state.state, state.round) for state in found]
+        return [(state.name, state.state, state.generation) for state in found]
 
     def pass_seconds(self, seconds: float) -> None:
         """Advance the time and run the delivery sweeper."""

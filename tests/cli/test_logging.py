@@ -106,7 +106,7 @@ def test_secrets_are_masked(as_json: bool) -> None:
     log, lines, _ = make(as_json=as_json)
     text = "cannot reach postgresql://u:cnry-8f3a@db/x with password=cnry-8f3a"
     _Handler(log).emit(logging.LogRecord("x", logging.WARNING, "x.py", 1, text, (), None))
-    log.line("warning", "careful", {"action": "log", "api_key": "cnry-8f3a"})
+    log.write("warning", "careful", {"action": "log", "api_key": "cnry-8f3a"})
     assert len(lines) == 2
     assert not any("cnry" in line for line in lines)
     assert "postgresql://u:***@db/x" in lines[0]

@@ -220,7 +220,7 @@ class TestDoctor:
         with connect(shell.url) as client:
             now = client.store.read(lambda tx: tx.now())
             known = [p for info in client.views.pipelines() for p in info.processors]
-            pool = next(p.pool_no for p in known if p.pool == "default")
+            pool = next(p.pool_key for p in known if p.pool == "default")
             opened = {"boot_id": "b", "kind": "worker", "name": "w", "host": "h", "pid": 1,
                       "pool": pool, "slots": 2, "lease_us": 60_000_000}  # fmt: skip
             client.store.write(lambda tx: session_open(tx, opened))

@@ -268,10 +268,10 @@ class TestLogging:
         for number in range(5):
             app.handle(message("denied", id=str(number)))
         app.handle(message("unset", id="u"))
-        assert [(a.handler, a.unsaid) for a in alerts] == [("_denied", 0), ("unset", 0)]
+        assert [(a.handler, a.suppressed) for a in alerts] == [("_denied", 0), ("unset", 0)]
         clock.advance(MINUTE)
         app.handle(message("denied", id="later"))
-        assert [(a.handler, a.unsaid, a.message_id) for a in alerts[2:]] == [
+        assert [(a.handler, a.suppressed, a.message_id) for a in alerts[2:]] == [
             ("_denied", 4, "later")
         ]
         assert (alerts[0].error_type, alerts[0].subscription) == ("AUTHORIZATION_FAILED", SUB)

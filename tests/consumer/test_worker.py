@@ -71,7 +71,7 @@ class TestLeases:
         assert bus.extended == [60] * 6
         clerk.end(delivery.ack_id, APPLIED)
         assert clerk.step() is None
-        assert (clerk.in_hand, bus.acks) == (0, [delivery.ack_id])
+        assert (clerk.held, bus.acks) == (0, [delivery.ack_id])
 
     def test_hold_max(self, sink: Sink, bus: RecordingBus, clock: VirtualClock) -> None:
         """After `hold_max` the lease is no longer extended and the message is redelivered."""
@@ -98,7 +98,7 @@ class TestLeases:
         assert clerk.step() == float("inf")
         clerk.end(delivery.ack_id, APPLIED)
         clerk.step()
-        assert clerk.in_hand == 0
+        assert clerk.held == 0
         assert bus.ack(SUB, [other.ack_id]) == [SettleResult.DONE]
 
 
@@ -121,7 +121,7 @@ class TestSettling:
         monkeypatch.setattr(bus, "ack", _unavailable)
         clerk.end(deliveries[0].ack_id, APPLIED)
         assert clerk.step() == 0.2
-        assert clerk.in_hand == 2
+        assert clerk.held == 2
         monkeypatch.setattr(bus, "ack", real)
         clerk.step()
         assert bus.acks == [deliveries[0].ack_id]
@@ -129,7 +129,7 @@ class TestSettling:
         clerk.end(deliveries[1].ack_id, APPLIED)
         for _ in range(SETTLE_TRIES):
             clerk.step()
-        assert clerk.in_hand == 0
+        assert clerk.held == 0
 
     def test_many_in_few_calls(self, sink: Sink, bus: RecordingBus) -> None:
         """One `run_once` settles a batch with few calls."""

@@ -167,7 +167,7 @@ def session(pg_migrated_dsn: str) -> Iterator[PostgresSession]:
 def asked(session: PostgresSession, text: str, **params: Any) -> Any:
     """Return the single value of a statement's result."""
     ask = prepared("test", text, params)
-    session.wire.send([ask])
+    session.statement_pipeline.send([ask])
     return ask.rows()[0][0]
 
 
@@ -256,7 +256,7 @@ class TestWire:
         """More data than the buffers of either side hold is sent both ways in one flush."""
         text = "SELECT repeat(%(v)s, 3)"
         asks = [prepared("test", text, {"v": str(n % 10) * 300_000}) for n in range(12)]
-        session.wire.send(asks)
+        session.statement_pipeline.send(asks)
         for n, ask in enumerate(asks):
             assert ask.rows() == [(str(n % 10) * 900_000,)]
 

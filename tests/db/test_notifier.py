@@ -62,7 +62,7 @@ def relay(sent: Sent) -> Iterator[Relay]:
 
 def test_local_hints_reach_other_processes(relay: Relay, sent: Sent) -> None:
     """They are sent later, but always."""
-    relay.ask(["a"], is_heard=True)
+    relay.send(["a"], is_heard=True)
     assert sent.some.wait(20)
     assert sent.notes == [["a"]]
 
@@ -72,8 +72,8 @@ def test_hints_without_a_local_waiter_are_sent_at_once(
 ) -> None:
     """Pending local hints are sent along with it."""
     monkeypatch.setattr(notifier, "LOCAL_DELAY_S", 3_600.0)
-    relay.ask(["a"], is_heard=True)
+    relay.send(["a"], is_heard=True)
     assert sent.notes == []
-    relay.ask(["b"])
+    relay.send(["b"])
     assert sent.some.wait(20)
     assert sent.notes == [["a", "b"]]

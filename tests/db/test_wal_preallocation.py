@@ -82,7 +82,7 @@ def test_a_short_log_is_not_extended(store: SqliteStore) -> None:
 
 def test_a_missing_log_is_not_an_error(tmp_path: Path) -> None:
     preallocation = wal_preallocation.WalPreallocation(tmp_path / "none.db", 4096, 8_000)
-    preallocation.make()
-    preallocation.make()
+    preallocation.extend()
+    preallocation.extend()
     preallocation.close()
     assert list(tmp_path.iterdir()) == [], "a log is SQLite's to make"

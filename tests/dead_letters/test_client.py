@@ -23,9 +23,9 @@ class TestReading:
 
     def test_newest_first_and_filtered(self, desk: Harness) -> None:
         """Dead letters are listed newest first, page by page, with any filter."""
-        one = desk.die()
+        one = desk.dead_run()
         desk.clock.advance(HOUR)
-        two = desk.die(customer="other")
+        two = desk.dead_run(customer="other")
         letters = desk.client.dead_letters
 
         def subjects(**fields: object) -> list[int]:
@@ -54,9 +54,9 @@ class TestReading:
 
     def test_groups(self, desk: Harness) -> None:
         """Dead letters with the same origin and error type form one group."""
-        runs = [desk.die() for _ in range(3)]
+        runs = [desk.dead_run() for _ in range(3)]
         (group,) = desk.client.dead_letters.groups()
-        assert (group.letters, group.pipeline, group.error_type) == (
+        assert (group.dead_letters, group.pipeline, group.error_type) == (
             3,
             "nightly",
             "VALIDATION_ERROR",
@@ -65,7 +65,7 @@ class TestReading:
 
     def test_in_full(self, desk: Harness) -> None:
         """A dead letter has its run; another customer's dead letter is not found."""
-        run_id = desk.die()
+        run_id = desk.dead_run()
         detail = desk.client.dead_letters.get(dead_letter_id_of(desk, run_id), customer="acme")
         assert detail.run is not None
         assert (detail.run.run_id, detail.data) == (run_id, None)
@@ -82,7 +82,7 @@ class TestClosing:
 
     def test_discarding(self, desk: Harness) -> None:
         """Discarding needs a reason, closes all dead letters or none, and does not change runs."""
-        one, two = desk.die(), desk.die()
+        one, two = desk.dead_run(), desk.dead_run()
         letters = desk.client.dead_letters
         numbers = [dead_letter_id_of(desk, one), dead_letter_id_of(desk, two)]
         with pytest.raises(InvalidInput, match="reason"):
@@ -97,7 +97,7 @@ class TestClosing:
 
     def test_replay_edited(self, desk: Harness) -> None:
         """A replay creates a new run, optionally with other parameters, and only once."""
-        run_id = desk.die()
+        run_id = desk.dead_run()
         letters = desk.client.dead_letters
         number = dead_letter_id_of(desk, run_id)
         with pytest.raises(InvalidInput, match="parameters"):
@@ -113,10 +113,10 @@ class TestClosing:
     def test_replay_by_filter(self, desk: Harness) -> None:
         """Steps continue after the previous one, spread by the rate; a dry run changes nothing."""
         for _ in range(3):
-            desk.die()
+            desk.dead_run()
         letters = desk.client.dead_letters
         would = letters.replay_matching(DeadLetterFilter(customer="acme"), is_dry=True)
-        assert (would.matched, len(would.replayed), would.is_dry) == (3, 3, True)
+        assert (would.matched, len(would.replayed), would.is_dry_run) == (3, 3, True)
         assert letters.count() == 3
         step = letters.replay_matching(DeadLetterFilter(), limit=2, rate=0.5)
         assert (step.matched, len(step.replayed), step.left) == (3, 2, 1)
@@ -137,7 +137,7 @@ class TestClosing:
 
     def test_replays_are_limited(self, desk: Harness) -> None:
         """A run that failed after three replays is refused with a reason by a filter replay."""
-        run_id = desk.die()
+        run_id = desk.dead_run()
         for _ in range(3):
             step = desk.client.dead_letters.replay_matching(DeadLetterFilter())
             ((_, new_id),) = step.replayed

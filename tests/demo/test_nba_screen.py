@@ -23,7 +23,7 @@ ALERT = AlertRow(
 
 def glance(*, answered: bool) -> ScreenState:
     return ScreenState(
-        now=NOW, fraction=0.1, boards=[("overnight", LINES)], told=[(NOW, "plays are late [x]")],
+        now=NOW, fraction=0.1, boards=[("overnight", LINES)], feed=[(NOW, "plays are late [x]")],
         answers=[ANSWER] if answered else [], alerts=[ALERT], is_answer_new=answered, is_done=False,
     )  # fmt: skip
 

@@ -26,7 +26,7 @@ def glance(phase: str = "simulating the day", flood: int = 5000) -> ScreenState:
     waits = DemoWaitTimes([30 * SECOND, 40 * SECOND], set(), {"a", "b"}, 1000)
     return ScreenState(
         now=START + HOUR, start=START, fraction=0.5, phase=phase, overview=OVERVIEW,
-        counts=Counter(COMPLETED=1234, dead=3), rate=250.0, told=[(START, "the day begins")],
+        counts=Counter(COMPLETED=1234, dead=3), rate=250.0, feed=[(START, "the day begins")],
         alerts=[ALERT], waits=waits, flooder="acme", flood_size=flood, workers=4,
     )  # fmt: skip
 

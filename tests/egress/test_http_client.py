@@ -72,7 +72,7 @@ class TestTls:
             url=f"https://{HOST}:{secure.port}/a?b=c",
             headers={"Content-Type": "text/plain", "X-One": "1"},
             body=b"x" * 200_000,
-            wants_body=True,
+            read_body=True,
         )
         reply = egress().send(request)
         got = secure.wait_for(1)[-1]
@@ -157,7 +157,7 @@ class TestAddresses:
         try:
             for _ in range(LOOKUPS_MAX + 1):
                 with pytest.raises(RequestFailed) as failed:
-                    sender.send(Request(url=f"http://{HOST}:9999/", seconds=0.001))
+                    sender.send(Request(url=f"http://{HOST}:9999/", timeout_s=0.001))
                 kinds.append(failed.value.kind)
         finally:
             free.set()
@@ -212,7 +212,7 @@ class TestResponses:
 
         sender = HttpClient(StepClock(0.5), PLAIN, resolve=here)
         with raw_server(dripping) as port, pytest.raises(RequestFailed) as failed:
-            sender.send(Request(url=f"http://{HOST}:{port}/", seconds=8, wants_body=True))
+            sender.send(Request(url=f"http://{HOST}:{port}/", timeout_s=8, read_body=True))
         assert failed.value.kind == "timeout"
 
     @pytest.mark.parametrize("begun", [b"", b"HTTP/1.1 200"])

@@ -260,7 +260,7 @@ class TestInvalid:
             check(verifier, sign(claims(email="other@x.y"), key()))
         with pytest.raises(InvalidToken) as unknown:
             check(verifier, sign(claims(iss="x"), key()))
-        assert (known.value.is_known, unknown.value.is_known) == (True, False)
+        assert (known.value.is_authentic, unknown.value.is_authentic) == (True, False)
 
 
 class TestKeys:

@@ -34,7 +34,9 @@ def assessments(season: Season, mode: str, phase: str, day: str, now: Micros) ->
     needs = nba.needs(mode, phase)
     probes = ProbeRunner(VirtualClock(now), names={ADDRESS: address(season.path)})
     try:
-        found = probes.look(ProbeRequest(dependencies=[n.dependency for n in needs], partition=day))
+        found = probes.probe(
+            ProbeRequest(dependencies=[n.dependency for n in needs], partition=day)
+        )
     finally:
         probes.close()
     return [

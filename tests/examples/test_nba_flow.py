@@ -41,7 +41,7 @@ def test_a_night_with_a_late_source(play: Callable[..., FlowTest], season: Seaso
     assert t.partition == "2025-12-30"
     verdicts = [decision.verdict.value for decision in t.decisions("scrape")]
     assert verdicts == ["WAIT"] * 10 + ["PROCEED"]
-    assert t.flow.state == "COMPLETE", t.story()
+    assert t.flow.state == "COMPLETE", t.report()
     assert t.state("predict") == "SKIPPED"
     assert _rows(season, "nba_grading.prediction_accuracy", "2025-12-30") == 100
     assert SEASON.broken["player_daily_cache"] == 0
@@ -65,7 +65,7 @@ def test_a_morning_whose_odds_are_late(play: Callable[..., FlowTest], season: Se
 
     t.at("65m", arrive)
     t.run()
-    assert [flow.state for flow in t.flows] == ["DEGRADED", "COMPLETE"], t.story()
+    assert [flow.state for flow in t.flows] == ["DEGRADED", "COMPLETE"], t.report()
     assert t.phase("raw", generation=1).state == "DEGRADED"
     assert (lines[0], _lines(season)) == (0, 20)
     assert len(t.triggers("publish")) == 2
@@ -77,7 +77,7 @@ def test_a_day_without_games(play: Callable[..., FlowTest]) -> None:
     t = play("backfill", "2025-12-26T04:00:00Z")
     t.partition = "2025-12-24"
     t.run()
-    assert t.flow.state == "COMPLETE", t.story()
+    assert t.flow.state == "COMPLETE", t.report()
     assert str(KNOWN) != t.partition
 
 

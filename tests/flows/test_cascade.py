@@ -56,7 +56,7 @@ def plan(mode: str = "manual", **middle: Any) -> Plan:
 def done(*names: str, **fields: Any) -> PhaseProgress:
     """Return the progress of a phase that completed with these processors."""
     given: dict[str, Any] = {"state": P.COMPLETE, "started_at": 0, "ended_at": 5}
-    return PhaseProgress(seen=dict.fromkeys(names, OK), **{**given, **fields})
+    return PhaseProgress(reports=dict.fromkeys(names, OK), **{**given, **fields})
 
 
 class TestSets:
@@ -64,13 +64,13 @@ class TestSets:
 
     def test_partial_counts_and_failed_does_not(self) -> None:
         raw = plan().phase("raw")
-        assert not is_set_complete(raw, PhaseProgress(seen={"box": OK}))
-        assert is_set_complete(raw, PhaseProgress(seen={"box": OK, "pbp": PARTIAL}))
-        assert not is_set_complete(raw, PhaseProgress(seen={"box": OK, "pbp": FAILED}))
-        assert is_set_complete(raw, PhaseProgress(seen={"box": OK, "pbp": OK, "other": FAILED}))
+        assert not is_set_complete(raw, PhaseProgress(reports={"box": OK}))
+        assert is_set_complete(raw, PhaseProgress(reports={"box": OK, "pbp": PARTIAL}))
+        assert not is_set_complete(raw, PhaseProgress(reports={"box": OK, "pbp": FAILED}))
+        assert is_set_complete(raw, PhaseProgress(reports={"box": OK, "pbp": OK, "other": FAILED}))
 
     def test_stragglers(self) -> None:
-        raw, late = plan().phase("raw"), PhaseProgress(started_at=0, seen={"box": OK})
+        raw, late = plan().phase("raw"), PhaseProgress(started_at=0, reports={"box": OK})
         assert straggler_deadline(raw, late) == 20 * MINUTE
         assert straggler_deadline(raw, PhaseProgress()) is None
         assert straggler_deadline(plan().phase("analytics"), late) is None
@@ -94,14 +94,14 @@ class TestSets:
     def test_the_end_of_a_phase(
         self, seen: dict[str, CompletionStatus], degraded: bool, now: int, end: PhaseState | None
     ) -> None:
-        progress = PhaseProgress(state=P.IN_PROGRESS, started_at=0, seen=seen, degraded=degraded)
+        progress = PhaseProgress(state=P.IN_PROGRESS, started_at=0, reports=seen, degraded=degraded)
         assert phase_end_state(plan().phase("raw"), progress, now) is end
 
     def test_without_a_straggler_deadline_the_last_report_ends_the_phase(self) -> None:
         analytics = plan().phase("analytics")
-        half = PhaseProgress(state=P.IN_PROGRESS, started_at=0, seen={"players": FAILED})
+        half = PhaseProgress(state=P.IN_PROGRESS, started_at=0, reports={"players": FAILED})
         assert phase_end_state(analytics, half, 99 * HOUR) is None
-        both = PhaseProgress(started_at=0, seen={"players": FAILED, "teams": OK})
+        both = PhaseProgress(started_at=0, reports={"players": FAILED, "teams": OK})
         assert phase_end_state(analytics, both, 0) is P.FAILED
 
 
@@ -123,7 +123,7 @@ class TestEvaluable:
 
     def test_nothing_is_evaluable_before_the_set_is_settled(self) -> None:
         seen = {"box": OK, "pbp": FAILED}
-        known = {"raw": PhaseProgress(state=P.IN_PROGRESS, started_at=0, seen=seen)}
+        known = {"raw": PhaseProgress(state=P.IN_PROGRESS, started_at=0, reports=seen)}
         assert gates_to_evaluate(plan(), known, 20 * MINUTE - 1) == ()
         request, _ = gates_to_evaluate(plan(), known, 20 * MINUTE)
         assert (request.phase, request.set_complete, request.stragglers_passed) == (
@@ -155,7 +155,7 @@ class TestEvaluable:
         """With on="each", every upstream event evaluates each gate that has not started yet."""
         each = plan(on="each")
         assert [a.phase for a in gates_to_evaluate(each, {}, 0)] == ["raw"]
-        reported = {"raw": PhaseProgress(state=P.IN_PROGRESS, started_at=0, seen={"box": OK})}
+        reported = {"raw": PhaseProgress(state=P.IN_PROGRESS, started_at=0, reports={"box": OK})}
         requests = gates_to_evaluate(each, reported, 0)
         assert [(a.phase, a.processor) for a in requests] == [
             ("analytics", "players"),
@@ -266,7 +266,7 @@ class TestBreaker:
             current = breaker.record_effect(current, BreakerEffect.FAILURE, n)
         assert current.state(5) is BreakerState.OPEN
         assert breaker.try_start(current, 5 + HOUR - 1) == (False, current)
-        assert current.opens_again_at() == 5 + HOUR
+        assert current.next_probe_at() == 5 + HOUR
 
     def test_success_resets_and_waiting_is_neutral(self) -> None:
         four = Breaker(failures=4)
@@ -292,7 +292,7 @@ class TestBreaker:
     def test_a_lost_probe_does_not_block_forever(self) -> None:
         _, probing = breaker.try_start(Breaker(failures=5, opened_at=0), HOUR)
         assert probing.state(2 * HOUR) is BreakerState.HALF_OPEN
-        assert probing.opens_again_at() == 2 * HOUR
+        assert probing.next_probe_at() == 2 * HOUR
 
     def test_late_failures_do_not_extend_the_hour(self) -> None:
         opened = Breaker(failures=5, opened_at=0)

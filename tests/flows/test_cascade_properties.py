@@ -80,10 +80,10 @@ def test_every_order_of_completions_ends_the_flow(
         finished.add(pick)
         phase, name = pick.split("/")
         seen = {
-            **known[phase].seen,
+            **known[phase].reports,
             name: CompletionStatus.PARTIAL if partial else CompletionStatus.SUCCESS,
         }
-        known[phase] = replace(known[phase], seen=seen)
+        known[phase] = replace(known[phase], reports=seen)
         end = phase_end_state(plan.phase(phase), known[phase], now)
         if end is not None and end is not known[phase].state:
             phases.check_transition(known[phase].state, end, phase)
@@ -130,9 +130,9 @@ def test_settled_stays_settled(
     """Neither time nor further completions make a settled phase unsettled."""
     plan = pipeline.plan("manual")
     for phase in plan.phases[:1]:
-        progress = PhaseProgress(state=PhaseState.IN_PROGRESS, started_at=0, seen=seen)
+        progress = PhaseProgress(state=PhaseState.IN_PROGRESS, started_at=0, reports=seen)
         complete = replace(
-            progress, seen={**seen, **dict.fromkeys(phase.expected, CompletionStatus.SUCCESS)}
+            progress, reports={**seen, **dict.fromkeys(phase.expected, CompletionStatus.SUCCESS)}
         )
         if is_settled(phase, progress, now):
             assert is_settled(phase, progress, now + MINUTE)

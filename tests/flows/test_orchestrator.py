@@ -153,7 +153,7 @@ class TestGates:
         opened = stage.open()
         stage.complete()
         stepped = stage.step()
-        assert (stepped.looks, stepped.triggers) == (1, 1)
+        assert (stepped.probes, stepped.triggers) == (1, 1)
         (row, _) = stage.client.gates.history("nba")
         assert decide(loads(GateInput, row.input)) == loads(Decision, row.decision)
         assert stage.looks[0].partition == DAY
@@ -168,14 +168,14 @@ class TestGates:
         stage.complete()
         stage.step()
         assert stage.states(opened)["analytics"] == "WAITING"
-        assert stage.step().looks == 0, "nothing is due"
+        assert stage.step().probes == 0, "nothing is due"
         clock.advance(5 * MINUTE)
-        assert stage.step().looks == 1
+        assert stage.step().probes == 1
         assert stage.sql("SELECT count(*) FROM dependency_check_log") == [(1,)], "nothing changed"
         stage.rows["raw.box"] = 3
         clock.advance(5 * MINUTE)
         stepped = stage.step()
-        assert (stepped.looks, stepped.triggers) == (1, 1)
+        assert (stepped.probes, stepped.triggers) == (1, 1)
         assert stage.sql("SELECT count(*) FROM dependency_check_log") == [(2,)]
 
     def test_max_wait_blocks(self, store: Store, clock: VirtualClock) -> None:
@@ -201,13 +201,13 @@ class TestGates:
         stage.complete()
         stage.step()
         (held,) = stage.claim().values()
-        context = json.loads(held.gate or "{}")
+        context = json.loads(held.gate_context or "{}")
         assert (context["is_degraded"], context["missing"]) == (True, ["raw.odds"])
         stage.sql("UPDATE runs SET state = 'PENDING', admission = 0, session_id = NULL")
         stage.complete()
         stage.step()
         (held,) = stage.claim().values()
-        assert json.loads(held.gate or "{}")["missing"] == ["raw.odds"]
+        assert json.loads(held.gate_context or "{}")["missing"] == ["raw.odds"]
         stage.sql("UPDATE runs SET state = 'PENDING', admission = 0, session_id = NULL")
         stage.run_off()
         detail = stage.detail(opened)
@@ -291,7 +291,7 @@ class TestGates:
         with pytest.raises(ConnectionError):
             lost.run_once()
         stage.orchestrator = type(lost)(store, stage.look, holder="o2")
-        assert stage.step().looks == 0, "the other replica still has the lease"
+        assert stage.step().probes == 0, "the other replica still has the lease"
         clock.advance(PROBE_LEASE_US + MINUTE)
         assert stage.step().triggers == 1
 
@@ -304,7 +304,7 @@ class TestGates:
         stage.complete()
         slow = stage.orchestrator
         part = store.write(lambda tx: slow._step(tx, [])).part
-        (order,) = part.looks
+        (order,) = part.probes
         clock.advance(PROBE_LEASE_US + MINUTE)
         stage.orchestrator = type(slow)(store, stage.look, holder="o2")
         stage.rows["raw.box"] = 5
@@ -323,7 +323,7 @@ class TestGates:
         opened = stage.open()
         assert opened.run_ids == ()
         stepped = stage.step()
-        assert (stepped.looks, stepped.runs) == (1, 1)
+        assert (stepped.probes, stepped.runs) == (1, 1)
 
     def test_checking_changes_nothing(self, store: Store, clock: VirtualClock) -> None:
         """`gate check` returns what would be decided and writes nothing."""
@@ -331,7 +331,7 @@ class TestGates:
         opened = stage.open()
         stage.complete()
         found = stage.client.gates.check("nba", "analytics", flow_id=opened.flow.flow_id)
-        assert (found.decision.verdict, found.is_asked) == ("WAIT", True)
+        assert (found.decision.verdict, found.is_evaluable) == ("WAIT", True)
         assert (
             stage.client.gates.check("nba", "analytics", mode="manual").decision.verdict == "FAIL"
         )
@@ -372,7 +372,7 @@ class TestTrouble:
         assert stage.step().triggers == 1
         assert stage.states(opened)["raw"] == "DEGRADED"
         (held,) = stage.claim("players").values()
-        assert json.loads(held.gate or "{}")["missing"] == ["pbp"]
+        assert json.loads(held.gate_context or "{}")["missing"] == ["pbp"]
 
     def test_late_data_starts_a_new_generation(self, store: Store, clock: VirtualClock) -> None:
         """A completion after a degraded start reruns what follows in a new generation."""

@@ -72,10 +72,10 @@ class TestQueue:
         started: list[int] = []
         for _ in range(3):
             stage.step()
-            assert [f.slot for f in hourly.open if stage.states(f)["raw"] != "PENDING"] == [
-                hourly.open[0].slot
-            ]
-            started.append(hourly.open[0].slot)
+            assert [
+                f.scheduled_time for f in hourly.open if stage.states(f)["raw"] != "PENDING"
+            ] == [hourly.open[0].scheduled_time]
+            started.append(hourly.open[0].scheduled_time)
             assert stage.complete("raw_job") == 1
             stage.step()
             assert stage.complete("analytics_job") == 1
@@ -117,19 +117,19 @@ class TestQueue:
         hourly.fire()
         hourly.fire()
         ahead, waiting = hourly.open
-        explaining = hourly.stage.client.explaining
+        explaining = hourly.stage.client.diagnostics
         explained = explaining.explain_flow(waiting.flow_id)
         assert explained.flow is not None
-        assert explained.flow.behind is not None
+        assert explained.flow.preceding_flow_id is not None
         first, second = explained.explanation.phases
-        assert explained.flow.behind in first.headline
+        assert explained.flow.preceding_flow_id in first.headline
         assert "config" in first.headline
         assert second.headline == "raw is not complete"
         proof = explaining.why_flow(waiting.flow_id)
-        assert explained.flow.behind in str(proof.cause)
+        assert explained.flow.preceding_flow_id in str(proof.cause)
         front = explaining.explain_flow(ahead.flow_id).flow
         assert front is not None
-        assert front.behind is None
+        assert front.preceding_flow_id is None
 
 
 class TestDeadline:

@@ -95,7 +95,9 @@ class Morning:
 
     def why(self) -> list[str]:
         """Return every sentence of `why` about `analytics`, from the top."""
-        proof = self.stage.client.explaining.why_flow(self.opened.flow.flow_id, "analytics", "acme")
+        proof = self.stage.client.diagnostics.why_flow(
+            self.opened.flow.flow_id, "analytics", "acme"
+        )
 
         def walk(cause: Cause) -> list[str]:
             return [cause.text, *(text for child in cause.children for text in walk(child))]
@@ -104,13 +106,13 @@ class Morning:
 
     def sentences(self) -> str:
         """Return the sentences of `explain` about `analytics` below its headline."""
-        explained = self.stage.client.explaining.explain("nba", DAY, customer="acme").explanation
+        explained = self.stage.client.diagnostics.explain("nba", DAY, customer="acme").explanation
         return " ".join(s for story in explained.phases if story.phase == "analytics"
                         for s in story.sentences)  # fmt: skip
 
     def shown(self) -> tuple[str, str, list[str]]:
         """Return what `explain` shows of `analytics`: state, headline and suggested commands."""
-        explained = self.stage.client.explaining.explain("nba", DAY, customer="acme").explanation
+        explained = self.stage.client.diagnostics.explain("nba", DAY, customer="acme").explanation
         (story,) = [s for s in explained.phases if s.phase == "analytics"]
         return story.word, story.headline, [offer.command for offer in explained.offers]
 
@@ -250,7 +252,7 @@ def test_a_deadlock(store: Store, clock: VirtualClock) -> None:
     assert (rule, severity) == ("gate_fail", "HIGH")
     reason = f"These processors wait for each other and can never start: {cycle}."
     assert message == f"nba {DAY} right must not start: {reason}"
-    explained = stage.client.explaining.explain("nba", DAY, customer="acme").explanation
+    explained = stage.client.diagnostics.explain("nba", DAY, customer="acme").explanation
     (story,) = [s for s in explained.phases if s.phase == "right"]
     assert (story.word, any(cycle in text for text in story.sentences)) == ("blocked", True)
     checks = stage.sql("SELECT required_table, contributed_to_decision FROM dependency_check_log")
@@ -300,7 +302,7 @@ def test_partial_backfill(store: Store, clock: VirtualClock) -> None:
     assert day.messages[0].startswith("nba 2025-11-16 analytics starts degraded: Enough data, but")
     assert day.messages[0].endswith(f" {lacking}.")
     (held,) = day.stage.claim("players").values()
-    context = json.loads(held.gate or "{}")
+    context = json.loads(held.gate_context or "{}")
     assert (context["is_degraded"], context["missing"]) == (True, ["t.past"]), "its run receives it"
     assert context["warnings"] == [lacking]
     assert lacking.replace(":", " (historical)") in day.sentences()

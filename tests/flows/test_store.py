@@ -69,16 +69,16 @@ def test_probes_are_leased_once(stage: Stage) -> None:
 def test_reports_open_the_next_generation(stage: Stage) -> None:
     """Without an open flow a report opens one; repeating the report changes nothing."""
     first = stage.client.flows.complete(report(execution_id="e1"))
-    assert (first.is_news, first.opened) == (True, True)
+    assert (first.is_new, first.opened) == (True, True)
     live = stage.sql("SELECT p.name FROM runs r JOIN processors p ON p.processor = r.processor")
     assert live == [("analytics_job",)], "what is done is not started, what follows it is"
     again = stage.client.flows.complete(report(execution_id="e1"))
-    assert (again.is_news, again.flow_id) == (False, first.flow_id)
+    assert (again.is_new, again.flow_id) == (False, first.flow_id)
     stage.run_off()
     flow = stage.client.flows.get(first.flow_id or 0)
     assert (flow.state, flow.generation, flow.trigger_source) == ("COMPLETE", 1, "event")
     late = stage.client.flows.complete(report(execution_id="e1"))
-    assert (late.is_news, late.flow_id) == (False, first.flow_id)
+    assert (late.is_new, late.flow_id) == (False, first.flow_id)
     new = stage.client.flows.complete(report(execution_id="e2"))
     assert (new.opened, stage.client.flows.get(new.flow_id or 0).generation) == (True, 2)
 

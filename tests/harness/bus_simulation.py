@@ -114,7 +114,7 @@ class BusSimulation:
         self.report.checks = self.checks.checks
         self.report.messages = len(set(self.accepted))
         self.report.ended = len(self.checks.ended)
-        self.report.dead = len(self.checks.deaths)
+        self.report.dead = len(self.checks.dead_lettered)
         self.report.digest = self._trace.hexdigest()
         return self.report
 
@@ -127,7 +127,7 @@ class BusSimulation:
         """Return an actor's view of the store, which injects faults."""
         return FaultyStore(self._store, actor, self)
 
-    def strikes(self, fault: Fault, odds: float) -> bool:
+    def fault_occurs(self, fault: Fault, odds: float) -> bool:
         """Whether an environment fault happens now."""
         hit = self.rng.random() < odds
         if self._is_healing or not self._fault_odds or not hit:
@@ -140,7 +140,7 @@ class BusSimulation:
         if self._is_healing or len(self._stack) >= DEPTH_MAX or not self._stack:
             return
         crashes = self._crashes[actor]
-        if self.strikes(Fault.PAUSE, 0.01):
+        if self.fault_occurs(Fault.PAUSE, 0.01):
             until = self.clock.now() + self.rng.randrange(MINUTE, 12 * MINUTE)
             for _ in range(40):
                 if self.clock.now() >= until:
@@ -181,7 +181,7 @@ class BusSimulation:
         crashes = self._crashes[actor.name]
         try:
             actor.step()
-            actor.later()
+            actor.schedule_next()
         except Crash:
             if crashes == self._crashes[actor.name]:
                 self._crashes[actor.name] += 1
@@ -190,14 +190,14 @@ class BusSimulation:
                 actor.next_at = self.clock.now() + self.rng.randrange(5 * MINUTE)
         except StoreError as error:
             self._note("error", actor.name, type(error).__name__)
-            actor.later()
+            actor.schedule_next()
         finally:
             self._stack.pop()
 
     def _surroundings(self) -> None:
-        if self.strikes(Fault.CLOCK_JUMP, 0.005):
+        if self.fault_occurs(Fault.CLOCK_JUMP, 0.005):
             self.clock.advance(self.rng.randrange(20 * MINUTE))
-        if self.strikes(Fault.DOWNTIME, 0.001):
+        if self.fault_occurs(Fault.DOWNTIME, 0.001):
             self.clock.advance(self.rng.randrange(2 * HOUR, 26 * HOUR))
 
     def _heal(self) -> None:
@@ -205,7 +205,7 @@ class BusSimulation:
         self._is_healing = True
         for _ in range(HEAL_ROUNDS):
             for actor in self.actors.values():
-                actor.is_healing = True
+                actor.is_recovering = True
                 actor.next_at = self.clock.now()
                 self._act(actor)
             if not self.checks.open:

@@ -137,7 +137,7 @@ class ProcessGroup:
             if code not in (0, -signal.SIGTERM):
                 raise Wrong(f"{name} ended with {code}: {self._log(name)}")
 
-    def revive(self) -> None:
+    def restart_ended(self) -> None:
         """Restart processes that ended; one that cannot start shows in the result."""
         for name, child in list(self.running.items()):
             if child.poll() is not None:
@@ -195,7 +195,7 @@ def survive(place: CrashTestDatabases, seconds: float, seed: int) -> dict[str, A
             victims = victims or chance.sample(cast.names(), len(cast.names()))
             clock.sleep(chance.uniform(*PAUSE_SECONDS))
             cast.kill(victims.pop())
-            cast.revive()
+            cast.restart_ended()
         cast.stop("publisher")
         _drain(place, clock)
         cast.stop("consumer")

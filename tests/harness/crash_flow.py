@@ -115,7 +115,9 @@ def drive(store: Store, clock: VirtualClock, partition: str) -> None:
         ]
 
     orchestrator = Orchestrator(store, look, holder=f"driver-{opened_at}")
-    options = WorkerOptions(name=f"driver-{opened_at}", slots=1, lease_us=2 * HOUR, beat_us=HOUR)
+    options = WorkerOptions(
+        name=f"driver-{opened_at}", concurrency=1, lease_us=2 * HOUR, heartbeat_us=HOUR
+    )
     worker = WorkerCore(store, [pipeline], options, clock=clock, jitter=lambda: 0.0)
     admitter, sweeper = Admitter(store), Sweeper(store, jitter=lambda: 0.0)
     worker.open()

@@ -46,7 +46,7 @@ class KillPoint:
     """Counts the effective commits of a process; it dies at number kill_at, or never if 0."""
 
     kill_at: int = 0
-    side: str = BEFORE
+    moment: str = BEFORE
     commits: int = 0
 
 
@@ -140,7 +140,7 @@ class KillingStore:
             value = body(tx)
             fate.commits += tx.has_effect
             if tx.has_effect and fate.commits == fate.kill_at:
-                if fate.side == BEFORE:
+                if fate.moment == BEFORE:
                     _die()
                 tx.after_commit(_die)
             return value
@@ -226,7 +226,7 @@ def _commits(open_store: Open) -> int:
 
 def _point(open_store: Open, start: int, fate: KillPoint, partition: str) -> None:
     """Kill one process; let another finish the flow and check the result."""
-    where = f"killed right {fate.side} commit {fate.kill_at}"
+    where = f"killed right {fate.moment} commit {fate.kill_at}"
 
     def victim() -> None:
         clock = VirtualClock(start)

@@ -172,7 +172,7 @@ class _ParkingTx(PostgresTx):
     """
 
     def __init__(self, arena: Arena, lane: _Lane, injected: int | None) -> None:
-        super().__init__(lane.connection.wire, injected)
+        super().__init__(lane.connection.statement_pipeline, injected)
         self._arena = arena
         self._lane = lane
 

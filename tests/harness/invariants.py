@@ -66,7 +66,7 @@ class Committer(Protocol):
 class Commit:
     """One commit: process, state before and after, and written journal and history rows."""
 
-    who: Committer
+    committer: Committer
     before: Snapshot
     after: Snapshot
     created: list[JournalEntry]
@@ -155,7 +155,7 @@ def check_claims(c: Commit) -> None:
         new
         for run_id, new in c.after.runs.items()
         if new.admission == 9 and c.before.runs[run_id].admission != 9
-    ] if c.who.kind in ("worker", "external") else []  # fmt: skip
+    ] if c.committer.kind in ("worker", "external") else []  # fmt: skip
     for new in taken:
         old = c.before.runs[new.run_id]
         _need(old.admission == 0, "I5", lambda o=old: f"claimed although not ready: {o}")  # type: ignore[misc]
@@ -164,9 +164,9 @@ def check_claims(c: Commit) -> None:
             "I19",
             lambda o=old: f"claimed before its time: {o}",  # type: ignore[misc]
         )
-        if c.who.kind == "worker":
-            mine = new.session_id in c.who.sessions
-            _need(mine, "I3", lambda n=new: f"{c.who.name} claimed for another session: {n}")  # type: ignore[misc]
+        if c.committer.kind == "worker":
+            mine = new.session_id in c.committer.sessions
+            _need(mine, "I3", lambda n=new: f"{c.committer.name} claimed for another session: {n}")  # type: ignore[misc]
         else:
             leased = c.after.leases.get(new.run_id)
             good = leased is not None and leased[0] == new.token and leased[1] > c.now
@@ -182,7 +182,7 @@ def check_claims(c: Commit) -> None:
 
 
 def _rank(run: RunRow) -> tuple[int, int, int]:
-    return (-run.level, run.fair_pass, run.run_id)
+    return (-run.level, run.fair_rank, run.run_id)
 
 
 def check_fair_ranks(c: Commit) -> None:
@@ -191,18 +191,22 @@ def check_fair_ranks(c: Commit) -> None:
     for run_id, new in c.after.runs.items():
         old = c.before.runs.get(run_id)
         if new.admission == 0 and (old is None or old.admission != 0):
-            given.setdefault((new.pool, new.priority, new.customer), []).append(new.fair_pass)
+            given.setdefault((new.pool, new.priority, new.customer), []).append(new.fair_rank)
     for key, ranks in given.items():
-        clock = c.before.turns.get((key[0], key[1], 0), 0)
-        base = max(c.before.turns.get(key, 0), clock)
+        clock = c.before.fair_ranks.get((key[0], key[1], 0), 0)
+        base = max(c.before.fair_ranks.get(key, 0), clock)
         wanted = list(range(base + 1, base + 1 + len(ranks)))
         _need(
             sorted(ranks) == wanted,
             "I28",
             lambda p=ranks, w=wanted: f"fair ranks {sorted(p)}, expected {w}",  # type: ignore[misc]
         )
-    for key, rank in c.before.turns.items():
-        _need(c.after.turns.get(key, 0) >= rank, "I28", lambda k=key: f"fair rank of {k} decreased")  # type: ignore[misc]
+    for key, rank in c.before.fair_ranks.items():
+        _need(
+            c.after.fair_ranks.get(key, 0) >= rank,
+            "I28",
+            lambda k=key: f"fair rank of {k} decreased",
+        )  # type: ignore[misc]
 
 
 def check_holders(c: Commit) -> None:
@@ -223,17 +227,25 @@ def check_holders(c: Commit) -> None:
             and end is not None
             and end.final_state == ("CANCELLED" if old.cancel_requested_at else "TIMEOUT")
         )
-        swept = c.who.kind == "sweeper" and (_lease_is_dead(c.before, old, c.now) or overdue)
-        _need(swept, "I24", lambda o=old, n=new: f"{c.who.name} removed {o} from its holder: {n}")  # type: ignore[misc]
+        swept = c.committer.kind == "sweeper" and (_lease_is_dead(c.before, old, c.now) or overdue)
+        _need(
+            swept,
+            "I24",
+            lambda o=old, n=new: f"{c.committer.name} removed {o} from its holder: {n}",
+        )  # type: ignore[misc]
         if new is not None:
             counted = new.lapses == old.lapses + 1 < LAPSES_MAX and old.state == "CLAIMED"
             _need(counted, "I6", lambda o=old, n=new: f"lapse not counted: {o} -> {n}")  # type: ignore[misc]
 
 
 def _is_holder(c: Commit, run: RunRow) -> bool:
-    if c.who.kind == "worker":
-        return run.session_id is not None and run.session_id in c.who.sessions
-    return c.who.kind == "external" and run.session_id is None and run.claimed_by == c.who.name
+    if c.committer.kind == "worker":
+        return run.session_id is not None and run.session_id in c.committer.sessions
+    return (
+        c.committer.kind == "external"
+        and run.session_id is None
+        and run.claimed_by == c.committer.name
+    )
 
 
 def _lease_is_dead(before: Snapshot, run: RunRow, now: int) -> bool:
@@ -248,12 +260,14 @@ def _lease_is_dead(before: Snapshot, run: RunRow, now: int) -> bool:
 def check_sessions(c: Commit) -> None:
     """I3, I25: only its owner ends a live session; one missed heartbeat does not end it."""
     for session_id, until_at in c.before.sessions.items():
-        if session_id in c.after.sessions or session_id in c.who.sessions:
+        if session_id in c.after.sessions or session_id in c.committer.sessions:
             continue
         _need(
             until_at < c.now,
             "I24",
-            lambda s=session_id, u=until_at: f"session {s} ended by {c.who.name}, leased to {u}",  # type: ignore[misc]
+            lambda s=session_id, u=until_at: (
+                f"session {s} ended by {c.committer.name}, leased to {u}"
+            ),  # type: ignore[misc]
         )
 
 
@@ -270,7 +284,7 @@ def check_ends(c: Commit) -> None:
             _need(fits, "I24", lambda e=end, r=last: f"{e} ended {r}")  # type: ignore[misc]
             _need(end.attempt == last.attempt, "I6", lambda e=end: f"attempt changed: {e}")  # type: ignore[misc]
             gone = end.error_type != "STALE_EXECUTION" or _lease_is_dead(c.before, last, c.now)
-            _need(gone, "I24", lambda r=last: f"{c.who.name} failed {r} under a live lease")  # type: ignore[misc]
+            _need(gone, "I24", lambda r=last: f"{c.committer.name} failed {r} under a live lease")  # type: ignore[misc]
         retry = children.pop(run_id, None)
         _need(bool(end.was_retried) == (retry is not None), "I26", lambda e=end: f"no retry: {e}")  # type: ignore[misc]
         failed = end.final_state in ("FAILED", "TIMEOUT")
@@ -345,10 +359,10 @@ def check_health(c: Commit) -> None:
             lambda i=config_id, a=after, w=wanted: f"config {i}: {a} failures, expected {w}",  # type: ignore[misc]
         )
         if dead and after >= FAILURES_DISABLE:
-            off = not c.after.configs[config_id].is_active and config_id not in c.after.clocks
+            off = not c.after.configs[config_id].is_active and config_id not in c.after.schedules
             _need(off, "failures", lambda i=config_id: f"config {i} still fires")  # type: ignore[misc]
     for config_id in c.after.failures.keys() - by_config.keys():
-        if c.who.kind != "operator":
+        if c.committer.kind != "operator":
             same = c.after.failures[config_id] == c.before.failures.get(config_id, 0)
             _need(same, "failures", lambda i=config_id: f"config {i}: failures changed")  # type: ignore[misc]
 

@@ -23,7 +23,7 @@ from penstock.db.sqlite.store import SqliteStore
 from penstock.testing.simulate.violation import Violation
 
 READY, LEASED, DELAYED, BEHIND = range(4)
-PARENTS = frozenset({"bus_deliveries_put", "bus_round_add"})
+PARENTS = frozenset({"bus_deliveries_put", "bus_generation_add"})
 
 
 class Open(NamedTuple):
@@ -34,7 +34,7 @@ class Open(NamedTuple):
     state: int
     due_at: int
     until_at: int | None
-    round: int
+    generation: int
     replays: int
     attempt: int
     epoch: int
@@ -46,7 +46,7 @@ class Ended(NamedTuple):
 
     subscription: int
     message_id: int
-    round: int
+    generation: int
     epoch: int
     attempts: int
     outcome: str
@@ -64,7 +64,7 @@ class BusChecks:
         self._settled_to = 0
         self.open: dict[Key, Open] = {}
         self.ended: dict[tuple[int, int, int], Ended] = {}
-        self.deaths: set[tuple[int, int, int]] = set()
+        self.dead_lettered: set[tuple[int, int, int]] = set()
         self.acks: set[tuple[int, int, int]] = set()
         """(subscription, message, epoch) that consumers have ever acked."""
         self.nacks: set[tuple[int, int, int]] = set()
@@ -87,7 +87,7 @@ class BusChecks:
         for row in changed:
             self._moved(before.get((row.subscription, row.message_id)), row, now, statements)
         for key, row in before.items():
-            if key not in after or after[key].round != row.round:
+            if key not in after or after[key].generation != row.generation:
                 self._left(row, new_ends, now)
         self._check_generations(changed)
         self._keys(after)
@@ -112,7 +112,7 @@ class BusChecks:
         for place, *fields in self.rows(text, self._settled_to):
             end = Ended._make(fields)
             self._settled_to = place
-            name = (end.subscription, end.message_id, end.round)
+            name = (end.subscription, end.message_id, end.generation)
             if name in self.ended:
                 raise Violation("I1", f"a generation ended twice: {end}")
             self.ended[name] = end
@@ -120,7 +120,7 @@ class BusChecks:
         return found
 
     def _moved(self, old: Open | None, new: Open, now: int, statements: Sequence[str]) -> None:
-        if old is None or old.round != new.round:
+        if old is None or old.generation != new.generation:
             self._began(new, statements)
             return
         handed = new.epoch - old.epoch
@@ -154,8 +154,8 @@ class BusChecks:
     def _began(self, new: Open, statements: Sequence[str]) -> None:
         if not PARENTS & set(statements):
             raise Violation("I12", f"{new} appeared unexpectedly: {statements}")
-        if new.round > 1:
-            last = self.ended.get((new.subscription, new.message_id, new.round - 1))
+        if new.generation > 1:
+            last = self.ended.get((new.subscription, new.message_id, new.generation - 1))
             if last is None or new.epoch - last.epoch not in (0, 1):
                 raise Violation("I12", f"{new} does not follow {last}")
             if new.replays > self._subs[new.subscription].replays_max:
@@ -163,7 +163,7 @@ class BusChecks:
 
     def _left(self, old: Open, ends: dict[Key, list[Ended]], now: int) -> None:
         key = (old.subscription, old.message_id)
-        mine = [end for end in ends.get(key, []) if end.round == old.round]
+        mine = [end for end in ends.get(key, []) if end.generation == old.generation]
         if len(mine) != 1:
             raise Violation("I1", f"{old} left to {mine}")
         end = mine[0]
@@ -193,7 +193,7 @@ class BusChecks:
             "JOIN messages m ON m.message_id = d.message_id "
             "WHERE d.subscription = ? AND d.message_id = ? AND d.round = ?"
         )
-        found = self.rows(text, old.subscription, old.message_id, old.round)
+        found = self.rows(text, old.subscription, old.message_id, old.generation)
         if len(found) != 1:
             raise Violation("I7", f"{len(found)} dead letters of {end}")
         kind, attempts, same, copied, own = found[0]
@@ -206,15 +206,15 @@ class BusChecks:
             raise Violation("I7", f"{theirs} names another message than {end}")
         if kind != "poison" and end.attempts < sub.max_attempts:
             raise Violation("I7", f"{end} became a dead letter with attempts left")
-        self.deaths.add((old.subscription, old.message_id, old.round))
+        self.dead_lettered.add((old.subscription, old.message_id, old.generation))
 
     def _check_generations(self, changed: Sequence[Open]) -> None:
         """I1: an open delivery is the generation after all ended ones, and none is missing."""
         for row in changed:
             sub, message = row.subscription, row.message_id
-            if (sub, message, row.round) in self.ended:
+            if (sub, message, row.generation) in self.ended:
                 raise Violation("I1", f"{row} is open and ended")
-            if any((sub, message, n) not in self.ended for n in range(1, row.round)):
+            if any((sub, message, n) not in self.ended for n in range(1, row.generation)):
                 raise Violation("I1", f"a generation before {row} is missing")
 
     def _keys(self, after: dict[Key, Open]) -> None:
@@ -229,11 +229,11 @@ class BusChecks:
 
     def _first_of_key(self, new: Open) -> None:
         """I9: no earlier message of the same key waits in its first generation."""
-        if new.ordering_key is None or new.round > 1:
+        if new.ordering_key is None or new.generation > 1:
             return
         for row in self.open.values():
             same = (row.subscription, row.ordering_key) == (new.subscription, new.ordering_key)
-            if same and row.message_id < new.message_id and row.round == 1:
+            if same and row.message_id < new.message_id and row.generation == 1:
                 raise Violation("I9", f"{new} overtook {row}")
 
     def finish(self, accepted: Sequence[int], taken: Sequence[int]) -> None:
@@ -255,8 +255,8 @@ class BusChecks:
         if list(counted) != [outcomes.count(name) for name in names]:
             raise Violation("I1", f"sums {counted} disagree with rows")
         found = self.rows("SELECT count(*) FROM dead_letters WHERE subscription IS NOT NULL")
-        if found[0][0] != len(self.deaths):
-            raise Violation("I7", f"{found[0][0]} dead letters, expected {len(self.deaths)}")
+        if found[0][0] != len(self.dead_lettered):
+            raise Violation("I7", f"{found[0][0]} dead letters, expected {len(self.dead_lettered)}")
         twice = self.rows(
             "SELECT attributes FROM messages WHERE attributes LIKE '%\"once\"%' "
             "AND attributes NOT LIKE '%CloudPubSub%' GROUP BY attributes HAVING count(*) > 1"

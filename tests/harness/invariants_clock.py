@@ -40,14 +40,14 @@ class ScheduleChecks:
         """Check I19, I20, I22 and I27 for one commit."""
         new = [c.after.runs[entry.run_id] for entry in c.created]
         fired = [run for run in new if run.trigger_source == "scheduler"]
-        if c.who.kind != "scheduler":
+        if c.committer.kind != "scheduler":
             for run in fired:
                 _check_queued_start(c, run)
             fired = []
         for run in fired:
             self._check_start(c, run)
         slots = {(run.config_id or 0, run.slot) for run in fired}
-        if c.who.kind == "scheduler":
+        if c.committer.kind == "scheduler":
             opened = [f for number, f in c.after.flows.items() if number not in c.before.flows]
             slots |= {(flow.config_id, flow.slot) for flow in opened}
             for flow in opened:
@@ -91,8 +91,8 @@ class ScheduleChecks:
         ledger: dict[int, list[LedgerRow]] = {}
         for row in c.ledger:
             ledger.setdefault(row.config_id, []).append(row)
-        for config_id, new in c.after.clocks.items():
-            old = c.before.clocks.get(config_id)
+        for config_id, new in c.after.schedules.items():
+            old = c.before.schedules.get(config_id)
             if new.next_run_time <= new.evaluated_to:
                 raise Violation("I20", f"the next occurrence is evaluated already: {new}")
             if old is None or new == old:
@@ -100,8 +100,8 @@ class ScheduleChecks:
             if new.evaluated_to < old.evaluated_to:
                 raise Violation("I20", f"evaluated_to decreased: {old} -> {new}")
             self._check_move(c, old, new, runs.pop(config_id, set()), ledger.pop(config_id, []))
-        for config_id, old in c.before.clocks.items():
-            if config_id not in c.after.clocks:
+        for config_id, old in c.before.schedules.items():
+            if config_id not in c.after.schedules:
                 self._check_removed(c, old, ledger.pop(config_id, []))
         left = [*runs, *ledger]
         if left:
@@ -111,7 +111,7 @@ class ScheduleChecks:
         self, c: Commit, old: ScheduleRow, new: ScheduleRow, runs: set[int], ledger: list[LedgerRow]
     ) -> None:
         """Check that every passed occurrence is a run or in the ledger, exactly once."""
-        if c.who.kind != "scheduler" and new.cadence != old.cadence:
+        if c.committer.kind != "scheduler" and new.cadence != old.cadence:
             end = new.evaluated_to + 1  # a changed cadence: due occurrences are evaluated here
         else:
             end = new.next_run_time
@@ -127,7 +127,7 @@ class ScheduleChecks:
         counted = len(runs) + sum(row.slots for row in ledger)
         if counted != len(slots):
             raise Violation("I20", f"config {old.config_id}: {counted} of {len(slots)} recorded")
-        if c.who.kind == "scheduler":
+        if c.committer.kind == "scheduler":
             self._check_policy(c, slots, runs, single)
 
     def _check_removed(self, c: Commit, old: ScheduleRow, ledger: list[LedgerRow]) -> None:
@@ -167,7 +167,7 @@ def _check_queued_start(c: Commit, run: RunRow) -> None:
     """I22: only a queued flow starts after its scheduled time, once all before it have ended."""
     flow = c.before.flows.get(run.flow_id or 0)
     if flow is None or not flow.is_ordered:
-        raise Violation("I19", f"{c.who.name} started an occurrence: {run}")
+        raise Violation("I19", f"{c.committer.name} started an occurrence: {run}")
     if ahead := _open(c.after, flow):
         raise Violation("I22", f"{run} began before {ahead[0]} ended")
 

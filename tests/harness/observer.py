@@ -49,7 +49,7 @@ class Observer:
         self._created: set[int] = set(self._last.runs)
         self.checks = 0
         self.commits = 0
-        self.owned: Callable[[], set[int]] | None = None
+        self.live_sessions: Callable[[], set[int]] | None = None
         """Sessions of live workers, set after recovery: from then on no worker may drop a run."""
         self._learn()
 
@@ -80,7 +80,7 @@ class Observer:
             raise Violation("I1", f"ids reused: {again}")
         self._created.update(entry.run_id for entry in created)
         commit = Commit(
-            who=who,
+            committer=who,
             before=before,
             after=after,
             created=created,
@@ -95,8 +95,8 @@ class Observer:
         self._clocks.check(commit)
         self._flows.check(self._clock.now(), statements)
         self._limits.check(statements)
-        if self.owned is not None:
-            _check_dropped(commit, self.owned())
+        if self.live_sessions is not None:
+            _check_dropped(commit, self.live_sessions())
         self.checks += len(CHECKS) + 1
         for run_id, run in after.runs.items():
             old = before.runs.get(run_id)
@@ -118,21 +118,21 @@ class Observer:
             if left:
                 raise Violation("I25", f"{who.name} left {sorted(left)} with dead holders")
         if who.kind == "scheduler":
-            due = [c for c in self._last.clocks.values() if c.next_run_time <= mark.now]
+            due = [c for c in self._last.schedules.values() if c.next_run_time <= mark.now]
             if due:
                 raise Violation("I20", f"{who.name} left due configs behind: {due}")
         self.checks += 1
 
-    def is_quiet(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether no work is left."""
-        return not self.unrest()
+        return not self.remaining_work()
 
-    def unrest(self) -> list[Any]:
+    def remaining_work(self) -> list[Any]:
         """Return up to three items of remaining work."""
         left: list[Any] = list(self._last.runs.values())
         left += self._peek.rows("SELECT outbox_id FROM outbox")
         left += list(self._last.leases.items())
-        left += self._limits.unrest()
+        left += self._limits.remaining_work()
         left += self._flows.unrest()
         return left[:3]
 
@@ -174,7 +174,7 @@ def _check_dropped(c: Commit, owned: set[int]) -> None:
     """I25: after recovery, no run times out while its worker is alive."""
     for run_id, end in c.ends.items():
         run = c.before.runs.get(run_id)
-        if run is not None and run.session_id in owned and c.who.kind == "sweeper":
+        if run is not None and run.session_id in owned and c.committer.kind == "sweeper":
             raise Violation("I25", f"{run} was dropped by its worker: {end}")
 
 

@@ -138,7 +138,7 @@ class Operator(Actor):
         run_id = self.client.runs.submit(wanted, key=key)
         self.stage.accepted.append(run_id)
         self._unsure = [pair for pair in self._unsure if pair[1] != key]
-        if self.stage.strikes(Fault.DUPLICATE, 0.1):
+        if self.stage.fault_occurs(Fault.DUPLICATE, 0.1):
             assert self.client.runs.submit(wanted, key=key) == run_id, "a repeated key ran twice"
 
     def _cancel(self) -> None:

@@ -58,7 +58,7 @@ class Publisher(Actor):
     def step(self) -> None:
         """Publish the next batch, or the last one again."""
         rng = self.stage.rng
-        if self.is_healing and not self._pending:
+        if self.is_recovering and not self._pending:
             return
         if not self._pending:
             for _ in range(rng.randint(1, 3)):
@@ -75,7 +75,7 @@ class Publisher(Actor):
         batch = self._pending
         done = self.store.write(lambda tx: messages.message_publish(tx, TOPIC, batch))
         self.stage.accepted += done.message_ids
-        if self.stage.strikes(Fault.DUPLICATE, 0.1):
+        if self.stage.fault_occurs(Fault.DUPLICATE, 0.1):
             again = self.store.write(lambda tx: messages.message_publish(tx, TOPIC, batch))
             if again.message_ids != done.message_ids or again.new:
                 raise Violation("I11", f"{again} is not {done}")
@@ -101,7 +101,7 @@ class Consumer(Actor):
     def step(self) -> None:
         """Perform one action; during recovery, pull and ack."""
         sub = self.store.read(lambda tx: topics.subscription_get(tx, self._subscription))
-        if self.is_healing:
+        if self.is_recovering:
             self._settle(sub, self._pull(sub))
             return
         rng = self.stage.rng
@@ -173,7 +173,7 @@ class BusOperator(Actor):
         sub = self.store.read(
             lambda tx: topics.subscription_get(tx, rng.choice(("plain", "ordered")))
         )
-        if self.is_healing:
+        if self.is_recovering:
             for spec in SPECS:
                 self._pause(spec.name, is_paused=False)
             return

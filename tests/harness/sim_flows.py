@@ -57,18 +57,18 @@ class OrchestratorActor(ServiceActor):
 
     def __init__(self, stage: Stage, name: str, batch: int) -> None:
         def make(store: Store) -> Orchestrator:
-            return Orchestrator(store, self.look, holder=name, batch=batch)
+            return Orchestrator(store, self.probe, holder=name, batch=batch)
 
         super().__init__(stage, name, 25 * SECOND, "orchestrator", make)
 
-    def look(self, look: ProbeRequest) -> list[Observation]:
+    def probe(self, look: ProbeRequest) -> list[Observation]:
         """Return complete, partial or no data, or an error; complete data after recovery."""
         return [self._observe(d.key, d.kind) for d in look.dependencies]
 
     def _observe(self, key: str, kind: DependencyKind) -> Observation:
         rng, now = self.stage.rng, self.stage.clock.now()
-        found = 9 if self.is_healing else rng.choice((0, 0, 1, 3, 5, 9))
-        if not self.is_healing and rng.random() < 0.1:
+        found = 9 if self.is_recovering else rng.choice((0, 0, 1, 3, 5, 9))
+        if not self.is_recovering and rng.random() < 0.1:
             return Observation(key=key, looked_at=now, error="the warehouse is unreachable")
         if kind is DependencyKind.HISTORICAL:
             return Observation(key=key, looked_at=now, days_present=found)
@@ -93,7 +93,7 @@ class FlowUsers(Actor):
             (5, self._trigger), (4, self._report), (2, self._repeat), (1, self._approve),
             (1, self._cancel),
         ]  # fmt: skip
-        if self.is_healing:
+        if self.is_recovering:
             return
         action = self.stage.rng.choices([a for _, a in actions], [w for w, _ in actions])[0]
         try:
@@ -116,7 +116,7 @@ class FlowUsers(Actor):
             correlation_id=f"{self.name}-{self.stage.clock.now()}",
         )
         opened = self.client.flows.trigger(wanted)
-        if self.stage.strikes(Fault.DUPLICATE, 0.2) and not wanted.force and not start:
+        if self.stage.fault_occurs(Fault.DUPLICATE, 0.2) and not wanted.force and not start:
             again = self.client.flows.trigger(wanted)
             assert not again.is_new or not opened.flow.is_open, "a repeated trigger opened twice"
 

@@ -87,7 +87,7 @@ class LimitChecks:
         for orphaned in self._peek.rows(_ORPHANED):
             raise Violation("I32", f"an ended run still holds or waits: {orphaned}")
 
-    def unrest(self) -> list[object]:
+    def remaining_work(self) -> list[object]:
         """Return what is still held or waited for; slots of a dead process expire."""
         return list(
             self._peek.rows(

@@ -92,9 +92,9 @@ class SimExternalWorker(Actor):
         if not work.is_started:
             self._try(work, lambda: self._work.start(run_id, self._me, token=token, pod="sim"))
             work.is_started = work in self._held
-            if work.is_started and self.is_healing:
+            if work.is_started and self.is_recovering:
                 self._one(work)
-        elif work.is_to_stop and not self.stage.strikes(Fault.LATE, 0.3):
+        elif work.is_to_stop and not self.stage.fault_occurs(Fault.LATE, 0.3):
             self._report(work, lambda: self._work.cancelled(run_id, self._me, token=token))
         elif not self._is_done(work):
             progress = ProgressReport(percent=self.stage.rng.randrange(100))
@@ -102,7 +102,7 @@ class SimExternalWorker(Actor):
                 work, lambda: self._work.heartbeat(run_id, self._me, token=token, progress=progress)
             )
             self._apply_response(work, pulse)
-        elif (failure := work.failure) is not None and not self.is_healing:
+        elif (failure := work.failure) is not None and not self.is_recovering:
             self._report(work, lambda: self._work.fail(run_id, self._me, failure, token=token))
         else:
             self._report(work, lambda: self._work.complete(run_id, self._me, token=token))
@@ -116,7 +116,7 @@ class SimExternalWorker(Actor):
                 self._drop(work)
             else:
                 self._apply_response(work, pulse)
-        good = [w for w in self._held if w.failure is None or self.is_healing]
+        good = [w for w in self._held if w.failure is None or self.is_recovering]
         done = [w for w in good if w.is_started and self._is_done(w)]
         if not done:
             return
@@ -132,7 +132,7 @@ class SimExternalWorker(Actor):
         try:
             end = self._try(work, call)
         except StoreError:
-            if self.stage.strikes(Fault.DUPLICATE, 0.5):
+            if self.stage.fault_occurs(Fault.DUPLICATE, 0.5):
                 self._sent.append((call, None))
                 self._held.remove(work)
             raise
@@ -140,7 +140,7 @@ class SimExternalWorker(Actor):
             return
         self._held.remove(work)
         self._check(end)
-        if self.stage.strikes(Fault.DUPLICATE, 0.3):
+        if self.stage.fault_occurs(Fault.DUPLICATE, 0.3):
             self._sent.append((call, end))
 
     def _repeat(self) -> None:
@@ -171,7 +171,7 @@ class SimExternalWorker(Actor):
             return None
 
     def _drop(self, work: _Work) -> None:
-        if self.stage.strikes(Fault.LATE, 0.3):
+        if self.stage.fault_occurs(Fault.LATE, 0.3):
             work.ends_at, work.is_started = 0, True  # it continues and will be refused
         else:
             self._held.remove(work)
@@ -191,7 +191,7 @@ class SimExternalWorker(Actor):
             raise Violation("I24", f"returned {end}, stored {run}")
 
     def _is_done(self, work: _Work) -> bool:
-        return self.is_healing or self.stage.clock.now() >= work.ends_at
+        return self.is_recovering or self.stage.clock.now() >= work.ends_at
 
     def _token(self, work: _Work) -> int | None:
         """Return the token, or None for calls that rely on the worker's name."""

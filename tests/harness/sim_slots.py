@@ -98,7 +98,7 @@ class SlotHolder(Actor):
         if not self._limit_id:
             self._limit_id = self.store.write(self._declared)
         self._repeat()
-        if self.is_healing:
+        if self.is_recovering:
             self._release_all()
             return
         actions = [self._ask, self._collect, self._give, self._renew, self._misuse, self._change]
@@ -126,7 +126,7 @@ class SlotHolder(Actor):
             return
         wants = list(self._wants.values())
         self._wants = {name: want._replace(is_repeated=True) for name, want in self._wants.items()}
-        served = self._request_grant(GrantInput(broker=self._broker, wants=wants))
+        served = self._request_grant(GrantInput(broker=self._broker, requests=wants))
         for want in wants:
             self._wants.pop(want.request, None)
             if want.request in served.tickets:
@@ -136,7 +136,7 @@ class SlotHolder(Actor):
         if self._waiting:
             ids = [self._limit_id]
             there = self.store.write(lambda tx: ticket_renew_many(tx, self._broker, ids))
-            self._request_grant(GrantInput(broker=self._broker, collects=True))
+            self._request_grant(GrantInput(broker=self._broker, collect=True))
             for request, want in list(self._waiting.items()):
                 if request not in there:  # its ticket was lost or is being granted: ask again
                     self._wants[request] = want._replace(is_repeated=True)
@@ -168,7 +168,7 @@ class SlotHolder(Actor):
         foreign = self.store.read(lambda tx: limit_holders(tx, self._limit_id))
         mine = {held.lease.token for held in self._held}
         wrong = [lease._replace(token=lease.token + 1) for lease in foreign]
-        wrong += self._stale if self.stage.strikes(Fault.LATE, 0.5) else []
+        wrong += self._stale if self.stage.fault_occurs(Fault.LATE, 0.5) else []
         if not wrong:
             return
         releases = [Release(lease.lease_id, lease.token) for lease in wrong]
@@ -183,7 +183,7 @@ class SlotHolder(Actor):
         if self._waiting and rng.random() < 0.5:
             request = next(iter(self._waiting))
             del self._waiting[request]
-            self._request_grant(GrantInput(broker=self._broker, leaves=[Abandon(request)]))
+            self._request_grant(GrantInput(broker=self._broker, abandons=[Abandon(request)]))
         elif self._held and rng.random() < 0.3:
             lease = self._held[0].lease
             self.store.write(lambda tx: limit_quota(tx, self._limit_id, lease))
@@ -207,7 +207,7 @@ class SlotHolder(Actor):
         leaves = [Abandon(request) for request in self._waiting]
         self._held, self._giving, self._waiting, self._wants = [], [], {}, {}
         releases = [Release(lease.lease_id, lease.token) for lease in leases]
-        grant = GrantInput(broker=self._broker, releases=releases, leaves=leaves, collects=True)
+        grant = GrantInput(broker=self._broker, releases=releases, abandons=leaves, collect=True)
         served = self._request_grant(grant)
         for lease in served.leases.values():  # granted while leaving
             self._request_grant(_release(self._broker, lease))
@@ -219,7 +219,7 @@ class SlotHolder(Actor):
         try:
             served = self.store.write(lambda tx: limit_grant(tx, self._limit_id, grant))
         except StoreError:
-            if grant.collects:
+            if grant.collect:
                 # Granted, but the response was lost: asking again under the same name finds it.
                 self._wants |= {
                     name: want._replace(is_repeated=True) for name, want in self._waiting.items()

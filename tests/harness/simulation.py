@@ -140,7 +140,7 @@ class Simulation:
         """Return an actor's view of the store, which injects faults."""
         return FaultyStore(self._store, actor, self)
 
-    def strikes(self, fault: Fault, odds: float) -> bool:
+    def fault_occurs(self, fault: Fault, odds: float) -> bool:
         """Whether an environment fault happens now."""
         hit = self.rng.random() < odds
         if self._healing or fault not in self.options.faults or not hit:
@@ -153,7 +153,7 @@ class Simulation:
         if self._healing or len(self._stack) >= DEPTH_MAX or not self._stack:
             return
         crashes = self._crashes[actor]
-        if self.strikes(Fault.PAUSE, 0.004):
+        if self.fault_occurs(Fault.PAUSE, 0.004):
             self._pause(self._stack[-1])
         elif self.rng.random() < self.options.nest_odds:
             for _ in range(self.rng.randint(1, 3)):
@@ -218,7 +218,7 @@ class Simulation:
         mark = self.observer.before_step(actor)
         try:
             actor.step()
-            actor.later()
+            actor.schedule_next()
             if faults == self.report.faults.total():
                 self.observer.after_step(actor, mark)
         except Crash:
@@ -226,7 +226,7 @@ class Simulation:
                 self._crash(actor)
         except StoreError as error:
             self._note("error", actor.name, type(error).__name__)
-            actor.later()
+            actor.schedule_next()
         finally:
             self._stack.pop()
 
@@ -255,11 +255,11 @@ class Simulation:
 
     def _surroundings(self) -> None:
         """Clock jumps and downtimes."""
-        if self.strikes(Fault.CLOCK_JUMP, 0.004):
+        if self.fault_occurs(Fault.CLOCK_JUMP, 0.004):
             self.clock.advance(self.rng.randrange(20 * MINUTE))
-        if self.strikes(Fault.DOWNTIME, 0.0015):
+        if self.fault_occurs(Fault.DOWNTIME, 0.0015):
             self.clock.advance(self.rng.randrange(2 * HOUR, 26 * HOUR))
-        if self.strikes(Fault.NO_SCHEDULERS, 0.003):
+        if self.fault_occurs(Fault.NO_SCHEDULERS, 0.003):
             until = self.clock.now() + self.rng.randrange(10 * MINUTE, 40 * MINUTE)
             for actor in self.actors.values():
                 if actor.kind == "scheduler":
@@ -271,7 +271,7 @@ class Simulation:
         self._healing = True
         for actor in self.actors.values():
             actor.next_at = self.clock.now()
-            actor.is_healing = True
+            actor.is_recovering = True
         operator = self.actors["operator"]
         assert isinstance(operator, Operator)
         for config in operator.client.configs.page(limit=500):
@@ -285,10 +285,10 @@ class Simulation:
         movers += [a for a in others if isinstance(a, SimWorker | SimExternalWorker | SlotHolder)]
         self._all_act(others)
         workers = [actor for actor in others if isinstance(actor, SimWorker)]
-        self.observer.owned = lambda: {w.steps.session.session_id or 0 for w in workers}
+        self.observer.live_sessions = lambda: {w.steps.session.session_id or 0 for w in workers}
         for _ in range(RECOVERY_ROUNDS):
             self._all_act(movers)
-            if self.observer.is_quiet():
+            if self.observer.is_idle():
                 self._all_act(others)  # the last runs are sealed and folded here
                 self._note("quiet", "", str(self.observer.state_digest()))
                 return
@@ -296,7 +296,9 @@ class Simulation:
             self.clock.advance(20 * SECOND)
             if due is not None:
                 self.clock.advance_to(due)
-        raise Violation("liveness", f"still active after recovery: {self.observer.unrest()}")
+        raise Violation(
+            "liveness", f"still active after recovery: {self.observer.remaining_work()}"
+        )
 
     def _all_act(self, cast: Sequence[Actor]) -> None:
         for actor in cast:

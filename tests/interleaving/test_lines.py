@@ -132,7 +132,7 @@ def test_two_runs_for_one_slot(scenes: LimitScenes) -> None:
 
 def test_counting_without_the_lock_is_caught(scenes: LimitScenes) -> None:
     """Counting and then granting, each correct by itself, admits two runs to one slot."""
-    with patched("line_lock", ("FOR NO KEY UPDATE", "")):
+    with patched("queue_lock", ("FOR NO KEY UPDATE", "")):
         assert caught(scenes.stage, entry_scene(scenes)) <= len(SEEDS)
 
 

@@ -51,11 +51,11 @@ def held(stage: Stage, n: int = 1, *, start: bool = True) -> list[Claimed]:
 
 def by(stage: Stage, deed: Callable[[ExternalWork], Any]) -> Act:
     """Return a call of an external worker on its own connection; refusals are returned."""
-    stage.client._names.declared()
+    stage.client._names.cached_pipelines()
 
     def act(store: Store) -> Any:
         try:
-            return deed(stage.client.over(store).work)
+            return deed(stage.client.with_store(store).work)
         except (Conflict, RunInterrupted) as error:
             return error
 
@@ -149,7 +149,7 @@ def test_a_start_against_a_cancel(stage: Stage) -> None:
             assert isinstance(outcomes[0].value, ClaimStatus | RunCancelled)
             assert stage.client.work.cancelled(run_id, W1).state == "CANCELLED"
 
-        cancel: Act = lambda store: stage.client.over(store).runs.cancel(run_id)  # noqa: E731
+        cancel: Act = lambda store: stage.client.with_store(store).runs.cancel(run_id)  # noqa: E731
         return [by(stage, lambda w: w.start(run_id, W1)), cancel], check
 
     assert exhaust(stage.arena, scene, 200) > 1

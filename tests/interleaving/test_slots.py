@@ -44,7 +44,7 @@ class Scene:
 
     def ask(self, request: str, broker: str = "a", **more: int) -> Act:
         want = LeaseRequest(request=request, holder=request, **more)  # type: ignore[arg-type]
-        return self.grant(GrantInput(broker=broker, wants=[want]))
+        return self.grant(GrantInput(broker=broker, requests=[want]))
 
     def release(self, lease: Lease, broker: str = "a") -> Act:
         return self.grant(

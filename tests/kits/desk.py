@@ -127,9 +127,9 @@ class Harness:
     def ledger(self, config_id: int) -> list[tuple[int, int, int, str]]:
         """(slot_from, slot_to, slots, outcome), oldest first."""
         rows = self.client.configs.ledger(config_id, 10_000)
-        return [(r.slot_from, r.slot_to, r.slots, r.outcome) for r in reversed(rows)]
+        return [(r.slot_from, r.slot_to, r.occurrences, r.outcome) for r in reversed(rows)]
 
-    def slots(self, config_id: int) -> list[int]:
+    def occurrences(self, config_id: int) -> list[int]:
         """Slots of a config that started, live and ended, in order of creation."""
         rows = self.sql(
             f"SELECT run_id, slot FROM runs WHERE config_id = {config_id} AND attempt = 1 UNION "
@@ -159,7 +159,7 @@ class Harness:
         """Claim what is ready in a pool."""
         rows = [row for row in self.store.read(registry.processor_list) if row.pool == pool]
         claim = runs.Claim(
-            pool=rows[0].pool_no,
+            pool=rows[0].pool_key,
             processors=[row.processor for row in rows],
             n=n,
             session_id=session,
@@ -186,7 +186,7 @@ class Harness:
         failure = attempt_result.AttemptFailure(error_type=error_type)
         return self.end(*[attempt_result.failed(run, failure, jitter=0.0) for run in held])
 
-    def die(self, **fields: Any) -> int:
+    def dead_run(self, **fields: Any) -> int:
         """Submit a run and let it die; its id."""
         run_id = self.submit(**fields)
         held = self.take()

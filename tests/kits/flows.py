@@ -108,10 +108,10 @@ class Stage:
         rows = {row.processor: row for row in self.store.read(registry.processor_list)}
         wanted = [n for n, row in rows.items() if not names or row.name in names]
         found: dict[str, HeldRun] = {}
-        for pool in sorted({rows[n].pool_no for n in wanted}):
+        for pool in sorted({rows[n].pool_key for n in wanted}):
             claim = runs.Claim(pool=pool, processors=wanted, n=1000, start=True, claimed_by="t")
             for held in self.write(lambda tx, c=claim: runs.run_claim(tx, c)):  # type: ignore[misc]
-                found[rows[held.processor].name] = held
+                found[rows[held.processor_key].name] = held
         return found
 
     def complete(self, *names: str, status: RunStatus = RunStatus.SUCCESS, **fields: Any) -> int:

@@ -248,7 +248,7 @@ class World:
     def ledger(self, config_id: int) -> list[tuple[int, int, int, str]]:
         """Return (slot_from, slot_to, slots, outcome), oldest first."""
         rows = self.read(lambda tx: schedule.ledger_list(tx, config_id, 1000))
-        return [(r.slot_from, r.slot_to, r.slots, r.outcome) for r in reversed(rows)]
+        return [(r.slot_from, r.slot_to, r.occurrences, r.outcome) for r in reversed(rows)]
 
     def runs_of(self, config_id: int) -> list[Row]:
         """Return (run_id, slot, scheduled_time, admission) of a config's live runs."""
@@ -279,9 +279,9 @@ def tick(tx: Tx, n: int, *, gap_us: int, late_us: int) -> TickCounts:
     for group in groups:
         found: Cadence = cadences[group.cadence]
         slots = plan_misfires(
-            found, group.slot, group.now, CatchUp(group.catch_up), group.window_us
+            found, group.scheduled_time, group.now, CatchUp(group.catch_up), group.window_us
         )
-        is_late = slots.run_slot is not None and group.now - slots.run_slot > late_us
+        is_late = slots.run_at is not None and group.now - slots.run_at > late_us
         late += len(group.config_ids) if is_late else 0
         plans.append((group, slots, is_late))
     cursor = schedule.catch_up_reserve(tx, late * gap_us) if late else None

@@ -22,7 +22,7 @@ def grant(desk: Harness, *wants: str, releases: tuple[Release, ...] = ()) -> Gra
         limit = limit_get(tx, "bq:t")
         assert limit is not None
         requests = [LeaseRequest(request=name, holder=f"who-{name}") for name in wants]
-        turn = GrantInput(broker="b", wants=requests, releases=releases)
+        turn = GrantInput(broker="b", requests=requests, releases=releases)
         return limit_grant(tx, limit.limit_id, turn)
 
     return desk.write(body)

@@ -47,7 +47,7 @@ def admit(desk: Harness) -> None:
 
 def causes(client: Client, run_id: int) -> list[Cause]:
     """Return what blocks a run, without the run itself."""
-    return [cause for _, cause in walk(client.explaining.why_run(run_id).cause)][1:]
+    return [cause for _, cause in walk(client.diagnostics.why_run(run_id).cause)][1:]
 
 
 class TestWhy:
@@ -128,7 +128,7 @@ class TestConfined:
 
     def test_submitting_and_cancelling(self, desk: Harness) -> None:
         """The admitter queues what a confined caller submits, and grants what it frees."""
-        desk.client.store.write(lambda tx: desk.client._names.customers(tx, ["acme"]))
+        desk.client.store.write(lambda tx: desk.client._names.ensure_customer_keys(tx, ["acme"]))
         bound = desk.client.scoped("acme")
         first = put(desk, "one", client=bound)
         behind = put(desk, "one", customer="other")

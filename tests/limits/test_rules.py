@@ -160,10 +160,10 @@ class TestBucket:
             bucket, wait = taken
             used.append((now + wait, count))
         assert [at for at, _ in used] == sorted(at for at, _ in used)
-        _check_windows(used, burst, bucket.rate_micro)
+        _check_windows(used, burst, bucket.parts_per_us)
         if rate * LATENESS_MAX % SECOND == 0 and rate * LATENESS_MAX / SECOND < burst:
             late = [(at + more, n) for (at, n), more in zip(used, lateness, strict=False)]
-            _check_windows(sorted(late), burst, bucket.rate_micro)
+            _check_windows(sorted(late), burst, bucket.parts_per_us)
 
     def test_late_use_keeps_to_the_burst(self) -> None:
         """A rate of 100 per second, used up to 50 ms late, stays within the burst of 20."""
@@ -174,7 +174,7 @@ class TestBucket:
             assert taken is not None
             bucket, wait = taken
             used.append((wait + (LATENESS_MAX if number % 3 == 0 else 0), 1))
-        _check_windows(sorted(used), 20, bucket.rate_micro)
+        _check_windows(sorted(used), 20, bucket.parts_per_us)
         on_time = sum(1 for at, _ in used if at == 0)
         assert on_time + sum(1 for at, _ in used if at == LATENESS_MAX) >= 15
 

@@ -253,7 +253,7 @@ class TestSeveralLimits:
             if both in [h.run_id for h in claimed]:
                 break
             # The two limits are never free at the same time.
-            done = [h for h in claimed if h.processor == limited.numbers["ab"[step % 2]]]
+            done = [h for h in claimed if h.processor_key == limited.numbers["ab"[step % 2]]]
             claimed = [h for h in claimed if h not in done]
             passed += len(limited.world.complete(*done))
             limited.put("a", 1)
@@ -276,14 +276,14 @@ class TestSeveralLimits:
         limited.put("a")
         limited.put("b")
         limited.admit()
-        on_a, on_b = sorted(limited.world.claim(), key=lambda h: h.processor)[:2]
+        on_a, on_b = sorted(limited.world.claim(), key=lambda h: h.processor_key)[:2]
         (both,) = limited.put("both")
         limited.admit()
         limited.world.clock.advance(11 * MINUTE)
         limited.admit()
         later = limited.put("a")
         limited.admit()
-        by_name = {h.processor: h for h in (on_a, on_b)}
+        by_name = {h.processor_key: h for h in (on_a, on_b)}
         limited.world.complete(by_name[limited.numbers["a"]])
         limited.admit()
         assert limited.world.marks([both, *later]) == [LIMITED, LIMITED]
@@ -478,7 +478,7 @@ def test_entering_is_bounded_and_complete(limited: LimitWorld) -> None:
     limited.admitter = Admitter(limited.world.store, batch=4)
     ids = limited.put("load", 11)
     step = limited.admitter.run_once()
-    assert (step.lined, step.promoted) == (11, 2)
+    assert (step.queued, step.promoted) == (11, 2)
     assert limited.world.marks(ids) == [READY] * 2 + [LIMITED] * 9
     assert limited.world.read(run_queue.queue_check) == ([], None)
     limited.check()

@@ -258,7 +258,7 @@ class TestPipelineErrors:
 
     def test_a_modified_built_in_mode_is_valid(self) -> None:
         """Mode overnight ends at precompute, even if the pipeline has no such phase."""
-        night = BUILT_IN["overnight"].but(max_wait="3h")
+        night = BUILT_IN["overnight"].with_options(max_wait="3h")
         pipeline = Pipeline("p", modes=[night])
         pipeline.phase("a").external("x")
         pipeline.check()
@@ -330,7 +330,7 @@ class TestValueErrors:
             (lambda: Mode("m", until="a", phases=["a"]), "until or phases, not both"),
             (lambda: Mode("m", partition_days=1.5), "whole number of days"),  # type: ignore[arg-type]
             (lambda: Mode("m", nope=1), "nope is not an option"),  # type: ignore[call-arg]
-            (lambda: BUILT_IN["manual"].but(otherwise="WAIT"), "has no max_wait"),
+            (lambda: BUILT_IN["manual"].with_options(otherwise="WAIT"), "has no max_wait"),
         ],
     )
     def test_modes(self, make: Callable[[], Any], text: str) -> None:

@@ -40,7 +40,7 @@ def test_every_option_becomes_a_limit() -> None:
         LimitNeed(name="bq:{table}", weight=2),
         LimitNeed(name="disk"),
         LimitNeed(name=own, capacity=20),
-        LimitNeed(name=own + ":customer:{customer}", capacity=2, is_customers=True),
+        LimitNeed(name=own + ":customer:{customer}", capacity=2, is_per_customer=True),
         LimitNeed(name=own + ":key:{mode}", capacity=3),
     )
     assert loads(ProcessorSettings, dumps(terms)) == terms

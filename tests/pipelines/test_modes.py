@@ -136,14 +136,14 @@ class TestPrecedence:
         assert found is late
         day = partition_of(late, now=self.NIGHT, timezone="America/New_York")
         assert day == "2025-12-30"
-        again = modes_by_name([BUILT_IN["overnight"].but(max_wait="3h")])
+        again = modes_by_name([BUILT_IN["overnight"].with_options(max_wait="3h")])
         assert again["overnight"].max_wait_us == 3 * HOUR
         assert len(again) == 5
 
     def test_windows(self) -> None:
         whole = Mode("whole", window="00:00-24:00")
-        assert all(whole.contains(minute) for minute in range(1_440))
-        assert not BUILT_IN["manual"].contains(0)
+        assert all(whole.window_contains(minute) for minute in range(1_440))
+        assert not BUILT_IN["manual"].window_contains(0)
         assert find_overlap(BUILT_IN.values()) is None
         assert find_overlap([whole, BUILT_IN["overnight"]]) == ("whole", "overnight")
 

@@ -195,7 +195,7 @@ def probe_one(
 ) -> Observation:
     """Probe one dependency; `more` are fields of `Look`, or `seconds_each`."""
     if "seconds_each" in more:
-        more["budget"] = ProbeBudget(seconds_each=more.pop("seconds_each"))
-    resolved = dependency.resolved("game_date", site.address)
-    (found,) = probes.look(ProbeRequest(dependencies=[resolved], partition=partition, **more))
+        more["budget"] = ProbeBudget(dependency_timeout_s=more.pop("seconds_each"))
+    resolved = dependency.with_defaults("game_date", site.address)
+    (found,) = probes.probe(ProbeRequest(dependencies=[resolved], partition=partition, **more))
     return found

@@ -36,16 +36,16 @@ class TestRows:
     ) -> None:
         """A table without partitions is probed as a whole."""
         whole = dataclasses.replace(same_day("boxscores"), warehouse=site.address)
-        (found,) = probes.look(ProbeRequest(dependencies=[whole], partition=DAY))
+        (found,) = probes.probe(ProbeRequest(dependencies=[whole], partition=DAY))
         assert found.rows == 50
 
     def test_results_are_in_order_with_their_keys(self, probes: ProbeRunner, site: Site) -> None:
         """One result per dependency; the same rows may be probed under two keys."""
         needs = [
-            need.resolved("game_date", site.address)
+            need.with_defaults("game_date", site.address)
             for need in (same_day("boxscores"), optional("schedule"), optional("boxscores"))
         ]
-        found = probes.look(ProbeRequest(dependencies=needs, partition=DAY))
+        found = probes.probe(ProbeRequest(dependencies=needs, partition=DAY))
         assert [(s.key, s.rows) for s in found] == [
             ("same_day:boxscores", 40),
             ("optional:schedule", 2),
@@ -204,7 +204,7 @@ class TestDays:
     def test_days_need_a_partition_column(self, probes: ProbeRunner, site: Site) -> None:
         """The days of a table without a partition column are unknown."""
         need = dataclasses.replace(historical("boxscores", days=2), warehouse=site.address)
-        (found,) = probes.look(ProbeRequest(dependencies=[need], partition=DAY))
+        (found,) = probes.probe(ProbeRequest(dependencies=[need], partition=DAY))
         assert "no partition column" in (found.error or "")
 
 

@@ -103,7 +103,7 @@ class TestLocks:
             writer.execute("CREATE TABLE written AS SELECT 1 AS x")
             assert connection.execute("SELECT x FROM written").fetchall() == [(1,)]
         shared = f"{season.address}?shared=true"
-        assert probe_one(probes, season, BOX.resolved(None, shared)).rows == 40
+        assert probe_one(probes, season, BOX.with_defaults(None, shared)).rows == 40
         write = same_day("boxscores", expect="DELETE FROM schedule", warehouse=shared)
         assert "read-only" in (probe_one(probes, season, write).error or "")
 
@@ -139,8 +139,8 @@ class TestFiles:
         """A part of a name has no slashes and no dots, so files outside are unreachable."""
         outside = lake.folder.parent / "outside.csv"
         outside.write_text("a\n1\n")
-        assert probe_one(probes, lake, BOX.resolved("a", None)).error
-        source = DuckDbWarehouse(f"{lake.folder}/", duckdb).source("boxscores", "source")
+        assert probe_one(probes, lake, BOX.with_defaults("a", None)).error
+        source = DuckDbWarehouse(f"{lake.folder}/", duckdb).from_clause("boxscores", "source")
         assert str(lake.folder) not in source.text
         assert source.values == (("source_files", f"{lake.folder}/boxscores.parquet"),)
 

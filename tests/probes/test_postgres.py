@@ -61,7 +61,7 @@ def test_transactions_are_read_only_and_bounded(warehouse: PostgresWarehouse) ->
         ProbeStatement(text=f"SELECT current_setting('{name}')")
         for name in ("transaction_read_only", "statement_timeout", "TimeZone")
     ]
-    answer = warehouse.read(statements, ProbeBudget(seconds_each=2.5))
+    answer = warehouse.read(statements, ProbeBudget(dependency_timeout_s=2.5))
     assert [rows[0][0] for rows in answer.results] == ["on", "2500ms", "UTC"]
     warehouse.close()
 
@@ -73,7 +73,7 @@ def test_a_server_that_stops_responding(warehouse: PostgresWarehouse, pg_dsn: st
         ProbeStatement(text="SELECT pg_sleep(3600)"),
     ]
     with pytest.raises(ProbeFailed, match="no response within"):
-        warehouse.read(endless, ProbeBudget(seconds_each=0.1))
+        warehouse.read(endless, ProbeBudget(dependency_timeout_s=0.1))
     with psycopg.connect(pg_dsn, autocommit=True) as admin:
         admin.execute(
             "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity "

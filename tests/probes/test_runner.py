@@ -74,10 +74,10 @@ def request(
     *needs: Dependency, since: int | None = None, seconds: float = WAIT_MAX
 ) -> ProbeRequest:
     return ProbeRequest(
-        dependencies=[need.resolved("game_date", "here") for need in needs],
+        dependencies=[need.with_defaults("game_date", "here") for need in needs],
         partition=DAY,
         since=since,
-        budget=ProbeBudget(seconds=seconds),
+        budget=ProbeBudget(timeout_s=seconds),
     )
 
 
@@ -97,7 +97,7 @@ class TestShared:
 
         def flow(n: int) -> Observation:
             started.release()
-            return probes.look(request(needs[n % 2]))[0]
+            return probes.probe(request(needs[n % 2]))[0]
 
         with probing(clock, controlled) as probes, ThreadPoolExecutor(100) as flows:
             futures = [flows.submit(flow, n) for n in range(100)]
@@ -117,7 +117,7 @@ class TestShared:
     ) -> None:
         """Another partition, column, check or counting function needs a probe of its own."""
         with probing(clock, controlled) as probes:
-            probes.look(
+            probes.probe(
                 request(
                     BOX,
                     same_day("boxscores", not_null=["points"]),
@@ -127,7 +127,7 @@ class TestShared:
                     same_day("schedule"),
                 )
             )
-            probes.look(
+            probes.probe(
                 ProbeRequest(dependencies=request(BOX).dependencies, partition="2025-12-30")
             )
         assert len(controlled.reads) == 7
@@ -139,7 +139,7 @@ class TestShared:
         controlled.go.clear()
         needs = [same_day("boxscores", expect=lambda _, n=n: n) for n in range(5)]  # type: ignore[misc]
         with probing(clock, controlled, threads=3) as probes, ThreadPoolExecutor(1) as flow:
-            found = flow.submit(probes.look, request(*needs))
+            found = flow.submit(probes.probe, request(*needs))
             for _ in range(3):
                 assert controlled.begun.acquire(timeout=WAIT_MAX)
             assert len(controlled.reads) == 3
@@ -154,25 +154,25 @@ class TestCached:
         """Until then the result is the old one, with the time of its probe."""
         with probing(clock, controlled) as probes:
             began = clock.now()
-            probes.look(request(BOX))
+            probes.probe(request(BOX))
             SqliteSite(controlled._path).run("DELETE FROM boxscores")
             clock.advance(seconds=299.999999)
-            (old,) = probes.look(request(BOX))
+            (old,) = probes.probe(request(BOX))
             assert (old.rows, old.looked_at) == (40, began)
             clock.advance(1)
-            (new,) = probes.look(request(BOX))
+            (new,) = probes.probe(request(BOX))
             assert (new.rows, new.looked_at) == (0, began + 300 * SECOND)
         assert len(controlled.reads) == 2
 
     def test_since(self, clock: VirtualClock, controlled: ControlledWarehouse) -> None:
         """A result from before the upstream phase completed is not used after it."""
         with probing(clock, controlled) as probes:
-            probes.look(request(BOX))
+            probes.probe(request(BOX))
             completed = clock.advance(seconds=5)
             clock.advance(seconds=1)
-            assert probes.look(request(BOX, since=completed))[0].looked_at == clock.now()
+            assert probes.probe(request(BOX, since=completed))[0].looked_at == clock.now()
             clock.advance(seconds=1)
-            assert probes.look(request(BOX, since=completed))[0].looked_at < clock.now()
+            assert probes.probe(request(BOX, since=completed))[0].looked_at < clock.now()
         assert len(controlled.reads) == 2
 
     def test_since_does_not_join_an_earlier_probe(
@@ -181,10 +181,10 @@ class TestCached:
         """A probe that began earlier may have missed the relevant rows."""
         controlled.go.clear()
         with probing(clock, controlled) as probes, ThreadPoolExecutor(2) as flows:
-            first = flows.submit(probes.look, request(BOX))
+            first = flows.submit(probes.probe, request(BOX))
             assert controlled.begun.acquire(timeout=WAIT_MAX)
             later = clock.advance(seconds=1)
-            second = flows.submit(probes.look, request(BOX, since=later))
+            second = flows.submit(probes.probe, request(BOX, since=later))
             assert controlled.begun.acquire(timeout=WAIT_MAX)
             controlled.go.set()
             assert second.result(WAIT_MAX)[0].looked_at == later
@@ -197,9 +197,9 @@ class TestCached:
         """The next probe tries again: a temporary failure must not last 300 seconds."""
         missing = same_day("latecomers")
         with probing(clock, controlled) as probes:
-            assert probes.look(request(missing))[0].error
+            assert probes.probe(request(missing))[0].error
             SqliteSite(controlled._path).run("CREATE TABLE latecomers (game_date TEXT)")
-            assert probes.look(request(missing))[0].rows == 0
+            assert probes.probe(request(missing))[0].rows == 0
 
     def test_the_cache_is_bounded(self, clock: VirtualClock) -> None:
         """The oldest results are evicted; the others are still used."""
@@ -226,24 +226,24 @@ class TestBounded:
         """A probe that exceeds the overall limit is an error; other results are returned."""
         controlled.go.clear()
         with probing(clock, controlled) as probes:
-            (found,) = probes.look(request(BOX, seconds=0.01))
+            (found,) = probes.probe(request(BOX, seconds=0.01))
             assert found.error == "no response within 0.01 s"
             controlled.go.set()
-            assert probes.look(request(BOX))[0].rows == 40
+            assert probes.probe(request(BOX))[0].rows == 40
         assert len(controlled.reads) == 1
 
     def test_no_warehouse(self, clock: VirtualClock, controlled: ControlledWarehouse) -> None:
         """A dependency without a warehouse is reported as an error."""
         with probing(clock, controlled) as probes:
-            (found,) = probes.look(ProbeRequest(dependencies=[BOX], partition=DAY))
+            (found,) = probes.probe(ProbeRequest(dependencies=[BOX], partition=DAY))
         assert "no warehouse" in (found.error or "")
 
     def test_bad_addresses(self, clock: VirtualClock) -> None:
         """An unusable address is reported as an error, without its password."""
         probes = ProbeRunner(clock)
         for address in ("oracle://scott:tiger@db/x", "duckdb", "postgresql:nothing", "sqlite:"):
-            need = BOX.resolved("game_date", address)
-            (found,) = probes.look(ProbeRequest(dependencies=[need], partition=DAY))
+            need = BOX.with_defaults("game_date", address)
+            (found,) = probes.probe(ProbeRequest(dependencies=[need], partition=DAY))
             assert "warehouse: expected duckdb:FILE" in (found.error or "")
             assert "tiger" not in (found.error or "")
         probes.close()
@@ -251,8 +251,8 @@ class TestBounded:
     def test_named_warehouses(self, clock: VirtualClock, file: Path) -> None:
         """A pipeline may name a warehouse whose address comes from the settings."""
         probes = ProbeRunner(clock, names={"season": f"sqlite:{file}"})
-        need = BOX.resolved("game_date", "season")
-        (found,) = probes.look(ProbeRequest(dependencies=[need], partition=DAY))
+        need = BOX.with_defaults("game_date", "season")
+        (found,) = probes.probe(ProbeRequest(dependencies=[need], partition=DAY))
         assert found.rows == 40
         probes.close()
 
@@ -264,8 +264,8 @@ class TestBounded:
         link.symlink_to(file)
         probes = ProbeRunner(clock, names={"season": f"sqlite:{link}"}, own=file)
         for address in ("season", f"sqlite:{file}", f"sqlite:{file.parent}/./{file.name}"):
-            need = BOX.resolved("game_date", address)
-            (found,) = probes.look(ProbeRequest(dependencies=[need], partition=DAY))
+            need = BOX.with_defaults("game_date", address)
+            (found,) = probes.probe(ProbeRequest(dependencies=[need], partition=DAY))
             assert found.rows is None
             assert "own database; keep the data in a separate file" in (found.error or "")
         probes.close()
@@ -273,10 +273,10 @@ class TestBounded:
     def test_closed(self, clock: VirtualClock, controlled: ControlledWarehouse) -> None:
         """After close there are errors and no probes; closing again does nothing."""
         with probing(clock, controlled) as probes:
-            probes.look(request(BOX))
+            probes.probe(request(BOX))
         probes.close()
         assert controlled.closed == 1
-        assert probes.look(request(same_day("schedule")))[0].error
+        assert probes.probe(request(same_day("schedule")))[0].error
 
     def test_a_queued_probe_is_cancelled_by_close(
         self, clock: VirtualClock, controlled: ControlledWarehouse
@@ -285,7 +285,7 @@ class TestBounded:
         controlled.go.clear()
         look = request(same_day("schedule"))
         with probing(clock, controlled, threads=1) as probes, ThreadPoolExecutor(3) as flows:
-            in_progress = flows.submit(probes.look, request(BOX))
+            in_progress = flows.submit(probes.probe, request(BOX))
             assert controlled.begun.acquire(timeout=WAIT_MAX)
             queued = probes._begin(look.dependencies[0], look)
             assert isinstance(queued, Future)
@@ -306,5 +306,5 @@ class TestBounded:
                 raise MemoryError("password=hunter2")
 
         with probing(clock, Broken(controlled._path)) as probes:
-            (found,) = probes.look(request(BOX))
+            (found,) = probes.probe(request(BOX))
         assert found.error == "MemoryError: password=***"

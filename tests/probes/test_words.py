@@ -165,12 +165,12 @@ def test_an_alarm_repeats_until_it_is_off() -> None:
         raise RuntimeError("nothing to interrupt")
 
     with ProbeTimeout(0.001) as alarm:
-        alarm.on_ring(interrupt)
+        alarm.on_expired(interrupt)
         for _ in range(3):
             assert interrupts.acquire(timeout=30)
-        assert alarm.rang
+        assert alarm.is_expired
         with pytest.raises(ProbeFailed, match=r"no response within 0\.001 s"):
             alarm.check()
     with ProbeTimeout(3_600) as alarm:
-        alarm.on_ring(interrupt)
-    assert not alarm.rang
+        alarm.on_expired(interrupt)
+    assert not alarm.is_expired

@@ -66,7 +66,7 @@ class TestFairness:
         """Behind 2,000 runs of one customer, 500 runs of 50 others start within 1,000 claims."""
         order = self.flood(world, 2_000)
         assert len(order) == 2_500
-        last = max(i for i, held in enumerate(order, 1) if held.customer != world.customer)
+        last = max(i for i, held in enumerate(order, 1) if held.customer_key != world.customer)
         assert last <= 1_000
 
     def test_flood_of_later_runs(self, world: World) -> None:
@@ -79,7 +79,7 @@ class TestFairness:
         while world.admit(n=100):
             pass
         order = world.drain(batch=50)
-        last = max(i for i, held in enumerate(order, 1) if held.customer != world.customer)
+        last = max(i for i, held in enumerate(order, 1) if held.customer_key != world.customer)
         assert last <= 420
 
     def test_returning_customer(self, world: World) -> None:
@@ -155,7 +155,9 @@ class TestFairness:
                 run_id = world.insert_all(batch)[0]
                 if n == 3:
                     held = [
-                        h for h in world.claim(n=9) if h.level == priority and h.customer != away
+                        h
+                        for h in world.claim(n=9)
+                        if h.level == priority and h.customer_key != away
                     ]
                     world.write(partial(runs.fair_clock_raise, claimed=held))
                 columns = (
@@ -177,7 +179,7 @@ class TestFairness:
         (late,) = world.customers("late")
         world.insert(5, customer=late)
         order = world.drain(batch=50)
-        last = max(i for i, held in enumerate(order, 1) if held.customer == late)
+        last = max(i for i, held in enumerate(order, 1) if held.customer_key == late)
         assert last <= 200
 
 

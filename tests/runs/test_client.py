@@ -262,7 +262,7 @@ class TestCancel:
 
     def test_another_customers_run_is_not_found(self, desk: Harness) -> None:
         """No use case finds a run under another customer's name."""
-        run_id = desk.die()
+        run_id = desk.dead_run()
         desk.submit(customer="other")
         runs = desk.client.runs
         calls = (runs.get, runs.detail, runs.retry, runs.cancel)
@@ -296,7 +296,7 @@ class TestRetry:
 
     def test_a_dead_letter_is_replayed(self, desk: Harness) -> None:
         """Retrying a dead run closes its dead letter as replayed, once."""
-        run_id = desk.die()
+        run_id = desk.dead_run()
         (dead_letter,) = desk.client.dead_letters.find()
         assert (dead_letter.subject, dead_letter.error_type) == (run_id, "VALIDATION_ERROR")
         new_id = desk.client.runs.retry(run_id)
@@ -349,12 +349,12 @@ class TestRetry:
         desk.clock.advance(HOUR)
         desk.client.runs.retry(held.run_id)
         assert desk.tick().runs == 1
-        assert desk.clock.now() in desk.slots(config.config_id)
-        assert len(set(desk.slots(config.config_id))) == 3
+        assert desk.clock.now() in desk.occurrences(config.config_id)
+        assert len(set(desk.occurrences(config.config_id))) == 3
 
     def test_a_retired_processor(self, desk: Harness) -> None:
         """The retry of a run whose processor is no longer declared is refused."""
-        run_id = desk.die()
+        run_id = desk.dead_run()
         renamed = Pipeline("nightly")
         renamed.processor("other")(lambda _: None)
         desk.client.register([renamed])
@@ -436,7 +436,7 @@ class TestReading:
 def test_a_fresh_client_in_memory(desk: Harness) -> None:
     """A client with an empty cache works on the single connection of an in-memory store."""
     config = desk.config(overlap="allow")
-    run_id = desk.die()
+    run_id = desk.dead_run()
     assert Client(desk.store).configs.start(config.config_id)
     assert Client(desk.store).runs.retry(run_id)
     assert Client(desk.store).pauses.pause("pipeline", "nightly")

@@ -293,7 +293,7 @@ class TestHealth:
             3,
             "open",
         )
-        assert (dead_letter.partition, dead_letter.died_at) == ("p1", world.clock.now())
+        assert (dead_letter.partition, dead_letter.dead_at) == ("p1", world.clock.now())
 
     def test_failures_count_up_and_reset(self, world: World) -> None:
         """Dead runs count up, retried failures do not, a success resets the count."""

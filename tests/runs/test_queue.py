@@ -204,7 +204,7 @@ class TestClaim:
         assert (held.run_id, held.state, held.customer_id) == (run_id, "CLAIMED", "acme")
         assert (held.claimed_by, held.session_id) == ("w1", session)
         assert (held.claimed_at, held.started_at) == (world.clock.now(), None)
-        assert (held.slot, held.sla_us, held.trigger_message_id) == (1, 9, "m1")
+        assert (held.occurrence_time, held.sla_us, held.trigger_message_id) == (1, 9, "m1")
         run = world.run(run_id)
         assert (run.state, run.admission, run.token) == ("CLAIMED", HELD, held.token)
 

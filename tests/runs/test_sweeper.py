@@ -214,7 +214,7 @@ class TestOverdue:
         desk.admitter.run_once()
         again = desk.take()
         assert (again.config_id, again.attempt) == (config.config_id, 2)
-        assert (again.max_execution_us, again.slot) == (4 * MINUTE, held.slot)
+        assert (again.max_execution_us, again.occurrence_time) == (4 * MINUTE, held.occurrence_time)
 
     def test_claimed_runs_are_not_overdue(self, desk: Harness) -> None:
         """Only running runs can exceed their time."""

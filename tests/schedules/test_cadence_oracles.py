@@ -124,22 +124,22 @@ def test_every_occurrence_is_started_or_missed_exactly_once(
     anchor = None if not on_grid else 0
     found = plan_misfires(rule, scheduled, now, catch_up, window, grace, anchor=anchor)
     base = scheduled if anchor is None else anchor
-    assert found.next_slot > scheduled
-    assert found.run_slot is None or scheduled <= found.run_slot <= now
-    assert found.next_slot > now or catch_up is CatchUp.ALL
+    assert found.next_at > scheduled
+    assert found.run_at is None or scheduled <= found.run_at <= now
+    assert found.next_at > now or catch_up is CatchUp.ALL
     times = [
         scheduled,
-        *cadence.occurrences_between(rule, scheduled, found.next_slot - 1, 2000, base),
+        *cadence.occurrences_between(rule, scheduled, found.next_at - 1, 2000, base),
     ]
     assume(len(times) <= 2000)
-    missed = [s for s in times if s != found.run_slot]
+    missed = [s for s in times if s != found.run_at]
     assert len(missed) == found.missed_count
     if missed:
         assert (found.missed_from, found.missed_to) == (missed[0], missed[-1])
-        assert found.run_slot is None or missed[-1] < found.run_slot
+        assert found.run_at is None or missed[-1] < found.run_at
     else:
         assert found.missed_from is found.missed_to is None
-    _check_policy(found.run_slot, times, now, catch_up, limits)
+    _check_policy(found.run_at, times, now, catch_up, limits)
 
 
 def _check_policy(

@@ -180,7 +180,7 @@ class TestUpdate:
         desk.clock.advance(HOUR)
         desk.tick()
         now = desk.clock.now()
-        assert desk.slots(config.config_id) == [now - HOUR, now]
+        assert desk.occurrences(config.config_id) == [now - HOUR, now]
 
 
 class TestSwitching:
@@ -305,7 +305,7 @@ class TestStart:
             assert len(desk.client.configs.start(config.config_id)) == 1
         assert desk.tick().runs == 1
         assert len(desk.client.configs.start(config.config_id)) == 1
-        occurrences = desk.slots(config.config_id)
+        occurrences = desk.occurrences(config.config_id)
         assert len(set(occurrences)) == 5
         assert desk.clock.now() in occurrences
         assert len(desk.claim()) == 5

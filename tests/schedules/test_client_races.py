@@ -38,7 +38,7 @@ def test_one_of_many_starts(desk: Harness) -> None:
         assert desk.counts("runs") == {"runs": 1}
         desk.clock.advance(1)
         assert desk.drain() == 1
-    assert len(set(desk.slots(config.config_id))) == 5
+    assert len(set(desk.occurrences(config.config_id))) == 5
 
 
 def test_one_of_many_versions(desk: Harness) -> None:
@@ -65,7 +65,7 @@ def test_changes_while_ticking(desk: Harness) -> None:
         race(*[s.run_once for s in schedulers], lambda s=switch: s(config.config_id))  # type: ignore[misc]
         is_on = desk.client.configs.get(config.config_id).is_active
         assert is_on == (desk.schedule_row(config.config_id) is not None)
-    occurrences = desk.slots(config.config_id)
+    occurrences = desk.occurrences(config.config_id)
     assert len(occurrences) == len(set(occurrences))
 
 

@@ -18,7 +18,7 @@ def subjects(desk: Harness) -> list[tuple[str, str | None, int]]:
     return [
         ("all", None, 0),
         ("customer", "acme", config.customer),
-        ("pipeline", "nightly", config.pipeline_no),
+        ("pipeline", "nightly", config.pipeline_key),
         ("config", encode("cfg", config.config_id), config.config_id),
     ]
 
@@ -47,12 +47,12 @@ class TestLevels:
             assert not desk.client.pauses.resume(scope, subject)
             desk.clock.advance(HOUR)
             assert desk.tick().paused == 0
-            assert desk.slots(config.config_id)[-1] == desk.clock.now()
+            assert desk.occurrences(config.config_id)[-1] == desk.clock.now()
             assert desk.drain() == 1
             desk.complete(*desk.claim(pool="external"))
         assert len(desk.ledger(config.config_id)) == 4
-        assert len(desk.slots(config.config_id)) == 4
-        assert len(desk.slots(free.config_id)) == 7
+        assert len(desk.occurrences(config.config_id)) == 4
+        assert len(desk.occurrences(free.config_id)) == 7
 
     def test_each_change_is_recorded(self, desk: Harness) -> None:
         """Each pause and resume is in the journal, and audited if it concerns a customer."""

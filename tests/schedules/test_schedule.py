@@ -201,7 +201,7 @@ class TestMissed:
             world.clock.advance(SECOND)
             world.admit()
             (held,) = world.claim()
-            order.append(held.slot)
+            order.append(held.occurrence_time)
             world.complete(held)
         assert order == sorted(order)
         assert len(order) == 4
@@ -307,11 +307,11 @@ class TestOverlap:
         world.complete(held)
         world.admit()
         queued = world.claim_one()
-        assert queued.slot == first + HOUR
+        assert queued.occurrence_time == first + HOUR
         assert self.next_occurrence(world).runs == 1
         world.complete(queued)
         world.admit()
-        assert world.claim_one().slot == first + 3 * HOUR
+        assert world.claim_one().occurrence_time == first + 3 * HOUR
         ledger_is_complete(world, config, first, HOUR)
 
     def test_queue_with_several_processors(self, world: World) -> None:

@@ -29,7 +29,7 @@ def walk(desk: Harness, until: int, step: int, schedulers: list[Scheduler] | Non
 
 def covered(desk: Harness, config_id: int) -> list[int]:
     """Return a config's scheduled times that were started or recorded as single occurrences."""
-    return sorted(desk.slots(config_id) + [row[0] for row in desk.ledger(config_id)])
+    return sorted(desk.occurrences(config_id) + [row[0] for row in desk.ledger(config_id)])
 
 
 class TestOccurrences:
@@ -50,7 +50,7 @@ class TestOccurrences:
         now = desk.clock.now()
         for config_id, cadence in made.items():
             expected = occurrences_between(cadence, start, now, 10_000, anchor=start)
-            assert desk.slots(config_id) == expected
+            assert desk.occurrences(config_id) == expected
             assert desk.ledger(config_id) == []
 
     def test_daylight_saving_end_to_end(self, desk: Harness) -> None:
@@ -70,8 +70,8 @@ class TestOccurrences:
             daily = desk.config(f"d{n}", schedule_cron=text, timezone=zone).config_id
             hourly = desk.config(f"h{n}", schedule_cron="0 * * * *", timezone=zone).config_id
             walk(desk, slot + 4 * HOUR, 29 * MINUTE)
-            assert desk.slots(daily) == [slot]
-            assert len(desk.slots(hourly)) in (5, 6)
+            assert desk.occurrences(daily) == [slot]
+            assert len(desk.occurrences(hourly)) in (5, 6)
             assert desk.ledger(daily) == desk.ledger(hourly) == []
             desk.client.configs.disable(daily)
             desk.client.configs.disable(hourly)
@@ -86,7 +86,7 @@ class TestOccurrences:
             desk.tick()
             desk.clock.advance(SECOND)
             desk.drain()
-        slots = desk.slots(config.config_id)
+        slots = desk.occurrences(config.config_id)
         assert slots == [start + k * 10 * MINUTE for k in (1, 2, 3, 6, 7)]
         assert desk.ledger(config.config_id) == [
             (start + 40 * MINUTE, start + 50 * MINUTE, 2, "skipped_missed")
@@ -119,7 +119,7 @@ class TestOccurrences:
             tick = desk.write(body)
         assert (tick.due, tick.next_at) == (0, desk.clock.now() + BUSY_US)
         assert desk.tick().runs == 1
-        assert len(desk.slots(config.config_id)) == 1
+        assert len(desk.occurrences(config.config_id)) == 1
 
     def test_a_config_disabled_at_its_scheduled_time(self, desk: Harness) -> None:
         """A config that is disabled before the tick does not start; others do."""
@@ -127,14 +127,14 @@ class TestOccurrences:
         desk.clock.advance(HOUR)
         desk.client.configs.disable(off.config_id)
         assert desk.tick().runs == 1
-        assert (desk.slots(off.config_id), len(desk.slots(on.config_id))) == ([], 1)
+        assert (desk.occurrences(off.config_id), len(desk.occurrences(on.config_id))) == ([], 1)
 
     def test_an_occurrence_starts_every_entry(self, desk: Harness) -> None:
         """An occurrence of a pipeline with two entry processors opens one flow with two runs."""
         config = desk.config(pipeline_template="pair")
         desk.clock.advance(HOUR)
         assert desk.tick().runs == 2
-        assert desk.slots(config.config_id) == [desk.clock.now()] * 2
+        assert desk.occurrences(config.config_id) == [desk.clock.now()] * 2
         assert desk.counts("flows") == {"flows": 1}
         assert len(desk.claim()) == 2
 
@@ -150,7 +150,7 @@ class TestBudget:
         desk.events.subscribe(received.append)
         tick = desk.tick(batch=2)
         assert (tick.due, tick.runs) == (11, 11)
-        assert all(len(desk.slots(i)) == 1 for i in made)
+        assert all(len(desk.occurrences(i)) == 1 for i in made)
         assert received == [Ticked(due=11, runs=11, overlapped=0, paused=0, missed=0)]
         assert desk.tick(batch=2).due == 0
         assert len(received) == 1
@@ -209,13 +209,13 @@ class TestOverlap:
             desk.clock.advance(HOUR)
             desk.tick()
         now = desk.clock.now()
-        assert desk.slots(config.config_id) == [now - 2 * HOUR, now - HOUR]
+        assert desk.occurrences(config.config_id) == [now - 2 * HOUR, now - HOUR]
         assert desk.ledger(config.config_id) == [(now, now, 1, "skipped_overlap")]
         first = desk.take()
-        assert (first.slot, desk.claim()) == (now - 2 * HOUR, [])
+        assert (first.occurrence_time, desk.claim()) == (now - 2 * HOUR, [])
         desk.complete(first)
         desk.admitter.run_once()
-        assert desk.take().slot == now - HOUR
+        assert desk.take().occurrence_time == now - HOUR
 
     def test_a_pending_retry_is_an_overlap(self, desk: Harness) -> None:
         """A run that waits for its retry has not ended, so skip skips."""
@@ -246,11 +246,11 @@ class TestCatchUp:
         desk.clock.advance(5 * HOUR + 30 * MINUTE)
         tick = desk.tick()
         hours = [start + k * HOUR for k in range(1, 6)]
-        assert desk.slots(made["one"]) == hours[4:]
+        assert desk.occurrences(made["one"]) == hours[4:]
         assert desk.ledger(made["one"]) == [(hours[0], hours[3], 4, "skipped_missed")]
-        assert desk.slots(made["all"]) == hours
+        assert desk.occurrences(made["all"]) == hours
         assert desk.ledger(made["all"]) == []
-        assert desk.slots(made["none"]) == []
+        assert desk.occurrences(made["none"]) == []
         assert desk.ledger(made["none"]) == [(hours[0], hours[4], 5, "skipped_missed")]
         assert (tick.runs, tick.missed) == (6, 9)
 
@@ -265,9 +265,9 @@ class TestCatchUp:
             desk.admitter.run_once()
             held = desk.take()
             assert desk.claim() == []
-            seen.append(held.slot)
+            seen.append(held.occurrence_time)
             desk.complete(held)
-        assert seen == desk.slots(config.config_id) == sorted(seen)
+        assert seen == desk.occurrences(config.config_id) == sorted(seen)
 
     def test_all_is_bounded_by_its_window(self, desk: Harness) -> None:
         """Occurrences older than the window are recorded as missed, not started."""
@@ -275,7 +275,7 @@ class TestCatchUp:
         start = desk.clock.now()
         desk.clock.advance(10 * HOUR)
         desk.tick()
-        assert desk.slots(config.config_id) == [start + k * HOUR for k in (8, 9, 10)]
+        assert desk.occurrences(config.config_id) == [start + k * HOUR for k in (8, 9, 10)]
         assert desk.ledger(config.config_id) == [
             (start + HOUR, start + 7 * HOUR, 7, "skipped_missed")
         ]

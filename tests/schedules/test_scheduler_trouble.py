@@ -50,9 +50,9 @@ class TestUnplannable:
         now = desk.clock.now()
         tick = desk.tick(batch=2)
         assert (tick.due, tick.runs, tick.missed) == (4, 1, 3)
-        assert desk.slots(good) == [now]
+        assert desk.occurrences(good) == [now]
         for config_id in bad:
-            assert desk.slots(config_id) == []
+            assert desk.occurrences(config_id) == []
             assert desk.ledger(config_id) == [(start + 5 * MINUTE, now, 1, "skipped_missed")]
         assert desk.tick().due == 0
         (alert,) = desk.sql(
@@ -76,8 +76,8 @@ class TestUnplannable:
         desk.sql("UPDATE cadences SET timezone = 'UTC'")
         desk.clock.advance(POSTPONE_US + SECOND)
         desk.tick()
-        assert desk.slots(often) == [first + k * 4 * MINUTE for k in (3, 4, 5)]
-        assert desk.slots(daily) == []
+        assert desk.occurrences(often) == [first + k * 4 * MINUTE for k in (3, 4, 5)]
+        assert desk.occurrences(daily) == []
         assert [row[:2] for row in desk.ledger(often)] == [
             (first - 56 * MINUTE, first), (first + 2, second)
         ]  # fmt: skip

@@ -127,7 +127,9 @@ class ServedApi:
         self.server = ApiServer(self.api, host="127.0.0.1", port=0)
         self.server.start()
         desk.client.store.write(
-            lambda tx: desk.client._names.customers(tx, BOUND)  # customers exist before their keys
+            lambda tx: desk.client._names.ensure_customer_keys(
+                tx, BOUND
+            )  # customers exist before their keys
         )
         self.keys = {role.value: self.key(role.value, role) for role in Role}
         for customer in BOUND:

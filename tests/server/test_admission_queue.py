@@ -148,7 +148,7 @@ def test_empty_queue_does_not_end_overload() -> None:
             queue.clock.advance(seconds=2 * OVERLOAD_WAIT_SECONDS)
             await queue.leave(2)
             assert queue.states == "ssrrr", "refusing the late waiter empties the queue"
-            assert queue.line.has_free_place
+            assert queue.line.has_capacity
 
     run(scenario())
 

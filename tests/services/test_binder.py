@@ -64,7 +64,7 @@ class TestRuns:
         assert desk.column("SELECT trigger_message_id FROM runs") == [str(message_id)]
         assert run.correlation_id == "cause"
         assert binder.run_once().done == 0
-        (place,) = desk.client.topics.message(message_id).places
+        (place,) = desk.client.topics.message(message_id).deliveries
         assert place.state == "acked"
 
     def test_poison_does_not_affect_other_messages(self, desk: Harness, binder: Binder) -> None:
@@ -72,7 +72,7 @@ class TestRuns:
         bound(desk, {"to": "runs", "pipeline": "nightly"}, customer="acme")
         publish(desk, {"days": 1}, b"no json", {"days": 99}, [1], {"days": 2}, customer="acme")
         counts = binder.run_once()
-        assert (counts.done, counts.refused) == (2, 3)
+        assert (counts.done, counts.nacked) == (2, 3)
         runs = [desk.client.runs.get(desk.take().run_id) for _ in range(2)]
         assert {(run.customer_id, run.parameters) for run in runs} == {
             ("acme", '{"days": 1}'), ("acme", '{"days": 2}'),
@@ -89,7 +89,7 @@ class TestRuns:
         publish(desk, {"days": 1}, customer_id="no such name!")
         publish(desk, {"days": 2}, customer_id="acme")
         counts = binder.run_once()
-        assert (counts.done, counts.refused) == (1, 1)
+        assert (counts.done, counts.nacked) == (1, 1)
         assert [one.error_kind for one in desk.client.dead_letters.find()] == ["poison"]
 
     def test_every_subscription_is_served(

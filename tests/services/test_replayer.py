@@ -48,13 +48,13 @@ def test_old_ones_while_healthy(desk: Harness) -> None:
         return healthy[0]
 
     replayer = Replayer(desk.store, check)
-    assert replayer.run_once().asked == 0, "they are too young"
+    assert replayer.run_once().checked == 0, "they are too young"
     desk.clock.advance(seconds=301)
     counts = replayer.run_once()
-    assert (counts.asked, counts.healthy, urls) == (1, 0, [URL])
+    assert (counts.checked, counts.healthy, urls) == (1, 0, [URL])
     healthy[0] = True
     assert replayer.run_once().replayed == 3
-    assert replayer.run_once().asked == 0
+    assert replayer.run_once().checked == 0
     closed = desk.client.dead_letters.find(DeadLetterFilter(status="replayed"))
     assert {item.resolved_by for item in closed} == {"auto"}
     for _ in range(2):
@@ -73,7 +73,7 @@ def test_only_subscriptions_with_automatic_replay(desk: Harness) -> None:
     desk.client.topics.publish("events", [NewMessage(data=b"x")])
     dead_letter(desk)
     desk.clock.advance(seconds=10_000)
-    assert Replayer(desk.store, lambda _: True).run_once().asked == 0
+    assert Replayer(desk.store, lambda _: True).run_once().checked == 0
     for field, more in (
         ("after", {"after": "1s"}), ("rate", {"rate": 0}), ("other", {"other": 1}),
         ("health_url", {"health_url": "ftp://x"}),

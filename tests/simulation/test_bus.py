@@ -60,7 +60,7 @@ class TestSeededBugs:
 
     def test_a_nack_of_what_is_not_held(self) -> None:
         """A released or lapsed delivery is nacked again: two attempts, two dead letters."""
-        with patched("bus_hold", "d.state = 1", "TRUE"):
+        with patched("bus_lock_leased", "d.state = 1", "TRUE"):
             assert detecting_seed("I4", "I1", "unexpected") >= 0
 
     def test_ready_before_its_time(self) -> None:

@@ -49,7 +49,7 @@ def test_due_occurrences_of_an_edited_cadence_are_in_the_ledger() -> None:
     clock.advance(17 * MINUTE)
     client.configs.update(config.config_id, {"schedule_interval_minutes": 7})
     (entry,) = client.configs.ledger(config.config_id)
-    assert (entry.slots, entry.outcome) == (3, "skipped_missed")
+    assert (entry.occurrences, entry.outcome) == (3, "skipped_missed")
     assert (entry.slot_from, entry.slot_to) == (START + 5 * MINUTE, START + 15 * MINUTE)
 
 

@@ -351,7 +351,7 @@ class TestTables:
         """Two services can share a database with different prefixes."""
         put(open_sink(prefix="one_"), fields={"n": 1})
         assert fields(open_sink(prefix="two_")) is None
-        assert open_sink(prefix="one_").mark_place == "one_marks"
+        assert open_sink(prefix="one_").marks_table == "one_marks"
         for bad in ("", "A_", "1", 'x"', "x-", "x" * 32):
             with pytest.raises(SettingsError):
                 open_sink(prefix=bad)

@@ -158,7 +158,7 @@ class Tenants:
     def _claim(self, pipeline: str) -> list[HeldRun]:
         """Claim the ready runs of one pipeline only."""
         rows = [r for r in self.store.read(processor_list) if r.pipeline == pipeline]
-        claim = Claim(pool=rows[0].pool_no, processors=[row.processor for row in rows], n=10,
+        claim = Claim(pool=rows[0].pool_key, processors=[row.processor for row in rows], n=10,
                       claimed_by="tester", start=True)  # fmt: skip
         return self.store.write(lambda tx: run_claim(tx, claim))
 

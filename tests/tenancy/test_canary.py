@@ -50,7 +50,7 @@ def execute(desk: Harness, body: Callable[[Any], Any], *, secrets: Secrets) -> i
     (held,) = steps.claim_once(1, start=True)
     finish = steps.execute(held)
     assert finish is not None
-    steps.beat_once()
+    steps.heartbeat_once()
     steps.ends.add([finish])
     steps.flush_once()
     steps.close()

@@ -99,7 +99,7 @@ def test_failures_are_retried() -> None:
     with FlowTest(shop()) as t:
         t.arrive("raw.stores", rows=4)
         t.arrive("mart.sales", days=7)
-        t.fails("orders", times=2, error=ConnectionError("gone"))
+        t.fail("orders", times=2, error=ConnectionError("gone"))
         t.run()
         assert t.flow.state == "COMPLETE"
         assert t.elapsed > 15 * MINUTE
@@ -141,7 +141,7 @@ def test_mistakes_are_named() -> None:
     with pytest.raises(InvalidInput, match="calm"):
         FlowTest(shop(), mode="clam")
     with FlowTest(shop()) as t, pytest.raises(InvalidInput, match="orders"):
-        t.fails("order")
+        t.fail("order")
 
 
 def test_same_story_twice() -> None:
@@ -151,7 +151,7 @@ def test_same_story_twice() -> None:
         with FlowTest(shop()) as t:
             t.arrive("raw.stores", rows=4)
             t.arrive("mart.sales", days=2)
-            t.fails("orders", times=1)
+            t.fail("orders", times=1)
             t.run()
-            stories.append(t.story())
+            stories.append(t.report())
     assert stories[0] == stories[1]

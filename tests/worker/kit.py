@@ -109,7 +109,7 @@ class Running:
 
     def __init__(self, store: Store, pipelines: Sequence[Pipeline], **options: Any) -> None:
         events = Events()
-        self.heard = EventRecorder(events)
+        self.events = EventRecorder(events)
         options = {"grace_us": SECOND // 2, "drain_us": 5 * SECOND, **options}
         self.worker = Worker(
             store,

@@ -50,7 +50,7 @@ class TestWorker:
         batches = Batches(max=30, wait="60s")
         ids = submit(store, batches.pipeline, 60)
         with Running(store, [batches.pipeline]) as running:
-            running.heard.until(RunEnded, 60)
+            running.events.until(RunEnded, 60)
         assert sorted(batches.sizes) == [30, 30]
         assert {run_of(store, run_id).state for run_id in ids} == {"COMPLETED"}
 
@@ -59,7 +59,7 @@ class TestWorker:
         batches = Batches(max=30, wait="200ms")
         submit(store, batches.pipeline, 7)
         with Running(store, [batches.pipeline]) as running:
-            running.heard.until(RunEnded, 7)
+            running.events.until(RunEnded, 7)
         assert sum(batches.sizes) == 7
         assert len(batches.sizes) <= 2
 
@@ -69,7 +69,7 @@ class TestWorker:
         batches = Batches(max=3, wait="60s", returns=values)
         ids = submit(store, batches.pipeline, 3)
         with Running(store, [batches.pipeline]) as running:
-            running.heard.until(RunEnded, 3)
+            running.events.until(RunEnded, 3)
         runs = [run_of(store, run_id) for run_id in ids]
         assert [run.state for run in runs] == ["COMPLETED", "FAILED", "COMPLETED"]
         assert runs[0].result == '{"n":0}'
@@ -82,7 +82,7 @@ class TestWorker:
         batches = Batches(max=2, wait="60s", returns=fails)
         ids = submit(store, batches.pipeline, 2)
         with Running(store, [batches.pipeline]) as running:
-            running.heard.until(RunEnded, 2)
+            running.events.until(RunEnded, 2)
         assert {run_of(store, run_id).state for run_id in ids} == {"FAILED"}
 
     def test_a_return_value_of_the_wrong_length(self, store: SqliteStore) -> None:
@@ -90,7 +90,7 @@ class TestWorker:
         batches = Batches(max=2, wait="60s", returns=[None])
         ids = submit(store, batches.pipeline, 2)
         with Running(store, [batches.pipeline]) as running:
-            running.heard.until(RunEnded, 2)
+            running.events.until(RunEnded, 2)
         details = run_of(store, ids[0]).error_details or ""
         assert "a list of 2 outcomes" in details
 
@@ -103,7 +103,7 @@ class TestWorker:
 
         submit(store, pipeline, 4)
         with Running(store, [pipeline]) as running:
-            running.heard.until(RunEnded, 4)
+            running.events.until(RunEnded, 4)
         assert sizes == [4]
 
     def test_a_cancel_while_gathering(self, store: SqliteStore) -> None:
@@ -118,7 +118,7 @@ class TestWorker:
             while not running.worker.steps._cancels:
                 running.worker.steps.clock.sleep(0.01)
             submit(store, batches.pipeline, 1)
-            running.heard.until(RunEnded, 3)
+            running.events.until(RunEnded, 3)
         assert run_of(store, ids[0]).state == "CANCELLED"
         assert batches.sizes == [2]
 
@@ -134,7 +134,7 @@ class TestWorker:
         batches = Batches(max=2, wait="60s", returns=slow)
         ids = submit(store, batches.pipeline, 2, max_execution_us=200_000)
         with Running(store, [batches.pipeline]) as running:
-            running.heard.until(RunEnded, 2)
+            running.events.until(RunEnded, 2)
             release.set()
             wait_set(done)
         assert {run_of(store, run_id).state for run_id in ids} == {"TIMEOUT"}
@@ -148,7 +148,7 @@ class TestWorker:
                 running.worker.steps.clock.sleep(0.01)
         runs = [run_of(store, run_id) for run_id in ids]
         assert [(run.state, run.attempt) for run in runs] == [("PENDING", 1)] * 3
-        assert not running.heard.of(RunStarted)
+        assert not running.events.of(RunStarted)
 
 
 def test_inline_each_run_is_a_separate_call(store: SqliteStore, clock: VirtualClock) -> None:

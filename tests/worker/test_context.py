@@ -57,8 +57,8 @@ class TestNames:
         assert (run.pipeline, run.phase, run.processor) == ("nba", "raw", "boxscores")
         assert (run.partition, run.mode, run.correlation_id) == ("2025-12-31", "backfill", "cause")
         assert (run.token, run.attempt, run.max_attempts) == (3, 1, None)
-        assert run.slot == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
-        assert run.scheduled_time > run.slot
+        assert run.occurrence_time == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
+        assert run.scheduled_time > run.occurrence_time
 
     def test_defaults(self) -> None:
         run, _ = made(retry='{"max_attempts": 4}', root_run_id=5)
@@ -110,7 +110,7 @@ class TestSignals:
         run, _ = made()
         run.check()
         before = run.is_cancelled
-        run.tell(signal, 0.0)
+        run.send_signal(signal, 0.0)
         assert (before, run.is_cancelled) == (False, True)
         with pytest.raises(error):
             run.check()
@@ -122,7 +122,7 @@ class TestSignals:
         received: list[Signal] = []
         run.interrupt = received.append
         for signal in (Signal.CANCEL, Signal.LEASE, Signal.KILL):
-            run.tell(signal, 1.0)
+            run.send_signal(signal, 1.0)
         assert run.signal is Signal.CANCEL
         assert received == [Signal.CANCEL, Signal.LEASE, Signal.KILL]
 
@@ -140,25 +140,25 @@ class TestProgress:
 
     def test_the_latest_progress_is_returned_once(self) -> None:
         run, _ = made()
-        assert run.progress_taken() is None
+        assert run.take_progress() is None
         run.progress(10, "extracting", extracted=5)
         run.progress(20.5, loaded=2, bytes=7, state="FINALIZING")
-        taken = run.progress_taken()
+        taken = run.take_progress()
         assert taken is not None
         assert (taken.percent, taken.stage, taken.current_state) == (
             20.5, "extracting", "FINALIZING",
         )  # fmt: skip
         assert (taken.records_extracted, taken.records_loaded, taken.bytes_processed) == (5, 2, 7)
-        assert run.progress_taken() is None
+        assert run.take_progress() is None
 
     def test_percent_is_clamped_and_an_unknown_state_refused(self) -> None:
         run, _ = made()
         run.progress(1e9)
-        taken = run.progress_taken()
+        taken = run.take_progress()
         assert taken is not None
         assert taken.percent == 100.0
         run.progress(-3)
-        taken = run.progress_taken()
+        taken = run.take_progress()
         assert taken is not None
         assert taken.percent == 0.0
         with pytest.raises(InvalidInput, match="state"):
@@ -255,18 +255,18 @@ class TestOutcomes:
     ) -> None:
         run, _ = made()
         if signal is not None:
-            run.tell(signal, 0.0)
+            run.send_signal(signal, 0.0)
         ended = verdict(run, outcome_of_error(error))
         assert (ended.final_state, ended.error_type) == (state, error_type)
 
     def test_a_cancelled_run_that_completes_anyway_is_completed(self) -> None:
         run, _ = made()
-        run.tell(Signal.CANCEL, 0.0)
+        run.send_signal(Signal.CANCEL, 0.0)
         assert verdict(run, outcome_of_value(run, None)).final_state == "COMPLETED"
 
     def test_a_timed_out_run_that_completes_anyway_is_not(self) -> None:
         run, _ = made()
-        run.tell(Signal.TIMEOUT, 0.0)
+        run.send_signal(Signal.TIMEOUT, 0.0)
         assert verdict(run, outcome_of_value(run, None)).final_state == "TIMEOUT"
 
     def test_a_dead_process_is_reported_with_its_signal_or_code(self) -> None:

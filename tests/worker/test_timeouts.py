@@ -36,7 +36,7 @@ class Steps:
     def release_many(self, runs: list[HeldRun]) -> int:
         late, self.late = self.late, []
         tokens = [run.token for run in runs]
-        self.watch.give_back(late)
+        self.watch.release_later(late)
         if self.is_away:
             raise StoreUnavailable("away")
         self.released += tokens
@@ -47,7 +47,7 @@ class Steps:
 def test_runs_queued_during_a_release_are_released_next(is_away: bool) -> None:
     steps = Steps()
     steps.is_away = is_away
-    steps.watch.give_back([held_run(token=1), held_run(token=2)])
+    steps.watch.release_later([held_run(token=1), held_run(token=2)])
     steps.late = [held_run(token=3)]
     if is_away:
         with pytest.raises(StoreUnavailable):

@@ -95,9 +95,9 @@ class TestExecution:
 
         ids = submit(store, pipeline, 3000)
         with Running(store, [pipeline]) as running:
-            running.heard.until(RunEnded, 3000, final_state="COMPLETED")
+            running.events.until(RunEnded, 3000, final_state="COMPLETED")
         assert sorted(seen) == sorted(ids)
-        assert running.heard.of(RunRefused) == []
+        assert running.events.of(RunRefused) == []
         assert store.read(session_list) == []
 
     def test_a_long_run_does_not_hold_up_the_tiny_ones_behind_it(self, store: SqliteStore) -> None:
@@ -110,13 +110,13 @@ class TestExecution:
 
         submit(store, pipeline, 300)
         with Running(store, [pipeline], slots=2) as running:
-            running.heard.until(RunEnded, 300)  # by now runs count as tiny and come in chunks
+            running.events.until(RunEnded, 300)  # by now runs count as tiny and come in chunks
             (long,) = submit(store, pipeline, 1, partition="long", priority=9)
             submit(store, pipeline, 500)
-            running.heard.until(RunEnded, 800)
+            running.events.until(RunEnded, 800)
             assert run_of(store, long).state in ("CLAIMED", "RUNNING")
             go.set()
-            running.heard.until(RunEnded, 801)
+            running.events.until(RunEnded, 801)
         assert run_of(store, long).state == "COMPLETED"
 
     def test_a_long_run_is_marked_running(self, store: SqliteStore) -> None:
@@ -131,7 +131,7 @@ class TestExecution:
 
         submit(store, pipeline, 300)
         with Running(store, [pipeline], mark_us=20_000) as running:
-            running.heard.until(RunEnded, 300)
+            running.events.until(RunEnded, 300)
             (long,) = submit(store, pipeline, 1, partition="long")
             wait_set(inside)
             pause = threading.Event()
@@ -163,7 +163,7 @@ class TestExecution:
 
         ids = submit(store, pipeline, 8)
         with Running(store, [pipeline], slots=4) as running:
-            running.heard.until(RunEnded, 8)
+            running.events.until(RunEnded, 8)
         assert (len(threads), together["most"]) == (1, 4)
         run = run_of(store, ids[0])
         assert (run.status, run.records) == ("PARTIAL_SUCCESS", 2)
@@ -171,7 +171,7 @@ class TestExecution:
     def test_process_runs_execute_in_a_child_process(self, store: SqliteStore) -> None:
         ids = submit(store, process_bodies.pipeline, 2)
         with Running(store, [process_bodies.pipeline], slots=1) as running:
-            running.heard.until(RunEnded, 2)
+            running.events.until(RunEnded, 2)
         results = [json.loads(run_of(store, run_id).result or "{}") for run_id in ids]
         assert results[0]["pid"] == results[1]["pid"] != os.getpid()
         assert results[0]["parent"] == os.getpid()
@@ -184,7 +184,7 @@ class TestExecution:
                 kind: submit(store, process_bodies.pipeline, 1, parameters=f'{{"do":"{kind}"}}')[0]
                 for kind in kinds
             }
-            running.heard.until(RunEnded, len(kinds))
+            running.events.until(RunEnded, len(kinds))
         found = {kind: run_of(store, run_id) for kind, run_id in ids.items()}
         assert {kind: run.error_type for kind, run in found.items()} == {
             "die": "PROCESS_DIED",
@@ -217,9 +217,9 @@ class TestCancel:
 
         with Running(store, [pipeline]) as running:
             (run_id,) = submit(store, pipeline)
-            running.heard.until(RunStarted)
+            running.events.until(RunStarted)
             cancel(store, run_id)
-            running.heard.until(RunEnded, final_state="CANCELLED")
+            running.events.until(RunEnded, final_state="CANCELLED")
 
     def test_a_thread_that_completes_anyway_is_completed(self, store: SqliteStore) -> None:
         pipeline = Pipeline("finish")
@@ -232,9 +232,9 @@ class TestCancel:
 
         with Running(store, [pipeline]) as running:
             (run_id,) = submit(store, pipeline)
-            running.heard.until(RunStarted)
+            running.events.until(RunStarted)
             cancel(store, run_id)
-            running.heard.until(RunEnded, final_state="COMPLETED")
+            running.events.until(RunEnded, final_state="COMPLETED")
 
     def test_a_task_is_cancelled(self, store: SqliteStore) -> None:
         pipeline = Pipeline("task")
@@ -245,19 +245,19 @@ class TestCancel:
 
         with Running(store, [pipeline]) as running:
             (run_id,) = submit(store, pipeline)
-            running.heard.until(RunStarted)
+            running.events.until(RunStarted)
             cancel(store, run_id)
-            running.heard.until(RunEnded, final_state="CANCELLED")
+            running.events.until(RunEnded, final_state="CANCELLED")
 
     @pytest.mark.parametrize("kind", ["check", "ignore"])
     def test_a_process_checks_or_is_killed(self, store: SqliteStore, kind: str) -> None:
         with Running(store, [process_bodies.pipeline], slots=1) as running:
             (run_id,) = submit(store, process_bodies.pipeline, 1, parameters=f'{{"do":"{kind}"}}')
-            running.heard.until(RunStarted)
+            running.events.until(RunStarted)
             cancel(store, run_id)
-            running.heard.until(RunEnded, final_state="CANCELLED")
+            running.events.until(RunEnded, final_state="CANCELLED")
             submit(store, process_bodies.pipeline)
-            running.heard.until(RunEnded, final_state="COMPLETED")
+            running.events.until(RunEnded, final_state="COMPLETED")
 
 
 class TestTimeout:
@@ -277,15 +277,15 @@ class TestTimeout:
 
         (slow,) = submit(store, pipeline, 1, partition="slow")
         with Running(store, [pipeline], slots=1) as running:
-            running.heard.until(RunEnded, final_state="TIMEOUT")
+            running.events.until(RunEnded, final_state="TIMEOUT")
             submit(store, pipeline)
             # One zombie at a concurrency of one: claiming stops until it returns, with an event.
-            running.heard.until(ServiceError, service="worker.claimer")
+            running.events.until(ServiceError, service="worker.claimer")
             go.set()
             wait_set(left)
-            running.heard.until(RunEnded, final_state="COMPLETED")
+            running.events.until(RunEnded, final_state="COMPLETED")
         assert run_of(store, slow).state == "TIMEOUT"
-        assert len(running.heard.of(RunEnded)) == 2
+        assert len(running.events.of(RunEnded)) == 2
 
     def test_a_zombie_does_not_use_up_concurrency(self, store: SqliteStore) -> None:
         pipeline, go = Pipeline("slow"), threading.Event()
@@ -297,9 +297,9 @@ class TestTimeout:
 
         submit(store, pipeline, 1, partition="slow")
         with Running(store, [pipeline], slots=1, zombies_max=2) as running:
-            running.heard.until(RunEnded, final_state="TIMEOUT")
+            running.events.until(RunEnded, final_state="TIMEOUT")
             submit(store, pipeline)
-            running.heard.until(RunEnded, final_state="COMPLETED")
+            running.events.until(RunEnded, final_state="COMPLETED")
             go.set()
 
     def test_a_task_is_cancelled(self, store: SqliteStore) -> None:
@@ -311,7 +311,7 @@ class TestTimeout:
 
         submit(store, pipeline)
         with Running(store, [pipeline]) as running:
-            running.heard.until(RunEnded, final_state="TIMEOUT")
+            running.events.until(RunEnded, final_state="TIMEOUT")
 
     def test_a_task_that_ignores_its_signal_is_ended_anyway(self, store: SqliteStore) -> None:
         pipeline, go = Pipeline("task"), threading.Event()
@@ -322,7 +322,7 @@ class TestTimeout:
 
         submit(store, pipeline)
         with Running(store, [pipeline], grace_us=50_000) as running:
-            running.heard.until(RunEnded, final_state="TIMEOUT")
+            running.events.until(RunEnded, final_state="TIMEOUT")
             go.set()
 
     def test_a_process_is_killed(self, store: SqliteStore) -> None:
@@ -331,7 +331,7 @@ class TestTimeout:
             parameters='{"do":"ignore"}', max_execution_us=SECOND // 10,
         )  # fmt: skip
         with Running(store, [process_bodies.pipeline], slots=1) as running:
-            running.heard.until(RunEnded, final_state="TIMEOUT")
+            running.events.until(RunEnded, final_state="TIMEOUT")
 
 
 class TestSession:
@@ -347,17 +347,17 @@ class TestSession:
 
         with Running(store, [pipeline], beat_us=50_000) as running:
             (old,) = submit(store, pipeline, 1, partition="old")
-            running.heard.until(RunStarted)
+            running.events.until(RunStarted)
             (session,) = store.read(session_list)
             store.write(lambda tx: session_close(tx, session.session_id))
-            running.heard.until(WorkerBeat, renewal="lost")
+            running.events.until(WorkerBeat, renewal="lost")
             # It raises LeaseLost; it was not swept yet, so its end is stored: stale and retried.
-            running.heard.until(RunEnded, error_type="STALE_EXECUTION")
-            running.heard.until(WorkerBeat, renewal="renewed")
+            running.events.until(RunEnded, error_type="STALE_EXECUTION")
+            running.events.until(WorkerBeat, renewal="renewed")
             go.set()
             store.write(lambda tx: run_admit_due(tx, 10))
             store.wake(["runs:default"])
-            running.heard.until(RunEnded, final_state="COMPLETED")
+            running.events.until(RunEnded, final_state="COMPLETED")
             (new,) = store.read(session_list)
             assert new.session_id != session.session_id
         assert run_of(store, old).error_type == "STALE_EXECUTION"
@@ -380,18 +380,18 @@ class TestSession:
         options = {"lease_us": SECOND, "beat_us": SECOND // 10, "margin_us": SECOND // 5}
         with Running(beats, [pipeline], **options) as running:
             submit(store, pipeline, 1, partition="old")
-            running.heard.until(RunStarted)
+            running.events.until(RunStarted)
             beats.is_away = True
-            running.heard.until(WorkerBeat, renewal="unknown")
+            running.events.until(WorkerBeat, renewal="unknown")
             wait_set(stopped)
             (later,) = submit(store, pipeline)
-            running.heard.until(RunEnded, error_type="STALE_EXECUTION")
+            running.events.until(RunEnded, error_type="STALE_EXECUTION")
             assert run_of(store, later).state == "PENDING"
             beats.is_away = False
             store.wake(["cancel"])
-            running.heard.until(WorkerBeat, renewal="renewed")
+            running.events.until(WorkerBeat, renewal="renewed")
             store.wake(["runs:default"])
-            running.heard.until(RunEnded, final_state="COMPLETED", run_id=later)
+            running.events.until(RunEnded, final_state="COMPLETED", run_id=later)
 
     def test_a_result_under_a_stale_token_is_refused(self, store: SqliteStore) -> None:
         pipeline, go = Pipeline("stale"), threading.Event()
@@ -402,12 +402,12 @@ class TestSession:
 
         with Running(store, [pipeline]) as running:
             (run_id,) = submit(store, pipeline)
-            running.heard.until(RunStarted)
+            running.events.until(RunStarted)
             token = run_of(store, run_id).token
             by_sweeper = RunEnd(run_id, token, "FAILED", "FAILURE", actor="sweeper", is_dead=True)
             assert store.write(lambda tx: run_end_many(tx, [by_sweeper]))
             go.set()
-            assert running.heard.until(RunRefused)[0].run_id == run_id
+            assert running.events.until(RunRefused)[0].run_id == run_id
         assert run_of(store, run_id).state == "FAILED"
 
 
@@ -426,7 +426,7 @@ class TestDrain:
         submit(store, pipeline, 300)
         running = Running(store, [pipeline], slots=2)
         with running:
-            running.heard.until(RunEnded, 300)  # tiny runs: from now on they are buffered
+            running.events.until(RunEnded, 300)  # tiny runs: from now on they are buffered
             ids = submit(store, pipeline, 10, partition="held")
             for _ in range(2):
                 assert inside.acquire(timeout=20)
@@ -451,7 +451,7 @@ class TestDrain:
 
         with Running(store, [pipeline], drain_us=50_000) as running:
             (run_id,) = submit(store, pipeline)
-            running.heard.until(RunStarted)
+            running.events.until(RunStarted)
         run = run_of(store, run_id)
         assert (run.state, run.attempt, run.error_type) == ("PENDING", 1, None)
 
@@ -465,7 +465,7 @@ class TestDrain:
         running = Running(store, [pipeline], drain_us=60 * SECOND)
         with running:
             (run_id,) = submit(store, pipeline)
-            running.heard.until(RunStarted)
+            running.events.until(RunStarted)
             stopper = threading.Thread(target=running.worker.stop)
             stopper.start()
             running.worker.stop(now=True)

@@ -117,7 +117,7 @@ class TestHappyPath:
         steps = steps_of(store, pipeline, clock)
         assert steps.run_once() == (1, 0, 1)
         clock.advance(seconds=61)
-        steps.beat_once()
+        steps.heartbeat_once()
         store.write(lambda tx: run_admit_due(tx, 10))
         assert steps.run_once() == (1, 0, 0)
         run = run_of(store, run_id)
@@ -183,7 +183,7 @@ class TestRenewal:
         steps = steps_of(store, pipeline_of(), clock)
         for _ in range(10):
             clock.advance(seconds=10)
-            assert steps.beat_once() is Renewal.RENEWED
+            assert steps.heartbeat_once() is Renewal.RENEWED
         assert steps.session.is_safe
         assert lose_sessions(store, clock, 0) == 0
 
@@ -197,11 +197,11 @@ class TestRenewal:
         found = []
         for seconds in (20, 6):
             clock.advance(seconds=seconds)
-            found.append((steps.beat_once(), steps.session.is_safe))
+            found.append((steps.heartbeat_once(), steps.session.is_safe))
         assert found == [(Renewal.UNKNOWN, True), (Renewal.UNKNOWN, False)]
         flaky.mode = "ok"
         assert steps.claim_once(1) == []
-        assert steps.beat_once() is Renewal.RENEWED
+        assert steps.heartbeat_once() is Renewal.RENEWED
         assert len(steps.claim_once(1)) == 1
 
     def test_the_lease_counts_from_when_the_request_was_sent(
@@ -229,10 +229,10 @@ class TestRenewal:
         assert context is not None
         assert lose_sessions(store, clock, 31) == 1
         old = steps.session.session_id
-        assert steps.beat_once() is Renewal.LOST
+        assert steps.heartbeat_once() is Renewal.LOST
         assert context.signal is Signal.LEASE
         assert steps.claim_once(1) == []
-        assert steps.beat_once() is Renewal.RENEWED
+        assert steps.heartbeat_once() is Renewal.RENEWED
         assert steps.session.session_id not in (None, old)
         assert steps.release_many([second]) == 1
 
@@ -267,7 +267,7 @@ class TestRenewal:
         clock.advance(seconds=5)
         context.progress(25, "loading", loaded=7)
         assert context.is_dirty
-        assert steps.beat_once() is Renewal.RENEWED
+        assert steps.heartbeat_once() is Renewal.RENEWED
         assert not context.is_dirty
 
     def test_a_cancel_reaches_running_and_waiting_runs(
@@ -283,7 +283,7 @@ class TestRenewal:
             True,
             True,
         ]
-        steps.beat_once()
+        steps.heartbeat_once()
         assert context.signal is Signal.CANCEL
         assert steps.begin(waiting, clock.monotonic()) is None
         assert steps.flush_once().ended == 1
@@ -409,7 +409,7 @@ class TestClaims:
         claimed = []
         for seconds in (0, 0, 10, 120):
             clock.advance(seconds=seconds)
-            while steps.beat_once() is not Renewal.RENEWED:
+            while steps.heartbeat_once() is not Renewal.RENEWED:
                 pass
             claimed += [run.run_id for run in steps.claim_once(1)]
         assert claimed == ids
@@ -423,7 +423,7 @@ class TestClaims:
                 if self.mode == "slow":
                     self.mode = "ok"
                     lose_sessions(store, clock, 31)
-                    assert [steps.beat_once(), steps.beat_once()] == ["lost", "renewed"]
+                    assert [steps.heartbeat_once(), steps.heartbeat_once()] == ["lost", "renewed"]
                 return value
 
         slow = Slow(store)

@@ -63,7 +63,7 @@ def test_killed_connections_lose_and_duplicate_nothing(store: PostgresStore, pg_
         killed[0] += kill_connections(pg_dsn)
         killer.start()
         try:
-            running.heard.until(RunEnded, 1000)
+            running.events.until(RunEnded, 1000)
         finally:
             done.set()
             killer.join()
@@ -88,11 +88,11 @@ def test_the_worker_reconnects_after_a_server_restart(
     pipeline, seen = counting("restarted")
     with Running(store, [pipeline]) as running:
         submit(store, pipeline, 5)
-        running.heard.until(RunEnded, 5)
+        running.events.until(RunEnded, 5)
         pg_server.stop("fast")
-        running.heard.until(ServiceError)
+        running.events.until(ServiceError)
         pg_server.start()
         ids = submit(store, pipeline, 5)
-        running.heard.until(RunEnded, 10)
+        running.events.until(RunEnded, 10)
         assert [run_of(store, run_id).state for run_id in ids] == ["COMPLETED"] * 5
     assert set(seen.values()) == {1}

@@ -48,7 +48,7 @@ def list_keys(
 ) -> Response:
     """List API keys without their secrets, oldest first."""
     pages = Pagination(request, by, with_revoked=with_revoked, customer=customer_id)
-    place = pages.place(cursor, 1)
+    place = pages.position(cursor, 1)
     rows = by.client.keys.page(
         customer=customer_id,
         with_revoked=with_revoked,

@@ -47,7 +47,7 @@ class Role(StrEnum):
     WORKER = "worker"
     VIEWER = "viewer"
 
-    def may(self, power: Permission) -> bool:
+    def has_permission(self, power: Permission) -> bool:
         """Return whether the role has a permission."""
         return power in PERMISSIONS[self]
 

@@ -57,7 +57,7 @@ def list_(app: App, customer: str | None, with_revoked: bool, limit: int) -> Non
 
     def print_text() -> None:
         if not found:
-            app.say("No keys. Create one: penstock keys create NAME --role operator")
+            app.hint("No keys. Create one: penstock keys create NAME --role operator")
             return
         output.print_table(
             ("key", "name", "role", "customer", "state", "last used", "expires"),
@@ -68,7 +68,7 @@ def list_(app: App, customer: str | None, with_revoked: bool, limit: int) -> Non
             ],
         )  # fmt: skip
         if len(found) == limit:
-            app.say(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
+            app.hint(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
 
     app.emit({"keys": found}, print_text)
 
@@ -105,10 +105,10 @@ def _show_once(app: App, made: Mapping[str, Any]) -> None:
     def print_text() -> None:
         click.echo(made["key"])
         scope = info["customer_id"] or "all customers"
-        app.say(f"{info['key_id']} ({info['name']}, {info['role']}, {scope})")
+        app.hint(f"{info['key_id']} ({info['name']}, {info['role']}, {scope})")
         if info["rotating_until"] is not None:
-            app.say(f"The old secret is valid until {info['rotating_until']}.")
-        app.say(KEY_SHOWN_ONCE)
+            app.hint(f"The old secret is valid until {info['rotating_until']}.")
+        app.hint(KEY_SHOWN_ONCE)
 
     app.emit(made, print_text)
 

@@ -90,7 +90,7 @@ class Keys:
 
         `expires_at` is a time in microseconds; `rate` is the allowed number of requests per second.
         """
-        self._names.refuse_bound("API keys")
+        self._names.require_unscoped("API keys")
         check_text("name", name)
         wanted = api_keys.check_role(role)
         _check_rate(rate)
@@ -100,7 +100,11 @@ class Keys:
         def body(tx: Tx) -> ApiKey:
             if expires_at is not None and expires_at <= tx.now():
                 raise InvalidInput("expires_at", "a time in the future", expires_at)
-            number = None if customer is None else self._names.customers(tx, [customer])[customer]
+            number = (
+                None
+                if customer is None
+                else self._names.ensure_customer_keys(tx, [customer])[customer]
+            )
             params: dict[str, Any] = {
                 "name": name, "role": wanted.value, "customer": number,
                 "hash": api_keys.hash_secret(secret), "rate": rate, "created_by": who,
@@ -115,7 +119,7 @@ class Keys:
 
     def get(self, key_id: int) -> ApiKey:
         """Return one key, in any state."""
-        self._names.refuse_bound("API keys")
+        self._names.require_unscoped("API keys")
         return self._store.read(lambda tx: _shown(tx, _must(tx, key_id)))
 
     def page(
@@ -127,11 +131,11 @@ class Keys:
         limit: int = 100,
     ) -> list[ApiKey]:
         """Return keys in id order; `after` (an id) continues an earlier page."""
-        self._names.refuse_bound("API keys")
+        self._names.require_unscoped("API keys")
         check_limit(limit)
 
         def body(tx: Tx) -> list[ApiKey]:
-            number = self._names.customer(tx, customer)
+            number = self._names.customer_key(tx, customer)
             rows = key_list(
                 tx, customer=number, with_revoked=with_revoked, after=after, limit=limit
             )
@@ -143,7 +147,7 @@ class Keys:
         self, key_id: int, *, overlap_us: int = OVERLAP_US, actor: str | None = None
     ) -> ApiKey:
         """Give a key a new secret; the old one stays valid for `overlap_us` microseconds."""
-        self._names.refuse_bound("API keys")
+        self._names.require_unscoped("API keys")
         if isinstance(overlap_us, bool) or not 0 <= overlap_us <= OVERLAP_MAX_US:
             raise InvalidInput("overlap", "a duration from 0 to 30 days", overlap_us)
         who = actor or self._actor
@@ -163,7 +167,7 @@ class Keys:
 
     def revoke(self, key_id: int, *, reason: str = "", actor: str | None = None) -> bool:
         """Revoke a key permanently; return False if it was already revoked."""
-        self._names.refuse_bound("API keys")
+        self._names.require_unscoped("API keys")
         who = actor or self._actor
 
         def body(tx: Tx) -> bool:
@@ -207,7 +211,7 @@ class Keys:
 
     def server_secret(self, name: str) -> str:
         """Return a secret shared by all servers of this installation; created on first use."""
-        self._names.refuse_bound("server secrets")
+        self._names.require_unscoped("server secrets")
         value = self._secret()
         return self._store.write(lambda tx: secret_ensure(tx, name, value))
 

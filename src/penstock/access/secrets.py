@@ -24,7 +24,7 @@ BYTES_MAX: Final = 64 * 1024
 class Secrets:
     """The secrets available to one worker; `given` maps names to values of its environment."""
 
-    given: Mapping[str, str] = field(default_factory=dict, repr=False)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     folder: str | None = None
 
     def get(self, name: str, customer_id: str) -> str:
@@ -35,7 +35,7 @@ class Secrets:
         KNOWN_SECRETS.add(value)
         return value
 
-    def resolved(self, value: Any, customer_id: str, path: str = "parameters") -> Any:
+    def resolve(self, value: Any, customer_id: str, path: str = "parameters") -> Any:
         """Return a copy of a plain value with every secret reference replaced by its value."""
         if is_reference(value):
             try:
@@ -44,11 +44,11 @@ class Secrets:
                 raise _unknown(error.message) from None
         if isinstance(value, Mapping):
             return {
-                name: self.resolved(part, customer_id, f"{path}.{name}")
+                name: self.resolve(part, customer_id, f"{path}.{name}")
                 for name, part in value.items()
             }
         if isinstance(value, list | tuple):
-            return [self.resolved(part, customer_id, path) for part in value]
+            return [self.resolve(part, customer_id, path) for part in value]
         return value
 
     def _find(self, name: str, customer_id: str) -> str:
@@ -57,8 +57,8 @@ class Secrets:
             own = _read(Path(self.folder) / "customers" / customer_id / name, name)
             if own is not None:
                 return own
-        if name in self.given:
-            return self.given[name]
+        if name in self.environment:
+            return self.environment[name]
         shared = None if self.folder is None else _read(Path(self.folder) / name, name)
         if shared is None:
             raise _unknown(

@@ -115,7 +115,7 @@ def _roles(operation: Mapping[str, Any]) -> str:
     if "x-power" not in operation:
         return "none, the route is public"
     power = Permission(operation["x-power"])
-    return ", ".join(role.value for role in Role if role.may(power))
+    return ", ".join(role.value for role in Role if role.has_permission(power))
 
 
 def _fields(schema: Mapping[str, Any]) -> Iterator[str]:

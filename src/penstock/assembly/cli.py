@@ -175,13 +175,13 @@ def _serve(app: App, settings: Settings, parts: _Parts) -> None:
         url = None if server is None else server.url
         _introduce(app, settings, declared, parts, url, key)
         SystemClock().wait(stopping, None)
-        app.say("Stopping: waiting for active runs; press Ctrl-C again to stop immediately.")
+        app.hint("Stopping: waiting for active runs; press Ctrl-C again to stop immediately.")
         if server is not None:
             server.stop()
         if made is not None:
             made.stop()
         supervisor.stop()
-    app.say("Stopped.")
+    app.hint("Stopped.")
 
 
 def _introduce(
@@ -204,22 +204,22 @@ def _introduce(
                   "api": url, "development_key": key}  # fmt: skip
         click.echo(json.dumps(record))
     what = "" if parts.command == "up" else f" {parts.command}"
-    app.say(f"Penstock{what} is up (process {os.getpid()}).")
-    app.say(f"  state      {where}")
+    app.hint(f"Penstock{what} is up (process {os.getpid()}).")
+    app.hint(f"  state      {where}")
     if parts.services:
-        app.say(f"  services   {SERVICES}")
+        app.hint(f"  services   {SERVICES}")
     if parts.worker:
         lease = format_duration(settings.session_lease)
         concurrency = f"concurrency {settings.worker_slots}"
-        app.say(f"  worker     {concurrency}, pool {settings.pool}, lease {lease}")
+        app.hint(f"  worker     {concurrency}, pool {settings.pool}, lease {lease}")
     if url is not None:
-        app.say(f"  api        {url}/api/v1   (OpenAPI: {url}/openapi.json)")
+        app.hint(f"  api        {url}/api/v1   (OpenAPI: {url}/openapi.json)")
     if key is not None:
-        app.say(f"  key        {key}   (development, this machine only)")
+        app.hint(f"  key        {key}   (development, this machine only)")
     missing = "none: add --pipelines my_pipelines.py to execute runs"
     if names or parts.worker:
-        app.say(f"  pipelines  {', '.join(names) or missing}")
-    app.say("  status     penstock status   ·   stop  Ctrl-C")
+        app.hint(f"  pipelines  {', '.join(names) or missing}")
+    app.hint("  status     penstock status   ·   stop  Ctrl-C")
 
 
 @contextlib.contextmanager

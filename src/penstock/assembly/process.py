@@ -157,7 +157,7 @@ def open_client(settings: Settings, *, actor: str, create: bool = False) -> Iter
     store = open_store(settings, migrate=create)
     probes = _probes(settings, SystemClock())
     try:
-        yield Client(store, actor=actor, look=probes.look)
+        yield Client(store, actor=actor, look=probes.probe)
     finally:
         probes.close()
         store.close()
@@ -188,7 +188,7 @@ def run_pending(client: Client, pipelines: Sequence[Pipeline]) -> int:
             pool=pool,
             name=f"inline:{os.getpid()}",
             pid=os.getpid(),
-            slots=50,
+            concurrency=50,
             secrets=Secrets(secrets_from_environment(os.environ)),
         )
         steps = WorkerCore(client.store, pipelines, options, clock=SystemClock(), jitter=jitter)
@@ -196,14 +196,14 @@ def run_pending(client: Client, pipelines: Sequence[Pipeline]) -> int:
         try:
             while True:
                 Admitter(client.store).run_once()
-                claimed = steps.claim_once(options.slots, start=True)
+                claimed = steps.claim_once(options.concurrency, start=True)
                 finishes = [f for held in claimed if (f := steps.execute(held)) is not None]
                 steps.ends.add(finishes)
                 steps.fair_clock.raise_once()
                 while len(steps.ends):
                     steps.flush_once()
                 done += len(finishes)
-                steps.beat_once()
+                steps.heartbeat_once()
                 if not claimed:
                     break
         finally:
@@ -257,10 +257,10 @@ def build_worker(
         name=f"{host}:{pid}",
         host=host,
         pid=pid,
-        slots=settings.worker_slots,
+        concurrency=settings.worker_slots,
         batch_max=settings.worker_batch,
         lease_us=settings.session_lease,
-        beat_us=settings.session_beat,
+        heartbeat_us=settings.session_beat,
         margin_us=min(5 * SECOND, settings.session_lease // 6),
         drain_us=settings.drain,
         secrets=Secrets(secrets_from_environment(os.environ), settings.secrets_dir or None),
@@ -296,7 +296,7 @@ def build_services(
         Scheduler(store, options, events=events, clock=clock),
         Orchestrator(
             store,
-            probes.look,
+            probes.probe,
             holder=holder,
             pipelines=pipelines,
             threads=PROBE_THREADS if clock is None else 0,

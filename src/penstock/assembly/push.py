@@ -66,7 +66,7 @@ def build_health_check(settings: Settings) -> Callable[[str], bool]:
 
     def is_healthy(url: str) -> bool:
         try:
-            reply = egress.send(Request(method="GET", url=url, seconds=HEALTH_SECONDS))
+            reply = egress.send(Request(method="GET", url=url, timeout_s=HEALTH_SECONDS))
         except (InvalidInput, RequestFailed):
             return False
         return 200 <= reply.status < 300

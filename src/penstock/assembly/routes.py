@@ -45,7 +45,7 @@ _MODULES: Final = (
 def _fastpath(keyring: KeyCache, client: Client) -> WorkerFastPath:
     """Build the fast path: heartbeats and other worker calls commit in separate groups."""
     return WorkerFastPath(
-        keyring, GroupCommit(client.work.together), GroupCommit(client.work.together)
+        keyring, GroupCommit(client.work.execute_batch), GroupCommit(client.work.execute_batch)
     )
 
 

@@ -198,7 +198,7 @@ class Events:
         self._changing = threading.Lock()
 
     @property
-    def is_heard(self) -> bool:
+    def has_subscribers(self) -> bool:
         """Whether there are subscribers; hot loops build no events otherwise."""
         return bool(self._subscribers)
 

@@ -22,7 +22,7 @@ _CHARS: Final = 32
 class DeliveryKey(NamedTuple):
     """The delivery attempt that an ack id identifies."""
 
-    subscription: int
+    subscription_key: int
     message_id: int
     epoch: int
 
@@ -46,6 +46,6 @@ def decode(ack_id: object, field: str = "ack_id") -> DeliveryKey:
     if len(raw) != _LAYOUT.size + _CHECKSUM.size or _CHECKSUM.pack(binascii.crc32(body)) != check:
         raise InvalidInput(field, expected, ack_id)
     ticket = DeliveryKey._make(_LAYOUT.unpack(body))
-    if ticket.subscription >= 2**63 or ticket.message_id >= 2**63 or ticket.epoch >= 2**31:
+    if ticket.subscription_key >= 2**63 or ticket.message_id >= 2**63 or ticket.epoch >= 2**31:
         raise InvalidInput(field, expected, ack_id)
     return ticket

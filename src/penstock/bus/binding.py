@@ -33,17 +33,17 @@ class Binding:
     `pipeline` is required except for configs. `processor` is optional, and for runs only.
     """
 
-    bound: BindingKind
+    kind: BindingKind
     pipeline: str | None = None
     processor: str | None = None
 
-    def dump(self) -> str:
+    def to_json(self) -> str:
         """Return the binding as the JSON text stored with the subscription."""
-        fields = {"to": self.bound.value, "pipeline": self.pipeline, "processor": self.processor}
+        fields = {"to": self.kind.value, "pipeline": self.pipeline, "processor": self.processor}
         return json.dumps({k: v for k, v in fields.items() if v is not None}, sort_keys=True)
 
 
-CONFIGS_BINDING: Final = Binding(bound=BindingKind.CONFIGS)
+CONFIGS_BINDING: Final = Binding(kind=BindingKind.CONFIGS)
 
 
 def parse_binding(value: object, field: str = "binding") -> Binding:
@@ -71,7 +71,7 @@ def parse_binding(value: object, field: str = "binding") -> Binding:
     if bound is BindingKind.COMPLETIONS and processor is not None:
         fix = "Each message names its processor (processor_name)."
         raise InvalidInput(f"{field}.processor", "no processor for completions", processor, fix)
-    return Binding(bound=bound, pipeline=pipeline, processor=processor)
+    return Binding(kind=bound, pipeline=pipeline, processor=processor)
 
 
 def parse_message_object(data: bytes) -> dict[str, Any]:

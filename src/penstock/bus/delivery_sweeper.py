@@ -73,7 +73,7 @@ class DeliverySweeper:
     def _due_step(self, tx: Tx) -> tuple[int, set[str]]:
         ready = delivery_due(tx, self._batch)
         found = [subscription_get_by_key(tx, number) for number in sorted(set(ready))]
-        return len(ready), channels(sub.taker for sub in found if sub is not None)
+        return len(ready), channels(sub.subscriber for sub in found if sub is not None)
 
     def _lapse(self) -> tuple[int, int]:
         total, dead = 0, 0

@@ -27,15 +27,15 @@ class ReplayPolicy:
     """
 
     health_url: str
-    after_us: Micros = MIN_AGE_DEFAULT
-    rate: float = RATE_DEFAULT
+    min_age_us: Micros = MIN_AGE_DEFAULT
+    rate_per_s: float = RATE_DEFAULT
 
-    def dump(self) -> str:
+    def to_json(self) -> str:
         """Return the policy as the JSON text stored with the subscription."""
         fields = {
             "health_url": self.health_url,
-            "after": f"{self.after_us // SECOND}s",
-            "rate": self.rate,
+            "after": f"{self.min_age_us // SECOND}s",
+            "rate": self.rate_per_s,
         }
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
@@ -63,4 +63,4 @@ def parse_auto_replay(
         or not RATE_MIN <= rate <= RATE_MAX
     ):
         raise InvalidInput(f"{field}.rate", f"{RATE_MIN:g} to {RATE_MAX:g} per second", rate)
-    return ReplayPolicy(health_url=str(url), after_us=after, rate=float(rate))
+    return ReplayPolicy(health_url=str(url), min_age_us=after, rate_per_s=float(rate))

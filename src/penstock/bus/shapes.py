@@ -70,7 +70,7 @@ def subscription_detail_shape(detail: SubscriptionDetail) -> dict[str, Any]:
             "behind_ordering_key": backlog.behind,
             "oldest_publish_time": iso_or_none(backlog.oldest_at),
         },
-        "sums": detail.sums._asdict(),
+        "sums": detail.totals._asdict(),
     }
 
 
@@ -101,7 +101,7 @@ def message_detail_shape(detail: MessageDetail) -> dict[str, Any]:
         "ordering_key": message.ordering_key,
         "publish_time": iso(message.published_at),
         "expires_at": iso(message.expires_at),
-        "deliveries": [_delivery_state_shape(place) for place in detail.places],
+        "deliveries": [_delivery_state_shape(place) for place in detail.deliveries],
     }
 
 
@@ -114,7 +114,7 @@ def _delivery_state_shape(place: MessageState) -> dict[str, Any]:
     return {
         "subscription": place.name,
         "state": place.state,
-        "round": place.round,
+        "round": place.generation,
         "attempts": place.attempts,
         "replays": place.replays,
         "at": iso(place.at),

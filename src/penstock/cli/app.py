@@ -101,7 +101,7 @@ class App:
         else:
             people()
 
-    def say(self, text: str) -> None:
+    def hint(self, text: str) -> None:
         """Print a hint that is not part of the result; silent under --quiet and --json."""
         if not self.is_quiet and not self.is_json:
             click.echo(text)

@@ -97,9 +97,9 @@ class EventLog:
             return
         record = {"action": event.action, **_public(event, self._name_of)}
         many = isinstance(event, RunStarted | RunEnded | Served | PushPosted | PushRefused)
-        self.line(level, text, record, is_one_of_many=many)
+        self.write(level, text, record, is_one_of_many=many)
 
-    def line(
+    def write(
         self, level: str, text: str, record: dict[str, Any], *, is_one_of_many: bool = False
     ) -> None:
         """Write one line; a frequent one (`is_one_of_many`) beyond the rate limit is counted."""
@@ -256,6 +256,6 @@ class _Handler(logging.Handler):
         shown = f"{run_id} {text}" if run_id else text
         extra = {"run_id": run_id} if run_id else {}
         known = level if level in LEVELS else "info"
-        self._log.line(
+        self._log.write(
             known, shown, {"action": "log", "logger": record.name, "message": text, **extra}
         )

@@ -194,10 +194,10 @@ class Consumer:
         self._pool().submit(self._refuse, Item(message, end), reason)
         return end
 
-    def hurry(self) -> None:
+    def flush(self) -> None:
         """Handle the messages gathered for batches, without waiting for more."""
         for collector in self._collectors.values():
-            collector.hurry()
+            collector.flush()
 
     def adopt(self, loop: asyncio.AbstractEventLoop) -> None:
         """Run async handlers on this loop."""
@@ -263,11 +263,11 @@ class Consumer:
                 item.message,
                 end,
                 dead_letters=self.dead_letters,
-                mark_place=self.sink.mark_place,
+                mark_place=self.sink.marks_table,
                 at=self.options.clock.now(),
             )
             (self.options.log or to_stdout)(render_line(line))
-            self._alerts.raised(self._identity, item.message, end)
+            self._alerts.send(self._identity, item.message, end)
             self._prune_hourly()
         except Exception:
             log.exception("logging the outcome of message %s failed", item.message.id)

@@ -213,7 +213,7 @@ class Collector:
                 self._full.set()
             self._some.set()
 
-    def hurry(self) -> None:
+    def flush(self) -> None:
         """Flush the gathered messages without waiting for more."""
         with self._lock:
             if self._items:

@@ -83,7 +83,7 @@ class Disposition:
             delay_us=self.failure.delay_us,
         )
 
-    def words(self) -> dict[str, Any]:
+    def log_fields(self) -> dict[str, Any]:
         """Return the outcome's fields of the log line."""
         failure = self.failure
         paths = self.doc_paths

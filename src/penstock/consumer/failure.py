@@ -94,9 +94,9 @@ def _classified(
     if isinstance(error, SettingsError | SchemaMismatch) or _is_missing_variable(error):
         return ErrorKind.CONFIGURATION, ErrorType.INVALID_CONFIGURATION
     kind = KINDS.get(found.error_type)
-    if found.insist is True:
+    if found.force_retry is True:
         return ErrorKind.TRANSIENT, found.error_type
-    if kind is None and found.insist is False:
+    if kind is None and found.force_retry is False:
         return ErrorKind.POISON, found.error_type
     if found.error_type == ErrorType.UNKNOWN and isinstance(error, ValueError):
         # Handlers raise ValueError for input they cannot interpret.

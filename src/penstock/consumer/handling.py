@@ -45,7 +45,7 @@ class Handling:
             read_kind(message)
             route = self.router.find(message)
             handler = route.name
-            route.take(message)
+            route.prepare(message)
             gate = route.gate or self.gate
             # The transaction checks the mark and the version before a handler that takes `tx`, so
             # the early check is needed only if a gate or a batch comes first.

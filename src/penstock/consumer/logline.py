@@ -47,7 +47,7 @@ class Alert:
     error_code: str | None
     error: str
     at: Micros
-    unsaid: int
+    suppressed: int
     """Number of suppressed alerts about the same error since the last one."""
 
 
@@ -62,7 +62,7 @@ def log_fields(
 ) -> dict[str, Any]:
     """Return the fields of a log line; all are present, None if they do not apply."""
     is_push = message.via == "push"
-    details = disposition.words()
+    details = disposition.log_fields()
     status = disposition.http_status(dead_letters=dead_letters) if is_push else None
     action = None if is_push else disposition.ack_action(dead_letters=dead_letters)
     published = message.publish_time
@@ -110,7 +110,7 @@ class Alerts:
         self._last: dict[tuple[str | None, str], Micros] = {}
         self._suppressed: dict[tuple[str | None, str], int] = {}
 
-    def raised(self, identity: Identity, message: Message, disposition: Disposition) -> None:
+    def send(self, identity: Identity, message: Message, disposition: Disposition) -> None:
         """Send an alert for a configuration error; exceptions of the hook reach the caller."""
         failure = disposition.failure
         if self._send is None or failure is None or not disposition.is_configuration:
@@ -135,6 +135,6 @@ class Alerts:
                 error_code=failure.error_code,
                 error=failure.error,
                 at=now,
-                unsaid=suppressed,
+                suppressed=suppressed,
             )
         )

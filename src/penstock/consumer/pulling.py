@@ -70,7 +70,7 @@ class Settler:
         self._is_stopping = False
 
     @property
-    def in_hand(self) -> int:
+    def held(self) -> int:
         """Number of deliveries that are not settled yet."""
         return len(self._held)
 
@@ -90,7 +90,7 @@ class Settler:
             self._ends.append((ack_id, disposition))
         self._more.set()
 
-    def wait_for_room(self, most: int, seconds: float) -> int:
+    def wait_for_capacity(self, most: int, seconds: float) -> int:
         """Return how many more deliveries may be held; wait up to `seconds` if none."""
         with self._lock:
             self._lock.wait_for(lambda: len(self._held) < most, seconds)
@@ -264,7 +264,7 @@ class PullWorker:
     def _pull(self) -> None:
         tries = 0
         while not self._stop.is_set():
-            free = self._clerk.wait_for_room(self._consumer.outstanding, PULL_SECONDS)
+            free = self._clerk.wait_for_capacity(self._consumer.outstanding, PULL_SECONDS)
             if free <= 0:
                 continue
             began = self._clock.monotonic()
@@ -290,7 +290,7 @@ class PullWorker:
     def _drained(self) -> bool:
         """Wait for messages in progress, up to the `drain` time; flush incomplete batches."""
         for _ in range(1 + int(self._consumer.options.seconds("drain") / DRAIN_CHECK_SECONDS)):
-            self._consumer.hurry()
+            self._consumer.flush()
             if self._clerk.wait_until_idle(DRAIN_CHECK_SECONDS):
                 return True
         return False

@@ -48,7 +48,7 @@ class Route:
                 "one thread; declare it with def, or return the writes"
             )
 
-    def take(self, message: Message) -> None:
+    def prepare(self, message: Message) -> None:
         """Check the schema version and shape the payload; raise Reject if they do not match."""
         if self.schema is not None and message.schema_version != self.schema:
             got = message.schema_version

@@ -35,7 +35,7 @@ class CurrentRun(Protocol):
         ...
 
     @property
-    def asked(self) -> MutableMapping[str, int]:
+    def requested_slots(self) -> MutableMapping[str, int]:
         """Number of slots of each limit that this execution has requested so far."""
         ...
 

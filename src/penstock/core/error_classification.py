@@ -33,7 +33,7 @@ class RetryHint:
     """
 
     error_type: str
-    insist: bool | None = None
+    force_retry: bool | None = None
     retry_after_us: Micros | None = None
 
 
@@ -58,7 +58,7 @@ class ErrorRegistry:
                 return found
         return ErrorType.UNKNOWN.value
 
-    def verdict(self, exc: BaseException) -> RetryHint:
+    def retry_hint(self, exc: BaseException) -> RetryHint:
         """Return the error type, whether the exception forces or forbids a retry, and its delay."""
         insist: bool | None = None
         if isinstance(exc, PermanentError):
@@ -96,7 +96,7 @@ def classify(exc: BaseException) -> str:
 
 def retry_hint(exc: BaseException) -> RetryHint:
     """Return the error type and the retry instructions of an exception."""
-    return DEFAULT.verdict(exc)
+    return DEFAULT.retry_hint(exc)
 
 
 def retry_after(exc: BaseException) -> Micros | None:

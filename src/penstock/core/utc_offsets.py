@@ -41,7 +41,7 @@ class OffsetPeriod:
     start: Micros
     end: Micros
     offset: Micros
-    fresh: Micros
+    first_new_wall_time: Micros
     gap_from: Micros | None
 
 
@@ -100,7 +100,7 @@ def _stretches(name: str, span: int) -> tuple[tuple[Micros, ...], tuple[OffsetPe
                 start=start,
                 end=end,
                 offset=offset,
-                fresh=max(wall, reached),
+                first_new_wall_time=max(wall, reached),
                 gap_from=reached if reached < wall else None,
             )
         )

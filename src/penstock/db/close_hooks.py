@@ -22,7 +22,7 @@ class CloseHooks:
         """Register a hook."""
         self._calls.append(call)
 
-    def say(self) -> None:
+    def run(self) -> None:
         """Run all hooks. Database errors are ignored."""
         while self._calls:
             with contextlib.suppress(PenstockError):

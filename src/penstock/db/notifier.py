@@ -104,7 +104,7 @@ class Relay:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def ask(self, channels: Iterable[str], *, is_heard: bool = False) -> None:
+    def send(self, channels: Iterable[str], *, is_heard: bool = False) -> None:
         """Queue hints and return at once. `is_heard`: a local waiter was already woken for them."""
         if not is_heard:
             self._hurry.set()
@@ -160,7 +160,7 @@ class SocketNotifier:
         self._thread = threading.Thread(target=self._loop, name="penstock-hints", daemon=True)
         self._thread.start()
 
-    def ring(self, channels: list[str]) -> None:
+    def notify(self, channels: list[str]) -> None:
         """Send the hint to all other processes."""
         message = ",".join(channels).encode()
         for path in self._folder.iterdir():

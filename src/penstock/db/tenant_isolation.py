@@ -16,5 +16,5 @@ class TenantIsolation(NamedTuple):
 
 def tenant_isolation_get(tx: Tx) -> TenantIsolation:
     """Return whether tenant isolation by row-level security is in place."""
-    stands, confines = one(tx.rows("wall_look"))
+    stands, confines = one(tx.rows("tenant_isolation_get"))
     return TenantIsolation(bool(stands), bool(confines))

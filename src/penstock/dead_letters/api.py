@@ -110,7 +110,7 @@ def list_dead_letters(
     """List dead letters, newest first."""
     asked = narrow.asked(by)
     pages = Pagination(request, by, **{name: getattr(asked, name) for name in asked.__slots__})
-    place = pages.place(cursor, 1)
+    place = pages.position(cursor, 1)
     letters = by.client.dead_letters.find(
         asked, before=FAR if place is None else place[0], limit=limit
     )

@@ -23,7 +23,7 @@ def dead_letter_shape(row: DeadLetter) -> dict[str, Any]:
         "message_id": None if row.message_id is None else str(row.message_id),
         "subscription": row.subscription,
         "topic": row.topic,
-        "round": row.round,
+        "round": row.generation,
         "customer_id": row.customer_id,
         "pipeline_template": row.pipeline,
         "phase": row.phase,
@@ -35,7 +35,7 @@ def dead_letter_shape(row: DeadLetter) -> dict[str, Any]:
         "error_kind": row.error_kind,
         "error_details": redact(parsed(row.error_details)),
         "attempts": row.attempts,
-        "died_at": iso(row.died_at),
+        "died_at": iso(row.dead_at),
         "status": row.status,
         "replays": row.replays,
         "resolved_at": iso_or_none(row.resolved_at),
@@ -53,7 +53,7 @@ def dead_letter_group_shape(group: DeadLetterGroup) -> dict[str, Any]:
         "processor": group.processor,
         "subscription": group.subscription,
         "error_type": group.error_type,
-        "count": group.letters,
+        "count": group.dead_letters,
         "first_at": iso(group.first_at),
         "last_at": iso(group.last_at),
         "latest": encode("dl", group.latest),
@@ -72,7 +72,7 @@ def dead_letter_detail_shape(detail: DeadLetterDetail) -> dict[str, Any]:
             "publish_time": iso_or_none(detail.publish_time),
         }
     return {
-        "dead_letter": dead_letter_shape(detail.letter),
+        "dead_letter": dead_letter_shape(detail.dead_letter),
         "run": None if detail.run is None else run_shape(detail.run),
         "message": message,
     }
@@ -91,7 +91,7 @@ def replay_shape(replay: ReplayStep) -> dict[str, Any]:
             for one in replay.refused
         ],
         "left": replay.left,
-        "dry_run": replay.is_dry,
+        "dry_run": replay.is_dry_run,
         "next_before": id_or_none("dl", replay.next_before),
         "next_at": iso_or_none(replay.next_at),
     }

@@ -56,17 +56,17 @@ class DeadLetter(NamedTuple):
     error_kind: str | None
     error_details: str | None
     attempts: int
-    died_at: int
+    dead_at: int
     status: str
     replays: int
     resolved_at: int | None
     resolved_by: str | None
     resolution: str | None
-    subscription_number: int | None
+    subscription_key: int | None
     subscription: str | None
     topic: str | None
     message_id: int | None
-    round: int | None
+    generation: int | None
     customer: int
 
 
@@ -79,7 +79,7 @@ class DeadLetterGroup(NamedTuple):
     processor: str | None
     subscription: str | None
     error_type: str
-    letters: int
+    dead_letters: int
     first_at: int
     last_at: int
     latest: int
@@ -134,7 +134,7 @@ def dead_letter_resolve_many(
 
 def dead_letter_hold(tx: Tx, dead_letter_id: int) -> bool:
     """Lock a dead letter until the transaction ends. Return False if it is not open."""
-    return bool(tx.rows("dead_letter_hold", {"dead_letter_id": dead_letter_id}))
+    return bool(tx.rows("dead_letter_lock", {"dead_letter_id": dead_letter_id}))
 
 
 def run_replays(tx: Tx, run_id: int) -> int:

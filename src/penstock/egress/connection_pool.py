@@ -29,8 +29,8 @@ class IdleConnection:
 
     origin: str
     raw: socket.socket
-    made_at: float
-    quiet_at: float
+    opened_at: float
+    idle_since: float
 
 
 class IdleConnections:
@@ -77,7 +77,7 @@ class IdleConnections:
         now = self._clock.monotonic()
         over = len(self._open) - POOL_MAX
         for key, one in list(self._open.items()):
-            is_old = now - one.quiet_at > IDLE_SECONDS or now - one.made_at > AGE_SECONDS
+            is_old = now - one.idle_since > IDLE_SECONDS or now - one.opened_at > AGE_SECONDS
             if is_old or over > 0:
                 over -= 1
                 del self._open[key]

@@ -68,9 +68,9 @@ class Request:
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
-    seconds: float = 30.0
-    wants_body: bool = False
-    keeps: bool = False
+    timeout_s: float = 30.0
+    read_body: bool = False
+    keep_alive: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,9 +109,9 @@ class HttpClient:
     def send(self, request: Request) -> HttpResponse:
         """Send a request; raise InvalidInput if the rules refuse it, Failed on failure."""
         target = parse_target(request.url, self._rules)
-        deadline = _Deadline(self._clock, request.seconds)
+        deadline = _Deadline(self._clock, request.timeout_s)
         try:
-            reply = self._send_again(target, request, deadline) if request.keeps else None
+            reply = self._send_again(target, request, deadline) if request.keep_alive else None
             if reply is not None:
                 return reply
             addresses = self._addresses(target, deadline)
@@ -132,7 +132,7 @@ class HttpClient:
         if pooled is None:
             return None
         try:
-            return self._send_on(_Stream(pooled.raw, deadline), target, request, pooled.made_at)
+            return self._send_on(_Stream(pooled.raw, deadline), target, request, pooled.opened_at)
         except (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError):
             return None  # no response: the server had closed it
 
@@ -305,7 +305,7 @@ def _exchange(stream: _Stream, target: Target, request: Request) -> tuple[HttpRe
     connection.sock = stream
     connection.putrequest(request.method, target.path, skip_host=True, skip_accept_encoding=True)
     connection.putheader("Host", target.host_header)
-    connection.putheader("Connection", "keep-alive" if request.keeps else "close")
+    connection.putheader("Connection", "keep-alive" if request.keep_alive else "close")
     connection.putheader("Accept-Encoding", "identity")
     for name, value in request.headers.items():
         connection.putheader(name, value)
@@ -315,9 +315,9 @@ def _exchange(stream: _Stream, target: Target, request: Request) -> tuple[HttpRe
     with contextlib.closing(connection.getresponse()) as response:
         headers = {name.lower(): value for name, value in response.getheaders()}
         # After a 1xx status more follows, whatever its headers say.
-        is_reusable = request.keeps and response.status >= 200 and not response.will_close
+        is_reusable = request.keep_alive and response.status >= 200 and not response.will_close
         body = b""
-        if request.wants_body:
+        if request.read_body:
             body = response.read(BODY_MAX + 1)
             if len(body) > BODY_MAX:
                 raise RequestFailed(

@@ -42,7 +42,7 @@ class KeysUnavailable(PenstockError):
 def key_fetcher(egress: HttpClient) -> Fetch:
     """Return a function that fetches keys under the egress rules."""
     return lambda url: egress.send(
-        Request(method="GET", url=url, seconds=FETCH_SECONDS, wants_body=True)
+        Request(method="GET", url=url, timeout_s=FETCH_SECONDS, read_body=True)
     )
 
 

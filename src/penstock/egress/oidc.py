@@ -39,7 +39,7 @@ class InvalidToken(PenstockError):
 
     def __init__(self, reason: str, *, is_known: bool = False) -> None:
         self.reason = reason
-        self.is_known = is_known
+        self.is_authentic = is_known
         """Whether the signature is valid and only the audience or the sender is wrong."""
         super().__init__()
 

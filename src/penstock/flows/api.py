@@ -84,7 +84,7 @@ def list_flows(
 ) -> Response:
     """List flows, newest first."""
     pages = Pagination(request, by, **vars(which))
-    place = pages.place(cursor, 1)
+    place = pages.position(cursor, 1)
     asked = FlowFilter(
         partition=which.partition, mode=which.mode, state=which.state, limit=limit,
         **({} if place is None else {"before": place[0]}),
@@ -142,7 +142,7 @@ def explain_flow(by: CurrentCaller, flow_id: FlowId) -> Response:
     """Explain each phase of a flow: decision, time, reason, evidence, and what is awaited."""
     number = decode_path_id("flow", "flow", flow_id)
     return json_response(
-        flow_explanation_shape(by.client.explaining.explain_flow(number, by.customer))
+        flow_explanation_shape(by.client.diagnostics.explain_flow(number, by.customer))
     )
 
 
@@ -158,7 +158,7 @@ def why_flow(
     """Return the tree of causes why a flow, or one of its phases, has not ended."""
     number = decode_path_id("flow", "flow", flow_id)
     return json_response(
-        cause_tree_shape(by.client.explaining.why_flow(number, phase, by.customer))
+        cause_tree_shape(by.client.diagnostics.why_flow(number, phase, by.customer))
     )
 
 
@@ -201,7 +201,7 @@ def explain_partition(
 ) -> Response:
     """Explain the newest flow of a partition. If there is none, explain what would start it."""
     with renaming_field("pipeline_template", ("pipeline",)):
-        explained = by.client.explaining.explain(
+        explained = by.client.diagnostics.explain(
             pipeline_template, partition, customer=customer_id, mode=mode, generation=generation
         )
     return json_response(flow_explanation_shape(explained))
@@ -211,7 +211,7 @@ def explain_partition(
 def why_run(by: CurrentCaller, run_id: RunId) -> Response:
     """Return the tree of causes why a run has not started or ended."""
     number = decode_path_id("run", "run", run_id)
-    return json_response(cause_tree_shape(by.client.explaining.why_run(number, by.customer)))
+    return json_response(cause_tree_shape(by.client.diagnostics.why_run(number, by.customer)))
 
 
 @routes.get("/traces/{correlation_id}", response_model=TraceOut)
@@ -223,7 +223,7 @@ def trace(
     ],
 ) -> Response:
     """Return everything that one cause started, and the phases that never started."""
-    return json_response(trace_shape(by.client.explaining.trace(correlation_id, by.customer)))
+    return json_response(trace_shape(by.client.diagnostics.trace(correlation_id, by.customer)))
 
 
 @routes.post("/events", status_code=202, response_model=CompletionReportOut)

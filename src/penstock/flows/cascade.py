@@ -54,7 +54,7 @@ class PhaseProgress:
     state: PhaseState = PhaseState.PENDING
     started_at: Micros | None = None
     ended_at: Micros | None = None
-    seen: Mapping[str, CompletionStatus] = field(default_factory=dict)
+    reports: Mapping[str, CompletionStatus] = field(default_factory=dict)
     triggered: frozenset[str] = frozenset()
     degraded: bool = False
 
@@ -101,14 +101,14 @@ def phase_end_state(phase: PhasePlan, progress: PhaseProgress, now: Micros) -> P
     and at least one has failed permanently.
     """
     if is_set_complete(phase, progress):
-        reports = {progress.seen.get(name, CompletionStatus.SUCCESS) for name in phase.expected}
+        reports = {progress.reports.get(name, CompletionStatus.SUCCESS) for name in phase.expected}
         all_succeeded = not progress.degraded and reports <= {CompletionStatus.SUCCESS}
         return PhaseState.COMPLETE if all_succeeded else PhaseState.DEGRADED
     incomplete = _incomplete(phase, progress)
     if is_settled(phase, progress, now):
         some = len(incomplete) < len(phase.expected)
         return PhaseState.DEGRADED if some else PhaseState.FAILED
-    if phase.terms.stragglers_us is None and all(name in progress.seen for name in incomplete):
+    if phase.terms.stragglers_us is None and all(name in progress.reports for name in incomplete):
         return PhaseState.FAILED
     return None
 
@@ -127,7 +127,7 @@ def gates_to_evaluate(
         if not each and own.state not in WAITS_FOR_GATE:
             continue
         ready = all(_is_over(before, progress, now) for before, progress in earlier)
-        has_reports = any(progress.seen for _, progress in earlier)
+        has_reports = any(progress.reports for _, progress in earlier)
         if not ready and not (each and has_reports):
             continue
         names = [n for n in phase.expected if n not in own.triggered] if each else [None]
@@ -201,7 +201,7 @@ def _incomplete(phase: PhasePlan, progress: PhaseProgress) -> list[str]:
     if progress.state is PhaseState.COMPLETE:  # including one that a new generation inherited
         return []
     done = (CompletionStatus.SUCCESS, CompletionStatus.PARTIAL)
-    return [name for name in phase.expected if progress.seen.get(name) not in done]
+    return [name for name in phase.expected if progress.reports.get(name) not in done]
 
 
 def _is_over(phase: PhasePlan, progress: PhaseProgress, now: Micros) -> bool:
@@ -216,7 +216,7 @@ def _ask(
     now: Micros,
 ) -> GateRequest:
     incomplete = [(before, name, p) for before, p in earlier for name in _incomplete(before, p)]
-    failed = [name for _, name, p in incomplete if p.seen.get(name) is CompletionStatus.FAILED]
+    failed = [name for _, name, p in incomplete if p.reports.get(name) is CompletionStatus.FAILED]
     total = sum(len(before.expected) for before, _ in earlier)
     ended = [p.ended_at for _, p in earlier if p.ended_at is not None]
     upstream = Upstream(

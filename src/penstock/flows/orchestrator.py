@@ -42,7 +42,7 @@ class StepCounts:
     runs: int = 0
     ended: int = 0
     reruns: int = 0
-    looks: int = 0
+    probes: int = 0
     next_at: int | None = None
     now: int = 0
 
@@ -56,7 +56,7 @@ class StepCounts:
             runs=self.runs + part.runs,
             ended=self.ended + part.ended,
             reruns=self.reruns + part.reruns,
-            looks=self.looks + looks,
+            probes=self.probes + looks,
         )
 
 
@@ -115,12 +115,12 @@ class Orchestrator:
             observed = [self._observed.popleft() for _ in range(count)]
             part, is_full, next_due = self._stepped(observed)
             next_at, now = next_due()
-            total = total.plus(part, len(part.looks))
+            total = total.plus(part, len(part.probes))
             if part.pools:
                 self._store.wake([f"runs:{pool}" for pool in sorted(part.pools)])
             if part.stopped:
                 self._store.wake(["cancel"])
-            for order in part.looks:
+            for order in part.probes:
                 self._start_probe(order)
             is_due = next_at is not None and next_at <= now
             if not (is_full or self._observed or (is_due and part.flows)):
@@ -152,7 +152,7 @@ class Orchestrator:
         for event in events:
             wakeup = wakeups.setdefault(event.flow_id, Wakeup())
             if event.phase is None:
-                wakeup.everything = True
+                wakeup.all_gates = True
             else:
                 wakeup.phases.add(event.phase)
                 if event.is_failure:
@@ -182,7 +182,7 @@ class Orchestrator:
 
     def _keep(self, order: ProbeOrder, observations: Sequence[Observation]) -> None:
         observed = {one.key: one for one in observations}
-        self._observed.append(_Observed(order, Evidence(token=order.token, sightings=observed)))
+        self._observed.append(_Observed(order, Evidence(token=order.token, observations=observed)))
 
     def _probed(self, order: ProbeOrder) -> list[Observation]:
         gate_key = (order.phase, order.processor)
@@ -191,7 +191,7 @@ class Orchestrator:
     def _cached(self, wanted: NeededProbe) -> dict[str, Observation] | None:
         """Return the cached observations for a gate, or None if it must be probed."""
         assert self._known is not None
-        snapshot, ask = wanted.book, wanted.ask
+        snapshot, ask = wanted.snapshot, wanted.ask
         gate_key = (ask.phase, ask.processor or "")
         request = self._request(snapshot.flow, snapshot.planned, gate_key, wanted.since)
         observed = self._known(request)

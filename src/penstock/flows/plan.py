@@ -18,7 +18,7 @@ class FlowPlan:
 
     definition: Mapping[str, Any]
     mode: Mode
-    judging: Mode
+    gate_mode: Mode
     """The mode that applies to gate decisions."""
     plan: Plan
     observes: bool
@@ -47,7 +47,7 @@ def planned_of(definition: Mapping[str, Any], mode: str) -> FlowPlan:
     return FlowPlan(
         definition=definition,
         mode=chosen,
-        judging=gate_mode(definition, chosen),
+        gate_mode=gate_mode(definition, chosen),
         plan=plan_of(definition, chosen),
         observes=terms.cascade == "observe",
         partition=terms.partition,

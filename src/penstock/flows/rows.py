@@ -36,7 +36,7 @@ class Flow(NamedTuple):
     no_downstream: bool
     is_degraded: bool
     missing: str
-    slot: int
+    scheduled_time: int
     start_at: int | None
     start_gap: int
     priority: int
@@ -52,7 +52,7 @@ class Flow(NamedTuple):
         return self.customer, self.pipeline_no, self.config_id, self.partition, self.mode
 
     @property
-    def place(self) -> tuple[int, int, str]:
+    def breaker_key(self) -> tuple[int, int, str]:
         """The key of the flow's breakers: customer, pipeline, partition."""
         return self.customer, self.pipeline_no, self.partition
 
@@ -70,7 +70,7 @@ class Locked(NamedTuple):
     has_breakers: bool
     now: int
     """Time of the lock; decisions in this transaction use it as the current time."""
-    behind: int | None = None
+    waits_for_flow: int | None = None
     """An earlier open flow of the same config that this flow waits for."""
 
 
@@ -116,7 +116,7 @@ class NewPhase(NamedTuple):
     state: str = PhaseState.PENDING.value
     started_at: int | None = None
     ended_at: int | None = None
-    look_at: int | None = None
+    probe_at: int | None = None
     is_degraded: bool = False
     gate: str | None = None
 
@@ -132,8 +132,8 @@ class PhaseRow(NamedTuple):
     since_at: int
     started_at: int | None
     ended_at: int | None
-    look_at: int | None
-    look_again: bool
+    probe_at: int | None
+    probe_again: bool
     waiting_since: int | None
     tries: int
     is_degraded: bool
@@ -141,7 +141,7 @@ class PhaseRow(NamedTuple):
     evidence: str | None
 
     @property
-    def told(self) -> dict[str, Any]:
+    def gate_context(self) -> dict[str, Any]:
         """Context that the gate passes to the phase's runs; empty if there is none."""
         return {} if self.gate is None else dict(json.loads(self.gate))
 
@@ -194,7 +194,7 @@ class CompletionRow(NamedTuple):
     status: str
     at: int
     quality: float | None
-    number: int
+    processor_key: int
     run_id: int | None
     execution_id: str | None
     records: int | None

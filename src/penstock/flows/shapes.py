@@ -63,7 +63,7 @@ def flow_detail_shape(detail: FlowDetail) -> dict[str, Any]:
 
 
 def _phase_shape(row: PhaseRow) -> dict[str, Any]:
-    context = row.told
+    context = row.gate_context
     return {
         "phase": row.phase,
         "processor": row.processor or None,
@@ -71,7 +71,7 @@ def _phase_shape(row: PhaseRow) -> dict[str, Any]:
         "since": iso(row.since_at),
         "started_at": iso_or_none(row.started_at),
         "ended_at": iso_or_none(row.ended_at),
-        "next_look_at": iso_or_none(row.look_at),
+        "next_look_at": iso_or_none(row.probe_at),
         "waiting_since": iso_or_none(row.waiting_since),
         "tries": row.tries,
         "is_degraded": row.is_degraded,
@@ -138,7 +138,7 @@ def completion_receipt_shape(reception: CompletionReceipt) -> dict[str, Any]:
     """Return the JSON form of a completion report's outcome."""
     if reception.dead_letter_id is not None:
         outcome = "dead"
-    elif not reception.is_news:
+    elif not reception.is_new:
         outcome = "known"
     else:
         outcome = "opened" if reception.opened else "taken"

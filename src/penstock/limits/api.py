@@ -29,7 +29,7 @@ def list_limits(
 ) -> Response:
     """List limits by name, with their current use."""
     pages = Pagination(request, by)
-    place = pages.place(cursor, 1)
+    place = pages.position(cursor, 1)
     rows = by.client.limits.page(after=place[0] if place else "", limit=limit)
     return pages.page(rows, limit, lambda view: [view.limit.name], limit_shape)
 

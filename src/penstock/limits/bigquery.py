@@ -70,7 +70,7 @@ class DmlOptions:
     """
 
     timeout_us: int = TIMEOUT_DEFAULT
-    job_seconds: float = JOB_TIMEOUT_S
+    job_timeout_s: float = JOB_TIMEOUT_S
     queued: int = 0
     retry: QuotaRetry | None = None
     client: StoreOwner | None = None
@@ -124,7 +124,7 @@ def dml(
 
     def body(_: object) -> Any:
         job = client.query(sql, **query)
-        return _finished(job, given.job_seconds)
+        return _finished(job, given.job_timeout_s)
 
     return run_dml(body, table=table, statement=statement, options=given)
 

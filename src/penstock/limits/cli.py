@@ -31,7 +31,7 @@ def list_(app: App, limit: int) -> None:
 
     def print_text() -> None:
         if not found:
-            app.say("No limits yet: limits.slot(NAME) creates one on first use, or create it with "
+            app.hint("No limits yet: limits.slot(NAME) creates one on first use, or create it with "
                     "penstock limits set NAME --capacity 10")  # fmt: skip
             return
         output.print_table(
@@ -43,7 +43,7 @@ def list_(app: App, limit: int) -> None:
             ],
         )  # fmt: skip
         if len(found) == limit:
-            app.say(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
+            app.hint(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
 
     app.emit({"limits": found}, print_text)
 

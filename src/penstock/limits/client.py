@@ -64,20 +64,20 @@ class Limits:
 
     def page(self, *, after: str = "", limit: int = 50) -> list[LimitView]:
         """Return limits ordered by name, with the weight held and the number of waiters."""
-        self._names.refuse_bound("limits")
+        self._names.require_unscoped("limits")
         check_limit(limit)
         return self._store.read(lambda tx: limit_list(tx, after=after, n=limit))
 
     def get(self, name: str) -> LimitDetail:
         """Return one limit in full; raise NotFound if it does not exist."""
-        self._names.refuse_bound("limits")
+        self._names.require_unscoped("limits")
         return self._store.read(lambda tx: _detail(tx, name))
 
     def declare(
         self, name: str, settings: Mapping[str, Any], *, actor: str | None = None
     ) -> LimitDetail:
         """Create or change a limit; omitted settings keep their values. Takes effect at once."""
-        self._names.refuse_bound("limits")
+        self._names.require_unscoped("limits")
         check_limit_name(name)
         who = actor or self._actor
 
@@ -93,7 +93,7 @@ class Limits:
 
     def release(self, lease_id: int, reason: str, *, actor: str | None = None) -> Lease:
         """Take a slot from its holder and grant it to the next waiter; the journal records it."""
-        self._names.refuse_bound("limits")
+        self._names.require_unscoped("limits")
         check_text("reason", reason)
         who = actor or self._actor
 

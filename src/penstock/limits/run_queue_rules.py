@@ -56,7 +56,7 @@ class FreeCapacity:
     rate: float | None = None
     burst: float = 1.0
 
-    def lacks(self, weight: int) -> bool:
+    def is_short_of(self, weight: int) -> bool:
         """Return whether `weight` more does not fit now."""
         if self.free is not None and weight > self.free:
             is_alone = self.held == 0 and self.free > 0
@@ -95,7 +95,7 @@ class AdmissionDecision:
     """(run, limit whose queue it leaves, limit without free capacity whose queue it joins)."""
     urgent: list[WaitingRun] = field(default_factory=list)
     """Urgent runs that cannot be admitted yet; free capacity is reserved for them."""
-    next_us: Micros | None = None
+    next_tokens_in_us: Micros | None = None
     """Time until enough tokens have accrued for one of the runs; None if none waits for tokens."""
 
 
@@ -124,7 +124,7 @@ def decide_admission(
         for waiting in queue:
             if waiting.run_id in seen or not _is_known(waiting, rooms):
                 continue
-            if rooms[limit].lacks(dict(waiting.needs)[limit]):
+            if rooms[limit].is_short_of(dict(waiting.needs)[limit]):
                 _note_wait(judged, [(limit, dict(waiting.needs)[limit])], rooms)
                 break
             seen.add(waiting.run_id)
@@ -144,13 +144,19 @@ def _is_known(waiting: WaitingRun, rooms: Mapping[int, FreeCapacity]) -> bool:
 
 
 def _lacking(waiting: WaitingRun, rooms: Mapping[int, FreeCapacity]) -> int | None:
-    return next((limit for limit, weight in waiting.needs if rooms[limit].lacks(weight)), None)
+    return next(
+        (limit for limit, weight in waiting.needs if rooms[limit].is_short_of(weight)), None
+    )
 
 
 def _note_wait(
     judged: AdmissionDecision, needs: Iterable[tuple[int, int]], rooms: Mapping[int, FreeCapacity]
 ) -> None:
-    waits = [rooms[limit].wait_us(weight) for limit, weight in needs if rooms[limit].lacks(weight)]
+    waits = [
+        rooms[limit].wait_us(weight) for limit, weight in needs if rooms[limit].is_short_of(weight)
+    ]
     for wait in waits:
-        if wait is not None and (judged.next_us is None or wait < judged.next_us):
-            judged.next_us = wait
+        if wait is not None and (
+            judged.next_tokens_in_us is None or wait < judged.next_tokens_in_us
+        ):
+            judged.next_tokens_in_us = wait

@@ -64,7 +64,7 @@ def lease_shape(lease: Lease) -> dict[str, Any]:
         "run_id": id_or_none("run", lease.run_id),
         "weight": lease.weight,
         "fencing_token": lease.token,
-        "asked_at": iso(lease.asked_at),
+        "asked_at": iso(lease.requested_at),
         "since": iso(lease.since_at),
         "until": iso_or_none(lease.until_at),
     }

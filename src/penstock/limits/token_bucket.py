@@ -27,7 +27,7 @@ not saved, so that late callers do not exceed burst + rate × t at the protected
 class Bucket:
     """A bucket and its level in parts at time `at`; negative while callers wait for tokens."""
 
-    rate_micro: int
+    parts_per_us: int
     burst: int
     level: int
     at: Micros
@@ -35,7 +35,7 @@ class Bucket:
     def level_at(self, now: Micros) -> int:
         """Return the level in parts at `now`; a clock that moved back adds nothing."""
         return min(
-            self.burst * PARTS_PER_TOKEN, self.level + self.rate_micro * max(0, now - self.at)
+            self.burst * PARTS_PER_TOKEN, self.level + self.parts_per_us * max(0, now - self.at)
         )
 
 
@@ -66,7 +66,7 @@ def take(
     level = bucket.level_at(now) - n * PARTS_PER_TOKEN
     at = max(now, bucket.at)
     # Rounded up, and measured from the latest time recorded in the bucket.
-    wait = 0 if level >= 0 else at - now - (level // bucket.rate_micro)
+    wait = 0 if level >= 0 else at - now - (level // bucket.parts_per_us)
     if within is not None and (wait > within or level < -OVERDRAFT_MAX):
         return None
-    return Bucket(bucket.rate_micro, bucket.burst, max(level, -OVERDRAFT_MAX), at), wait
+    return Bucket(bucket.parts_per_us, bucket.burst, max(level, -OVERDRAFT_MAX), at), wait

@@ -55,7 +55,7 @@ State = Annotated[
 def pipeline_status(by: CurrentCaller) -> Response:
     """Return counts of active runs, and of runs that ended since midnight UTC."""
     views = by.client.views
-    next_slot_at, now = views.next_slot()
+    next_slot_at, now = views.next_occurrence()
     return json_response(overview_shape(views.overview(), now, next_slot_at))
 
 
@@ -104,7 +104,7 @@ def list_alerts(
 ) -> Response:
     """List alerts, newest first."""
     pages = Pagination(request, by, state=state, customer=customer_id)
-    place = pages.place(cursor, 1)
+    place = pages.position(cursor, 1)
     more = {} if place is None else {"before": place[0]}
     rows = by.client.views.alerts(
         state=state,

@@ -28,13 +28,13 @@ class Views:
 
     def overview(self) -> Overview:
         """Return counts of live runs and of runs that ended today."""
-        return self._store.read(lambda tx: overview(tx, self._names.customer(tx, None)))
+        return self._store.read(lambda tx: overview(tx, self._names.customer_key(tx, None)))
 
     def metrics(self, customer: str, slot_from: int, slot_to: int) -> list[ProviderMetrics]:
         """Return a customer's totals per provider over a window of scheduled times."""
 
         def body(tx: Tx) -> list[ProviderMetrics]:
-            number = self._names.customer(tx, customer)
+            number = self._names.customer_key(tx, customer)
             assert number is not None
             return customer_metrics(tx, number, slot_from, slot_to)
 
@@ -44,11 +44,11 @@ class Views:
         """Return the store's current time in microseconds."""
         return self._store.read(lambda tx: tx.now())
 
-    def answers(self) -> None:
+    def ping(self) -> None:
         """Check that the store responds; raise StoreError if it does not."""
         self._store.read(lambda tx: tx.rows("store_ping"))
 
-    def next_slot(self) -> tuple[int | None, int]:
+    def next_occurrence(self) -> tuple[int | None, int]:
         """Return the next scheduled time and the current time.
 
         A scoped client gets None for the scheduled time, because that covers all customers.
@@ -70,7 +70,7 @@ class Views:
             lambda tx: alert_list(
                 tx,
                 state=state,
-                customer=self._names.customer(tx, customer),
+                customer=self._names.customer_key(tx, customer),
                 before=before,
                 limit=limit,
             )
@@ -78,7 +78,7 @@ class Views:
 
     def sessions(self) -> list[Session]:
         """Return the sessions of live processes."""
-        self._names.refuse_bound("live processes")
+        self._names.require_unscoped("live processes")
         return self._store.read(session_list)
 
     def pipelines(self) -> list[PipelineInfo]:
@@ -87,20 +87,20 @@ class Views:
 
     def sizes(self) -> dict[str, int]:
         """Return approximate row counts by table."""
-        self._names.refuse_bound("table sizes")
+        self._names.require_unscoped("table sizes")
         return self._store.read(store_sizes)
 
     def outbox(self) -> tuple[int, int | None]:
         """Return the number of waiting outbox messages and the time of the oldest."""
-        self._names.refuse_bound("the outbox")
+        self._names.require_unscoped("the outbox")
         return self._store.read(outbox_count)
 
     def verify_journal(self) -> tuple[int, int, str | None]:
         """Verify the sealed journal; return blocks, entries and the first problem or None."""
-        self._names.refuse_bound("the journal")
+        self._names.require_unscoped("the journal")
         return self._store.read(seals_verify)
 
-    def wall(self) -> TenantIsolation:
+    def tenant_isolation(self) -> TenantIsolation:
         """Return whether the database itself enforces tenant isolation."""
-        self._names.refuse_bound("the database")
+        self._names.require_unscoped("the database")
         return self._store.read(tenant_isolation_get)

@@ -50,7 +50,7 @@ def session_shape(session: Session) -> dict[str, Any]:
         "host": session.host,
         "pid": session.pid,
         "pool": session.pool,
-        "slots": session.slots,
+        "slots": session.concurrency,
         "held": session.held,
         "is_draining": session.is_draining,
         "started_at": iso(session.started_at),

@@ -28,8 +28,8 @@ def list_(app: App) -> None:
 
     def print_text() -> None:
         if not found:
-            app.say("No pipelines yet. A worker registers its pipelines when it starts:")
-            app.say("  penstock up --pipelines my_pipelines.py")
+            app.hint("No pipelines yet. A worker registers its pipelines when it starts:")
+            app.hint("  penstock up --pipelines my_pipelines.py")
             return
         output.print_table(
             ("PIPELINE", "PROCESSORS", "POOLS"),

@@ -125,11 +125,11 @@ class Dependency:
         """The key of the dependency within a gate, such as `historical:nba_analytics.summary`."""
         return f"{self.kind}:{self.table}"
 
-    def in_mode(self, mode: str) -> bool:
+    def applies_in(self, mode: str) -> bool:
         """Return whether the dependency applies in this mode."""
         return self.modes is None or mode in self.modes
 
-    def resolved(self, partition: str | None, warehouse: str | None) -> Dependency:
+    def with_defaults(self, partition: str | None, warehouse: str | None) -> Dependency:
         """Return the dependency with the pipeline's partition column and warehouse filled in."""
         expect = self.expect
         if expect.kind is ExpectKind.PER and expect.partition is None:
@@ -141,6 +141,6 @@ class Dependency:
             expect=expect,
         )
 
-    def definition(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return the dependency as JSON without defaults; `core.record.read` reads it back."""
         return to_json(self)

@@ -113,7 +113,7 @@ class Mode:
         made._fill(fields)
         return made
 
-    def but(self, **options: Unpack[ModeOptions]) -> Mode:
+    def with_options(self, **options: Unpack[ModeOptions]) -> Mode:
         """Return a copy of this mode with some options changed and validated again."""
         where = f"mode {self.name!r}"
         kept = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
@@ -133,7 +133,7 @@ class Mode:
             return self.deadline_us
         return None if self.slo_us is None else 2 * self.slo_us
 
-    def contains(self, minute: int) -> bool:
+    def window_contains(self, minute: int) -> bool:
         """Return whether the window contains this minute of the day."""
         if self.window is None:
             return False

@@ -73,7 +73,9 @@ def select_mode(
         return modes["manual"]
     local = _local(now, timezone)
     minute = local.hour * 60 + local.minute
-    return next((mode for mode in modes.values() if mode.contains(minute)), modes["same_day"])
+    return next(
+        (mode for mode in modes.values() if mode.window_contains(minute)), modes["same_day"]
+    )
 
 
 def partition_of(mode: Mode, *, now: Micros, timezone: str) -> str:
@@ -96,7 +98,7 @@ def find_overlap(modes: Iterable[Mode]) -> tuple[str, str] | None:
     taken: dict[int, str] = {}
     for mode in modes:
         for minute in range(DAY_MINUTES):
-            if mode.contains(minute):
+            if mode.window_contains(minute):
                 if minute in taken:
                     return taken[minute], mode.name
                 taken[minute] = mode.name

@@ -78,7 +78,7 @@ def modes_of(definition: Mapping[str, Any]) -> dict[str, Mode]:
     terms = from_json(PipelineSettings, definition)
     slos = terms.slos or {}
     return {
-        name: mode.but(slo=slos[name] / 1_000_000) if name in slos else mode
+        name: mode.with_options(slo=slos[name] / 1_000_000) if name in slos else mode
         for name, mode in modes_by_name(terms.modes).items()
     }
 
@@ -165,9 +165,9 @@ def needs_of(
     found: list[Need] = []
     for name, terms in processors:
         for dependency in terms.needs:
-            if not dependency.in_mode(mode):
+            if not dependency.applies_in(mode):
                 continue
-            asked = replace(dependency.resolved(partition, warehouse), modes=None)
+            asked = replace(dependency.with_defaults(partition, warehouse), modes=None)
             same = next((n for n, need in enumerate(found) if need.dependency == asked), None)
             if same is None:
                 found.append(Need(dependency=asked, needed_by=(name,)))

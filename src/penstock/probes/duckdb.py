@@ -71,7 +71,7 @@ class DuckDbWarehouse:
         self._lock = threading.Lock()
         self._memory: duckdb.DuckDBPyConnection | None = None
 
-    def source(self, table: str, tag: str) -> ProbeStatement:
+    def from_clause(self, table: str, tag: str) -> ProbeStatement:
         """Return the quoted name, or a reader function with the file pattern as a bound value."""
         parts = table_parts(table, self.dialect)
         if self._is_folder:
@@ -85,14 +85,14 @@ class DuckDbWarehouse:
 
     def read(self, statements: Sequence[ProbeStatement], budget: ProbeBudget) -> QueryResults:
         """Read the statements in one snapshot; wait for a lock while there is time left."""
-        with ProbeTimeout(budget.seconds_each) as alarm:
+        with ProbeTimeout(budget.dependency_timeout_s) as alarm:
             try:
                 with self._connected(alarm) as connection:
-                    alarm.on_ring(connection.interrupt)
+                    alarm.on_expired(connection.interrupt)
                     try:
                         return QueryResults(results=_results(connection, statements, alarm))
                     finally:
-                        alarm.off()
+                        alarm.cancel()
             except self._library.InterruptException:
                 alarm.check()
                 raise ProbeFailed("the query was interrupted") from None
@@ -127,7 +127,7 @@ class DuckDbWarehouse:
             try:
                 return self._connect()
             except self._library.Error as error:
-                if not self._is_lock(error) or alarm.rang:
+                if not self._is_lock(error) or alarm.is_expired:
                     raise
             alarm.pause(LOCK_PAUSE_SECONDS)
 

@@ -53,26 +53,26 @@ class PostgresWarehouse:
         self._lock = threading.Lock()
         self._idle: list[psycopg.Connection[Any]] = []
 
-    def source(self, table: str, tag: str) -> ProbeStatement:  # noqa: ARG002  # the protocol's
+    def from_clause(self, table: str, tag: str) -> ProbeStatement:  # noqa: ARG002  # the protocol's
         """Return the quoted name."""
         return ProbeStatement(text=table_quoted(table, self.dialect))
 
     def read(self, statements: Sequence[ProbeStatement], budget: ProbeBudget) -> QueryResults:
         """Read the statements in one transaction."""
-        with ProbeTimeout(budget.seconds_each + GRACE_SECONDS) as alarm:
+        with ProbeTimeout(budget.dependency_timeout_s + GRACE_SECONDS) as alarm:
             try:
-                connection = self._begin(budget.seconds_each, alarm)
+                connection = self._begin(budget.dependency_timeout_s, alarm)
                 try:
                     results = [_rows(connection, statement) for statement in statements]
                     connection.execute("ROLLBACK")
-                    alarm.off()
+                    alarm.cancel()
                 except BaseException:
-                    alarm.off()
+                    alarm.cancel()
                     connection.close()
                     raise
             except self._library.Error as error:
-                if alarm.rang or isinstance(error, self._library.errors.QueryCanceled):
-                    raise timeout_error(budget.seconds_each) from None
+                if alarm.is_expired or isinstance(error, self._library.errors.QueryCanceled):
+                    raise timeout_error(budget.dependency_timeout_s) from None
                 raise ProbeFailed(redacted(str(error), self._url)) from None
         self._keep(connection)
         return QueryResults(results=results)
@@ -92,13 +92,17 @@ class PostgresWarehouse:
             is_new = connection is None
             if connection is None:
                 connection = self._connect(seconds)
-            alarm.on_ring(partial(_disconnect, connection))
+            alarm.on_expired(partial(_disconnect, connection))
             try:
                 connection.execute(begin)
             except BaseException as error:
-                alarm.on_ring(None)
+                alarm.on_expired(None)
                 connection.close()
-                if is_new or alarm.rang or not isinstance(error, self._library.OperationalError):
+                if (
+                    is_new
+                    or alarm.is_expired
+                    or not isinstance(error, self._library.OperationalError)
+                ):
                     raise
             else:
                 return connection

@@ -80,7 +80,7 @@ class Warehouse(Protocol):
 
     dialect: Dialect
 
-    def source(self, table: str, tag: str) -> ProbeStatement:
+    def from_clause(self, table: str, tag: str) -> ProbeStatement:
         """Return the table as it appears after FROM; names of bound values start with the tag.
 
         Raises ProbeFailed when the name is invalid or does not exist.

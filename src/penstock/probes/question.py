@@ -120,7 +120,7 @@ def _rows_statement(
 ) -> ProbeStatement:
     """Select rows, newest time, units and filled cells of the partition, in this order."""
     dialect = warehouse.dialect
-    source = warehouse.source(dependency.table, "source")
+    source = warehouse.from_clause(dependency.table, "source")
     values = dict(source.values)
     newest = "NULL"
     if dependency.max_age_us is not None:
@@ -141,7 +141,7 @@ def _rows_statement(
 
 def _units_statement(expect: Expect, request: ProbeRequest, warehouse: Warehouse) -> ProbeStatement:
     dialect = warehouse.dialect
-    source = warehouse.source(expect.table or "", "units")
+    source = warehouse.from_clause(expect.table or "", "units")
     values = dict(source.values)
     units = "*" if expect.of is None else f"DISTINCT {column_quoted(expect.of, dialect)}"
     where = _where(expect.partition, request, dialect, values)
@@ -196,7 +196,7 @@ def _days_question(
     if dependency.partition is None:
         raise ProbeFailed(f"{dependency.table} has no partition column, so its days are unknown")
     days = days_before(request.partition, dependency.lookback_days or 0)
-    source = warehouse.source(dependency.table, "source")
+    source = warehouse.from_clause(dependency.table, "source")
     column = column_quoted(dependency.partition, warehouse.dialect)
     statements = [
         _days_statement(some, source, column, warehouse.dialect) for some in _batches(days)

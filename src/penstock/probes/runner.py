@@ -54,10 +54,10 @@ class ProbeRunner:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="penstock-probe")
         self._calls: SingleFlight[Observation] = SingleFlight(self._threads, clock, keep_us=keep_us)
 
-    def look(self, request: ProbeRequest) -> list[Observation]:
+    def probe(self, request: ProbeRequest) -> list[Observation]:
         """Return one observation per dependency, in their order, within `budget.seconds`."""
         calls = [self._begin(dependency, request) for dependency in request.dependencies]
-        _wait_for([f for f in calls if isinstance(f, Future)], request.budget.seconds)
+        _wait_for([f for f in calls if isinstance(f, Future)], request.budget.timeout_s)
         return [
             self._end(dependency, call, request)
             for dependency, call in zip(request.dependencies, calls, strict=True)
@@ -103,7 +103,7 @@ class ProbeRunner:
         if not isinstance(call, Future):
             error: BaseException | None = call
         elif not call.done():
-            error = timeout_error(request.budget.seconds)
+            error = timeout_error(request.budget.timeout_s)
         elif call.cancelled():
             error = ProbeFailed("the probes were closed before this one ran")
         else:

@@ -34,20 +34,20 @@ class SqliteWarehouse:
     def __init__(self, path: str) -> None:
         self._path = Path(path)
 
-    def source(self, table: str, tag: str) -> ProbeStatement:  # noqa: ARG002  # the protocol's
+    def from_clause(self, table: str, tag: str) -> ProbeStatement:  # noqa: ARG002  # the protocol's
         """Return the quoted name."""
         return ProbeStatement(text=table_quoted(table, self.dialect))
 
     def read(self, statements: Sequence[ProbeStatement], budget: ProbeBudget) -> QueryResults:
         """Read the statements in one snapshot."""
-        with ProbeTimeout(budget.seconds_each) as alarm:
+        with ProbeTimeout(budget.dependency_timeout_s) as alarm:
             try:
-                with closing(self._connect(budget.seconds_each)) as connection:
-                    alarm.on_ring(connection.interrupt)
+                with closing(self._connect(budget.dependency_timeout_s)) as connection:
+                    alarm.on_expired(connection.interrupt)
                     try:
                         return QueryResults(results=_results(connection, statements, alarm))
                     finally:
-                        alarm.off()
+                        alarm.cancel()
             except sqlite3.Error as error:
                 if str(error) == "interrupted":
                     alarm.check()

@@ -39,20 +39,20 @@ class ProbeTimeout:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.off()
+        self.cancel()
         self._thread.join()
 
     @property
-    def rang(self) -> bool:
+    def is_expired(self) -> bool:
         """Whether the time is up."""
         return self._expired.is_set()
 
-    def on_ring(self, ring: Callable[[], object] | None) -> None:
+    def on_expired(self, ring: Callable[[], object] | None) -> None:
         """Set the function that interrupts the work; until then a timeout only sets `rang`."""
         with self._lock:
             self._interrupt = ring
 
-    def off(self) -> None:
+    def cancel(self) -> None:
         """Stop interrupting; call this before the connection is closed or returned to a pool."""
         with self._lock:
             self._cancelled.set()
@@ -63,7 +63,7 @@ class ProbeTimeout:
 
     def check(self) -> None:
         """Raise ProbeFailed when the time is up."""
-        if self.rang:
+        if self.is_expired:
             raise timeout_error(self._seconds)
 
     def _watch(self) -> None:

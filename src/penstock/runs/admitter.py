@@ -42,7 +42,7 @@ class AdmissionCounts:
 
     runs: int = 0
     aged: int = 0
-    lined: int = 0
+    queued: int = 0
     promoted: int = 0
     next_at: int | None = None
     now: int = 0
@@ -71,7 +71,7 @@ class Admitter:
             if sum(part.values()) < self._batch:
                 break
         if admitted:
-            names = {row.pool_no: row.pool for row in self._store.read(processor_list)}
+            names = {row.pool_key: row.pool for row in self._store.read(processor_list)}
             self._store.wake([f"runs:{names[pool]}" for pool in admitted if pool in names])
         next_at, has_new, has_queue, now = self._store.read(admission_state)
         if next_at is not None and next_at <= now and not admitted:
@@ -90,7 +90,7 @@ class Admitter:
         return AdmissionCounts(
             runs=sum(admitted.values()) + promoted.runs,
             aged=aged,
-            lined=lined,
+            queued=lined,
             promoted=promoted.runs,
             next_at=next_at,
             now=now,

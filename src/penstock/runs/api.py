@@ -91,7 +91,7 @@ class RunFilterQuery:
             request, by, state=asked.state, pipeline=self.pipeline_template,
             **{"from": asked.slot_from, "to": asked.slot_to},
         )  # fmt: skip
-        place = pages.place(cursor, 3)
+        place = pages.position(cursor, 3)
         if place is None and self.before is not None:
             last = by.client.runs.get(decode_path_id("run", "run", self.before), customer)
             place = list(position_of(last))

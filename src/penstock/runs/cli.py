@@ -53,8 +53,10 @@ def list_(app: App, /, **given: Any) -> None:
 def _print_runs(app: App, found: list[Shape], now: int, asked: RunQuery) -> None:
     if not found:
         is_narrowed = replace(asked, limit=RunQuery().limit, before=None) != RunQuery()
-        app.say("No runs match." if is_narrowed else "No runs yet.")
-        app.say("Submit one: penstock runs submit PIPELINE   ·   schedule: penstock configs create")
+        app.hint("No runs match." if is_narrowed else "No runs yet.")
+        app.hint(
+            "Submit one: penstock runs submit PIPELINE   ·   schedule: penstock configs create"
+        )
         return
     kinds = {(run["pipeline_template"], run["processor"]) for run in found}
     names = [pipeline for pipeline, _ in kinds]
@@ -89,7 +91,7 @@ def _print_runs(app: App, found: list[Shape], now: int, asked: RunQuery) -> None
     if len(found) == asked.limit:
         last = found[-1]["run_id"]
         more = f"--before {last}" if asked.state else f"--limit {asked.limit * 2}"
-        app.say(f"{len(found)} shown, there may be more: add {more}")
+        app.hint(f"{len(found)} shown, there may be more: add {more}")
 
 
 def _took(run: Shape, now: int) -> str:
@@ -172,7 +174,7 @@ def _hints(cases: UseCases, run: Shape) -> list[str]:
     if not run["is_dead"]:
         return []
     try:
-        status = cases.letters.detail(run_id)["dead_letter"]["status"]
+        status = cases.dead_letters.detail(run_id)["dead_letter"]["status"]
     except NotFound:
         return []
     if status == "open":
@@ -222,7 +224,7 @@ def submit(app: App, /, **given: Any) -> None:
         }
         run = cases.submit(given["customer"], wanted, given["key"])
     app.emit(run, lambda: click.echo(run["run_id"]))
-    app.say(f"Submitted {given['pipeline']} for {given['customer']}. "
+    app.hint(f"Submitted {given['pipeline']} for {given['customer']}. "
             f"Follow it: penstock runs show {run['run_id']}")  # fmt: skip
 
 

@@ -22,19 +22,19 @@ class HeldRun(NamedTuple):
     run_id: int
     token: int
     state: str
-    customer: int
+    customer_key: int
     customer_id: str
     config_id: int | None
-    processor: int
+    processor_key: int
     flow_id: int | None
     partition: str | None
     mode: str | None
-    slot: Micros
+    occurrence_time: Micros
     scheduled_time: Micros
     priority: int
-    pool: int
+    pool_key: int
     level: int
-    fair_pass: int
+    fair_rank: int
     attempt: int
     lapses: int
     stales: int
@@ -54,7 +54,7 @@ class HeldRun(NamedTuple):
     claimed_by: str | None
     session_id: int | None
     cancel_requested_at: Micros | None
-    gate: str | None = None
+    gate_context: str | None = None
     """Context from its gate, as JSON; None if the gate had nothing to report."""
 
 

@@ -95,7 +95,7 @@ class Sweeper:
         self._store.write(alert_resolve_healthy)
         if sweep.total:
             self._store.wake(["admit", "flows"])
-            if self._events.is_heard:
+            if self._events.has_subscribers:
                 event = Swept(sessions, lapsed, stale, timed_out, sweep.unblocked)
                 self._events.emit(event)
         return sweep

@@ -34,8 +34,8 @@ class MisfirePlan:
     precedes run_slot. next_slot may already be due (catch-up of all).
     """
 
-    run_slot: Micros | None
-    next_slot: Micros
+    run_at: Micros | None
+    next_at: Micros
     missed_from: Micros | None = None
     missed_to: Micros | None = None
     missed_count: int = 0
@@ -90,13 +90,13 @@ def _with_missed(
     """
     end = next_slot if run_slot is None else run_slot
     if end == slot:
-        return MisfirePlan(run_slot=run_slot, next_slot=next_slot)
+        return MisfirePlan(run_at=run_slot, next_at=next_slot)
     last = latest_at_or_before(cadence, end - 1, slot + 1, anchor)
     # The first occurrence is counted separately because it need not be on the cadence.
     count = 1 + count_occurrences(cadence, slot, end - 1, COUNT_CAP - 1, anchor)
     return MisfirePlan(
-        run_slot=run_slot,
-        next_slot=next_slot,
+        run_at=run_slot,
+        next_at=next_slot,
         missed_from=slot,
         missed_to=slot if last is None else last,
         missed_count=count,

@@ -66,7 +66,7 @@ def _note(cadence: Cadence, previous: Micros, at: Micros) -> str | None:
         if _is_repeated_later(cadence.timezone, stretch, wall):
             return f"{_hm(wall)} occurs twice that day (clocks go back): fires the first time only"
         return _skipped_day(stretch) if crossed else None
-    if wall < stretch.fresh:
+    if wall < stretch.first_new_wall_time:
         return f"{_hm(wall)} occurs twice that day (clocks go back): this is the second time"
     if _is_repeated_later(cadence.timezone, stretch, wall):
         return f"{_hm(wall)} occurs twice that day (clocks go back): this is the first time"

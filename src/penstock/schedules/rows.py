@@ -13,7 +13,7 @@ class Config(NamedTuple):
     config_id: int
     customer: int
     customer_id: str
-    pipeline_no: int
+    pipeline_key: int
     pipeline: str
     provider: str
     domain: str
@@ -51,7 +51,7 @@ class DueGroup(NamedTuple):
     """Due configs with the same cadence, scheduled time and catch-up policy."""
 
     cadence: int
-    slot: Micros
+    scheduled_time: Micros
     catch_up: str
     window_us: Micros
     config_ids: list[int]

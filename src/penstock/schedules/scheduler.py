@@ -105,7 +105,7 @@ class Scheduler:
             if self._clock.monotonic() >= deadline:
                 break
             next_at, now = self._store.read(schedule_next_at)
-        if total[0] and self._events.is_heard:
+        if total[0] and self._events.has_subscribers:
             self._events.emit(Ticked(*total))
         if total[1]:
             self._store.wake(self._pool_channels())
@@ -172,11 +172,11 @@ class Scheduler:
         return slots
 
     def _plan(self, group: DueGroup, cadence: Cadence, was_postponed: bool) -> MisfirePlan:
-        slot = group.slot
+        slot = group.scheduled_time
         if was_postponed:
             slot = next_after(cadence, slot - POSTPONE_US)
             if slot > group.now:
-                return MisfirePlan(run_slot=None, next_slot=slot, missed_to=group.now)
+                return MisfirePlan(run_at=None, next_at=slot, missed_to=group.now)
         return plan_misfires(
             cadence,
             slot,
@@ -187,7 +187,7 @@ class Scheduler:
         )
 
     def _is_late(self, group: DueGroup, slots: MisfirePlan) -> bool:
-        return slots.run_slot is not None and group.now - slots.run_slot > self._options.late_us
+        return slots.run_at is not None and group.now - slots.run_at > self._options.late_us
 
     def _learn(self, tx: Tx, groups: list[DueGroup]) -> None:
         unknown = {group.cadence for group in groups} - self._cadences.keys()
@@ -211,16 +211,18 @@ def _postpone(group: DueGroup, was_postponed: bool) -> MisfirePlan:
     time it was postponed.
     """
     return MisfirePlan(
-        run_slot=None,
-        next_slot=(group.now + POSTPONE_US) | 1,
-        missed_from=group.slot - POSTPONE_US + 1 if was_postponed else group.slot,
+        run_at=None,
+        next_at=(group.now + POSTPONE_US) | 1,
+        missed_from=group.scheduled_time - POSTPONE_US + 1
+        if was_postponed
+        else group.scheduled_time,
         missed_to=group.now,
         missed_count=1,
     )
 
 
 def _was_postponed(group: DueGroup, cadence: Cadence) -> bool:
-    return group.slot % 2 == 1 and cadence.interval_us is None
+    return group.scheduled_time % 2 == 1 and cadence.interval_us is None
 
 
 def _alert_key(group: DueGroup) -> str:

@@ -83,7 +83,7 @@ def ledger_shape(entry: LedgerEntry) -> dict[str, Any]:
     return {
         "slot_from": iso(entry.slot_from),
         "slot_to": iso(entry.slot_to),
-        "slots": entry.slots,
+        "slots": entry.occurrences,
         "outcome": entry.outcome,
         "at": iso(entry.at),
     }

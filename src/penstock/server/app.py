@@ -70,7 +70,7 @@ def build(
     """Build the API over a client; `receiving` configures incoming pushes."""
     waiting = LongPolls(lambda channel: client.store.listen([channel]))
     meters = Metrics(client, lambda: waiting.count)
-    events.subscribe(meters.hear)
+    events.subscribe(meters.on_event)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -90,7 +90,7 @@ def build(
 
     def record(access: AccessRecord) -> None:
         meters.record(access)
-        if events.is_heard:
+        if events.has_subscribers:
             events.emit(
                 Served(
                     request_id=access.request_id,
@@ -151,7 +151,7 @@ def _state(
     app.state.keyring = KeyCache(client, clock=clock, rate=options.rate)
     app.state.scheduler_token = options.scheduler_token
     app.state.scheduler = Caller(
-        Principal(key_id=0, name="scheduler", role=Role.OPERATOR), client.acting("scheduler")
+        Principal(key_id=0, name="scheduler", role=Role.OPERATOR), client.as_actor("scheduler")
     )
     app.state.trigger = trigger
     app.state.waiting = waiting
@@ -203,7 +203,7 @@ def _plain_routes(app: FastAPI) -> None:
         """Return metrics in the Prometheus text format."""
         assert by.customer is None
         meters: Metrics = request.app.state.meters
-        return meters.answer()
+        return meters.response()
 
     app.router.add_api_route(
         "/metrics",

@@ -91,12 +91,12 @@ class KeyCache:
         self._refused: OrderedDict[str, _Known] = OrderedDict()
         """Kept apart, so that guessing many keys does not evict valid ones."""
 
-    def remembered(self, text: str) -> _Known | None:
+    def cached(self, text: str) -> _Known | None:
         """Return the cached entry of a key; None if it must be looked up."""
         known = self._known.get(text) or self._refused.get(text)
         return known if known is not None and known.until > self._clock.monotonic() else None
 
-    def learn(self, text: str) -> _Known:
+    def look_up(self, text: str) -> _Known:
         """Look a key up in the database and cache the result; blocks."""
         asked = self._clock.monotonic()
         principal = self._client.keys.authenticate(text)
@@ -135,7 +135,7 @@ class KeyCache:
         actor = principal.actor
         if principal.customer_id is not None:
             return Caller(principal, self._client.scoped(principal.customer_id, actor=actor))
-        return Caller(principal, self._client.acting(actor))
+        return Caller(principal, self._client.as_actor(actor))
 
 
 def bearer(header: str | None) -> str:

@@ -28,7 +28,7 @@ class BusCollector:
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield the metrics; nothing while the database is unavailable."""
         try:
-            watched = self._client.subscriptions.watch(SHOWN)
+            watched = self._client.subscriptions.backlogs(SHOWN)
             limits = self._client.limits.page(limit=SHOWN)
             now = self._client.views.now()
             letters = self._client.dead_letters.groups(limit=SHOWN)
@@ -54,7 +54,7 @@ class BusCollector:
         for group in letters:
             path = (group.pipeline, group.phase, group.processor)
             origin = group.subscription or "/".join(part for part in path if part)
-            dead.add_metric([origin or group.kind, group.error_type], group.letters)
+            dead.add_metric([origin or group.kind, group.error_type], group.dead_letters)
         yield from (waiting, oldest, dead)
         yield from _limit_gauges(limits)
 

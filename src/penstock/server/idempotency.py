@@ -41,7 +41,7 @@ class IdempotentStore:
         self._store = store
         self._request: RequestKey | None = request
         self._render = render
-        self.answer: Any = None
+        self.response: Any = None
 
     @property
     def capabilities(self) -> Capabilities:
@@ -63,8 +63,8 @@ class IdempotentStore:
             if earlier is not None:
                 raise AlreadyAnswered(earlier)
             value = body(tx)
-            self.answer = self._render(value)
-            request_answer(tx, request.scope, request.key, self.answer)
+            self.response = self._render(value)
+            request_answer(tx, request.scope, request.key, self.response)
             return value
 
         value = self._store.write(marked)

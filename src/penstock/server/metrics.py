@@ -53,11 +53,11 @@ class Metrics:
         if access.route and not access.is_poll:
             self._seconds.labels(access.method, route).observe(access.seconds)
 
-    def hear(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Count outgoing and incoming pushes of this process."""
-        self._pushes.hear(event)
+        self._pushes.on_event(event)
 
-    def answer(self) -> Response:
+    def response(self) -> Response:
         """Return all metrics in the Prometheus text format."""
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
 
@@ -93,7 +93,7 @@ class PushMetrics:
             registry=registry,
         )
 
-    def hear(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Count a push event."""
         if isinstance(event, PushPosted):
             name = self._name("/".join(filter(None, (event.customer_id, event.subscription))))

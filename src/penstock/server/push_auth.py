@@ -53,7 +53,7 @@ def authenticate_push(
     try:
         settings.verify(token.strip(), row)
     except InvalidToken as error:
-        if error.is_known:
+        if error.is_authentic:
             raise refused(403, error.reason, "The token is not valid for this endpoint.") from None
         raise refused(401, error.reason, TOKEN_NEEDED, **CHALLENGE) from None
     except StoreError:

@@ -59,12 +59,12 @@ def idempotent_write(
 
     store = IdempotentStore(caller.client.store, mark, rendered)
     try:
-        value = act(caller.client.over(store))
+        value = act(caller.client.with_store(store))
     except AlreadyAnswered as before:
         stored = before.answer
         return json_response(stored["body"], stored["status"], {"Idempotency-Replayed": "true"})
-    assert store.answer is not None, f"{request.url.path} is not one write"
-    return json_response(store.answer["body"] if kept is None else render(value), status)
+    assert store.response is not None, f"{request.url.path} is not one write"
+    return json_response(store.response["body"] if kept is None else render(value), status)
 
 
 def idempotent_action(
@@ -84,7 +84,7 @@ def idempotent_action(
         except AlreadyAnswered as other:
             before = other.answer
         else:
-            return json_response(store.answer)
+            return json_response(store.response)
     return json_response(before, headers={"Idempotency-Replayed": "true"})
 
 
@@ -113,7 +113,7 @@ class Pagination:
             "filters": {name: value for name, value in filters.items() if value is not None},
         }
 
-    def place(self, given: str | None, parts: int) -> list[Any] | None:
+    def position(self, given: str | None, parts: int) -> list[Any] | None:
         """Return the position of a cursor; None for the first page."""
         if given is None:
             return None

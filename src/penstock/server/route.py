@@ -46,7 +46,7 @@ class StrictRoute(APIRoute):
             caller = await _caller(request, name)
             access.key = caller.principal.name
             access.customer = caller.customer
-            if not caller.principal.role.may(power):
+            if not caller.principal.role.has_permission(power):
                 raise Refused(403, forbidden(caller.principal.role, power))
             if caller.customer is not None and name in ALL_CUSTOMERS:
                 raise Refused(
@@ -77,9 +77,9 @@ async def _caller(request: Request, name: str) -> Caller:
         scheduler: Caller = request.app.state.scheduler
         return scheduler
     text = bearer(request.headers.get("authorization"))
-    known = keyring.remembered(text)
+    known = keyring.cached(text)
     if known is None:
-        known = await run_in_threadpool(keyring.learn, text)
+        known = await run_in_threadpool(keyring.look_up, text)
     return keyring.admit(known)
 
 

@@ -80,7 +80,7 @@ class BinderCounts:
 
     bound: int = 0
     done: int = 0
-    refused: int = 0
+    nacked: int = 0
 
 
 class Binder:
@@ -118,9 +118,9 @@ class Binder:
         if not handed:
             return BinderCounts()
         binding = parse(parse_json((sub.binding or "null").encode()))
-        if binding.bound is BindingKind.CONFIGS:
+        if binding.kind is BindingKind.CONFIGS:
             return _summed([self._start_configs(sub, one) for one in handed])
-        if binding.bound is BindingKind.COMPLETIONS:
+        if binding.kind is BindingKind.COMPLETIONS:
             return _summed([self._report(sub, binding, one) for one in handed])
         return self._run(sub, binding, handed)
 
@@ -137,7 +137,7 @@ class Binder:
                 check_customer(wanted.customer)
                 good.append((one, check_many(self._names, [wanted])[0]))
             except PenstockError as error:
-                refused += self._refuse(sub, one, error).refused
+                refused += self._refuse(sub, one, error).nacked
 
         def body(tx: Tx) -> int:
             current = delivery_ack(tx, sub, [(one.message_id, one.epoch) for one, _ in good])
@@ -146,7 +146,7 @@ class Binder:
                 insert(tx, self._store, self._names, runs, ACTOR)
             return len(runs)
 
-        return BinderCounts(done=self._store.write(body) if good else 0, refused=refused)
+        return BinderCounts(done=self._store.write(body) if good else 0, nacked=refused)
 
     def _report(self, sub: Subscription, binding: Binding, one: LeasedDelivery) -> BinderCounts:
         """Report the completion in a message, in the transaction that acks it."""
@@ -154,7 +154,7 @@ class Binder:
         def body(tx: Tx) -> int:
             if not delivery_ack(tx, sub, [(one.message_id, one.epoch)]):
                 return 0
-            self._client.over(InTransaction(self._store, tx)).flows.complete(
+            self._client.with_store(InTransaction(self._store, tx)).flows.complete(
                 replace(
                     report,
                     customer=_owner(tx, sub) or report.customer,
@@ -181,7 +181,7 @@ class Binder:
         nack = DeliveryNack(one.message_id, one.epoch, kind, error.code, error.message)
         nacked = self._store.write(lambda tx: delivery_nack(tx, sub, [nack], self._jitter))
         self._store.wake(sorted(nacked.wake))
-        return BinderCounts(refused=1)
+        return BinderCounts(nacked=1)
 
     # -- configs -------------------------------------------------------------------------------
 
@@ -203,7 +203,7 @@ class Binder:
 
         None means that this was the last step.
         """
-        scope, key = f"event:{sub.subscription}", f"{one.message_id}:{one.round}:{after}"
+        scope, key = f"event:{sub.subscription}", f"{one.message_id}:{one.generation}:{after}"
         earlier = request_begin(tx, scope, key, b"")
         if earlier is not None:
             found: int | None = earlier["next"]
@@ -253,7 +253,7 @@ def bind_configs(tx: Tx, topic: Topic) -> Subscription:
     dead = name + DEAD_LETTER_SUFFIX
     topic_declare(tx, TopicSpec(name=dead), topic.customer, ACTOR)
     spec = SubscriptionSpec(name=name, topic=topic.name, dead_letter_topic=dead)
-    extras = SubscriptionOptions(kind="bound", binding=CONFIGS_BINDING.dump())
+    extras = SubscriptionOptions(kind="bound", binding=CONFIGS_BINDING.to_json())
     return subscription_declare(tx, spec, topic.customer, ACTOR, extras)
 
 
@@ -284,5 +284,5 @@ def _origin(sub: Subscription, one: LeasedDelivery) -> MessageOrigin:
 
 def _summed(parts: Sequence[BinderCounts]) -> BinderCounts:
     return BinderCounts(
-        done=sum(part.done for part in parts), refused=sum(part.refused for part in parts)
+        done=sum(part.done for part in parts), nacked=sum(part.nacked for part in parts)
     )

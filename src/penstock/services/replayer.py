@@ -41,7 +41,7 @@ class ReplayerCounts:
     letters.
     """
 
-    asked: int = 0
+    checked: int = 0
     healthy: int = 0
     replayed: int = 0
 
@@ -83,7 +83,7 @@ class Replayer:
             for number, one in self._positions.items()
             if one.before != FAR or one.at > now
         }
-        return ReplayerCounts(asked=asked, healthy=healthy, replayed=replayed)
+        return ReplayerCounts(checked=asked, healthy=healthy, replayed=replayed)
 
     def _step(
         self, sub: Subscription, policy: ReplayPolicy, wanted: DeadLetterFilter, before: int
@@ -94,7 +94,7 @@ class Replayer:
         this one; after the last step, the next starts from the newest again.
         """
         step = self._client.dead_letters.replay_matching(
-            wanted, limit=STEP, rate=policy.rate, before=before
+            wanted, limit=STEP, rate=policy.rate_per_s, before=before
         )
         self._positions[sub.subscription] = _Position(
             before=FAR if step.next_before is None else step.next_before,
@@ -106,5 +106,5 @@ class Replayer:
 def _wanted(sub: Subscription, policy: ReplayPolicy, now: int) -> DeadLetterFilter:
     """Return the filter for this subscription, by key: other customers may use the same name."""
     return DeadLetterFilter(
-        kind="delivery", subscription_number=sub.subscription, until=now - policy.after_us
+        kind="delivery", subscription_number=sub.subscription, until=now - policy.min_age_us
     )

@@ -19,7 +19,7 @@ IDLE_LIMIT_US = 7 * DAY
 
 def durability_warnings(tx: Tx) -> list[str]:
     """Return server settings that are off and risk losing committed transactions."""
-    return [str(name) for (name,) in tx.rows("disk_risks")]
+    return [str(name) for (name,) in tx.rows("durability_warnings")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Retention:
     flows_us: int = 7 * DAY
     settled_us: int = 32 * DAY
     """Settled deliveries: one day longer than the longest message retention."""
-    marks_us: int = 7 * DAY
+    dedupe_us: int = 7 * DAY
     """Dedupe ids of publishers."""
     logs_us: int = 365 * DAY
     """Decisions, the log tables of flows, generation numbers and breakers."""
@@ -54,10 +54,10 @@ def prune(tx: Tx, retention: Retention) -> dict[str, int]:
         "ledger": tx.run("ledger_prune", {"before": now - retention.ledger_us, **chunk}),
         "flows": tx.run("flows_prune", {"before": now - retention.flows_us, **chunk}),
         "requests": tx.run("requests_prune"),
-        "limits": tx.run("line_limits_prune", {"before": now - IDLE_LIMIT_US, **chunk}),
+        "limits": tx.run("queue_limits_prune", {"before": now - IDLE_LIMIT_US, **chunk}),
         "messages": tx.run("bus_messages_prune", {"before": now, **chunk}),
         "settled": tx.run("bus_settled_prune", {"before": now - retention.settled_us, **chunk}),
-        "marks": tx.run("bus_marks_prune", {"before": now - retention.marks_us, **chunk}),
+        "marks": tx.run("bus_dedupe_prune", {"before": now - retention.dedupe_us, **chunk}),
         **_prune_logs(tx, {"before": now - retention.logs_us, **chunk}),
     }
 
@@ -88,15 +88,15 @@ def aggregate(tx: Tx) -> int:
     """Aggregate deltas and closed periods into sums. Return by how much the horizon moved."""
     now = tx.now()
     soon = now + HOUR
-    rows, groups = one(tx.rows("sums_foldable", {"before": soon}))
+    rows, groups = one(tx.rows("sums_aggregatable", {"before": soon}))
     if rows > 2 * groups:
-        tx.run("sums_fold", {"before": soon, "n": 100_000})
-    rows, groups = one(tx.rows("bus_sums_foldable"))
+        tx.run("sums_aggregate", {"before": soon, "n": 100_000})
+    rows, groups = one(tx.rows("bus_sums_aggregatable"))
     if rows > 2 * groups:
-        tx.run("bus_sums_fold", {"n": 100_000})
-    horizon = int(one(tx.rows("fold_horizon"))[0])
+        tx.run("bus_sums_aggregate", {"n": 100_000})
+    horizon = int(one(tx.rows("aggregate_horizon"))[0])
     until = now - AGGREGATE_LAG_US
     if until <= horizon:
         return 0
-    tx.run("history_fold", {"after": horizon, "until": until})
+    tx.run("history_aggregate", {"after": horizon, "until": until})
     return until - horizon

@@ -73,14 +73,14 @@ class Loop:
 
     def stop(self, seconds: float = 30.0) -> bool:
         """End the loop and wait up to `seconds` for it; return True when it ended."""
-        self.ask_to_stop()
+        self.request_stop()
         if self._thread is None or self._waiter is None:
             return True
         self._thread.join(seconds)
         self._waiter.close()
         return not self._thread.is_alive()
 
-    def ask_to_stop(self) -> None:
+    def request_stop(self) -> None:
         """Make the loop end after the step in progress; return at once."""
         self._stopping.set()
         if self._waiter is not None:
@@ -139,7 +139,7 @@ class Supervisor:
     def stop(self) -> None:
         """Stop every loop: signal all of them first, then wait for each."""
         for loop in self._loops:
-            loop.ask_to_stop()
+            loop.request_stop()
         for loop in reversed(self._loops):
             with contextlib.suppress(Exception):
                 loop.stop()

@@ -64,7 +64,7 @@ class PostgresSink:
         self._own = lru_cache(maxsize=256)(sql.pyformat)
 
     @property
-    def mark_place(self) -> str:
+    def marks_table(self) -> str:
         """Name of the table that stores the marks."""
         return f"{self._prefix}marks"
 

@@ -165,7 +165,7 @@ class Sink(Protocol):
     """Documents, marks, counters and audit records in the user's database."""
 
     @property
-    def mark_place(self) -> str:
+    def marks_table(self) -> str:
         """Name of the table that stores the marks, as shown in the log."""
         ...
 

@@ -71,7 +71,7 @@ class SqliteSink:
         self._text = lru_cache(maxsize=None)(lambda text: sql.for_sqlite(text, self._prefix))
 
     @property
-    def mark_place(self) -> str:
+    def marks_table(self) -> str:
         """Name of the table that stores the marks."""
         return f"{self._prefix}marks"
 

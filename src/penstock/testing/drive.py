@@ -46,10 +46,10 @@ class FlowDriver:
         self.store = memory_store(clock)
         self.client = Client(self.store, actor="test")
         self.client.register([pipeline])
-        self.hands = FakeWorkers(self.store, [pipeline], clock, is_called=is_called)
-        self.hands.done = self._produced
+        self.workers = FakeWorkers(self.store, [pipeline], clock, is_called=is_called)
+        self.workers.on_completed = self._produced
         self._probes = None if warehouses is None else ProbeRunner(clock, names=warehouses)
-        look = self.tables.look if self._probes is None else self._probes.look
+        look = self.tables.probe if self._probes is None else self._probes.probe
         self._orchestrator = Orchestrator(self.store, look, pipelines=[pipeline])
         self._admitter = Admitter(self.store)
         self._sweeper = Sweeper(self.store, jitter=lambda: 0.0)
@@ -59,7 +59,7 @@ class FlowDriver:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is running, waiting to run or still to arrive."""
-        ahead = (self.hands.next_at(), self._due[1], self.tables.next_at())
+        ahead = (self.workers.next_at(), self._due[1], self.tables.next_at())
         return not self._calls and all(at is None for at in ahead)
 
     def at(self, moment: Micros, call: Callable[[], None]) -> None:
@@ -72,7 +72,7 @@ class FlowDriver:
             self._call_due()
             stepped = self._orchestrator.run_once()
             admitted = self._admitter.run_once()
-            touched = self.hands.step()
+            touched = self.workers.step()
             swept = self._sweeper.run_once()
             if not (stepped.flows or admitted.runs or touched or swept.total):
                 self._due = (stepped.next_at, admitted.next_at)
@@ -81,7 +81,7 @@ class FlowDriver:
 
     def next_at(self) -> Micros | None:
         """Return when there is work again, always later than now; None when there is none."""
-        due = [*self._due, self.hands.next_at(), self.tables.next_at()]
+        due = [*self._due, self.workers.next_at(), self.tables.next_at()]
         due += [moment for moment, _ in self._calls]
         now = self.clock.now()
         return min((max(at, now + 1) for at in due if at is not None), default=None)

@@ -51,9 +51,9 @@ class FakeWorkers:
     def __init__(
         self, store: Store, pipelines: Sequence[Pipeline], clock: Clock, *, is_called: bool
     ) -> None:
-        self.done: Callable[[RunContext], None] = lambda _: None
+        self.on_completed: Callable[[RunContext], None] = lambda _: None
         """Called after a run succeeded."""
-        self.manners: dict[str, ProcessorBehavior] = {}
+        self.behaviors: dict[str, ProcessorBehavior] = {}
         self._is_called = is_called
         self._clock = clock
         self._busy: list[_Busy] = []
@@ -61,7 +61,11 @@ class FakeWorkers:
         jitter = random.Random(0).random  # noqa: S311 - deterministic retries
         for pool in sorted({p.pool for pipeline in pipelines for p in pipeline.processors}):
             options = WorkerOptions(
-                pool=pool, name=f"test:{pool}", slots=1_000, lease_us=LEASE_US, beat_us=HOUR
+                pool=pool,
+                name=f"test:{pool}",
+                concurrency=1_000,
+                lease_us=LEASE_US,
+                heartbeat_us=HOUR,
             )
             steps = WorkerCore(store, pipelines, options, clock=clock, jitter=jitter)
             steps.open()
@@ -77,9 +81,9 @@ class FakeWorkers:
             while len(busy.steps.ends):
                 busy.steps.flush_once()
             if busy.outcome.error_type is None:
-                self.done(busy.context)
+                self.on_completed(busy.context)
         for steps in self._steps:
-            for held in steps.claim_once(steps.options.slots, start=True):
+            for held in steps.claim_once(steps.options.concurrency, start=True):
                 context = steps.begin(held, self._clock.monotonic())
                 if context is not None:
                     self._busy.append(self._begun(steps, context, now))
@@ -97,10 +101,10 @@ class FakeWorkers:
             steps.close()
 
     def _begun(self, steps: WorkerCore, context: RunContext, now: Micros) -> _Busy:
-        behavior = self.manners.get(context.processor, ProcessorBehavior())
+        behavior = self.behaviors.get(context.processor, ProcessorBehavior())
         limit = context.held.max_execution_us
         if behavior.takes_us > limit:
-            context.tell(Signal.TIMEOUT, self._clock.monotonic() + limit / SECOND)
+            context.send_signal(Signal.TIMEOUT, self._clock.monotonic() + limit / SECOND)
             return _Busy(now + limit, steps, context, TIMED_OUT)
         if behavior.failures:
             outcome = behavior.failures.pop(0)

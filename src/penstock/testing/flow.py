@@ -78,7 +78,7 @@ class FlowTest:
         self.drive = FlowDriver(pipeline, self.clock, warehouses=warehouses, is_called=call)
         self.store = self.drive.store
         self.client = self.drive.client
-        self._tables, self._workers = self.drive.tables, self.drive.hands
+        self._tables, self._workers = self.drive.tables, self.drive.workers
         self._parameters = parameters
         self._began: Micros | None = None
 
@@ -119,7 +119,14 @@ class FlowTest:
         newest = None if age is None else at - parse_duration(age, "age")
         self._tables.arrive(
             table,
-            TableContent(at=at, rows=rows, filled=filled, failed=failed, newest=newest, days=days),
+            TableContent(
+                at=at,
+                rows=rows,
+                not_null_share=filled,
+                failed_checks=failed,
+                newest_us=newest,
+                days=days,
+            ),
         )
 
     def lose(self, table: str, *, after: str | None = None, error: str | None = None) -> None:
@@ -130,7 +137,7 @@ class FlowTest:
         """Set the result of a query for the expected rows."""
         self._tables.expect(table, rows)
 
-    def fails(
+    def fail(
         self, processor: str, times: int = 1, error: str | BaseException = "TRANSIENT_NETWORK"
     ) -> None:
         """Make the next attempts of a processor fail with an error type or an exception."""
@@ -140,7 +147,7 @@ class FlowTest:
             outcome = AttemptOutcome(error_type=error)
         self._behavior(processor).failures += [outcome] * times
 
-    def takes(self, processor: str, duration: str) -> None:
+    def set_duration(self, processor: str, duration: str) -> None:
         """Set how long a processor takes; the default is a minute."""
         self._behavior(processor).takes_us = parse_duration(duration, "duration")
 
@@ -172,11 +179,11 @@ class FlowTest:
             due = self.drive.next_at()
             if due is None or due > end:
                 if upto is None:
-                    raise FlowStuck(f"the flow has not ended within {limit}:\n{self.story()}")
+                    raise FlowStuck(f"the flow has not ended within {limit}:\n{self.report()}")
                 self.clock.advance_to(end)
                 return self
             self.clock.advance_to(due)
-        raise FlowStuck(f"no end after {STEPS_MAX:,} steps:\n{self.story()}")
+        raise FlowStuck(f"no end after {STEPS_MAX:,} steps:\n{self.report()}")
 
     # -- results ---------------------------------------------------------------------------------
 
@@ -219,7 +226,7 @@ class FlowTest:
         """Return the last decision; AssertionError if the gate was never evaluated."""
         found = self.decisions(phase, processor)
         if not found:
-            raise AssertionError(f"the gate of {phase} was never evaluated:\n{self.story()}")
+            raise AssertionError(f"the gate of {phase} was never evaluated:\n{self.report()}")
         return found[-1]
 
     def triggers(self, phase: str) -> list[Trigger]:
@@ -228,7 +235,7 @@ class FlowTest:
         found = self.store.read(lambda tx: triggers_of(tx, ids))
         return [trigger for trigger in found if trigger.phase == phase]
 
-    def story(self) -> str:
+    def report(self) -> str:
         """Return a report of all decisions and the state of every phase."""
         return "\n".join(_story_lines(self.store, self._number()[0], self.flows))
 
@@ -264,7 +271,7 @@ class FlowTest:
         known = {p.name for p in self.pipeline.processors}
         if processor not in known:
             raise InvalidInput("processor", f"one of {', '.join(sorted(known))}", processor)
-        return self._workers.manners.setdefault(processor, ProcessorBehavior())
+        return self._workers.behaviors.setdefault(processor, ProcessorBehavior())
 
     def _at(self, after: str | None) -> Micros:
         base = self._began if self._began is not None else self.clock.now()

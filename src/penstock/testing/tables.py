@@ -28,9 +28,9 @@ class TableContent:
 
     at: Micros
     rows: int | None = None
-    filled: float = 1.0
-    failed: tuple[str, ...] = ()
-    newest: Micros | None = None
+    not_null_share: float = 1.0
+    failed_checks: tuple[str, ...] = ()
+    newest_us: Micros | None = None
     days: int | None = None
     error: str | None = None
 
@@ -61,7 +61,7 @@ class Tables:
         later = [d.at for found in self._deliveries.values() for d in found if d.at > now]
         return min(later, default=None)
 
-    def look(self, look: ProbeRequest) -> list[Observation]:
+    def probe(self, look: ProbeRequest) -> list[Observation]:
         """Return one observation per dependency, as probes would."""
         return [self._observation(dependency, look.partition) for dependency in look.dependencies]
 
@@ -87,10 +87,16 @@ class Tables:
             looked_at=now,
             rows=rows,
             expected=expected,
-            newest_us=None if found is None else found.at if found.newest is None else found.newest,
-            not_null_share=None if found is None or not dependency.not_null else found.filled,
+            newest_us=None
+            if found is None
+            else found.at
+            if found.newest_us is None
+            else found.newest_us,
+            not_null_share=None
+            if found is None or not dependency.not_null
+            else found.not_null_share,
             checks_total=len(dependency.checks),
-            checks_failed=() if found is None else found.failed,
+            checks_failed=() if found is None else found.failed_checks,
         )
 
     def _latest(self, table: str, *, days: bool) -> TableContent | None:

@@ -19,37 +19,37 @@ _KEEP = 0.9
 class ClaimSizer:
     """Mean duration of recent runs, and the claim sizes derived from it."""
 
-    __slots__ = ("_batch_max", "_slots", "mean")
+    __slots__ = ("_batch_max", "_slots", "mean_s")
 
     def __init__(self, slots: int, batch_max: int) -> None:
         self._slots = slots
         self._batch_max = batch_max
-        self.mean = LONG_SECONDS * 2
+        self.mean_s = LONG_SECONDS * 2
         """Seconds; runs are assumed to be long until measured as short."""
 
     @property
     def is_long(self) -> bool:
         """Whether runs are long enough to be claimed one by one."""
-        return self.mean >= LONG_SECONDS
+        return self.mean_s >= LONG_SECONDS
 
     def observe(self, count: int, seconds: float) -> None:
         """Update the mean with `count` runs that took `seconds` altogether."""
         if count:
             keep = _KEEP**count
-            self.mean = self.mean * keep + (seconds / count) * (1 - keep)
+            self.mean_s = self.mean_s * keep + (seconds / count) * (1 - keep)
 
-    def want(self, load: int) -> int:
+    def claim_size(self, load: int) -> int:
         """Return how many more runs to claim when `load` are waiting or running."""
         if self.is_long:
             return max(0, min(self._slots - load, self._batch_max))
-        ahead = int(AHEAD_SECONDS * self._slots / max(self.mean, 1e-6))
+        ahead = int(AHEAD_SECONDS * self._slots / max(self.mean_s, 1e-6))
         target = max(self._slots, min(ahead, 2 * self._batch_max))
         missing = target - load
         # Small claims would cause many small transactions: wait until half a claim is needed.
         return min(missing, self._batch_max) if missing * 2 >= min(target, self._batch_max) else 0
 
-    def chunk(self) -> int:
+    def chunk_size(self) -> int:
         """Return how many runs one thread takes at a time."""
         if self.is_long:
             return 1
-        return max(1, min(self._batch_max, int(CHUNK_SECONDS / max(self.mean, 1e-6))))
+        return max(1, min(self._batch_max, int(CHUNK_SECONDS / max(self.mean_s, 1e-6))))

@@ -55,7 +55,7 @@ class Claimer:
         self._wants_capacity = False
         self._is_stopping = False
         self._was_saturated = False
-        self.in_hand = threading.Event()
+        self.has_held = threading.Event()
         """Set whenever runs may need watching."""
 
     def claim_once(self) -> None:
@@ -75,7 +75,7 @@ class Claimer:
             poll = self._steps.options.poll_us / SECOND
             self._waiter.wait(poll * (0.75 + 0.5 * self._steps.jitter()))
 
-    def room(self) -> None:
+    def capacity_freed(self) -> None:
         """Report free capacity; wakes `claim_once` if it waits for capacity."""
         if self._wants_capacity:
             self._waiter.interrupt()
@@ -92,12 +92,14 @@ class Claimer:
     def _capacity(self) -> int:
         """Return how many runs to claim now."""
         options = self._steps.options
-        if self._is_saturated(options.zombies_max or options.slots):
+        if self._is_saturated(options.zombies_max or options.concurrency):
             return 0
         if self._threads.buffer.has_suspects:
             return 0  # suspects run when nothing else waits
         in_hand = len(self._steps.held) - len(self._steps.ends)
-        return self._pace.want(in_hand - (self._collect.beside if self._collect.processors else 0))
+        return self._pace.claim_size(
+            in_hand - (self._collect.uncounted if self._collect.processors else 0)
+        )
 
     def _is_saturated(self, zombies_max: int) -> bool:
         """Return whether too many timed-out processors are still running; emit the event once."""
@@ -111,17 +113,17 @@ class Claimer:
     def _dispatch(self, runs: Sequence[HeldRun]) -> None:
         now = self._steps.clock.monotonic()
         known, collecting = self._steps.known, self._collect.processors
-        if collecting and any(run.processor in collecting for run in runs):
-            self._collect.put([run for run in runs if run.processor in collecting], now)
-            runs = [run for run in runs if run.processor not in collecting]
-        awaited = [run for run in runs if known[run.processor].processor.runs == "async"]
+        if collecting and any(run.processor_key in collecting for run in runs):
+            self._collect.put([run for run in runs if run.processor_key in collecting], now)
+            runs = [run for run in runs if run.processor_key not in collecting]
+        awaited = [run for run in runs if known[run.processor_key].processor.runs == "async"]
         if awaited:
             tokens = {run.token for run in awaited}
             runs = [run for run in runs if run.token not in tokens]
             self._loop.put(self._marked(awaited), now)
         if runs:
             self._threads.buffer.put(runs, now)
-        self.in_hand.set()
+        self.has_held.set()
 
     def _marked(self, runs: Sequence[HeldRun]) -> list[HeldRun]:
         """Mark the suspects among async runs as RUNNING here, because their lane must not block."""

@@ -182,7 +182,7 @@ class FinishQueue:
             self._store.wake([ADMIT])
         if any(end.flow_id is not None for end in finished):
             self._store.wake([FLOWS])
-        if self._events.is_heard:
+        if self._events.has_subscribers:
             self._emit_ends(batch, runs, finished)
         return FlushCounts(len(finished), len(batch) - len(finished), retried)
 

@@ -61,10 +61,24 @@ class RunContext(RunInfo):
     """One run, as its processor sees it."""
 
     __slots__ = (
-        "_asked", "_clock", "_log_bound", "_parameters", "_percent", "_progress", "_reported",
-        "_stage_us", "began", "bytes", "interrupt", "is_dirty", "is_marked", "records", "signal",
-        "store", "told_at",
-    )  # fmt: skip
+        "_asked",
+        "_clock",
+        "_log_bound",
+        "_parameters",
+        "_percent",
+        "_progress",
+        "_reported",
+        "_stage_us",
+        "bytes",
+        "interrupt",
+        "is_dirty",
+        "is_marked",
+        "records",
+        "signal",
+        "signalled_at",
+        "started_at_s",
+        "store",
+    )
 
     def __init__(
         self,
@@ -78,9 +92,9 @@ class RunContext(RunInfo):
         slots that the processor acquires.
         """
         super().__init__(held, known)
-        self.began = began
+        self.started_at_s = began
         self.signal: Signal | None = None
-        self.told_at = 0.0
+        self.signalled_at = 0.0
         self.interrupt: Callable[[Signal], None] | None = None
         self.is_dirty = False
         self.is_marked = held.started_at is not None
@@ -116,21 +130,21 @@ class RunContext(RunInfo):
         return self._known.secrets.get(name, self.held.customer_id)
 
     @property
-    def asked(self) -> dict[str, int]:
+    def requested_slots(self) -> dict[str, int]:
         """Number of slots this execution has requested, by limit."""
         if self._asked is None:
             self._asked = {}
         return self._asked
 
     @property
-    def due(self) -> float:
+    def deadline_s(self) -> float:
         """Deadline on the worker's monotonic clock, in seconds."""
-        return self.began + self.held.max_execution_us / SECOND
+        return self.started_at_s + self.held.max_execution_us / SECOND
 
     @property
     def deadline(self) -> datetime:
         """Time at which the run is stopped as timed out."""
-        left = int((self.due - self._clock.monotonic()) * SECOND)
+        left = int((self.deadline_s - self._clock.monotonic()) * SECOND)
         return to_datetime(self._clock.now() + left)
 
     @property
@@ -165,7 +179,7 @@ class RunContext(RunInfo):
         if self.signal is not None:
             kind, text = _ERRORS[self.signal]
             raise kind(text)
-        if self._clock.monotonic() > self.due:
+        if self._clock.monotonic() > self.deadline_s:
             kind, text = _ERRORS[Signal.TIMEOUT]
             raise kind(text)
 
@@ -225,31 +239,31 @@ class RunContext(RunInfo):
             raise InvalidInput("score", "a number from 0 to 1", score)
         self._reported = {**(self._reported or {}), "quality_score": float(score)}
 
-    def reported(self, summary: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    def merge_reported(self, summary: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """Return the run's summary merged with what `entities` and `quality` reported."""
         return summary if self._reported is None else {**(summary or {}), **self._reported}
 
-    def tell(self, signal: Signal, now: float) -> None:
+    def send_signal(self, signal: Signal, now: float) -> None:
         """Deliver a signal from another thread; the first one is kept, KILL is only forwarded."""
         if self.signal is None and signal is not Signal.KILL:
-            self.told_at = now
+            self.signalled_at = now
             self.signal = signal
         if self.interrupt is not None:
             self.interrupt(signal)
 
-    def progress_taken(self) -> Progress | None:
+    def take_progress(self) -> Progress | None:
         """Return the latest progress if it changed since the last call; the heartbeat writes it."""
         if not self.is_dirty:
             return None
         self.is_dirty = False
         return self._progress
 
-    def progress_put(self, progress: Progress) -> None:
+    def set_progress(self, progress: Progress) -> None:
         """Set the progress that a child process reported."""
         self._progress = progress
         self.is_dirty = True
 
-    def stages_taken(self) -> Mapping[str, Micros] | None:
+    def stage_durations(self) -> Mapping[str, Micros] | None:
         """Return the durations by stage; None when none were measured."""
         return self._stage_us
 
@@ -262,5 +276,5 @@ def _parameters(known: LoadedProcessor, held: HeldRun) -> dict[str, Any]:
     text = held.parameters
     given = {**known.defaults, **(msgspec.json.decode(text) if text else {})}
     if (text and REFERENCE in text) or any(is_reference(p) for p in known.defaults.values()):
-        given = known.secrets.resolved(given, held.customer_id)
+        given = known.secrets.resolve(given, held.customer_id)
     return given

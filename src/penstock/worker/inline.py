@@ -46,15 +46,15 @@ class InlineWorker:
     def step(self) -> int:
         """End runs that are done, start runs that fit, renew the session; return runs started."""
         steps, now = self._steps, self._steps.clock.monotonic()
-        if now - self._beat_at >= steps.options.beat_us / SECOND:
-            steps.beat_once()
+        if now - self._beat_at >= steps.options.heartbeat_us / SECOND:
+            steps.heartbeat_once()
             self._beat_at = now
         for entry in [entry for entry in self._busy if entry[0] <= now]:
             self._busy.remove(entry)
             steps.end(entry[2], entry[3])
         while len(steps.ends):
             steps.flush_once()
-        claimed = steps.claim_once(steps.options.slots - len(self._busy), start=True)
+        claimed = steps.claim_once(steps.options.concurrency - len(self._busy), start=True)
         for held in claimed:
             context = steps.begin(held, now)
             if context is not None:

@@ -27,14 +27,14 @@ class WorkerOptions:
     name: str = "worker"
     host: str = "localhost"
     pid: int = 0
-    slots: int = 5
+    concurrency: int = 5
     batch_max: int = 500
     lease_us: Micros = 30 * SECOND
-    beat_us: Micros = 10 * SECOND
+    heartbeat_us: Micros = 10 * SECOND
     margin_us: Micros = 5 * SECOND
     progress_us: Micros = 2 * SECOND
     poll_us: Micros = SECOND
-    mark_us: Micros = 200 * MILLISECOND
+    mark_running_after_us: Micros = 200 * MILLISECOND
     hold_us: Micros = 2 * SECOND
     drain_us: Micros = 30 * SECOND
     grace_us: Micros = 5 * SECOND
@@ -42,7 +42,7 @@ class WorkerOptions:
     secrets: Secrets = field(default_factory=Secrets)
 
     def __post_init__(self) -> None:
-        assert self.slots >= 1, self.slots
+        assert self.concurrency >= 1, self.concurrency
         assert self.batch_max >= 1, self.batch_max
-        assert 0 < self.beat_us < self.lease_us, (self.beat_us, self.lease_us)
+        assert 0 < self.heartbeat_us < self.lease_us, (self.heartbeat_us, self.lease_us)
         assert 0 <= self.margin_us < self.lease_us, (self.margin_us, self.lease_us)

@@ -45,7 +45,7 @@ class AttemptOutcome(NamedTuple):
     stages: str | None = None
     error_type: str | None = None
     details: str | None = None
-    insist: bool | None = None
+    force_retry: bool | None = None
     retry_after_us: int | None = None
     is_interrupted: bool = False
     is_timed_out: bool = False
@@ -63,7 +63,7 @@ def outcome_of_value(context: RunContext, value: object) -> AttemptOutcome:
     if status not in (RunStatus.SUCCESS, RunStatus.PARTIAL_SUCCESS):
         return _invalid(f"expected Result.status SUCCESS or PARTIAL_SUCCESS, got {status!r:.80}; "
                         "raise an exception to fail a run")  # fmt: skip
-    summary = context.reported(summary)
+    summary = context.merge_reported(summary)
     try:
         text = None if summary is None else msgspec.json.encode(summary)
     except Exception as error:
@@ -73,7 +73,7 @@ def outcome_of_value(context: RunContext, value: object) -> AttemptOutcome:
             f"expected a result of at most {RESULT_BYTES_MAX:,} bytes as JSON, got {len(text):,}: "
             "store the data elsewhere and return a reference to it"
         )
-    stages = context.stages_taken()
+    stages = context.stage_durations()
     try:
         return AttemptOutcome(
             status=status,
@@ -99,7 +99,7 @@ def outcome_of_error(error: BaseException) -> AttemptOutcome:
     return AttemptOutcome(
         error_type=found.error_type,
         details=error_details(error),
-        insist=found.insist,
+        force_retry=found.force_retry,
         retry_after_us=found.retry_after_us,
         is_interrupted=isinstance(error, RunInterrupted | asyncio.CancelledError),
     )
@@ -149,7 +149,7 @@ def finish_of(
 ) -> RunEnd:
     """Return the end of a run, from its outcome and the signal it received meanwhile."""
     held = context.held
-    spent = max(0, int((now - context.began) * SECOND))
+    spent = max(0, int((now - context.started_at_s) * SECOND))
     signal = context.signal
     if signal is Signal.TIMEOUT or outcome.is_timed_out:
         return attempt_result.timed_out(held, jitter=jitter(), actor=actor, duration_us=spent)
@@ -180,7 +180,7 @@ def finish_of(
     failure = AttemptFailure(
         error_type=outcome.error_type,
         details=outcome.details,
-        insist=outcome.insist,
+        insist=outcome.force_retry,
         retry_after_us=outcome.retry_after_us,
     )
     return attempt_result.failed(held, failure, jitter=jitter(), actor=actor, duration_us=spent)

@@ -24,7 +24,7 @@ from penstock.runs.rows import HeldRun
 class LoadedProcessor:
     """A processor that this worker can execute, with the key that runs refer to it by."""
 
-    number: int
+    processor_key: int
     processor: Processor
     defaults: Mapping[str, Any]
     secrets: Secrets = field(default_factory=Secrets)
@@ -71,14 +71,18 @@ class RunInfo:
         return self._known.processor
 
     @property
-    def known(self) -> LoadedProcessor:
+    def loaded(self) -> LoadedProcessor:
         """The worker's record of the processor."""
         return self._known
 
     @property
     def partition(self) -> str:
         """The slice of data to process; the scheduled time as ISO text unless one was given."""
-        return self.held.partition if self.held.partition is not None else iso(self.held.slot)
+        return (
+            self.held.partition
+            if self.held.partition is not None
+            else iso(self.held.occurrence_time)
+        )
 
     @property
     def mode(self) -> str | None:
@@ -86,9 +90,9 @@ class RunInfo:
         return self.held.mode
 
     @property
-    def slot(self) -> datetime:
+    def occurrence_time(self) -> datetime:
         """The scheduled time of the occurrence this run belongs to; retries keep it."""
-        return to_datetime(self.held.slot)
+        return to_datetime(self.held.occurrence_time)
 
     @property
     def scheduled_time(self) -> datetime:
@@ -124,7 +128,7 @@ class RunInfo:
         if held.flow_id is not None:
             subject = encode("flow", held.flow_id)
         elif held.config_id is not None:
-            subject = f"{encode('cfg', held.config_id)}@{iso(held.slot)}"
+            subject = f"{encode('cfg', held.config_id)}@{iso(held.occurrence_time)}"
         else:
             subject = encode("run", held.root_run_id or held.run_id)
         return f"{subject}/{self.phase}/{self.processor}"
@@ -143,7 +147,7 @@ class RunInfo:
     def gate(self) -> Mapping[str, Any]:
         """The decision of the run's gate: verdict, missing, warnings; empty if all passed."""
         if self._gate is None:
-            text = self.held.gate
+            text = self.held.gate_context
             self._gate = {} if text is None else dict(msgspec.json.decode(text))
         return self._gate
 

@@ -62,7 +62,7 @@ class WorkerSession:
             "host": options.host,
             "pid": options.pid,
             "pool": pool,
-            "slots": options.slots,
+            "slots": options.concurrency,
             "lease_us": options.lease_us,
         }
         self.session_id = self._store.write(lambda tx: session_open(tx, params))

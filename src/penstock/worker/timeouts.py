@@ -42,7 +42,7 @@ class RunWatch:
         self._collect = collect
         self._on_ends = on_ends
         self._returns: list[HeldRun] = []
-        self._mark_after_s = steps.options.mark_us / SECOND
+        self._mark_after_s = steps.options.mark_running_after_us / SECOND
         self._hold_s = steps.options.hold_us / SECOND
         self._grace_s = steps.options.grace_us / SECOND
 
@@ -57,13 +57,13 @@ class RunWatch:
         for context in list(steps.running.values()):
             if context.signal is not None:
                 self._escalate(context, now)
-            elif now >= context.due:
+            elif now >= context.deadline_s:
                 self._time_out(context, now)
             else:
-                due = min(due, context.due)
+                due = min(due, context.deadline_s)
                 if not context.is_marked:
                     is_young = True
-                    if now - context.began >= self._mark_after_s:
+                    if now - context.started_at_s >= self._mark_after_s:
                         marks.append(context)
         self._threads.steal(now)
         self._returns.extend(self._threads.buffer.expire(now - self._hold_s))
@@ -80,7 +80,7 @@ class RunWatch:
             return max(0.001, min(due, gathered, now + FAST_SECONDS) - now)
         return max(0.001, due - now) if steps.running else None
 
-    def give_back(self, runs: list[HeldRun]) -> None:
+    def release_later(self, runs: list[HeldRun]) -> None:
         """Queue runs for release by the next tick; retried while the store is unavailable."""
         self._returns.extend(runs)
 
@@ -95,25 +95,25 @@ class RunWatch:
         for context in marks:
             context.is_marked = True
             if context.held.run_id not in started and self._is_running(context):
-                context.tell(Signal.LEASE, now)
+                context.send_signal(Signal.LEASE, now)
 
     def _is_running(self, context: RunContext) -> bool:
         return context.held.token in self._steps.running
 
     def _time_out(self, context: RunContext, now: float) -> None:
-        context.tell(Signal.TIMEOUT, now)
+        context.send_signal(Signal.TIMEOUT, now)
         if context.declared.runs == "thread":
             self._abandon(context)
 
     def _escalate(self, context: RunContext, now: float) -> None:
         """Escalate a signal that was ignored: kill the process, or end a timed-out run here."""
-        if now - context.told_at < self._grace_s:
+        if now - context.signalled_at < self._grace_s:
             return
         if context.declared.runs == "process":
-            context.tell(Signal.KILL, now)
+            context.send_signal(Signal.KILL, now)
         elif context.signal is Signal.TIMEOUT:
             self._abandon(context)
-        elif now >= context.due:
+        elif now >= context.deadline_s:
             # Cancelled, has not stopped, and its time is up as well.
             context.signal = Signal.TIMEOUT
             self._abandon(context)

@@ -66,7 +66,7 @@ class Worker:
         self._jitter = jitter
         self._events = self.steps.events
         self._children = ChildPool()
-        self._pace = ClaimSizer(options.slots, options.batch_max)
+        self._pace = ClaimSizer(options.concurrency, options.batch_max)
         self._threads = ThreadExecutor(
             self.steps, self._pace, call_process=self._children.call, on_ends=self._on_ends
         )
@@ -79,7 +79,7 @@ class Worker:
             self._pace,
             *lanes,
             waiter=store.listen([runs_channel(options.pool)]),
-            give_back=self._watch.give_back,
+            give_back=self._watch.release_later,
         )
         self._cancels = store.listen(["cancel"])
         self._has_ends = threading.Event()
@@ -139,7 +139,7 @@ class Worker:
         self.steps.session.is_draining = True
         self._claimer.stop()
         self._cancels.interrupt()
-        self._claimer.in_hand.set()
+        self._claimer.has_held.set()
         # A signal handler may interrupt the thread that drains, which must not wait for itself.
         if not self._stopping.acquire(blocking=not now):
             return
@@ -156,14 +156,14 @@ class Worker:
         for thread in self._services:
             if thread.name == "penstock-claimer":
                 thread.join(2.0)  # its last claim may be in progress
-        self._watch.give_back(self._unstarted())
-        self._claimer.in_hand.set()
+        self._watch.release_later(self._unstarted())
+        self._claimer.has_held.set()
         self._wait_idle(self._options.drain_us / SECOND)
         if self.steps.running:
             self.steps.signal_all(Signal.DRAIN)
             self._wait_idle(self._options.grace_us / SECOND)
         self._ended.set()
-        for event in (self._opened, self._has_ends, self._claimer.in_hand):
+        for event in (self._opened, self._has_ends, self._claimer.has_held):
             event.set()
         self._claimer.stop()
         self._cancels.interrupt()
@@ -202,7 +202,7 @@ class Worker:
     def _on_ends(self) -> None:
         """Handle ends queued by a lane, or a thread that became free."""
         self._has_ends.set()
-        self._claimer.room()
+        self._claimer.capacity_freed()
         if self._draining.is_set() and not self.steps.running:
             self._idle.set()
 
@@ -223,30 +223,30 @@ class Worker:
             self._has_ends.clear()
             while len(self.steps.ends) and not self._ended.is_set():
                 self._guarded("completer", self.steps.flush_once, None)
-                self._claimer.room()
+                self._claimer.capacity_freed()
 
     def _beat_loop(self) -> None:
         self._opened.wait()
-        beat, progress = self._options.beat_us / SECOND, self._options.progress_us / SECOND
+        beat, progress = self._options.heartbeat_us / SECOND, self._options.progress_us / SECOND
         next_beat = self._clock.monotonic() + beat
         while not self._ended.is_set():
             left = min(next_beat - self._clock.monotonic(), progress)
             is_woken = self._cancels.wait(max(0.0, left))
             is_dirty = any(context.is_dirty for context in list(self.steps.running.values()))
             if is_woken or is_dirty or self._clock.monotonic() >= next_beat:
-                renewal = self._guarded("beat", self.steps.beat_once, Renewal.UNKNOWN)
+                renewal = self._guarded("beat", self.steps.heartbeat_once, Renewal.UNKNOWN)
                 pause = beat if renewal is Renewal.RENEWED else min(beat, PAUSE_MAX_SECONDS)
                 if renewal is Renewal.LOST:
-                    self._watch.give_back(self._unstarted())
+                    self._watch.release_later(self._unstarted())
                     pause = 0.0
                 next_beat = self._clock.monotonic() + pause
-                self._claimer.in_hand.set()
+                self._claimer.has_held.set()
 
     def _watch_loop(self) -> None:
         seconds: float | None = None
         while not self._ended.is_set():
-            if self._claimer.in_hand.wait(seconds):
-                self._claimer.in_hand.clear()
+            if self._claimer.has_held.wait(seconds):
+                self._claimer.has_held.clear()
                 self._clock.wait(self._ended, FAST_SECONDS)
             seconds = self._guarded("watch", self._watch.tick, SLOW_SECONDS)
 

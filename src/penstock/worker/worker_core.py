@@ -99,13 +99,13 @@ class WorkerCore:
         self._pool, self.known = self._store.write(self._register)
         return self.session.open(self._pool)
 
-    def beat_once(self) -> Renewal:
+    def heartbeat_once(self) -> Renewal:
         """Renew the session, write changed progress, receive cancels; the next call replaces a
         lost session.
         """
         if self.session.session_id is None:
             return self._reopen()
-        dirty = [(c, p) for c in list(self.running.values()) if (p := c.progress_taken())]
+        dirty = [(c, p) for c in list(self.running.values()) if (p := c.take_progress())]
         renewal, cancels = self.session.renew(lambda tx, sid: self._beat(tx, sid, dirty))
         if renewal is not Renewal.RENEWED:
             for context, _ in dirty:
@@ -118,12 +118,12 @@ class WorkerCore:
             elif found is None:
                 continue
             elif found.signal is None:
-                found.tell(Signal.CANCEL, now)
+                found.send_signal(Signal.CANCEL, now)
         # A run may have started while its cancel was noted; the next heartbeat brings it again.
         self._cancels.intersection_update(self.held)
         if renewal is Renewal.LOST:
             self.signal_all(Signal.LEASE)
-        if self.events.is_heard:
+        if self.events.has_subscribers:
             self.events.emit(WorkerBeat(self.session.session_id or 0, renewal, len(self.held)))
         return renewal
 
@@ -159,15 +159,15 @@ class WorkerCore:
             why = "cancelled before it started"
             self.ends.add([attempt_result.cancelled(held, actor=self.options.name, why=why)])
             return None
-        context = RunContext(held, self.known[held.processor], self.clock, now, self._store)
+        context = RunContext(held, self.known[held.processor_key], self.clock, now, self._store)
         if is_suspect(held):
             if held.run_id not in self.start_many([held]):
                 self.forget([held])
                 return None
             context.is_marked = True
         self.running[held.token] = context
-        if self.events.is_heard:
-            event = RunStarted(held.run_id, held.customer_id, held.processor, held.attempt)
+        if self.events.has_subscribers:
+            event = RunStarted(held.run_id, held.customer_id, held.processor_key, held.attempt)
             self.events.emit(event)
         return context
 
@@ -183,16 +183,16 @@ class WorkerCore:
         if context is None:
             return None
         outcome = call_inline(context)
-        return self.conclude(context, outcome) if self.running.pop(held.token, None) else None
+        return self.finish_of(context, outcome) if self.running.pop(held.token, None) else None
 
     def conclude_value(self, context: RunContext, value: object, now: float) -> RunEnd:
         """Return the end of a run whose processor returned; the plain case is the hot path."""
         if value is None and context.is_plain:
-            held, spent = context.held, int((now - context.began) * SECOND)
+            held, spent = context.held, int((now - context.started_at_s) * SECOND)
             return attempt_result.completed_result(held, duration_us=spent, actor=self.options.name)
-        return self.conclude(context, outcome_of_value(context, value))
+        return self.finish_of(context, outcome_of_value(context, value))
 
-    def conclude(self, context: RunContext, outcome: AttemptOutcome) -> RunEnd:
+    def finish_of(self, context: RunContext, outcome: AttemptOutcome) -> RunEnd:
         """Return the end of a run; unreadable settings must not keep it from ending."""
         now, actor = self.clock.monotonic(), self.options.name
         try:
@@ -204,7 +204,7 @@ class WorkerCore:
         """End a run in memory unless it was ended before; return whether this call ended it."""
         if self.running.pop(context.held.token, None) is None:
             return False
-        self.ends.add([self.conclude(context, outcome)])
+        self.ends.add([self.finish_of(context, outcome)])
         return True
 
     def flush_once(self) -> FlushCounts:
@@ -237,7 +237,7 @@ class WorkerCore:
         now = self.clock.monotonic()
         for context in list(self.running.values()):
             if context.signal is None:
-                context.tell(signal, now)
+                context.send_signal(signal, now)
 
     def close(self) -> None:
         """End the session."""
@@ -245,7 +245,7 @@ class WorkerCore:
 
     def run_once(self, n: int | None = None) -> FlushCounts:
         """Claim, execute inline and store: a whole worker cycle in one call, for tests."""
-        for held in self.claim_once(self.options.slots if n is None else n):
+        for held in self.claim_once(self.options.concurrency if n is None else n):
             finish = self.execute(held)
             if finish is not None:
                 self.ends.add([finish])
@@ -298,7 +298,7 @@ def _progress_row(
 ) -> tuple[int, int, Progress]:
     """Build a progress row; estimates the completion time when the percentage is known."""
     percent = progress.percent
-    left = (now - context.began) * (100 / percent - 1) if percent else None
+    left = (now - context.started_at_s) * (100 / percent - 1) if percent else None
     estimate = None if left is None else at + int(left * SECOND)
     reported = replace(progress, worker=worker, estimated_completion_at=estimate)
     return context.held.run_id, context.held.token, reported

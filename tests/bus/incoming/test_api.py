@@ -265,7 +265,7 @@ class TestBothEnds:
         # Tokens use the test clock, which is in 2025; so does the verifier.
         now = SystemClock().now() - inlet.served.desk.clock.now()
         inlet.served.desk.clock.advance(now)
-        assert pusher.run_once().begun == 1
+        assert pusher.run_once().started == 1
         posted = [event for event in heard if isinstance(event, PushPosted)]
         assert [(event.outcome, event.status) for event in posted] == [("ack", 204)], heard
         (got,) = inlet.drained("orders")

@@ -117,12 +117,12 @@ def test_meters() -> None:
     """Metrics are labelled by subscription; the number of labels is bounded and input escaped."""
     registry = CollectorRegistry()
     meters = PushMetrics(registry)
-    meters.hear(posted())
-    meters.hear(posted(outcome="nack", status=None, failure="timeout", window=2))
-    meters.hear(PushAccepted(subscription="orders", message_id="1", outcome="published"))
-    meters.hear(PushRefused(subscription='evil"\n', status=401, reason="x"))
+    meters.on_event(posted())
+    meters.on_event(posted(outcome="nack", status=None, failure="timeout", window=2))
+    meters.on_event(PushAccepted(subscription="orders", message_id="1", outcome="published"))
+    meters.on_event(PushRefused(subscription='evil"\n', status=401, reason="x"))
     for n in range(SUBSCRIPTIONS_MAX + 50):
-        meters.hear(posted(f"s{n}"))
+        meters.on_event(posted(f"s{n}"))
     text = generate_latest(registry).decode()
     for line in (
         'penstock_push_requests_total{answer="200",subscription="acme/hook"} 1.0',

@@ -107,7 +107,7 @@ class PushWorld:
         """Run steps until nothing is started; return the number of deliveries."""
         done = 0
         for _ in range(steps):
-            begun = pusher.run_once().begun
+            begun = pusher.run_once().started
             done += begun
             if not begun:
                 break
@@ -219,7 +219,7 @@ class TestResponses:
             world.drain(pusher)
             world.publish("orders", expecting(200))
             step = pusher.run_once()
-            assert (step.begun, (step.next_at or 0) - step.now) == (0, 120 * SECOND)
+            assert (step.started, (step.next_at or 0) - step.now) == (0, 120 * SECOND)
             world.later(119 * SECOND)
             assert world.drain(pusher) == 0
             world.later(2 * SECOND)
@@ -349,7 +349,7 @@ class TestLeases:
         """The delivery has lapsed: the late 200 is stale, and the message is posted again."""
 
         def slow(post: PushRequest) -> PushResponse:
-            assert 50 < post.seconds < 60, "the ack deadline is the timeout"
+            assert 50 < post.timeout_s < 60, "the ack deadline is the timeout"
             world.clock.advance(61 * SECOND)
             world.store.write(lambda tx: delivery_lapse(tx, lambda: 0.0))
             return PushResponse(status=200)
@@ -413,7 +413,7 @@ class TestLanes:
             pusher = world.pusher(threads=8)
             self.run(pusher, lambda: world.waiting(sub).ready == 0 and len(receiver.got) == 60)
             assert pusher.drain(20)
-        assert pusher.windows()[sub.subscription] > 4
+        assert pusher.endpoint_concurrency()[sub.subscription] > 4
         assert most[0] <= 8
         assert world.sums(sub).acked == 60
 
@@ -469,4 +469,4 @@ def test_nothing_to_do(world: PushWorld) -> None:
     """Without ready deliveries a step only reads."""
     assert world.pusher().run_once() == PushCounts()
     world.declare("orders", PushConfig(endpoint="https://hooks.example.com/"))
-    assert world.pusher().run_once().begun == 0
+    assert world.pusher().run_once().started == 0

@@ -247,7 +247,7 @@ class TestWindow:
         window = ConcurrencyWindow(size_max=most)
         for is_good in answers:
             after = succeeded(window) if is_good else failed(window)
-            assert 1 <= after.room <= most
+            assert 1 <= after.max_in_flight <= most
             assert (after.size >= window.size) if is_good else (after.size <= window.size)
             assert 0 <= after.pause_us <= PAUSE_MAX_US
             assert after.pause_us == 0 or not is_good
@@ -257,24 +257,24 @@ class TestWindow:
         window = ConcurrencyWindow()
         rooms = []
         for _ in range(4):
-            for _ in range(window.room):
+            for _ in range(window.max_in_flight):
                 window = succeeded(window)
-            rooms.append(window.room)
+            rooms.append(window.max_in_flight)
         assert rooms == [2, 4, 8, 16]
         window = failed(window)
-        assert (window.room, window.threshold) == (8, 8.0)
+        assert (window.max_in_flight, window.threshold) == (8, 8.0)
         for _ in range(9):
             window = succeeded(window)
-        assert window.room == 9
+        assert window.max_in_flight == 9
 
     def test_an_epoch_is_halved_once(self) -> None:
         """Sixteen requests that fail together halve the window once."""
         window = ConcurrencyWindow(size=16.0)
         for _ in range(16):
             window = failed(window)
-        assert window.room == 8
+        assert window.max_in_flight == 8
         window = failed(window)
-        assert window.room == 4
+        assert window.max_in_flight == 4
 
     def test_an_endpoint_that_is_down_gets_one_request_a_minute(self) -> None:
         window = ConcurrencyWindow(size=100.0)
@@ -284,7 +284,7 @@ class TestWindow:
             waits.append(window.pause_us)
         assert waits[:2] == [0, 0]
         assert waits == sorted(waits)
-        assert (window.room, waits[-1]) == (1, PAUSE_MAX_US)
+        assert (window.max_in_flight, waits[-1]) == (1, PAUSE_MAX_US)
         assert succeeded(window).pause_us == 0
 
     @given(st.integers(2, 64), st.data())

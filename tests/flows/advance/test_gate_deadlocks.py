@@ -49,7 +49,7 @@ def test_a_deadlock_fails(stage: Stage, clock: VirtualClock) -> None:
     decided = {row.phase: row for row in reversed(stage.detail(opened).decisions)}
     for phase in ("left", "right"):
         assert (decided[phase].verdict, decided[phase].status) == ("FAIL", "cycle")
-    explained = stage.client.explaining.explain("nba", DAY, customer="acme")
+    explained = stage.client.diagnostics.explain("nba", DAY, customer="acme")
     (story,) = [s for s in explained.explanation.phases if s.phase == "right"]
     assert any("right/r1 → left_end/l2 → left/l1 → right_end/r2" in s for s in story.sentences)
     assert stage.sql("SELECT count(*) FROM alerts") == [(2,)], "each is alerted"

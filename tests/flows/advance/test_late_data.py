@@ -171,7 +171,9 @@ class TestEach:
         stage.step()
         stage.complete("bare", "full", "slow")
         stage.step()
-        context = {row.phase: row.told for row in stage.detail(opened).phases if not row.processor}
+        context = {
+            row.phase: row.gate_context for row in stage.detail(opened).phases if not row.processor
+        }
         assert context["publish"]["missing"] == ["t.odds"]
 
     def test_a_gate_that_waits_behind_its_phase(self, store: Store, clock: VirtualClock) -> None:

@@ -57,7 +57,7 @@ def stage(store: Store, clock: VirtualClock) -> Stage:
 
 def explained(stage: Stage, **which: Any) -> FlowExplanation:
     """Return the explanation of today's flow."""
-    return stage.client.explaining.explain("nba", DAY, customer="acme", **which)
+    return stage.client.diagnostics.explain("nba", DAY, customer="acme", **which)
 
 
 def lines(stage: Stage) -> dict[str, str]:
@@ -84,7 +84,7 @@ def tree(
     stage: Stage, opened: TriggerResult, phase: str | None = None
 ) -> list[tuple[int, str, str]]:
     """Return (depth, kind, text) of the proof."""
-    proof = stage.client.explaining.why_flow(opened.flow.flow_id, phase)
+    proof = stage.client.diagnostics.why_flow(opened.flow.flow_id, phase)
     return [(depth, cause.kind, cause.text) for depth, cause in walk(proof.cause)]
 
 
@@ -332,10 +332,10 @@ class TestExplain:
     def test_unknown_names(self, stage: Stage) -> None:
         """An unknown pipeline is refused with a suggestion; an unknown customer is not found."""
         with pytest.raises(InvalidInput, match="nba"):
-            stage.client.explaining.explain("nbaa", DAY)
+            stage.client.diagnostics.explain("nbaa", DAY)
         with pytest.raises(NotFound):
-            stage.client.explaining.explain("nba", DAY, customer="unknown")
-        assert stage.client.explaining.explain("nba", DAY).flow is None
+            stage.client.diagnostics.explain("nba", DAY, customer="unknown")
+        assert stage.client.diagnostics.explain("nba", DAY).flow is None
 
 
 class TestWhy:
@@ -350,7 +350,7 @@ class TestWhy:
         stage.step()
         kinds = [kind for _, kind, _ in tree(stage, opened)]
         assert kinds == ["flow", "phase", "phase", "phase", "processor", "run", "retry"]
-        proof = stage.client.explaining.why_flow(opened.flow.flow_id)
+        proof = stage.client.diagnostics.why_flow(opened.flow.flow_id)
         assert proof.cause.earliest_at == stage.clock.now() + 5 * MINUTE
         assert proof.cause.clears is Clears.TIME
 
@@ -364,17 +364,17 @@ class TestWhy:
             (0, "phase"), (1, "gate"), (2, "dependency"),
         ]  # fmt: skip
         assert found[2][2] == "raw.box 0/1 rows (0 %)"
-        proof = stage.client.explaining.why_flow(opened.flow.flow_id, "analytics")
+        proof = stage.client.diagnostics.why_flow(opened.flow.flow_id, "analytics")
         assert proof.cause.earliest_at == stage.clock.now() + 10 * MINUTE
         with pytest.raises(InvalidInput, match="analytics"):
-            stage.client.explaining.why_flow(opened.flow.flow_id, "nowhere")
+            stage.client.diagnostics.why_flow(opened.flow.flow_id, "nowhere")
 
     def test_a_pause(self, stage: Stage) -> None:
         """The actor and scope of the pause, and the command that ends it."""
-        stage.client.store.write(lambda tx: stage.client._names.customers(tx, ["acme"]))
+        stage.client.store.write(lambda tx: stage.client._names.ensure_customer_keys(tx, ["acme"]))
         stage.client.pauses.pause("pipeline", "nba", reason="works", actor="ann")
         opened = stage.open()
-        proof = stage.client.explaining.why_run(opened.run_ids[0])
+        proof = stage.client.diagnostics.why_run(opened.run_ids[0])
         (pause,) = [c for _, c in walk(proof.cause) if c.kind == "pause"]
         assert pause.text == "the pipeline is paused by ann (works)"
         assert pause.offer is not None
@@ -385,9 +385,9 @@ class TestWhy:
         """A ready run waits for a worker; a bound caller learns nothing about workers."""
         opened = stage.open()
         stage.admitter.run_once()
-        last = stage.client.explaining.why_run(opened.run_ids[1]).cause
+        last = stage.client.diagnostics.why_run(opened.run_ids[1]).cause
         assert [c.text for _, c in walk(last)][1:] == ["there is no live worker in pool default"]
-        bound = stage.client.scoped("acme").explaining.why_run(opened.run_ids[1]).cause
+        bound = stage.client.scoped("acme").diagnostics.why_run(opened.run_ids[1]).cause
         assert [c.text for _, c in walk(bound)][1:] == [
             "no worker in pool default has claimed it yet"
         ]
@@ -400,10 +400,10 @@ class TestWhy:
             (0, "flow", f"nba {DAY} (same_day, generation 1) ended CANCELLED at 10:00: "
              "nothing is pending"),
         ]  # fmt: skip
-        run = stage.client.explaining.why_run(opened.run_ids[0]).cause
+        run = stage.client.diagnostics.why_run(opened.run_ids[0]).cause
         assert run.clears is Clears.NEVER
         with pytest.raises(NotFound):
-            stage.client.explaining.why_run(10**6)
+            stage.client.diagnostics.why_run(10**6)
 
 
 class TestTrace:
@@ -414,7 +414,7 @@ class TestTrace:
         stage.rows["raw.box"] = 0
         opened = stage.open(mode="overnight", correlation_id="cause")
         through(stage, "raw")
-        found = stage.client.explaining.trace("cause")
+        found = stage.client.diagnostics.trace("cause")
         steps = [step.text for step in found.traced.steps]
         assert steps[0] == f"nba {DAY} (overnight, generation 1) opened by tester (manual)"
         assert "raw triggered: PROCEED (manual)" in steps
@@ -426,13 +426,13 @@ class TestTrace:
         )
         assert never["precompute"] == "precompute: not triggered: analytics is not complete"
         assert never["predict"] == "predict: skipped: overnight does not run it"
-        by_flow = stage.client.explaining.trace(encode("flow", opened.flow.flow_id))
-        by_run = stage.client.explaining.trace(encode("run", opened.run_ids[0]))
+        by_flow = stage.client.diagnostics.trace(encode("flow", opened.flow.flow_id))
+        by_run = stage.client.diagnostics.trace(encode("run", opened.run_ids[0]))
         assert by_flow.correlation_id == by_run.correlation_id == "cause"
         assert by_flow.traced.steps == found.traced.steps
         for unknown in ("nothing", "flow_00000000", "run_00000000"):
             with pytest.raises(NotFound):
-                stage.client.explaining.trace(unknown)
+                stage.client.diagnostics.trace(unknown)
 
 
 class TestPreview:

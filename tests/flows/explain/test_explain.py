@@ -102,8 +102,8 @@ class TestWords:
 
     def test_coming(self) -> None:
         """A time that has passed is shown as "any moment"."""
-        assert WALL.coming(NOW + MINUTE) == "11:12"
-        assert WALL.coming(NOW) == "any moment"
+        assert WALL.upcoming(NOW + MINUTE) == "11:12"
+        assert WALL.upcoming(NOW) == "any moment"
         assert WALL.ago(ago(4)) == "4 min"
 
     @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ class TestPhases:
             (phase("x", "SKIPPED"), "skipped|not part of this flow"),
             (phase("x", "WAITING"), "waiting|since 11:02 for more data"),
             (
-                phase("x", "BLOCKED", breaker=BreakerFact(failures=5, again_at=NOW + HOUR,
+                phase("x", "BLOCKED", breaker=BreakerFact(failures=5, next_probe_at=NOW + HOUR,
                                                           is_open=True)),
                 "blocked|since 11:02: breaker open after 5 failures, tries again 12:11",
             ),
@@ -390,7 +390,7 @@ class TestTrace:
             "next",
             "BLOCKED",
             after=("raw",),
-            breaker=BreakerFact(failures=5, again_at=NOW + HOUR, is_open=True),
+            breaker=BreakerFact(failures=5, next_probe_at=NOW + HOUR, is_open=True),
         )
         done = run(state="COMPLETED", waits=None, started_at=ago(15), ended_at=ago(12))
         found = trace([flow(ended, held)], [done], NOW)

@@ -38,7 +38,7 @@ class Stage:
     def work(self) -> int:
         """Execute the due runs once; return how many ended."""
         Admitter(self.store).run_once()
-        self.steps.beat_once()
+        self.steps.heartbeat_once()
         flushed = self.steps.run_once()
         while len(self.steps.ends):
             self.steps.flush_once()
@@ -118,7 +118,7 @@ def test_long_quota_waits_snooze_the_run(store: Store, clock: VirtualClock) -> N
     delays = []
     for _ in range(3):
         Admitter(store).run_once()
-        steps.beat_once()
+        steps.heartbeat_once()
         steps.run_once()
         while len(steps.ends):
             steps.flush_once()
@@ -149,7 +149,7 @@ def test_a_long_wait_for_a_token_snoozes_the_run(store: Store, clock: VirtualClo
     start = clock.now()
     for _ in range(2):
         Admitter(store).run_once()
-        steps.beat_once()
+        steps.heartbeat_once()
         steps.run_once()
         while len(steps.ends):
             steps.flush_once()

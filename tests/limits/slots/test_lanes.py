@@ -39,7 +39,7 @@ def test_runs_hold_slots_of_the_workers_store(open_store: OpenStore, lane: str) 
 
     with Running(store, [pipeline], slots=2) as running:
         ids = submit(store, pipeline, 4)
-        running.heard.until(RunEnded, 4)
+        running.events.until(RunEnded, 4)
     assert {run_of(store, run_id).state for run_id in ids} == {"COMPLETED"}
     assert len(holders) == 4
     assert all(holder.startswith("run_") and holder.endswith("(acme)") for holder in holders)

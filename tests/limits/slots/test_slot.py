@@ -26,7 +26,7 @@ from tests.limits.slots.kit import WAIT, FaultyStore, StoredLimit, until
 def prune(tx: Any, name: str) -> int:
     """Delete an unused limit, as upkeep does; return how many were deleted."""
     tx._connection.execute(f"UPDATE limits SET updated_by = 'declaration' WHERE name = '{name}'")
-    tx.run("line_limits_prune", {"before": 2**62, "n": 10})
+    tx.run("queue_limits_prune", {"before": 2**62, "n": 10})
     found = tx._connection.execute(f"SELECT count(*) FROM limits WHERE name = '{name}'").fetchone()
     return 1 - int(found[0])
 
@@ -210,11 +210,11 @@ class TestWaiting:
         """A slot granted while its waiter leaves is released."""
         faulty = FaultyStore(open_store(clock=None))
         broker = Broker(faulty)
-        desk = broker.desk("x", limits.slot("x", capacity=1).options.terms)
+        desk = broker.limit_state("x", limits.slot("x", capacity=1).options.terms)
         waiter = SlotWaiter(desk, LeaseRequest(request="r1", holder="me"), lambda: None)
         faulty.gate.clear()
         faulty.reached.clear()
-        asking = threading.Thread(target=lambda: broker.ask(waiter, direct=True))
+        asking = threading.Thread(target=lambda: broker.request(waiter, direct=True))
         asking.start()
         assert faulty.reached.wait(WAIT)
         assert broker.leave(waiter, "abandoned")
@@ -231,7 +231,7 @@ class TestWaiting:
         store = open_store(clock=None)
         limits.use(store)
         broker = broker_for_store(store)
-        broker.desk("x", limits.slot("x", capacity=1).options.terms)
+        broker.limit_state("x", limits.slot("x", capacity=1).options.terms)
         write = store.write
 
         def interrupted(body: object) -> object:
@@ -249,7 +249,7 @@ class TestWaiting:
         """Repeating a grant whose commit was not confirmed results in one lease, not two."""
         faulty = FaultyStore(open_store(clock=None))
         limits.use(faulty)
-        broker_for_store(faulty).desk("x", limits.slot("x", capacity=2).options.terms)
+        broker_for_store(faulty).limit_state("x", limits.slot("x", capacity=2).options.terms)
         faulty.lost_results = 1
         slot = limits.slot("x").acquire()
         assert len(StoredLimit(live, "x").holders) == 1
@@ -266,7 +266,7 @@ class TestWaiting:
             number = StoredLimit(live, "x").limit_id
             live.write(lambda tx: tx._connection.execute("DELETE FROM limit_tickets"))  # type: ignore[attr-defined]
             broker.renew_tickets()
-            broker.look(is_woken=True)
+            broker.run_once(is_woken=True)
             until(lambda: StoredLimit(live, "x").waiting == 1)
             held.release()
             slot = late.result(WAIT)
@@ -285,7 +285,7 @@ class TestLeases:
         slot = self.hold()
         for _ in range(10):
             clock.advance(seconds=30)
-            still.holdings.renew_once()
+            still.held_leases.renew_once()
         with pytest.raises(LimitTimeout):
             limits.slot("x", timeout=0).acquire()
         assert not slot.lost.is_set()
@@ -302,7 +302,7 @@ class TestLeases:
         store.write(lambda tx: limit_force_release(tx, lease.lease_id, actor="ada", why="stuck"))
         other = self.hold()
         clock.advance(seconds=30)
-        still.holdings.renew_once()
+        still.held_leases.renew_once()
         assert slot.lost.is_set()
         with pytest.raises(SlotLost, match="token"):
             slot.check()
@@ -320,10 +320,10 @@ class TestLeases:
         slot = self.hold()
         faulty.failures = 1_000
         clock.advance(seconds=59)
-        broker.holdings.renew_once()
+        broker.held_leases.renew_once()
         assert not slot.lost.is_set()
         clock.advance(seconds=1)
-        broker.holdings.renew_once()
+        broker.held_leases.renew_once()
         assert slot.lost.is_set()
         faulty.failures = 0
 

@@ -41,7 +41,7 @@ CACHE_TTL_S = 2.0
 class PipelineInfo:
     """A registered pipeline: key, stored definition and processors."""
 
-    number: int
+    pipeline_key: int
     name: str
     definition: Mapping[str, Any]
     processors: tuple[ProcessorRow, ...]
@@ -91,7 +91,7 @@ class NameResolver:
         self._cache = _Cache()
         self._bound: tuple[str, int] | None = None
 
-    def bound(self, customer_id: str, number: int) -> NameResolver:
+    def scoped(self, customer_id: str, number: int) -> NameResolver:
         """Return names bound to one customer that share this cache."""
         assert self._bound in (None, (customer_id, number)), "bound to another customer"
         names = NameResolver(self._store, self._clock)
@@ -109,7 +109,7 @@ class NameResolver:
         """Customer of a submission that names none: the bound one, else `default`."""
         return DEFAULT_CUSTOMER if self._bound is None else self._bound[0]
 
-    def refuse_bound(self, what: str) -> None:
+    def require_unscoped(self, what: str) -> None:
         """Raise Forbidden if bound: `what` belongs to the installation, not to a customer."""
         if self._bound is not None:
             raise Forbidden(f"{what}: not available to a caller bound to one customer.")
@@ -118,17 +118,17 @@ class NameResolver:
         """Return the scope for idempotency keys; row-level security recognizes a bound scope."""
         return text if self._bound is None else f"customer:{self._bound[1]}:{text}"
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """Drop cached declarations, after new ones were registered."""
         self._cache.declared = None
 
-    def knows(self, customer_ids: Iterable[str]) -> bool:
+    def has_cached(self, customer_ids: Iterable[str]) -> bool:
         """Return whether the keys of all these customers are cached."""
         if self._bound is not None:
             return all(c == self._bound[0] for c in customer_ids)
         return all(c in self._cache.customers for c in customer_ids)
 
-    def customers(self, tx: Tx, customer_ids: Iterable[str]) -> dict[str, int]:
+    def ensure_customer_keys(self, tx: Tx, customer_ids: Iterable[str]) -> dict[str, int]:
         """Return the keys of customers; create customers that do not exist."""
         wanted = {check_customer(c) for c in customer_ids}
         if self._bound is not None:
@@ -141,7 +141,7 @@ class NameResolver:
             return {c: known[c] for c in wanted - unknown} | found
         return {c: known[c] for c in wanted}
 
-    def customer(self, tx: Tx, customer_id: str | None) -> int | None:
+    def customer_key(self, tx: Tx, customer_id: str | None) -> int | None:
         """Return the key of an existing customer; raise NotFound if it does not exist.
 
         None stays None, which means all customers; when bound, None means the bound customer.
@@ -158,11 +158,11 @@ class NameResolver:
             self._remember({customer_id: number})
         return number
 
-    def known(self, customer_id: str) -> int:
+    def lookup_customer_key(self, customer_id: str) -> int:
         """Return the key of an existing customer, read outside any transaction and cached."""
         number = self._cache.customers.get(customer_id)
         if number is None or self._bound is not None:
-            number = self._store.read(lambda tx: self.customer(tx, customer_id))
+            number = self._store.read(lambda tx: self.customer_key(tx, customer_id))
         assert number is not None
         return number
 
@@ -197,14 +197,14 @@ class NameResolver:
         pipelines = self._read(None)
         return [pipelines[name] for name in sorted(pipelines)]
 
-    def declared(self) -> Mapping[str, PipelineInfo]:
+    def cached_pipelines(self) -> Mapping[str, PipelineInfo]:
         """Return all registered pipelines by name, at most two seconds old."""
         declared = self._cache.declared
         if declared is None or self._clock.monotonic() >= declared.until:
             return self._read(None)
         return declared.pipelines
 
-    def claims_move_clock(self, at: int, pace_us: int) -> bool:
+    def is_fair_clock_due(self, at: int, pace_us: int) -> bool:
         """Return whether a claim at this time must advance the fair clock: once per `pace_us`."""
         is_due = at - self._cache.clock_raised_at >= pace_us
         if is_due:
@@ -244,7 +244,7 @@ def _read_pipelines(tx: Tx) -> dict[str, PipelineInfo]:
     processors = processor_list(tx)
     return {
         name: PipelineInfo(
-            number=number,
+            pipeline_key=number,
             name=name,
             definition=json.loads(definition),
             processors=tuple(row for row in processors if row.pipeline_no == number),

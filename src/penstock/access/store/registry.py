@@ -63,7 +63,7 @@ def processor_list(tx: Tx) -> list[ProcessorRow]:
     return [
         ProcessorRow(
             processor=r[0], pipeline_no=r[1], pipeline=r[2], phase=r[3], name=r[4], pool=r[5],
-            pool_no=r[6], is_entry=bool(r[7]), is_current=bool(r[8]), max_execution_us=r[9],
+            pool_key=r[6], is_entry=bool(r[7]), is_current=bool(r[8]), max_execution_us=r[9],
         )
         for r in tx.rows("processor_list")
     ]  # fmt: skip
@@ -84,7 +84,7 @@ class ProcessorRow:
     phase: str
     name: str
     pool: str
-    pool_no: int
+    pool_key: int
     is_entry: bool
     is_current: bool
     max_execution_us: Micros

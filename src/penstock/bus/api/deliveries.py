@@ -52,7 +52,7 @@ async def pull_messages(
     number = await run_in_threadpool(
         lambda: by.client.subscriptions.channel(name, customer=customer)
     )
-    question = PollKey(number, customer=customer, is_lasting=False)
+    question = PollKey(number, customer=customer, keep_listening=False)
     return await long_poll(request, question, body.wait_seconds, attempt, EMPTY)
 
 

@@ -85,7 +85,7 @@ def list_subscriptions(
     pages = Pagination(
         request, by, customer=narrow.customer_id, topic=narrow.topic, kind=narrow.kind
     )
-    place = pages.place(cursor, 1)
+    place = pages.position(cursor, 1)
     rows = by.client.subscriptions.page(
         customer=customer_of(by, narrow.customer_id),
         topic=narrow.topic,

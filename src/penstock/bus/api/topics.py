@@ -82,7 +82,7 @@ def list_topics(
 ) -> Response:
     """List topics by name."""
     pages = Pagination(request, by, customer=customer_id)
-    place = pages.place(cursor, 1)
+    place = pages.position(cursor, 1)
     rows = by.client.topics.page(
         customer=customer_of(by, customer_id), after=place[0] if place else "", limit=limit
     )

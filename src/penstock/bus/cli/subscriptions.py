@@ -38,7 +38,7 @@ def list_(app: App, customer: str | None, topic: str | None, limit: int) -> None
 
     def print_text() -> None:
         if not found:
-            app.say(
+            app.hint(
                 "No subscriptions. Create one: penstock subscriptions create NAME --topic TOPIC"
             )
             return
@@ -52,7 +52,7 @@ def list_(app: App, customer: str | None, topic: str | None, limit: int) -> None
             ],
         )  # fmt: skip
         if len(found) == limit:
-            app.say(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
+            app.hint(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
 
     app.emit({"subscriptions": found}, print_text)
 
@@ -121,16 +121,16 @@ def create(app: App, /, name: str, **given: Any) -> None:
         dead = made["dead_letter_topic"]
         click.echo(f"{name} subscribes to {made['topic']} ({made['kind']}).")
         if before is not None:
-            app.say(_changes(before, made))
-        app.say(
+            app.hint(_changes(before, made))
+        app.hint(
             f"Dead letters: {dead}"
             if dead
             else "No dead letters: failures are retried until retention ends."
         )
         if made["push"] is not None:
-            app.say(_reach(app, made["push"]["push_endpoint"]))
+            app.hint(_reach(app, made["push"]["push_endpoint"]))
         if target and target not in known:
-            app.say(
+            app.hint(
                 f"Pipeline {output.escape_control(target)} is not registered: until it is, every "
                 "message becomes a dead letter."
             )
@@ -226,7 +226,7 @@ def pull(app: App, name: str, customer: str | None, n: int, wait: str, is_acked:
 
     def print_text() -> None:
         if not found:
-            app.say(why)
+            app.hint(why)
         for one in found:
             message = one["message"]
             click.echo(f"{message['message_id']} · attempt {one['delivery_attempt']} · "

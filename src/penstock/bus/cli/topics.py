@@ -38,7 +38,7 @@ def list_(app: App, customer: str | None, limit: int) -> None:
 
     def print_text() -> None:
         if not found:
-            app.say("No topics. Create one: penstock topics create NAME")
+            app.hint("No topics. Create one: penstock topics create NAME")
             return
         output.print_table(
             ("TOPIC", "RETENTION", "CREATED BY"),
@@ -46,7 +46,7 @@ def list_(app: App, customer: str | None, limit: int) -> None:
              for t in found],
         )  # fmt: skip
         if len(found) == limit:
-            app.say(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
+            app.hint(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
 
     app.emit({"topics": found}, print_text)
 
@@ -66,7 +66,7 @@ def show(app: App, name: str, customer: str | None) -> None:
         for sub in found["subscriptions"]:
             click.echo(f"  {sub}")
         if not found["subscriptions"]:
-            app.say(f"No subscriptions: penstock subscriptions create NAME --topic {name}")
+            app.hint(f"No subscriptions: penstock subscriptions create NAME --topic {name}")
 
     app.emit(found, print_text)
 

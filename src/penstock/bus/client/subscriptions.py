@@ -52,7 +52,7 @@ class SubscriptionDetail:
 
     subscription: Subscription
     backlog: Backlog
-    sums: DeliveryCounters
+    totals: DeliveryCounters
 
 
 class Subscriptions:
@@ -133,14 +133,14 @@ class Subscriptions:
             return SubscriptionDetail(
                 subscription=sub,
                 backlog=backlog(tx, sub.subscription),
-                sums=delivery_counters(tx, sub.subscription),
+                totals=delivery_counters(tx, sub.subscription),
             )
 
         return self._store.read(body)
 
-    def watch(self, limit: int = 200) -> list[tuple[str, Backlog]]:
+    def backlogs(self, limit: int = 200) -> list[tuple[str, Backlog]]:
         """Return the backlogs of all customers' subscriptions, by name or `customer/name`."""
-        self._names.refuse_bound("subscriptions of all customers")
+        self._names.require_unscoped("subscriptions of all customers")
 
         def body(tx: Tx) -> list[tuple[str, Backlog]]:
             return [
@@ -261,7 +261,7 @@ class Subscriptions:
         return f"{customer_name(tx, sub.customer)}/{sub.name}"
 
     def _customer_key(self, tx: Tx, customer: str | None) -> int:
-        number = self._names.customer(tx, customer)
+        number = self._names.customer_key(tx, customer)
         return SYSTEM if number is None else number
 
 
@@ -276,8 +276,8 @@ def _checked(extras: SubscriptionOptions) -> SubscriptionOptions:
     if extras.auto_replay is not None:
         # The process that requests the health URL checks it against its own egress rules.
         policy = parse_auto_replay(json_profile.parse_json(extras.auto_replay.encode()), PERMISSIVE)
-        extras = replace(extras, auto_replay=policy.dump())
+        extras = replace(extras, auto_replay=policy.to_json())
     if extras.binding is not None:
         binding = parse_binding(json_profile.parse_json(extras.binding.encode()))
-        return replace(extras, binding=binding.dump())
+        return replace(extras, binding=binding.to_json())
     return extras

@@ -47,7 +47,7 @@ class MessageDetail:
     """A message with its delivery state in each subscription."""
 
     message: MessageRow
-    places: list[MessageState]
+    deliveries: list[MessageState]
 
 
 class Topics:
@@ -72,7 +72,7 @@ class Topics:
         def body(tx: Tx) -> Topic:
             number = self._customer_key(tx, None)
             if customer is not None:
-                number = self._names.customers(tx, [customer])[customer]
+                number = self._names.ensure_customer_keys(tx, [customer])[customer]
             tx.after_commit(lambda: self._store.wake(["bound"]))  # configs may listen to it
             return topic_declare(tx, spec, number, actor or self._actor)
 
@@ -127,15 +127,15 @@ class Topics:
         """Return a message with its delivery states; raise NotFound after its retention."""
 
         def body(tx: Tx) -> MessageDetail:
-            number = self._names.customer(tx, customer)
+            number = self._names.customer_key(tx, customer)
             found = message_get(tx, message_id, number)
             if found is None:
                 raise NotFound("message", str(message_id))
             places = message_states(tx, message_id, found.topic)
-            return MessageDetail(message=found, places=places)
+            return MessageDetail(message=found, deliveries=places)
 
         return self._store.read(body)
 
     def _customer_key(self, tx: Tx, customer: str | None) -> int:
-        number = self._names.customer(tx, customer)
+        number = self._names.customer_key(tx, customer)
         return SYSTEM if number is None else number

@@ -34,12 +34,12 @@ class ConcurrencyWindow:
     """Below this size the window doubles per epoch; half of the size at the last failure."""
     failures: int = 0
     """Consecutive failures."""
-    spared: int = 0
+    outstanding: int = 0
     """Outstanding responses of the epoch that was halved; their failures do not halve it again."""
     size_max: int = SIZE_MAX
 
     @property
-    def room(self) -> int:
+    def max_in_flight(self) -> int:
         """Maximum number of requests in flight."""
         return int(self.size)
 
@@ -59,22 +59,22 @@ def succeeded(window: ConcurrencyWindow) -> ConcurrencyWindow:
         window,
         size=min(float(window.size_max), grown),
         failures=0,
-        spared=max(0, window.spared - 1),
+        outstanding=max(0, window.outstanding - 1),
     )
 
 
 def failed(window: ConcurrencyWindow) -> ConcurrencyWindow:
     """Return the window after any other response, or none."""
     failures = window.failures + 1
-    if window.spared > 0:
-        return replace(window, failures=failures, spared=window.spared - 1)
+    if window.outstanding > 0:
+        return replace(window, failures=failures, outstanding=window.outstanding - 1)
     half = max(1.0, window.size / 2)
     return replace(
         window,
         size=half,
         threshold=half,
         failures=failures,
-        spared=max(0, window.room - 1),
+        outstanding=max(0, window.max_in_flight - 1),
     )
 
 
@@ -83,9 +83,9 @@ def additional_requests(window: ConcurrencyWindow, *, held: int, free: int, idle
 
     free: requests left under the overall bound. idle: other endpoints without requests in flight.
     """
-    if free <= 0 or held >= window.room:
+    if free <= 0 or held >= window.max_in_flight:
         return 0
     taken = 0 if held else 1
-    while held + taken < window.room and held + taken < free - idle - taken:
+    while held + taken < window.max_in_flight and held + taken < free - idle - taken:
         taken += 1
     return taken

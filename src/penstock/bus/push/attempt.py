@@ -43,11 +43,11 @@ class PushAttempt:
     """A leased delivery being pushed; `taken_at` is the monotonic time of the lease."""
 
     ready: PushReady
-    handed: LeasedDelivery
-    taken_at: float
+    leased: LeasedDelivery
+    leased_at: float
 
     @property
-    def number(self) -> int:
+    def subscription_key(self) -> int:
         """Key of the subscription."""
         return self.ready.subscription.subscription
 
@@ -58,9 +58,9 @@ class SignedRequest:
 
     post: PushRequest
 
-    def within(self, seconds: float) -> PushRequest:
+    def with_timeout(self, seconds: float) -> PushRequest:
         """Return the request with its timeout in seconds."""
-        return replace(self.post, seconds=seconds)
+        return replace(self.post, timeout_s=seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ def sign_request(
     attempt: PushAttempt, *, bearer: TokenSigner, secrets: Secrets, now: Micros
 ) -> SignedRequest | PushResponse:
     """Build a delivery's signed request; return an Answered failure if it cannot be built."""
-    sub, handed = attempt.ready.subscription, attempt.handed
+    sub, handed = attempt.ready.subscription, attempt.leased
     delivery = Delivery(
         ack_id="",
         message_id=str(handed.message_id),
@@ -102,7 +102,7 @@ def sign_request(
     )
     headers = {**made.headers, **auth_headers(keys, token, delivery, made.body, now)}
     return SignedRequest(
-        post=PushRequest(url=spec.endpoint, headers=headers, body=made.body, seconds=0.0)
+        post=PushRequest(url=spec.endpoint, headers=headers, body=made.body, timeout_s=0.0)
     )
 
 
@@ -121,7 +121,7 @@ def settle_push(
 
     `is_clean`: no alert about the endpoint can be open. `is_failing`: open the alert now.
     """
-    sub, handed = attempt.ready.subscription, attempt.handed
+    sub, handed = attempt.ready.subscription, attempt.leased
     ticket = (handed.message_id, handed.epoch)
     if verdict is PushVerdict.ACK:
         is_done = ticket in delivery_ack(tx, sub, [ticket])

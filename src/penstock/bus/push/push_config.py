@@ -51,7 +51,7 @@ class PushRequest:
     url: str
     headers: Mapping[str, str]
     body: bytes
-    seconds: float
+    timeout_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,7 +51,7 @@ class PusherOptions:
     """`threads` bounds requests in flight; 0 posts in the calling thread, one step at a time."""
 
     threads: int = 64
-    window_max: int = 1_000
+    concurrency_max: int = 1_000
     holder: str = "pusher"
 
 
@@ -59,7 +59,7 @@ class PusherOptions:
 class PushCounts:
     """Counts of one step, and when the next paused endpoint may be tried again."""
 
-    begun: int = 0
+    started: int = 0
     next_at: Micros | None = None
     now: Micros = 0
 
@@ -149,7 +149,7 @@ class Pusher:
             begun += self._begin(one)
         waits = [pause for pause in pauses if pause > 0]
         next_at = None if not waits else int((now + min(waits)) * SECOND)
-        return PushCounts(begun=begun, next_at=next_at, now=int(now * SECOND))
+        return PushCounts(started=begun, next_at=next_at, now=int(now * SECOND))
 
     def drain(self, seconds: float = 25.0) -> bool:
         """Start nothing more and wait for requests in flight; return True when none is left."""
@@ -159,10 +159,13 @@ class Pusher:
                 lambda: self._in_flight.free == self._in_flight.most, timeout=seconds
             )
 
-    def windows(self) -> dict[int, int]:
+    def endpoint_concurrency(self) -> dict[int, int]:
         """Return the learned maximum number of concurrent requests, by subscription key."""
         with self._in_flight.lock:
-            return {number: one.window.room for number, one in self._in_flight.endpoints.items()}
+            return {
+                number: one.window.max_in_flight
+                for number, one in self._in_flight.endpoints.items()
+            }
 
     # -- starting lanes ------------------------------------------------------------------------
 
@@ -187,7 +190,7 @@ class Pusher:
         if known is None or known.text != sub.push:
             made = _Endpoint(
                 text=sub.push,
-                window=ConcurrencyWindow(size_max=self._options.window_max),
+                window=ConcurrencyWindow(size_max=self._options.concurrency_max),
                 held=0 if known is None else known.held,
             )
             known = self._in_flight.endpoints[sub.subscription] = made
@@ -224,7 +227,7 @@ class Pusher:
 
     def _lanes(self, ready: PushReady, handed: list[LeasedDelivery], leased_at: float) -> None:
         for one in handed:
-            attempt = PushAttempt(ready=ready, handed=one, taken_at=leased_at)
+            attempt = PushAttempt(ready=ready, leased=one, leased_at=leased_at)
             if not self._options.threads:
                 self._lane(attempt)
                 continue
@@ -242,7 +245,7 @@ class Pusher:
 
     def _lane(self, attempt: PushAttempt) -> None:
         """Post a delivery, then further ones as long as the window allows."""
-        number = attempt.number
+        number = attempt.subscription_key
         following: PushAttempt | None = attempt
         try:
             while following is not None:
@@ -257,7 +260,7 @@ class Pusher:
         """Post and settle one delivery; return the next one for this lane, or None."""
         sub = attempt.ready.subscription
         begun = self._clock.monotonic()
-        left = sub.ack_deadline_us / SECOND * DEADLINE_SHARE - (begun - attempt.taken_at)
+        left = sub.ack_deadline_us / SECOND * DEADLINE_SHARE - (begun - attempt.leased_at)
         request = sign_request(
             attempt, bearer=self._bearer, secrets=self._secrets, now=self._clock.now()
         )
@@ -266,17 +269,17 @@ class Pusher:
         elif left <= 0:
             answered = PushResponse(failure="timeout", error="the lease has no time left")
         else:
-            answered = self._post(request.within(left))
+            answered = self._post(request.with_timeout(left))
         leased_at = self._clock.monotonic()
         seconds = leased_at - begun
         settled, more, window = self._settle(attempt, answered)
-        if self._events.is_heard:
+        if self._events.has_subscribers:
             self._events.emit(
                 PushPosted(
                     subscription=sub.name,
                     customer_id=attempt.ready.customer_id,
-                    message_id=attempt.handed.message_id,
-                    attempt=attempt.handed.attempt,
+                    message_id=attempt.leased.message_id,
+                    attempt=attempt.leased.attempt,
                     outcome=settled.outcome,
                     status=answered.status,
                     failure=answered.failure,
@@ -287,20 +290,20 @@ class Pusher:
         if not more:
             return None
         self._lanes(attempt.ready, more[1:], leased_at)
-        return PushAttempt(ready=attempt.ready, handed=more[0], taken_at=leased_at)
+        return PushAttempt(ready=attempt.ready, leased=more[0], leased_at=leased_at)
 
     def _settle(
         self, attempt: PushAttempt, answered: PushResponse
     ) -> tuple[Settled, list[LeasedDelivery], int]:
         """Update the window; settle the delivery and lease the next ones in one transaction."""
-        number, sub = attempt.number, attempt.ready.subscription
+        number, sub = attempt.subscription_key, attempt.ready.subscription
         verdict = PushVerdict.NACK if answered.status is None else verdict_of(answered.status)
         delay = retry_after(answered.retry_after, self._clock.now())
         with self._in_flight.lock:
             endpoint = self._in_flight.endpoints[number]
             is_clean = endpoint.is_clean
             more = self._learn(number, endpoint, verdict, delay)
-            failures, window = endpoint.window.failures, endpoint.window.room
+            failures, window = endpoint.window.failures, endpoint.window.max_in_flight
 
         def body(tx: Tx) -> tuple[Settled, list[LeasedDelivery]]:
             settled = settle_push(
@@ -337,6 +340,6 @@ class Pusher:
             pause = max(endpoint.window.pause_us, delay or 0)
             endpoint.not_before = max(endpoint.not_before, now + pause / SECOND)
         is_over = verdict is PushVerdict.GONE or now < endpoint.not_before or self._is_closing
-        if is_over or endpoint.held > endpoint.window.room or not self._options.threads:
+        if is_over or endpoint.held > endpoint.window.max_in_flight or not self._options.threads:
             return 0
         return 1 + self._in_flight.take(number, now)

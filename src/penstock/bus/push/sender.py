@@ -16,8 +16,8 @@ def push_sender(egress: HttpClient) -> PushSender:
             url=wanted.url,
             headers=wanted.headers,
             body=wanted.body,
-            seconds=wanted.seconds,
-            keeps=True,
+            timeout_s=wanted.timeout_s,
+            keep_alive=True,
         )
         try:
             reply = egress.send(request)

@@ -26,7 +26,7 @@ ORDER BY s.round DESC LIMIT 1;
 SELECT d.state, d.round, d.attempt, d.epoch, d.replays FROM deliveries d
 WHERE d.subscription = :subscription AND d.message_id = :message_id;
 
--- name: bus_round_add
+-- name: bus_generation_add
 -- Insert a new generation of settled deliveries; deliveries in progress are left alone.
 -- scope: system (the parameters name the customer)
 -- batch: message_id bigint, round bigint, epoch bigint, replays bigint, published_at bigint,
@@ -46,7 +46,7 @@ FROM {{batch}} WHERE TRUE ORDER BY ord
 ON CONFLICT (subscription, message_id) DO NOTHING
 RETURNING message_id;
 
--- name: bus_round_undo
+-- name: bus_generation_undo
 -- Delete generations that another transaction added and ended between our read and our insert. Runs
 -- in a statement after the insert, when no other transaction can add one of these any more.
 -- scope: system (the caller has just added the generations)
@@ -55,7 +55,7 @@ DELETE FROM deliveries WHERE subscription = :subscription AND message_id {{any i
         AND s.subscription = :subscription)
 RETURNING message_id, ordering_key;
 
--- name: bus_step_back
+-- name: bus_yield
 -- Put a ready message that was never leased behind an earlier one of its key.
 -- scope: system (the caller holds the keys' locks)
 -- batch: ordering_key text
@@ -68,7 +68,7 @@ WHERE subscription = :subscription AND ordering_key IS NOT NULL AND state <> 3
             AND b.ordering_key = deliveries.ordering_key AND b.state = 3
         ORDER BY b.message_id LIMIT 1);
 
--- name: bus_keep_longer
+-- name: bus_retention_extend
 -- Extend the retention of redelivered messages to that of their deliveries.
 -- scope: system (the caller has checked the messages' customer)
 -- batch: message_id bigint, published_at bigint
@@ -102,7 +102,7 @@ WHERE subscription = :subscription AND published_at < :before ORDER BY message_i
 SELECT published_at FROM deliveries WHERE subscription = :subscription
 ORDER BY message_id LIMIT 1;
 
--- name: bus_outlived
+-- name: bus_past_retention
 -- Deliveries created before a time and not leased, among the oldest.
 -- scope: system (sweep)
 SELECT o.message_id, o.epoch FROM (
@@ -110,7 +110,7 @@ SELECT o.message_id, o.epoch FROM (
     WHERE subscription = :subscription ORDER BY message_id LIMIT :look) AS o
 WHERE o.born_at <= :before AND o.state <> 1 ORDER BY o.message_id LIMIT :n;
 
--- name: bus_deserted
+-- name: bus_subscriptions_deleted
 -- Deleted subscriptions that still have deliveries.
 -- scope: system (sweep)
 SELECT s.subscription FROM subscriptions s
@@ -126,7 +126,7 @@ SELECT m.message_id, m.topic, t.name, m.customer, m.data, m.attributes, m.orderi
 FROM messages m JOIN topics t ON t.topic = m.topic
 WHERE m.message_id = :message_id AND (CAST(:customer AS bigint) IS NULL OR m.customer = :customer);
 
--- name: bus_places_open
+-- name: bus_states_open
 -- The state of a message in subscriptions that have not settled it.
 -- scope: system (the caller has checked the message's customer)
 SELECT d.subscription, s.name, d.state, d.round, d.attempt, d.epoch, d.replays, d.due_at,
@@ -134,7 +134,7 @@ SELECT d.subscription, s.name, d.state, d.round, d.attempt, d.epoch, d.replays, 
 FROM deliveries d JOIN subscriptions s ON s.subscription = d.subscription
 WHERE d.subscription {{any subscriptions}} AND d.message_id = :message_id ORDER BY d.subscription;
 
--- name: bus_places_settled
+-- name: bus_states_settled
 -- How the generations of a message ended, per subscription.
 -- scope: system (the caller has checked the message's customer)
 SELECT e.subscription, s.name, e.outcome, e.round, e.attempts, e.epoch, e.replays, e.at

@@ -133,7 +133,7 @@ WHERE deliveries.subscription = :subscription AND deliveries.message_id = batch.
     AND deliveries.epoch = batch.epoch AND deliveries.state = 1
 RETURNING deliveries.message_id, deliveries.epoch;
 
--- name: bus_hold
+-- name: bus_lock_leased
 -- Lock leased deliveries whose epoch is current and, for the sweeper, whose deadline has passed.
 -- scope: system (by epoch; the caller has checked the subscription's customer)
 -- batch: message_id bigint, epoch bigint

@@ -28,7 +28,7 @@ WITH RECURSIVE places (place) AS (
 SELECT coalesce((SELECT seq FROM main.sqlite_sequence WHERE name = 'messages'), 0) + place, {{now}}
 FROM places;
 
--- name: bus_marks_put
+-- name: bus_dedupe_put
 -- Store the dedupe ids of messages. Returns the new ones; the others were published before.
 -- scope: system (the parameters name the customer)
 -- batch: dedupe_id text, body_hash text, message_id bigint
@@ -38,7 +38,7 @@ FROM {{batch}} WHERE TRUE ORDER BY batch.dedupe_id
 ON CONFLICT (topic, dedupe_id) DO NOTHING
 RETURNING dedupe_id;
 
--- name: bus_marks_get
+-- name: bus_dedupe_get
 -- Messages published under dedupe ids.
 -- scope: system (by topic; the caller has checked its customer)
 SELECT dedupe_id, body_hash, message_id FROM publish_marks

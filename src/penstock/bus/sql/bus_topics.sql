@@ -57,7 +57,7 @@ WHERE t.customer = :customer AND t.name = :name AND t.deleted_at IS NULL ORDER B
 SELECT {{subscription_columns}} FROM subscriptions s {{subscription_joins}}
 WHERE s.customer = :customer AND s.name = :name AND s.deleted_at IS NULL;
 
--- name: bus_subscription_read
+-- name: bus_subscription_get_by_key
 -- A subscription by key, optionally also if it is deleted.
 -- scope: system (services, and callers that have checked its customer)
 SELECT {{subscription_columns}} FROM subscriptions s {{subscription_joins}}
@@ -73,7 +73,7 @@ WHERE s.deleted_at IS NULL AND (CAST(:customer AS bigint) IS NULL OR s.customer 
     AND s.name > :after
 ORDER BY s.name, s.subscription LIMIT :limit;
 
--- name: bus_subscription_numbers
+-- name: bus_subscription_keys
 -- Keys of live subscriptions, in order.
 -- scope: system (services)
 SELECT subscription FROM subscriptions WHERE deleted_at IS NULL AND subscription > :after
@@ -129,7 +129,7 @@ ORDER BY s.name LIMIT :limit;
 SELECT 1 FROM processors p JOIN pipelines l ON l.pipeline = p.pipeline
 WHERE l.name || '.' || p.phase = :stem LIMIT 1;
 
--- name: bus_overripe
+-- name: bus_subscriptions_past_retention
 -- Subscriptions whose oldest message is past their retention.
 -- scope: system (sweep)
 SELECT s.subscription FROM subscriptions s

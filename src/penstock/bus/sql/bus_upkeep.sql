@@ -26,14 +26,14 @@ DELETE FROM settled_rest WHERE ctid IN (
 DELETE FROM settled WHERE rowid IN (
     SELECT rowid FROM settled WHERE at < :before ORDER BY at LIMIT :n);
 
--- name: bus_marks_prune
+-- name: bus_dedupe_prune
 -- Delete dedupe ids whose window has passed.
 -- scope: system (retention)
 DELETE FROM publish_marks WHERE (topic, dedupe_id) IN (
     SELECT topic, dedupe_id FROM publish_marks WHERE published_at < :before
     ORDER BY published_at LIMIT :n);
 
--- name: bus_sums_foldable
+-- name: bus_sums_aggregatable
 -- Whether aggregation would save rows.
 -- scope: system (operators)
 SELECT count(*), count(DISTINCT (subscription || ':' || hour_at)) FROM delivery_sums;
@@ -45,7 +45,7 @@ SELECT o.subscription, o.customer, o.hour_at, sum(o.accepted), sum(o.delivered),
     sum(o.nacked), sum(o.lapsed), sum(o.dead_lettered), sum(o.expired), sum(o.purged),
     sum(o.replayed)
 
--- name: bus_sums_fold [postgres]
+-- name: bus_sums_aggregate [postgres]
 -- Aggregate deltas into one row per hour and subscription; rows locked by others are left for
 -- later.
 -- scope: system (operators)
@@ -56,7 +56,7 @@ WITH old AS (
 )
 {{sums_folded}} FROM old o GROUP BY o.subscription, o.customer, o.hour_at;
 
--- name: bus_sums_fold [sqlite]
+-- name: bus_sums_aggregate [sqlite]
 -- differs because SQLite has no data-modifying CTEs.
 -- scope: system (operators)
 CREATE TEMP TABLE IF NOT EXISTS old_delivery_sums (sum_id integer PRIMARY KEY);

@@ -20,7 +20,7 @@ class MessageState(NamedTuple):
     subscription: int
     name: str
     state: str
-    round: int
+    generation: int
     attempts: int
     epoch: int
     replays: int
@@ -38,11 +38,11 @@ def message_states(tx: Tx, message_id: int, topic: int) -> list[MessageState]:
             until_at if until_at is not None else due_at, last_error,
         )
         for number, name, state, count, attempt, epoch, replays, due_at, until_at, last_error
-        in tx.rows("bus_places_open", params)
+        in tx.rows("bus_states_open", params)
     ]  # fmt: skip
-    ended = tx.rows("bus_places_settled", {"message_id": message_id})
+    ended = tx.rows("bus_states_settled", {"message_id": message_id})
     found += [MessageState(*row) for row in ended]
-    return sorted(found, key=lambda row: (row.subscription, row.round))
+    return sorted(found, key=lambda row: (row.subscription, row.generation))
 
 
 class Backlog(NamedTuple):

@@ -26,7 +26,7 @@ class FailedDelivery(NamedTuple):
 
     message_id: int
     epoch: int
-    round: int
+    generation: int
     attempt: int
     replays: int
     copy_id: int | None
@@ -41,7 +41,7 @@ class DeadLetterWrite(NamedTuple):
     """The result of `bury`; `is_done` is False if there was no topic or no content to copy."""
 
     is_done: bool
-    letters: int
+    written: int
     wake: set[str]
 
 
@@ -50,16 +50,16 @@ def write_dead_letters(
 ) -> DeadLetterWrite:
     """Copy leased deliveries to the dead-letter topic. The caller then settles them."""
     if not failed:
-        return DeadLetterWrite(is_done=True, letters=0, wake=set())
+        return DeadLetterWrite(is_done=True, written=0, wake=set())
     topic = None if sub.dead_letter_topic is None else topic_open(tx, sub.dead_letter_topic)
     if topic is None:
         _alert_missing_topic(tx, sub)
-        return DeadLetterWrite(is_done=False, letters=0, wake=set())
+        return DeadLetterWrite(is_done=False, written=0, wake=set())
     contents = message_headers(tx, [d.copy_id or d.message_id for d in failed])
     if len(contents) < len({d.copy_id or d.message_id for d in failed}):
         # Retention deleted the content of a message: there is nothing to copy, and the next pull
         # ends the delivery.
-        return DeadLetterWrite(is_done=False, letters=0, wake=set())
+        return DeadLetterWrite(is_done=False, written=0, wake=set())
     copies = [_copy(sub, d, contents[d.copy_id or d.message_id]) for d in failed]
     published = message_copy_to(tx, topic, copies)
     params = {"subscription": sub.subscription, "topic": sub.topic, "customer": sub.customer}
@@ -78,7 +78,7 @@ def write_dead_letters(
             for d in failed
         ],
     )  # fmt: skip
-    return DeadLetterWrite(is_done=True, letters=len(failed), wake=published.wake)
+    return DeadLetterWrite(is_done=True, written=len(failed), wake=published.wake)
 
 
 def _copy(sub: Subscription, d: FailedDelivery, content: MessageHeader) -> ContentCopy:
@@ -100,7 +100,7 @@ def _dead_letter_row(
     d: FailedDelivery, copy_id: int, attributes: dict[str, str]
 ) -> tuple[object, ...]:
     return (
-        copy_id, d.message_id, d.round, d.error_type, d.kind.value, d.error, d.attempt,
+        copy_id, d.message_id, d.generation, d.error_type, d.kind.value, d.error, d.attempt,
         attributes.get(PARTITION), attributes.get(CORRELATION), attributes.get(PIPELINE),
     )  # fmt: skip
 

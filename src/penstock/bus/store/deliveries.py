@@ -35,7 +35,7 @@ class LeasedDelivery(NamedTuple):
     epoch: int
     attempt: int
     until_at: int
-    round: int
+    generation: int
     replays: int
     published_at: int
     data: bytes
@@ -153,7 +153,7 @@ def delivery_release(tx: Tx, sub: Subscription, tickets: Sequence[LeaseKey]) -> 
     Returns the tickets that were current; they are stale from now on.
     """
     params = {"subscription": sub.subscription, "lapsed": False}
-    held = tx.rows("bus_hold", params, batch=sorted(set(tickets)))
+    held = tx.rows("bus_lock_leased", params, batch=sorted(set(tickets)))
     current = [(row[0], row[1]) for row in held]
     tx.run("bus_release", {"subscription": sub.subscription}, batch=current)
     return set(current)
@@ -192,7 +192,7 @@ def _nack(
 ) -> NackResult:
     lock_keys_of(tx, sub, [message_id for message_id, _ in refusals])
     params = {"subscription": sub.subscription, "lapsed": lapsed}
-    held = tx.rows("bus_hold", params, batch=sorted(refusals))
+    held = tx.rows("bus_lock_leased", params, batch=sorted(refusals))
     failed: list[FailedDelivery] = []
     delays: list[tuple[int, int, int, str]] = []
     policy = sub.policy
@@ -218,11 +218,11 @@ def _nack(
         sums = [(sub.subscription, sub.customer, 0, nacked, late, 0)]
         tx.run("bus_sums_add", batch=sums)
     wake = set(written.wake)
-    if written.letters:
+    if written.written:
         tickets = [(d.message_id, d.epoch) for d in failed]
         settle(tx, sub, tickets, "dead_lettered")
         wake.add(channel(sub.subscription))
-    return NackResult({(row[0], row[1]) for row in held}, written.letters, wake)
+    return NackResult({(row[0], row[1]) for row in held}, written.written, wake)
 
 
 def _error_text(nack: DeliveryNack) -> str:

@@ -113,7 +113,7 @@ def _take_ids(tx: Tx, n: int) -> tuple[list[int], int]:
 
 
 def _message_params(topic: OpenTopic, at: int) -> dict[str, int]:
-    longest = max([topic.retention_us, *(taker.retention_us for taker in topic.takers)])
+    longest = max([topic.retention_us, *(taker.retention_us for taker in topic.subscribers)])
     return {
         "topic": topic.topic,
         "customer": topic.customer,
@@ -142,7 +142,7 @@ def _deduplicate(
         _check_same(messages[n], hashes[messages[earlier].dedupe_id or ""])
     rows = [(key, hashes[key], ids[n]) for key, n in first_index.items()]
     params = {"topic": topic.topic, "customer": topic.customer, "at": at}
-    new = {row[0] for row in tx.rows("bus_marks_put", params, batch=rows)}
+    new = {row[0] for row in tx.rows("bus_dedupe_put", params, batch=rows)}
     old = sorted(set(first_index) - new)
     found = {} if not old else _marks(tx, topic.topic, old)
     for key in old:
@@ -156,7 +156,7 @@ def _deduplicate(
 
 
 def _marks(tx: Tx, topic: int, keys: list[str]) -> dict[str, tuple[str, int]]:
-    rows = tx.rows("bus_marks_get", {"topic": topic, "ids": keys})
+    rows = tx.rows("bus_dedupe_get", {"topic": topic, "ids": keys})
     found = {row[0]: (row[1], row[2]) for row in rows}
     if len(found) < len(keys):
         raise StoreBusy("a dedupe id expired during the publish; publish again")
@@ -176,7 +176,7 @@ def _fan_out(tx: Tx, topic: OpenTopic, written: Sequence[_Written], at: int) -> 
     rows: list[tuple[int, int, str | None, bool]] = []
     sums: list[tuple[int, int, int, int, int, int]] = []
     matched: list[FanOutTarget] = []
-    for taker in topic.takers:
+    for taker in topic.subscribers:
         wanted = written
         if taker.filter is not None:
             matches = filters.parse(taker.filter)

@@ -24,7 +24,7 @@ def outbox_publish(tx: Tx, messages: Sequence[OutboxMessage]) -> set[str]:
     wake: set[str] = set()
     for name, rows in groupby(sorted(messages, key=lambda m: (m.topic, m.outbox_id)), _topic):
         topic = topic_open_find(tx, name)
-        if topic is not None and topic.takers:
+        if topic is not None and topic.subscribers:
             wake |= message_publish_to(tx, topic, [_outgoing(row) for row in rows]).wake
     return wake
 

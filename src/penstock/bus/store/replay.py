@@ -41,7 +41,7 @@ class Replayed:
     """A delivery that was given a new generation."""
 
     message_id: int
-    round: int
+    generation: int
     replays: int
     wake: set[str]
 
@@ -49,7 +49,7 @@ class Replayed:
 class LastGeneration(NamedTuple):
     """How the last generation of a delivery ended."""
 
-    round: int
+    generation: int
     epoch: int
     attempts: int
     replays: int
@@ -99,7 +99,7 @@ def delivery_replay(
         raise NotFound("message", wanted)
     key = content.ordering_key if sub.is_ordered else None
     lock_keys(tx, sub.topic, [key])
-    again = (last.round + 1, last.epoch, last.replays + 1)
+    again = (last.generation + 1, last.epoch, last.replays + 1)
     new = _Generation(message_id, *again, last.published_at, content_id, key, due_at=due_at)
     if not _add(tx, sub, [new]):
         raise Conflict(f"message {message_id} was just replayed by another request")
@@ -114,11 +114,11 @@ def delivery_replay(
 def _add(tx: Tx, sub: Subscription, generations: Sequence[_Generation]) -> set[int]:
     """Insert generations of settled deliveries. Return those not added concurrently."""
     params = {"subscription": sub.subscription, "customer": sub.customer}
-    added = {row[0] for row in tx.rows("bus_round_add", params, batch=generations)}
+    added = {row[0] for row in tx.rows("bus_generation_add", params, batch=generations)}
     if not added:
         return added
     own_key = {"subscription": sub.subscription, "ids": sorted(added)}
-    undone = tx.rows("bus_round_undo", own_key)
+    undone = tx.rows("bus_generation_undo", own_key)
     keys = sorted({key for _, key in undone if key is not None})
     if keys:
         tx.rows("bus_move_up", {"subscription": sub.subscription}, batch=[(k,) for k in keys])
@@ -128,13 +128,13 @@ def _add(tx: Tx, sub: Subscription, generations: Sequence[_Generation]) -> set[i
 def _restore_order(tx: Tx, sub: Subscription, keys: Sequence[str | None]) -> None:
     """Put replayed deliveries before later waiting ones of the same key. The keys are locked."""
     batch = [(key,) for key in sorted({key for key in keys if key})]
-    if batch and tx.run("bus_step_back", {"subscription": sub.subscription}, batch=batch):
+    if batch and tx.run("bus_yield", {"subscription": sub.subscription}, batch=batch):
         tx.rows("bus_move_up", {"subscription": sub.subscription}, batch=batch)
 
 
 def _extend_retention(tx: Tx, sub: Subscription, messages: Sequence[tuple[int, int]]) -> None:
     params = {"expires_at": tx.now() + sub.retention_us}
-    tx.run("bus_keep_longer", params, batch=messages)
+    tx.run("bus_retention_extend", params, batch=messages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,19 +224,19 @@ def delivery_expire(tx: Tx, sub: Subscription, n: int = CHUNK) -> int:
         return 0
     params = {"subscription": sub.subscription, "before": horizon, "look": SCAN_MAX, "n": n}
     return _settle_unchanged(
-        tx, sub, [(row[0], row[1]) for row in tx.rows("bus_outlived", params)], "expired"
+        tx, sub, [(row[0], row[1]) for row in tx.rows("bus_past_retention", params)], "expired"
     )
 
 
 def subscriptions_past_retention(tx: Tx, n: int = 100) -> list[int]:
     """Return subscriptions with deliveries past their retention."""
-    return [row[0] for row in tx.rows("bus_overripe", {"n": n})]
+    return [row[0] for row in tx.rows("bus_subscriptions_past_retention", {"n": n})]
 
 
 def delivery_purge_deleted(tx: Tx, n: int = CHUNK) -> int:
     """Purge the deliveries of deleted subscriptions. Return how many."""
     total = 0
-    for number in [row[0] for row in tx.rows("bus_deserted", {"n": 20})]:
+    for number in [row[0] for row in tx.rows("bus_subscriptions_deleted", {"n": 20})]:
         sub = subscription_get_by_key(tx, number, deleted=True)
         assert sub is not None
         total += delivery_purge(tx, sub, n=n)

@@ -63,7 +63,7 @@ class Subscription(NamedTuple):
     created_by: str
 
     @property
-    def taker(self) -> FanOutTarget:
+    def subscriber(self) -> FanOutTarget:
         """The part of the subscription that publishing needs."""
         return FanOutTarget(
             self.subscription, self.kind, self.filter, self.is_ordered, self.retention_us
@@ -98,7 +98,7 @@ class OpenTopic:
     customer: int
     name: str
     retention_us: int
-    takers: tuple[FanOutTarget, ...]
+    subscribers: tuple[FanOutTarget, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,7 +317,7 @@ def subscription_get_by_key(
 ) -> Subscription | None:
     """Return a subscription by key; None if it is deleted, unless `deleted` is set."""
     params = {"subscription": subscription, "deleted": deleted}
-    row = first(tx.rows("bus_subscription_read", params))
+    row = first(tx.rows("bus_subscription_get_by_key", params))
     return None if row is None else subscription_of_row(row)
 
 
@@ -341,7 +341,7 @@ def subscription_list(tx: Tx, wanted: SubscriptionFilter) -> list[Subscription]:
 def subscription_keys(tx: Tx, after: int = 0, limit: int = 1_000) -> list[int]:
     """Return the keys of live subscriptions, in order."""
     params = {"after": after, "limit": limit}
-    return [row[0] for row in tx.rows("bus_subscription_numbers", params)]
+    return [row[0] for row in tx.rows("bus_subscription_keys", params)]
 
 
 def subscription_pause(

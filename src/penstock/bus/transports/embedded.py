@@ -195,7 +195,7 @@ class EmbeddedBus:
             refusals = [
                 DeliveryNack(t.message_id, t.epoch, n.kind, n.error_type, n.error, n.delay_us)
                 for t, n in zip(tickets, nacks, strict=True)
-                if t.subscription == sub.subscription
+                if t.subscription_key == sub.subscription
             ]
             refused = delivery_nack(tx, sub, refusals, self._jitter)
             tx.after_commit(lambda: self._wake(refused.wake))
@@ -233,7 +233,7 @@ def _decoded(ack_ids: Sequence[str]) -> list[ackid.DeliveryKey]:
 
 def _tickets(sub: Subscription, tickets: Sequence[ackid.DeliveryKey]) -> list[LeaseKey]:
     """Select the tickets of this subscription; tickets of others are stale."""
-    return [(t.message_id, t.epoch) for t in tickets if t.subscription == sub.subscription]
+    return [(t.message_id, t.epoch) for t in tickets if t.subscription_key == sub.subscription]
 
 
 def _results(
@@ -244,7 +244,7 @@ def _results(
     results: list[SettleResult] = []
     for ticket in tickets:
         key = (ticket.message_id, ticket.epoch)
-        is_done = ticket.subscription == sub.subscription and key in left
+        is_done = ticket.subscription_key == sub.subscription and key in left
         left.discard(key if is_done else (-1, -1))
         results.append(SettleResult.DONE if is_done else SettleResult.STALE)
     return results

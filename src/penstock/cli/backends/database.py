@@ -48,7 +48,7 @@ class DatabaseBackend:
         return HereFlows(self._client)
 
     @property
-    def letters(self) -> DeadLetterUseCases:
+    def dead_letters(self) -> DeadLetterUseCases:
         """Use cases for dead letters."""
         # Imported here so that commands that do not need it start faster.
         from penstock.cli.backends.database_dead_letters import HereLetters
@@ -219,7 +219,7 @@ class DatabaseBackend:
 
     def overview(self) -> Shape:
         """Return queue counts and today's totals."""
-        next_slot_at, now = self._client.views.next_slot()
+        next_slot_at, now = self._client.views.next_occurrence()
         return overview_shape(self._client.views.overview(), now, next_slot_at)
 
     def sessions(self) -> list[Shape]:

@@ -40,7 +40,7 @@ class HereFlows:
 
     def explain(self, place: FlowRef) -> Shape:
         """Explain the newest flow of a partition."""
-        explanation = self._client.explaining.explain(
+        explanation = self._client.diagnostics.explain(
             place.pipeline,
             place.partition,
             customer=place.customer,
@@ -51,21 +51,21 @@ class HereFlows:
 
     def explain_flow(self, flow_id: str) -> Shape:
         """Explain a flow."""
-        explanation = self._client.explaining.explain_flow(decode("flow", flow_id))
+        explanation = self._client.diagnostics.explain_flow(decode("flow", flow_id))
         return flow_shapes.flow_explanation_shape(explanation)
 
     def why_flow(self, flow_id: str, phase: str | None) -> Shape:
         """Return why a flow or a phase has not ended."""
-        proof = self._client.explaining.why_flow(decode("flow", flow_id), phase)
+        proof = self._client.diagnostics.why_flow(decode("flow", flow_id), phase)
         return flow_shapes.cause_tree_shape(proof)
 
     def why_run(self, run_id: str) -> Shape:
         """Return why a run has not started or ended."""
-        return flow_shapes.cause_tree_shape(self._client.explaining.why_run(decode("run", run_id)))
+        return flow_shapes.cause_tree_shape(self._client.diagnostics.why_run(decode("run", run_id)))
 
     def trace(self, cause: str) -> Shape:
         """Return everything that shares the correlation id of `cause`."""
-        return flow_shapes.trace_shape(self._client.explaining.trace(cause))
+        return flow_shapes.trace_shape(self._client.diagnostics.trace(cause))
 
     def trigger(self, wanted: Shape) -> Shape:
         """Open a flow, or start one at given phases."""

@@ -42,7 +42,7 @@ class ApiBackend:
         return ThereFlows(self._whole)
 
     @property
-    def letters(self) -> DeadLetterUseCases:
+    def dead_letters(self) -> DeadLetterUseCases:
         """Use cases for dead letters."""
         # Imported here so that commands that do not need it start faster.
         from penstock.cli.backends.http_dead_letters import ThereLetters

@@ -65,7 +65,7 @@ class UseCases(Protocol):
         ...
 
     @property
-    def letters(self) -> DeadLetterUseCases:
+    def dead_letters(self) -> DeadLetterUseCases:
         """Use cases for dead letters."""
         ...
 

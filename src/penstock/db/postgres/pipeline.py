@@ -50,7 +50,7 @@ class PipelinedStatement:
         self.result: PGresult | None = None
         self._wire: StatementPipeline | None = None
 
-    def answered(self, wire: StatementPipeline, result: PGresult) -> None:
+    def set_result(self, wire: StatementPipeline, result: PGresult) -> None:
         """Store the result."""
         self._wire, self.result = wire, result
 
@@ -58,7 +58,7 @@ class PipelinedStatement:
         """Return the rows of the result."""
         assert self._wire is not None, f"{self.label} has no answer yet"
         assert self.result is not None
-        return self._wire.loaded(self.result)
+        return self._wire.load_rows(self.result)
 
     def count(self) -> int:
         """Return the number of rows affected or returned."""
@@ -95,7 +95,7 @@ class PostgresSession(psycopg.Connection[Row]):
     _wire: StatementPipeline | None = None
 
     @property
-    def wire(self) -> StatementPipeline:
+    def statement_pipeline(self) -> StatementPipeline:
         """The pipeline of this connection, created on first use."""
         if self._wire is None:
             self._wire = StatementPipeline(self)
@@ -138,11 +138,11 @@ class StatementPipeline:
             if is_for_prepare is not None:
                 self._names[ask.text, ask.types] = is_for_prepare
             else:
-                ask.answered(self, result)
+                ask.set_result(self, result)
         if len(results) < len(sent):
             raise psycopg.OperationalError("the connection to PostgreSQL is lost")
 
-    def loaded(self, result: PGresult) -> list[Row]:
+    def load_rows(self, result: PGresult) -> list[Row]:
         """Return the rows of a result, as Python values."""
         self._loading.set_pgresult(result)
         return self._loading.load_rows(0, result.ntuples, tuple)

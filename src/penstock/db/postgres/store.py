@@ -124,7 +124,7 @@ class PostgresStore:
     def wake(self, channels: Iterable[str]) -> None:
         """Wake waiters in this and other processes; there may be work."""
         names = list(channels)
-        self._relay.ask(names, is_heard=self._hub.notify(names))
+        self._relay.send(names, is_heard=self._hub.notify(names))
 
     def listen(self, channels: Iterable[str]) -> HubWaiter:
         """Return a waiter for wake-ups on the channels."""
@@ -171,7 +171,7 @@ class PostgresStore:
 
     def close(self) -> None:
         """Release every connection; idempotent."""
-        self._close_hooks.say()
+        self._close_hooks.run()
         if self._closed:
             return
         self._closed = True
@@ -198,12 +198,14 @@ class PostgresStore:
             try:
                 with self._pool.connection(confined=confined) as connection:
                     if is_single and has_no_input(connection):
-                        tx = PostgresTx(connection.wire, injected, is_single=True, wake=self.wake)
+                        tx = PostgresTx(
+                            connection.statement_pipeline, injected, is_single=True, wake=self.wake
+                        )
                         value = _run_single(connection, tx, body)
                     else:
                         sees_all = not confined
                         tx = PostgresTx(
-                            connection.wire,
+                            connection.statement_pipeline,
                             injected,
                             begin=begin,
                             sees_all=sees_all,
@@ -239,7 +241,7 @@ class PostgresStore:
                     self._dsn, f"{self._name}-notify", options=options
                 )
             note = {"channel": CHANNEL, "note": ",".join([self._id, *channels])}
-            self._notify_connection.wire.send([prepared("notify", NOTIFY, note)])
+            self._notify_connection.statement_pipeline.send([prepared("notify", NOTIFY, note)])
         except psycopg.Error:
             if self._notify_connection is not None:
                 with contextlib.suppress(psycopg.Error):

@@ -1,6 +1,6 @@
 -- Tenant isolation that the database itself enforces.
 
--- name: wall_look [postgres]
+-- name: tenant_isolation_get [postgres]
 -- Whether tenant transactions are possible, and whether this user is itself subject to row-level
 -- security.
 -- scope: system (reads the catalog)
@@ -12,7 +12,7 @@ SELECT EXISTS (SELECT 1 FROM pg_policy p JOIN pg_class c ON c.oid = p.polrelid
                 THEN 'SET' ELSE 'MEMBER' END)),
     row_security_active('configs'::regclass);
 
--- name: wall_look [sqlite]
+-- name: tenant_isolation_get [sqlite]
 -- differs because SQLite has no roles, so there is no row-level security.
 -- scope: system (no rows)
 SELECT FALSE, FALSE;

@@ -186,7 +186,7 @@ class SqliteStore:
         if self.capabilities.cross_process_wake and not self._writing.is_closed:
             self._open_peers()
             assert self._relay is not None
-            self._relay.ask(names, is_heard=is_heard)
+            self._relay.send(names, is_heard=is_heard)
 
     def listen(self, channels: Iterable[str]) -> HubWaiter:
         """Return a waiter for wake-ups on the channels."""
@@ -214,7 +214,7 @@ class SqliteStore:
 
     def close(self) -> None:
         """Release every connection; idempotent."""
-        self._close_hooks.say()
+        self._close_hooks.run()
         if self._writing.is_closed:
             return
         self._writing.is_closed = True
@@ -234,7 +234,7 @@ class SqliteStore:
         with self._reader_lock:
             if self._peers is None:
                 self._peers = SocketNotifier(self._path, self._hub.notify)
-                self._relay = Relay(self._peers.ring, "penstock-wake")
+                self._relay = Relay(self._peers.notify, "penstock-wake")
 
     def _take_reader(self) -> sqlite3.Connection:
         if self._writing.is_closed:
@@ -270,7 +270,7 @@ class SqliteStore:
             try:
                 self._writer.execute("BEGIN IMMEDIATE")
                 if self._preallocation is not None:
-                    self._preallocation.make()
+                    self._preallocation.extend()
                 return
             except sqlite3.OperationalError as error:
                 if "locked" not in str(error) and "busy" not in str(error):

@@ -34,7 +34,7 @@ class WalPreallocation:
         self._seen = -1
         self._file: int | None = None
 
-    def make(self) -> None:
+    def extend(self) -> None:
         """Extend the log if a commit reached its end. The caller holds the write lock."""
         if not self._most:
             return

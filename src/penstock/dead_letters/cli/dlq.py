@@ -66,12 +66,12 @@ def dlq() -> None:
 def list_(app: App, /, limit: int, **given: Any) -> None:
     """List dead letters, newest first."""
     with app.use_cases() as cases:
-        found = cases.letters.page(_asked(cases, given), limit)
+        found = cases.dead_letters.page(_asked(cases, given), limit)
         now = cases.now()
 
     def print_text() -> None:
         if not found:
-            app.say("No dead letters.")
+            app.hint("No dead letters.")
             return
         output.print_table(
             (
@@ -99,8 +99,8 @@ def list_(app: App, /, limit: int, **given: Any) -> None:
             ],
         )
         if len(found) == limit:
-            app.say(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
-        app.say('Next: penstock dlq show ID  ·  dlq replay ID  ·  dlq discard ID --reason "…"')
+            app.hint(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
+        app.hint('Next: penstock dlq show ID  ·  dlq replay ID  ·  dlq discard ID --reason "…"')
 
     app.emit({"dead_letters": found}, print_text)
 
@@ -113,12 +113,12 @@ def list_(app: App, /, limit: int, **given: Any) -> None:
 def groups(app: App, /, limit: int, **given: Any) -> None:
     """Count dead letters by origin and error type."""
     with app.use_cases() as cases:
-        found = cases.letters.groups(_asked(cases, given), limit)
+        found = cases.dead_letters.groups(_asked(cases, given), limit)
         now = cases.now()
 
     def print_text() -> None:
         if not found:
-            app.say("No dead letters.")
+            app.hint("No dead letters.")
             return
         output.print_table(
             ("COUNT", "ORIGIN", "ERROR", "FIRST", "LAST", "LATEST"),
@@ -134,7 +134,7 @@ def groups(app: App, /, limit: int, **given: Any) -> None:
                 for group in found
             ],
         )
-        app.say("Next: penstock dlq show ID  ·  penstock dlq replay --error TYPE --dry-run")
+        app.hint("Next: penstock dlq show ID  ·  penstock dlq replay --error TYPE --dry-run")
 
     app.emit({"groups": found}, print_text)
 
@@ -145,7 +145,7 @@ def groups(app: App, /, limit: int, **given: Any) -> None:
 def show(app: App, letter_id: str) -> None:
     """Show one dead letter in full; ID is its own id, or the id of the failed run."""
     with app.use_cases() as cases:
-        detail = cases.letters.detail(letter_id)
+        detail = cases.dead_letters.detail(letter_id)
         now = cases.now()
     app.emit(detail, lambda: print_dead_letter(detail, now))
 
@@ -182,11 +182,11 @@ def replay(app: App, /, letter_ids: tuple[str, ...], **given: Any) -> None:
         if asked is None:
             if edit is not None and len(letter_ids) > 1:
                 raise InvalidInput("ID", "one id when editing", f"{len(letter_ids)} ids")
-            _replay_these(app, cases.letters, letter_ids, edit, is_dry=given["dry_run"])
+            _replay_these(app, cases.dead_letters, letter_ids, edit, is_dry=given["dry_run"])
             return
         if edit is not None:
             raise InvalidInput("ID", "the id of the dead letter to edit", "a filter")
-        _replay_matching(app, cases.letters, asked, given)
+        _replay_matching(app, cases.dead_letters, asked, given)
 
 
 @dlq.command("discard")
@@ -210,9 +210,11 @@ def discard(app: App, /, letter_ids: tuple[str, ...], reason: str, **given: Any)
         asked = _meant(cases, letter_ids, given)
         chosen = list(letter_ids)
         if asked is not None:
-            chosen = [row["dead_letter_id"] for row in cases.letters.page(asked, given["limit"])]
+            chosen = [
+                row["dead_letter_id"] for row in cases.dead_letters.page(asked, given["limit"])
+            ]
         elif given["dry_run"]:
-            chosen = [row["dead_letter_id"] for row in _open(cases.letters, letter_ids)]
+            chosen = [row["dead_letter_id"] for row in _open(cases.dead_letters, letter_ids)]
         if given["dry_run"]:
             text = f"Would discard {output.plural(len(chosen), 'dead letter')}.{_none(chosen)}"
             app.emit({"dry_run": True, "would_discard": chosen}, lambda: click.echo(text))
@@ -220,7 +222,7 @@ def discard(app: App, /, letter_ids: tuple[str, ...], reason: str, **given: Any)
         if asked is not None and len(chosen) > 1 and not given["yes"] and not app.is_json:
             confirm(f"Discard {output.plural(len(chosen), 'dead letter')}?")
         for letter_id in chosen:
-            cases.letters.discard(letter_id, reason)
+            cases.dead_letters.discard(letter_id, reason)
 
     def print_text() -> None:
         for letter_id in chosen:
@@ -228,7 +230,7 @@ def discard(app: App, /, letter_ids: tuple[str, ...], reason: str, **given: Any)
         if not chosen:
             click.echo(f"Nothing discarded.{_none(chosen)}")
         elif asked is not None and len(chosen) == given["limit"]:
-            app.say(f"{len(chosen)} discarded, there may be more: repeat the command.")
+            app.hint(f"{len(chosen)} discarded, there may be more: repeat the command.")
 
     app.emit({"discarded": chosen}, print_text)
 

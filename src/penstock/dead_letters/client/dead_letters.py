@@ -82,7 +82,7 @@ class DeadLetterFilter:
 class DeadLetterDetail:
     """A dead letter with its failed run, or with the bytes and attributes of its message."""
 
-    letter: DeadLetter
+    dead_letter: DeadLetter
     run: Run | None = None
     data: bytes | None = None
     attributes: Mapping[str, str] | None = None
@@ -109,7 +109,7 @@ class ReplayStep:
     replayed: list[tuple[int, str]] = field(default_factory=list)
     refused: list[RefusedReplay] = field(default_factory=list)
     left: int
-    is_dry: bool = False
+    is_dry_run: bool = False
     next_before: int | None = None
     next_at: int | None = None
 
@@ -154,13 +154,13 @@ class DeadLetters:
             dead_letter = self._must(tx, dead_letter_id, customer)
             if dead_letter.kind == "run":
                 return DeadLetterDetail(
-                    letter=dead_letter, run=run_get(tx, dead_letter.subject, None)
+                    dead_letter=dead_letter, run=run_get(tx, dead_letter.subject, None)
                 )
             found = message_of(tx, dead_letter)
             if found is None:
-                return DeadLetterDetail(letter=dead_letter)
+                return DeadLetterDetail(dead_letter=dead_letter)
             return DeadLetterDetail(
-                letter=dead_letter,
+                dead_letter=dead_letter,
                 data=found.data,
                 attributes=found.attributes,
                 ordering_key=found.ordering_key,
@@ -173,7 +173,7 @@ class DeadLetters:
         """Return the dead letter of a run, or None."""
         return self._store.read(
             lambda tx: dead_letter_get(
-                tx, run_id=run_id, customer=self._names.customer(tx, customer)
+                tx, run_id=run_id, customer=self._names.customer_key(tx, customer)
             )
         )
 
@@ -249,7 +249,7 @@ class DeadLetters:
                 replayed=done,
                 refused=refused,
                 left=matched - len(dead_letters),
-                is_dry=is_dry,
+                is_dry_run=is_dry,
                 next_before=dead_letters[-1].dead_letter_id if len(dead_letters) == limit else None,
                 next_at=None if is_dry else at,
             )
@@ -315,7 +315,7 @@ class DeadLetters:
         return None
 
     def _must(self, tx: Tx, dead_letter_id: int, customer: str | None) -> DeadLetter:
-        number = self._names.customer(tx, customer)
+        number = self._names.customer_key(tx, customer)
         dead_letter = dead_letter_get(tx, dead_letter_id=dead_letter_id, customer=number)
         if dead_letter is None:
             raise NotFound("dead letter", encode("dl", dead_letter_id))
@@ -325,7 +325,7 @@ class DeadLetters:
         return DeadLetterRowFilter(
             status=asked.status,
             kind=asked.kind,
-            customer=self._names.customer(tx, asked.customer),
+            customer=self._names.customer_key(tx, asked.customer),
             subscription=asked.subscription,
             subscription_number=asked.subscription_number,
             topic=asked.topic,

@@ -55,9 +55,9 @@ def delivery_redeliver(
 ) -> str:
     """Redeliver the message of a dead letter to its own subscription; return the message id."""
     name = encode("dl", dead_letter.dead_letter_id)
-    if dead_letter.subscription_number is None or dead_letter.message_id is None:
+    if dead_letter.subscription_key is None or dead_letter.message_id is None:
         raise Conflict(f"{name} is a report without a subscription: send the report again.")
-    sub = subscription_get_by_key(tx, dead_letter.subscription_number)
+    sub = subscription_get_by_key(tx, dead_letter.subscription_key)
     if sub is None:
         raise Conflict(f"{name}: its subscription is deleted; recreate it and publish again.")
     if edit is not None and edit.parameters is not None:
@@ -86,4 +86,4 @@ def _publish_copy(tx: Tx, sub: Subscription, message: MessageRow, edit: Edit) ->
     topic = topic_open(tx, sub.topic)
     if topic is None:
         raise Conflict(f"the topic of {sub.name} is deleted: recreate it to replay.")
-    return message_publish_to(tx, replace(topic, takers=()), [wanted]).message_ids[0]
+    return message_publish_to(tx, replace(topic, subscribers=()), [wanted]).message_ids[0]

@@ -78,7 +78,7 @@ FROM {{batch}}
 WHERE dead_letters.dead_letter_id = batch.dead_letter_id AND dead_letters.status = 'open'
 RETURNING dead_letters.dead_letter_id;
 
--- name: dead_letter_hold
+-- name: dead_letter_lock
 -- Lock an open dead letter until the transaction ends; no row if it is not open.
 -- scope: system (by id, which the caller found with its customer filter)
 SELECT dead_letter_id FROM dead_letters

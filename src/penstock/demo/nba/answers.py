@@ -62,7 +62,7 @@ def local_time(at: Micros) -> str:
 def answer_for(client: Client, pipeline: str, partition: str, mode: str, now: Micros) -> Answer:
     """Return the answers for the newest generation of a partition."""
     flow = client.flows.find(pipeline, partition, mode=mode)
-    explanation = client.explaining.explain_flow(flow.flow_id).explanation
+    explanation = client.diagnostics.explain_flow(flow.flow_id).explanation
     offers = [f"{offer.command}  ({offer.does})" for offer in explanation.offers]
     return Answer(
         title=f"{explanation.title} at {local_time(now)}: {flow.state.lower()}",
@@ -84,7 +84,7 @@ def phase_statuses(told: Explanation) -> list[PhaseStatus]:
 def _why(client: Client, flow_id: int, explanation: Explanation) -> Iterator[str]:
     """Yield the causes of what is pending, and the reasons of degraded decisions."""
     yield explanation.summary
-    causes = list(walk(client.explaining.why_flow(flow_id).cause))[1:]
+    causes = list(walk(client.diagnostics.why_flow(flow_id).cause))[1:]
     for depth, cause in causes[:CAUSES_MAX]:
         yield f"{'  ' * (depth - 1)}{cause.text}"
     for story in explanation.phases:

@@ -41,16 +41,16 @@ class ScenarioState:
     """The state that the acts share, and what the report needs."""
 
     stage: DemoSimulation
-    told: list[tuple[Micros, str]] = field(default_factory=list)
+    feed: list[tuple[Micros, str]] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
     plays_at: Micros = 0
     lines_at: Micros = 0
     lines_before: int = -1
     """Number of the first picks that had a bookmaker's line; -1 until they are counted."""
 
-    def tell(self, text: str) -> None:
+    def add_line(self, text: str) -> None:
         """Add a line to the feed on the screen."""
-        self.told.append((self.stage.clock.now(), text))
+        self.feed.append((self.stage.clock.now(), text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class ScenarioEvent:
     """A function to call at `after`, the time since the start."""
 
     after: Micros
-    play: Callable[[ScenarioState], None]
+    run: Callable[[ScenarioState], None]
 
 
 def scenario_events() -> list[ScenarioEvent]:
@@ -84,9 +84,9 @@ def _open(scene: ScenarioState) -> None:
             "timezone": "America/New_York",
         }
         scene.stage.client.configs.create(CUSTOMER, fields, reason="demo")
-    scene.stage.hire("worker-1", 8)
+    scene.stage.add_worker("worker-1", 8)
     SEASON.broken = {BREAKS: 1}
-    scene.tell(
+    scene.add_line(
         f"{games_on(SEASON, PLAYED)} games are ending; a worker with a concurrency of 8 is up"
     )
 
@@ -94,18 +94,18 @@ def _open(scene: ScenarioState) -> None:
 def _box_scores(scene: ScenarioState) -> None:
     sources = [source for source in AFTER_GAME if source != PLAYS]
     _publish(sources, PLAYED)
-    scene.tell(f"the box scores of {PLAYED} are published; {PLAYS} is late")
+    scene.add_line(f"the box scores of {PLAYED} are published; {PLAYS} is late")
 
 
 def _plays(scene: ScenarioState) -> None:
     scene.plays_at = scene.stage.clock.now()
     _publish([PLAYS], PLAYED)
-    scene.tell(f"{PLAYS} is published")
+    scene.add_line(f"{PLAYS} is published")
 
 
 def _morning(scene: ScenarioState) -> None:
     _publish([source for source in BEFORE_GAME if source != LINES], TODAY)
-    scene.tell(f"{games_on(SEASON, TODAY)} games today: rosters, injuries and some odds are "
+    scene.add_line(f"{games_on(SEASON, TODAY)} games today: rosters, injuries and some odds are "
                f"published, but not {LINES}")  # fmt: skip
 
 
@@ -113,12 +113,12 @@ def _lines(scene: ScenarioState) -> None:
     scene.lines_at = scene.stage.clock.now()
     scene.lines_before = lines_published()
     _publish([LINES], TODAY)
-    scene.tell(f"{LINES} is published; the next attempt of its scraper will find it")
+    scene.add_line(f"{LINES} is published; the next attempt of its scraper will find it")
 
 
 def _evening(scene: ScenarioState) -> None:
     _publish(BEFORE_GAME, TOMORROW)
-    scene.tell(f"{games_on(SEASON, TOMORROW)} games tomorrow: every source is published early")
+    scene.add_line(f"{games_on(SEASON, TOMORROW)} games tomorrow: every source is published early")
 
 
 def _ask_night(scene: ScenarioState) -> None:
@@ -134,7 +134,7 @@ def _ask_evening(scene: ScenarioState) -> None:
 
 
 def _ask(scene: ScenarioState, partition: str, mode: str) -> None:
-    scene.tell(f"the operator checks {mode} of {partition}")
+    scene.add_line(f"the operator checks {mode} of {partition}")
     scene.answers.append(
         answer_for(scene.stage.client, "nba", partition, mode, scene.stage.clock.now())
     )

@@ -38,7 +38,7 @@ class ScreenState:
     now: Micros
     fraction: float
     boards: list[tuple[str, list[PhaseStatus]]]
-    told: list[tuple[Micros, str]]
+    feed: list[tuple[Micros, str]]
     answers: list[Answer]
     alerts: list[AlertRow]
     is_answer_new: bool
@@ -91,7 +91,7 @@ class DemoDriver:
 
     def _play_due(self, acts: list[ScenarioEvent]) -> None:
         while acts and day.START + acts[0].after <= self._scene.stage.clock.now():
-            acts.pop(0).play(self._scene)
+            acts.pop(0).run(self._scene)
 
     def _refresh(self, *, is_done: bool) -> None:
         """Add changes to the feed, refresh the screen, and sleep if ahead of schedule."""
@@ -103,7 +103,7 @@ class DemoDriver:
         ]
         for detail in details:
             for text in self._changes(detail):
-                scene.tell(text)
+                scene.add_line(text)
         is_new = len(scene.answers) > self._answered
         if is_new:
             self._answered, self._answered_at = len(scene.answers), self._steps
@@ -115,11 +115,11 @@ class DemoDriver:
                 boards=[
                     (
                         _title(d),
-                        phase_statuses(client.explaining.explain_flow(d.flow.flow_id).explanation),
+                        phase_statuses(client.diagnostics.explain_flow(d.flow.flow_id).explanation),
                     )
                     for d in details[-2:]
                 ],
-                told=scene.told,
+                feed=scene.feed,
                 answers=scene.answers if is_shown else [],
                 alerts=client.views.alerts(state="open", limit=4),
                 is_answer_new=is_new,
@@ -161,7 +161,7 @@ class DemoDriver:
         if isinstance(event, RunEnded) and event.error_type is not None:
             run = self._scene.stage.client.runs.get(event.run_id)
             then = "it will be retried" if event.retry else "it will not be retried"
-            self._scene.tell(f"{run.processor} failed ({event.error_type}), {then}")
+            self._scene.add_line(f"{run.processor} failed ({event.error_type}), {then}")
 
 
 def _title(detail: FlowDetail) -> str:
@@ -178,5 +178,9 @@ def _word(before: str, state: str) -> str:
 
 def _because(row: PhaseRow) -> str:
     """Return the first warning of the gate's decision; empty if there is none."""
-    lines = row.told.get("warnings") if row.state in ("IN_PROGRESS", "WAITING", "BLOCKED") else ()
+    lines = (
+        row.gate_context.get("warnings")
+        if row.state in ("IN_PROGRESS", "WAITING", "BLOCKED")
+        else ()
+    )
     return f": {lines[0]}" if lines else ""

@@ -157,7 +157,7 @@ def _degraded(past: DayRecord, scene: ScenarioState) -> Claim:
     """Check that the first picks had no lines, and that every later phase recorded the gap."""
     flows = past.of("same_day")
     first = flows[0] if flows else None
-    contexts = {row.phase: row.told for row in first.phases} if first else {}
+    contexts = {row.phase: row.gate_context for row in first.phases} if first else {}
     knew = [p for p in ("raw", "analytics", "precompute", "predict", "publish")
             if f"{day.LINES}_scraper" in contexts.get(p, {}).get("missing", ())]  # fmt: skip
     ended = first.flow.ended_at if first else None

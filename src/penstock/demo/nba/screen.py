@@ -46,9 +46,9 @@ class Lines:
 
     def __call__(self, glance: ScreenState) -> None:
         """Print new feed lines, and a new answer if there is one."""
-        for at, text in glance.told[self._printed :]:
+        for at, text in glance.feed[self._printed :]:
             self._write(f"{local_time(at)}  {text}")
-        self._printed = len(glance.told)
+        self._printed = len(glance.feed)
         if glance.is_answer_new:
             for line in glance.answers[-1].lines():
                 self._write(f"  {line}")
@@ -59,7 +59,7 @@ def render(glance: ScreenState) -> Any:
     # Imported here because only the live screen needs rich.
     from rich import console, panel, text
 
-    feed = "\n".join(f"{local_time(at)}  {line}" for at, line in glance.told[-FEED:])
+    feed = "\n".join(f"{local_time(at)}  {line}" for at, line in glance.feed[-FEED:])
     parts: list[Any] = [_headline(glance)]
     if glance.answers:
         # An answer includes the phases of its flow; the boards would not fit on a small screen.

@@ -31,7 +31,7 @@ class DemoWaitTimes:
     """Wait times of runs since the flood began; `hurt` are customers that waited over HURT_US."""
 
     others_us: list[int] = field(default_factory=list)
-    hurt: set[str] = field(default_factory=set)
+    delayed: set[str] = field(default_factory=set)
     seen: set[str] = field(default_factory=set)
     flood_started: int = 0
 
@@ -51,7 +51,7 @@ class ScreenState:
     overview: Overview
     counts: Counter[str]
     rate: float
-    told: list[tuple[Micros, str]]
+    feed: list[tuple[Micros, str]]
     alerts: list[AlertRow]
     waits: DemoWaitTimes
     flooder: str
@@ -104,7 +104,7 @@ class DemoDriver:
 
     def _play_due(self, acts: list[ScenarioEvent]) -> None:
         while acts and self._scene.start + acts[0].after <= self._scene.stage.clock.now():
-            acts.pop(0).play(self._scene)
+            acts.pop(0).run(self._scene)
 
     def _drain(self, end: Micros) -> None:
         """Advance time without new occurrences until no run is pending or running."""
@@ -138,7 +138,7 @@ class DemoDriver:
             overview=views.overview(),
             counts=self.counts,
             rate=self._rate(at),
-            told=scene.told,
+            feed=scene.feed,
             alerts=views.alerts(state="open", limit=6),
             waits=self._waits,
             flooder=scene.flooder,
@@ -165,7 +165,7 @@ class DemoDriver:
             self._waits.others_us.append(wait)
             self._waits.seen.add(run.customer_id)
             if wait > HURT_US:
-                self._waits.hurt.add(run.customer_id)
+                self._waits.delayed.add(run.customer_id)
 
     def _count(self, event: Event) -> None:
         counts = self.counts
@@ -183,6 +183,6 @@ class DemoDriver:
             counts["rescued"] += event.lapsed + event.stale
             if event.sessions:
                 rescued = event.lapsed + event.stale
-                self._scene.tell(f"a worker's lease expired: its {rescued} runs are recovered")
+                self._scene.add_line(f"a worker's lease expired: its {rescued} runs are recovered")
         elif isinstance(event, RunRefused):
             counts["refused"] += 1

@@ -229,7 +229,7 @@ def _outage(client: Client, runs: list[Run], configs: list[Config], scene: Scena
     for config in configs:
         for entry in client.configs.ledger(config.config_id, 100):
             if entry.outcome == "skipped_missed" and entry.slot_from >= begin - HOUR:
-                missed += entry.slots
+                missed += entry.occurrences
     first = [r for r in runs if r.attempt == 1 and r.config_id is not None]
     caught = [r for r in first if begin < r.slot <= end <= r.created_at]
     spread = max((r.scheduled_time for r in caught), default=end) - end

@@ -40,19 +40,19 @@ class ScenarioState:
     seed: int
     start: Micros
     flood_size: int = FLOOD
-    told: list[tuple[Micros, str]] = field(default_factory=list)
+    feed: list[tuple[Micros, str]] = field(default_factory=list)
     accepted: int = 0
     flood_ids: list[int] = field(default_factory=list)
     flooder: str = ""
     revoked: list[str] = field(default_factory=list)
-    ghost: InlineWorker | None = None
+    killed_worker: InlineWorker | None = None
     crashed_after: Micros = 0
     outage_after: Micros = OUTAGE_AT
     throttled_until: Micros = 0
 
-    def tell(self, text: str) -> None:
+    def add_line(self, text: str) -> None:
         """Add a line to the feed on the screen."""
-        self.told.append((self.stage.clock.now(), text))
+        self.feed.append((self.stage.clock.now(), text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class ScenarioEvent:
     """A function to call at `after`, the time since the start of the day."""
 
     after: Micros
-    play: Callable[[ScenarioState], None]
+    run: Callable[[ScenarioState], None]
 
 
 def scenario_events(scene: ScenarioState) -> list[ScenarioEvent]:
@@ -97,43 +97,45 @@ def update_conditions(scene: ScenarioState) -> None:
         enough = max(1, CONCURRENCY - (passed - CRASH_AFTER) // (10 * MINUTE))
         if max(worker.held for worker in scene.stage.workers) >= enough:
             _crash(scene)
-    if scene.ghost is not None and passed >= scene.crashed_after + 2 * scene.stage.lease_us:
+    if scene.killed_worker is not None and passed >= scene.crashed_after + 2 * scene.stage.lease_us:
         _report_late(scene)
 
 
 def _open(scene: ScenarioState) -> None:
     CLOUD.breaks, CLOUD.revoked, CLOUD.throttled_seconds = 0.002, set(), {}
     for number in range(1, WORKERS + 1):
-        scene.stage.hire(f"worker-{number}", CONCURRENCY)
-    scene.tell(f"{WORKERS} workers with a concurrency of {CONCURRENCY} start")
+        scene.stage.add_worker(f"worker-{number}", CONCURRENCY)
+    scene.add_line(f"{WORKERS} workers with a concurrency of {CONCURRENCY} start")
 
 
 def _throttle(scene: ScenarioState) -> None:
     scene.throttled_until = scene.stage.clock.now() + THROTTLE_MINUTES * MINUTE
-    scene.tell(f"AWS answers 429 Too Many Requests for {THROTTLE_MINUTES} minutes")
+    scene.add_line(f"AWS answers 429 Too Many Requests for {THROTTLE_MINUTES} minutes")
 
 
 def _revoke(scene: ScenarioState) -> None:
     scene.revoked = world.every_15_minutes(scene.names, scene.seed)[:3]
     CLOUD.revoked = set(scene.revoked)
-    scene.tell(f"the cloud credentials of {', '.join(scene.revoked)} are revoked")
+    scene.add_line(f"the cloud credentials of {', '.join(scene.revoked)} are revoked")
 
 
 def _crash(scene: ScenarioState) -> None:
     """Kill the worker with the most runs: it stops renewing its session."""
     scene.crashed_after = scene.stage.clock.now() - scene.start
-    scene.ghost = max(scene.stage.workers, key=lambda worker: worker.held)
-    scene.stage.workers.remove(scene.ghost)
-    scene.tell(f"{scene.ghost.name} is killed while it holds {scene.ghost.held} runs")
-    new = scene.stage.hire(f"worker-{WORKERS + 1}", CONCURRENCY)
-    scene.tell(f"{new.name} is started in its place")
+    scene.killed_worker = max(scene.stage.workers, key=lambda worker: worker.held)
+    scene.stage.workers.remove(scene.killed_worker)
+    scene.add_line(
+        f"{scene.killed_worker.name} is killed while it holds {scene.killed_worker.held} runs"
+    )
+    new = scene.stage.add_worker(f"worker-{WORKERS + 1}", CONCURRENCY)
+    scene.add_line(f"{new.name} is started in its place")
 
 
 def _report_late(scene: ScenarioState) -> None:
     """Deliver the killed worker's results late, with fencing tokens that are stale by now."""
-    ghost, scene.ghost = scene.ghost, None
+    ghost, scene.killed_worker = scene.killed_worker, None
     assert ghost is not None
-    scene.tell(f"{ghost.report()} late results of {ghost.name} arrive and are refused as stale")
+    scene.add_line(f"{ghost.report()} late results of {ghost.name} arrive and are refused as stale")
 
 
 def _flood(scene: ScenarioState) -> None:
@@ -150,7 +152,7 @@ def _flood(scene: ScenarioState) -> None:
     ]
     scene.flood_ids = scene.stage.client.runs.submit_many(wanted, actor=scene.flooder)
     scene.accepted += len(scene.flood_ids)
-    scene.tell(f"{scene.flooder} submits {scene.flood_size:,} runs at once")
+    scene.add_line(f"{scene.flooder} submits {scene.flood_size:,} runs at once")
 
 
 def _cancel_some(scene: ScenarioState) -> None:
@@ -160,7 +162,7 @@ def _cancel_some(scene: ScenarioState) -> None:
         scene.stage.client.runs.cancel(run_id, reason="submitted by mistake", actor=scene.flooder)
         for run_id in scene.flood_ids[-count:]
     ]
-    scene.tell(f"{scene.flooder} cancels {outcomes.count('cancelled')} of them")
+    scene.add_line(f"{scene.flooder} cancels {outcomes.count('cancelled')} of them")
 
 
 def _restore_credentials(scene: ScenarioState) -> None:
@@ -171,20 +173,22 @@ def _restore_credentials(scene: ScenarioState) -> None:
     for config in configs.page(customer=name, is_active=False):
         configs.enable(config.config_id, reason="new credentials", actor="support")
         config_id = encode("cfg", config.config_id)
-        scene.tell(f"{name} has new credentials; support runs: configs enable {config_id}")
+        scene.add_line(f"{name} has new credentials; support runs: configs enable {config_id}")
 
 
 def _outage(scene: ScenarioState) -> None:
     scene.stage.is_scheduling = False
-    scene.tell(f"every scheduler is down for {OUTAGE_HOURS} hours; workers continue")
+    scene.add_line(f"every scheduler is down for {OUTAGE_HOURS} hours; workers continue")
 
 
 def _recover(scene: ScenarioState) -> None:
     scene.stage.is_scheduling = True
-    scene.stage.tick()
-    scene.tell("a scheduler is back: each config starts its latest missed occurrence, spread out")
+    scene.stage.run_scheduler()
+    scene.add_line(
+        "a scheduler is back: each config starts its latest missed occurrence, spread out"
+    )
 
 
 def _close(scene: ScenarioState) -> None:
     scene.stage.is_scheduling = False
-    scene.tell("the day is over: no more occurrences, the queue is drained")
+    scene.add_line("the day is over: no more occurrences, the queue is drained")

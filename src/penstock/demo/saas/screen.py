@@ -47,9 +47,9 @@ class Lines:
 
     def __call__(self, glance: ScreenState) -> None:
         """Print new feed lines, and the status line if it is due."""
-        for at, text in glance.told[self._printed :]:
+        for at, text in glance.feed[self._printed :]:
             self._write(f"  {clock_text(at)}  {text}")
-        self._printed = len(glance.told)
+        self._printed = len(glance.feed)
         if self._clock.monotonic() - self._at < LINE_SECONDS and glance.phase != "done":
             return
         self._at = self._clock.monotonic()
@@ -71,7 +71,7 @@ def render(glance: ScreenState) -> Any:
     # Imported here because only the live screen needs rich.
     from rich import columns, console, panel
 
-    feed = "\n".join(f"[dim]{clock_text(at)}[/dim]  {text}" for at, text in glance.told[-FEED:])
+    feed = "\n".join(f"[dim]{clock_text(at)}[/dim]  {text}" for at, text in glance.feed[-FEED:])
     alerts = "\n".join(
         f"[{output.COLOURS.get(a.severity, 'white')}]{a.severity}[/]  {a.message}"
         for a in glance.alerts
@@ -130,5 +130,5 @@ def _flood(glance: ScreenState) -> str:
         f"{glance.flooder}: {max(0, left):,} of {glance.flood_size:,} runs still waiting.  "
         f"Others: {len(waits.others_us):,} runs of {len(waits.seen):,} customers started since, "
         f"median wait {output.format_span(waits.median_us())}; "
-        f"{output.plural(len(waits.hurt), 'customer')} waited over 5 min."
+        f"{output.plural(len(waits.delayed), 'customer')} waited over 5 min."
     )

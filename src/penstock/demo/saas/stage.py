@@ -106,13 +106,13 @@ class DemoSimulation:
         self._scheduler, self._orchestrator, self._admitter, self._sweeper, *self._upkeep = made
         self._swept_at = self._kept_at = 0
 
-    def hire(self, name: str, slots: int) -> InlineWorker:
+    def add_worker(self, name: str, slots: int) -> InlineWorker:
         """Add a worker with a concurrency of `slots` and return it."""
         options = WorkerOptions(
             name=name,
-            slots=slots,
+            concurrency=slots,
             lease_us=self.lease_us,
-            beat_us=self.lease_us // 3,
+            heartbeat_us=self.lease_us // 3,
             margin_us=MINUTE,
         )
         made = inline_worker(
@@ -132,7 +132,7 @@ class DemoSimulation:
         self.clock.advance(us)
         now = self.clock.now()
         if self.is_scheduling:
-            self.tick()
+            self.run_scheduler()
         self._orchestrator.run_once()
         self._admitter.run_once()
         if now - self._swept_at >= SWEEP_US:
@@ -144,7 +144,7 @@ class DemoSimulation:
             self._kept_at = now
             self.upkeep()
 
-    def tick(self) -> None:
+    def run_scheduler(self) -> None:
         """Run the scheduler once."""
         self._scheduler.run_once()
 

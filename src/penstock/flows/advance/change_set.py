@@ -49,7 +49,7 @@ CachedObservations: TypeAlias = Callable[[NeededProbe], Mapping[str, Observation
 class Start:
     """Processors that a trigger starts."""
 
-    book: FlowSnapshot
+    snapshot: FlowSnapshot
     phase: str
     processor: str
     names: tuple[str, ...]
@@ -57,9 +57,9 @@ class Start:
     source: str
 
     @property
-    def places(self) -> list[tuple[int, str, str]]:
+    def processor_keys(self) -> list[tuple[int, str, str]]:
         """The (pipeline, phase, name) keys of the processors."""
-        return [(self.book.flow.pipeline_no, self.phase, name) for name in self.names]
+        return [(self.snapshot.flow.pipeline_no, self.phase, name) for name in self.names]
 
 
 @dataclass(slots=True)
@@ -139,22 +139,22 @@ class ChangeSet:
         flow, processor = snapshot.flow, ask.processor or ""
         plan = snapshot.planned.plan.phase(ask.phase)
         asked = (processor,) if processor else plan.expected
-        names = tuple(name for name in asked if snapshot.runs(name, plan))
-        is_entry = snapshot.begins_with(ask)
+        names = tuple(name for name in asked if snapshot.needs_run(name, plan))
+        is_entry = snapshot.starts_with(ask)
         is_observed = snapshot.is_observed and (not is_entry or flow.trigger_source == LATE_DATA)
         runs = 0 if is_observed else len(names)
         cascaded = source in (CASCADE_SOURCE, LATE_DATA)
         self.triggers.append(
             NewTrigger(
                 flow.flow_id, ask.phase, processor, flow.customer, decision.verdict.value, source,
-                is_observed, runs, snapshot.led_by(ask.phase) if cascaded else None,
+                is_observed, runs, snapshot.caused_by(ask.phase) if cascaded else None,
             )
         )  # fmt: skip
         if not is_observed:
             self.starts.append(Start(snapshot, ask.phase, processor, names, is_entry, source))
         self._note(snapshot, ask, "triggered", decision, source=source)
         self.downstream += [(flow.flow_id, name, ask.phase) for name in plan.after]
-        context = snapshot.row(ask.phase, processor).told
+        context = snapshot.row(ask.phase, processor).gate_context
         body = {
             "verdict": decision.verdict.value,
             "missing": context.get("missing", []),
@@ -176,11 +176,11 @@ class ChangeSet:
     ) -> None:
         """Record that a phase ended, or that its last straggler completed it."""
         flow, row = snapshot.flow, snapshot.row(phase.name)
-        done = [s.processor for s in snapshot.seen_of([phase.name]) if s.status != "failed"]
+        done = [s.processor for s in snapshot.completions_of([phase.name]) if s.status != "failed"]
         completed = [name for name in phase.expected if name in done]
         missing = [name for name in phase.expected if name not in done]
-        scores = [s.quality for s in snapshot.seen_of([phase.name]) if s.quality is not None]
-        began, context = row.started_at, row.told
+        scores = [s.quality for s in snapshot.completions_of([phase.name]) if s.quality is not None]
+        began, context = row.started_at, row.gate_context
         self.phase_log.append(
             PhaseLogRow(
                 flow.customer, flow.pipeline_no, flow.flow_id, phase.name, flow.partition,
@@ -208,7 +208,7 @@ class ChangeSet:
         """Record the end of a flow."""
         flow = snapshot.flow
         ran = [row for row in snapshot.rows.values() if row.state != PhaseState.SKIPPED]
-        contexts = [row.told for row in ran if row.gate is not None]
+        contexts = [row.gate_context for row in ran if row.gate is not None]
         missing = sorted({item for context in contexts for item in context.get("missing", ())})
         is_degraded = state is not FlowState.COMPLETE
         self.ended += 1
@@ -298,7 +298,7 @@ def run_rows(
     made: list[NewRun] = []
     positions: Counter[int] = Counter()
     for start in starts:
-        flow = start.book.flow
+        flow = start.snapshot.flow
         most, sla = limits.get(flow.config_id, (None, None))
         for name in start.names:
             number, _ = processors[flow.pipeline_no, start.phase, name]
@@ -315,7 +315,7 @@ def run_rows(
                     flow_id=flow.flow_id,
                     partition=flow.partition,
                     mode=flow.mode,
-                    slot=flow.slot,
+                    slot=flow.scheduled_time,
                     scheduled_time=at,
                     priority=flow.priority,
                     max_execution_us=most,

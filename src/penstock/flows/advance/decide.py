@@ -44,7 +44,7 @@ def evaluate_flow(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) ->
     if snapshot.flow.is_open:
         _end_phases(snapshot, changes)
         if not _end_flow(snapshot, changes):
-            if snapshot.behind is None:
+            if snapshot.waits_for_flow is None:
                 _evaluate_gates(snapshot, wakeup, changes)
             _schedule_checks(snapshot, wakeup)
             _end_flow(snapshot, changes)
@@ -59,7 +59,7 @@ def _is_idle(snapshot: FlowSnapshot, wakeup: Wakeup) -> bool:
     Most reports are of this kind, and nothing follows from them.
     """
     if (
-        wakeup.everything
+        wakeup.all_gates
         or wakeup.due
         or wakeup.evidence
         or wakeup.failures
@@ -90,7 +90,9 @@ def _count_ends(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) -> N
     for phase in sorted(wakeup.phases - set(wakeup.failures)):
         since = snapshot.breaker(phase).probe_at
         done = [
-            seen.at for seen in snapshot.seen_of([phase]) if seen.status != CompletionStatus.FAILED
+            seen.at
+            for seen in snapshot.completions_of([phase])
+            if seen.status != CompletionStatus.FAILED
         ]
         if since is not None and max(done, default=-1) >= since:
             _close_breaker(snapshot, phase, changes)
@@ -105,7 +107,7 @@ def _close_breaker(snapshot: FlowSnapshot, phase: str, changes: ChangeSet) -> No
 
 
 def _end_phases(snapshot: FlowSnapshot, changes: ChangeSet) -> None:
-    reported = {seen.phase for seen in snapshot.seen}
+    reported = {seen.phase for seen in snapshot.completions}
     for phase in snapshot.planned.plan.phases:
         row = snapshot.row(phase.name)
         if row.state in (PhaseState.COMPLETE, PhaseState.SKIPPED):
@@ -113,10 +115,10 @@ def _end_phases(snapshot: FlowSnapshot, changes: ChangeSet) -> None:
         if row.state in WAITS_FOR_GATE and phase.name not in reported:
             continue
         progress = snapshot.progress(phase.name)
-        if row.state in WAITS_FOR_GATE and progress.seen and is_set_complete(phase, progress):
+        if row.state in WAITS_FOR_GATE and progress.reports and is_set_complete(phase, progress):
             # All processors reported externally before the gate was evaluated: there is nothing to
             # start.
-            began = min(seen.at for seen in snapshot.seen_of([phase.name]))
+            began = min(seen.at for seen in snapshot.completions_of([phase.name]))
             state = PhaseState.IN_PROGRESS.value
             snapshot.put(phase.name, state=state, started_at=began, look_at=None)
             row = snapshot.row(phase.name)
@@ -128,7 +130,7 @@ def _end_phases(snapshot: FlowSnapshot, changes: ChangeSet) -> None:
         elif row.state == PhaseState.DEGRADED and complete:
             # The last straggler arrived: the phase is complete after all, unless other data was
             # missing.
-            if not row.is_degraded and set(progress.seen.values()) <= {CompletionStatus.SUCCESS}:
+            if not row.is_degraded and set(progress.reports.values()) <= {CompletionStatus.SUCCESS}:
                 snapshot.put(phase.name, state=PhaseState.COMPLETE.value)
                 changes.phase_ended(snapshot, phase, progress)
             continue
@@ -149,15 +151,15 @@ def _end_flow(snapshot: FlowSnapshot, changes: ChangeSet) -> bool:
     if flow.deadline_at is not None and snapshot.now < flow.deadline_at and not states <= _OVER:
         return False
     state = flow_state(
-        snapshot.planned.plan, snapshot.known(), now=snapshot.now, opened_at=flow.created_at
+        snapshot.planned.plan, snapshot.all_progress(), now=snapshot.now, opened_at=flow.created_at
     )
     if state is FlowState.OPEN:
         return False
     if state is FlowState.FAILED:
-        for name, end in states_at_deadline(snapshot.known()).items():
+        for name, end in states_at_deadline(snapshot.all_progress()).items():
             snapshot.put(name, state=end.value, ended_at=snapshot.now, look_at=None)
     for (phase, processor), row in list(snapshot.rows.items()):
-        if row.look_at is not None or row.look_again:
+        if row.probe_at is not None or row.probe_again:
             snapshot.put(phase, processor, look_at=None, look_again=False)
     changes.flow_ended(snapshot, state)
     return True
@@ -169,7 +171,11 @@ def _schedule_checks(snapshot: FlowSnapshot, wakeup: Wakeup) -> None:
     Due gates that could not be evaluated are no longer scheduled: their phase went on without them.
     """
     for (name, processor), gate in list(snapshot.rows.items()):
-        if gate.gate_id in wakeup.due and gate.look_at is not None and gate.look_at <= snapshot.now:
+        if (
+            gate.gate_id in wakeup.due
+            and gate.probe_at is not None
+            and gate.probe_at <= snapshot.now
+        ):
             snapshot.put(name, processor, look_at=None, look_again=False)
     for phase in snapshot.planned.plan.phases:
         row = snapshot.row(phase.name)
@@ -179,13 +185,13 @@ def _schedule_checks(snapshot: FlowSnapshot, wakeup: Wakeup) -> None:
 
 
 def _evaluate_gates(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) -> None:
-    for ask in gates_to_evaluate(snapshot.planned.plan, snapshot.known(), snapshot.now):
+    for ask in gates_to_evaluate(snapshot.planned.plan, snapshot.all_progress(), snapshot.now):
         processor = ask.processor or ""
         row = snapshot.row(ask.phase, processor)
         evidence = wakeup.evidence.get(row.gate_id)
         upstream = set(snapshot.planned.plan.phase(ask.phase).after)
         is_first = row.waiting_since is None and row.state == PhaseState.PENDING
-        is_due = row.gate_id in wakeup.due or wakeup.everything or bool(upstream & wakeup.phases)
+        is_due = row.gate_id in wakeup.due or wakeup.all_gates or bool(upstream & wakeup.phases)
         if not (is_first or is_due or evidence is not None):
             continue
         if snapshot.breaker(ask.phase).state(snapshot.now) is BreakerState.OPEN:
@@ -198,15 +204,15 @@ def _evaluate_gates(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) 
             if seen is None:
                 changes.wanted.append(wanted)
                 continue
-            evidence = Evidence(token=0, sightings=seen)
+            evidence = Evidence(token=0, observations=seen)
         found: tuple[Assessment, ...] = ()
         if evidence is not None:
             found = tuple(
                 assess(
                     need.dependency,
-                    evidence.sightings.get(need.dependency.key),
+                    evidence.observations.get(need.dependency.key),
                     judged_at=ask.judged_at or snapshot.now,
-                    age_counts=snapshot.planned.judging.age_counts,
+                    age_counts=snapshot.planned.gate_mode.age_counts,
                     needed_by=need.needed_by,
                 )
                 for need in needs
@@ -225,11 +231,11 @@ def _since(snapshot: FlowSnapshot, ask: GateRequest, wakeup: Wakeup) -> int | No
     """
     row = snapshot.row(ask.phase, ask.processor or "")
     after = snapshot.planned.plan.phase(ask.phase).after
-    moments = [seen.at for seen in snapshot.seen_of(after)]
+    moments = [seen.at for seen in snapshot.completions_of(after)]
     moments += [at for at in (ask.judged_at,) if at is not None]
-    if row.gate_id in wakeup.due and row.look_at is not None:
-        moments.append(min(row.look_at, snapshot.now))
-    elif wakeup.everything and row.state != PhaseState.PENDING:
+    if row.gate_id in wakeup.due and row.probe_at is not None:
+        moments.append(min(row.probe_at, snapshot.now))
+    elif wakeup.all_gates and row.state != PhaseState.PENDING:
         moments.append(snapshot.now)
     return max(moments, default=None)
 
@@ -241,18 +247,18 @@ def gate_input(
     flow, row = snapshot.flow, snapshot.row(ask.phase, ask.processor or "")
     after = snapshot.planned.plan.phase(ask.phase).after
     return GateInput(
-        mode=snapshot.planned.judging,
+        mode=snapshot.planned.gate_mode,
         now=snapshot.now,
         phase=ask.phase,
         processor=ask.processor,
         partition=flow.partition,
         assessments=found,
         upstream=ask.upstream,
-        reported=tuple(s.quality for s in snapshot.seen_of(after) if s.quality is not None),
+        reported=tuple(s.quality for s in snapshot.completions_of(after) if s.quality is not None),
         overrides=tuple(
             given
             for given in snapshot.overrides
-            if given.is_about(flow.customer_id, flow.pipeline, flow.partition, ask.phase)
+            if given.applies_to_gate(flow.customer_id, flow.pipeline, flow.partition, ask.phase)
         ),
         waited_us=0 if row.waiting_since is None else snapshot.now - row.waiting_since,
         historical_tries=row.tries,
@@ -265,7 +271,7 @@ def gate_input(
 def _block(snapshot: FlowSnapshot, ask: GateRequest, changes: ChangeSet) -> None:
     """Block a phase while its breaker is open, until it lets a probe run through."""
     processor = ask.processor or ""
-    again = snapshot.breaker(ask.phase).opens_again_at()
+    again = snapshot.breaker(ask.phase).next_probe_at()
     row = snapshot.row(ask.phase, processor)
     if row.state != PhaseState.BLOCKED:
         changes.breaker_open(snapshot, ask)
@@ -300,7 +306,7 @@ def _apply(
         processor,
         state=state_for_verdict(decision.verdict).value,
         started_at=snapshot.now if starts else row.started_at,
-        look_at=None if starts else snapshot.now if row.look_again else decision.recheck_at,
+        look_at=None if starts else snapshot.now if row.probe_again else decision.recheck_at,
         look_again=False,
         waiting_since=row.waiting_since or (snapshot.now if waits else None),
         tries=row.tries + 1 if short and waits else row.tries,
@@ -308,7 +314,7 @@ def _apply(
         gate=json.dumps(context, sort_keys=True) if context else None,
         evidence=json.dumps(seen, sort_keys=True) if seen else None,
     )
-    by = source or (snapshot.flow.trigger_source if snapshot.begins_with(ask) else CASCADE_SOURCE)
+    by = source or (snapshot.flow.trigger_source if snapshot.starts_with(ask) else CASCADE_SOURCE)
     changes.decided(snapshot, ask, (given, decision), row, by)
     _mirror(snapshot, ask)
     if starts:
@@ -322,7 +328,7 @@ def gate_context(snapshot: FlowSnapshot, ask: GateRequest, decision: Decision) -
     """
     plan = snapshot.planned.plan
     before = [snapshot.row(name) for name in plan.phase(ask.phase).after]
-    earlier = [item for row in before for item in row.told.get("missing", ())]
+    earlier = [item for row in before for item in row.gate_context.get("missing", ())]
     outstanding = [] if ask.upstream is None else [*ask.upstream.outstanding, *ask.upstream.failed]
     missing = list(dict.fromkeys([*earlier, *decision.missing, *outstanding]))
     is_degraded = (
@@ -366,7 +372,7 @@ def _mirror(snapshot: FlowSnapshot, ask: GateRequest) -> None:
         if phase.state in WAITS_FOR_GATE:
             snapshot.put(ask.phase, state=PhaseState.IN_PROGRESS.value, started_at=snapshot.now)
         degraded_contexts = [
-            row.told for row in gates if row.started_at is not None and row.is_degraded
+            row.gate_context for row in gates if row.started_at is not None and row.is_degraded
         ]
         if degraded_contexts:
             merged = json.dumps(_merged_context(degraded_contexts), sort_keys=True)

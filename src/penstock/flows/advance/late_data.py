@@ -15,7 +15,7 @@ from penstock.flows.cascade import CompletionStatus, FlowState, PhaseProgress, p
 class LateData(NamedTuple):
     """Late data of a flow: the phases that reported it, and the phases to restart."""
 
-    book: FlowSnapshot
+    snapshot: FlowSnapshot
     sources: tuple[str, ...]
     starts: tuple[str, ...]
 
@@ -30,7 +30,7 @@ def find_late_data(snapshot: FlowSnapshot, wakeup: Wakeup) -> LateData | None:
     for source in sorted(wakeup.phases):
         if all(phase.name != source for phase in plan.phases):
             continue
-        known = snapshot.known() if known is None else known
+        known = snapshot.all_progress() if known is None else known
         late = [n for n in phases_to_rerun(plan, source, known, 0) if _is_late(snapshot, source, n)]
         if late:
             found[source] = late
@@ -44,8 +44,8 @@ def find_late_data(snapshot: FlowSnapshot, wakeup: Wakeup) -> LateData | None:
 
 def _is_late(snapshot: FlowSnapshot, source: str, phase: str) -> bool:
     """Whether a processor completed that was missing when the phase started."""
-    missing = snapshot.row(phase).told.get("missing", ())
+    missing = snapshot.row(phase).gate_context.get("missing", ())
     return any(
         seen.processor in missing and seen.status != CompletionStatus.FAILED
-        for seen in snapshot.seen_of([source])
+        for seen in snapshot.completions_of([source])
     )

@@ -57,17 +57,17 @@ def snapshots_of(
     shared: dict[tuple[int, int, str], dict[str, Breaker]] = {}
     for one in locked:
         own = {p: b for (flow, p), b in breakers.items() if flow == one.flow.flow_id}
-        shared.setdefault(one.flow.place, {}).update(own)
+        shared.setdefault(one.flow.breaker_key, {}).update(own)
     return [
         FlowSnapshot(
             flow=one.flow,
             planned=planned(tx, one.flow.pipeline_no, one.flow.digest, one.flow.mode),
             now=now,
             rows={(row.phase, row.processor): row for row in rows[one.flow.flow_id]},
-            seen=seen[one.flow.flow_id],
+            completions=seen[one.flow.flow_id],
             overrides=overrides.get(one.flow.flow_id, ()),
-            breakers=shared[one.flow.place],
-            behind=one.behind,
+            breakers=shared[one.flow.breaker_key],
+            waits_for_flow=one.waits_for_flow,
         )
         for one in locked
         if rows[one.flow.flow_id] and one.flow.flow_id in wakeups

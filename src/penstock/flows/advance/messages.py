@@ -38,7 +38,7 @@ def phase_alert_key(flow_id: int, phase: str) -> str:
 
 def needs_intervention(gate: PhaseRow) -> bool:
     """Whether a gate may have requested an intervention: it counted tries, or gave up at once."""
-    return bool(gate.tries) or gate.told.get("status") == GateStatus.MISSING_HISTORICAL
+    return bool(gate.tries) or gate.gate_context.get("status") == GateStatus.MISSING_HISTORICAL
 
 
 def last_verdict(state: str) -> Verdict | None:

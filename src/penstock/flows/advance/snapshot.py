@@ -27,7 +27,7 @@ class Evidence:
     """What a probe observed for a gate, with the fencing token of the probe's lease."""
 
     token: int
-    sightings: Mapping[str, Observation]
+    observations: Mapping[str, Observation]
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class Wakeup:
     failures: Counter[str] = field(default_factory=Counter)
     due: set[int] = field(default_factory=set)
     evidence: dict[int, Evidence] = field(default_factory=dict)
-    everything: bool = False
+    all_gates: bool = False
     source: str | None = None
 
 
@@ -54,11 +54,11 @@ class FlowSnapshot:
     planned: FlowPlan
     now: int
     rows: dict[tuple[str, str], PhaseRow]
-    seen: list[CompletionRow]
+    completions: list[CompletionRow]
     overrides: tuple[Override, ...] = ()
     breakers: dict[str, Breaker] = field(default_factory=dict)
     """By phase. The snapshots of one partition share this dict."""
-    behind: int | None = None
+    waits_for_flow: int | None = None
     """An earlier open flow of the same config; nothing in this flow starts before that one ends."""
     changed: set[tuple[str, str]] = field(default_factory=set)
     _progress: dict[str, PhaseProgress] = field(default_factory=dict)
@@ -93,9 +93,9 @@ class FlowSnapshot:
             self.breakers[phase] = breaker
             self.breakers_changed.add(phase)
 
-    def seen_of(self, phases: Sequence[str]) -> list[CompletionRow]:
+    def completions_of(self, phases: Sequence[str]) -> list[CompletionRow]:
         """Return the completions reported by the processors of these phases."""
-        return [seen for seen in self.seen if seen.phase in phases]
+        return [seen for seen in self.completions if seen.phase in phases]
 
     def progress(self, phase: str) -> PhaseProgress:
         """Return a phase in the form the rules use.
@@ -114,7 +114,7 @@ class FlowSnapshot:
             return PhaseProgress(
                 state=PhaseState.SKIPPED if self._is_over else PhaseState.COMPLETE,
                 ended_at=self.flow.created_at,
-                seen=dict.fromkeys(expected, CompletionStatus.SUCCESS),
+                reports=dict.fromkeys(expected, CompletionStatus.SUCCESS),
                 degraded=row.is_degraded,
             )
         each = self.planned.plan.phase(phase).terms.on == "each"
@@ -122,7 +122,11 @@ class FlowSnapshot:
             state=PhaseState(row.state),
             started_at=row.started_at,
             ended_at=row.ended_at,
-            seen={s.processor: CompletionStatus(s.status) for s in self.seen if s.phase == phase},
+            reports={
+                s.processor: CompletionStatus(s.status)
+                for s in self.completions
+                if s.phase == phase
+            },
             triggered=frozenset(
                 processor
                 for (name, processor), gate in self.rows.items()
@@ -131,7 +135,7 @@ class FlowSnapshot:
             degraded=row.is_degraded,
         )
 
-    def known(self) -> dict[str, PhaseProgress]:
+    def all_progress(self) -> dict[str, PhaseProgress]:
         """Return every phase of the plan in the form the rules use."""
         return {phase.name: self.progress(phase.name) for phase in self.planned.plan.phases}
 
@@ -140,27 +144,27 @@ class FlowSnapshot:
         """Whether a skipped phase was left out on purpose (no_downstream) or the flow has ended."""
         return self.flow.no_downstream or not self.flow.is_open
 
-    def runs(self, processor: str, phase: PhasePlan) -> bool:
+    def needs_run(self, processor: str, phase: PhasePlan) -> bool:
         """Whether a start creates a run for a processor; False if its work is already done.
 
         A flow that was started by an external report creates no runs for external processors.
         """
         done = any(
             s.processor == processor and s.phase == phase.name and s.status != "failed"
-            for s in self.seen
+            for s in self.completions
         )
         outside = f"{phase.name}/{processor}" in self.planned.external
         return not done and not (outside and self.flow.trigger_source == "event")
 
-    def begins_with(self, ask: GateRequest) -> bool:
+    def starts_with(self, ask: GateRequest) -> bool:
         """Whether the flow was asked to start with this phase, so that no cascade led to it."""
         return ask.upstream is None or ask.phase in (self.flow.start_phase or "").split(",")
 
-    def led_by(self, phase: str) -> str | None:
+    def caused_by(self, phase: str) -> str | None:
         """Return the processor that led to a start: the last to complete in the phases before."""
-        before = self.seen_of(self.planned.plan.phase(phase).after)
+        before = self.completions_of(self.planned.plan.phase(phase).after)
         done = [seen for seen in before if seen.status != CompletionStatus.FAILED]
-        last = max(done, key=lambda seen: (seen.at, seen.number), default=None)
+        last = max(done, key=lambda seen: (seen.at, seen.processor_key), default=None)
         return None if last is None else f"{last.phase}.{last.processor}"
 
     @property
@@ -186,7 +190,7 @@ class ProbeOrder:
 class NeededProbe:
     """A gate that needs new probe results before it can be evaluated."""
 
-    book: FlowSnapshot
+    snapshot: FlowSnapshot
     ask: GateRequest
     gate_id: int
     since: int | None

@@ -52,7 +52,7 @@ class AdvanceResult:
     stopped: int = 0
     run_ids: list[int] = field(default_factory=list)
     pools: set[str] = field(default_factory=set)
-    looks: list[ProbeOrder] = field(default_factory=list)
+    probes: list[ProbeOrder] = field(default_factory=list)
 
 
 def advance(
@@ -81,7 +81,7 @@ def advance(
     for snapshot in snapshots:
         evaluate_flow(snapshot, wakeups[snapshot.flow.flow_id], changes)
     probes = _lease(tx, changes, holder)
-    pipelines = {start.book.flow.pipeline_no for start in changes.starts}
+    pipelines = {start.snapshot.flow.pipeline_no for start in changes.starts}
     find = processors_later(tx, pipelines) if pipelines else dict
     starts = write(tx, changes, snapshots)
     processors = find()
@@ -97,8 +97,8 @@ def advance(
         reruns=reruns,
         stopped=stopped,
         run_ids=run_ids,
-        pools={processors[key][1] for start in starts for key in start.places},
-        looks=probes,
+        pools={processors[key][1] for start in starts for key in start.processor_keys},
+        probes=probes,
     )
 
 
@@ -109,12 +109,12 @@ def _lease(tx: Tx, changes: ChangeSet, holder: str | None) -> list[ProbeOrder]:
         return []
     if holder is None:
         for want in wanted:
-            want.book.put(want.ask.phase, want.ask.processor or "", look_at=want.book.now)
+            want.snapshot.put(want.ask.phase, want.ask.processor or "", look_at=want.snapshot.now)
         return []
     tokens = probe_lease_many(tx, [want.gate_id for want in wanted], holder, PROBE_LEASE_US)
     orders = []
     for want in wanted:
-        snapshot, phase, processor = want.book, want.ask.phase, want.ask.processor or ""
+        snapshot, phase, processor = want.snapshot, want.ask.phase, want.ask.processor or ""
         token = tokens.get(want.gate_id)
         if token is None:
             # The running probe may miss what triggered this evaluation: probe again right after it.
@@ -153,7 +153,7 @@ def _run(
     """Create the runs of new triggers; all of them, or the transaction fails."""
     if not starts:
         return []
-    flows = [start.book.flow for start in starts]
+    flows = [start.snapshot.flow for start in starts]
     configs = sorted({flow.config_id for flow in flows if flow.config_id})
     found = config_defaults(tx, configs) if configs else {}
     limits = {config_id: (c.max_execution_us, c.sla_us) for config_id, c in found.items()}

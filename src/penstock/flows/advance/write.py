@@ -39,7 +39,7 @@ def write(tx: Tx, changes: ChangeSet, snapshots: Sequence[FlowSnapshot]) -> list
     decision_put_many(tx, changes.decisions)
     flow_end_many(tx, changes.flows)
     flow_event_put_for_next(tx, changes.ended_configs)
-    for customer, pipeline, partition in sorted({f.place for f in changes.closed}):
+    for customer, pipeline, partition in sorted({f.breaker_key for f in changes.closed}):
         flow_event_put_for_partition(tx, customer, pipeline, partition)
     phase_log_put_many(tx, changes.phase_log)
     phase_log_triggered_many(tx, changes.downstream)
@@ -53,4 +53,4 @@ def write(tx: Tx, changes: ChangeSet, snapshots: Sequence[FlowSnapshot]) -> list
     new = trigger_put_many(tx, changes.triggers)
     for alert in changes.alerts:
         alert_open(tx, alert)
-    return [s for s in changes.starts if (s.book.flow.flow_id, s.phase, s.processor) in new]
+    return [s for s in changes.starts if (s.snapshot.flow.flow_id, s.phase, s.processor) in new]

@@ -43,8 +43,8 @@ def list_(app: App, /, **given: Any) -> None:
 
 def _print_flows(app: App, found: list[Shape], now: int, asked: FlowQuery) -> None:
     if not found:
-        app.say("No flows match." if asked != FlowQuery(limit=asked.limit) else "No flows yet.")
-        app.say("Start one: penstock trigger PIPELINE PARTITION")
+        app.hint("No flows match." if asked != FlowQuery(limit=asked.limit) else "No flows yet.")
+        app.hint("Start one: penstock trigger PIPELINE PARTITION")
         return
     output.print_table(
         ("FLOW", "STATE", "CUSTOMER", "PIPELINE", "PARTITION", "MODE", "GEN", "OPENED", "WITHOUT"),
@@ -59,7 +59,7 @@ def _print_flows(app: App, found: list[Shape], now: int, asked: FlowQuery) -> No
         ],
     )  # fmt: skip
     if len(found) == asked.limit:
-        app.say(f"{len(found)} shown, there may be more: add --limit {asked.limit * 2}")
+        app.hint(f"{len(found)} shown, there may be more: add --limit {asked.limit * 2}")
 
 
 @flows.command("show")

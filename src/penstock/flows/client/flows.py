@@ -83,7 +83,7 @@ class CompletionReceipt(NamedTuple):
     """Outcome of a completion report: recorded in a flow, a known repeat, or a dead letter."""
 
     flow_id: int | None
-    is_news: bool = False
+    is_new: bool = False
     opened: bool = False
     dead_letter_id: int | None = None
 
@@ -118,7 +118,7 @@ class Flows:
             info = self._names.pipeline(wanted.pipeline, "pipeline", tx)
             parameters = check_request(info, wanted)
             customer_id = wanted.customer or self._names.default_customer
-            customer = self._names.customers(tx, [customer_id])[customer_id]
+            customer = self._names.ensure_customer_keys(tx, [customer_id])[customer_id]
             mode, partition = mode_and_partition(
                 info.definition,
                 tx.now(),
@@ -127,16 +127,16 @@ class Flows:
                 source=wanted.source,
             )
             partition = wanted.partition or partition
-            opening_lock(tx, customer, info.number, partition)
-            existing = flow_find(tx, customer, info.number, partition, mode)
+            opening_lock(tx, customer, info.pipeline_key, partition)
+            existing = flow_find(tx, customer, info.pipeline_key, partition, mode)
             if existing is not None and not wanted.force and not wanted.phases:
                 return TriggerResult(existing, is_new=False)
             parent = None
             if wanted.phases:
-                parent = existing or flow_find(tx, customer, info.number, partition)
+                parent = existing or flow_find(tx, customer, info.pipeline_key, partition)
             opening = FlowOpening(
                 customer=customer,
-                pipeline=info.number,
+                pipeline=info.pipeline_key,
                 digest=digest_of(tx, info),
                 mode=mode,
                 partition=partition,
@@ -145,7 +145,7 @@ class Flows:
                 opened_by=who,
                 priority=wanted.priority,
                 parameters=parameters,
-                starts=tuple(wanted.phases),
+                start_phases=tuple(wanted.phases),
                 parent=parent,
                 no_downstream=wanted.no_downstream,
                 generation=wanted.generation,
@@ -165,7 +165,7 @@ class Flows:
 
         def body(tx: Tx) -> CompletionReceipt:
             customer_id = report.customer or self._names.default_customer
-            customer = self._names.customers(tx, [customer_id])[customer_id]
+            customer = self._names.ensure_customer_keys(tx, [customer_id])[customer_id]
             info = self._names.pipeline(report.pipeline, "pipeline", tx)
             row = reporting_processor(info, report)
             if row is None:
@@ -173,17 +173,17 @@ class Flows:
                     None, dead_letter_id=report_dead_letter(tx, customer, report)
                 )
             mode, _ = mode_and_partition(info.definition, tx.now(), mode=report.mode, source=EVENT)
-            flow = flow_find(tx, customer, info.number, report.partition, report.mode)
+            flow = flow_find(tx, customer, info.pipeline_key, report.partition, report.mode)
             if flow is None or not flow.is_open:
                 # One of several concurrent first reports opens the flow; the others then find it.
-                opening_lock(tx, customer, info.number, report.partition)
-                flow = flow_find(tx, customer, info.number, report.partition, report.mode)
+                opening_lock(tx, customer, info.pipeline_key, report.partition)
+                flow = flow_find(tx, customer, info.pipeline_key, report.partition, report.mode)
             if flow is not None and (flow.is_open or report.mode is None):
                 mode = flow.mode if flow.is_open else mode
             if report.execution_id is not None:
                 params = {
                     "customer": customer,
-                    "pipeline": info.number,
+                    "pipeline": info.pipeline_key,
                     "partition": report.partition,
                     "mode": mode,
                     "processor": row.processor,
@@ -207,7 +207,7 @@ class Flows:
             elif news and report.status != CompletionStatus.FAILED:
                 run_cancel_pending_of(tx, flow, row.processor, who)
             tx.after_commit(lambda: self._store.wake([CHANNEL]))
-            return CompletionReceipt(flow.flow_id, is_news=bool(news), opened=opened)
+            return CompletionReceipt(flow.flow_id, is_new=bool(news), opened=opened)
 
         return self._store.write(body)
 
@@ -222,9 +222,9 @@ class Flows:
 
         def body(tx: Tx) -> Flow:
             info = self._names.pipeline(pipeline, "pipeline", tx)
-            number = self._names.customer(tx, customer or self._names.default_customer)
+            number = self._names.customer_key(tx, customer or self._names.default_customer)
             assert number is not None
-            found = flow_find(tx, number, info.number, partition, mode)
+            found = flow_find(tx, number, info.pipeline_key, partition, mode)
             if found is None:
                 raise NotFound("flow", f"{pipeline} {partition}")
             return found
@@ -259,9 +259,9 @@ class Flows:
             raise InvalidInput("state", f"one of {', '.join(FlowState)}", wanted.state)
 
         def body(tx: Tx) -> list[Flow]:
-            number = self._names.customer(tx, customer)
+            number = self._names.customer_key(tx, customer)
             info = None if pipeline is None else self._names.pipeline(pipeline, "pipeline", tx)
-            which = None if info is None else info.number
+            which = None if info is None else info.pipeline_key
             return flow_list(tx, wanted._replace(customer=number, pipeline=which))
 
         return self._store.read(body)
@@ -272,7 +272,7 @@ class Flows:
         """Return the flows and executions that share a correlation id."""
 
         def body(tx: Tx) -> tuple[list[Flow], list[Execution]]:
-            number = self._names.customer(tx, customer)
+            number = self._names.customer_key(tx, customer)
             flows = flow_for_correlation(tx, correlation_id, number)
             return flows, execution_list(tx, correlation_id, number)
 
@@ -297,7 +297,7 @@ class Flows:
                 raise IllegalTransition("flow", encode("flow", flow_id), flow.state, "CANCELLED")
             known = phases_of(tx, [flow_id])[flow_id]
             rows = [
-                row._replace(state=PhaseState.SKIPPED.value, look_at=None, look_again=False)
+                row._replace(state=PhaseState.SKIPPED.value, probe_at=None, probe_again=False)
                 for row in known
                 if row.state not in ENDED
             ]
@@ -318,7 +318,7 @@ class Flows:
         return self._store.write(body)
 
     def _flow(self, tx: Tx, flow_id: int, customer: str | None) -> Flow:
-        found = flow_get(tx, flow_id, self._names.customer(tx, customer))
+        found = flow_get(tx, flow_id, self._names.customer_key(tx, customer))
         if found is None:
             raise NotFound("flow", encode("flow", flow_id))
         return found

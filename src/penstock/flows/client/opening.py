@@ -36,7 +36,9 @@ def flow_open(
     """Open a flow and start its ready phases, or return the existing flow of that generation."""
     (flow_id,) = flow_open_many(tx, [opening])
     if flow_id is None:
-        existing = flow_find(tx, opening.customer, info.number, opening.partition, opening.mode)
+        existing = flow_find(
+            tx, opening.customer, info.pipeline_key, opening.partition, opening.mode
+        )
         assert existing is not None, "its generation exists"
         return TriggerResult(existing, is_new=False)
     run_ids = flow_start(tx, store, info, flow_id, who)
@@ -47,7 +49,7 @@ def flow_open(
 
 def flow_start(tx: Tx, store: Store, info: PipelineInfo, flow_id: int, who: str) -> list[int]:
     """Start the ready phases of a new flow; return the ids of their runs."""
-    result = advance(tx, {flow_id: Wakeup(everything=True)}, actor=who)
+    result = advance(tx, {flow_id: Wakeup(all_gates=True)}, actor=who)
     channels = [CHANNEL, *sorted({f"runs:{row.pool}" for row in info.processors})]
     tx.after_commit(lambda: store.wake(channels))
     return result.run_ids
@@ -62,17 +64,17 @@ def flow_open_for_report(
     """
     customer, mode, phase = about
     entries = {p["name"] for p in info.definition["phases"] if not p["after"]}
-    parent = flow_find(tx, customer, info.number, report.partition, mode)
+    parent = flow_find(tx, customer, info.pipeline_key, report.partition, mode)
     opening = FlowOpening(
         customer=customer,
-        pipeline=info.number,
+        pipeline=info.pipeline_key,
         digest=digest_of(tx, info),
         mode=mode,
         partition=report.partition,
         source=EVENT,
         correlation_id=report.correlation_id or new_correlation_id(),
         opened_by=who,
-        starts=() if phase in entries else (phase,),
+        start_phases=() if phase in entries else (phase,),
         parent=None if phase in entries else parent,
         origin=report.origin,
     )

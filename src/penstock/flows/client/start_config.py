@@ -96,7 +96,7 @@ def _start_flow(
     mode, partition = mode_and_partition(info.definition, occurrence, source=source)
     opening = FlowOpening(
         customer=config.customer,
-        pipeline=info.number,
+        pipeline=info.pipeline_key,
         digest=stored[1],
         mode=mode,
         partition=partition,
@@ -111,4 +111,4 @@ def _start_flow(
     )
     (flow_id,) = flow_open_many(tx, [opening])
     assert flow_id is not None, "the next generation is always new"
-    return advance(tx, {flow_id: Wakeup(everything=True)}, actor=who).run_ids
+    return advance(tx, {flow_id: Wakeup(all_gates=True)}, actor=who).run_ids

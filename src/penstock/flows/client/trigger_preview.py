@@ -71,8 +71,8 @@ class Previews:
                 source=request.source,
             )
             partition = request.partition or partition
-            existing = self._existing(tx, customer_id, info.number, partition, mode)
-            any_mode = self._existing(tx, customer_id, info.number, partition, None)
+            existing = self._existing(tx, customer_id, info.pipeline_key, partition, mode)
+            any_mode = self._existing(tx, customer_id, info.pipeline_key, partition, None)
             is_new = existing is None or request.force or bool(request.phases)
             generation = 1 if existing is None else generation_newest(tx, existing) + int(is_new)
             parent = (existing or any_mode) if request.phases else None
@@ -101,7 +101,7 @@ class Previews:
         self, tx: Tx, customer: str, pipeline: int, partition: str, mode: str | None
     ) -> Flow | None:
         try:
-            number = self._names.customer(tx, customer)
+            number = self._names.customer_key(tx, customer)
         except NotFound:
             if self._names.customer_id is not None:
                 raise

@@ -83,14 +83,14 @@ class Diagnostics:
             info = self._names.pipeline(pipeline, "pipeline", tx)
             customer_id = customer or self._names.default_customer
             try:
-                number = self._names.customer(tx, customer_id)
+                number = self._names.customer_key(tx, customer_id)
             except NotFound:
                 if customer is not None:
                     raise
                 number = None
             found = None
             if number is not None:
-                found = _find(tx, number, info.number, partition, (mode, generation))
+                found = _find(tx, number, info.pipeline_key, partition, (mode, generation))
             if found is not None:
                 return self._explained(tx, found)
             if generation is not None:
@@ -123,7 +123,7 @@ class Diagnostics:
         """Return why a run has not started or has not ended."""
 
         def body(tx: Tx) -> CauseTree:
-            run = run_get(tx, run_id, self._names.customer(tx, customer))
+            run = run_get(tx, run_id, self._names.customer_key(tx, customer))
             if run is None:
                 raise NotFound("run", encode("run", run_id))
             now = tx.now()
@@ -136,7 +136,7 @@ class Diagnostics:
         """Return the whole path of a cause, given its correlation id or the id of a flow or run."""
 
         def body(tx: Tx) -> TracedCause:
-            number = self._names.customer(tx, customer)
+            number = self._names.customer_key(tx, customer)
             correlation_id = self._correlation(tx, cause, number)
             flows = flow_for_correlation(tx, correlation_id, number)
             known = {flow.flow_id for flow in flows}
@@ -165,7 +165,7 @@ class Diagnostics:
         return FlowExplanation(flow=fact, explanation=explain(fact, now), now=now)
 
     def _flow(self, tx: Tx, flow_id: int, customer: str | None) -> Flow:
-        found = flow_get(tx, flow_id, self._names.customer(tx, customer))
+        found = flow_get(tx, flow_id, self._names.customer_key(tx, customer))
         if found is None:
             raise NotFound("flow", encode("flow", flow_id))
         return found

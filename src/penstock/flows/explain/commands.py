@@ -145,7 +145,7 @@ def worker(pool: str) -> Suggestion:
 
 def cancel(flow: FlowFact) -> Suggestion:
     """Suggest cancelling a flow that a newer generation has replaced."""
-    does = f"cancel this flow: generation {flow.newer} has replaced it"
+    does = f"cancel this flow: generation {flow.newer_generation} has replaced it"
     return Suggestion(command=_command("flows", "cancel", flow.flow_id), does=does)
 
 

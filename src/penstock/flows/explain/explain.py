@@ -113,10 +113,10 @@ def _summary(flow: FlowFact, wall: LocalClock) -> str:
         if flow.missing and flow.state == "DEGRADED":
             text += f", without {format_list(flow.missing)}"
     lines = [f"{text}. Times are {flow.timezone}."]
-    if flow.observes:
+    if flow.is_observe_mode:
         lines.append("The pipeline is in observe mode: gates decide, but schedules start the work.")
-    if flow.newer is not None:
-        lines.append(f"Generation {flow.newer} is newer.")
+    if flow.newer_generation is not None:
+        lines.append(f"Generation {flow.newer_generation} is newer.")
     lines += [_still_open(older) for older in flow.still_open]
     for given in flow.overrides:
         what = given.dependency or "any missing dependency"
@@ -144,7 +144,9 @@ def _phase(flow: FlowFact, phase: PhaseFact, wall: LocalClock) -> PhaseExplanati
         phase=phase.name,
         state=phase.state,
         word="observed" if is_observed(phase) else STATE_LABELS[phase.state],
-        count=f"{phase.done}/{len(phase.expected)}" if started and phase.expected else "",
+        count=f"{phase.completed_count}/{len(phase.expected)}"
+        if started and phase.expected
+        else "",
         at=phase.ended_at or phase.started_at,
         headline=headline,
         sentences=tuple(_sentences(phase, wall)),
@@ -190,7 +192,7 @@ def _degraded(phase: PhaseFact) -> str:
     if part:
         lines.append(f"{format_list(part)} completed in part")
     known = " ".join(lines)
-    carried = [item for item in phase.lacking if item not in known]
+    carried = [item for item in phase.missing if item not in known]
     if carried and not phase.is_inherited:
         lines.append(f"without {format_list(carried)} since an earlier phase")
     return "; ".join(lines)
@@ -240,10 +242,10 @@ def _blocked(
 ) -> tuple[str, Micros | None]:
     since = f"since {wall.at(phase.since)}"
     breaker = phase.breaker
-    if breaker is not None and breaker.is_open and breaker.again_at is not None:
-        again = wall.coming(breaker.again_at)
+    if breaker is not None and breaker.is_open and breaker.next_probe_at is not None:
+        again = wall.upcoming(breaker.next_probe_at)
         words = f"breaker open after {breaker.failures} failures, tries again {again}"
-        return f"{since}: {words}", breaker.again_at
+        return f"{since}: {words}", breaker.next_probe_at
     if decision is None:
         decision = next((g.decision for g in phase.gates if g.decision is not None), None)
     what, awaited = "its gate failed", () if decision is None else awaited_tables(decision)
@@ -266,8 +268,8 @@ def _pending(flow: FlowFact, phase: PhaseFact) -> str:
     if incomplete:
         verb = "is" if len(incomplete) == 1 else "are"
         return f"{format_list(incomplete)} {verb} not complete"
-    if flow.behind is not None:
-        return f"{flow.behind}, the previous flow of its config, has not ended"
+    if flow.preceding_flow_id is not None:
+        return f"{flow.preceding_flow_id}, the previous flow of its config, has not ended"
     return "its gate has not been evaluated yet"
 
 

@@ -29,7 +29,7 @@ class HolderFact:
     holder: str
     since: Micros
     weight: int = 1
-    doing: str = "holds it"
+    activity: str = "holds it"
     until_at: Micros | None = None
 
 
@@ -45,11 +45,11 @@ class LimitFact:
 
     name: str
     weight: int = 1
-    lacks: bool = True
+    is_exhausted: bool = True
     is_waiting: bool = True
-    most: int | None = None
+    capacity: int | None = None
     held: int | None = None
-    ahead: int | None = None
+    waiters_ahead: int | None = None
     holders: tuple[HolderFact, ...] = ()
     has_others: bool = False
     tokens_at: Micros | None = None
@@ -72,7 +72,7 @@ class RunFact:
     attempt: int
     since: Micros
     due_at: Micros
-    waits: str | None = None
+    pending_reason: str | None = None
     started_at: Micros | None = None
     ended_at: Micros | None = None
     timeout_at: Micros | None = None
@@ -81,8 +81,8 @@ class RunFact:
     claimed_by: str | None = None
     pool: str = "default"
     ordering_key: str | None = None
-    behind: str | None = None
-    ahead: int | None = None
+    preceding_run_id: str | None = None
+    runs_ahead: int | None = None
     workers: int | None = None
     pauses: tuple[PauseFact, ...] = ()
     limits: tuple[LimitFact, ...] = ()
@@ -164,7 +164,7 @@ class BreakerFact:
     """The breaker of a phase; again_at: when it allows the next probe, None while closed."""
 
     failures: int
-    again_at: Micros | None = None
+    next_probe_at: Micros | None = None
     is_open: bool = False
 
 
@@ -224,7 +224,7 @@ class PhaseFact:
     stragglers_us: Micros | None = None
     is_degraded: bool = False
     is_inherited: bool = False
-    lacking: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
     gate: GateFact | None = None
     gates: tuple[GateFact, ...] = ()
     processors: tuple[ProcessorFact, ...] = ()
@@ -239,7 +239,7 @@ class PhaseFact:
         return self.started_at + self.stragglers_us
 
     @property
-    def done(self) -> int:
+    def completed_count(self) -> int:
         """The number of expected processors that completed."""
         return sum(1 for processor in self.processors if processor.is_done)
 
@@ -293,12 +293,12 @@ class FlowFact:
     ended_at: Micros | None = None
     deadline_at: Micros | None = None
     start_phase: str | None = None
-    observes: bool = False
+    is_observe_mode: bool = False
     missing: tuple[str, ...] = ()
     phases: tuple[PhaseFact, ...] = ()
     overrides: tuple[OverrideFact, ...] = ()
-    newer: int | None = None
-    behind: str | None = None
+    newer_generation: int | None = None
+    preceding_flow_id: str | None = None
     still_open: tuple[OpenFlowFact, ...] = ()
 
     def phase(self, name: str) -> PhaseFact:

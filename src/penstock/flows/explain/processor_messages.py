@@ -72,16 +72,16 @@ def describe_run(run: RunFact, wall: LocalClock) -> str:
         verb, by = ("running", "on") if run.state == "RUNNING" else ("claimed", "by")
         worker = f" {by} {run.claimed_by}" if run.claimed_by else ""
         return f"has been {verb} since {wall.at(since)}{worker}{attempt}"
-    if run.waits == "later":
+    if run.pending_reason == "later":
         word = "next try" if run.attempt > 1 else "due"
-        return f"{word} {wall.coming(run.due_at)}"
-    if run.waits == "paused":
+        return f"{word} {wall.upcoming(run.due_at)}"
+    if run.pending_reason == "paused":
         return f"cannot start: {'; '.join(map(describe_pause, run.pauses)) or 'it is paused'}"
-    if run.waits == "blocked":
+    if run.pending_reason == "blocked":
         key = f" (ordering key {run.ordering_key})" if run.ordering_key else ""
-        return f"waits for {run.behind or 'the run ahead of it'}{key}"
-    if run.waits == "limited":
-        lacking = [limit.name for limit in run.limits if limit.lacks]
+        return f"waits for {run.preceding_run_id or 'the run ahead of it'}{key}"
+    if run.pending_reason == "limited":
+        lacking = [limit.name for limit in run.limits if limit.is_exhausted]
         names = lacking or [limit.name for limit in run.limits]
         return f"has been waiting for {list_limit_names(names)} since {wall.at(run.since)}{attempt}"
     where = "an external worker" if run.is_external else "a worker"
@@ -97,13 +97,13 @@ def describe_pause(pause: PauseFact) -> str:
 
 def describe_queue_position(run: RunFact) -> str:
     """Describe how many runs are claimed before this one; empty if unknown."""
-    if run.ahead is None:
+    if run.runs_ahead is None:
         return ""
-    if run.ahead == 0:
+    if run.runs_ahead == 0:
         return "it is next in the queue"
-    if run.ahead >= RUNS_AHEAD_MAX:
+    if run.runs_ahead >= RUNS_AHEAD_MAX:
         return f"{RUNS_AHEAD_MAX:,} runs or more are ahead of it"
-    return f"{run.ahead:,} {'run is' if run.ahead == 1 else 'runs are'} ahead of it"
+    return f"{run.runs_ahead:,} {'run is' if run.runs_ahead == 1 else 'runs are'} ahead of it"
 
 
 def list_limit_names(names: Sequence[str]) -> str:
@@ -116,14 +116,20 @@ def list_limit_names(names: Sequence[str]) -> str:
 def describe_limit_usage(limit: LimitFact) -> str:
     """Describe how much of a limit is held, and a run's position in its queue."""
     parts = []
-    if limit.held is not None and limit.most is not None:
-        parts.append(f"{limit.held} of {limit.most} held")
+    if limit.held is not None and limit.capacity is not None:
+        parts.append(f"{limit.held} of {limit.capacity} held")
     if limit.weight > 1:
         parts.append(f"{limit.weight} needed")
-    if limit.ahead is not None and limit.is_waiting:
+    if limit.waiters_ahead is not None and limit.is_waiting:
         count = (
-            f"{RUNS_AHEAD_MAX:,} or more" if limit.ahead >= RUNS_AHEAD_MAX else f"{limit.ahead:,}"
+            f"{RUNS_AHEAD_MAX:,} or more"
+            if limit.waiters_ahead >= RUNS_AHEAD_MAX
+            else f"{limit.waiters_ahead:,}"
         )
-        ahead = "first in the queue" if limit.ahead == 0 else f"{count} ahead of it in the queue"
+        ahead = (
+            "first in the queue"
+            if limit.waiters_ahead == 0
+            else f"{count} ahead of it in the queue"
+        )
         parts.append(ahead)
     return f" ({', '.join(parts)})" if parts else ""

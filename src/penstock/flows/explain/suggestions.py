@@ -25,7 +25,7 @@ def suggestions_of(flow: FlowFact, now: Micros) -> tuple[Suggestion, ...]:
     else:
         found = [offer for phase in flow.phases for offer in _phase(flow, phase)]
         found += _late(flow, now)
-        found += [commands.cancel(flow)] if flow.newer is not None else []
+        found += [commands.cancel(flow)] if flow.newer_generation is not None else []
     found += [commands.explain(older) for older in flow.still_open]
     known: dict[str, Suggestion] = {}
     for offer in found:
@@ -88,12 +88,12 @@ def _processor(flow: FlowFact, phase: PhaseFact, processor: ProcessorFact) -> It
         elif processor.is_external and phase.state == "IN_PROGRESS":
             yield commands.complete(flow, phase.name, processor.name)
         return
-    if live.waits == "paused":
+    if live.pending_reason == "paused":
         for pause in live.pauses:
             yield commands.resume(pause)
-    elif live.waits == "ready" and live.workers == 0 and not live.is_external:
+    elif live.pending_reason == "ready" and live.workers == 0 and not live.is_external:
         yield commands.worker(live.pool)
-    elif live.is_external and live.waits == "ready":
+    elif live.is_external and live.pending_reason == "ready":
         yield commands.complete(flow, phase.name, processor.name)
     if processor.failures:
         yield commands.show_run(live)
@@ -123,7 +123,7 @@ def _is_troubled(phase: PhaseFact) -> bool:
 
 def _ended(flow: FlowFact) -> Iterator[Suggestion]:
     """Suggest retries and new triggers for the failed or degraded phases of an ended flow."""
-    if flow.newer is not None or flow.state == "COMPLETE":
+    if flow.newer_generation is not None or flow.state == "COMPLETE":
         return
     for phase in flow.phases:
         if phase.state in ("FAILED", "DEGRADED"):

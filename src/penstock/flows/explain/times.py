@@ -29,7 +29,7 @@ class LocalClock:
             return local.strftime("%H:%M")
         return local.strftime("%m-%d %H:%M" if local.year == today.year else "%Y-%m-%d %H:%M")
 
-    def coming(self, moment: Micros) -> str:
+    def upcoming(self, moment: Micros) -> str:
         """Return a future time: "11:12", or "any moment" once it has passed."""
         return self.at(moment) if moment > self.now else "any moment"
 

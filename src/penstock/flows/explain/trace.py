@@ -119,7 +119,10 @@ def _phase(flow: FlowFact, phase: PhaseFact) -> Iterator[Step]:
             )
     if phase.ended_at is not None and phase.state in ("COMPLETE", "DEGRADED", "FAILED"):
         incomplete = [p.name for p in phase.processors if not p.is_done]
-        text = f"{phase.name} {STATE_LABELS[phase.state]} {phase.done}/{len(phase.expected)}"
+        text = (
+            f"{phase.name} {STATE_LABELS[phase.state]} "
+            f"{phase.completed_count}/{len(phase.expected)}"
+        )
         yield Step(
             at=phase.ended_at,
             kind="phase",

@@ -122,7 +122,7 @@ def _phase(flow: FlowFact, phase: PhaseFact, wall: LocalClock, seen: frozenset[s
     text = f"{phase.name} is {STATE_LABELS[phase.state]}" + (f": {headline}" if headline else "")
     if phase.state == "IN_PROGRESS" and phase.started_at is not None:
         # Its causes give the details.
-        count = f"{phase.done}/{len(phase.expected)} done"
+        count = f"{phase.completed_count}/{len(phase.expected)} done"
         text = f"{phase.name} has been running since {wall.at(phase.started_at)}, {count}"
         if until is not None:
             text += f", stragglers until {wall.at(until)}"
@@ -143,9 +143,13 @@ def _phase(flow: FlowFact, phase: PhaseFact, wall: LocalClock, seen: frozenset[s
     if phase.state == "IN_PROGRESS":
         causes += _processors(flow, phase, wall)
     causes += _gates(flow, phase, wall)
-    if not causes and phase.state == "PENDING" and flow.behind is not None:
-        text_ahead = f"{flow.behind} has not ended, and flows of its config run one at a time"
-        causes.append(Cause(kind="flow", text=text_ahead, offer=commands.why_of(flow.behind)))
+    if not causes and phase.state == "PENDING" and flow.preceding_flow_id is not None:
+        text_ahead = (
+            f"{flow.preceding_flow_id} has not ended, and flows of its config run one at a time"
+        )
+        causes.append(
+            Cause(kind="flow", text=text_ahead, offer=commands.why_of(flow.preceding_flow_id))
+        )
     elif not causes and phase.state == "PENDING":
         causes.append(
             Cause(
@@ -170,8 +174,8 @@ def _gates(flow: FlowFact, phase: PhaseFact, wall: LocalClock) -> Iterator[Cause
             kind="breaker",
             text=f"the breaker of {phase.name} is open ({breaker.failures} consecutive failures)",
             clears=Clears.TIME,
-            earliest_at=breaker.again_at,
-            until_at=breaker.again_at,
+            earliest_at=breaker.next_probe_at,
+            until_at=breaker.next_probe_at,
         )
         return
     for gate in (phase.gate, *phase.gates):
@@ -277,15 +281,15 @@ def _run_causes(run: RunFact, wall: LocalClock) -> Iterator[Cause]:
     if run.state in ("RUNNING", "CLAIMED"):
         until = "" if run.timeout_at is None else f"; it times out at {wall.at(run.timeout_at)}"
         yield Cause(kind="execution", text=f"it is executing{until}", until_at=run.timeout_at)
-    elif run.waits == "later":
+    elif run.pending_reason == "later":
         kind = "retry" if run.attempt > 1 else "schedule"
         yield Cause(
             kind=kind,
-            text=f"attempt {run.attempt} is due {wall.coming(run.due_at)}",
+            text=f"attempt {run.attempt} is due {wall.upcoming(run.due_at)}",
             clears=Clears.TIME,
             earliest_at=run.due_at,
         )
-    elif run.waits == "paused":
+    elif run.pending_reason == "paused":
         for pause in run.pauses:
             yield Cause(
                 kind="pause",
@@ -294,23 +298,23 @@ def _run_causes(run: RunFact, wall: LocalClock) -> Iterator[Cause]:
                 since=pause.since,
                 offer=commands.resume(pause),
             )
-    elif run.waits == "blocked":
-        front = run.behind or "an earlier run"
+    elif run.pending_reason == "blocked":
+        front = run.preceding_run_id or "an earlier run"
         text = f"{front} has not ended, and runs with the same ordering key run one at a time"
         yield Cause(kind="ordering_key", text=text)
-    elif run.waits == "limited":
+    elif run.pending_reason == "limited":
         yield from _limit_causes(run, wall)
-    elif run.waits == "ready":
+    elif run.pending_reason == "ready":
         yield from _worker_causes(run)
 
 
 def _limit_causes(run: RunFact, wall: LocalClock) -> Iterator[Cause]:
-    lacking = [limit for limit in run.limits if limit.lacks]
+    lacking = [limit for limit in run.limits if limit.is_exhausted]
     if not lacking:
         text = "it is about to take" if run.limits else "it is about to join the queue of"
         yield Cause(kind="limit", text=f"{text} {list_limit_names([k.name for k in run.limits])}")
     for limit in lacking:
-        if limit.most == 0:
+        if limit.capacity == 0:
             text = f"limit {limit.name} is closed: its capacity is 0"
             offer = commands.open_limit(limit.name)
             yield Cause(kind="limit", text=text, clears=Clears.PERSON, offer=offer)
@@ -329,7 +333,7 @@ def _holder_causes(limit: LimitFact, wall: LocalClock) -> Iterator[Cause]:
     for one in limit.holders:
         much = f" {one.weight} of it" if one.weight > 1 else ""
         until = "" if one.until_at is None else f", until {wall.at(one.until_at)} at the latest"
-        text = f"{one.holder} {one.doing}{much} since {wall.at(one.since)}{until}"
+        text = f"{one.holder} {one.activity}{much} since {wall.at(one.since)}{until}"
         yield Cause(kind="holder", text=text, since=one.since, until_at=one.until_at)
     if limit.has_others:
         yield Cause(kind="holder", text="other holders (not shown)")
@@ -349,7 +353,7 @@ def _worker_causes(run: RunFact) -> Iterator[Cause]:
     known = f" ({run.workers} live)" if run.workers is not None and not run.is_external else ""
     yield Cause(kind="worker", text=f"no {worker} has claimed it yet{known}")
     ahead = describe_queue_position(run)
-    if ahead and run.ahead:
+    if ahead and run.runs_ahead:
         text = f"{ahead}: ordered by priority, then fairly between customers"
         yield Cause(kind="fairness", text=text)
 

@@ -105,7 +105,7 @@ def list_decisions(
     """List recorded gate decisions with their evidence, newest first."""
     pages = Pagination(request, by, pipeline=pipeline_template, partition=partition, phase=phase,
                   customer=customer_id)  # fmt: skip
-    place = pages.place(cursor, 1)
+    place = pages.position(cursor, 1)
     with renaming_field("pipeline_template", ("pipeline",)):
         rows = by.client.gates.history(
             pipeline_template,
@@ -192,7 +192,7 @@ def list_overrides(
     """List overrides, newest first."""
     pages = Pagination(request, by, pipeline=pipeline_template, partition=partition, live=live,
                   customer=customer_id)  # fmt: skip
-    place = pages.place(cursor, 1)
+    place = pages.position(cursor, 1)
     with renaming_field("pipeline_template", ("pipeline",)):
         rows = by.client.overrides.page(
             pipeline=pipeline_template,
@@ -264,7 +264,7 @@ def list_interventions(
 ) -> Response:
     """List interventions, newest first."""
     pages = Pagination(request, by, status=status, customer=customer_id)
-    place = pages.place(cursor, 1)
+    place = pages.position(cursor, 1)
     rows = by.client.interventions.page(
         status=None if status == "all" else status,
         customer=by.customer if customer_id is None else customer_id,

@@ -47,7 +47,7 @@ class Breaker:
             return BreakerState.OPEN
         return BreakerState.HALF_OPEN
 
-    def opens_again_at(self) -> Micros | None:
+    def next_probe_at(self) -> Micros | None:
         """Return when the next probe is allowed; None while the breaker is closed."""
         if self.opened_at is None:
             return None

@@ -91,16 +91,16 @@ class Assessment:
     """The processors that need the dependency, if the gate covers several processors."""
 
     @property
-    def is_short(self) -> bool:
+    def is_below_min_days(self) -> bool:
         """Whether a historical dependency has fewer than `min_days` days."""
         return self.kind is DependencyKind.HISTORICAL and (self.days_present or 0) < (
             self.min_days or 0
         )
 
     @property
-    def is_too_short(self) -> bool:
+    def is_below_degraded_days(self) -> bool:
         """Whether a historical dependency has fewer than `degraded_days` days."""
-        return self.is_short and (self.days_present or 0) < (self.degraded_days or 0)
+        return self.is_below_min_days and (self.days_present or 0) < (self.degraded_days or 0)
 
 
 def assess(

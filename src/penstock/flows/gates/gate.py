@@ -95,7 +95,7 @@ def decide(given: GateInput) -> Decision:
 
 def what_if(given: GateInput, changes: ModeOptions) -> Decision:
     """Return the decision for the same evidence under changed settings of the mode."""
-    return decide(replace(given, mode=given.mode.but(**changes)))
+    return decide(replace(given, mode=given.mode.with_options(**changes)))
 
 
 def _required(given: GateInput) -> _Outcome | None:
@@ -159,7 +159,7 @@ def _historical(given: GateInput) -> _Outcome | None:
     short = [
         a
         for a in given.assessments
-        if a.is_too_short and not covering_overrides(a, given.overrides, given.now)
+        if a.is_below_degraded_days and not covering_overrides(a, given.overrides, given.now)
     ]
     if not short:
         return None

@@ -33,7 +33,7 @@ def gate_score(given: GateInput, *, spare: bool) -> GateScore:
     for a in given.assessments:
         if a.kind is DependencyKind.OPTIONAL:
             continue
-        lacks = is_critical_absent(a) or a.is_too_short
+        lacks = is_critical_absent(a) or a.is_below_degraded_days
         if spare and a.kind is DependencyKind.SAME_DAY:
             lacks = lacks or a.completeness < 100 or a.quality < given.mode.min_quality
         found = covering_overrides(a, given.overrides, given.now) if lacks else ()
@@ -79,7 +79,7 @@ def degraded_by(given: GateInput, view: GateScore) -> str | None:
 
     None if there is none.
     """
-    if any(a.is_short for a in given.assessments):
+    if any(a.is_below_min_days for a in given.assessments):
         return "historical"
     if view.overrides:
         return "same_day"
@@ -102,4 +102,4 @@ def is_lacking(a: Assessment) -> bool:
     """Return whether a dependency is reported as missing or incomplete."""
     if a.kind is DependencyKind.SAME_DAY:
         return a.absent or a.completeness < 100
-    return a.is_short or is_optional_missing(a)
+    return a.is_below_min_days or is_optional_missing(a)

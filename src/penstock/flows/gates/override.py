@@ -43,14 +43,14 @@ class Override:
         """Return whether it is in force at `now`."""
         return self.approved_at <= now < self.expires_at
 
-    def is_about(self, customer: str, pipeline: str, partition: str, phase: str) -> bool:
+    def applies_to_gate(self, customer: str, pipeline: str, partition: str, phase: str) -> bool:
         """Return whether it applies to this gate; without a phase it applies to all of them."""
         return (
             (self.customer, self.pipeline, self.partition) == (customer, pipeline, partition)
             and self.phase in (None, phase)
         )  # fmt: skip
 
-    def names(self, assessment: Assessment) -> bool:
+    def applies_to(self, assessment: Assessment) -> bool:
         """Return whether it applies to this dependency."""
         return self.dependency in (None, assessment.table, assessment.key)
 
@@ -90,7 +90,7 @@ def covering_overrides(
     """
     if assessment.fail_if_missing:
         return ()
-    live = [each for each in overrides if each.is_live(now) and each.names(assessment)]
+    live = [each for each in overrides if each.is_live(now) and each.applies_to(assessment)]
     whole = next((each for each in live if each.processor is None), None)
     if whole is not None:
         return (whole,)

@@ -27,8 +27,8 @@ class ProbeBudget:
     billed by bytes may scan per statement; None is unlimited.
     """
 
-    seconds_each: float = DEPENDENCY_TIMEOUT_S
-    seconds: float = TIMEOUT_S
+    dependency_timeout_s: float = DEPENDENCY_TIMEOUT_S
+    timeout_s: float = TIMEOUT_S
     bytes_max: int | None = None
 
 

@@ -34,11 +34,11 @@ def check_shape(check: GateCheck) -> dict[str, Any]:
     """Return the JSON form of a gate check."""
     return {
         "flow_id": id_or_none("flow", check.flow_id),
-        "partition": check.given.partition,
-        "mode": check.given.mode.name,
-        "looked_at": iso(check.given.now),
-        "is_asked": check.is_asked,
-        **_decided(check.given, check.decision),
+        "partition": check.gate_input.partition,
+        "mode": check.gate_input.mode.name,
+        "looked_at": iso(check.gate_input.now),
+        "is_asked": check.is_evaluable,
+        **_decided(check.gate_input, check.decision),
     }
 
 
@@ -93,12 +93,12 @@ def decision_comparison_shape(one: DecisionComparison) -> dict[str, Any]:
         "phase": row.phase,
         "processor": row.processor or None,
         "decided_at": iso(row.at),
-        "then": one.then.verdict.value,
-        "now": one.now.verdict.value,
-        "changed": one.is_other,
-        "completeness": one.then.completeness,
-        "quality": one.then.quality,
-        "reasons": list(one.now.reasons),
+        "then": one.recorded.verdict.value,
+        "now": one.recomputed.verdict.value,
+        "changed": one.has_changed,
+        "completeness": one.recorded.completeness,
+        "quality": one.recorded.quality,
+        "reasons": list(one.recomputed.reasons),
     }
 
 

@@ -210,7 +210,7 @@ ORDER BY flow_id LIMIT 1;
 SELECT flow_id FROM flows WHERE config_id {{any ids}} AND ended_at IS NULL
 ORDER BY flow_id {{pg:FOR NO KEY UPDATE}};
 
--- name: flow_in_line
+-- name: flow_queued
 -- A flow of a config that waits for an earlier one to end.
 -- scope: system (the caller locked the config)
 SELECT w.flow_id FROM flows w WHERE w.config_id = :config_id AND w.ended_at IS NULL
@@ -218,7 +218,7 @@ SELECT w.flow_id FROM flows w WHERE w.config_id = :config_id AND w.ended_at IS N
         WHERE e.config_id = :config_id AND e.ended_at IS NULL)
 ORDER BY w.flow_id LIMIT 1;
 
--- name: nudge_next_of_configs
+-- name: flow_event_put_for_next
 -- Insert a flow event for the next waiting flow of configs whose flows ended.
 -- scope: system (the caller ended the flows)
 INSERT INTO nudges (flow_id, customer, phase, is_failure, at)
@@ -236,7 +236,7 @@ SELECT {{flow_ahead}} FROM flows w WHERE w.flow_id = :flow_id;
 -- scope: system (the caller has checked the flow)
 SELECT run_id, state, processor FROM runs WHERE flow_id = :flow_id ORDER BY run_id LIMIT 10000;
 
--- name: nudge_put_many
+-- name: flow_event_put_many
 -- Insert flow events.
 -- scope: system (the batch names its customers)
 -- batch: flow_id bigint, customer bigint, phase text, is_failure boolean
@@ -244,7 +244,7 @@ INSERT INTO nudges (flow_id, customer, phase, is_failure, at)
 SELECT batch.flow_id, batch.customer, batch.phase, batch.is_failure, {{now}} FROM {{batch}}
 ORDER BY ord;
 
--- name: nudge_partition
+-- name: flow_event_put_for_partition
 -- Insert flow events for the open flows of a partition.
 -- scope: system (the caller has looked up the customer)
 INSERT INTO nudges (flow_id, customer, phase, is_failure, at)
@@ -253,7 +253,7 @@ WHERE w.customer = :customer AND w.pipeline = :pipeline AND w.partition = :parti
     AND w.ended_at IS NULL
 RETURNING flow_id;
 
--- name: nudge_take
+-- name: flow_event_take
 -- Delete and return flow events to handle in this transaction; those locked by others are skipped.
 -- scope: system (the cascade serves all customers)
 DELETE FROM nudges WHERE nudge_id IN (
@@ -315,7 +315,7 @@ SELECT s.flow_id, p.phase, p.name, s.status, s.at, s.quality, s.processor, s.run
 FROM completions s {{lite:CROSS}} JOIN processors p ON p.processor = s.processor
 WHERE s.flow_id {{any ids}} ORDER BY s.flow_id, s.processor;
 
--- name: processor_numbers_list
+-- name: processor_keys_list
 -- The processors of pipelines by phase and name, with their pools.
 -- scope: system (declarations have no customer)
 SELECT p.pipeline, p.phase, p.name, p.processor, o.name
@@ -326,7 +326,7 @@ FROM processors p JOIN pools o ON o.pool = p.pool WHERE p.pipeline {{any ids}};
 -- scope: system (declarations have no customer)
 SELECT processor, phase FROM processors WHERE processor {{any ids}};
 
--- name: completion_seen
+-- name: completion_recorded_in
 -- Whether a report of this execution was recorded before, in any generation.
 -- scope: system (the caller has looked up the customer)
 SELECT s.flow_id FROM flows w JOIN completions s ON s.flow_id = w.flow_id

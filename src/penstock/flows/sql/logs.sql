@@ -183,7 +183,7 @@ INSERT INTO outbox (topic, ordering_key, payload, created_at)
 SELECT t.name, NULL, batch.payload, {{now}}
 FROM {{batch}} JOIN topics t ON t.customer = 0 AND t.name = batch.topic ORDER BY ord;
 
--- name: dead_report_put
+-- name: dead_letter_put_report
 -- Store an unusable report as a dead letter, so that people can inspect it and send it again.
 -- scope: system (the caller has looked up the customer)
 INSERT INTO dead_letters (kind, subject, customer, processor, config_id, partition,

@@ -40,7 +40,7 @@ def completion_recorded_in(tx: Tx, params: dict[str, object]) -> int | None:
 
     params: customer, pipeline, partition, mode, processor, execution_id.
     """
-    rows = tx.rows("completion_seen", params)
+    rows = tx.rows("completion_recorded_in", params)
     return None if not rows else int(rows[0][0])
 
 
@@ -64,25 +64,25 @@ def completions_later(tx: Tx, ids: Sequence[int]) -> Callable[[], dict[int, list
 
 def flow_event_put_many(tx: Tx, rows: Sequence[tuple[int, int, str | None, bool]]) -> None:
     """Insert flow events: (flow, customer, phase that reported or None for all, is_failure)."""
-    tx.later("nudge_put_many", batch=rows)
+    tx.later("flow_event_put_many", batch=rows)
 
 
 def flow_event_put_for_partition(tx: Tx, customer: int, pipeline: int, partition: str) -> list[int]:
     """Insert flow events for all open flows of a partition. Return the flows."""
     params = {"customer": customer, "pipeline": pipeline, "partition": partition}
-    return [row[0] for row in tx.rows("nudge_partition", params)]
+    return [row[0] for row in tx.rows("flow_event_put_for_partition", params)]
 
 
 def flow_event_put_for_next(tx: Tx, configs: Iterable[int]) -> None:
     """Insert a flow event for the next queued flow of each config, after one of its flows ended."""
     ids = sorted({config_id for config_id in configs if config_id})
     if ids:
-        tx.run("nudge_next_of_configs", {"ids": ids})
+        tx.run("flow_event_put_for_next", {"ids": ids})
 
 
 def flow_event_take(tx: Tx, n: int) -> list[FlowEvent]:
     """Delete and return flow events, to be handled in this transaction."""
-    return [FlowEvent(row[0], row[1], bool(row[2])) for row in tx.rows("nudge_take", {"n": n})]
+    return [FlowEvent(row[0], row[1], bool(row[2])) for row in tx.rows("flow_event_take", {"n": n})]
 
 
 def _flow_events_put(tx: Tx, news: Sequence[tuple[int, int, int, bool]]) -> int:

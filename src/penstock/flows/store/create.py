@@ -68,7 +68,7 @@ class FlowOpening:
     priority: int = 5
     is_ordered: bool = False
     parameters: str | None = None
-    starts: tuple[str, ...] = ()
+    start_phases: tuple[str, ...] = ()
     parent: Flow | None = None
     no_downstream: bool = False
     generation: int | None = None
@@ -125,7 +125,7 @@ def flow_rerun(tx: Tx, late: LateData, actor: str) -> int:
     If the flow is not the newest generation, the newest one receives the completions instead. At
     most three reruns per partition.
     """
-    flow = late.book.flow
+    flow = late.snapshot.flow
     newest, reruns = generation_get(tx, flow.key)
     if newest > flow.generation and _forward_to_newest(tx, late, newest):
         return 0
@@ -144,10 +144,10 @@ def flow_rerun(tx: Tx, late: LateData, actor: str) -> int:
         correlation_id=flow.correlation_id,
         opened_by=actor,
         config_id=flow.config_id,
-        slot=flow.slot + 1,
+        slot=flow.scheduled_time + 1,
         priority=flow.priority,
         parameters=flow.parameters,
-        starts=late.starts,
+        start_phases=late.starts,
         parent=flow,
         no_downstream=flow.no_downstream,
         reruns=1,
@@ -166,7 +166,7 @@ def _forward_to_newest(tx: Tx, late: LateData, generation: int) -> bool:
     even if it already has them: it inherited work that started without the late data and has to
     redo it.
     """
-    flow = late.book.flow
+    flow = late.snapshot.flow
     customer, pipeline, config_id, partition, mode = flow.key
     params = {
         "customer": customer,
@@ -184,7 +184,7 @@ def _forward_to_newest(tx: Tx, late: LateData, generation: int) -> bool:
     entries = [phase.name for phase in plan.phases if not phase.after]
     begins = newest.start_phase.split(",") if newest.start_phase else entries
     kept = [source for source in late.sources if source in inherited_phases(plan, begins)]
-    seen = [_copy(newest.flow_id, customer, s) for s in late.book.seen_of(kept)]
+    seen = [_copy(newest.flow_id, customer, s) for s in late.snapshot.completions_of(kept)]
     completion_put_many(tx, seen, nudge=False)
     flow_event_put_many(tx, [(newest.flow_id, customer, source, False) for source in kept])
     return True
@@ -201,7 +201,7 @@ def _row(opening: FlowOpening, plan: FlowPlan, generation: int, now: int) -> New
         correlation_id=opening.correlation_id,
         trigger_source=opening.source,
         digest=opening.digest,
-        start_phase=",".join(opening.starts) or None,
+        start_phase=",".join(opening.start_phases) or None,
         parent_flow_id=None if opening.parent is None else opening.parent.flow_id,
         deadline_at=flow_deadline(plan.mode, now),
         no_downstream=opening.no_downstream,
@@ -224,7 +224,7 @@ def _phases(
     customer = opening.customer
     begun = {row.phase: row for row in parent if not row.processor and row.started_at is not None}
     done = {name: row for name, row in begun.items() if row.state in DONE}
-    begins = opening.starts or tuple(p.name for p in plan.plan.phases if not p.after)
+    begins = opening.start_phases or tuple(p.name for p in plan.plan.phases if not p.after)
     behind = {later for name in begins for later in plan.plan.downstream(name)}
     restarted = set(begins) if opening.no_downstream else {*begins, *behind}
     rows = [
@@ -275,7 +275,7 @@ def _inherit(tx: Tx, opened: Sequence[tuple[FlowOpening, int]], rows: Sequence[N
 
 def _copy(flow_id: int, customer: int, seen: CompletionRow) -> NewCompletion:
     return NewCompletion(
-        flow_id, seen.number, customer, seen.status, seen.at, seen.run_id, seen.execution_id,
+        flow_id, seen.processor_key, customer, seen.status, seen.at, seen.run_id, seen.execution_id,
         seen.records, seen.quality, seen.entities,
     )  # fmt: skip
 
@@ -287,7 +287,7 @@ def _entry(opening: FlowOpening, row: NewFlow, flow_id: int) -> Entry:
         "generation": row.generation,
         "correlation_id": row.correlation_id,
         "trigger_source": row.trigger_source,
-        "starts": list(opening.starts),
+        "starts": list(opening.start_phases),
     }
     text = json.dumps(detail, sort_keys=True)
     return Entry("flow", flow_id, row.customer, "opened", opening.opened_by, None, "OPEN",

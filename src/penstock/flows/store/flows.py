@@ -113,7 +113,7 @@ def flow_lock_open(tx: Tx, configs: Sequence[int]) -> None:
 
 def flow_queued(tx: Tx, config_id: int) -> int | None:
     """Return a flow of a config that waits for an earlier one to end, or None."""
-    row = first(tx.rows("flow_in_line", {"config_id": config_id}))
+    row = first(tx.rows("flow_queued", {"config_id": config_id}))
     return None if row is None else int(row[0])
 
 
@@ -142,7 +142,7 @@ def phases_later(tx: Tx, ids: Sequence[int]) -> Callable[[], dict[int, list[Phas
         for row in answer.rows():
             phase = PhaseRow._make(row)
             converted = phase._replace(
-                look_again=bool(phase.look_again), is_degraded=bool(phase.is_degraded)
+                probe_again=bool(phase.probe_again), is_degraded=bool(phase.is_degraded)
             )
             found[phase.flow_id].append(converted)
         return found
@@ -154,7 +154,7 @@ def phase_update_many(tx: Tx, phases: Sequence[PhaseRow]) -> None:
     """Write the current state of phases."""
     batch = [
         (
-            p.gate_id, p.state, p.started_at, p.ended_at, p.look_at, p.look_again,
+            p.gate_id, p.state, p.started_at, p.ended_at, p.probe_at, p.probe_again,
             p.waiting_since, p.tries, p.is_degraded, p.gate, p.evidence,
         )
         for p in phases
@@ -193,7 +193,7 @@ def processors_later(
     tx: Tx, pipelines: Iterable[int]
 ) -> Callable[[], dict[tuple[int, str, str], tuple[int, str]]]:
     """Query (key, pool) of processors by (pipeline, phase, name); the result is read by a call."""
-    answer = tx.later("processor_numbers_list", {"ids": sorted(set(pipelines))})
+    answer = tx.later("processor_keys_list", {"ids": sorted(set(pipelines))})
     return lambda: {(row[0], row[1], row[2]): (row[3], row[4]) for row in answer.rows()}
 
 

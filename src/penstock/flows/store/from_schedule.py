@@ -53,7 +53,7 @@ def occurrences_open(tx: Tx, slots: Sequence[DueOccurrence], pace: StartPace) ->
         flow_lock_open(tx, ordered)
     ids = flow_open_many(tx, openings)
     assert None not in ids, "the next generation is always new"
-    wakeups = {flow_id: Wakeup(everything=True) for flow_id in ids if flow_id is not None}
+    wakeups = {flow_id: Wakeup(all_gates=True) for flow_id in ids if flow_id is not None}
     return OpenedFlows(advance(tx, wakeups, actor=SCHEDULER).runs, used)
 
 

@@ -64,4 +64,4 @@ def dead_letter_put_report(tx: Tx, params: dict[str, object]) -> int:
     """
     # Negative, because dead letters of messages use the message's id.
     subject = -int(one(tx.rows("token_next"))[0])
-    return int(one(tx.rows("dead_report_put", {**params, "subject": subject}))[0])
+    return int(one(tx.rows("dead_letter_put_report", {**params, "subject": subject}))[0])

@@ -66,7 +66,7 @@ class Broker:
         self.events = events or Events()
         self.id = new_boot_id()
         self.pid = os.getpid()
-        self.holdings = HeldLeases(store, self.clock, self.events)
+        self.held_leases = HeldLeases(store, self.clock, self.events)
         self._pulse = BrokerThread(store, channel(self.id), self.clock, self)
         self._lock = threading.Lock()
         self._making = threading.Lock()
@@ -76,7 +76,7 @@ class Broker:
         self._looks_at = FAR_OFF_S
         self._retry_at = 0.0
 
-    def desk(
+    def limit_state(
         self, name: str, terms: LimitSettings, customer: int = 0, actor: str = ""
     ) -> LimitState:
         """Return the state of a limit, which is created with these terms if it does not exist."""
@@ -98,14 +98,14 @@ class Broker:
         """Return a new, globally unique request id."""
         return f"{self.id}:{next(self._requests)}"
 
-    def knows(self, name: str, customer: int = 0) -> bool:
+    def is_loaded(self, name: str, customer: int = 0) -> bool:
         """Return whether the state of a limit is loaded, so that `desk` needs no transaction."""
         return (customer, name) in self._states
 
-    def ask(self, waiter: SlotWaiter, *, direct: bool) -> None:
+    def request(self, waiter: SlotWaiter, *, direct: bool) -> None:
         """Request a slot. direct: run the transaction in this thread if no other caller waits."""
         self._check()
-        state = waiter.desk
+        state = waiter.limit_state
         with self._lock:
             state.asked[waiter.request] = waiter
             state.wants.append(waiter)
@@ -114,9 +114,9 @@ class Broker:
 
     def leave(self, waiter: SlotWaiter, outcome: str) -> bool:
         """Stop waiting; return False if the request was granted or finished before."""
-        state = waiter.desk
+        state = waiter.limit_state
         with self._lock:
-            if waiter.is_over:
+            if waiter.is_finished:
                 return False
             waiter.leave()
             state.asked.pop(waiter.request, None)
@@ -126,17 +126,17 @@ class Broker:
                 if not waiter.want.is_repeated:
                     return True  # never sent to the store
             state.leaves.append(Abandon(waiter.request, outcome))
-        self._pulse.rouse()
+        self._pulse.wake()
         return True
 
     def snooze(self, waiter: SlotWaiter, delay_us: int) -> bool:
         """Keep a run's ticket while no process waits; return False if it has no ticket any more."""
-        state = waiter.desk
+        state = waiter.limit_state
         kept = self.store.write(
             lambda tx: ticket_snooze(tx, state.limit.limit_id, waiter.request, delay_us)
         )
         with self._lock:
-            if not kept or waiter.is_over:
+            if not kept or waiter.is_finished:
                 return False
             waiter.leave()
             state.waiting.pop(waiter.request, None)
@@ -144,18 +144,18 @@ class Broker:
 
     def release(self, held: HeldSlot, *, is_good: bool, direct: bool) -> bool:
         """Release a slot; return False if it was released or lost before."""
-        if os.getpid() != self.pid or not self.holdings.pop(held):
+        if os.getpid() != self.pid or not self.held_leases.pop(held):
             return False  # also for a fork's copy of its parent's slot
-        state = held.desk
+        state = held.limit_state
         with self._lock:
             state.releases.append(Release(held.lease.lease_id, held.lease.token, is_good))
             mine = direct and _may_take(state, asking=0)
         self._go(state, mine)
         return True
 
-    def let_go(self, held: HeldSlot) -> None:
+    def stop_renewing(self, held: HeldSlot) -> None:
         """Stop renewing a slot without releasing it; a snoozed run resumes it later."""
-        self.holdings.pop(held)
+        self.held_leases.pop(held)
 
     def report_quota(self, state: LimitState, lease: Lease | None, holder: str = "") -> QuotaResult:
         """Report a quota error of the limited resource."""
@@ -170,7 +170,7 @@ class Broker:
         self._pulse.close()
         self._grant_each(lambda state: state.has_work)
 
-    def look(self, *, is_woken: bool) -> None:
+    def run_once(self, *, is_woken: bool) -> None:
         """Run the grant transactions that are due, then renew leases and tickets."""
         now = self.clock.monotonic()
         is_due = is_woken or now >= self._looks_at
@@ -180,14 +180,14 @@ class Broker:
         try:
             self._grant_each(lambda state: state.has_work or (is_due and bool(state.waiting)))
         finally:
-            self.holdings.renew_once()
+            self.held_leases.renew_once()
         if now >= self._tickets_at:
             self._tickets_at = FAR_OFF_S
             self.renew_tickets()
 
     def next_at(self, now: float) -> float:
         """Return the monotonic time of the next work that is not triggered by a hint."""
-        at = self.holdings.next_at()
+        at = self.held_leases.next_at()
         with self._lock:
             for state in self._states.values():
                 if state.has_work and not state.is_busy:
@@ -212,7 +212,7 @@ class Broker:
 
     def _go(self, state: LimitState, mine: bool) -> None:
         if not mine:
-            self._pulse.rouse()
+            self._pulse.wake()
             return
         try:
             self._grant(state)
@@ -242,46 +242,46 @@ class Broker:
         began = self.clock.monotonic()
         turn = GrantInput(
             broker=self.id,
-            wants=[waiter.want for waiter in work.wants],
+            requests=[waiter.want for waiter in work.wants],
             releases=work.releases,
-            leaves=work.leaves,
-            collects=work.collects,
+            abandons=work.leaves,
+            collect=work.collects,
         )
         try:
             served = self.store.write(lambda tx: _serve(tx, state.limit, turn))
         except BaseException as error:
             with self._lock:
                 state.is_busy = False
-                woken = state.put_back(work, error)
+                woken = state.restore(work, error)
                 self._retry_at = self.clock.monotonic() + PAUSE_SECONDS
             _wake(woken)
-            self._pulse.rouse(PAUSE_SECONDS)
+            self._pulse.wake(PAUSE_SECONDS)
             raise
         with self._lock:
             state.is_busy = False
             woken = state.apply(served, began)
             for waiter in woken:
                 if waiter.held is not None:
-                    self.holdings.add(waiter.held)
+                    self.held_leases.add(waiter.held)
             has_more, has_waiters = state.has_work, bool(state.waiting)
         _wake(woken)
-        if served.brokers or served.admits:
+        if served.brokers or served.wakes_admitter:
             self.store.wake(served.channels)
         self._follow_up(woken, has_more=has_more, has_waiters=has_waiters)
 
     def _follow_up(self, woken: Sequence[SlotWaiter], *, has_more: bool, has_waiters: bool) -> None:
         """Schedule the next run of the broker's thread, and emit events for granted slots."""
         if has_more:
-            self._pulse.rouse()
+            self._pulse.wake()
         elif has_waiters:
-            self._pulse.rouse(POLL_INTERVAL_S)
+            self._pulse.wake(POLL_INTERVAL_S)
         granted = [waiter.held for waiter in woken if waiter.held is not None]
         if granted:
-            self._pulse.rouse(min(held.seconds for held in granted) / 3)
-        if self.events.is_heard:
+            self._pulse.wake(min(held.lease_s for held in granted) / 3)
+        if self.events.has_subscribers:
             for held in granted:
-                lease, name = held.lease, held.desk.limit.name
-                waited = lease.since_at - lease.asked_at
+                lease, name = held.lease, held.limit_state.limit.name
+                waited = lease.since_at - lease.requested_at
                 self.events.emit(SlotTaken(name, lease.holder, lease.token, waited))
 
     def _check(self) -> None:

@@ -56,13 +56,13 @@ class HeldLeases:
             everything = list(self._held.values())
         due = [h for h in everything if h.renew_at <= now]
         if due:
-            due = [h for h in everything if h.renew_at <= now + h.seconds / 6]
+            due = [h for h in everything if h.renew_at <= now + h.lease_s / 6]
             pairs = [(h.lease.lease_id, h.lease.token) for h in due]
             try:
                 ends = self._store.write(lambda tx: limit_renew_many(tx, pairs))
             except StoreError:
                 for held in due:
-                    held.renew_at = now + max(PAUSE_SECONDS, held.seconds / 12)
+                    held.renew_at = now + max(PAUSE_SECONDS, held.lease_s / 12)
             else:
                 for held in due:
                     if held.lease.lease_id in ends:
@@ -74,6 +74,8 @@ class HeldLeases:
     def _lose(self, lost: Sequence[HeldSlot]) -> None:
         for held in lost:
             if self.pop(held):
-                held.lost.ring()
+                held.lost.set()
                 lease = held.lease
-                self._events.emit(SlotLeaseLost(held.desk.limit.name, lease.holder, lease.token))
+                self._events.emit(
+                    SlotLeaseLost(held.limit_state.limit.name, lease.holder, lease.token)
+                )

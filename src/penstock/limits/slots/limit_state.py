@@ -20,10 +20,10 @@ _making: Final = threading.Lock()
 class LazyEvent:
     """An event that is created on first use: most are never waited for."""
 
-    __slots__ = ("_event", "is_rung")
+    __slots__ = ("_event", "is_set")
 
     def __init__(self) -> None:
-        self.is_rung = False
+        self.is_set = False
         self._event: threading.Event | None = None
 
     @property
@@ -32,14 +32,14 @@ class LazyEvent:
         with _making:
             if self._event is None:
                 self._event = threading.Event()
-                if self.is_rung:
+                if self.is_set:
                     self._event.set()
         return self._event
 
-    def ring(self) -> None:
+    def set(self) -> None:
         """Set the event, now or when it is created."""
         with _making:
-            self.is_rung = True
+            self.is_set = True
             event = self._event
         if event is not None:
             event.set()
@@ -58,14 +58,14 @@ class WaiterState(StrEnum):
 class HeldSlot:
     """A slot that this process holds."""
 
-    __slots__ = ("desk", "lease", "lost", "renew_at", "safe_until", "seconds")
+    __slots__ = ("lease", "lease_s", "limit_state", "lost", "renew_at", "safe_until")
 
     def __init__(self, desk: LimitState, lease: Lease, began: float) -> None:
         """`began`: monotonic time before the grant was requested; `safe_until` counts from it."""
         assert lease.lease_us is not None
-        self.desk = desk
+        self.limit_state = desk
         self.lease = lease
-        self.seconds = lease.lease_us / SECOND
+        self.lease_s = lease.lease_us / SECOND
         self.lost = LazyEvent()
         self.renew_at = 0.0
         self.safe_until = 0.0
@@ -78,30 +78,39 @@ class HeldSlot:
 
     def renewed(self, began: float) -> None:
         """Record a renewal; the slot is held for a full lease from `began`, when it was sent."""
-        self.renew_at = began + self.seconds / 3
-        self.safe_until = began + self.seconds
+        self.renew_at = began + self.lease_s / 3
+        self.safe_until = began + self.lease_s
 
 
 class SlotWaiter:
     """A request for a slot, and its result."""
 
     __slots__ = (
-        "_notify", "asked_at", "desk", "error", "held", "reason", "state", "sure_at", "told_at",
-        "wait_us", "want",
-    )  # fmt: skip
+        "_notify",
+        "asked_at",
+        "error",
+        "held",
+        "limit_state",
+        "reason",
+        "state",
+        "ticket_read_at",
+        "token_at",
+        "wait_us",
+        "want",
+    )
 
     def __init__(self, desk: LimitState, want: LeaseRequest, notify: Callable[[], None]) -> None:
         """`notify` is called, from any thread, whenever the state changes."""
-        self.desk = desk
+        self.limit_state = desk
         self.want = want
         self.state = WaiterState.ASKED
         self.held: HeldSlot | None = None
         self.wait_us = 0
-        self.sure_at = 0.0
+        self.token_at = 0.0
         self.reason = ""
         self.error: BaseException | None = None
         self.asked_at: int | None = None
-        self.told_at: int | None = None
+        self.ticket_read_at: int | None = None
         self._notify = notify
 
     @property
@@ -110,7 +119,7 @@ class SlotWaiter:
         return self.want.request
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether the request is granted, failed or left."""
         return self.state not in (WaiterState.ASKED, WaiterState.WAITING)
 
@@ -122,12 +131,12 @@ class SlotWaiter:
         """
         self.state = WaiterState.GRANTED
         self.held, self.wait_us = held, wait_us
-        self.sure_at = began + wait_us / SECOND
+        self.token_at = began + wait_us / SECOND
 
     def queue(self, asked_at: int, now: int) -> None:
         """Record a ticket: waiting since `asked_at`, at the store's time `now`."""
         self.state = WaiterState.WAITING
-        self.asked_at, self.told_at = asked_at, now
+        self.asked_at, self.ticket_read_at = asked_at, now
 
     def fail(self, reason: str, error: BaseException | None = None) -> None:
         """Record that the request will not be granted."""
@@ -182,7 +191,7 @@ class LimitState:
         self.wants, self.releases, self.leaves = [], [], []
         return work
 
-    def put_back(self, work: PendingWork, error: BaseException) -> list[SlotWaiter]:
+    def restore(self, work: PendingWork, error: BaseException) -> list[SlotWaiter]:
         """Restore work after a transaction that failed or whose outcome is unknown.
 
         The work is repeated, unless the error is permanent: then the requests fail with it. Return
@@ -195,7 +204,7 @@ class LimitState:
         woken = []
         again = []
         for waiter in work.wants:
-            if waiter.is_over:
+            if waiter.is_finished:
                 self.leaves.append(Abandon(waiter.request))
             elif is_permanent:
                 self.asked.pop(waiter.request, None)
@@ -242,7 +251,7 @@ class LimitState:
                     woken.append(waiter)  # its earlier waiting time shortens its timeout
             elif request not in self.waiting:
                 self.leaves.append(Abandon(request))
-        self.ask_again()
+        self.repeat_missing()
         return woken
 
     def pop(self, request: str) -> SlotWaiter | None:
@@ -250,7 +259,7 @@ class LimitState:
         waiter = self.asked.pop(request, None)
         return self.waiting.pop(request, None) if waiter is None else waiter
 
-    def ask_again(self) -> None:
+    def repeat_missing(self) -> None:
         """Repeat, with the same ids, the requests of waiters whose tickets the store has lost."""
         for request in self.missing:
             waiter = self.waiting.pop(request, None)

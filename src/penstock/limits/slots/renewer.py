@@ -17,7 +17,7 @@ FAR_OFF_S: Final = float("inf")
 class BackgroundWork(Protocol):
     """The work of the thread."""
 
-    def look(self, *, is_woken: bool) -> None:
+    def run_once(self, *, is_woken: bool) -> None:
         """Do what is due. is_woken: whether a hint woke the thread."""
         ...
 
@@ -40,7 +40,7 @@ class BrokerThread:
         self._wakes_at = FAR_OFF_S
         self._is_closed = False
 
-    def rouse(self, seconds: float = 0.0) -> None:
+    def wake(self, seconds: float = 0.0) -> None:
         """Make the thread run within the given time; start it if necessary."""
         at = self._clock.monotonic() + seconds
         with self._lock:
@@ -73,7 +73,7 @@ class BrokerThread:
         try:
             while True:
                 try:
-                    self._work.look(is_woken=is_woken)
+                    self._work.run_once(is_woken=is_woken)
                 except PenstockError:
                     # The store is unavailable or busy. The work stays pending and is retried.
                     self._clock.sleep(PAUSE_SECONDS)

@@ -161,7 +161,7 @@ class _Attempts:
         if kind != "quota" or self.slot is None or run is None or self.tries:
             return
         broker, run_id = self.slot.broker, run.held.run_id
-        limit_id = self.slot.desk.limit.limit_id
+        limit_id = self.slot.limit_state.limit.limit_id
         count, ago = broker.store.read(lambda tx: limit_quota_of_run(tx, limit_id, run_id))
         self.tries, self._before_us = max(0, count - 1), ago
 

@@ -59,15 +59,15 @@ class Slot:
 
     def __init__(self, broker: Broker, waiter: SlotWaiter) -> None:
         self._broker = broker
-        self._state = waiter.desk
+        self._state = waiter.limit_state
         self._held: HeldSlot | None = waiter.held
         self._is_good = True
         self._lost = LazyEvent() if waiter.held is None else waiter.held.lost
-        self.limit = waiter.desk.limit.name
+        self.limit = waiter.limit_state.limit.name
         self.waited_us = waiter.wait_us
-        self._sure_at = waiter.sure_at
+        self._sure_at = waiter.token_at
         if waiter.held is not None:
-            self.waited_us = waiter.held.lease.since_at - waiter.held.lease.asked_at
+            self.waited_us = waiter.held.lease.since_at - waiter.held.lease.requested_at
 
     @property
     def token(self) -> int:
@@ -93,7 +93,7 @@ class Slot:
 
     def check(self) -> None:
         """Raise SlotLost if another holder may have the slot."""
-        if self._lost.is_rung:
+        if self._lost.is_set:
             raise SlotLost(f"the slot of limit {self.limit} (token {self.token}) is lost")
 
     def quota_error(self) -> None:
@@ -107,10 +107,10 @@ class Slot:
         if self._held is not None:
             self._broker.release(self._held, is_good=self._is_good, direct=direct)
 
-    def give_up(self) -> None:
+    def suspend(self) -> None:
         """Stop renewing the slot but keep it in the store, for a run that is snoozed."""
         if self._held is not None:
-            self._broker.let_go(self._held)
+            self._broker.stop_renewing(self._held)
 
 
 class SlotRequest:
@@ -127,9 +127,9 @@ class SlotRequest:
         return self._find()
 
     @property
-    def desk(self) -> LimitState:
+    def limit_state(self) -> LimitState:
         """The state of the limit in that broker."""
-        return self._find().desk(self.options.name, self.options.terms)
+        return self._find().limit_state(self.options.name, self.options.terms)
 
     def __call__(self, function: F) -> F:
         """Decorate a function, sync or async, so that every call holds a slot."""
@@ -203,11 +203,11 @@ class SlotRequest:
 
     def _acquire(self) -> Slot:
         changed = LazyEvent()
-        wait = _Wait(self._find(), self.options, changed.ring)
+        wait = _Wait(self._find(), self.options, changed.set)
         waiter, broker = wait.waiter, wait.broker
         try:
-            broker.ask(waiter, direct=True)
-            while not waiter.is_over:
+            broker.request(waiter, direct=True)
+            while not waiter.is_finished:
                 seconds = wait.seconds()
                 if seconds <= 0 and wait.is_up():
                     break
@@ -235,14 +235,16 @@ class SlotRequest:
                 loop.call_soon_threadsafe(event.set)
 
         broker = self._find()
-        if not broker.knows(self.options.name):
+        if not broker.is_loaded(self.options.name):
             # Loaded once per process; afterwards tasks are queued in the order of their calls.
-            await loop.run_in_executor(None, broker.desk, self.options.name, self.options.terms)
+            await loop.run_in_executor(
+                None, broker.limit_state, self.options.name, self.options.terms
+            )
         wait = _Wait(broker, self.options, notify)
         waiter = wait.waiter
         try:
-            broker.ask(waiter, direct=False)
-            while not waiter.is_over:
+            broker.request(waiter, direct=False)
+            while not waiter.is_finished:
                 seconds = wait.seconds()
                 if seconds <= 0 and await loop.run_in_executor(None, wait.is_up):
                     break
@@ -276,7 +278,7 @@ class _Wait:
         self.broker = broker
         self.options = options
         self.run = CURRENT_RUN.get()
-        self.state = broker.desk(options.name, options.terms)
+        self.state = broker.limit_state(options.name, options.terms)
         self.waiter = SlotWaiter(self.state, _want(broker, options, self.run), notify)
         self.began = self._snooze_from = broker.clock.monotonic()
         self._is_left = False
@@ -309,7 +311,7 @@ class _Wait:
         if waiter.state is WaiterState.GRANTED:
             slot = Slot(self.broker, waiter)
             if self.run is not None and waiter.wait_us > SNOOZE_US:
-                slot.give_up()
+                slot.suspend()
                 raise _snoozed(options.name, waiter.wait_us)
             return slot
         if waiter.error is not None:
@@ -334,8 +336,8 @@ class _Wait:
         """Return the seconds until the timeout; a run's earlier waits for the same slot count."""
         waiter = self.waiter
         before = 0
-        if waiter.asked_at is not None and waiter.told_at is not None:
-            before = waiter.told_at - waiter.asked_at
+        if waiter.asked_at is not None and waiter.ticket_read_at is not None:
+            before = waiter.ticket_read_at - waiter.asked_at
         spent = self.broker.clock.monotonic() - self.began
         return (self.options.timeout_us - before) / SECOND - spent
 
@@ -356,7 +358,7 @@ def _want(broker: Broker, options: SlotOptions, run: CurrentRun | None) -> Lease
     request, run_id = broker.next_request(), None
     if run is not None:
         # The n-th slot of this limit in this run, so that the id is the same after a snooze.
-        number = run.asked[options.name] = run.asked.get(options.name, 0) + 1
+        number = run.requested_slots[options.name] = run.requested_slots.get(options.name, 0) + 1
         run_id = run.held.run_id
         request = f"run:{run_id}:{number}"
     return LeaseRequest(
@@ -365,7 +367,7 @@ def _want(broker: Broker, options: SlotOptions, run: CurrentRun | None) -> Lease
         weight=weight,
         lease_us=options.lease_us,
         run_id=run_id,
-        within_us=options.timeout_us,
+        max_wait_us=options.timeout_us,
         is_repeated=run is not None,
     )
 

@@ -17,7 +17,7 @@ def timeout_message(
     store: Store, waiter: SlotWaiter, timeout_us: int
 ) -> tuple[str, dict[str, Any]]:
     """Return the message and the details of a LimitTimeout. Store errors go into the message."""
-    limit = waiter.desk.limit
+    limit = waiter.limit_state.limit
     detail: dict[str, Any] = {"limit": limit.name, "timeout_seconds": timeout_us / SECOND}
     if waiter.reason == "full":
         text = f"the queue of limit {limit.name} is full ({limit.queue_max} already waiting)"
@@ -31,8 +31,8 @@ def timeout_message(
         usage, more = _usage(store, limit.limit_id, limit.name)
     except PenstockError as error:
         return f"{text}, and its holders could not be read from the store: {error}", detail
-    if waiter.desk.last_error is not None and not more["holders"]:
-        usage = f"; the store failed in the meantime: {waiter.desk.last_error}"
+    if waiter.limit_state.last_error is not None and not more["holders"]:
+        usage = f"; the store failed in the meantime: {waiter.limit_state.last_error}"
     return f"{text}{usage}.", detail | more
 
 

@@ -48,7 +48,7 @@ WHERE limit_id = :limit_id;
 -- scope: system (a limit's slots are shared by all its users)
 SELECT {{limit_columns}} FROM limits l WHERE l.limit_id = :limit_id {{pg:FOR NO KEY UPDATE}};
 
--- name: limit_look
+-- name: limit_usage
 -- Current usage of a limit, and whether requests or runs wait. Must run after the lock, in its own
 -- statement.
 -- scope: system (capacity needs the leases of all customers)
@@ -57,7 +57,7 @@ SELECT coalesce(sum(e.weight), 0), min(e.until_at), {{now}},
     EXISTS (SELECT 1 FROM limit_tickets t WHERE t.limit_id = :limit_id)
 FROM limit_leases e WHERE e.limit_id = :limit_id;
 
--- name: limit_see
+-- name: limit_get_with_usage
 -- A limit with its usage in one read, where the transaction is the lock and there is one writer.
 -- scope: system (capacity needs the leases of all customers)
 SELECT h.held, h.least, {{now}},
@@ -68,7 +68,7 @@ FROM limits l, (SELECT coalesce(sum(e.weight), 0) AS held, min(e.until_at) AS le
     FROM limit_leases e WHERE e.limit_id = :limit_id) AS h
 WHERE l.limit_id = :limit_id;
 
--- name: limit_line
+-- name: limit_tickets_next
 -- The next tickets of a limit's queue.
 -- scope: system (the queue is shared by all customers)
 SELECT {{ticket_columns}} FROM limit_tickets
@@ -325,7 +325,7 @@ DELETE FROM limit_history WHERE limit_id = :limit_id AND entry < (
     SELECT min(k.entry) FROM (SELECT entry FROM limit_history WHERE limit_id = :limit_id
         ORDER BY entry DESC LIMIT :kept) k);
 
--- name: limit_history_long
+-- name: limit_history_overlong
 -- Limits whose history is well beyond the number of rows kept.
 -- scope: system (upkeep)
 SELECT limit_id FROM limit_history GROUP BY limit_id HAVING count(*) > :kept LIMIT :n;
@@ -340,7 +340,7 @@ WHERE EXISTS (SELECT 1 FROM limit_leases e WHERE e.limit_id = l.limit_id
         AND t.until_at <= {{now}})
 ORDER BY l.limit_id LIMIT :n;
 
--- name: limit_leases_asked
+-- name: limit_leases_of_requests
 -- Leases of requests that no longer wait.
 -- scope: system (by request id, known only to the requester)
 SELECT e.lease_id, e.token FROM limit_leases e

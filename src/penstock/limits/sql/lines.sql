@@ -1,7 +1,7 @@
 -- Run queues of limits: enter, admit, leave. Capacity is computed from rows, only in statements
 -- that come after `line_lock`.
 
--- name: line_new
+-- name: queue_new_runs
 -- Due runs that need limits and are not queued yet, with the values used in limit names.
 -- scope: system (the admitter serves all customers)
 SELECT r.run_id, r.customer, c.customer_id, r.partition, r.mode, r.priority,
@@ -14,14 +14,14 @@ LEFT JOIN configs f ON f.config_id = r.config_id
 WHERE r.admission = 4 AND r.limits = 0
 ORDER BY r.run_id LIMIT :n {{pg:FOR UPDATE OF r SKIP LOCKED}};
 
--- name: line_limits
+-- name: queue_limits
 -- Limits by owner and name.
 -- scope: system (the admitter serves all customers)
 -- batch: customer bigint, name text
 SELECT l.limit_id, l.customer, l.name, l.capacity, l.updated_by
 FROM {{batch}} JOIN limits l ON l.customer = batch.customer AND l.name = batch.name;
 
--- name: line_limit_put_many
+-- name: queue_limit_put_many
 -- Create limits, or set their declared capacity unless a person has changed it since.
 -- scope: system (the admitter serves all customers)
 -- batch: customer bigint, name text, capacity integer, is_declared boolean
@@ -33,7 +33,7 @@ ON CONFLICT (customer, name) DO UPDATE SET capacity = excluded.capacity,
     updated_at = excluded.updated_at, updated_by = excluded.updated_by
 WHERE excluded.is_declared AND limits.updated_by = 'declaration';
 
--- name: line_put_many
+-- name: queue_put_many
 -- Queue runs: after the customer's own runs, else at the rank of the first one, so that thousands
 -- of one customer's runs do not precede another's first. Ranks are computed from queued rows alone,
 -- which suffices: a customer that is not queued has nothing to catch up on.
@@ -52,14 +52,14 @@ FROM (SELECT batch.*, row_number() OVER (PARTITION BY batch.limit_id, batch.leve
         ORDER BY batch.run_id) AS place FROM {{batch}}) AS b
 ORDER BY b.run_id, b.limit_id;
 
--- name: line_mark_many
+-- name: queue_count_put_many
 -- Store the number of limits that each run is queued for.
 -- scope: system (the admitter serves all customers)
 -- batch: run_id bigint, limits smallint
 UPDATE runs SET limits = batch.limits FROM {{batch}}
 WHERE runs.run_id = batch.run_id {{ids_known}} AND runs.admission = 4;
 
--- name: line_lock [postgres]
+-- name: queue_lock [postgres]
 -- Lock these limits, and the other limits that the heads of their queues need, in id order.
 -- Capacity is read in a later statement.
 -- scope: system (locks only)
@@ -73,7 +73,7 @@ WHERE l.limit_id = ANY(:ids) OR l.limit_id = ANY(ARRAY(
         SELECT m.limit_id FROM run_limits m WHERE m.run_id = h.run_id) AS n))
 ORDER BY l.limit_id FOR NO KEY UPDATE;
 
--- name: line_lock [sqlite]
+-- name: queue_lock [sqlite]
 -- differs because SQLite has one writer: nothing to lock, and no LATERAL.
 -- scope: system (locks only)
 SELECT value FROM json_each(:ids)
@@ -85,7 +85,7 @@ CROSS JOIN run_limits h ON h.rowid IN (
 CROSS JOIN run_limits n ON n.run_id = h.run_id
 ORDER BY 1;
 
--- name: line_lock_more
+-- name: queue_lock_more
 -- Lock more limits, unless they are locked: waiting for locks out of order could deadlock.
 -- scope: system (locks only)
 SELECT limit_id FROM limits WHERE limit_id {{any ids}} ORDER BY limit_id
@@ -103,12 +103,12 @@ l.limit_id, l.capacity, l.is_adaptive, l.floor, l.learned, l.rate, l.burst, l.le
         ORDER BY w.level DESC, w.pass, w.run_id LIMIT 1)),
 {{now}}
 
--- name: line_rooms
+-- name: queue_capacity
 -- Held weight and bucket level of these limits.
 -- scope: system (capacity is shared by all customers)
 SELECT {{capacity_columns}} FROM limits l WHERE l.limit_id {{any ids}};
 
--- name: line_looks
+-- name: queue_capacity_all
 -- The same for every limit with queued runs, without a lock, to find queues worth checking.
 -- scope: system (capacity is shared by all customers)
 WITH RECURSIVE line (limit_id) AS (
@@ -120,7 +120,7 @@ WITH RECURSIVE line (limit_id) AS (
 )
 SELECT {{capacity_columns}} FROM line {{pg:JOIN}}{{lite:CROSS JOIN}} limits l ON l.limit_id = line.limit_id;
 
--- name: line_heads [postgres]
+-- name: queue_heads [postgres]
 -- The first runs of each queue with all their limits. A run that is locked (for a cancel or a
 -- pause) is skipped: waiting for it here could deadlock.
 -- scope: system (the queue is shared by all customers)
@@ -142,7 +142,7 @@ SELECT h.limit_id, h.run_id, h.level, (
 FROM heads h WHERE h.run_id = ANY(ARRAY(SELECT run_id FROM locked))
 ORDER BY h.limit_id, h.level DESC, h.pass, h.run_id;
 
--- name: line_heads [sqlite]
+-- name: queue_heads [sqlite]
 -- differs because SQLite has no LATERAL and nothing to lock.
 -- scope: system (the queue is shared by all customers)
 -- batch: limit_id bigint
@@ -154,7 +154,7 @@ FROM {{batch}} CROSS JOIN run_limits h ON h.rowid IN (
     ORDER BY w.level DESC, w.pass, w.run_id LIMIT :n)
 ORDER BY h.limit_id, h.level DESC, h.pass, h.run_id;
 
--- name: line_move_many
+-- name: queue_move_many
 -- Move runs from the head of their queue to the queue of a limit without free capacity. They go to
 -- the front there, because they have waited already.
 -- scope: system (the queue is shared by all customers)
@@ -170,7 +170,7 @@ FROM {{batch}} WHERE run_limits.run_id = batch.run_id
 INSERT INTO limit_leases (limit_id, customer, weight, token, holder, request, run_id, asked_at,
     since_at)
 
--- name: line_admit_many [postgres]
+-- name: queue_admit_many [postgres]
 -- Admit runs that got all their limits: they take them, get their customer's next fair rank and
 -- become claimable.
 -- scope: system (fairness across customers)
@@ -179,10 +179,10 @@ WITH due AS MATERIALIZED (
     SELECT r.run_id, r.customer, r.config_id, r.scheduled_time, r.pool, r.priority
     FROM runs r WHERE r.run_id = ANY(:b_run_id::bigint[]) AND r.admission = 4
 ), in_line AS MATERIALIZED (
-    SELECT g.*, k.pass AS clock FROM due g {{turn_clock}}
+    SELECT g.*, k.pass AS clock FROM due g {{fair_clock_join}}
     ORDER BY g.pool, g.priority, g.customer, g.run_id
 ), locked AS MATERIALIZED (
-    SELECT g.*, {{turn_base}} AS base FROM in_line g
+    SELECT g.*, {{fair_rank_base}} AS base FROM in_line g
 ), seated AS MATERIALIZED (
     SELECT l.run_id, l.pool, l.priority, l.customer, l.base + row_number() OVER (
         PARTITION BY l.customer, l.pool, l.priority ORDER BY l.run_id) AS seat
@@ -214,7 +214,7 @@ WITH due AS MATERIALIZED (
 SELECT o.name, a.n FROM (SELECT pool, count(*) AS n FROM admitted GROUP BY pool) AS a
 JOIN pools o ON o.pool = a.pool;
 
--- name: line_admit_many [sqlite]
+-- name: queue_admit_many [sqlite]
 -- differs because SQLite has no data-modifying CTEs, and its tokens come from a counter row.
 -- scope: system (fairness across customers)
 -- batch: run_id bigint, holder text
@@ -222,11 +222,11 @@ JOIN pools o ON o.pool = a.pool;
 INSERT INTO temp.staged (source, processor, pool, level, customer, admission)
 SELECT r.run_id, NULL, r.pool, r.priority, r.customer, 0
 FROM {{batch}} CROSS JOIN runs r ON r.run_id = batch.run_id WHERE r.admission = 4
-ORDER BY {{line_of_staged}}, r.run_id;
-{{seats_from_staged}};
+ORDER BY {{staged_order}}, r.run_id;
+{{fair_ranks_from_staged}};
 UPDATE runs SET admission = 0, level = runs.priority, pass = k.turn, state_at = {{now}}
-FROM (SELECT p.source, {{turn_of_staged}} AS turn
-      FROM temp.staged p LEFT JOIN {{seat_of_staged}}) AS k
+FROM (SELECT p.source, {{fair_rank_of_staged}} AS turn
+      FROM temp.staged p LEFT JOIN {{fair_rank_join}}) AS k
 WHERE runs.run_id = k.source;
 {{leases_of_queued}}
 SELECT w.limit_id, w.customer, w.weight,
@@ -242,7 +242,7 @@ FROM topics t CROSS JOIN temp.staged k CROSS JOIN runs r ON r.run_id = k.source
 WHERE t.customer = 0 AND t.name = 'penstock.runs';
 SELECT o.name, count(*) FROM temp.staged k JOIN pools o ON o.pool = k.pool GROUP BY o.name;
 
--- name: line_of_run
+-- name: queue_positions
 -- The limits that a waiting run needs, its positions, and what determines their free capacity. The
 -- first column is the number of runs ahead, counted up to a limit.
 -- scope: system (the caller may see the run)
@@ -254,7 +254,7 @@ SELECT (SELECT count(*) FROM (
 FROM run_limits m JOIN limits l ON l.limit_id = m.limit_id
 WHERE m.run_id = :run_id ORDER BY m.limit_id LIMIT 100;
 
--- name: line_holders
+-- name: queue_holders
 -- The holders of a limit, longest-held first, with data of the runs among them.
 -- scope: system (a tenant's key adds :customer)
 SELECT e.holder, e.run_id, e.weight, e.since_at, e.until_at, r.state, r.claimed_by,
@@ -264,7 +264,7 @@ WHERE e.limit_id = :limit_id AND (CAST(:customer AS bigint) IS NULL OR e.custome
     AND (e.until_at IS NULL OR e.until_at > {{now}})
 ORDER BY e.since_at, e.lease_id LIMIT :limit;
 
--- name: line_tokens_put_many
+-- name: queue_tokens_put_many
 -- Store the bucket levels of limits with a rate.
 -- scope: system (capacity is shared by all customers)
 -- batch: limit_id bigint, level bigint, level_at bigint
@@ -277,7 +277,7 @@ INSERT INTO limit_history (limit_id, customer, holder, run_id, token, weight, ou
 SELECT e.limit_id, e.customer, e.holder, e.run_id, e.token, e.weight, 'released', e.asked_at,
     e.since_at, {{now}}
 
--- name: line_leave_many [postgres]
+-- name: queue_leave_many [postgres]
 -- Remove runs from their queues and release their limits. Returns the limits with more free
 -- capacity.
 -- scope: system (the caller controls the runs)
@@ -293,7 +293,7 @@ WITH waited AS (
 )
 SELECT limit_id FROM held UNION SELECT limit_id FROM waited ORDER BY 1;
 
--- name: line_leave_many [sqlite]
+-- name: queue_leave_many [sqlite]
 -- differs because SQLite has no data-modifying CTEs.
 -- scope: system (the caller controls the runs)
 CREATE TEMP TABLE IF NOT EXISTS freed (limit_id integer PRIMARY KEY);
@@ -307,12 +307,12 @@ DELETE FROM limit_leases WHERE run_id {{any ids}} AND until_at IS NULL;
 UPDATE runs SET limits = 0 WHERE run_id {{any ids}} AND limits > 0;
 SELECT limit_id FROM temp.freed ORDER BY limit_id;
 
--- name: line_paused
+-- name: queue_paused
 -- Paused runs that are still queued for a limit or hold one.
 -- scope: system (applies the pauses table)
 SELECT run_id FROM runs WHERE admission = 2 AND limits > 0 LIMIT 100000;
 
--- name: line_unclaimed
+-- name: queue_unclaimed
 -- Ready runs in a pool without workers that hold limits other runs wait for.
 -- scope: system (sweeper)
 SELECT r.run_id FROM limit_leases e {{pg:JOIN}}{{lite:CROSS JOIN}} runs r ON r.run_id = e.run_id
@@ -323,26 +323,26 @@ WHERE e.run_id IS NOT NULL AND e.until_at IS NULL AND e.since_at <= {{now}} - :a
     AND NOT EXISTS (SELECT 1 FROM runs h WHERE h.pool = r.pool AND h.admission = 9)
 ORDER BY r.run_id LIMIT :n {{pg:FOR UPDATE OF r SKIP LOCKED}};
 
--- name: line_send_back
+-- name: queue_return
 -- Put ready runs back into the queues of their limits.
 -- scope: system (sweeper)
 UPDATE runs SET admission = 4, state_at = {{now}} WHERE run_id {{any ids}} AND admission = 0;
 
--- name: line_stray_held
+-- name: queue_orphaned_held
 -- Runs that hold limits although they have ended or are not ready: releases that were missed.
 -- scope: system (sweeper)
 SELECT e.run_id FROM limit_leases e LEFT JOIN runs r ON r.run_id = e.run_id
 WHERE e.run_id IS NOT NULL AND e.until_at IS NULL AND (r.run_id IS NULL OR r.admission NOT IN (0, 9))
 LIMIT :n;
 
--- name: line_stray_waiting
+-- name: queue_orphaned_waiting
 -- Runs that are queued although they have ended or wait for something else.
 -- scope: system (sweeper)
 SELECT w.run_id FROM run_limits w LEFT JOIN runs r ON r.run_id = w.run_id
 WHERE r.run_id IS NULL OR r.admission <> 4
 LIMIT :n;
 
--- name: line_age
+-- name: queue_age
 -- Raise queued runs by one level per ten minutes of waiting; at most :per_customer runs of a
 -- customer are raised in a queue at a time.
 -- scope: system (fairness across customers)
@@ -357,7 +357,7 @@ WHERE is_waiting AND level < 10 AND (run_id, limit_id) IN (
         WHERE w.is_waiting AND w.level < 11 AND w.lined_at <= {{now}} - 600000000
     ) AS k WHERE k.place <= :per_customer AND k.level < k.earned);
 
--- name: line_urge
+-- name: queue_escalate
 -- Escalate the longest-waiting run that needs several limits, one per queue at a time.
 -- scope: system (fairness across customers)
 UPDATE run_limits SET level = 11, pass = 0, is_waiting = TRUE
@@ -376,7 +376,7 @@ WHERE l.updated_by = 'declaration' AND l.updated_at < :before AND l.learned IS N
     AND NOT EXISTS (SELECT 1 FROM limit_history h WHERE h.limit_id = l.limit_id AND h.at >= :before)
 ORDER BY l.limit_id LIMIT :n
 
--- name: line_limits_prune
+-- name: queue_limits_prune
 -- Delete unused limits that runs created, with their history; a run creates its limit again.
 -- scope: system (retention)
 DELETE FROM limit_history WHERE limit_id IN ({{idle_limits}});

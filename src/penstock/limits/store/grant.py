@@ -68,12 +68,12 @@ def limit_grant(tx: Tx, limit_id: int, grant: GrantInput) -> GrantResult:
     Statements that need no intermediate result are sent together with the lock. Each of them still
     takes its own snapshot, after the lock was granted.
     """
-    is_plain = not grant.leaves and not any(want.is_repeated for want in grant.wants)
+    is_plain = not grant.abandons and not any(want.is_repeated for want in grant.requests)
     if is_plain and tx.engine == "sqlite":
         return _serve_sqlite(tx, limit_id, grant)
     lock = tx.later("limit_lock", {"limit_id": limit_id})
     released = _releasing(tx, limit_id, grant.releases, "released")
-    early = _query_usage(tx, limit_id, with_queue=grant.collects) if is_plain else None
+    early = _query_usage(tx, limit_id, with_queue=grant.collect) if is_plain else None
     row = first(lock.rows())
     if row is None:
         raise NotFound("limit", limit_id)
@@ -83,7 +83,7 @@ def limit_grant(tx: Tx, limit_id: int, grant: GrantInput) -> GrantResult:
 def _serve_sqlite(tx: Tx, limit_id: int, grant: GrantInput) -> GrantResult:
     """Grant on SQLite, where the transaction is the lock: read limit and usage in one statement."""
     released = _releasing(tx, limit_id, grant.releases, "released")
-    query = _query_usage(tx, limit_id, with_queue=grant.collects, verb="limit_see")
+    query = _query_usage(tx, limit_id, with_queue=grant.collect, verb="limit_get_with_usage")
     row = first(query.usage.rows())
     if row is None:
         raise NotFound("limit", limit_id)
@@ -105,14 +105,14 @@ def _serve(
     early: _UsageQuery | None,
 ) -> GrantResult:
     served = GrantResult(limit=limit, released=len(released))
-    if grant.leaves:
-        _leave(tx, limit, grant.leaves)
+    if grant.abandons:
+        _leave(tx, limit, grant.abandons)
     wants = _adopt(tx, limit, grant, served)
-    query = early or _query_usage(tx, limit.limit_id, with_queue=grant.collects)
+    query = early or _query_usage(tx, limit.limit_id, with_queue=grant.collect)
     usage = _read_usage(query)
     if usage.first_until_at is not None and usage.first_until_at + limit.grace_us <= usage.now:
         served.expired = _expire(tx, limit)
-        query = _query_usage(tx, limit.limit_id, with_queue=grant.collects)
+        query = _query_usage(tx, limit.limit_id, with_queue=grant.collect)
         usage = _read_usage(query)
     served.now = usage.now
     served.limit = limit = _learn_success(tx, limit, grant, released, usage)
@@ -121,7 +121,7 @@ def _serve(
         queue = _Queue(limit, grant.broker, usage, served)
         _grant(tx, queue, wants, query.queue)
     collected = None
-    if grant.collects:
+    if grant.collect:
         params = {"limit_id": limit.limit_id, "broker": grant.broker}
         collected = tx.later("limit_collect", params)
     if queue is not None:
@@ -133,7 +133,7 @@ def _serve(
 
 def _add_lease(served: GrantResult, lease: Lease) -> None:
     """Add a lease granted by another process to the result; a rate may delay its use."""
-    served.tell(lease)
+    served.add(lease)
     if served.limit.rate is not None:
         served.waits[lease.request] = max(0, lease.since_at - served.now)
 
@@ -162,7 +162,7 @@ def _leave(tx: Tx, limit: Limit, leaves: Sequence[Abandon]) -> None:
     asked = [leave.request for leave in leaves if leave.request not in dropped]
     if asked:
         params = {"limit_id": limit.limit_id, "requests": asked}
-        late = [(row[0], row[1]) for row in tx.rows("limit_leases_asked", params)]
+        late = [(row[0], row[1]) for row in tx.rows("limit_leases_of_requests", params)]
         _releasing(tx, limit.limit_id, late, "abandoned")
 
 
@@ -174,9 +174,9 @@ def _expire(tx: Tx, limit: Limit) -> int:
 
 def _adopt(tx: Tx, limit: Limit, grant: GrantInput, served: GrantResult) -> list[LeaseRequest]:
     """Answer repeated requests as before. Return the others."""
-    again = [want.request for want in grant.wants if want.is_repeated]
+    again = [want.request for want in grant.requests if want.is_repeated]
     if not again:
-        return list(grant.wants)
+        return list(grant.requests)
     params = {"limit_id": limit.limit_id, "broker": grant.broker, "requests": again}
     if limit.rate is not None:
         served.now = tx.now()
@@ -186,7 +186,7 @@ def _adopt(tx: Tx, limit: Limit, grant: GrantInput, served: GrantResult) -> list
         ticket = Ticket._make(row)
         served.tickets[ticket.request] = (ticket.ticket, ticket.asked_at)
     known = served.leases.keys() | served.tickets.keys()
-    return [want for want in grant.wants if want.request not in known]
+    return [want for want in grant.requests if want.request not in known]
 
 
 class _UsageQuery(NamedTuple):
@@ -195,7 +195,7 @@ class _UsageQuery(NamedTuple):
 
 
 def _query_usage(
-    tx: Tx, limit_id: int, *, with_queue: bool, verb: str = "limit_look"
+    tx: Tx, limit_id: int, *, with_queue: bool, verb: str = "limit_usage"
 ) -> _UsageQuery:
     """Query a limit's usage, and its queue along with it when there is likely to be one."""
     usage = tx.later(verb, {"limit_id": limit_id})
@@ -208,7 +208,7 @@ def _read_usage(query: _UsageQuery) -> _Usage:
 
 
 def _page(tx: Tx, limit_id: int, after: int) -> PendingResult:
-    return tx.later("limit_line", {"limit_id": limit_id, "after": after, "n": TICKET_PAGE})
+    return tx.later("limit_tickets_next", {"limit_id": limit_id, "after": after, "n": TICKET_PAGE})
 
 
 def _learn_success(
@@ -220,7 +220,7 @@ def _learn_success(
     used = usage.held + sum(lease.weight for lease in released)
     if used < (limit.effective or 0):
         return limit
-    good = {release.token for release in grant.releases if release.is_good}
+    good = {release.token for release in grant.releases if release.is_success}
     count = sum(
         1 for lease in released if lease.token in good and lease.since_at >= (limit.learned_at or 0)
     )
@@ -267,7 +267,7 @@ class _Queue:
         for row in self.grants.rows() if self.grants is not None else ():
             lease = Lease._make(row)
             if lease.broker == self.broker and lease.is_taken:
-                served.tell(lease)
+                served.add(lease)
                 if self.waits.get(lease.request):
                     served.waits[lease.request] = self.waits[lease.request]
         for ticket, request, asked_at in self.queued.rows() if self.queued is not None else ():
@@ -310,7 +310,9 @@ def _grant(
     if late:
         _enqueue(tx, queue, late)
     free = queue.effective is None or queue.held < queue.effective
-    served.admits = served.admits or (queue.usage.has_runs and free and not queue.is_blocked)
+    served.wakes_admitter = served.wakes_admitter or (
+        queue.usage.has_runs and free and not queue.is_blocked
+    )
 
 
 def _put(tx: Tx, rows: Sequence[tuple[Any, ...]]) -> PendingResult:
@@ -354,7 +356,7 @@ def _grant_tickets(tx: Tx, queue: _Queue, page: Sequence[Ticket]) -> None:
     snoozed = [ticket.run_id for ticket in going if ticket.broker == SNOOZED]
     served.brokers.discard(SNOOZED)
     if snoozed and tx.rows("limit_run_wake", {"ids": snoozed}):
-        served.admits = True
+        served.wakes_admitter = True
 
 
 def _grant_wants(queue: _Queue, wants: list[LeaseRequest]) -> list[LeaseRequest]:
@@ -370,7 +372,7 @@ def _grant_wants(queue: _Queue, wants: list[LeaseRequest]) -> list[LeaseRequest]
             valid.append(want)
     count = queue.fitting([want.weight for want in valid])
     for want in valid[:count]:
-        wait = queue.wait(want.weight, want.within_us)
+        wait = queue.wait(want.weight, want.max_wait_us)
         if wait is None:
             served.refused[want.request] = "rate"
             queue.held -= want.weight

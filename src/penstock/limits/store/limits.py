@@ -137,7 +137,7 @@ def limit_quota(
         "run_id": None if lease is None else lease.run_id,
         "token": None if lease is None else lease.token,
         "weight": 1 if lease is None else lease.weight,
-        "asked_at": None if lease is None else lease.asked_at,
+        "asked_at": None if lease is None else lease.requested_at,
         "since_at": None if lease is None else lease.since_at,
     })  # fmt: skip
     since = None if lease is None else lease.since_at
@@ -183,7 +183,7 @@ def limit_lapsed(tx: Tx, n: int) -> list[int]:
 
 def limit_trim(tx: Tx, n: int) -> int:
     """Trim each limit's history to its newest rows. Return the number of deleted rows."""
-    long = tx.rows("limit_history_long", {"kept": HISTORY_TRIM, "n": n})
+    long = tx.rows("limit_history_overlong", {"kept": HISTORY_TRIM, "n": n})
     return sum(
         tx.run("limit_history_trim", {"limit_id": row[0], "kept": HISTORY_KEPT}) for row in long
     )

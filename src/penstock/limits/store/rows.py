@@ -84,7 +84,7 @@ class Lease(NamedTuple):
     run_id: int | None
     is_taken: bool
     lease_us: int | None
-    asked_at: int
+    requested_at: int
     since_at: int
     until_at: int | None
 
@@ -116,7 +116,7 @@ class LeaseRequest(NamedTuple):
     lease_us: int | None = None
     run_id: int | None = None
     asked_at: int | None = None
-    within_us: int | None = None
+    max_wait_us: int | None = None
     is_repeated: bool = False
     waits: bool = True
 
@@ -126,7 +126,7 @@ class Release(NamedTuple):
 
     lease_id: int
     token: int
-    is_good: bool = True
+    is_success: bool = True
 
 
 class Abandon(NamedTuple):
@@ -140,10 +140,10 @@ class GrantInput(NamedTuple):
     """The input of a grant transaction; an empty one only serves the queue."""
 
     broker: str
-    wants: Sequence[LeaseRequest] = ()
+    requests: Sequence[LeaseRequest] = ()
     releases: Sequence[Release] = ()
-    leaves: Sequence[Abandon] = ()
-    collects: bool = False
+    abandons: Sequence[Abandon] = ()
+    collect: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -163,9 +163,9 @@ class GrantResult:
     released: int = 0
     expired: int = 0
     brokers: set[str] = field(default_factory=set)
-    admits: bool = False
+    wakes_admitter: bool = False
 
-    def tell(self, lease: Lease) -> None:
+    def add(self, lease: Lease) -> None:
         """Add a lease to the result, and drop the ticket if it was granted in this transaction."""
         self.leases[lease.request] = lease
         self.tickets.pop(lease.request, None)
@@ -174,7 +174,7 @@ class GrantResult:
     def channels(self) -> list[str]:
         """Channels to wake after the commit: brokers that were granted a slot, and the admitter."""
         woken = [channel(broker) for broker in sorted(self.brokers)]
-        return [*woken, ADMIT] if self.admits else woken
+        return [*woken, ADMIT] if self.wakes_admitter else woken
 
 
 def channel(broker: str) -> str:

@@ -85,7 +85,7 @@ class _New(NamedTuple):
 
 def queue_enter(tx: Tx, n: int) -> tuple[int, AdmitResult]:
     """Add up to `n` LIMITED runs to their queues, and admit those with free capacity."""
-    new_runs = [_New._make(row) for row in tx.rows("line_new", {"n": n})]
+    new_runs = [_New._make(row) for row in tx.rows("queue_new_runs", {"n": n})]
     if not new_runs:
         return 0, AdmitResult()
     wanted = [(new, _needs(new)) for new in new_runs]
@@ -103,8 +103,8 @@ def queue_enter(tx: Tx, n: int) -> tuple[int, AdmitResult]:
             (new.run_id, limit, new.customer, weight, new.priority, index == 0)
             for index, (limit, weight) in enumerate(own)
         ]
-    tx.run("line_put_many", batch=rows)
-    tx.run("line_mark_many", batch=marks)
+    tx.run("queue_put_many", batch=rows)
+    tx.run("queue_count_put_many", batch=marks)
     promoted = queue_admit(tx, {row[1] for row in rows if row[5]})
     promoted.add(_admit(tx, free))
     return len(new_runs), promoted
@@ -120,8 +120,8 @@ def queue_admit(tx: Tx, limits: Iterable[int]) -> AdmitResult:
     asked = sorted(set(limits))
     if not asked:
         return promoted
-    locked = [row[0] for row in tx.rows("line_lock", {"ids": asked, "window": HEADS_LOCKED})]
-    rooms, buckets = _capacities(tx.rows("line_rooms", {"ids": locked}))
+    locked = [row[0] for row in tx.rows("queue_lock", {"ids": asked, "window": HEADS_LOCKED})]
+    rooms, buckets = _capacities(tx.rows("queue_capacity", {"ids": locked}))
     # A limit that was deleted in the meantime has no queue either.
     asked = [limit for limit in asked if limit in rooms]
     done: dict[int, WaitingRun] = {}
@@ -132,12 +132,12 @@ def queue_admit(tx: Tx, limits: Iterable[int]) -> AdmitResult:
         done.update((w.run_id, w) for w in judged.urgent)
         done.update((w.run_id, w) for w in judged.admitted)
         promoted.add(_admit(tx, [waiting.run_id for waiting in judged.admitted]))
-        promoted.add(AdmitResult(next_us=judged.next_us))
+        promoted.add(AdmitResult(next_us=judged.next_tokens_in_us))
         _spend_tokens(tx, judged.admitted, buckets)
         if not judged.moved:
             break
         # Runs behind one that moved to another queue may now be admissible in this one.
-        tx.run("line_move_many", batch=[(run_id, to) for run_id, _, to in judged.moved])
+        tx.run("queue_move_many", batch=[(run_id, to) for run_id, _, to in judged.moved])
         asked = sorted({limit for _, limit, _ in judged.moved})
     promoted.more = bool(judged.moved) or any(
         len(found) >= ADMIT_MAX or not all(limit in rooms for w in found for limit, _ in w.needs)
@@ -150,7 +150,7 @@ def queue_leave(tx: Tx, runs: Sequence[int]) -> None:
     """Release the slots of runs and remove them from their queues; the next runs are admitted."""
     if not runs:
         return
-    freed = [row[0] for row in tx.rows("line_leave_many", {"ids": sorted(runs)})]
+    freed = [row[0] for row in tx.rows("queue_leave_many", {"ids": sorted(runs)})]
     if not freed:
         return
     if not tx.sees_all:
@@ -165,34 +165,34 @@ def queue_check(tx: Tx) -> tuple[list[int], Micros | None]:
 
     Takes no locks: the result is only a hint on which queues to check.
     """
-    rooms, _ = _capacities(tx.rows("line_looks"))
-    found = [limit for limit, room in rooms.items() if not room.lacks(1)]
+    rooms, _ = _capacities(tx.rows("queue_capacity_all"))
+    found = [limit for limit, room in rooms.items() if not room.is_short_of(1)]
     waits = [wait for room in rooms.values() if (wait := room.wait_us(1))]
     return found, min(waits, default=None)
 
 
 def queue_age(tx: Tx, per_customer: int = AGE_PER_CUSTOMER) -> int:
     """Escalate runs that waited long, and delete queue entries without a run. Return how many."""
-    escalated = tx.run("line_urge", {"after_us": line.URGENT_AFTER})
-    orphaned = sorted({row[0] for row in tx.rows("line_stray_waiting", {"n": ADMIT_MAX})})
+    escalated = tx.run("queue_escalate", {"after_us": line.URGENT_AFTER})
+    orphaned = sorted({row[0] for row in tx.rows("queue_orphaned_waiting", {"n": ADMIT_MAX})})
     queue_leave(tx, orphaned)
-    return escalated + tx.run("line_age", {"per_customer": per_customer}) + len(orphaned)
+    return escalated + tx.run("queue_age", {"per_customer": per_customer}) + len(orphaned)
 
 
 def queue_repair(tx: Tx) -> int:
     """Release slots of ended runs and of ready runs that no worker claims. Return how many."""
-    orphaned = sorted({row[0] for row in tx.rows("line_stray_held", {"n": ADMIT_MAX})})
+    orphaned = sorted({row[0] for row in tx.rows("queue_orphaned_held", {"n": ADMIT_MAX})})
     params = {"n": ADMIT_MAX, "after_us": line.UNCLAIMED_AFTER}
-    idle = sorted({row[0] for row in tx.rows("line_unclaimed", params)})
+    idle = sorted({row[0] for row in tx.rows("queue_unclaimed", params)})
     if idle:
-        tx.run("line_send_back", {"ids": idle})
+        tx.run("queue_return", {"ids": idle})
     queue_leave(tx, [*orphaned, *idle])
     return len(orphaned) + len(idle)
 
 
 def queue_pause(tx: Tx) -> int:
     """Remove paused runs from their queues and release their slots. Return how many."""
-    paused = [row[0] for row in tx.rows("line_paused")]
+    paused = [row[0] for row in tx.rows("queue_paused")]
     queue_leave(tx, paused)
     return len(paused)
 
@@ -204,11 +204,11 @@ class QueuePosition(NamedTuple):
     name: str
     weight: int
     is_waiting: bool
-    lined_at: Micros
+    queued_at: Micros
     limit_id: int
-    most: int | None
+    capacity: int | None
     """Weight that may be held; None: unlimited."""
-    room: FreeCapacity
+    free_capacity: FreeCapacity
 
 
 class Holder(NamedTuple):
@@ -227,7 +227,7 @@ class Holder(NamedTuple):
 def queue_positions(tx: Tx, run_id: int, limit: int) -> list[QueuePosition]:
     """Return the limits a run waits for, with the number of runs ahead, counted up to `limit`."""
     found = []
-    for row in tx.rows("line_of_run", {"run_id": run_id, "limit": limit}):
+    for row in tx.rows("queue_positions", {"run_id": run_id, "limit": limit}):
         ahead, name, weight, is_waiting, lined_at, *rest = row
         rooms, _ = _capacities([tuple(rest)])
         most = effective_capacity(rest[1], rest[4], rest[3], is_adaptive=bool(rest[2]))
@@ -239,13 +239,13 @@ def queue_positions(tx: Tx, run_id: int, limit: int) -> list[QueuePosition]:
 def holders_of(tx: Tx, limit_id: int, customer: int | None, n: int) -> list[Holder]:
     """Return the holders of a limit, longest-held first; of one customer if given."""
     params = {"limit_id": limit_id, "customer": customer, "limit": n}
-    return [Holder._make(row) for row in tx.rows("line_holders", params)]
+    return [Holder._make(row) for row in tx.rows("queue_holders", params)]
 
 
 def _admit(tx: Tx, runs: Sequence[int]) -> AdmitResult:
     """Make runs claimable that hold all their slots, and wake the workers of their pools."""
     batch = [(run_id, encode("run", run_id)) for run_id in sorted(runs)]
-    pools = {row[0] for row in tx.rows("line_admit_many", batch=batch)}
+    pools = {row[0] for row in tx.rows("queue_admit_many", batch=batch)}
     if pools:
         tx.wake([f"runs:{pool}" for pool in sorted(pools)])
     return AdmitResult(runs=len(runs), pools=pools)
@@ -269,7 +269,7 @@ def _needs(new: _New) -> dict[_Key, LimitNeed]:
     )
     found: dict[_Key, LimitNeed] = {}
     for need in needs:
-        owner = new.customer if need.is_customers else 0
+        owner = new.customer if need.is_per_customer else 0
         found.setdefault((owner, limit_name_for_run(need.name, values)), need)
     return found
 
@@ -285,7 +285,7 @@ def _limit_ids(tx: Tx, wanted: Sequence[tuple[_Key, LimitNeed]]) -> dict[_Key, i
     needs = dict(wanted)
     if not needs:
         return {}
-    known = {(row[1], row[2]): row for row in tx.rows("line_limits", batch=sorted(needs))}
+    known = {(row[1], row[2]): row for row in tx.rows("queue_limits", batch=sorted(needs))}
     put = [
         (
             *key,
@@ -296,8 +296,8 @@ def _limit_ids(tx: Tx, wanted: Sequence[tuple[_Key, LimitNeed]]) -> dict[_Key, i
         if key not in known or _capacity_changed(known[key], need)
     ]
     if put:
-        tx.run("line_limit_put_many", batch=put)
-        fresh = tx.rows("line_limits", batch=sorted(needs))
+        tx.run("queue_limit_put_many", batch=put)
+        fresh = tx.rows("queue_limits", batch=sorted(needs))
         known = {(row[1], row[2]): row for row in fresh}
     return {key: row[0] for key, row in known.items()}
 
@@ -337,7 +337,7 @@ def _heads(tx: Tx, counts: Mapping[int, int], done: Container[int]) -> dict[int,
     lines: dict[int, list[WaitingRun]] = {}
     for n in sorted(set(counts.values()) - {0}):
         batch = [(limit,) for limit, count in sorted(counts.items()) if count == n]
-        for limit, run_id, level, needs in tx.rows("line_heads", {"n": n}, batch):
+        for limit, run_id, level, needs in tx.rows("queue_heads", {"n": n}, batch):
             if run_id not in done:
                 lines.setdefault(limit, []).append(WaitingRun(run_id, level, _parsed(needs)))
     return lines
@@ -353,8 +353,8 @@ def _lock_more(
     more = {k for line in lines.values() for w in line for k, _ in w.needs if k not in rooms}
     if not more:
         return
-    got = [row[0] for row in tx.rows("line_lock_more", {"ids": sorted(more)})]
-    found, saved = _capacities(tx.rows("line_rooms", {"ids": got}))
+    got = [row[0] for row in tx.rows("queue_lock_more", {"ids": sorted(more)})]
+    found, saved = _capacities(tx.rows("queue_capacity", {"ids": got}))
     rooms.update(found)
     buckets.update(saved)
 
@@ -371,7 +371,7 @@ def _spend_tokens(tx: Tx, admitted: Iterable[WaitingRun], buckets: dict[int, Buc
                 )
                 spent.add(limit)
     rows = [(limit, *buckets[limit][:2]) for limit in sorted(spent)]
-    tx.run("line_tokens_put_many", batch=rows)
+    tx.run("queue_tokens_put_many", batch=rows)
 
 
 def _parsed(needs: str) -> tuple[tuple[int, int], ...]:

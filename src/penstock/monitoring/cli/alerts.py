@@ -28,7 +28,7 @@ def list_(app: App, customer: str | None, state: str, limit: int) -> None:
 
     def print_text() -> None:
         if not found:
-            app.say("No open alerts." if state == "open" else "No alerts.")
+            app.hint("No open alerts." if state == "open" else "No alerts.")
             return
         for a in found:
             severity = click.style(f"{a['severity']:<8}", fg=output.COLOURS.get(a["severity"]))
@@ -39,6 +39,6 @@ def list_(app: App, customer: str | None, state: str, limit: int) -> None:
             if a["state"] == "open" and fix:
                 click.echo(f"{'':<36}→ {output.escape_control(str(fix))}")
         if len(found) == limit:
-            app.say(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
+            app.hint(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
 
     app.emit({"alerts": found}, print_text)

@@ -153,7 +153,7 @@ def _isolation(client: Client) -> Iterator[CheckResult]:
     """Check that row-level security isolates tenants in addition to Penstock's own filters."""
     if not client.store.capabilities.row_level_security:
         return
-    isolation = client.views.wall()
+    isolation = client.views.tenant_isolation()
     if isolation.confines_everybody:
         says = "row-level security hides rows from this database user: it must own the tables"
         fix = "Connect as the user that ran `penstock db migrate`."
@@ -188,7 +188,7 @@ def _processes(client: Client) -> Iterator[CheckResult]:
     live = [s for s in sessions if s.until_at >= now]
     overview = client.views.overview()
     up = "penstock up --pipelines my_pipelines.py"
-    is_free = any(not s.is_draining and s.held < s.slots for s in live)
+    is_free = any(not s.is_draining and s.held < s.concurrency for s in live)
     waits = unclaimed_us(overview.ready, overview.oldest_ready_at, now, has_free_worker=is_free)
     if waits:
         ready = output.plural(overview.ready, "run")
@@ -198,7 +198,7 @@ def _processes(client: Client) -> Iterator[CheckResult]:
         )
         yield CheckResult("workers", "WARN", says, "penstock worker --pipelines my_pipelines.py")
     elif live:
-        concurrency = sum(s.slots for s in live)
+        concurrency = sum(s.concurrency for s in live)
         says = f"{output.plural(len(live), 'worker')} alive, total concurrency {concurrency:,}"
         yield CheckResult("workers", "OK", says)
     elif overview.ready:
@@ -225,7 +225,7 @@ def _pools(client: Client, served: set[str | None]) -> Iterator[CheckResult]:
     # Imported here because it loads the store.
     from penstock.assembly.process import ready_count
 
-    numbers = {p.pool: p.pool_no for info in client.views.pipelines() for p in info.processors}
+    numbers = {p.pool: p.pool_key for info in client.views.pipelines() for p in info.processors}
     pools = [Pool(name, ready_count(client.store, n), name in served)
              for name, n in sorted(numbers.items())]  # fmt: skip
     unserved = [pool for pool in pools if not pool.is_served and pool.ready]

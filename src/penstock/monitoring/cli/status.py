@@ -25,7 +25,7 @@ def status(app: App) -> None:
         overview = cases.overview()
         sessions = _sessions(cases)
         alerts = len(cases.alerts(state="open", customer=None, limit=MANY))
-        dead = len(cases.letters.page(DeadLetterQuery(), MANY))
+        dead = len(cases.dead_letters.page(DeadLetterQuery(), MANY))
         pauses = len(cases.pauses())
     now = output.parse_time(overview["as_of"])
     assert now is not None

@@ -121,7 +121,7 @@ UPDATE runs SET state = 'CLAIMED', admission = 9, claimed_by = NULL, session_id 
     token = (SELECT value FROM counters WHERE name = 'token'), state_at = {{now}}
 WHERE run_id = :run_id AND state = 'PENDING' RETURNING token;
 
--- name: run_cancel_ask
+-- name: run_cancel_request
 -- Request cancellation; the holder learns of it at its next heartbeat.
 -- scope: system (the caller has checked the run)
 UPDATE runs SET cancel_requested_at = coalesce(cancel_requested_at, {{now}}),

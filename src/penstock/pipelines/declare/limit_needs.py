@@ -38,7 +38,7 @@ class LimitNeed:
     name: str
     weight: int = 1
     capacity: int | None = None
-    is_customers: bool = False
+    is_per_customer: bool = False
     """Whether the limit belongs to the run's customer instead of the system."""
 
 
@@ -50,7 +50,7 @@ def limit_needs_of(terms: ProcessorSettings) -> tuple[LimitNeed, ...]:
         found.append(LimitNeed(name=PROCESSOR_LIMIT, capacity=terms.concurrency))
     if terms.per_customer is not None:
         name = f"{PROCESSOR_LIMIT}:customer:{{customer}}"
-        found.append(LimitNeed(name=name, capacity=terms.per_customer, is_customers=True))
+        found.append(LimitNeed(name=name, capacity=terms.per_customer, is_per_customer=True))
     for key, capacity in (terms.per_key or {}).items():
         found.append(LimitNeed(name=f"{PROCESSOR_LIMIT}:key:{key}", capacity=capacity))
     return tuple(found)
@@ -60,7 +60,7 @@ def describe_need(need: LimitNeed) -> str:
     """Describe a need for users: "3 at a time per customer"."""
     if need.capacity is None:
         return need.name if need.weight == 1 else f"{need.name} (weight {need.weight})"
-    if need.is_customers:
+    if need.is_per_customer:
         return f"{need.capacity} at a time per customer"
     key = need.name.removeprefix(f"{PROCESSOR_LIMIT}:key:")
     per = "" if key == need.name else f" per {key}"

@@ -63,7 +63,7 @@ class RunPosition(NamedTuple):
     """Position in a list of runs: the next page continues after this run."""
 
     is_live: bool
-    slot: int
+    occurrence: int
     run_id: int
 
 
@@ -118,7 +118,9 @@ class Runs:
 
     def get(self, run_id: int, customer: str | None = None) -> Run:
         """Return one run, live or ended; raise NotFound if it does not exist."""
-        found = self._store.read(lambda tx: run_get(tx, run_id, self._names.customer(tx, customer)))
+        found = self._store.read(
+            lambda tx: run_get(tx, run_id, self._names.customer_key(tx, customer))
+        )
         if found is None:
             raise NotFound("run", encode("run", run_id))
         return found
@@ -127,7 +129,7 @@ class Runs:
         """Return one run with its other attempts, its journal and its progress."""
 
         def body(tx: Tx) -> RunDetail:
-            number = self._names.customer(tx, customer)
+            number = self._names.customer_key(tx, customer)
             found = run_get(tx, run_id, number)
             if found is None:
                 raise NotFound("run", encode("run", run_id))
@@ -180,12 +182,14 @@ class Runs:
     ) -> list[Run]:
         check_limit(wanted.limit)
         if pipeline is not None:
-            wanted = replace(wanted, pipeline=self._names.pipeline(pipeline, "pipeline").number)
+            wanted = replace(
+                wanted, pipeline=self._names.pipeline(pipeline, "pipeline").pipeline_key
+            )
         if wanted.state is not None and wanted.state not in tuple(RunState):
             raise InvalidInput("state", f"one of {', '.join(RunState)}", wanted.state)
 
         def body(tx: Tx) -> list[Run]:
-            number = self._names.customer(tx, customer)
+            number = self._names.customer_key(tx, customer)
             return _listed(tx, replace(wanted, customer=number), find(tx, number))
 
         return self._store.read(body)
@@ -206,7 +210,7 @@ class Runs:
         who = actor or self._actor
 
         def body(tx: Tx) -> str:
-            number = self._names.customer(tx, customer)
+            number = self._names.customer_key(tx, customer)
             seen = run_get(tx, run_id, number)
             if seen is not None and seen.ordering_key is not None:
                 ordering_key_lock(tx, seen.ordering_key)
@@ -236,7 +240,7 @@ class Runs:
         who = actor or self._actor
 
         def body(tx: Tx) -> int:
-            number = self._names.customer(tx, customer)
+            number = self._names.customer_key(tx, customer)
             return run_retry(tx, self._store, self._names, run_id, customer=number, actor=who)
 
         return self._store.write(body)
@@ -254,5 +258,5 @@ def _listed(tx: Tx, wanted: RunFilter, position: RunPosition | None) -> list[Run
     # Live runs are ordered by id, ended ones by scheduled time and id: the second list starts at
     # its top.
     if position is not None and not position.is_live:
-        found = replace(found, before=position.run_id, slot_before=position.slot)
+        found = replace(found, before=position.run_id, slot_before=position.occurrence)
     return runs + run_list_ended(tx, replace(found, limit=wanted.limit - len(runs)))

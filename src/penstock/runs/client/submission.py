@@ -46,7 +46,7 @@ class Submission:
 class CheckedSubmission(NamedTuple):
     """A valid submission with its processor, and its parameters as JSON text."""
 
-    wanted: Submission
+    submission: Submission
     row: ProcessorRow
     parameters: str | None
 
@@ -90,7 +90,7 @@ def check_many(names: NameResolver, submissions: Sequence[Submission]) -> list[C
 
 def is_one_statement(names: NameResolver, checked: Sequence[CheckedSubmission]) -> bool:
     """Return whether `insert` needs one statement: known customers and no ordering keys."""
-    return names.knows({_customer(wanted) for wanted, _, _ in checked}) and not any(
+    return names.has_cached({_customer(wanted) for wanted, _, _ in checked}) and not any(
         wanted.ordering_key is not None for wanted, _, _ in checked
     )
 
@@ -99,7 +99,7 @@ def insert(
     tx: Tx, store: Store, names: NameResolver, checked: Sequence[CheckedSubmission], actor: str
 ) -> list[int]:
     """Create the runs and return their ids in order; workers are woken after the commit."""
-    customers = names.customers(tx, {_customer(wanted) for wanted, _, _ in checked})
+    customers = names.ensure_customer_keys(tx, {_customer(wanted) for wanted, _, _ in checked})
     new_runs = [
         NewRun(
             customer=(customer := customers[_customer(wanted)]),

@@ -65,7 +65,7 @@ class WorkerFastPath:
         self._beats = beats
         self._changes = changes
 
-    def entry(self, scope: Scope, headers: Mapping[bytes, bytes]) -> tuple[str, str] | None:
+    def match(self, scope: Scope, headers: Mapping[bytes, bytes]) -> tuple[str, str] | None:
         """Return (verb, run id) of a request that the fast path serves, else None."""
         path: str = scope["path"]
         if scope["method"] != "POST" or not path.startswith(WORKER_PREFIX) or scope["query_string"]:
@@ -80,7 +80,7 @@ class WorkerFastPath:
         length = headers.get(b"content-length", b"")
         if not length.isdigit() or len(length) > 6 or int(length) > BODY_MAX:
             return None
-        known = self._keyring.remembered(_key(headers))
+        known = self._keyring.cached(_key(headers))
         # Keys that are not cached, or are restricted to a customer, use the regular routes.
         if known is None or known.caller is None or known.caller.customer is not None:
             return None
@@ -97,20 +97,20 @@ class WorkerFastPath:
         verb, run_id = entry
         route = f"{WORKER_PREFIX}{{run_id}}/{verb}"
         access.route = route
-        known = self._keyring.remembered(_key(headers))
+        known = self._keyring.cached(_key(headers))
         if known is None:  # the cache entry expired in between
-            known = await run_in_threadpool(self._keyring.learn, _key(headers))
+            known = await run_in_threadpool(self._keyring.look_up, _key(headers))
         caller = self._keyring.admit(known)
         access.key = caller.principal.name
         power = ROUTES[f"POST {route}"]
-        if not caller.principal.role.may(power):
+        if not caller.principal.role.has_permission(power):
             raise Refused(403, forbidden(caller.principal.role, power))
         body = await _body(receive)
         try:
             parsed = _read(OPERATIONS[verb], headers, body)
             ask = OPERATIONS[verb].ask(caller, decode_path_id("run", "run", run_id), parsed)
             queue = self._beats if verb == "heartbeat" else self._changes
-            outcome = await queue.ask(ask)
+            outcome = await queue.execute(ask)
         except ValidationError as error:
             wrong = [{**one, "loc": ("body", *one["loc"])} for one in error.errors()[:20]]
             return invalid_response(field_errors(wrong), access.request_id)

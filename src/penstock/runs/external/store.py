@@ -46,7 +46,7 @@ def external_run_get_many(
     tx: Tx, ids: Iterable[int], customer: int | None = None
 ) -> dict[int, ExternalRun]:
     """Return runs held externally, locked until the transaction ends; other ids are missing."""
-    rows = tx.rows("outside_get_many", {"ids": sorted(set(ids)), "customer": customer})
+    rows = tx.rows("external_run_get_many", {"ids": sorted(set(ids)), "customer": customer})
     found = [ExternalRun(HeldRun._make(row[:_HELD]), *row[_HELD:]) for row in rows]
     return {one.held.run_id: one for one in found if one.holder and one.held.session_id is None}
 
@@ -82,4 +82,4 @@ def run_retry_of(tx: Tx, run: Run) -> tuple[int, int] | None:
 
 def progress_update_many(tx: Tx, beats: Sequence[ProgressUpdate]) -> set[int]:
     """Write the progress of runs that the caller holds. Return the runs written."""
-    return {row[0] for row in tx.rows("progress_beat_many", batch=beats)}
+    return {row[0] for row in tx.rows("progress_update_many", batch=beats)}

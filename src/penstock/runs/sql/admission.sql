@@ -15,10 +15,10 @@ WITH due AS MATERIALIZED (
     WHERE r.admission = 1 AND r.scheduled_time <= {{now}}
     ORDER BY r.scheduled_time, r.run_id LIMIT :n FOR UPDATE OF r SKIP LOCKED
 ), in_line AS MATERIALIZED (
-    SELECT g.*, k.pass AS clock FROM due g {{turn_clock}}
+    SELECT g.*, k.pass AS clock FROM due g {{fair_clock_join}}
     ORDER BY g.pool, g.priority, g.customer, g.scheduled_time, g.run_id
 ), locked AS MATERIALIZED (
-    SELECT g.*, {{turn_base}} AS base, {{admission_of_due}} AS admission FROM in_line g
+    SELECT g.*, {{fair_rank_base}} AS base, {{admission_of_due}} AS admission FROM in_line g
 ), seated AS MATERIALIZED (
     SELECT l.run_id, l.pool, l.priority, l.customer, l.admission,
         CASE WHEN l.admission <> 0 THEN 0 ELSE
@@ -56,11 +56,11 @@ FROM (
     FROM runs r JOIN processors p ON p.processor = r.processor
     WHERE r.admission = 1 AND r.scheduled_time <= {{now}}
     ORDER BY r.scheduled_time, r.run_id LIMIT :n) AS g
-ORDER BY {{line_of_staged}}, g.scheduled_time, g.run_id;
-{{seats_from_staged}};
+ORDER BY {{staged_order}}, g.scheduled_time, g.run_id;
+{{fair_ranks_from_staged}};
 UPDATE runs SET admission = k.admission, level = runs.priority, pass = k.turn, state_at = {{now}}
-FROM (SELECT p.source, p.admission, {{turn_of_staged}} AS turn
-      FROM temp.staged p LEFT JOIN {{seat_of_staged}}) AS k
+FROM (SELECT p.source, p.admission, {{fair_rank_of_staged}} AS turn
+      FROM temp.staged p LEFT JOIN {{fair_rank_join}}) AS k
 WHERE runs.run_id = k.source;
 INSERT INTO outbox (topic, payload, created_at)
 SELECT 'penstock.runs', json_object('run_id', r.run_id, 'config_id', r.config_id,
@@ -74,7 +74,7 @@ SELECT pool, count(*) FROM temp.staged GROUP BY pool;
 -- scope: system (a time only)
 SELECT min(scheduled_time) FROM runs WHERE admission = 1;
 
--- name: admission_look
+-- name: admission_state
 -- Input of the admission loop's timer: when the next run is due, whether runs wait to be queued for
 -- limits, whether any run is queued, and the current time.
 -- scope: system (times only)

@@ -34,13 +34,13 @@ priority, level, pass, state, admission, state_at, attempt, max_execution_us, sl
 ordering_key, parameters, correlation_id, parent_run_id, root_run_id, stales,
 trigger_source, trigger_message_id, created_at
 
--- fragment: turn_base [postgres]
+-- fragment: fair_rank_base [postgres]
 -- The fair rank that row `g` continues from: its customer's last one, locked, or the clock. Rows
 -- `g` are sorted, so that two transactions lock the same customers in the same order.
 greatest(coalesce(g.clock, 0), coalesce((SELECT t.pass FROM turns t WHERE t.pool = g.pool
     AND t.level = g.priority AND t.customer = g.customer FOR UPDATE), 0))
 
--- fragment: turn_clock [postgres]
+-- fragment: fair_clock_join [postgres]
 LEFT JOIN turns k ON k.pool = g.pool AND k.level = g.priority AND k.customer = 0
 
 -- fragment: staged_table [sqlite]
@@ -51,12 +51,12 @@ CREATE TEMP TABLE IF NOT EXISTS staged (
     customer integer, admission integer, late integer);
 DELETE FROM temp.staged
 
--- fragment: line_of_staged [sqlite]
+-- fragment: staged_order [sqlite]
 -- Sort order of `staged`: admission, pool, level and customer, as columns of the SELECT that fills
 -- it.
 6, 3, 4, 5
 
--- fragment: seats_from_staged [sqlite]
+-- fragment: fair_ranks_from_staged [sqlite]
 -- Reads `staged` in order and advances each customer's fair rank, from its last one or the clock.
 -- Sorting plus this costs half as much as numbering the rows with a window function.
 CREATE TEMP TABLE IF NOT EXISTS seats (
@@ -73,11 +73,11 @@ INSERT INTO turns (pool, level, customer, pass)
 SELECT pool, level, customer, pass FROM temp.seats WHERE TRUE
 ON CONFLICT (pool, level, customer) DO UPDATE SET pass = excluded.pass
 
--- fragment: seat_of_staged [sqlite]
+-- fragment: fair_rank_join [sqlite]
 temp.seats u ON p.admission = 0 AND u.pool = p.pool AND u.level = p.level
     AND u.customer = p.customer
 
--- fragment: turn_of_staged [sqlite]
+-- fragment: fair_rank_of_staged [sqlite]
 -- The fair rank of staged row `p` with seat `u`: the customer's last row has the rank just
 -- assigned.
 coalesce(u.pass - u.last + p.place, 0)
@@ -88,7 +88,7 @@ CREATE TEMP TABLE IF NOT EXISTS tally (what text PRIMARY KEY, n integer) WITHOUT
 REPLACE INTO temp.tally
 SELECT 'base', coalesce(max(seq), 0) FROM main.sqlite_sequence WHERE name = 'runs'
 
--- fragment: seat_given [postgres]
+-- fragment: rank_given [postgres]
 -- Reads the CTE `given` and yields `seated`, with admission and fair ranks. Rank rows are locked in
 -- order and found by key, so that no plan, however wrong its estimates, joins the batch with
 -- itself.
@@ -97,10 +97,10 @@ behind AS MATERIALIZED (
         SELECT g.ord, row_number() OVER (PARTITION BY g.ordering_key ORDER BY g.ord) AS place
         FROM given g WHERE g.ordering_key IS NOT NULL) AS b WHERE b.place > 1
 ), in_line AS MATERIALIZED (
-    SELECT g.*, k.pass AS clock FROM given g {{turn_clock}}
+    SELECT g.*, k.pass AS clock FROM given g {{fair_clock_join}}
     ORDER BY g.pool, g.priority, g.customer, g.ord
 ), locked AS MATERIALIZED (
-    SELECT g.*, {{turn_base}} AS base FROM in_line g
+    SELECT g.*, {{fair_rank_base}} AS base FROM in_line g
 ), seated AS MATERIALIZED (
     SELECT j.*, CASE WHEN j.admission = 0 THEN j.base + count(*) FILTER (WHERE j.admission = 0)
         OVER (PARTITION BY j.pool, j.priority, j.customer ORDER BY j.ord) ELSE 0 END AS seat
@@ -112,7 +112,7 @@ behind AS MATERIALIZED (
     ON CONFLICT (pool, level, customer) DO UPDATE SET pass = greatest(turns.pass, excluded.pass)
 )
 
--- fragment: insert_seated [postgres]
+-- fragment: insert_ranked [postgres]
     INSERT INTO runs ({{insert_columns}})
     SELECT j.customer, j.config_id, j.processor, j.pool, j.flow_id, j.partition, j.mode, j.slot,
         j.scheduled_time, j.priority, j.priority, j.seat,
@@ -121,7 +121,7 @@ behind AS MATERIALIZED (
         j.trigger_source, j.trigger_message_id, j.at
     FROM seated j
 
--- fragment: note_inserted [postgres]
+-- fragment: journal_inserted [postgres]
 noted AS (
     INSERT INTO journal (at, kind, subject, customer, action, actor, to_state, why)
     SELECT created_at, 'run', run_id, customer, 'created', :actor, 'PENDING', trigger_source
@@ -141,11 +141,11 @@ noted AS (
 INSERT INTO temp.staged (source, processor, pool, level, customer, admission)
 SELECT g.ord, g.processor, g.pool, g.priority, g.customer, {{admission_of_given}}
 FROM temp.given g
-ORDER BY {{line_of_staged}}, g.ord;
-{{seats_from_staged}};
+ORDER BY {{staged_order}}, g.ord;
+{{fair_ranks_from_staged}};
 INSERT INTO runs (run_id, {{insert_columns}})
 SELECT b.n + g.ord, g.customer, g.config_id, g.processor, g.pool, g.flow_id, g.partition, g.mode,
-    g.slot, g.scheduled_time, g.priority, g.priority, {{turn_of_staged}},
+    g.slot, g.scheduled_time, g.priority, g.priority, {{fair_rank_of_staged}},
     'PENDING', p.admission, g.at, g.attempt, g.max_execution_us, g.sla_us, g.ordering_key,
     g.parameters, g.correlation_id, g.parent_run_id, g.root_run_id, g.stales,
     g.trigger_source, g.trigger_message_id, g.at
@@ -153,12 +153,12 @@ FROM temp.tally b
     CROSS JOIN (SELECT place FROM temp.staged ORDER BY source) AS o
     CROSS JOIN temp.staged p ON p.place = o.place
     CROSS JOIN temp.given g ON g.ord = p.source
-    LEFT JOIN {{seat_of_staged}}
+    LEFT JOIN {{fair_rank_join}}
 WHERE b.what = 'base'
 ON CONFLICT DO NOTHING;
-{{note_runs}}
+{{journal_runs}}
 
--- fragment: note_runs [sqlite]
+-- fragment: journal_runs [sqlite]
 -- There is no other writer, so all ids above the base were inserted here.
 INSERT INTO journal (at, kind, subject, customer, action, actor, to_state, why)
 SELECT r.created_at, 'run', r.run_id, r.customer, 'created', :actor, 'PENDING', r.trigger_source
@@ -202,12 +202,12 @@ FROM {{batch}} JOIN processors p ON p.processor = batch.processor
 --   trigger_message_id text
 WITH given AS MATERIALIZED (
     {{given_from_batch}}
-), {{seat_given}}, inserted AS (
-    {{insert_seated}}
+), {{rank_given}}, inserted AS (
+    {{insert_ranked}}
     ORDER BY j.ord
     ON CONFLICT DO NOTHING
     RETURNING run_id, customer, config_id, priority, admission, trigger_source, created_at
-), {{note_inserted}}
+), {{journal_inserted}}
 SELECT run_id, admission FROM inserted ORDER BY run_id;
 
 -- name: run_insert_many [postgres one]
@@ -222,17 +222,17 @@ WITH given AS MATERIALIZED (
     SELECT g.*, {{admission_of_given}} AS admission FROM given g
 ), passes AS (
     INSERT INTO turns AS t (pool, level, customer, pass)
-    SELECT g.pool, g.priority, g.customer, coalesce(k.pass, 0) + 1 FROM judged g {{turn_clock}}
+    SELECT g.pool, g.priority, g.customer, coalesce(k.pass, 0) + 1 FROM judged g {{fair_clock_join}}
     WHERE g.admission = 0
     ON CONFLICT (pool, level, customer) DO UPDATE SET pass = greatest(t.pass + 1, excluded.pass)
     RETURNING t.pass
 ), seated AS (
     SELECT j.*, coalesce((SELECT pass FROM passes), 0) AS seat FROM judged j
 ), inserted AS (
-    {{insert_seated}}
+    {{insert_ranked}}
     ON CONFLICT DO NOTHING
     RETURNING run_id, customer, config_id, priority, admission, trigger_source, created_at
-), {{note_inserted}}
+), {{journal_inserted}}
 SELECT run_id, admission FROM inserted;
 
 -- name: run_insert_many [sqlite]
@@ -408,12 +408,12 @@ FROM {{batch}}
 WHERE runs.run_id = batch.run_id {{ids_known}} AND runs.token = batch.token AND runs.state = 'CLAIMED'
 RETURNING runs.run_id, runs.limits;
 
--- name: run_again_lock [postgres]
+-- name: run_retry_lock [postgres]
 -- Serialize retries of a run; taken before the statements that read it. No topic has key -1.
 -- scope: system (a lock, no rows)
 SELECT pg_advisory_xact_lock(-1, CAST(:run_id % 1024 AS integer));
 
--- name: run_again_lock [sqlite]
+-- name: run_retry_lock [sqlite]
 -- differs because SQLite has one writer: nothing to lock.
 -- scope: system (a lock, no rows)
 SELECT 1 WHERE :run_id IS NULL;

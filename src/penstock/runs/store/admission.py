@@ -36,7 +36,7 @@ def admission_state(tx: Tx) -> tuple[int | None, bool, bool, int]:
 
     "Queued" refers to the run queues of limits.
     """
-    next_at, has_new, has_queue, now = one(tx.rows("admission_look"))
+    next_at, has_new, has_queue, now = one(tx.rows("admission_state"))
     return next_at, bool(has_new), bool(has_queue), now
 
 

@@ -23,7 +23,7 @@ class Session(NamedTuple):
     host: str
     pid: int
     pool: str | None
-    slots: int
+    concurrency: int
     is_draining: bool
     started_at: int
     beat_at: int

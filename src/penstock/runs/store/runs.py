@@ -75,8 +75,8 @@ def fair_clock_raise(tx: Tx, claimed: Iterable[HeldRun]) -> None:
     """Advance the fairness clocks to the claimed ranks. Call at most about ten times a second."""
     highest: dict[tuple[int, int], int] = {}
     for run in claimed:
-        key = (run.pool, run.level)
-        highest[key] = max(highest.get(key, 0), run.fair_pass)
+        key = (run.pool_key, run.level)
+        highest[key] = max(highest.get(key, 0), run.fair_rank)
     tx.run(
         "fair_clock_raise", batch=[(*key, fair_rank) for key, fair_rank in sorted(highest.items())]
     )
@@ -194,7 +194,7 @@ def run_cancel_pending(tx: Tx, run_id: int) -> int | None:
 
 def run_cancel_request(tx: Tx, run_id: int, actor: str, reason: str | None = None) -> bool:
     """Request that the holder of a run stops it. Return False if no worker holds it."""
-    return bool(tx.rows("run_cancel_ask", {"run_id": run_id, "actor": actor, "reason": reason}))
+    return bool(tx.rows("run_cancel_request", {"run_id": run_id, "actor": actor, "reason": reason}))
 
 
 def run_count_ready(tx: Tx, pool: int, limit: int) -> int:
@@ -216,4 +216,4 @@ def run_of_row(row: tuple[object, ...]) -> Run:
 
 def run_retry_lock(tx: Tx, run_id: int) -> None:
     """Lock a run against a concurrent retry until the transaction ends; read after this call."""
-    tx.rows("run_again_lock", {"run_id": run_id})
+    tx.rows("run_retry_lock", {"run_id": run_id})

@@ -157,7 +157,7 @@ def _part(asked: _BulkRequest, items: list[Any], start: int) -> list[dict[str, A
     part = RequestKey(scope=asked.mark.scope, key=f"{asked.mark.key}#{start}", body=asked.mark.body)
     store = IdempotentStore(by.client.store, part, recorded)
     try:
-        create(by.client.over(store))
+        create(by.client.with_store(store))
     except AlreadyAnswered as before:
         answer: list[dict[str, Any]] = before.answer
         return answer

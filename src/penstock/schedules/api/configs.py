@@ -112,7 +112,7 @@ class ConfigFilterQuery:
         """Return a page of the matching configs; `part` is (limit, offset)."""
         limit, offset = part
         pages = Pagination(request, by, is_active=self.is_active, pipeline=self.pipeline_template)
-        place = pages.place(cursor, 1)
+        place = pages.position(cursor, 1)
         after = 0 if self.after is None else decode_path_id("cfg", "config", self.after)
         configs = by.client.configs.page(
             customer=customer,
@@ -263,7 +263,7 @@ def audit_config(
     """List the audited changes of a config, oldest first."""
     number = decode_path_id("cfg", "config", config_id)
     pages = Pagination(request, by)
-    place = pages.place(cursor, 1)
+    place = pages.position(cursor, 1)
     rows = by.client.configs.audit_of(
         number, customer=by.customer, after=place[0] if place else 0, limit=limit
     )
@@ -284,7 +284,7 @@ def audit_customer(
     """List the audit chain of a customer, oldest first."""
     number = None if config_id is None else decode_path_id("cfg", "config", config_id)
     pages = Pagination(request, by, config=number)
-    place = pages.place(cursor, 1)
+    place = pages.position(cursor, 1)
     after = place[0] if place else 0
     rows = by.client.configs.audit(customer_id, config_id=number, after=after, limit=limit)
     return pages.page(rows, limit, lambda row: [row.n], audit_shape)
@@ -301,7 +301,7 @@ def list_occurrences(
     """List occurrences of a config that did not start, newest first."""
     number = decode_path_id("cfg", "config", config_id)
     pages = Pagination(request, by)
-    place = pages.place(cursor, 1)
+    place = pages.position(cursor, 1)
     rows = by.client.configs.ledger(number, limit, by.customer, before=place[0] if place else None)
     return pages.page(rows, limit, lambda row: [row.slot_from], ledger_shape)
 

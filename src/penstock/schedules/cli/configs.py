@@ -51,8 +51,8 @@ def list_(app: App, /, **given: Any) -> None:
     def print_text() -> None:
         if not found:
             narrowed = given["customer"] or given["pipeline"] or given["is_active"] is not None
-            app.say("No configs match." if narrowed or given["after"] else "No configs yet.")
-            app.say('Create one: penstock configs create CUSTOMER PIPELINE --cron "0 2 * * *"')
+            app.hint("No configs match." if narrowed or given["after"] else "No configs yet.")
+            app.hint('Create one: penstock configs create CUSTOMER PIPELINE --cron "0 2 * * *"')
             return
         output.print_table(
             ("CONFIG", "CUSTOMER", "PIPELINE", "SCHEDULE", "NEXT", "LAST", "FAILS", "STATE"),
@@ -71,7 +71,7 @@ def list_(app: App, /, **given: Any) -> None:
             ],
         )
         if is_more:
-            app.say(f"{len(found)} shown; next page: --after {record['next_after']}")
+            app.hint(f"{len(found)} shown; next page: --after {record['next_after']}")
 
     app.emit(record, print_text)
 
@@ -95,7 +95,7 @@ def show(app: App, config_id: str) -> None:
                *(("next" if n == 0 else "", _fire(fire, now)) for n, fire in enumerate(fires))]
         )  # fmt: skip
         if not config["is_active"]:
-            app.say(f"Enable it: penstock configs enable {config_id}")
+            app.hint(f"Enable it: penstock configs enable {config_id}")
 
     app.emit(config, print_text)
 
@@ -181,10 +181,10 @@ def preview(app: App, config_id: str, count: int) -> None:
     def print_text() -> None:
         if not fires:
             topic = config["event_topic"]
-            app.say(f"It has no schedule: it starts when a message arrives on {topic}.")
+            app.hint(f"It has no schedule: it starts when a message arrives on {topic}.")
             return
         if not config["is_active"]:
-            app.say("The config is disabled. If enabled, it would start at:")
+            app.hint("The config is disabled. If enabled, it would start at:")
         output.print_table(
             ("AT", f"IN {config['timezone']}", "NOTE"),
             [
@@ -208,7 +208,7 @@ def audit(app: App, customer: str, config_id: str | None, limit: int) -> None:
 
     def print_text() -> None:
         if not found:
-            app.say("No changes recorded.")
+            app.hint("No changes recorded.")
             return
         output.print_table(
             ("N", "AT", "ACTION", "CONFIG", "BY", "REASON", "CHANGE"),
@@ -237,7 +237,7 @@ def ledger(app: App, config_id: str, limit: int) -> None:
 
     def print_text() -> None:
         if not found:
-            app.say("Every occurrence so far has started.")
+            app.hint("Every occurrence so far has started.")
             return
         output.print_table(
             ("FROM", "TO", "OCCURRENCES", "WHY"),

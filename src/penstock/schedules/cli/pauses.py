@@ -50,7 +50,7 @@ def pauses(app: App) -> None:
 
     def print_text() -> None:
         if not found:
-            app.say("Nothing is paused.")
+            app.hint("Nothing is paused.")
             return
         output.print_table(
             ("SCOPE", "NAME", "SINCE", "BY", "REASON"),
@@ -65,7 +65,7 @@ def pauses(app: App) -> None:
                 for p in found
             ],
         )
-        app.say("End a pause: penstock resume SCOPE NAME")
+        app.hint("End a pause: penstock resume SCOPE NAME")
 
     app.emit({"pauses": found}, print_text)
 

@@ -48,12 +48,12 @@ def insert(
     reasons = [reason] * len(wanted) if isinstance(reason, str) else reason
     customers = [customer for customer, _ in wanted]
     drafts = [draft for _, draft in wanted]
-    numbers = names.customers(tx, customers)
+    numbers = names.ensure_customer_keys(tx, customers)
     cadences = {d.cadence: cadence_ensure(tx, d.cadence) for d in drafts if d.cadence}
     now = tx.now()
     rows = [
         (
-            numbers[customer], names.pipeline(d.pipeline, tx=tx).number, d.provider, d.domain,
+            numbers[customer], names.pipeline(d.pipeline, tx=tx).pipeline_key, d.provider, d.domain,
             d.schedule_type.value, cadences.get(d.cadence) if d.cadence else None, d.timezone,
             d.event_topic, d.event_filter, d.parameters, d.retry, d.priority,
             d.max_execution_us, d.sla_us, d.catch_up.value, d.catch_up_window_us,

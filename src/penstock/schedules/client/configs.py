@@ -92,7 +92,7 @@ class Configs:
     def get(self, config_id: int, customer: str | None = None) -> Config:
         """Return one config; raise NotFound if it is missing or deleted."""
         found = self._store.read(
-            lambda tx: config_get(tx, config_id, self._names.customer(tx, customer))
+            lambda tx: config_get(tx, config_id, self._names.customer_key(tx, customer))
         )
         if found is None or found.deleted_at is not None:
             raise NotFound("config", encode("cfg", config_id))
@@ -110,11 +110,13 @@ class Configs:
     ) -> list[Config]:
         """Return configs in id order; `after` (an id) continues a page, `offset` skips rows."""
         check_limit(limit + offset)
-        number = None if pipeline is None else self._names.pipeline(pipeline, "pipeline").number
+        number = (
+            None if pipeline is None else self._names.pipeline(pipeline, "pipeline").pipeline_key
+        )
         return self._store.read(
             lambda tx: config_list(
                 tx,
-                customer=self._names.customer(tx, customer),
+                customer=self._names.customer_key(tx, customer),
                 pipeline=number,
                 is_active=is_active,
                 after=after,
@@ -238,7 +240,7 @@ class Configs:
         check_limit(limit)
 
         def body(tx: Tx) -> list[AuditRow]:
-            config = config_get(tx, config_id, self._names.customer(tx, customer))
+            config = config_get(tx, config_id, self._names.customer_key(tx, customer))
             if config is None:
                 raise NotFound("config", encode("cfg", config_id))
             return audit_list(tx, config.customer, config_id=config_id, after=after, limit=limit)
@@ -252,7 +254,7 @@ class Configs:
         check_limit(limit)
 
         def body(tx: Tx) -> list[AuditRow]:
-            number = self._names.customer(tx, customer)
+            number = self._names.customer_key(tx, customer)
             assert number is not None
             return audit_list(tx, number, config_id=config_id, after=after, limit=limit)
 
@@ -288,7 +290,7 @@ class Configs:
 
 
 def _lock(tx: Tx, names: NameResolver, config_id: int, customer: str | None) -> Config:
-    number = names.customer(tx, customer)
+    number = names.customer_key(tx, customer)
     config_lock(tx, config_id)
     found = config_get(tx, config_id, number)
     if found is None or found.deleted_at is not None:

@@ -46,7 +46,7 @@ class Pauses:
 
     def in_force(self) -> list[Pause]:
         """Return all pauses in force; a scoped client sees only those of its customer."""
-        return self._store.read(lambda tx: pause_list(tx, self._names.customer(tx, None)))
+        return self._store.read(lambda tx: pause_list(tx, self._names.customer_key(tx, None)))
 
     def _change(
         self, tx: Tx, scope: str, subject: str | None, who: str, reason: str, is_pause: bool
@@ -72,19 +72,19 @@ class Pauses:
         if scope not in SCOPES:
             raise InvalidInput("scope", f"one of {', '.join(SCOPES)}", scope)
         if scope in ("all", "pipeline"):
-            self._names.refuse_bound(f"pausing and resuming {scope}")
+            self._names.require_unscoped(f"pausing and resuming {scope}")
         if scope == "all":
             return 0, None
         if not subject:
             raise InvalidInput("subject", f"the {scope} to pause or resume", subject)
         if scope == "customer":
-            number = self._names.customer(tx, subject)
+            number = self._names.customer_key(tx, subject)
             assert number is not None
             return number, number
         if scope == "pipeline":
-            return self._names.pipeline(subject, "pipeline", tx).number, None
+            return self._names.pipeline(subject, "pipeline", tx).pipeline_key, None
         config_id = decode("cfg", subject)
-        config = config_get(tx, config_id, self._names.customer(tx, None))
+        config = config_get(tx, config_id, self._names.customer_key(tx, None))
         # A pause outlives the deletion of its config, so that waiting runs can still be resumed.
         if config is None or (is_pause and config.deleted_at is not None):
             raise NotFound("config", encode("cfg", config_id))

@@ -23,7 +23,7 @@ def first_at_or_after(expression: CronExpression, zone: str, t: Micros) -> Micro
         if expression.fixed_hour:
             if t == stretch.start and first_skipped_time(expression, stretch) is not None:
                 return t
-            low = max(low, stretch.fresh)
+            low = max(low, stretch.first_new_wall_time)
         if not searched_from <= low <= wall:
             found = expression.at_or_after(low)
             if found is None:
@@ -47,7 +47,9 @@ def last_at_or_before(
         wall = expression.at_or_before(t + stretch.offset)
         if wall is None:
             return None
-        low = stretch.fresh if expression.fixed_hour else stretch.start + stretch.offset
+        low = (
+            stretch.first_new_wall_time if expression.fixed_hour else stretch.start + stretch.offset
+        )
         if wall >= low:
             return wall - stretch.offset
         if expression.fixed_hour and first_skipped_time(expression, stretch) is not None:
@@ -94,7 +96,7 @@ def _count(
     low, high = start + stretch.offset, end + stretch.offset
     if not expression.fixed_hour:
         return expression.count(low, high, cap)
-    total = expression.count(max(low, stretch.fresh), high, cap)
+    total = expression.count(max(low, stretch.first_new_wall_time), high, cap)
     if start == stretch.start and first_skipped_time(expression, stretch) is not None:
         # The moment after the gap may match as itself as well as for a skipped time.
         is_counted = expression.at_or_after(low) == low

@@ -112,13 +112,13 @@ SELECT t.rowid, p.processor, p.pool, t.priority, t.customer,
     END AS admission
 FROM temp.tick t CROSS JOIN processors p ON p.pipeline = t.pipeline AND p.is_entry AND p.is_current
 WHERE t.outcome = 'run' AND NOT t.has_flow
-ORDER BY {{line_of_staged}}, t.rowid;
+ORDER BY {{staged_order}}, t.rowid;
 UPDATE temp.staged SET late = k.rank
 FROM (SELECT d.place, row_number() OVER (ORDER BY d.source, d.processor) AS rank
       FROM temp.staged d CROSS JOIN temp.tick t ON t.rowid = d.source
       WHERE :cursor IS NOT NULL AND t.is_late) AS k
 WHERE staged.place = k.place;
-{{seats_from_staged}}
+{{fair_ranks_from_staged}}
 
 -- fragment: flows_of_tick
 -- Occurrences of pipelines with phases: (config, scheduled time, late) as JSON. The same
@@ -150,11 +150,11 @@ WITH tick AS MATERIALIZED (
     RETURNING s.config_id
 ), given AS MATERIALIZED (
     {{tick_given}}
-), {{seat_given}}, inserted AS (
-    {{insert_seated}}
+), {{rank_given}}, inserted AS (
+    {{insert_ranked}}
     ON CONFLICT (customer, config_id, slot, processor, attempt) DO NOTHING
     RETURNING run_id, customer, config_id, priority, admission, trigger_source, created_at
-), {{note_inserted}}, skipped AS (
+), {{journal_inserted}}, skipped AS (
     {{ledger_of_tick}}
 )
 SELECT (SELECT count(*) FROM tick), (SELECT count(*) FROM advanced),
@@ -184,15 +184,15 @@ INSERT INTO runs (run_id, {{insert_columns}})
 SELECT b.n + p.place, t.customer, t.config_id, p.processor, p.pool, NULL, NULL, NULL,
     t.run_slot, CASE WHEN t.is_late THEN :cursor + :gap_us * p.late
         ELSE t.run_slot + t.offset_us END,
-    t.priority, t.priority, {{turn_of_staged}}, 'PENDING', p.admission, {{now}}, 1,
+    t.priority, t.priority, {{fair_rank_of_staged}}, 'PENDING', p.admission, {{now}}, 1,
     t.max_execution_us, t.sla_us, {{tick_ordering_key}}, NULL, NULL, NULL, NULL, 0,
     'scheduler', NULL, {{now}}
 FROM temp.tally b CROSS JOIN temp.staged p CROSS JOIN temp.tick t ON t.rowid = p.source
-    LEFT JOIN {{seat_of_staged}}
+    LEFT JOIN {{fair_rank_join}}
 WHERE b.what = 'base'
 ON CONFLICT DO NOTHING;
 REPLACE INTO temp.tally VALUES ('inserted', changes());
-{{note_runs}};
+{{journal_runs}};
 {{ledger_of_tick}};
 SELECT count(*), (SELECT n FROM temp.tally WHERE what = 'advanced'),
     (SELECT n FROM temp.tally WHERE what = 'inserted'),
@@ -215,7 +215,7 @@ WHERE c.config_id {{any ids}};
 UPDATE counters SET value = greatest(value, {{now}}) + :span_us WHERE name = 'catch_up_cursor'
 RETURNING value - :span_us;
 
--- name: catch_up_give_back
+-- name: catch_up_return
 -- Shorten the span that this transaction reserved; its row lock keeps the counter unchanged since.
 -- scope: system (shared by all schedulers)
 UPDATE counters SET value = value - :span_us WHERE name = 'catch_up_cursor';

@@ -22,7 +22,7 @@ class LedgerEntry(NamedTuple):
 
     slot_from: int
     slot_to: int
-    slots: int
+    occurrences: int
     outcome: str
     at: int
 
@@ -63,8 +63,8 @@ def schedule_start_many(
 
 def _plan_columns(plan: MisfirePlan, is_late: bool) -> tuple[Any, ...]:
     return (
-        plan.run_slot,
-        plan.next_slot,
+        plan.run_at,
+        plan.next_at,
         plan.missed_from,
         plan.missed_to,
         plan.missed_count,
@@ -90,7 +90,7 @@ def catch_up_reserve(tx: Tx, span_us: int) -> int:
 
 def catch_up_return(tx: Tx, span_us: int) -> None:
     """Shorten the span that this transaction reserved last by its unused end."""
-    tx.run("catch_up_give_back", {"span_us": span_us})
+    tx.run("catch_up_return", {"span_us": span_us})
 
 
 def cadence_ensure(tx: Tx, cadence: Cadence) -> int:

@@ -45,15 +45,15 @@ class AdmissionQueue:
         self.active = 0
 
     @property
-    def has_free_place(self) -> bool:
+    def has_capacity(self) -> bool:
         """Whether a new request is admitted directly."""
         if self.active < self._slots_in_overload:
             return True
         return self.active < self._slots and not self._is_overload()
 
-    def turns_away(self) -> bool:
+    def refuses(self) -> bool:
         """Return whether a new request is refused at once, and count the refusal."""
-        if self.has_free_place:
+        if self.has_capacity:
             return False
         # Under overload the queue holds no more requests than can be served next.
         most = 2 * self._slots_in_overload if self._is_overload() else self._most
@@ -64,9 +64,9 @@ class AdmissionQueue:
 
     async def enter(self, patience: float = OVERLOAD_WAIT_SECONDS) -> bool:
         """Admit a request, directly or after queueing; return False if it is refused."""
-        if self.turns_away():
+        if self.refuses():
             return False
-        if self.has_free_place:
+        if self.has_capacity:
             self.active += 1
             self._crowded_since = None
             return True
@@ -91,7 +91,7 @@ class AdmissionQueue:
         """End a request, and admit the next one that has not waited too long."""
         self.active -= 1
         now = self._clock.monotonic()
-        while self._waiting and self.has_free_place:
+        while self._waiting and self.has_capacity:
             admitted, queued_at, patience = self._waiting.popleft()
             if admitted.done():  # its client is gone
                 continue
@@ -102,7 +102,7 @@ class AdmissionQueue:
             else:
                 self._refused_at = now
 
-    def come_back(self) -> None:
+    def reenter(self) -> None:
         """Count a long poll that goes on as active again, even beyond the bound."""
         self.active += 1
 

@@ -48,7 +48,7 @@ class LoadShedder:
         self, method: bytes, target: bytes, headers: Mapping[bytes, bytes]
     ) -> tuple[bytes, bytes] | None:
         """Return the header lines and body of a refusal; None for a request to serve."""
-        if self._line.has_free_place or method not in METHODS:
+        if self._line.has_capacity or method not in METHODS:
             return None
         plain = TARGET.fullmatch(target)
         if plain is None or b"transfer-encoding" in headers or b"expect" in headers:
@@ -59,7 +59,7 @@ class LoadShedder:
         path = plain[1].decode()
         if path in UNBOUNDED_PATHS or (method == b"POST" and path.startswith(WORKER_PREFIX)):
             return None
-        if not self._line.turns_away():
+        if not self._line.refuses():
             return None
         access = AccessRecord(request_id_of(headers), method.decode(), path, status=503)
         self._record(access)

@@ -64,7 +64,7 @@ class AccessRecord:
 class FastPath(Protocol):
     """Serves some requests without the app."""
 
-    def entry(self, scope: Scope, headers: Mapping[bytes, bytes]) -> tuple[str, str] | None:
+    def match(self, scope: Scope, headers: Mapping[bytes, bytes]) -> tuple[str, str] | None:
         """Return (verb, run id) of a request that the fast path serves, else None."""
         ...
 
@@ -118,7 +118,7 @@ class RequestMiddleware:
         body = _BodyReader(receive, self._body_max * times, BODY_SECONDS * times, self._clock)
         try:
             _check_headers(headers, self._body_max * times)
-            entry = None if self.lane is None else self.lane.entry(scope, headers)
+            entry = None if self.lane is None else self.lane.match(scope, headers)
             if self.lane is not None and entry is not None:
                 if self.in_lane >= self._lane_inflight:
                     raise overloaded()
@@ -153,13 +153,13 @@ class RequestMiddleware:
         """Number of requests being served; queued requests do not count."""
         return self._line.active
 
-    def step_aside(self) -> None:
+    def begin_wait(self) -> None:
         """Stop counting a long poll as active while it waits."""
         self._line.leave()
 
-    def step_back(self) -> None:
+    def end_wait(self) -> None:
         """Count a long poll as active again."""
-        self._line.come_back()
+        self._line.reenter()
 
 
 class _ResponseSender:

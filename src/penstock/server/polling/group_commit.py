@@ -32,7 +32,7 @@ class GroupCommit:
         self._waiting: deque[tuple[WorkerCall, asyncio.Future[Outcome]]] = deque()
         self._task: asyncio.Task[None] | None = None
 
-    async def ask(self, ask: WorkerCall) -> Outcome:
+    async def execute(self, ask: WorkerCall) -> Outcome:
         """Queue a call and return its outcome after the commit."""
         loop = asyncio.get_running_loop()
         result: asyncio.Future[Outcome] = loop.create_future()

@@ -27,20 +27,20 @@ async def long_poll(
     last: list[Response] = []
 
     async def try_once() -> list[Response]:
-        guard.step_back()
+        guard.end_wait()
         try:
             last[:] = [await run_in_threadpool(attempt)]
         finally:
-            guard.step_aside()
+            guard.begin_wait()
         return last if last[0].body != empty.body else []
 
     access.is_poll = True
     gone = asyncio.ensure_future(_disconnected(request))
-    guard.step_aside()
+    guard.begin_wait()
     try:
         await waiting.until(question, seconds, try_once, gone)
     finally:
-        guard.step_back()
+        guard.end_wait()
         gone.cancel()
     return last[0] if last else empty
 

@@ -26,7 +26,7 @@ class PollKey(NamedTuple):
     channel: str
     processors: frozenset[str] = frozenset()
     customer: str | None = None
-    is_lasting: bool = True
+    keep_listening: bool = True
     """Whether to keep listening without waiters; only for channels that are few."""
 
 
@@ -182,7 +182,7 @@ class LongPolls:
         finally:
             self.count -= 1
             pool.waiters -= 1
-            is_idle = not pool.waiters and not question.is_lasting
+            is_idle = not pool.waiters and not question.keep_listening
             if is_idle and self._pools.get(question.channel) is pool:
                 del self._pools[question.channel]
                 pool.retire()

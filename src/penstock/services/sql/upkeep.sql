@@ -72,7 +72,7 @@ DELETE FROM requests WHERE expires_at < {{now}};
 DELETE FROM ledger WHERE (config_id, slot_from) IN (
     SELECT config_id, slot_from FROM ledger WHERE at < :before LIMIT :n);
 
--- name: sums_fold [postgres]
+-- name: sums_aggregate [postgres]
 -- Aggregate deltas into one row per hour and state; rows locked by others are left for later.
 -- scope: system (operators)
 WITH old AS (
@@ -85,7 +85,7 @@ INSERT INTO run_sums (hour_at, final_state, runs, duration_us, sla_breaches)
 SELECT hour_at, final_state, sum(runs), sum(duration_us), sum(sla_breaches) FROM old
 GROUP BY hour_at, final_state;
 
--- name: sums_fold [sqlite]
+-- name: sums_aggregate [sqlite]
 -- differs because SQLite has no data-modifying CTEs.
 -- scope: system (operators)
 CREATE TEMP TABLE IF NOT EXISTS old_sums (sum_id integer PRIMARY KEY);
@@ -97,18 +97,18 @@ SELECT hour_at, final_state, sum(runs), sum(duration_us), sum(sla_breaches) FROM
 WHERE sum_id IN (SELECT sum_id FROM temp.old_sums) GROUP BY hour_at, final_state;
 DELETE FROM run_sums WHERE sum_id IN (SELECT sum_id FROM temp.old_sums);
 
--- name: sums_foldable
+-- name: sums_aggregatable
 -- Whether aggregation would save rows.
 -- scope: system (operators)
 SELECT count(*), count(DISTINCT hour_at || final_state) FROM run_sums WHERE hour_at < :before;
 
--- name: fold_horizon
+-- name: aggregate_horizon
 -- The time up to which history is aggregated into customer days; locked.
 -- scope: system (retention)
 INSERT INTO counters (name, value) VALUES ('folded_to', 0) ON CONFLICT (name) DO NOTHING;
 SELECT value FROM counters WHERE name = 'folded_to' {{pg:FOR UPDATE}};
 
--- name: history_fold
+-- name: history_aggregate
 -- Add runs that ended in (after, until] to their customers' days and move the horizon.
 -- scope: system (all customers at once)
 INSERT INTO customer_days (customer, day_at, provider, final_state, runs, duration_us, sla_met)
@@ -138,14 +138,14 @@ UNION ALL SELECT 'runs', count(*) FROM runs
 UNION ALL SELECT 'sessions', count(*) FROM sessions
 UNION ALL SELECT 'outbox', count(*) FROM outbox;
 
--- name: disk_risks [postgres]
+-- name: durability_warnings [postgres]
 -- Server settings under which a machine crash may lose a commit or tear a page.
 -- scope: system (no customer's rows)
 SELECT name FROM pg_settings
 WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit') AND setting = 'off'
 ORDER BY name;
 
--- name: disk_risks [sqlite]
+-- name: durability_warnings [sqlite]
 -- differs because every SQLite connection requests durable commits itself.
 -- scope: system (no customer's rows)
 SELECT name FROM (SELECT 'synchronous' AS name) AS s WHERE FALSE;

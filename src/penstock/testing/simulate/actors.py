@@ -27,7 +27,7 @@ class Stage(Protocol):
     delivered: list[int]
     accepted: list[int]
 
-    def strikes(self, fault: Fault, odds: float) -> bool:
+    def fault_occurs(self, fault: Fault, odds: float) -> bool:
         """Whether an environment fault happens now."""
         ...
 
@@ -48,7 +48,7 @@ class Actor:
         self.next_at = stage.clock.now() + stage.rng.randrange(period_us)
         self.sessions: set[int] = set()
         self.store: Store = stage.store_for(name)
-        self.is_healing = False
+        self.is_recovering = False
 
     def step(self) -> None:
         """Do what is due."""
@@ -57,7 +57,7 @@ class Actor:
     def start(self) -> None:
         """Start a new process, with empty memory."""
 
-    def later(self) -> None:
+    def schedule_next(self) -> None:
         """Schedule the next step, with some variation."""
         self.next_at = self.stage.clock.now() + round(
             self.period_us * self.stage.rng.uniform(0.5, 1.5)

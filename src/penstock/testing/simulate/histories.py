@@ -92,7 +92,7 @@ class FlowSimulation:
         plans.clear_cache()  # plans cached by an earlier history would be missing from this trace
         Client(self._store, actor="setup").register(pipelines)
         self._sources = Sources(self._store, self.clock, self.rng, pipelines)
-        self._sources.meanwhile = self._slow_probe
+        self._sources.during_probe = self._slow_probe
         self._cast = self._create_actors(list(pipelines))
         self._judge = FlowInvariants(self._store, pipelines)
         self._is_healing = False
@@ -102,7 +102,7 @@ class FlowSimulation:
         assert self._judge is not None
         try:
             while self.report.steps < self._steps:
-                if self.strikes(Fault.CLOCK_JUMP, JUMP_ODDS):
+                if self.fault_occurs(Fault.CLOCK_JUMP, JUMP_ODDS):
                     self.clock.advance(self.rng.randrange(40 * MINUTE))
                 self._act(self._next())
             self._heal()
@@ -124,7 +124,7 @@ class FlowSimulation:
         """Return an actor's view of the store, which injects faults."""
         return FaultyStore(self._store, actor, self)
 
-    def strikes(self, fault: Fault, odds: float) -> bool:
+    def fault_occurs(self, fault: Fault, odds: float) -> bool:
         """Whether an environment fault happens now."""
         hit = self.rng.random() < odds
         if self._is_healing or not hit:
@@ -186,7 +186,7 @@ class FlowSimulation:
 
     def _orchestrator(self, name: str, pipelines: list[Pipeline]) -> Actor:
         def make(store: Store) -> Orchestrator:
-            look = self._sources.look
+            look = self._sources.probe
             return Orchestrator(store, look, holder=name, pipelines=pipelines, batch=3)
 
         return ServiceActor(self, name, 40 * SECOND, "orchestrator", make)
@@ -202,19 +202,19 @@ class FlowSimulation:
         crashes = self._crashes[actor.name]
         try:
             actor.step()
-            actor.later()
+            actor.schedule_next()
         except Crash:
             if crashes == self._crashes[actor.name]:
                 self._crash(actor)
         except StoreError as error:
             self._note("error", actor.name, type(error).__name__)
-            actor.later()
+            actor.schedule_next()
         finally:
             self._stack.pop()
 
     def _slow_probe(self) -> None:
         """Make a probe slow, sometimes slower than its lease, while other actors run."""
-        if len(self._stack) >= DEPTH_MAX or not self.strikes(Fault.LATE, LATE_ODDS):
+        if len(self._stack) >= DEPTH_MAX or not self.fault_occurs(Fault.LATE, LATE_ODDS):
             return
         until = self.clock.now() + self.rng.randrange(6 * MINUTE)
         for _ in range(20):
@@ -238,7 +238,7 @@ class FlowSimulation:
         self._is_healing = self._sources.is_healing = True
         actors = list(self._cast.values())
         for actor in actors:
-            actor.is_healing = True
+            actor.is_recovering = True
         for _ in range(HEAL_ROUNDS):
             for actor in actors:
                 actor.next_at = self.clock.now()

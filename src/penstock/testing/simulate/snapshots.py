@@ -24,7 +24,7 @@ class RunRow(NamedTuple):
     scheduled_time: int
     priority: int
     level: int
-    fair_pass: int
+    fair_rank: int
     state: str
     admission: int
     session_id: int | None
@@ -125,9 +125,9 @@ class Snapshot:
     runs: dict[int, RunRow]
     sessions: dict[int, int]
     leases: dict[int, tuple[int, int]]
-    turns: dict[tuple[int, int, int], int]
+    fair_ranks: dict[tuple[int, int, int], int]
     counters: dict[str, int]
-    clocks: dict[int, ScheduleRow]
+    schedules: dict[int, ScheduleRow]
     configs: dict[int, ConfigRow]
     failures: dict[int, int]
     flows: dict[int, FlowRow]

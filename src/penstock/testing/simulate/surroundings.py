@@ -39,7 +39,7 @@ class Sources:
         self, store: Store, clock: VirtualClock, rng: random.Random, pipelines: Sequence[Pipeline]
     ) -> None:
         self.is_healing = False
-        self.meanwhile: Callable[[], None] = lambda: None
+        self.during_probe: Callable[[], None] = lambda: None
         """Called during every probe: time may pass, and other actors may run."""
         self._store = store
         self._clock = clock
@@ -53,13 +53,13 @@ class Sources:
             for table in processor.terms.produces
         }
 
-    def look(self, look: ProbeRequest) -> list[Observation]:
+    def probe(self, look: ProbeRequest) -> list[Observation]:
         """Return one observation per dependency; the orchestrator's probe function."""
         tables = self._partitions.setdefault(look.partition, Tables(self._clock))
         for dependency in look.dependencies:
             self._plan(tables, dependency, look.partition)
-        seen = tables.look(look)
-        self.meanwhile()
+        seen = tables.probe(look)
+        self.during_probe()
         if not self.is_healing and self._rng.random() < FAILS:
             place = self._rng.randrange(len(seen))
             seen[place] = Observation(
@@ -89,7 +89,9 @@ class Sources:
         elif rng.random() >= NEVER:
             whole = TableContent(at=now + rng.choice((0, 0, rng.randrange(3 * HOUR))))
             if rng.random() < PARTLY:
-                tables.arrive(dependency.table, replace(whole, rows=rng.randrange(30), filled=0.9))
+                tables.arrive(
+                    dependency.table, replace(whole, rows=rng.randrange(30), not_null_share=0.9)
+                )
                 whole = replace(whole, at=whole.at + rng.randrange(2 * HOUR))
             tables.arrive(dependency.table, whole)
 
@@ -126,7 +128,7 @@ class Opener(Actor):
         if self._asked and rng.random() < 0.3:
             again = replace(rng.choice(self._asked), force=rng.random() < 0.2)
             self._client.flows.trigger(again)
-        elif self._left and not self.is_healing:
+        elif self._left and not self.is_recovering:
             self._left -= 1
             chosen = rng.choice(self._pipelines)
             request = FlowRequest(
@@ -175,7 +177,7 @@ class Reporter(Actor):
                 phase=row.phase,
                 partition=flow.partition,
                 mode=flow.mode,
-                status="success" if self.is_healing else rng.choice(("success", "partial")),
+                status="success" if self.is_recovering else rng.choice(("success", "partial")),
                 execution_id=f"{flow.flow_id}/{name}",
             )
             for flow in flows
@@ -183,13 +185,13 @@ class Reporter(Actor):
             if row.state == "IN_PROGRESS" and not row.processor
             for name in self._external.get((flow.pipeline, row.phase), ())
         ]
-        if not self.is_healing and self._sent:
+        if not self.is_recovering and self._sent:
             wanted += rng.sample(self._sent, min(len(self._sent), 2))
         rng.shuffle(wanted)
-        for report in wanted if self.is_healing else wanted[:3]:
+        for report in wanted if self.is_recovering else wanted[:3]:
             self._client.flows.complete(report)
             self._sent = [*self._sent[-20:], report]
-        if self.is_healing:
+        if self.is_recovering:
             self._clear()
 
     def _clear(self) -> None:

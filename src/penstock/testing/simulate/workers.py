@@ -62,9 +62,15 @@ class SimWorker(Actor):
         """Start a new process: no session, no runs."""
         stage = self.stage
         options = WorkerOptions(
-            pool=self._pool, name=self.name, slots=self._slots, batch_max=3, lease_us=LEASE_US,
-            beat_us=BEAT_US, margin_us=15 * SECOND, mark_us=MARK_US,
-        )  # fmt: skip
+            pool=self._pool,
+            name=self.name,
+            concurrency=self._slots,
+            batch_max=3,
+            lease_us=LEASE_US,
+            heartbeat_us=BEAT_US,
+            margin_us=15 * SECOND,
+            mark_running_after_us=MARK_US,
+        )
         self.steps = WorkerCore(
             self.store,
             self._pipelines,
@@ -84,19 +90,19 @@ class SimWorker(Actor):
         if not self.is_open:
             self.steps.open()
             self.is_open = True
-            self.know()
+            self.record_session()
         self._claim()
         self._begin()
         self._mark()
         self._end()
         self._flush()
 
-    def know(self) -> None:
+    def record_session(self) -> None:
         """Record the id of the current session."""
         if self.steps.session.session_id is not None:
             self.sessions.add(self.steps.session.session_id)
 
-    def lost(self) -> None:
+    def on_session_lost(self) -> None:
         """Handle a lost session: drop runs that have not begun.
 
         Running ones were signalled to stop.
@@ -105,7 +111,7 @@ class SimWorker(Actor):
         self._waiting = []
 
     def _claim(self) -> None:
-        self.know()
+        self.record_session()
         free = self._slots - len(self._executions) - len(self._waiting)
         self._waiting += self.steps.claim_once(free, start=self._starts)
         self.steps.fair_clock.raise_once()
@@ -118,14 +124,14 @@ class SimWorker(Actor):
             self._waiting = [run for run in self._waiting if run.token != held.token]
             if context is None:
                 continue
-            spread = 1 if self.is_healing else 6 * MINUTE
+            spread = 1 if self.is_recovering else 6 * MINUTE
             self._executions[held.token] = _Execution(
                 context, clock.now() + rng.randrange(spread), self._outcome()
             )
 
     def _outcome(self) -> AttemptOutcome:
         rng = self.stage.rng
-        if self.is_healing or rng.random() < 0.65:
+        if self.is_recovering or rng.random() < 0.65:
             return AttemptOutcome()
         return AttemptOutcome(error_type=rng.choice(ERRORS))
 
@@ -135,7 +141,7 @@ class SimWorker(Actor):
         old = [
             e.context
             for e in self._executions.values()
-            if not e.context.is_marked and e.context.began < before
+            if not e.context.is_marked and e.context.started_at_s < before
         ]
         unmarked = [context for context in old if context.held.started_at is None]
         if unmarked:
@@ -147,23 +153,23 @@ class SimWorker(Actor):
         now = self.stage.clock.now()
         for token, execution in list(self._executions.items()):
             context = execution.context
-            if context.signal is not None and self.stage.strikes(Fault.LATE, 0.3):
+            if context.signal is not None and self.stage.fault_occurs(Fault.LATE, 0.3):
                 continue  # a processor that ignores the signal
             if context.signal is not None:
                 self.steps.end(context, INTERRUPTED)
-            elif self.stage.clock.monotonic() > context.due and not self.stage.strikes(
+            elif self.stage.clock.monotonic() > context.deadline_s and not self.stage.fault_occurs(
                 Fault.LATE, 0.3
             ):
-                context.tell(Signal.TIMEOUT, self.stage.clock.monotonic())
+                context.send_signal(Signal.TIMEOUT, self.stage.clock.monotonic())
                 self.steps.end(context, INTERRUPTED)
-            elif now >= execution.ends_at or self.is_healing:
+            elif now >= execution.ends_at or self.is_recovering:
                 self.steps.end(context, execution.outcome)
             else:
                 continue
             self._executions.pop(token)
 
     def _flush(self) -> None:
-        if self._sent and self.stage.strikes(Fault.DUPLICATE, 0.3):
+        if self._sent and self.stage.fault_occurs(Fault.DUPLICATE, 0.3):
             again = [self._sent.pop()]
             self.store.write(lambda tx: run_end_many(tx, again))
         waiting = list(self.steps.ends._queue)
@@ -195,7 +201,7 @@ class SimHeartbeat(Actor):
         """Renew the session; an unknown result changes nothing."""
         if not self.worker.is_open:
             return
-        renewal = self.worker.steps.beat_once()
-        self.worker.know()
+        renewal = self.worker.steps.heartbeat_once()
+        self.worker.record_session()
         if renewal is Renewal.LOST:
-            self.worker.lost()
+            self.worker.on_session_lost()

@@ -70,7 +70,7 @@ class _Child:
 
     def _accept(self, job: ChildJob) -> None:
         # Built by the receiving thread: a signal that follows the run must find its context.
-        known = LoadedProcessor(job.held.processor, job.processor, job.defaults, job.secrets)
+        known = LoadedProcessor(job.held.processor_key, job.processor, job.defaults, job.secrets)
         self._context = RunContext(job.held, known, self._clock, self._clock.monotonic())
         self._jobs.put((job.reference, self._context))
 
@@ -84,13 +84,13 @@ class _Child:
                 if kind == "run":
                     self._accept(value)
                 elif self._context is not None:
-                    self._context.tell(Signal(value), self._clock.monotonic())
+                    self._context.send_signal(Signal(value), self._clock.monotonic())
         except (EOFError, OSError):
             os._exit(0 if self._context is None else 1)
 
     def _send_progress(self) -> None:
         context = self._context
-        progress = None if context is None else context.progress_taken()
+        progress = None if context is None else context.take_progress()
         if progress is not None:
             self._send("progress", progress)
 

@@ -101,7 +101,7 @@ class _Child:
         declared = context.declared
         job = child.ChildJob(
             declared.reference, context.held, replace(declared, body=None),
-            dict(context.known.defaults), context.known.secrets,
+            dict(context.loaded.defaults), context.loaded.secrets,
         )  # fmt: skip
         context.interrupt = self._forward
         try:
@@ -134,7 +134,7 @@ class _Child:
             if kind == "done":
                 assert isinstance(value, AttemptOutcome)
                 return value
-            context.progress_put(value)
+            context.set_progress(value)
 
     def _forward(self, signal: Signal) -> None:
         """Forward a signal; TIMEOUT and KILL kill the process."""

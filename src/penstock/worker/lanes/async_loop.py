@@ -91,7 +91,7 @@ class AsyncExecutor:
     def _fill(self) -> None:
         """Start tasks for waiting runs; call on the loop's thread only."""
         steps = self._steps
-        while self._pending and len(self._tasks) < steps.options.slots:
+        while self._pending and len(self._tasks) < steps.options.concurrency:
             now = steps.clock.monotonic()
             if now >= steps.session.safe_until:
                 asyncio.get_running_loop().call_later(0.05, self._fill)
@@ -130,7 +130,7 @@ class AsyncExecutor:
             outcome = outcome_of_error(error)
         context.interrupt = None
         self._steps.end(context, outcome)
-        self._pace.observe(1, self._steps.clock.monotonic() - context.began)
+        self._pace.observe(1, self._steps.clock.monotonic() - context.started_at_s)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -46,7 +46,7 @@ class BatchExecutor:
             self._known, self._processors = known, frozenset(collecting)
         return self._processors
 
-    def wants(self, processor: int) -> Collect | None:
+    def collect_of(self, processor: int) -> Collect | None:
         """Return how a processor collects; None when it takes one run at a time."""
         return self._steps.known[processor].processor.terms.collect
 
@@ -56,11 +56,11 @@ class BatchExecutor:
         return sum(len(group) for group in list(self._groups.values()))
 
     @property
-    def beside(self) -> int:
+    def uncounted(self) -> int:
         """Held runs beyond the concurrency in use: gathered runs, and all but one per call."""
         gathered = 0
         for processor, group in list(self._groups.items()):
-            collect = self.wants(processor)
+            collect = self.collect_of(processor)
             gathered += min(len(group), 0 if collect is None else collect.max)
         return gathered + sum(len(call.contexts) - 1 for call in list(self._calls))
 
@@ -68,7 +68,7 @@ class BatchExecutor:
         """Gather runs claimed at `now`; full groups start at once."""
         with self._lock:
             for run in runs:
-                self._groups.setdefault(run.processor, deque()).append((now, run))
+                self._groups.setdefault(run.processor_key, deque()).append((now, run))
         self.tick(now)
 
     def tick(self, now: float) -> float | None:
@@ -78,7 +78,7 @@ class BatchExecutor:
         waits = [
             entries[0][0] + collect.wait_us / SECOND
             for processor, entries in list(self._groups.items())
-            if entries and (collect := self.wants(processor)) is not None
+            if entries and (collect := self.collect_of(processor)) is not None
         ]
         return min(waits, default=None)
 
@@ -102,7 +102,7 @@ class BatchExecutor:
         """Yield groups that are ready to start, within the worker's concurrency."""
         while not self._is_stopping and now < self._steps.session.safe_until:
             with self._lock:
-                if self._busy() >= self._steps.options.slots:
+                if self._busy() >= self._steps.options.concurrency:
                     return
                 found = next(
                     (g for p, e in self._groups.items() if (g := self._ready(p, e, now))), None
@@ -119,7 +119,7 @@ class BatchExecutor:
     def _ready(
         self, processor: int, entries: deque[tuple[float, HeldRun]], now: float
     ) -> list[HeldRun] | None:
-        collect = self.wants(processor)
+        collect = self.collect_of(processor)
         if not entries or collect is None:
             return None
         if is_suspect(entries[0][1]):
@@ -139,7 +139,7 @@ class BatchExecutor:
             except Exception as error:  # the store is unavailable: a suspect could not be marked
                 self._steps.events.emit(ServiceError("worker.collector", str(error), 0.0))
                 with self._lock:
-                    self._groups.setdefault(held.processor, deque()).appendleft((now, held))
+                    self._groups.setdefault(held.processor_key, deque()).appendleft((now, held))
                 continue
             if context is not None:
                 contexts.append(context)
@@ -170,7 +170,7 @@ class BatchExecutor:
         out: list[HeldRun] = []
         with self._lock:
             for processor, entries in self._groups.items():
-                collect = self.wants(processor)
+                collect = self.collect_of(processor)
                 assert collect is not None, processor
                 while entries and entries[0][0] < before(collect):
                     out.append(entries.popleft()[1])

@@ -68,7 +68,7 @@ class ThreadExecutor:
         """Put runs that wait behind a long run back into the buffer."""
         for state in list(self._active.values()):
             context = state.context
-            if context is None or not state.local or now - context.began < STUCK_SECONDS:
+            if context is None or not state.local or now - context.started_at_s < STUCK_SECONDS:
                 continue
             rest = _drain(state.local)
             if rest:
@@ -106,7 +106,7 @@ class ThreadExecutor:
 
     def _grow(self) -> None:
         """Start a thread; called under the buffer's lock when runs wait and no thread is idle."""
-        if len(self._active) >= self._steps.options.slots or self._is_stopping:
+        if len(self._active) >= self._steps.options.concurrency or self._is_stopping:
             return
         self._started_count += 1
         number, state = self._started_count, _ThreadState()
@@ -119,7 +119,7 @@ class ThreadExecutor:
 
     def _work(self, number: int, state: _ThreadState) -> None:
         try:
-            while (local := self.buffer.take(self._pace.chunk)) is not None:
+            while (local := self.buffer.take(self._pace.chunk_size)) is not None:
                 state.local = local
                 self._execute(state, local)
                 if number not in self._active:
@@ -175,14 +175,14 @@ class ThreadExecutor:
     def _call(self, context: RunContext) -> RunEnd:
         steps, declared = self._steps, context.declared
         if declared.runs == "process":
-            return steps.conclude(context, self._call_process(context))
+            return steps.finish_of(context, self._call_process(context))
         body = declared.body
         assert body is not None, declared.path
         CURRENT_RUN.set(context)
         try:
             value = body(context)
         except BaseException as error:
-            return steps.conclude(context, outcome_of_error(error))
+            return steps.finish_of(context, outcome_of_error(error))
         finally:
             CURRENT_RUN.set(None)
         return steps.conclude_value(context, value, steps.clock.monotonic())

@@ -61,7 +61,7 @@ SELECT count(*) FROM (
             OR (o.pass = m.pass AND o.run_id < m.run_id))))
     WHERE m.run_id = :run_id LIMIT :limit) AS before;
 
--- name: run_in_front
+-- name: run_blocking
 -- The first run of an ordering key, which the others wait for.
 -- scope: system (the caller may see the run)
 SELECT o.run_id FROM runs m JOIN runs o ON o.ordering_key = m.ordering_key

@@ -28,9 +28,9 @@ def limit_facts(tx: Tx, run_id: int, customer: int | None) -> tuple[LimitFact, .
 
 
 def _fact(tx: Tx, stand: QueuePosition, customer: int | None, now: int) -> LimitFact:
-    capacity, most = stand.room, stand.most
+    capacity, most = stand.free_capacity, stand.capacity
     is_bound = customer is not None
-    lacks = stand.is_waiting if is_bound else capacity.lacks(stand.weight) or (
+    lacks = stand.is_waiting if is_bound else capacity.is_short_of(stand.weight) or (
         stand.is_waiting and stand.ahead > 0
     )  # fmt: skip
     wait_us = None if is_bound else capacity.wait_us(stand.weight)
@@ -43,11 +43,11 @@ def _fact(tx: Tx, stand: QueuePosition, customer: int | None, now: int) -> Limit
     return LimitFact(
         name=stand.name,
         weight=stand.weight,
-        lacks=lacks,
+        is_exhausted=lacks,
         is_waiting=stand.is_waiting,
-        most=most,
+        capacity=most,
         held=None if is_bound else capacity.held,
-        ahead=None if is_bound else stand.ahead,
+        waiters_ahead=None if is_bound else stand.ahead,
         holders=tuple(map(_holder, named)),
         has_others=is_full
         and (len(holders) > len(named) or (is_bound and most is not None and own < most)),
@@ -58,13 +58,13 @@ def _fact(tx: Tx, stand: QueuePosition, customer: int | None, now: int) -> Limit
 def _holder(one: Holder) -> HolderFact:
     if one.run_id is None or one.state is None:
         doing = "holds it" if one.weight == 1 else "holds"
-        return HolderFact(holder=one.holder, since=one.since_at, weight=one.weight, doing=doing)
+        return HolderFact(holder=one.holder, since=one.since_at, weight=one.weight, activity=doing)
     where = f" on {one.claimed_by}" if one.claimed_by else ""
     doing = f"runs{where} and holds" if one.state != "PENDING" else "waits for a worker, holding"
     return HolderFact(
         holder=encode("run", one.run_id),
         since=one.since_at,
         weight=one.weight,
-        doing=f"{doing} {'it' if one.weight == 1 else ''}".rstrip(),
+        activity=f"{doing} {'it' if one.weight == 1 else ''}".rstrip(),
         until_at=one.timeout_at,
     )

@@ -102,7 +102,7 @@ class FactLoader:
             ended_at=flow.ended_at,
             deadline_at=flow.deadline_at,
             start_phase=flow.start_phase,
-            observes=plan.observes,
+            is_observe_mode=plan.observes,
             missing=tuple(json.loads(flow.missing)),
             phases=self._phases(flow, plan),
             overrides=tuple(
@@ -116,8 +116,8 @@ class FactLoader:
                 )
                 for given in overrides_of(tx, [flow_id]).get(flow_id, ())
             ),
-            newer=newest if newest > flow.generation else None,
-            behind=None if behind is None else encode("flow", behind),
+            newer_generation=newest if newest > flow.generation else None,
+            preceding_flow_id=None if behind is None else encode("flow", behind),
             still_open=self._still_open(flow),
         )
 
@@ -142,7 +142,7 @@ class FactLoader:
             attempt=run.attempt,
             since=run.state_at,
             due_at=run.scheduled_time,
-            waits=waits,
+            pending_reason=waits,
             started_at=run.started_at,
             ended_at=run.finished_at,
             timeout_at=timeout,
@@ -151,8 +151,8 @@ class FactLoader:
             claimed_by=run.claimed_by,
             pool=pool,
             ordering_key=public_ordering_key(run.ordering_key),
-            behind=None if front is None else encode("run", front),
-            ahead=None
+            preceding_run_id=None if front is None else encode("run", front),
+            runs_ahead=None
             if is_bound or not is_ready
             else runs_ahead(self._tx, run.run_id, RUNS_AHEAD_MAX),
             workers=None if is_bound or not is_ready else self._alive(pool),
@@ -166,7 +166,7 @@ class FactLoader:
         return [ended_fact(row) for row in executions_of_flow(self._tx, flow)]
 
     def _limits(self, run: Run) -> tuple[LimitFact, ...]:
-        customer = self._names.customer(self._tx, None)
+        customer = self._names.customer_key(self._tx, None)
         return limit_facts(self._tx, run.run_id, customer)
 
     # -- helpers -------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ class FactLoader:
             breakers={
                 phase: BreakerFact(
                     failures=given.failures,
-                    again_at=given.opens_again_at(),
+                    next_probe_at=given.next_probe_at(),
                     is_open=given.state(tx.now()) is BreakerState.OPEN,
                 )
                 for (_, phase), given in breakers_of(tx, [flow_id]).items()
@@ -244,7 +244,7 @@ class FactLoader:
 
     def _covering(self, run: Run, info: PipelineInfo | None) -> tuple[PauseFact, ...]:
         if self._pauses is None:
-            bound = self._names.customer(self._tx, None)
+            bound = self._names.customer_key(self._tx, None)
             self._pauses = pause_list(self._tx, bound)
         found = []
         for pause in self._pauses:
@@ -254,7 +254,7 @@ class FactLoader:
             covers = {
                 "all": True,
                 "customer": pause.customer_id == run.customer_id,
-                "pipeline": info is not None and pause.subject == info.number,
+                "pipeline": info is not None and pause.subject == info.pipeline_key,
                 "config": pause.subject == run.config_id,
             }[pause.scope]
             if covers:
@@ -299,7 +299,7 @@ class _Parts:
             processor=row.processor,
             state=row.state,
             since=row.since_at,
-            look_at=row.look_at,
+            look_at=row.probe_at,
             waiting_since=row.waiting_since,
             tries=row.tries,
             decision=self.decided.get(gate_key),
@@ -346,7 +346,7 @@ def _phase(
         stragglers_us=None if declared is None else declared.terms.stragglers_us,
         is_degraded=row.is_degraded,
         is_inherited=begun and flow.parent_flow_id is not None,
-        lacking=tuple(row.told.get("missing", ())),
+        missing=tuple(row.gate_context.get("missing", ())),
         gate=parts.gate(row),
         gates=tuple(parts.gate(one) for one in rows if one.phase == name and one.processor),
         processors=tuple(

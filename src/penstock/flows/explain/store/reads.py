@@ -87,5 +87,5 @@ def runs_ahead(tx: Tx, run_id: int, limit: int) -> int:
 
 def run_blocking(tx: Tx, run_id: int) -> int | None:
     """Return the run that a blocked run waits for."""
-    row = first(tx.rows("run_in_front", {"run_id": run_id}))
+    row = first(tx.rows("run_blocking", {"run_id": run_id}))
     return None if row is None else int(row[0])

@@ -131,7 +131,7 @@ def history(app: App, /, **given: Any) -> None:
 
     def print_text() -> None:
         if not found:
-            app.say("No decisions match.")
+            app.hint("No decisions match.")
             return
         output.print_table(
             ("AT", "PHASE", "PARTITION", "MODE", "VERDICT", "COMPLETE", "QUALITY", "WHY"),
@@ -208,7 +208,7 @@ def backtest(app: App, /, **given: Any) -> None:
 
 def _print_tried(app: App, tried: list[Shape], now: int) -> None:
     if not tried:
-        app.say("No decisions match.")
+        app.hint("No decisions match.")
         return
     output.print_table(
         ("AT", "PHASE", "PARTITION", "MODE", "WAS", "WOULD BE", "WHY"),

@@ -31,7 +31,7 @@ def list_(app: App, status: str, customer: str | None, limit: int) -> None:
 
     def print_text() -> None:
         if not found:
-            app.say("No open interventions." if status == "open" else "No interventions match.")
+            app.hint("No open interventions." if status == "open" else "No interventions match.")
             return
         output.print_table(
             ("ITEM", "STATUS", "CUSTOMER", "PIPELINE", "PARTITION", "PHASE", "SINCE", "MISSING"),
@@ -45,7 +45,7 @@ def list_(app: App, status: str, customer: str | None, limit: int) -> None:
                 for one in found
             ],
         )  # fmt: skip
-        app.say("Details and possible actions: penstock interventions show ITEM")
+        app.hint("Details and possible actions: penstock interventions show ITEM")
 
     app.emit({"interventions": found}, print_text)
 

@@ -97,7 +97,7 @@ def list_(app: App, /, *, everything: bool, **given: Any) -> None:
 
     def print_text() -> None:
         if not found:
-            app.say("No approvals." if everything else "No approvals in force.")
+            app.hint("No approvals." if everything else "No approvals in force.")
             return
         output.print_table(
             ("OVERRIDE", "CUSTOMER", "PIPELINE", "PARTITION", "PHASE", "WITHOUT", "BY", "UNTIL",

@@ -41,12 +41,12 @@ BACKTEST_MAX = 5_000
 class GateCheck:
     """What a gate would decide now, with its needs, observations, input and decision."""
 
-    given: GateInput
+    gate_input: GateInput
     decision: Decision
     needs: Sequence[Need]
-    sightings: Sequence[Observation]
+    observations: Sequence[Observation]
     flow_id: int | None
-    is_asked: bool
+    is_evaluable: bool
     """Whether the cascade would evaluate this gate now, because its upstream is settled."""
 
 
@@ -54,13 +54,13 @@ class DecisionComparison(NamedTuple):
     """A recorded decision, and the decision under other settings."""
 
     row: DecisionRow
-    then: Decision
-    now: Decision
+    recorded: Decision
+    recomputed: Decision
 
     @property
-    def is_other(self) -> bool:
+    def has_changed(self) -> bool:
         """Whether the two verdicts differ."""
-        return self.then.verdict is not self.now.verdict
+        return self.recorded.verdict is not self.recomputed.verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +116,7 @@ class Gates:
                 need.dependency,
                 observation,
                 judged_at=ask.judged_at or now,
-                age_counts=planned.judging.age_counts,
+                age_counts=planned.gate_mode.age_counts,
                 needed_by=need.needed_by,
             )
             for need, observation in zip(needs, observations, strict=True)
@@ -125,7 +125,7 @@ class Gates:
             given = gate_input(snapshot, ask, found)
         else:
             given = GateInput(
-                mode=planned.judging,
+                mode=planned.gate_mode,
                 now=now,
                 phase=phase,
                 processor=processor,
@@ -133,12 +133,12 @@ class Gates:
                 assessments=found,
             )
         return GateCheck(
-            given=given,
+            gate_input=given,
             decision=decide(given),
             needs=needs,
-            sightings=observations,
+            observations=observations,
             flow_id=flow_id,
-            is_asked=is_asked,
+            is_evaluable=is_asked,
         )
 
     def history(
@@ -157,8 +157,8 @@ class Gates:
 
         def body(tx: Tx) -> list[DecisionRow]:
             wanted = DecisionFilter(
-                pipeline=self._names.pipeline(pipeline, "pipeline", tx).number,
-                customer=self._names.customer(tx, customer),
+                pipeline=self._names.pipeline(pipeline, "pipeline", tx).pipeline_key,
+                customer=self._names.customer_key(tx, customer),
                 partition=partition,
                 phase=phase,
                 flow_id=flow_id,
@@ -189,8 +189,8 @@ class Gates:
 
         def body(tx: Tx) -> list[DecisionRow]:
             wanted = DecisionFilter(
-                pipeline=self._names.pipeline(pipeline, "pipeline", tx).number,
-                customer=self._names.customer(tx, customer),
+                pipeline=self._names.pipeline(pipeline, "pipeline", tx).pipeline_key,
+                customer=self._names.customer_key(tx, customer),
                 phase=phase,
                 since=tx.now() - days * DAY,
                 limit=BACKTEST_MAX,
@@ -200,12 +200,14 @@ class Gates:
         tried = [_retried(row, changes) for row in self._store.read(body)]
         return Backtest(
             decisions=len(tried),
-            changed=[one for one in tried if one.is_other],
-            moves=Counter((str(one.then.verdict), str(one.now.verdict)) for one in tried),
+            changed=[one for one in tried if one.has_changed],
+            moves=Counter(
+                (str(one.recorded.verdict), str(one.recomputed.verdict)) for one in tried
+            ),
         )
 
     def _snapshot(self, tx: Tx, flow_id: int, customer: str | None) -> FlowSnapshot:
-        flow = flow_get(tx, flow_id, self._names.customer(tx, customer))
+        flow = flow_get(tx, flow_id, self._names.customer_key(tx, customer))
         if flow is None:
             raise NotFound("flow", encode("flow", flow_id))
         return snapshot_of(tx, Locked(flow, has_overrides=True, has_breakers=True, now=tx.now()))
@@ -222,7 +224,7 @@ def _ask(
 ) -> tuple[GateRequest, bool]:
     """Return the evaluation as the cascade would request it, and whether it would do so now."""
     if snapshot is not None:
-        for ask in gates_to_evaluate(snapshot.planned.plan, snapshot.known(), snapshot.now):
+        for ask in gates_to_evaluate(snapshot.planned.plan, snapshot.all_progress(), snapshot.now):
             if ask.phase == phase and processor in (None, ask.processor):
                 return ask, True
     bare = GateRequest(

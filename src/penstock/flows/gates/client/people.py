@@ -64,20 +64,20 @@ class Overrides:
             info = self._names.pipeline(approval.pipeline, "pipeline", tx)
             _check_scope(info.definition, approval)
             customer_id = approval.customer or self._names.default_customer
-            customer = self._names.customer(tx, customer_id)
+            customer = self._names.customer_key(tx, customer_id)
             assert customer is not None
             now = tx.now()
             fields = {name: getattr(approval, name) for name in approval.__slots__}
             known = {**fields, "customer": customer_id, "approved_by": who, "approved_at": now}
             check_override(Override(id="", **known), now)
-            given = {**known, "customer": customer, "pipeline": info.number}
+            given = {**known, "customer": customer, "pipeline": info.pipeline_key}
             del given["approved_at"]
             override_id, _ = override_put(tx, given)
             shown = {**known, "override_id": encode("ovr", override_id)}
             audit_append(
                 tx, [Change(customer, "OVERRIDE_GRANTED", None, who, approval.reason, None, shown)]
             )
-            flow_event_put_for_partition(tx, customer, info.number, approval.partition)
+            flow_event_put_for_partition(tx, customer, info.pipeline_key, approval.partition)
             tx.after_commit(lambda: self._store.wake([CHANNEL]))
             (row,) = override_list(tx, OverrideFilter(override_id=override_id))
             return row
@@ -96,7 +96,7 @@ class Overrides:
         who = actor or self._actor
 
         def body(tx: Tx) -> None:
-            number = self._names.customer(tx, customer)
+            number = self._names.customer_key(tx, customer)
             name = encode("ovr", override_id)
             found = override_list(tx, OverrideFilter(customer=number, override_id=override_id))
             if not found:
@@ -130,8 +130,8 @@ class Overrides:
         def body(tx: Tx) -> list[OverrideRow]:
             info = None if pipeline is None else self._names.pipeline(pipeline, "pipeline", tx)
             wanted = OverrideFilter(
-                customer=self._names.customer(tx, customer),
-                pipeline=None if info is None else info.number,
+                customer=self._names.customer_key(tx, customer),
+                pipeline=None if info is None else info.pipeline_key,
                 partition=partition,
                 live=live,
                 before=before,
@@ -164,7 +164,7 @@ class Interventions:
             raise InvalidInput("status", "open or resolved", status)
 
         def body(tx: Tx) -> list[Intervention]:
-            number = self._names.customer(tx, customer)
+            number = self._names.customer_key(tx, customer)
             wanted = InterventionFilter(number, status, None, before, limit)
             return intervention_list(tx, wanted)
 
@@ -174,7 +174,9 @@ class Interventions:
         """Return one intervention, open or resolved."""
 
         def body(tx: Tx) -> Intervention:
-            wanted = InterventionFilter(self._names.customer(tx, customer), None, intervention_id)
+            wanted = InterventionFilter(
+                self._names.customer_key(tx, customer), None, intervention_id
+            )
             found = intervention_list(tx, wanted)
             if not found:
                 raise NotFound("intervention", encode("int", intervention_id))
@@ -196,7 +198,7 @@ class Interventions:
         who = actor or self._actor
 
         def body(tx: Tx) -> None:
-            number = self._names.customer(tx, customer)
+            number = self._names.customer_key(tx, customer)
             found = intervention_resolve(tx, intervention_id, who, resolution, number)
             if found is None:
                 known = InterventionFilter(number, None, intervention_id)

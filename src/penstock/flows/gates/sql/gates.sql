@@ -1,6 +1,6 @@
 -- Gates: probe leases, decisions, triggers, breakers; overrides and interventions.
 
--- name: look_lease_many [postgres]
+-- name: probe_lease_many [postgres]
 -- Lease the probes that are not leased; the new token fences the previous holder.
 -- scope: system (the cascade serves all customers)
 -- batch: gate_id bigint
@@ -12,7 +12,7 @@ ON CONFLICT (kind, subject) DO UPDATE SET token = excluded.token, holder = exclu
 WHERE leases.until_at <= {{now}}
 RETURNING subject, token;
 
--- name: look_lease_many [sqlite]
+-- name: probe_lease_many [sqlite]
 -- differs because SQLite has no sequences: tokens come from a counter row.
 -- scope: system (the cascade serves all customers)
 -- batch: gate_id bigint
@@ -27,7 +27,7 @@ ON CONFLICT (kind, subject) DO UPDATE SET token = excluded.token, holder = exclu
 WHERE leases.until_at <= {{now}}
 RETURNING subject, token;
 
--- name: look_drop_many
+-- name: probe_lease_drop_many
 -- Delete the probe leases of gates decided otherwise; a holder finds its lease gone.
 -- scope: system (the caller locked the flows)
 DELETE FROM leases WHERE kind = 'look' AND subject {{any ids}};

@@ -19,7 +19,7 @@ from penstock.runs.store.leases import lease_release_many
 def probe_lease_many(tx: Tx, gates: Iterable[int], holder: str, lease_us: int) -> dict[int, int]:
     """Lease the probes of gates that are not leased yet. Return gate → token."""
     batch = [(gate_id,) for gate_id in sorted(set(gates))]
-    rows = tx.rows("look_lease_many", {"holder": holder, "lease_us": lease_us}, batch)
+    rows = tx.rows("probe_lease_many", {"holder": holder, "lease_us": lease_us}, batch)
     return {row[0]: row[1] for row in rows}
 
 
@@ -30,7 +30,7 @@ def probe_release_many(tx: Tx, held: Iterable[tuple[int, int]]) -> set[int]:
 
 def probe_lease_drop_many(tx: Tx, gates: Sequence[int]) -> None:
     """Delete the probe leases of gates. Results of probes already running are discarded."""
-    tx.later("look_drop_many", {"ids": sorted(gates)})
+    tx.later("probe_lease_drop_many", {"ids": sorted(gates)})
 
 
 def trigger_put_many(tx: Tx, triggers: Sequence[NewTrigger]) -> set[tuple[int, str, str]]:

@@ -46,7 +46,7 @@ class Claims:
     def __init__(self, names: NameResolver) -> None:
         self._names = names
 
-    def taker(
+    def prepare(
         self,
         worker: ExternalWorker,
         n: int,
@@ -66,13 +66,13 @@ class Claims:
 
         def take(tx: Tx, customer: str | None) -> list[Claimed]:
             try:
-                number = self._names.customer(tx, customer)
+                number = self._names.customer_key(tx, customer)
             except NotFound:  # no run was ever submitted for this customer
                 return []
             if not numbers:
                 return []
             claim = Claim(
-                pool=served[numbers[0]].pool_no,
+                pool=served[numbers[0]].pool_key,
                 processors=numbers,
                 n=n,
                 claimed_by=name,
@@ -82,7 +82,7 @@ class Claims:
 
         return take
 
-    def taker_by_id(
+    def prepare_by_id(
         self, worker: ExternalWorker, run_id: int, lease_seconds: float
     ) -> Callable[[Tx, str | None], Claimed]:
         """Validate the claim of one run and return the function that executes it."""
@@ -91,11 +91,11 @@ class Claims:
         known = self._external()
 
         def take(tx: Tx, customer: str | None) -> Claimed:
-            number = self._names.customer(tx, customer)
+            number = self._names.customer_key(tx, customer)
             held = run_claim_by_id(tx, run_id, name, customer=number)
             if held is None:
                 return self._existing(tx, worker, run_id, number, known)
-            if held.processor not in known:
+            if held.processor_key not in known:
                 shown = encode("run", run_id)
                 raise Conflict(f"run {shown} is executed by built-in workers only.")
             return self._lease(tx, worker, lease_us, [held], known)[0]
@@ -118,7 +118,7 @@ class Claims:
         )
         at = runs[0].claimed_at
         assert at is not None
-        if self._names.claims_move_clock(at, FAIR_CLOCK_US):
+        if self._names.is_fair_clock_due(at, FAIR_CLOCK_US):
             fair_clock_raise(tx, runs)
         return [_claimed(run, until[run.run_id], known) for run in runs]
 
@@ -159,14 +159,14 @@ class Claims:
     def _external(self) -> dict[int, ProcessorRow]:
         return {
             row.processor: row
-            for info in self._names.declared().values()
+            for info in self._names.cached_pipelines().values()
             for row in info.processors
             if info.is_external(row)
         }
 
 
 def _claimed(run: HeldRun, until_at: int, known: dict[int, ProcessorRow]) -> Claimed:
-    row = known[run.processor]
+    row = known[run.processor_key]
     return Claimed(run, until_at, row.pipeline, row.phase, row.name)
 
 

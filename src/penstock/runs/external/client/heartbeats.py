@@ -50,7 +50,7 @@ class HeartbeatCall(NamedTuple):
     """A heartbeat of a run, with its progress."""
 
     call: TransitionRequest
-    told: ProgressReport
+    progress: ProgressReport
 
 
 def start_many(
@@ -104,7 +104,7 @@ def heartbeat_many(
     )
     held = [one for one in held if one.held.run_id in until]  # skip leases swept meanwhile
     running = [one.held.run_id for one in held if one.held.state == RunState.RUNNING]
-    progress_update_many(tx, [_progress(run_id, good[run_id].told) for run_id in running])
+    progress_update_many(tx, [_progress(run_id, good[run_id].progress) for run_id in running])
     return [
         error or _response(found[beat.call.run_id], until.get(beat.call.run_id))
         for beat, error in zip(beats, errors, strict=True)

@@ -85,7 +85,7 @@ class ExternalWork:
         `processors` restricts the claim ("pipeline" or "pipeline/phase/name"); only processors
         declared external can be claimed. Return an empty list if no run is ready.
         """
-        take = self._claims.taker(worker, n, lease_seconds, pool, processors)
+        take = self._claims.prepare(worker, n, lease_seconds, pool, processors)
         return self._store.write(lambda tx: take(tx, customer))
 
     def claim_by_id(
@@ -97,7 +97,7 @@ class ExternalWork:
         customer: str | None = None,
     ) -> Claimed:
         """Claim one given run, e.g. dispatched by a broker; a repeat returns the same claim."""
-        take = self._claims.taker_by_id(worker, run_id, lease_seconds)
+        take = self._claims.prepare_by_id(worker, run_id, lease_seconds)
         return self._store.write(lambda tx: take(tx, customer))
 
     def start(
@@ -118,7 +118,7 @@ class ExternalWork:
         start = StartCall(TransitionRequest(run_id, token, caller, RunState.RUNNING), pod, region)
 
         def body(tx: Tx) -> ClaimStatus:
-            return _only(start_many(tx, [start], self._names.customer(tx, customer)))
+            return _only(start_many(tx, [start], self._names.customer_key(tx, customer)))
 
         return self._store.write(body)
 
@@ -219,14 +219,14 @@ class ExternalWork:
         item = reporting.EndCall(call, reporting.cancelled)
         return self._store.write(lambda tx: _only(self._end(tx, [item], customer)))
 
-    def together(
+    def execute_batch(
         self, asks: Sequence[WorkerCall]
     ) -> list[ClaimStatus | RunOutcome | PenstockError]:
         """Execute calls of several workers in one transaction, each run at most once.
 
         Calls that arrive at the same time share a commit. Not available to a scoped client.
         """
-        self._names.refuse_bound("batched calls of several workers")
+        self._names.require_unscoped("batched calls of several workers")
 
         def body(tx: Tx) -> list[ClaimStatus | RunOutcome | PenstockError]:
             # Lock all runs first, in id order: locking them kind by kind could deadlock.
@@ -253,12 +253,12 @@ class ExternalWork:
             TransitionRequest(beat.run_id, beat.token, caller, RunState.RUNNING) for beat in beats
         ]
         heartbeats = [HeartbeatCall(call, b.progress) for call, b in zip(calls, beats, strict=True)]
-        return heartbeat_many(tx, heartbeats, self._names.customer(tx, customer))
+        return heartbeat_many(tx, heartbeats, self._names.customer_key(tx, customer))
 
     def _end(
         self, tx: Tx, items: Sequence[reporting.EndCall], customer: str | None
     ) -> list[RunOutcome | PenstockError]:
-        number = self._names.customer(tx, customer)
+        number = self._names.customer_key(tx, customer)
         return reporting.end_many(tx, self._store, items, number)
 
 

@@ -1,6 +1,6 @@
 -- Runs held by external workers: each has a lease row with its holder and expiry.
 
--- name: outside_get_many
+-- name: external_run_get_many
 -- Held runs, locked in id order, with holder and expiry of their leases. Runs are found by id alone
 -- and leases by their full key (and the state condition matches no index), because a plan made
 -- while the tables were empty would otherwise scan all held runs.
@@ -39,7 +39,7 @@ WHERE customer = :customer AND config_id IS NULL AND slot = :slot AND attempt = 
     AND parent_run_id = :run_id AND CAST(:config_id AS bigint) IS NULL
 LIMIT 1;
 
--- name: progress_beat_many
+-- name: progress_update_many
 -- Write the progress of a heartbeat; missing values keep the previous ones.
 -- scope: system (the caller holds the runs)
 -- batch: run_id bigint, current_state text, stage text, percent float8,
