@@ -205,8 +205,8 @@ def check_fair_ranks(c: Commit) -> None:
         _need(
             c.after.fair_ranks.get(key, 0) >= rank,
             "I28",
-            lambda k=key: f"fair rank of {k} decreased",
-        )  # type: ignore[misc]
+            lambda k=key: f"fair rank of {k} decreased",  # type: ignore[misc]
+        )
 
 
 def check_holders(c: Commit) -> None:
@@ -231,8 +231,8 @@ def check_holders(c: Commit) -> None:
         _need(
             swept,
             "I24",
-            lambda o=old, n=new: f"{c.committer.name} removed {o} from its holder: {n}",
-        )  # type: ignore[misc]
+            lambda o=old, n=new: f"{c.committer.name} removed {o} from its holder: {n}",  # type: ignore[misc]
+        )
         if new is not None:
             counted = new.lapses == old.lapses + 1 < LAPSES_MAX and old.state == "CLAIMED"
             _need(counted, "I6", lambda o=old, n=new: f"lapse not counted: {o} -> {n}")  # type: ignore[misc]

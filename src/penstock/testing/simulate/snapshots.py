@@ -147,8 +147,8 @@ _QUERIES = {
     "sessions": "SELECT session_id, until_at FROM sessions",
     "leases": "SELECT subject, token, until_at FROM leases WHERE kind = 'run'",
     "failures": "SELECT config_id, consecutive_failures FROM config_health",
-    "turns": "SELECT pool, level, customer, pass FROM turns",
-    "clocks": "SELECT config_id, cadence, next_run_time, evaluated_to FROM schedule",
+    "fair_ranks": "SELECT pool, level, customer, pass FROM turns",
+    "schedules": "SELECT config_id, cadence, next_run_time, evaluated_to FROM schedule",
     "configs": "SELECT config_id, customer, pipeline, overlap, catch_up, is_active, retry"
     " FROM configs",
     "pauses": "SELECT scope, subject FROM pauses",
@@ -156,9 +156,12 @@ _QUERIES = {
 }
 # Tables, by the name prefixes of statements that may write them; all others are always read.
 _GROUPS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
-    (("schedule_", "config_", "pause_"), ("clocks", "configs", "pauses")),
+    (("schedule_", "config_", "pause_"), ("schedules", "configs", "pauses")),
     (("flow_",), ("flows",)),
-    (("run_insert", "run_admit", "run_age", "fair_clock", "schedule_start", "line_"), ("turns",)),
+    (
+        ("run_insert", "run_admit", "run_age", "fair_clock", "schedule_start", "queue_"),
+        ("fair_ranks",),
+    ),
     (
         ("session_", "lease_", "run_finish", "run_release", "config_health"),
         ("sessions", "leases", "failures"),
@@ -199,13 +202,13 @@ class DirectReader:
 
     def _read(self, column: str) -> Any:
         found = self.rows(_QUERIES[column])
-        if column == "clocks":
+        if column == "schedules":
             return {row[0]: ScheduleRow._make(row) for row in found}
         if column == "configs":
             return {row[0]: ConfigRow._make(row) for row in found}
         if column == "flows":
             return {row[0]: FlowRow._make(row) for row in found}
-        if column == "turns":
+        if column == "fair_ranks":
             return {row[:3]: row[3] for row in found}
         if column == "leases":
             return {row[0]: (row[1], row[2]) for row in found}
