@@ -213,7 +213,7 @@ def _open_part(tx: Tx, pipeline: str, mode: str, partitions: list[str]) -> list[
         tx,
         [
             FlowOpening(
-                customer=customer, pipeline=found[0], digest=found[1], mode=mode,
+                customer_key=customer, pipeline_key=found[0], digest=found[1], mode=mode,
                 partition=partition, source="manual", correlation_id=partition, opened_by="bench",
             )
             for partition in partitions

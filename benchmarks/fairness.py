@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from benchmarks.load import customers, declare, settle
 from benchmarks.result import Result
 from benchmarks.site import Site
+from penstock.core.naming import CustomerKey, PoolKey, ProcessorKey
 from penstock.db.store import Store, Tx
 from penstock.runs.rows import HeldRun, NewRun, RunEnd
 from penstock.runs.store.finish import run_end_many
@@ -61,7 +62,9 @@ class _Queue:
         """Enqueue one run per entry, a thousand per transaction."""
         for start in range(0, len(owners), 1_000):
             runs = [
-                NewRun(customer=customer, processor=self._processor)
+                NewRun(
+                    customer_key=CustomerKey(customer), processor_key=ProcessorKey(self._processor)
+                )
                 for customer in owners[start : start + 1_000]
             ]
             self._store.write(lambda tx, runs=runs: run_insert_many(tx, runs, "bench"))  # type: ignore[misc]
@@ -82,7 +85,7 @@ class _Queue:
             pass
 
     def _take(self, n: int) -> list[HeldRun]:
-        claim = Claim(pool=self._pool, processors=[self._processor], n=n, start=True)
+        claim = Claim(pool_key=PoolKey(self._pool), processors=[self._processor], n=n, start=True)
 
         def body(tx: Tx) -> list[HeldRun]:
             runs = run_claim(tx, claim)

@@ -99,8 +99,8 @@ def _claims(site: Site, n: int, backlog: int) -> tuple[float, float]:
     claims = []
     for _, _, store in stocked:
         pool = store.write(lambda tx: pool_ensure(tx, "default"))
-        numbers = [row.processor for row in store.read(processor_list)]
-        claims.append(Claim(pool=pool, processors=numbers, n=CLAIM_BATCH, claimed_by="bench"))
+        numbers = [row.processor_key for row in store.read(processor_list)]
+        claims.append(Claim(pool_key=pool, processors=numbers, n=CLAIM_BATCH, claimed_by="bench"))
     claimed, took = [0, 0], [0.0, 0.0]
     for step in range(2 * (n // CLAIM_BATCH)):
         which = step % 2 if step // 2 % 2 else 1 - step % 2

@@ -138,7 +138,7 @@ def test_changes_are_journaled(client: Client) -> None:
     assert [(entry.action, entry.actor, entry.why) for entry in entries] == [
         ("created", "ann", None), ("rotated", "bob", None), ("revoked", "cid", "lost"),
     ]  # fmt: skip
-    assert {entry.customer for entry in entries} == {row.customer}
+    assert {entry.customer_key for entry in entries} == {row.customer_key}
     assert not any(hash in str(entries) for hash in (row.hash, row.previous_hash or "none"))
 
 

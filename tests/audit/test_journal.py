@@ -9,6 +9,7 @@ import pytest
 
 from penstock.audit.rows import Entry
 from penstock.audit.store import journal
+from penstock.core.naming import CustomerKey
 from penstock.db.store import Store, Tx
 from tests.conftest import OpenStore
 from tests.kits.world import World
@@ -67,7 +68,9 @@ class TestJournal:
 
     def test_every_column(self, world: World) -> None:
         """Every column of an entry is stored."""
-        entry = Entry("gate", 7, world.customer, "decided", "ann", "A", "B", 5, "why", '{"x":1}')
+        entry = Entry(
+            "gate", 7, CustomerKey(world.customer), "decided", "ann", "A", "B", 5, "why", '{"x":1}'
+        )
         world.write(lambda tx: journal.journal_append_many(tx, [entry]))
         (row,) = world.read(lambda tx: journal.journal_for(tx, "gate", 7))
         assert tuple(row)[2:] == tuple(entry)

@@ -7,6 +7,7 @@ import pytest
 
 from penstock.audit import telemetry
 from penstock.audit.telemetry import Event, Events, RunEnded, ServiceStarted, Ticked
+from penstock.core.naming import ProcessorKey
 
 TICK = Ticked(due=1, runs=1, overlapped=0, paused=0, missed=0)
 
@@ -106,7 +107,7 @@ class TestNames:
     def test_actions_are_the_class_names_in_snake_case(self) -> None:
         """Every event has a stable, unique name derived from its class."""
         assert TICK.action == "ticked"
-        ended = RunEnded(1, "acme", 2, "COMPLETED", None, False, False)
+        ended = RunEnded(1, "acme", ProcessorKey(2), "COMPLETED", None, False, False)
         assert ended.action == "run_ended"
         assert ended.as_dict()["final_state"] == "COMPLETED"
         kinds = [

@@ -258,7 +258,7 @@ class Play:
             row[0]: ("ready", "leased", "delayed", "behind")[row[1]]
             for row in self.world.sql(
                 "SELECT message_id, state FROM deliveries "
-                f"WHERE subscription = {self.sub.subscription}"
+                f"WHERE subscription = {self.sub.subscription_key}"
             )
         }
         assert found == {m: self.model.rows[m].state for m in self.model.open()}

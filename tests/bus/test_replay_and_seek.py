@@ -17,6 +17,7 @@ from penstock.bus.store.topics import (
 )
 from penstock.core.clock import DAY, HOUR, SECOND
 from penstock.core.errors import Conflict, NotFound
+from penstock.core.naming import CustomerKey
 from penstock.db.store import Store
 from penstock.services.upkeep import Pruner
 from penstock.testing.clock import VirtualClock
@@ -53,7 +54,7 @@ class TestDeadLetters:
         )
         assert row == [
             ("delivery", copy.message_id, 0, "2025-11-17", "c-1", "Bad", "poison", "why", 1,
-             bus.work.subscription, bus.work.topic, message_id, 1, "open", None)
+             bus.work.subscription_key, bus.work.topic_key, message_id, 1, "open", None)
         ]  # fmt: skip
         kept = bus.store.read(lambda tx: message_get(tx, copy.message_id))
         source = bus.store.read(lambda tx: message_get(tx, message_id))
@@ -82,7 +83,7 @@ class TestDeadLetters:
         assert work.dead_letter_name is None
         refused = bus.nack(work, *bus.pull(work), kind=ErrorKind.POISON)
         assert (refused.dead, len(refused.tickets)) == (0, 1)
-        assert bus.places(message_id, work.topic) == [("work", "delayed", 1)]
+        assert bus.places(message_id, work.topic_key) == [("work", "delayed", 1)]
         alerts = bus.sql("SELECT rule, severity, state FROM alerts")
         assert alerts == [("dead_letter_topic_missing", "CRITICAL", "open")]
         bus.checked()
@@ -127,7 +128,7 @@ class TestReplay:
             "penstock-origin-message-id": str(message_id), "penstock-replays": "1",
         }  # fmt: skip
         assert bus.ack(bus.work, again) == 1
-        assert bus.places(message_id, bus.work.topic) == [
+        assert bus.places(message_id, bus.work.topic_key) == [
             ("work", "dead_lettered", 1), ("work", "acked", 2), ("other", "acked", 1),
         ]  # fmt: skip
         actions = bus.sql("SELECT action, actor FROM journal WHERE kind = 'delivery' ORDER BY seq")
@@ -286,10 +287,10 @@ class TestEnds:
         (held,) = bus.pull(bus.work)
         (young,) = bus.publish("young")
         bus.pass_seconds(31)
-        assert bus.places(old, bus.work.topic) == [("work", "leased", 1)]
+        assert bus.places(old, bus.work.topic_key) == [("work", "leased", 1)]
         bus.pass_seconds(60)
-        assert bus.places(old, bus.work.topic) == [("work", "expired", 1)]
-        assert bus.places(young, bus.work.topic) == [("work", "ready", 1)]
+        assert bus.places(old, bus.work.topic_key) == [("work", "expired", 1)]
+        assert bus.places(young, bus.work.topic_key) == [("work", "ready", 1)]
         assert bus.ack(bus.work, held) == 0
         bus.checked()
 
@@ -323,12 +324,12 @@ class TestEnds:
         assert bus.store.read(lambda tx: message_get(tx, ids[0])) is None
         assert bus.sql("SELECT count(*) FROM publish_marks") == [(0,)]
         assert bus.sql("SELECT count(*) FROM settled") == [(4,)]
-        before = bus.store.read(lambda tx: delivery_counters(tx, bus.work.subscription))
+        before = bus.store.read(lambda tx: delivery_counters(tx, bus.work.subscription_key))
         assert (before.accepted, before.acked, before.expired) == (4, 2, 2)
         bus.pass_seconds(6 * WEEK)
         Pruner(bus.store).run_once()
         assert bus.sql("SELECT count(*) FROM settled") == [(0,)]
-        assert bus.store.read(lambda tx: delivery_counters(tx, bus.work.subscription)) == before
+        assert bus.store.read(lambda tx: delivery_counters(tx, bus.work.subscription_key)) == before
 
     def test_a_delivery_whose_content_is_gone(self, bus: BusWorld) -> None:
         """No sweeper ended it in time: the next pull ends it instead of failing."""
@@ -336,7 +337,7 @@ class TestEnds:
         bus.publish("found")
         bus.sql(f"DELETE FROM messages WHERE message_id = {lost}")
         assert [one.data for one in bus.pull(bus.work)] == [b"found"]
-        assert bus.places(lost, bus.work.topic) == [("work", "expired", 1)]
+        assert bus.places(lost, bus.work.topic_key) == [("work", "expired", 1)]
         bus.checked()
 
     def test_a_deleted_subscription(self, bus: BusWorld) -> None:
@@ -349,7 +350,7 @@ class TestEnds:
         bus.pass_seconds(1)
         assert bus.sql("SELECT outcome FROM settled") == [("purged",)]
         again = bus.subscribe("work")
-        assert again.subscription != bus.work.subscription
+        assert again.subscription_key != bus.work.subscription_key
         bus.publish("c")
         assert [one.data for one in bus.pull(again)] == [b"c"]
         bus.checked()
@@ -361,7 +362,7 @@ class TestEnds:
         with pytest.raises(NotFound, match="events"):
             bus.publish("b")
         assert [one.data for one in bus.pull(bus.work)] == [b"a"]
-        assert bus.topic("events").topic != bus.work.topic
+        assert bus.topic("events").topic_key != bus.work.topic_key
 
     def test_a_paused_subscription(self, bus: BusWorld) -> None:
         """It delivers nothing and loses nothing; leased deliveries can be acked."""
@@ -383,10 +384,10 @@ def test_backlog(bus: BusWorld) -> None:
     bus.publish("3")
     got = bus.pull(ordered)
     bus.nack(ordered, got[1])
-    assert bus.store.read(lambda tx: backlog(tx, ordered.subscription)) == Backlog(
+    assert bus.store.read(lambda tx: backlog(tx, ordered.subscription_key)) == Backlog(
         0, 1, 1, 1, start
     )
-    sums = bus.store.read(lambda tx: delivery_counters(tx, ordered.subscription))
+    sums = bus.store.read(lambda tx: delivery_counters(tx, ordered.subscription_key))
     assert (sums.accepted, sums.delivered, sums.nacked) == (3, 2, 1)
 
 
@@ -403,7 +404,7 @@ def test_messages_of_a_tenant(bus: BusWorld) -> None:
     assert [one.data for one in bravo.pull(bravo.burial)] == [b"bravo's"]
     assert [one.data for one in bus.pull(bus.work)] == [b"system"]
     with pytest.raises(NotFound):
-        acme.write(lambda tx: subscription_get(tx, "work", 10**6))
+        acme.write(lambda tx: subscription_get(tx, "work", CustomerKey(10**6)))
     bus.topic("only-system")
     with pytest.raises(NotFound, match="only-system"):
         acme.publish("x", topic="only-system")

@@ -24,6 +24,7 @@ from penstock.bus.redelivery import (
 )
 from penstock.core.clock import DAY, MINUTE, SECOND
 from penstock.core.errors import InvalidInput
+from penstock.core.naming import SubscriptionKey
 
 
 @pytest.mark.parametrize(
@@ -175,7 +176,7 @@ numbers = st.integers(0, 2**63 - 1)
 @given(numbers, numbers, st.integers(0, 2**31 - 1))
 def test_ack_ids_round_trip(subscription: int, message_id: int, epoch: int) -> None:
     """An ack id has 32 characters and decodes to its parts."""
-    text = ack_id.encode(subscription, message_id, epoch)
+    text = ack_id.encode(SubscriptionKey(subscription), message_id, epoch)
     assert len(text) == 32
     assert ack_id.decode(text) == (subscription, message_id, epoch)
 
@@ -200,7 +201,7 @@ def test_malformed_ack_ids(value: object) -> None:
 
 def test_ack_ids_with_one_character_changed_are_rejected() -> None:
     """The checksum detects a change of any single character."""
-    text = ack_id.encode(3, 12345, 2)
+    text = ack_id.encode(SubscriptionKey(3), 12345, 2)
     for index in range(len(text)):
         changed = text[:index] + ("A" if text[index] != "A" else "B") + text[index + 1 :]
         with pytest.raises(InvalidInput):

@@ -18,6 +18,7 @@ from penstock.bus.store import replay as replays
 from penstock.bus.store.deliveries import DeliveryNack, LeasedDelivery, NackResult
 from penstock.bus.store.topics import Subscription
 from penstock.core.clock import SECOND
+from penstock.core.naming import CustomerKey, TopicKey
 from penstock.db.store import Row, Store, Tx
 from penstock.testing.clock import VirtualClock
 
@@ -53,20 +54,26 @@ class BusWorld:
     def topic(self, name: str) -> topics.Topic:
         """Declare a topic."""
         spec = TopicSpec(name=name)
-        return self.write(lambda tx: topics.topic_declare(tx, spec, self.customer, "tester"))
+        return self.write(
+            lambda tx: topics.topic_declare(tx, spec, CustomerKey(self.customer), "tester")
+        )
 
     def subscribe(self, name: str, *, topic: str = "events", **more: Any) -> Subscription:
         """Declare a subscription; `more` may include `extras`."""
         extras = more.pop("extras", topics.NO_EXTRAS)
         spec = SubscriptionSpec(name=name, topic=topic, **more)
         return self.write(
-            lambda tx: topics.subscription_declare(tx, spec, self.customer, "tester", extras)
+            lambda tx: topics.subscription_declare(
+                tx, spec, CustomerKey(self.customer), "tester", extras
+            )
         )
 
     def publish(self, *texts: str, topic: str = "events", **more: Any) -> list[int]:
         """Publish small messages. Return their ids."""
         made = [NewMessage(data=text.encode(), **more) for text in texts]
-        done = self.write(lambda tx: messages.message_publish(tx, topic, made, self.customer))
+        done = self.write(
+            lambda tx: messages.message_publish(tx, topic, made, CustomerKey(self.customer))
+        )
         return done.message_ids
 
     def pull(self, sub: Subscription, n: int = 100) -> list[LeasedDelivery]:
@@ -98,7 +105,7 @@ class BusWorld:
 
     def places(self, message_id: int, topic: int) -> list[tuple[str, str, int]]:
         """Return (subscription, state, generation) of a message."""
-        found = self.store.read(lambda tx: backlog.message_states(tx, message_id, topic))
+        found = self.store.read(lambda tx: backlog.message_states(tx, message_id, TopicKey(topic)))
         return [(state.name, state.state, state.generation) for state in found]
 
     def pass_seconds(self, seconds: float) -> None:

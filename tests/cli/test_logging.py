@@ -17,10 +17,11 @@ from penstock.audit.telemetry import (
 )
 from penstock.cli.logging import LINES_PER_SECOND, EventLog, describe_event
 from penstock.core.clock import SECOND
+from penstock.core.naming import ProcessorKey
 from penstock.testing.clock import VirtualClock
 
-DONE = RunEnded(7, "acme", 1, "COMPLETED", None, False, False)
-DEAD = RunEnded(7, "acme", 1, "FAILED", "AUTHENTICATION_FAILED", False, True)
+DONE = RunEnded(7, "acme", ProcessorKey(1), "COMPLETED", None, False, False)
+DEAD = RunEnded(7, "acme", ProcessorKey(1), "FAILED", "AUTHENTICATION_FAILED", False, True)
 
 
 def make(level: str = "info", *, as_json: bool = False) -> tuple[EventLog, list[str], VirtualClock]:
@@ -37,8 +38,12 @@ def test_event_texts() -> None:
     for event, level, words in (
         (DONE, "info", "completed: bill for acme"),
         (DEAD, "error", "penstock runs show run_"),
-        (RunEnded(7, "a", 1, "FAILED", "TIMEOUT", True, False), "warning", "will be retried"),
-        (RunStarted(7, "acme", 1, 2), "debug", "attempt 2"),
+        (
+            RunEnded(7, "a", ProcessorKey(1), "FAILED", "TIMEOUT", True, False),
+            "warning",
+            "will be retried",
+        ),
+        (RunStarted(7, "acme", ProcessorKey(1), 2), "debug", "attempt 2"),
         (RunRefused(7, 3), "warning", "refused"),
         (Ticked(9, 7, 1, 1, 3), "info", "7 runs of 9 due configs"),
         (Swept(1, 2, 3, 0, 0), "warning", "1 sessions, 2 lapsed, 3 stale"),

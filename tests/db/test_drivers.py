@@ -7,6 +7,7 @@ import pytest
 
 from penstock.access.store import registry
 from penstock.core.errors import StoreError, StoreUnavailable
+from penstock.core.naming import CustomerKey
 from penstock.db.store import Store, Tx
 from penstock.runs.store import runs
 from penstock.testing.clock import VirtualClock
@@ -264,7 +265,7 @@ class TestConcurrency:
         """A read transaction sees one snapshot, whatever commits concurrently."""
         other = open_store()
 
-        def body(tx: Tx) -> list[int | None]:
+        def body(tx: Tx) -> list[CustomerKey | None]:
             seen = [registry.customer_get(tx, "x")]
             add(other, "x")
             seen.append(registry.customer_get(tx, "x"))

@@ -39,7 +39,7 @@ def test_completions_only_improve(stage: Stage) -> None:
     number = stage.sql("SELECT min(processor) FROM processors")[0][0]
 
     def put(status: str) -> int:
-        one = NewCompletion(flow.flow_id, number, flow.customer, status, stage.clock.now())
+        one = NewCompletion(flow.flow_id, number, flow.customer_key, status, stage.clock.now())
         return stage.write(lambda tx: completion_put_many(tx, [one]))
 
     assert [put(s) for s in ("failed", "partial", "failed", "success", "partial")] == [

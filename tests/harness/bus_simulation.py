@@ -80,7 +80,7 @@ class BusSimulation:
         self._crashes: Counter[str] = Counter()
         self._is_healing = False
         subs = self._store.write(declare)
-        self._taken = [sub.subscription for sub in subs if sub.name != "dead-letters"]
+        self._taken = [sub.subscription_key for sub in subs if sub.name != "dead-letters"]
         self.checks = BusChecks(self._store, subs)
         self.actors = {actor.name: actor for actor in self._cast()}
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from penstock.bus.message import ORIGIN_MESSAGE_ID, SOURCE_DELIVERY_COUNT
 from penstock.bus.redelivery import redelivery_backoff
 from penstock.bus.store.topics import Subscription
+from penstock.core.naming import SubscriptionKey
 from penstock.db.sqlite.store import SqliteStore
 from penstock.testing.simulate.violation import Violation
 
@@ -60,7 +61,7 @@ class BusChecks:
 
     def __init__(self, store: SqliteStore, subs: Sequence[Subscription]) -> None:
         self._store = store
-        self._subs = {sub.subscription: sub for sub in subs}
+        self._subs = {sub.subscription_key: sub for sub in subs}
         self._settled_to = 0
         self.open: dict[Key, Open] = {}
         self.ended: dict[tuple[int, int, int], Ended] = {}
@@ -143,7 +144,7 @@ class BusChecks:
             if new.state != DELAYED:
                 raise Violation("I8", f"{old} became {new}")
             self._check_returned(old, now)
-            sub = self._subs[new.subscription]
+            sub = self._subs[SubscriptionKey(new.subscription)]
             if new.due_at - now < redelivery_backoff(sub.policy, new.attempt, 0.0):
                 raise Violation("I8", f"{new} waits too short from {now}")
         elif (old.state, new.state) not in _QUIET:
@@ -158,7 +159,7 @@ class BusChecks:
             last = self.ended.get((new.subscription, new.message_id, new.generation - 1))
             if last is None or new.epoch - last.epoch not in (0, 1):
                 raise Violation("I12", f"{new} does not follow {last}")
-            if new.replays > self._subs[new.subscription].replays_max:
+            if new.replays > self._subs[SubscriptionKey(new.subscription)].replays_max:
                 raise Violation("I12", f"{new} was replayed too often")
 
     def _left(self, old: Open, ends: dict[Key, list[Ended]], now: int) -> None:
@@ -186,7 +187,7 @@ class BusChecks:
 
     def _check_dead_letter(self, old: Open, end: Ended) -> None:
         """I7: one dead letter per generation, with a reason and the message's own data."""
-        sub = self._subs[old.subscription]
+        sub = self._subs[SubscriptionKey(old.subscription)]
         text = (
             "SELECT d.error_kind, d.attempts, c.data = m.data, c.attributes, m.attributes "
             "FROM dead_letters d JOIN messages c ON c.message_id = d.subject "

@@ -132,7 +132,7 @@ class Consumer(Actor):
 
     def _settle(self, sub: Subscription, some: list[LeasedDelivery]) -> None:
         tickets = [(one.message_id, one.epoch) for one in some]
-        self._checks.acks |= {(sub.subscription, *ticket) for ticket in tickets}
+        self._checks.acks |= {(sub.subscription_key, *ticket) for ticket in tickets}
         done = self.store.write(lambda tx: deliveries.delivery_ack(tx, sub, tickets))
         if not done <= set(tickets):
             raise Violation("I4", f"{tickets} settled {done}")
@@ -143,13 +143,13 @@ class Consumer(Actor):
         refusals = [
             DeliveryNack(one.message_id, one.epoch, kind, "Boom", "simulated") for one in some
         ]
-        self._checks.nacks |= {(sub.subscription, one.message_id, one.epoch) for one in some}
+        self._checks.nacks |= {(sub.subscription_key, one.message_id, one.epoch) for one in some}
         self.store.write(lambda tx: deliveries.delivery_nack(tx, sub, refusals, rng.random))
 
     def _release(self, sub: Subscription, some: list[LeasedDelivery]) -> None:
         """Release messages as if they had not been pulled."""
         tickets = [(one.message_id, one.epoch) for one in some]
-        self._checks.releases |= {(sub.subscription, *ticket) for ticket in tickets}
+        self._checks.releases |= {(sub.subscription_key, *ticket) for ticket in tickets}
         self.store.write(lambda tx: deliveries.delivery_release(tx, sub, tickets))
 
     def _extend(self, sub: Subscription, some: list[LeasedDelivery]) -> None:

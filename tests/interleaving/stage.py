@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.client import Client
 from penstock.core.clock import MINUTE, SECOND
+from penstock.core.naming import PoolKey
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.store import Store
 from penstock.runs import attempt_result
@@ -102,7 +103,7 @@ class Stage:
 def claim_act(stage: Stage, session_id: int, n: int = 5, *, start: bool = False) -> Act:
     """Return a worker's claim."""
     claim = Claim(
-        pool=stage.pool, processors=stage.processors, n=n, session_id=session_id,
+        pool_key=PoolKey(stage.pool), processors=stage.processors, n=n, session_id=session_id,
         claimed_by=f"s{session_id}", start=start,
     )  # fmt: skip
     return lambda store: store.write(lambda tx: run_claim(tx, claim))

@@ -90,7 +90,7 @@ def test_an_ack_against_the_sweep(stage: Stage) -> None:
         stage.lapse()
 
         def check(outcomes: list[Outcome]) -> None:
-            state = bus.places(message, bus.work.topic)[0][1]
+            state = bus.places(message, bus.work.topic_key)[0][1]
             if outcomes[0].value:
                 assert state == "acked"
                 assert outcomes[1].value.lapsed == outcomes[2].value.lapsed == 0
@@ -118,7 +118,7 @@ def stale_scene(stage: Stage) -> Scene:
         def check(outcomes: list[Outcome]) -> None:
             assert outcomes[0].value == set()
             assert [one.attempt for one in outcomes[1].value] == [2]
-            assert bus.places(message, bus.work.topic) == [("work", "leased", 1)]
+            assert bus.places(message, bus.work.topic_key) == [("work", "leased", 1)]
             bus.checked()
 
         return [ack(bus.work, held), pull(bus.work)], check
@@ -147,7 +147,7 @@ def test_the_sweep_against_a_second_sweep_of_the_last_attempt(stage: Stage) -> N
 
         def check(outcomes: list[Outcome]) -> None:
             assert all(outcome.error is None for outcome in outcomes)
-            assert bus.places(message, bus.work.topic) == [("work", "dead_lettered", 1)]
+            assert bus.places(message, bus.work.topic_key) == [("work", "dead_lettered", 1)]
             assert len(bus.pull(bus.burial)) == 1
             bus.checked()
 
@@ -192,7 +192,7 @@ def ordered_scene(stage: Stage) -> Scene:
                 seen += [one.data for one in got]
                 assert bus.ack(ordered, *got) == 1
             expected = sorted(row[0] for row in stage.sql(
-                "SELECT message_id FROM settled WHERE subscription = %s", ordered.subscription
+                "SELECT message_id FROM settled WHERE subscription = %s", ordered.subscription_key
             ))  # fmt: skip
             assert len(expected) == 3
             assert len(seen) == 2, "a key is stuck"
@@ -265,7 +265,7 @@ def test_replaying_the_same_twice_at_once(stage: Stage) -> None:
 
         def check(outcomes: list[Outcome]) -> None:
             assert sum(outcome.value is not None for outcome in outcomes) == 1
-            assert bus.places(message, bus.work.topic)[-1] == ("work", "ready", 2)
+            assert bus.places(message, bus.work.topic_key)[-1] == ("work", "ready", 2)
             bus.checked()
 
         return [replay, replay], check

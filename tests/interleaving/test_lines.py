@@ -6,6 +6,7 @@ import pytest
 
 from penstock.access.store.registry import processor_list
 from penstock.client import Client
+from penstock.core.naming import PoolKey
 from penstock.db.store import Store
 from penstock.limits.store.run_queue import queue_enter
 from penstock.pipelines.declare.pipeline import Pipeline
@@ -45,7 +46,9 @@ class LimitScenes:
         self.stage = stage
         stage.client.register([pipeline()])
         self.processors = [
-            row.processor for row in stage.store.read(processor_list) if row.pipeline == "narrow"
+            row.processor_key
+            for row in stage.store.read(processor_list)
+            if row.pipeline == "narrow"
         ]
 
     def empty(self) -> None:
@@ -70,7 +73,9 @@ class LimitScenes:
 
     def claim(self) -> list[HeldRun]:
         """Claim everything that is ready."""
-        claim = Claim(pool=self.stage.pool, processors=self.processors, n=10, claimed_by="me")
+        claim = Claim(
+            pool_key=PoolKey(self.stage.pool), processors=self.processors, n=10, claimed_by="me"
+        )
         return self.stage.store.write(lambda tx: run_claim(tx, claim))
 
     def marks(self) -> dict[int, int]:

@@ -8,6 +8,7 @@ from penstock.audit.rows import Entry, OutboxMessage
 from penstock.audit.store.journal import journal_append_many, outbox_put, seal_next, seals_verify
 from penstock.client import Client
 from penstock.core.clock import MINUTE
+from penstock.core.naming import CustomerKey
 from penstock.db.store import Store, Tx
 from penstock.runs.sweeper import Sweeper
 from penstock.schedules.scheduler import Scheduler, SchedulerOptions
@@ -109,7 +110,9 @@ def test_a_tick_against_a_change_of_the_config(stage: Stage) -> None:
                     return
                 tick(stage.store)
                 assert ledger_and_runs(stage, config_id) == 1
-                problem = stage.store.write(lambda tx: audit_verify(tx, _acme(stage)))[1]
+                problem = stage.store.write(lambda tx: audit_verify(tx, CustomerKey(_acme(stage))))[
+                    1
+                ]
                 assert problem is None
 
             return [tick, update], check
@@ -181,11 +184,17 @@ def test_audit_links_follow_each_other(stage: Stage) -> None:
         customer = _acme(stage)
 
         def append(name: str) -> Act:
-            changes = [Change(customer, name, None, "me"), Change(customer, f"{name}2", None, "me")]
+            changes = [
+                Change(CustomerKey(customer), name, None, "me"),
+                Change(CustomerKey(customer), f"{name}2", None, "me"),
+            ]
             return lambda store: store.write(lambda tx: audit_append(tx, changes))
 
         def check(_: list[Outcome]) -> None:
-            assert stage.store.write(lambda tx: audit_verify(tx, customer)) == (6, None)
+            assert stage.store.write(lambda tx: audit_verify(tx, CustomerKey(customer))) == (
+                6,
+                None,
+            )
 
         return [append("a"), append("b"), append("c")], check
 

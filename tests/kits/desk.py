@@ -159,8 +159,8 @@ class Harness:
         """Claim what is ready in a pool."""
         rows = [row for row in self.store.read(registry.processor_list) if row.pool == pool]
         claim = runs.Claim(
-            pool=rows[0].pool_key,
-            processors=[row.processor for row in rows],
+            pool_key=rows[0].pool_key,
+            processors=[row.processor_key for row in rows],
             n=n,
             session_id=session,
             claimed_by="tester",

@@ -15,6 +15,7 @@ from penstock.access.store import registry
 from penstock.audit.rows import JournalRow
 from penstock.audit.store import journal
 from penstock.core.clock import DAY, HOUR, MINUTE
+from penstock.core.naming import CustomerKey
 from penstock.db.store import Row, Store, Tx
 from penstock.flows.store.from_schedule import occurrences_open
 from penstock.runs.rows import FinishedRun, HeldRun, NewRun, Run, RunEnd
@@ -104,7 +105,7 @@ class World:
     def processors(self, pipeline: str) -> list[int]:
         """Return the keys of a pipeline's processors."""
         rows = self.read(registry.processor_list)
-        return [row.processor for row in rows if row.pipeline == pipeline]
+        return [row.processor_key for row in rows if row.pipeline == pipeline]
 
     # -- runs ----------------------------------------------------------------------------------
 
@@ -130,7 +131,7 @@ class World:
         defaults: dict[str, Any] = {"pool": self.pool, "n": n, "claimed_by": "tester"}
         if "processors" not in fields:
             numbers = self.read(registry.processor_list)
-            defaults["processors"] = [row.processor for row in numbers]
+            defaults["processors"] = [row.processor_key for row in numbers]
         claim = runs.Claim(**{**defaults, **fields})
         return self.write(lambda tx: runs.run_claim(tx, claim))
 
@@ -171,7 +172,7 @@ class World:
         """End runs as FAILED; give retry_delay_us or is_dead."""
         return self.finish_all([failed(h, **fields) for h in held])
 
-    def run(self, run_id: int, customer: int | None = None) -> Run:
+    def run(self, run_id: int, customer: CustomerKey | None = None) -> Run:
         """Return a run, live or ended."""
         found = self.read(lambda tx: runs.run_get(tx, run_id, customer))
         assert found is not None, f"run {run_id} is lost"

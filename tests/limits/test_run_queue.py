@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.core.clock import DAY, MINUTE, SECOND
+from penstock.core.naming import ProcessorKey
 from penstock.limits.store import run_queue
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.store import pipeline_register
@@ -284,10 +285,10 @@ class TestSeveralLimits:
         later = limited.put("a")
         limited.admit()
         by_name = {h.processor_key: h for h in (on_a, on_b)}
-        limited.world.complete(by_name[limited.numbers["a"]])
+        limited.world.complete(by_name[ProcessorKey(limited.numbers["a"])])
         limited.admit()
         assert limited.world.marks([both, *later]) == [LIMITED, LIMITED]
-        limited.world.complete(by_name[limited.numbers["b"]])
+        limited.world.complete(by_name[ProcessorKey(limited.numbers["b"])])
         assert limited.world.marks([both, *later]) == [READY, LIMITED]
         limited.check()
 

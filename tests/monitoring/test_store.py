@@ -8,6 +8,7 @@ import pytest
 
 from penstock.audit.store import journal
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, WEEK
+from penstock.core.naming import CustomerKey
 from penstock.monitoring import store
 from penstock.monitoring.store import ProviderMetrics
 from penstock.runs.rows import RunEnd
@@ -78,7 +79,7 @@ class TestMetrics:
         for slot_from, slot_to in self.windows(world):
             ask = partial(
                 store.customer_metrics,
-                customer=world.customer,
+                customer_key=CustomerKey(world.customer),
                 slot_from=slot_from,
                 slot_to=slot_to,
             )
@@ -161,7 +162,9 @@ class TestMetrics:
         world.clock.advance(400 * DAY)
         world.write(lambda tx: upkeep.prune(tx, Retention()))
         assert world.value("SELECT count(*) FROM history") == 0
-        (row,) = world.read(lambda tx: store.customer_metrics(tx, world.customer, slot, slot + DAY))
+        (row,) = world.read(
+            lambda tx: store.customer_metrics(tx, CustomerKey(world.customer), slot, slot + DAY)
+        )
         assert (row.runs, row.completed) == (1, 1)
 
 

@@ -16,7 +16,7 @@ def test_a_session_is_not_swept_under_a_claim(world: World, open_store: OpenStor
     session, other = world.session(), open_store()
     run_id = world.insert_one()
     claim = runs.Claim(
-        pool=world.pool, processors=[world.processor], n=1, session_id=session, claimed_by="w"
+        pool_key=world.pool, processors=[world.processor], n=1, session_id=session, claimed_by="w"
     )
     world.clock.advance(LEASE + 1)
 
@@ -33,7 +33,7 @@ def test_a_session_is_not_swept_under_a_claim(world: World, open_store: OpenStor
 def test_a_beat_does_not_wait_for_a_claim(world: World, open_store: OpenStore) -> None:
     """A worker renews its session while one of its claims is in progress."""
     session, other = world.session(), open_store()
-    claim = runs.Claim(pool=world.pool, processors=[], n=1, session_id=session)
+    claim = runs.Claim(pool_key=world.pool, processors=[], n=1, session_id=session)
 
     def beat(tx: Tx) -> bool:
         return leases.session_beat(tx, session, LEASE, is_draining=False)

@@ -3,6 +3,7 @@
 import pytest
 
 from penstock.core.clock import HOUR, MINUTE, SECOND
+from penstock.core.naming import CustomerKey
 from penstock.dead_letters.store import DeadLetterRowFilter, dead_letter_find
 from penstock.runs.rows import HeldRun, Progress, RunEnd
 from penstock.runs.store import leases, runs
@@ -223,7 +224,7 @@ class TestRetry:
             3, second.run_id, held.run_id,
         )  # fmt: skip
         assert third.max_execution_us == 2 * HOUR
-        chain = world.read(lambda tx: runs.run_chain(tx, third, world.customer))
+        chain = world.read(lambda tx: runs.run_chain(tx, third, CustomerKey(world.customer)))
         assert [run.attempt for run in chain] == [1, 2]
 
     def test_staleness_is_counted(self, world: World) -> None:

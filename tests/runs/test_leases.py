@@ -98,7 +98,9 @@ class TestRunLeases:
         world.insert_one()
 
         def body(tx: Tx) -> HeldRun:
-            claim = runs.Claim(pool=world.pool, processors=[world.processor], n=1, claimed_by="api")
+            claim = runs.Claim(
+                pool_key=world.pool, processors=[world.processor], n=1, claimed_by="api"
+            )
             (held,) = runs.run_claim(tx, claim)
             leases.lease_take_many(tx, [("run", held.run_id, held.token, "api", lease_us)])
             return held

@@ -8,6 +8,7 @@ import pytest
 from penstock.access.store import registry
 from penstock.audit.store import journal
 from penstock.core.clock import HOUR, MINUTE, SECOND
+from penstock.core.naming import CustomerKey
 from penstock.db.store import Store, Tx
 from penstock.runs.rows import FinishedRun, RunEnd
 from penstock.runs.store import admission, leases, runs
@@ -98,7 +99,7 @@ class TestInsert:
             assert (row.action, row.actor, row.from_state, row.to_state, row.why) == (
                 "created", "tester", None, "PENDING", "api",
             )  # fmt: skip
-            assert (row.at, row.customer) == (world.clock.now(), world.customer)
+            assert (row.at, row.customer_key) == (world.clock.now(), world.customer)
 
     def test_same_occurrence_is_created_once(self, world: World) -> None:
         """A second run for (config, slot, processor, attempt) is not created, without a trace."""
@@ -255,8 +256,10 @@ class TestClaim:
         later = world.insert_one(scheduled_time=world.clock.now() + 1)
         (beta,) = world.customers("beta")
         claim = runs.run_claim_by_id
-        assert world.write(lambda tx: claim(tx, two, "me", customer=beta)) is None
-        held = world.write(lambda tx: claim(tx, two, "me", customer=world.customer))
+        assert world.write(lambda tx: claim(tx, two, "me", customer_key=CustomerKey(beta))) is None
+        held = world.write(
+            lambda tx: claim(tx, two, "me", customer_key=CustomerKey(world.customer))
+        )
         assert held is not None
         assert (held.run_id, held.claimed_by, held.state) == (two, "me", "CLAIMED")
         assert world.write(lambda tx: claim(tx, two, "you")) is None
@@ -484,12 +487,12 @@ class TestLists:
         """A run read with another customer's filter is not found."""
         (beta,) = world.customers("beta")
         run_id = world.insert_one()
-        assert store.read(lambda tx: runs.run_get(tx, run_id, beta)) is None
+        assert store.read(lambda tx: runs.run_get(tx, run_id, CustomerKey(beta))) is None
         held = world.claim_one()
-        assert store.write(lambda tx: runs.run_held_get(tx, run_id, beta)) is None
+        assert store.write(lambda tx: runs.run_held_get(tx, run_id, CustomerKey(beta))) is None
         assert store.write(lambda tx: runs.run_held_get(tx, run_id)) == held
         world.complete(held)
-        assert store.read(lambda tx: runs.run_get(tx, run_id, beta)) is None
+        assert store.read(lambda tx: runs.run_get(tx, run_id, CustomerKey(beta))) is None
         assert store.read(lambda tx: runs.run_get(tx, 10**12)) is None
 
     @pytest.mark.parametrize("ended", [False, True])

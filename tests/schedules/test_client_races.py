@@ -52,7 +52,7 @@ def test_one_of_many_versions(desk: Harness) -> None:
     )
     assert sum(isinstance(result, StaleVersion) for result in results) == 3
     assert desk.client.configs.get(config.config_id).version == 2
-    assert desk.write(lambda tx: audit_verify(tx, config.customer)) == (2, None)
+    assert desk.write(lambda tx: audit_verify(tx, config.customer_key)) == (2, None)
 
 
 def test_changes_while_ticking(desk: Harness) -> None:
@@ -80,7 +80,7 @@ def test_many_creates_of_one_customer(desk: Harness) -> None:
     race(*[create] * 6)
     configs = desk.client.configs.page(customer="crowd", limit=100)
     assert len(configs) == 24
-    assert desk.write(lambda tx: audit_verify(tx, configs[0].customer)) == (24, None)
+    assert desk.write(lambda tx: audit_verify(tx, configs[0].customer_key)) == (24, None)
 
 
 def test_cancel_of_a_blocked_run_while_the_first_ends(desk: Harness) -> None:

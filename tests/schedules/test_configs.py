@@ -7,6 +7,7 @@ import pytest
 
 from penstock.access.store import registry
 from penstock.core.clock import DAY, HOUR, MINUTE
+from penstock.core.naming import CustomerKey
 from penstock.db.store import Tx
 from penstock.runs.store import admission
 from penstock.schedules.cadence import cron, every
@@ -70,8 +71,8 @@ class TestConfigs:
         """A config read with another customer's filter is not found."""
         (beta,) = world.customers("beta")
         config_id = world.config()
-        assert world.read(lambda tx: configs.config_get(tx, config_id, beta)) is None
-        assert world.read(lambda tx: configs.config_get(tx, config_id, world.customer))
+        assert world.read(lambda tx: configs.config_get(tx, config_id, CustomerKey(beta))) is None
+        assert world.read(lambda tx: configs.config_get(tx, config_id, CustomerKey(world.customer)))
         assert world.read(lambda tx: configs.config_get(tx, 424_242)) is None
 
     def test_optimistic_version(self, world: World) -> None:
@@ -236,7 +237,7 @@ class TestRegistry:
         assert world.pipeline_add("p", ["b", "c"]) == number
         rows = {r.name: r for r in world.read(registry.processor_list) if r.pipeline == "p"}
         assert [rows[n].is_current for n in "abc"] == [False, True, True]
-        assert rows["b"].processor in before
+        assert rows["b"].processor_key in before
         text = definition("p", ["b", "c"])
         stored = (f"d{len(text)}", text, False)
         assert world.read(lambda tx: registry.pipeline_get(tx, "p")) == (number, *stored)
@@ -266,7 +267,7 @@ class TestAudit:
             self.change(world, customer=beta),
             self.change(world, config_id=None),
         )
-        rows = world.read(lambda tx: configs.audit_list(tx, world.customer))
+        rows = world.read(lambda tx: configs.audit_list(tx, CustomerKey(world.customer)))
         assert [row.n for row in rows] == [1, 2, 3]
         assert rows[0].previous == ""
         assert [row.previous for row in rows[1:]] == [row.hash for row in rows[:-1]]
@@ -274,14 +275,20 @@ class TestAudit:
         assert (rows[0].actor, rows[0].reason, rows[0].at) == ("ann", "why", world.clock.now())
         assert self.verify(world) == (3, None)
         assert self.verify(world, beta) == (1, None)
-        of_two = world.read(lambda tx: configs.audit_list(tx, world.customer, config_id=2))
+        of_two = world.read(
+            lambda tx: configs.audit_list(tx, CustomerKey(world.customer), config_id=2)
+        )
         assert [row.n for row in of_two] == [2]
-        page = world.read(lambda tx: configs.audit_list(tx, world.customer, after=1, limit=1))
+        page = world.read(
+            lambda tx: configs.audit_list(tx, CustomerKey(world.customer), after=1, limit=1)
+        )
         assert [row.n for row in page] == [2]
 
     def verify(self, world: World, customer: int | None = None) -> tuple[int, str | None]:
         """Verify a chain in a read transaction, as an auditor would."""
-        return world.read(lambda tx: configs.audit_verify(tx, customer or world.customer))
+        return world.read(
+            lambda tx: configs.audit_verify(tx, CustomerKey(customer or world.customer))
+        )
 
     def test_empty_chain(self, world: World) -> None:
         """A customer without changes has a valid chain without entries."""

@@ -17,7 +17,7 @@ def subjects(desk: Harness) -> list[tuple[str, str | None, int]]:
     config = desk.client.configs.page(customer="acme")[0]
     return [
         ("all", None, 0),
-        ("customer", "acme", config.customer),
+        ("customer", "acme", config.customer_key),
         ("pipeline", "nightly", config.pipeline_key),
         ("config", encode("cfg", config.config_id), config.config_id),
     ]
@@ -70,7 +70,7 @@ class TestLevels:
             ("CREATED", False), ("PAUSED", True), ("RESUMED", True), ("PAUSED", False),
             ("RESUMED", False),
         ]  # fmt: skip
-        customer = desk.client.configs.page()[0].customer
+        customer = desk.client.configs.page()[0].customer_key
         assert desk.write(lambda tx: audit_verify(tx, customer)) == (5, None)
 
     def test_ready_and_later_runs_stop(self, desk: Harness) -> None:

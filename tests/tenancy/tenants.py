@@ -74,7 +74,7 @@ class Tenants:
         config = self.desk.config(who)
         self.clock.advance(2 * HOUR)
         self.client.configs.update(config.config_id, {"schedule_cron": "5 * * * *"})
-        number = config.customer
+        number = config.customer_key
         scoped = self.client.scoped(who)
         ended, dead, held = (
             scoped.runs.submit(Submission(pipeline="outside", ordering_key=f"k{n}"), key=f"key-{n}")
@@ -158,8 +158,13 @@ class Tenants:
     def _claim(self, pipeline: str) -> list[HeldRun]:
         """Claim the ready runs of one pipeline only."""
         rows = [r for r in self.store.read(processor_list) if r.pipeline == pipeline]
-        claim = Claim(pool=rows[0].pool_key, processors=[row.processor for row in rows], n=10,
-                      claimed_by="tester", start=True)  # fmt: skip
+        claim = Claim(
+            pool_key=rows[0].pool_key,
+            processors=[row.processor_key for row in rows],
+            n=10,
+            claimed_by="tester",
+            start=True,
+        )
         return self.store.write(lambda tx: run_claim(tx, claim))
 
 

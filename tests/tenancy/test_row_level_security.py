@@ -16,6 +16,7 @@ from penstock.access.api_keys import Role
 from penstock.access.client import Principal
 from penstock.client import Client
 from penstock.core.errors import StoreError
+from penstock.core.naming import CustomerKey
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.scoped import tenant_statements
 from penstock.db.store import Single, Store
@@ -201,20 +202,20 @@ def test_roles_do_not_leak(unchanged: Tenants) -> None:
     )
     plain = raw(unchanged.store, who)
     for _ in range(3):
-        confined = raw(unchanged.store.scoped(unchanged.acme.number), who)
+        confined = raw(unchanged.store.scoped(CustomerKey(unchanged.acme.number)), who)
         assert confined[0][:2] == ("penstock_tenant", str(unchanged.acme.number))
         after = raw(unchanged.store, who)
         assert (after[0][0], after[0][2]) == (plain[0][0], plain[0][2])
         assert after[0][1] in (None, "")
         with pytest.raises(psycopg.Error):
-            raw(unchanged.store.scoped(unchanged.acme.number), "SELECT 1 / 0")
+            raw(unchanged.store.scoped(CustomerKey(unchanged.acme.number)), "SELECT 1 / 0")
 
 
 @pytest.mark.parametrize(("pool_max", "connections"), [(1, 1), (2, 2), (10, 2)])
 def test_connections_keep_their_kind(pg_migrated_dsn: str, pool_max: int, connections: int) -> None:
     """Tenant transactions have a connection of their own, as far as the limit allows."""
     store = PostgresStore(pg_migrated_dsn, pool_max=pool_max)
-    kinds = (store, store.scoped(1))
+    kinds = (store, store.scoped(CustomerKey(1)))
     seen = [[raw(view, "SELECT pg_backend_pid()")[0][0] for view in kinds] for _ in range(5)]
     assert len(set(map(tuple, seen))) == 1
     assert len(set(seen[0])) == connections
@@ -227,7 +228,10 @@ def test_bodies_of_one_statement(unchanged: Tenants) -> None:
     def body(tx: Any) -> Any:
         return tx._connection.execute("SELECT current_user::text").fetchone()[0]
 
-    assert unchanged.store.scoped(unchanged.acme.number).write(Single(body)) == "penstock_tenant"
+    assert (
+        unchanged.store.scoped(CustomerKey(unchanged.acme.number)).write(Single(body))
+        == "penstock_tenant"
+    )
     assert unchanged.store.write(Single(body)) != "penstock_tenant"
 
 
@@ -277,7 +281,7 @@ def test_writes_touch_own_rows_only(tenants: Tenants) -> None:
     tables_of = ("runs", "configs", "alerts", "dead_letters", "leases", "progress", "schedule")
     before = {table: as_tenant(tenants.store, str(bravo), f"SELECT * FROM {table}")
               for table in tables_of}  # fmt: skip
-    confined = tenants.store.scoped(tenants.acme.number)
+    confined = tenants.store.scoped(CustomerKey(tenants.acme.number))
     for text in (
         "UPDATE runs SET priority = 1", "UPDATE configs SET priority = 1",
         "UPDATE alerts SET state = 'resolved'", "UPDATE dead_letters SET status = 'discarded'",
@@ -315,7 +319,7 @@ def test_without_the_right_to_the_role(
         assert store.read(tenant_isolation_get).stands
         again = PostgresStore(dsn_as(pg_server.dsn(user), user), clock)
         text = "SELECT current_user::text FROM runs"
-        assert raw(again.scoped(1), text) == [("penstock_tenant",)]
+        assert raw(again.scoped(CustomerKey(1)), text) == [("penstock_tenant",)]
         again.close()
     finally:
         store.close()

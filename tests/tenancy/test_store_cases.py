@@ -16,6 +16,7 @@ from penstock.client import Client
 from penstock.core.clock import DAY, HOUR
 from penstock.core.errors import DuplicateRequest, Forbidden, NotFound, PenstockError
 from penstock.core.ids import encode
+from penstock.core.naming import CustomerKey
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.store import Store
 from penstock.runs.client.runs import RunFilter, RunPosition, Submission
@@ -364,7 +365,7 @@ def test_a_claim_takes_own_runs_only(tenants: Tenants) -> None:
 @pytest.mark.parametrize("kind", ["postgres", "plain"])
 def test_row_level_security_alone(tenants: Tenants) -> None:
     """Without the client's filters, the database still isolates bravo's objects."""
-    unbound = Client(tenants.store.scoped(tenants.acme.number), actor="unfiltered")
+    unbound = Client(tenants.store.scoped(CustomerKey(tenants.acme.number)), actor="unfiltered")
     before = rows_of(tenants.store, tenants.bravo)
     for name, calls in FOREIGN.items():
         if name == "previews.trigger":
@@ -401,7 +402,7 @@ def test_scoping(tenants: Tenants) -> None:
     with pytest.raises(NotFound):
         bound.scoped("bravo")
     with pytest.raises(AssertionError):
-        bound.store.scoped(tenants.bravo.number)
+        bound.store.scoped(CustomerKey(tenants.bravo.number))
     with pytest.raises(AssertionError):
         bound.store.migrate()
     bound.store.close()

@@ -9,6 +9,7 @@ from typing import Any
 from penstock.access.store.registry import customer_ensure_many
 from penstock.audit.telemetry import Event, Events
 from penstock.core.clock import SystemClock
+from penstock.core.naming import ProcessorKey
 from penstock.db.store import Store, Tx
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.store import pipeline_register
@@ -46,7 +47,10 @@ def submit(store: Store, pipeline: Pipeline, n: int = 1, **fields: Any) -> list[
     def body(tx: Tx) -> list[int]:
         number = pipeline_register(tx, pipeline)[first.phase, first.name]
         customer = customer_ensure_many(tx, ["acme"])["acme"]
-        runs = [NewRun(customer=customer, processor=number, **fields) for _ in range(n)]
+        runs = [
+            NewRun(customer_key=customer, processor_key=ProcessorKey(number), **fields)
+            for _ in range(n)
+        ]
         return run_insert_many(tx, runs, "test")
 
     ids = store.write(body)

@@ -18,6 +18,7 @@ from penstock.core.errors import (
     TransientError,
 )
 from penstock.core.ids import encode
+from penstock.core.naming import ProcessorKey
 from penstock.pipelines.declare.processor import Processor
 from penstock.runs.rows import RunEnd
 from penstock.testing.clock import VirtualClock
@@ -40,7 +41,7 @@ PROCESSOR = Processor(
 
 def made(**changes: Any) -> tuple[RunContext, VirtualClock]:
     clock = VirtualClock(START)
-    known = LoadedProcessor(1, PROCESSOR, {"days": 30, "provider": "aws"})
+    known = LoadedProcessor(ProcessorKey(1), PROCESSOR, {"days": 30, "provider": "aws"})
     return RunContext(held_run(**changes), known, clock, clock.monotonic()), clock
 
 

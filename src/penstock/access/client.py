@@ -31,6 +31,7 @@ from penstock.core.clock import DAY, MINUTE
 from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.fields import check_text
 from penstock.core.ids import RandomBytes, encode, new_secret
+from penstock.core.naming import CustomerKey
 from penstock.db.store import Store, Tx
 
 __all__ = ["ApiKey", "Keys", "Principal"]
@@ -137,7 +138,7 @@ class Keys:
         def body(tx: Tx) -> list[ApiKey]:
             number = self._names.customer_key(tx, customer)
             rows = key_list(
-                tx, customer=number, with_revoked=with_revoked, after=after, limit=limit
+                tx, customer_key=number, with_revoked=with_revoked, after=after, limit=limit
             )
             return [_shown(tx, row) for row in rows]
 
@@ -160,7 +161,7 @@ class Keys:
             until = key_rotate(tx, key_id, api_keys.hash_secret(secret), overlap_us)
             if until is None:
                 raise Conflict(f"{encode('key', key_id)} is revoked: create another key.")
-            _note(tx, key_id, old.customer, "rotated", who, detail={"previous_until": until})
+            _note(tx, key_id, old.customer_key, "rotated", who, detail={"previous_until": until})
             return replace(_shown(tx, _must(tx, key_id)), text=api_keys.format_key(key_id, secret))
 
         return self._store.write(body)
@@ -174,7 +175,7 @@ class Keys:
             old = _must(tx, key_id)
             if not key_revoke(tx, key_id, who):
                 return False
-            _note(tx, key_id, old.customer, "revoked", who, why=reason)
+            _note(tx, key_id, old.customer_key, "revoked", who, why=reason)
             return True
 
         return self._store.write(body)
@@ -261,7 +262,7 @@ def _shown(tx: Tx, row: KeyRow) -> ApiKey:
 def _note(
     tx: Tx,
     key_id: int,
-    customer: int | None,
+    customer_key: CustomerKey | None,
     action: str,
     who: str,
     *,
@@ -270,7 +271,7 @@ def _note(
 ) -> None:
     """Append a change to the journal; `detail` never contains a secret or its hash."""
     text = None if detail is None else json.dumps(detail, sort_keys=True)
-    entry = Entry("key", key_id, customer, action, who, why=why or None, detail=text)
+    entry = Entry("key", key_id, customer_key, action, who, why=why or None, detail=text)
     journal_append_many(tx, [entry])
 
 

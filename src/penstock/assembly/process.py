@@ -38,6 +38,7 @@ from penstock.bus.store.topics import subscriptions_without_dead_letters
 from penstock.client import Client
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import SchemaMismatch, SettingsError, StoreUnavailable
+from penstock.core.naming import PoolKey
 from penstock.db.sqlite.store import SAFE_VERSION, SqliteStore
 from penstock.db.store import Store
 from penstock.egress.addresses import is_loopback, parse_named_addresses
@@ -229,7 +230,7 @@ def earliest_due(store: Store) -> tuple[int | None, int]:
 
 def ready_count(store: Store, pool: int, limit: int = 10_000) -> int:
     """Count the runs of a pool that wait for a worker, up to `limit`."""
-    return store.read(lambda tx: run_count_ready(tx, pool, limit))
+    return store.read(lambda tx: run_count_ready(tx, PoolKey(pool), limit))
 
 
 def find_subscriptions_without_dead_letters(store: Store) -> list[str]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from penstock.core.naming import SYSTEM_CUSTOMER, CustomerKey
+
 
 class Entry(NamedTuple):
     """A new journal entry (batch of `journal_append_many`)."""
 
     kind: str
     subject: int
-    customer: int | None
+    customer_key: CustomerKey | None
     action: str
     actor: str
     from_state: str | None = None
@@ -28,7 +30,7 @@ class JournalRow(NamedTuple):
     at: int
     kind: str
     subject: int
-    customer: int | None
+    customer_key: CustomerKey | None
     action: str
     actor: str
     from_state: str | None
@@ -60,7 +62,7 @@ class OutboxMessage(NamedTuple):
     ordering_key: str | None
     payload: str
     created_at: int
-    customer: int = 0
+    customer_key: CustomerKey = SYSTEM_CUSTOMER
     attributes: str = "{}"
 
 
@@ -94,5 +96,5 @@ class NewAlert:
     subject_kind: str
     subject: int
     message: str
-    customer: int | None = None
+    customer_key: CustomerKey | None = None
     detail: dict[str, Any] = field(default_factory=dict)

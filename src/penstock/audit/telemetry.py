@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
+from penstock.core.naming import ProcessorKey
+
 log = logging.getLogger(__name__)
 
 
@@ -36,7 +38,7 @@ class RunStarted(Event):
 
     run_id: int
     customer_id: str
-    processor: int
+    processor_key: ProcessorKey
     attempt: int
 
 
@@ -46,7 +48,7 @@ class RunEnded(Event):
 
     run_id: int
     customer_id: str
-    processor: int
+    processor_key: ProcessorKey
     final_state: str
     error_type: str | None
     retry: bool

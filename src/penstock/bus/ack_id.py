@@ -13,6 +13,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Final, NamedTuple
 
 from penstock.core.errors import InvalidInput
+from penstock.core.naming import SubscriptionKey
 
 _LAYOUT: Final = struct.Struct(">QQI")
 _CHECKSUM: Final = struct.Struct(">I")
@@ -22,14 +23,14 @@ _CHARS: Final = 32
 class DeliveryKey(NamedTuple):
     """The delivery attempt that an ack id identifies."""
 
-    subscription_key: int
+    subscription_key: SubscriptionKey
     message_id: int
     epoch: int
 
 
-def encode(subscription: int, message_id: int, epoch: int) -> str:
+def encode(subscription_key: SubscriptionKey, message_id: int, epoch: int) -> str:
     """Return the ack id of a delivery attempt."""
-    body = _LAYOUT.pack(subscription, message_id, epoch)
+    body = _LAYOUT.pack(subscription_key, message_id, epoch)
     return urlsafe_b64encode(body + _CHECKSUM.pack(binascii.crc32(body))).decode("ascii")
 
 

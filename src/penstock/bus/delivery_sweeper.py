@@ -20,6 +20,7 @@ from penstock.bus.store.replay import (
     subscriptions_past_retention,
 )
 from penstock.bus.store.topics import channels, subscription_get_by_key
+from penstock.core.naming import SubscriptionKey
 from penstock.db.store import Store, Tx
 
 STEPS_MAX = 20
@@ -72,7 +73,9 @@ class DeliverySweeper:
 
     def _due_step(self, tx: Tx) -> tuple[int, set[str]]:
         ready = delivery_due(tx, self._batch)
-        found = [subscription_get_by_key(tx, number) for number in sorted(set(ready))]
+        found = [
+            subscription_get_by_key(tx, SubscriptionKey(number)) for number in sorted(set(ready))
+        ]
         return len(ready), channels(sub.subscriber for sub in found if sub is not None)
 
     def _lapse(self) -> tuple[int, int]:
@@ -95,7 +98,7 @@ class DeliverySweeper:
         return total
 
     def _expire_step(self, number: int, tx: Tx) -> int:
-        sub = subscription_get_by_key(tx, number)
+        sub = subscription_get_by_key(tx, SubscriptionKey(number))
         return 0 if sub is None else delivery_expire(tx, sub)
 
     def _repeat(self, step: Callable[[Tx], int], full: int) -> int:

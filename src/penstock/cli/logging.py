@@ -148,7 +148,7 @@ def describe_event(event: Event, name_of: Callable[[int], str] = str) -> tuple[s
     """Return the log level and the text of an event."""
     if isinstance(event, RunStarted):
         tries = f" (attempt {event.attempt})" if event.attempt > 1 else ""
-        what = f"{name_of(event.processor)} for {event.customer_id}{tries}"
+        what = f"{name_of(event.processor_key)} for {event.customer_id}{tries}"
         return "debug", f"{encode('run', event.run_id)} started: {what}"
     if isinstance(event, RunEnded):
         return _ended(event, name_of)
@@ -199,7 +199,7 @@ def _served(event: Served) -> tuple[str, str]:
 
 def _ended(event: RunEnded, name_of: Callable[[int], str]) -> tuple[str, str]:
     run = encode("run", event.run_id)
-    what = f"{name_of(event.processor)} for {event.customer_id}"
+    what = f"{name_of(event.processor_key)} for {event.customer_id}"
     if event.error_type is None:
         return "info", f"{run} {event.final_state.lower()}: {what}"
     if event.dead:
@@ -213,7 +213,7 @@ def _public(event: Event, name_of: Callable[[int], str]) -> dict[str, Any]:
     """Return the event's fields with public ids and names instead of internal keys."""
     fields = event.as_dict()
     if isinstance(event, RunStarted | RunEnded):
-        pipeline, _, processor = name_of(event.processor).partition("/")
+        pipeline, _, processor = name_of(event.processor_key).partition("/")
         fields |= {"pipeline": pipeline, "processor": processor or pipeline}
     if isinstance(event, RunEnded):
         fields |= {"retry": bool(event.retry), "dead": bool(event.dead)}
@@ -232,7 +232,7 @@ class _Names:
     def __call__(self, processor: int) -> str:
         if processor not in self._names:
             self._names = {
-                p.processor: f"{p.pipeline}/{p.name}"
+                p.processor_key: f"{p.pipeline}/{p.name}"
                 for info in self._client.views.pipelines()
                 for p in info.processors
             }

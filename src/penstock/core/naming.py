@@ -6,10 +6,19 @@ A valid name is safe in a path, a topic, an address and a command line.
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, NewType
 
 from penstock.core.errors import DeclarationError
 
+CustomerKey = NewType("CustomerKey", int)
+PipelineKey = NewType("PipelineKey", int)
+ProcessorKey = NewType("ProcessorKey", int)
+PoolKey = NewType("PoolKey", int)
+TopicKey = NewType("TopicKey", int)
+SubscriptionKey = NewType("SubscriptionKey", int)
+
+SYSTEM_CUSTOMER: Final = CustomerKey(0)
+"""Owner of what belongs to the installation and not to a customer."""
 DEFAULT_CUSTOMER = "default"
 DEFAULT_POOL = "default"
 EXTERNAL_POOL = "external"

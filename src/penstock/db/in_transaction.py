@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from penstock.core.naming import CustomerKey
 from penstock.db.store import Capabilities, Store, Tx, Waiter
 
 T = TypeVar("T")
@@ -37,9 +38,9 @@ class InTransaction:
         """Not supported inside a transaction."""
         raise AssertionError("a transaction uses one connection")
 
-    def scoped(self, customer: int) -> Store:
+    def scoped(self, customer_key: CustomerKey) -> Store:
         """Not supported inside a transaction."""
-        raise AssertionError(f"scope the store before the transaction (customer {customer})")
+        raise AssertionError(f"scope the store before the transaction (customer {customer_key})")
 
     def wake(self, channels: Iterable[str]) -> None:
         """Wake waiters on the channels after the transaction commits."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
+from penstock.core.naming import CustomerKey
 from penstock.db.store import Capabilities, Store, Tx, Waiter
 
 T = TypeVar("T")
@@ -28,13 +29,18 @@ class ScopedStore:
     """A store restricted to one customer."""
 
     def __init__(
-        self, store: Store, customer: int, *, read: RunTransaction, write: RunTransaction
+        self,
+        store: Store,
+        customer_key: CustomerKey,
+        *,
+        read: RunTransaction,
+        write: RunTransaction,
     ) -> None:
         """Create a view of `store`; `read` and `write` run restricted transactions."""
         self._store = store
         self._read = read
         self._write = write
-        self.customer = customer
+        self.customer = customer_key
 
     @property
     def capabilities(self) -> Capabilities:
@@ -49,9 +55,9 @@ class ScopedStore:
         """Run `body` in one durable transaction that can change only this customer."""
         return self._write(body)
 
-    def scoped(self, customer: int) -> Store:
+    def scoped(self, customer_key: CustomerKey) -> Store:
         """Return this view; another customer is a programming error."""
-        assert customer == self.customer, "a scoped store cannot switch to another customer"
+        assert customer_key == self.customer, "a scoped store cannot switch to another customer"
         return self
 
     def reserved(self) -> Store:

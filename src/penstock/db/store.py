@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from penstock.core.naming import CustomerKey
 from penstock.db.statements import Engine
 
 T = TypeVar("T")
@@ -136,7 +137,7 @@ class Store(Protocol):
         """Return a view of this store with its own connection, for heartbeats."""
         ...
 
-    def scoped(self, customer: int) -> Store:
+    def scoped(self, customer_key: CustomerKey) -> Store:
         """Return a view of this store whose transactions are restricted to one customer's rows.
 
         The engine enforces it if it has row-level security; otherwise the callers' filters are the

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from penstock.core.ids import encode
+from penstock.core.naming import CustomerKey, SubscriptionKey
 from penstock.db.store import Tx, first, one
 
 FAR = 2**62
@@ -62,12 +63,12 @@ class DeadLetter(NamedTuple):
     resolved_at: int | None
     resolved_by: str | None
     resolution: str | None
-    subscription_key: int | None
+    subscription_key: SubscriptionKey | None
     subscription: str | None
     topic: str | None
     message_id: int | None
     generation: int | None
-    customer: int
+    customer_key: CustomerKey
 
 
 class DeadLetterGroup(NamedTuple):
@@ -98,14 +99,14 @@ def dead_letter_get(
     *,
     dead_letter_id: int | None = None,
     run_id: int | None = None,
-    customer: int | None = None,
+    customer_key: CustomerKey | None = None,
 ) -> DeadLetter | None:
     """Return one dead letter, by its own id or by run id."""
     if run_id is None:
-        params = {"dead_letter_id": dead_letter_id, "customer": customer}
+        params = {"dead_letter_id": dead_letter_id, "customer": customer_key}
         row = first(tx.rows("dead_letter_get", params))
     else:
-        row = first(tx.rows("dead_letter_of_run", {"run_id": run_id, "customer": customer}))
+        row = first(tx.rows("dead_letter_of_run", {"run_id": run_id, "customer": customer_key}))
     return None if row is None else DeadLetter._make(row)
 
 

@@ -6,6 +6,7 @@ import json
 from typing import Any, Final, NamedTuple
 
 from penstock.core.clock import FAR_FUTURE
+from penstock.core.naming import CustomerKey, PipelineKey, ProcessorKey
 from penstock.flows.phases import ENDED, PhaseState
 
 LATE_DATA: Final = "late_data"
@@ -16,9 +17,9 @@ class Flow(NamedTuple):
     """A flow (SQL fragment `flow_columns`)."""
 
     flow_id: int
-    customer: int
+    customer_key: CustomerKey
     customer_id: str
-    pipeline_no: int
+    pipeline_key: PipelineKey
     pipeline: str
     config_id: int
     partition: str
@@ -49,12 +50,12 @@ class Flow(NamedTuple):
     @property
     def key(self) -> tuple[int, int, int, str, str]:
         """The columns that all generations of the flow share."""
-        return self.customer, self.pipeline_no, self.config_id, self.partition, self.mode
+        return self.customer_key, self.pipeline_key, self.config_id, self.partition, self.mode
 
     @property
     def breaker_key(self) -> tuple[int, int, str]:
         """The key of the flow's breakers: customer, pipeline, partition."""
-        return self.customer, self.pipeline_no, self.partition
+        return self.customer_key, self.pipeline_key, self.partition
 
     @property
     def is_open(self) -> bool:
@@ -77,8 +78,8 @@ class Locked(NamedTuple):
 class NewFlow(NamedTuple):
     """A flow to be opened (batch of `flow_insert_many`)."""
 
-    customer: int
-    pipeline: int
+    customer_key: CustomerKey
+    pipeline_key: PipelineKey
     config_id: int
     partition: str
     mode: str
@@ -103,14 +104,14 @@ class NewFlow(NamedTuple):
     @property
     def key(self) -> tuple[int, int, int, str, str]:
         """The columns that all generations of the flow share."""
-        return self.customer, self.pipeline, self.config_id, self.partition, self.mode
+        return self.customer_key, self.pipeline_key, self.config_id, self.partition, self.mode
 
 
 class NewPhase(NamedTuple):
     """A phase, or the gate of a processor, of a new flow (batch of `phase_insert_many`)."""
 
     flow_id: int
-    customer: int
+    customer_key: CustomerKey
     phase: str
     processor: str = ""
     state: str = PhaseState.PENDING.value
@@ -155,8 +156,8 @@ class ConfigDefaults(NamedTuple):
     """Settings that a scheduled flow takes from its config."""
 
     config_id: int
-    customer: int
-    pipeline: int
+    customer_key: CustomerKey
+    pipeline_key: PipelineKey
     digest: str
     priority: int
     is_ordered: bool
@@ -194,7 +195,7 @@ class CompletionRow(NamedTuple):
     status: str
     at: int
     quality: float | None
-    processor_key: int
+    processor_key: ProcessorKey
     run_id: int | None
     execution_id: str | None
     records: int | None
@@ -205,8 +206,8 @@ class NewCompletion(NamedTuple):
     """A reported or inherited completion (batch of `completion_put_many`)."""
 
     flow_id: int
-    processor: int
-    customer: int
+    processor_key: ProcessorKey
+    customer_key: CustomerKey
     status: str
     at: int
     run_id: int | None = None
@@ -219,8 +220,8 @@ class NewCompletion(NamedTuple):
 class PhaseLogRow(NamedTuple):
     """A phase that ended (batch of `phase_log_put_many`)."""
 
-    customer: int
-    pipeline: int
+    customer_key: CustomerKey
+    pipeline_key: PipelineKey
     flow_id: int
     phase: str
     partition: str
@@ -243,8 +244,8 @@ class PhaseLogRow(NamedTuple):
 class CheckLogRow(NamedTuple):
     """A check whose outcome changed (batch of `check_log_put_many`)."""
 
-    customer: int
-    pipeline: int
+    customer_key: CustomerKey
+    pipeline_key: PipelineKey
     flow_id: int
     phase: str
     processor: str

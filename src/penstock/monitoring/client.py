@@ -70,7 +70,7 @@ class Views:
             lambda tx: alert_list(
                 tx,
                 state=state,
-                customer=self._names.customer_key(tx, customer),
+                customer_key=self._names.customer_key(tx, customer),
                 before=before,
                 limit=limit,
             )

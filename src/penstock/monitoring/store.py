@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.core.clock import DAY, HOUR
+from penstock.core.naming import CustomerKey
 from penstock.db.store import Tx, first
 
 
@@ -43,7 +44,9 @@ class Overview:
     duration_us_today: int
 
 
-def customer_metrics(tx: Tx, customer: int, slot_from: int, slot_to: int) -> list[ProviderMetrics]:
+def customer_metrics(
+    tx: Tx, customer_key: CustomerKey, slot_from: int, slot_to: int
+) -> list[ProviderMetrics]:
     """Return sums per provider of the runs whose scheduled time lies in the window."""
     day_from = -(-slot_from // DAY) * DAY
     day_to = slot_to // DAY * DAY
@@ -51,7 +54,7 @@ def customer_metrics(tx: Tx, customer: int, slot_from: int, slot_to: int) -> lis
         day_from = day_to = slot_from
     folded = first(tx.rows("counter_get", {"name": "folded_to"}))
     params = {
-        "customer": customer,
+        "customer": customer_key,
         "slot_from": slot_from,
         "slot_to": slot_to,
         "day_from": day_from,
@@ -71,10 +74,10 @@ def customer_metrics(tx: Tx, customer: int, slot_from: int, slot_to: int) -> lis
     ]
 
 
-def overview(tx: Tx, customer: int | None = None) -> Overview:
+def overview(tx: Tx, customer_key: CustomerKey | None = None) -> Overview:
     """Count live runs and runs that ended today, for all customers or for one."""
-    is_one = customer is not None
-    params = {"customer": customer} if is_one else {}
+    is_one = customer_key is not None
+    params: dict[str, int | None] = {"customer": customer_key} if is_one else {}
     in_hand = tx.rows("overview_live_customer" if is_one else "overview_live", params)
     live: dict[tuple[str, int], int] = {}
     oldest: int | None = None

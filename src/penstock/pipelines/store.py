@@ -37,9 +37,9 @@ def pipeline_register(tx: Tx, pipeline: Pipeline) -> ProcessorKeys:
     stored = pipeline_get(tx, pipeline.name)
     if stored is not None and stored[1] == digest:
         known = {
-            (row.phase, row.name): row.processor
+            (row.phase, row.name): row.processor_key
             for row in processor_list(tx)
-            if row.pipeline_no == stored[0]
+            if row.pipeline_key == stored[0]
         }
         return {(p.phase, p.name): known[p.phase, p.name] for p in pipeline.processors}
     number = pipeline_put(

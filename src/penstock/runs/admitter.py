@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from penstock.access.store.registry import processor_list
 from penstock.core.clock import FAR_FUTURE, MINUTE, SECOND
+from penstock.core.naming import PoolKey
 from penstock.db.store import Store
 from penstock.limits.store.run_queue import (
     AdmitResult,
@@ -72,7 +73,7 @@ class Admitter:
                 break
         if admitted:
             names = {row.pool_key: row.pool for row in self._store.read(processor_list)}
-            self._store.wake([f"runs:{names[pool]}" for pool in admitted if pool in names])
+            self._store.wake([f"runs:{names[PoolKey(pool)]}" for pool in admitted if pool in names])
         next_at, has_new, has_queue, now = self._store.read(admission_state)
         if next_at is not None and next_at <= now and not admitted:
             next_at = now + BUSY_US

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.core.clock import Micros
+from penstock.core.naming import CustomerKey, PoolKey, ProcessorKey
 
 PRIORITY_DEFAULT = 5
 
@@ -22,17 +23,17 @@ class HeldRun(NamedTuple):
     run_id: int
     token: int
     state: str
-    customer_key: int
+    customer_key: CustomerKey
     customer_id: str
     config_id: int | None
-    processor_key: int
+    processor_key: ProcessorKey
     flow_id: int | None
     partition: str | None
     mode: str | None
     occurrence_time: Micros
     scheduled_time: Micros
     priority: int
-    pool_key: int
+    pool_key: PoolKey
     level: int
     fair_rank: int
     attempt: int
@@ -107,8 +108,8 @@ class Run(NamedTuple):
 class NewRun(NamedTuple):
     """A run to create (batch of `run_insert_many`); None selects the default."""
 
-    customer: int
-    processor: int
+    customer_key: CustomerKey
+    processor_key: ProcessorKey
     config_id: int | None = None
     flow_id: int | None = None
     partition: str | None = None
@@ -154,14 +155,14 @@ class FinishedRun(NamedTuple):
     """Consequences of a run's end: its retry run, if any, and its config's failure count."""
 
     run_id: int
-    customer: int
+    customer_key: CustomerKey
     config_id: int | None
     is_dead: bool
     ordering_key: str | None
     retry_run_id: int | None
     consecutive_failures: int
     flow_id: int | None
-    processor: int
+    processor_key: ProcessorKey
     final_state: str
     limits: int = 0
     """Number of limits that it held or waited for."""
@@ -184,11 +185,11 @@ class Progress:
     bytes_processed: int = 0
 
 
-def stored_ordering_key(customer: int, key: str | None) -> str | None:
+def stored_ordering_key(customer_key: CustomerKey, key: str | None) -> str | None:
     """Return an ordering key as stored: prefixed with its customer, so that customers that use the
     same key do not share it.
     """
-    return None if key is None else f"{customer}/{key}"
+    return None if key is None else f"{customer_key}/{key}"
 
 
 def public_ordering_key(stored: str | None) -> str | None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from penstock.core.clock import Micros
+from penstock.core.naming import CustomerKey, PipelineKey
 
 
 class Config(NamedTuple):
     """A customer's pipeline configuration (SQL fragment `config_columns`)."""
 
     config_id: int
-    customer: int
+    customer_key: CustomerKey
     customer_id: str
-    pipeline_key: int
+    pipeline_key: PipelineKey
     pipeline: str
     provider: str
     domain: str

@@ -111,7 +111,7 @@ class Binder:
             yield from (one.subscription for one in found)
             if len(found) < PAGE:
                 return
-            after = found[-1].subscription.subscription
+            after = found[-1].subscription.subscription_key
 
     def _serve(self, sub: Subscription) -> BinderCounts:
         handed = self._store.write(lambda tx: delivery_pull(tx, sub, self._batch, ACTOR))
@@ -203,15 +203,15 @@ class Binder:
 
         None means that this was the last step.
         """
-        scope, key = f"event:{sub.subscription}", f"{one.message_id}:{one.generation}:{after}"
+        scope, key = f"event:{sub.subscription_key}", f"{one.message_id}:{one.generation}:{after}"
         earlier = request_begin(tx, scope, key, b"")
         if earlier is not None:
             found: int | None = earlier["next"]
             return found
-        customer = None if sub.customer == SYSTEM else sub.customer
+        customer = None if sub.customer_key == SYSTEM else sub.customer_key
         named = one.attributes.get(CUSTOMER_ATTRIBUTE)
         rows = config_event_list(
-            tx, sub.topic_name, customer=customer, customer_id=named, after=after, limit=STEP
+            tx, sub.topic_name, customer_key=customer, customer_id=named, after=after, limit=STEP
         )
         for config_id, filter_text in rows:
             if not filter_text or filters.parse(filter_text)(one.attributes):
@@ -251,10 +251,10 @@ def bind_configs(tx: Tx, topic: Topic) -> Subscription:
     """Declare the subscription through which a topic starts configs, and return it."""
     name = topic.name + CONFIGS_SUFFIX
     dead = name + DEAD_LETTER_SUFFIX
-    topic_declare(tx, TopicSpec(name=dead), topic.customer, ACTOR)
+    topic_declare(tx, TopicSpec(name=dead), topic.customer_key, ACTOR)
     spec = SubscriptionSpec(name=name, topic=topic.name, dead_letter_topic=dead)
     extras = SubscriptionOptions(kind="bound", binding=CONFIGS_BINDING.to_json())
-    return subscription_declare(tx, spec, topic.customer, ACTOR, extras)
+    return subscription_declare(tx, spec, topic.customer_key, ACTOR, extras)
 
 
 def _submission(binding: Binding, one: LeasedDelivery, customer: str | None) -> Submission:
@@ -275,7 +275,7 @@ def _submission(binding: Binding, one: LeasedDelivery, customer: str | None) -> 
 
 def _owner(tx: Tx, sub: Subscription) -> str | None:
     """Return the customer that owns a subscription; None if each message names its customer."""
-    return None if sub.customer == SYSTEM else customer_name(tx, sub.customer)
+    return None if sub.customer_key == SYSTEM else customer_name(tx, sub.customer_key)
 
 
 def _origin(sub: Subscription, one: LeasedDelivery) -> MessageOrigin:

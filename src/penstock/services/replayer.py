@@ -66,10 +66,10 @@ class Replayer:
         now, subs = self._store.read(
             lambda tx: (tx.now(), subscriptions_auto_replay(tx, PAGE, start))
         )
-        self._after = subs[-1].subscription if len(subs) == PAGE else 0
+        self._after = subs[-1].subscription_key if len(subs) == PAGE else 0
         for sub in subs:
             policy = parse_auto_replay(parse_json((sub.auto_replay or "null").encode()), PERMISSIVE)
-            position = self._positions.get(sub.subscription, _Position())
+            position = self._positions.get(sub.subscription_key, _Position())
             wanted = _wanted(sub, policy, now)
             if now < position.at or not self._client.dead_letters.count(wanted):
                 continue
@@ -96,7 +96,7 @@ class Replayer:
         step = self._client.dead_letters.replay_matching(
             wanted, limit=STEP, rate=policy.rate_per_s, before=before
         )
-        self._positions[sub.subscription] = _Position(
+        self._positions[sub.subscription_key] = _Position(
             before=FAR if step.next_before is None else step.next_before,
             at=(step.next_at or 0) if step.replayed else 0,
         )
@@ -106,5 +106,5 @@ class Replayer:
 def _wanted(sub: Subscription, policy: ReplayPolicy, now: int) -> DeadLetterFilter:
     """Return the filter for this subscription, by key: other customers may use the same name."""
     return DeadLetterFilter(
-        kind="delivery", subscription_number=sub.subscription, until=now - policy.min_age_us
+        kind="delivery", subscription_number=sub.subscription_key, until=now - policy.min_age_us
     )

@@ -125,4 +125,4 @@ class FakeWorkers:
         for row in store.read(processor_list):
             found = declared.get((row.pipeline, row.phase, row.name))
             if found is not None and found.runs == "external" and row.pool == steps.options.pool:
-                steps.known[row.processor] = LoadedProcessor(row.processor, found, {})
+                steps.known[row.processor_key] = LoadedProcessor(row.processor_key, found, {})

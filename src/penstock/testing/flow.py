@@ -21,6 +21,7 @@ from penstock.access.store.registry import customer_ensure_many, pipeline_get
 from penstock.core.clock import Micros, iso, parse_duration, parse_iso
 from penstock.core.error_classification import classify
 from penstock.core.errors import InvalidInput
+from penstock.core.naming import PipelineKey
 from penstock.core.record import loads
 from penstock.db.store import Store, Tx
 from penstock.flows.gates.rows import DecisionFilter, Trigger
@@ -247,8 +248,10 @@ class FlowTest:
         self._began = self.clock.now()
         number, digest = self._number()
         opening = FlowOpening(
-            customer=self.store.write(lambda tx: customer_ensure_many(tx, [CUSTOMER])[CUSTOMER]),
-            pipeline=number,
+            customer_key=self.store.write(
+                lambda tx: customer_ensure_many(tx, [CUSTOMER])[CUSTOMER]
+            ),
+            pipeline_key=PipelineKey(number),
             digest=digest,
             mode=self.mode,
             partition=self.partition,
@@ -286,7 +289,7 @@ class FlowTest:
 def _opened(tx: Tx, opening: FlowOpening) -> None:
     (flow_id,) = flow_open_many(tx, [opening])
     assert flow_id is not None
-    flow_event_put_many(tx, [(flow_id, opening.customer, None, False)])
+    flow_event_put_many(tx, [(flow_id, opening.customer_key, None, False)])
 
 
 def _called(function: Callable[[RunContext], Any], run: RunContext) -> AttemptOutcome:

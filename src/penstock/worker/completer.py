@@ -202,7 +202,7 @@ class FinishQueue:
                 RunEnded(
                     finish.run_id,
                     "" if run is None else run.customer_id,
-                    end.processor,
+                    end.processor_key,
                     end.final_state,
                     finish.error_type,
                     end.retry_run_id is not None,

@@ -16,6 +16,7 @@ import msgspec
 from penstock.access.secrets import Secrets
 from penstock.core.clock import iso, to_datetime
 from penstock.core.ids import encode
+from penstock.core.naming import ProcessorKey
 from penstock.pipelines.declare.processor import Processor
 from penstock.runs.rows import HeldRun
 
@@ -24,7 +25,7 @@ from penstock.runs.rows import HeldRun
 class LoadedProcessor:
     """A processor that this worker can execute, with the key that runs refer to it by."""
 
-    processor_key: int
+    processor_key: ProcessorKey
     processor: Processor
     defaults: Mapping[str, Any]
     secrets: Secrets = field(default_factory=Secrets)

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from penstock.core.clock import SECOND, Clock
 from penstock.core.errors import StoreBusy, StoreUnavailable
+from penstock.core.naming import PoolKey
 from penstock.db.store import Store, Tx
 from penstock.runs.store.leases import session_beat, session_close, session_open
 from penstock.worker.options import WorkerOptions
@@ -51,7 +52,7 @@ class WorkerSession:
         """Whether runs may be started."""
         return self._clock.monotonic() < self.safe_until
 
-    def open(self, pool: int) -> int:
+    def open(self, pool_key: PoolKey) -> int:
         """Open a session; safe to repeat, a session whose response was lost expires by itself."""
         left = self._clock.monotonic()
         options = self._options
@@ -61,7 +62,7 @@ class WorkerSession:
             "name": options.name,
             "host": options.host,
             "pid": options.pid,
-            "pool": pool,
+            "pool": pool_key,
             "slots": options.concurrency,
             "lease_us": options.lease_us,
         }

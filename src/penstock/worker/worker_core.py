@@ -20,6 +20,7 @@ from penstock.audit.telemetry import Events, RunStarted, WorkerBeat
 from penstock.core.clock import SECOND, Clock
 from penstock.core.errors import StoreBusy, StoreUnavailable
 from penstock.core.ids import new_boot_id
+from penstock.core.naming import PoolKey, ProcessorKey
 from penstock.db.store import Single, Store, Tx
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.parameters import defaults
@@ -97,7 +98,7 @@ class WorkerCore:
         """Register the pipelines and open a session; return its id. Safe to repeat."""
         self.check()
         self._pool, self.known = self._store.write(self._register)
-        return self.session.open(self._pool)
+        return self.session.open(PoolKey(self._pool))
 
     def heartbeat_once(self) -> Renewal:
         """Renew the session, write changed progress, receive cancels; the next call replaces a
@@ -137,7 +138,7 @@ class WorkerCore:
         if is_due and (found := self._recheck(session_id, now)):
             return found
         claim = Claim(
-            pool=self._pool,
+            pool_key=PoolKey(self._pool),
             processors=list(self.known),
             n=min(n, self.options.batch_max),
             session_id=session_id,
@@ -260,7 +261,9 @@ class WorkerCore:
             for p in pipeline.processors:
                 if p.runs != "external":
                     number = numbers[p.phase, p.name]
-                    known[number] = LoadedProcessor(number, p, preset, self.options.secrets)
+                    known[number] = LoadedProcessor(
+                        ProcessorKey(number), p, preset, self.options.secrets
+                    )
         return pool_ensure(tx, self.options.pool), known
 
     def _beat(
@@ -274,7 +277,7 @@ class WorkerCore:
 
     def _reopen(self) -> Renewal:
         try:
-            self.session.open(self._pool)
+            self.session.open(PoolKey(self._pool))
         except (StoreUnavailable, StoreBusy):
             return Renewal.UNKNOWN
         return Renewal.RENEWED

@@ -119,10 +119,10 @@ class PushWorld:
         self.store.write(delivery_due)
 
     def waiting(self, sub: Subscription) -> Backlog:
-        return self.store.read(lambda tx: backlog(tx, sub.subscription))
+        return self.store.read(lambda tx: backlog(tx, sub.subscription_key))
 
     def sums(self, sub: Subscription) -> Any:
-        return self.store.read(lambda tx: delivery_counters(tx, sub.subscription))
+        return self.store.read(lambda tx: delivery_counters(tx, sub.subscription_key))
 
     def alerts(self, state: str = "open") -> list[tuple[str, str]]:
         return [
@@ -199,7 +199,7 @@ class TestResponses:
             (number,) = world.publish("orders", NewMessage(data=b"x"))
             pusher = world.pusher()
             world.drain(pusher)
-            (place,) = world.store.read(lambda tx: message_states(tx, number, sub.topic))
+            (place,) = world.store.read(lambda tx: message_states(tx, number, sub.topic_key))
             assert place.last_error == "HTTP_500: the endpoint responded 500", (
                 "the body is not stored"
             )
@@ -413,7 +413,7 @@ class TestLanes:
             pusher = world.pusher(threads=8)
             self.run(pusher, lambda: world.waiting(sub).ready == 0 and len(receiver.got) == 60)
             assert pusher.drain(20)
-        assert pusher.endpoint_concurrency()[sub.subscription] > 4
+        assert pusher.endpoint_concurrency()[sub.subscription_key] > 4
         assert most[0] <= 8
         assert world.sums(sub).acked == 60
 

@@ -10,6 +10,7 @@ import pytest
 
 from penstock import limits
 from penstock.core.errors import Conflict, InvalidInput, LimitTimeout, SlotLost
+from penstock.core.naming import CustomerKey
 from penstock.db.store import Store
 from penstock.limits.slots.broker import Broker
 from penstock.limits.slots.limit_state import SlotWaiter, WaiterState
@@ -155,7 +156,7 @@ class TestHolding:
     def test_a_scoped_client_is_rejected(self, live: Store) -> None:
         """A client that sees only one customer cannot determine free capacity."""
         with pytest.raises(Conflict, match="scoped to one customer"):
-            broker_for_store(live.scoped(1))
+            broker_for_store(live.scoped(CustomerKey(1)))
 
 
 class TestWaiting:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from penstock.core.naming import CustomerKey
 from penstock.db.store import Tx, first, one
 
 
@@ -17,7 +18,7 @@ class KeyRow(NamedTuple):
     key_id: int
     name: str
     role: str
-    customer: int | None
+    customer_key: CustomerKey | None
     customer_id: str | None
     hash: str
     previous_hash: str | None
@@ -45,13 +46,18 @@ def key_get(tx: Tx, key_id: int) -> KeyRow | None:
 def key_list(
     tx: Tx,
     *,
-    customer: int | None = None,
+    customer_key: CustomerKey | None = None,
     with_revoked: bool = False,
     after: int = 0,
     limit: int = 100,
 ) -> list[KeyRow]:
     """Return keys in id order; `after` continues an earlier page."""
-    params = {"customer": customer, "with_revoked": with_revoked, "after": after, "limit": limit}
+    params = {
+        "customer": customer_key,
+        "with_revoked": with_revoked,
+        "after": after,
+        "limit": limit,
+    }
     return [KeyRow._make(row) for row in tx.rows("key_list", params)]
 
 

@@ -28,7 +28,7 @@ from penstock.access.store.registry import (
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import Forbidden, InvalidInput, NotFound
 from penstock.core.fields import check_customer
-from penstock.core.naming import DEFAULT_CUSTOMER, EXTERNAL_POOL
+from penstock.core.naming import DEFAULT_CUSTOMER, EXTERNAL_POOL, CustomerKey, PipelineKey
 from penstock.db.store import Store, Tx
 
 CACHE_MAX = 200_000
@@ -41,7 +41,7 @@ CACHE_TTL_S = 2.0
 class PipelineInfo:
     """A registered pipeline: key, stored definition and processors."""
 
-    pipeline_key: int
+    pipeline_key: PipelineKey
     name: str
     definition: Mapping[str, Any]
     processors: tuple[ProcessorRow, ...]
@@ -75,7 +75,7 @@ class _Cache:
     """Cache shared by all `Names` of one store, bound or not."""
 
     def __init__(self) -> None:
-        self.customers: dict[str, int] = {}
+        self.customers: dict[str, CustomerKey] = {}
         self.declared: _Declared | None = None
         self.clock_raised_at = 0
         """When a claim last advanced the fair clock; shared by all callers in the process."""
@@ -91,7 +91,7 @@ class NameResolver:
         self._cache = _Cache()
         self._bound: tuple[str, int] | None = None
 
-    def scoped(self, customer_id: str, number: int) -> NameResolver:
+    def scoped(self, customer_id: str, number: CustomerKey) -> NameResolver:
         """Return names bound to one customer that share this cache."""
         assert self._bound in (None, (customer_id, number)), "bound to another customer"
         names = NameResolver(self._store, self._clock)
@@ -128,7 +128,7 @@ class NameResolver:
             return all(c == self._bound[0] for c in customer_ids)
         return all(c in self._cache.customers for c in customer_ids)
 
-    def ensure_customer_keys(self, tx: Tx, customer_ids: Iterable[str]) -> dict[str, int]:
+    def ensure_customer_keys(self, tx: Tx, customer_ids: Iterable[str]) -> dict[str, CustomerKey]:
         """Return the keys of customers; create customers that do not exist."""
         wanted = {check_customer(c) for c in customer_ids}
         if self._bound is not None:
@@ -141,13 +141,13 @@ class NameResolver:
             return {c: known[c] for c in wanted - unknown} | found
         return {c: known[c] for c in wanted}
 
-    def customer_key(self, tx: Tx, customer_id: str | None) -> int | None:
+    def customer_key(self, tx: Tx, customer_id: str | None) -> CustomerKey | None:
         """Return the key of an existing customer; raise NotFound if it does not exist.
 
         None stays None, which means all customers; when bound, None means the bound customer.
         """
         if self._bound is not None:
-            return self._bound[1] if customer_id is None else self._own(customer_id)
+            return CustomerKey(self._bound[1] if customer_id is None else self._own(customer_id))
         if customer_id is None:
             return None
         number = self._cache.customers.get(check_customer(customer_id))
@@ -158,7 +158,7 @@ class NameResolver:
             self._remember({customer_id: number})
         return number
 
-    def lookup_customer_key(self, customer_id: str) -> int:
+    def lookup_customer_key(self, customer_id: str) -> CustomerKey:
         """Return the key of an existing customer, read outside any transaction and cached."""
         number = self._cache.customers.get(customer_id)
         if number is None or self._bound is not None:
@@ -218,14 +218,14 @@ class NameResolver:
         self._cache.declared = _Declared(pipelines, until)
         return pipelines
 
-    def _own(self, customer_id: str) -> int:
+    def _own(self, customer_id: str) -> CustomerKey:
         """Return the bound customer's key; raise NotFound for any other customer."""
         assert self._bound is not None
         if check_customer(customer_id) != self._bound[0]:
             raise NotFound("customer", customer_id)
-        return self._bound[1]
+        return CustomerKey(self._bound[1])
 
-    def _remember(self, found: Mapping[str, int]) -> None:
+    def _remember(self, found: Mapping[str, CustomerKey]) -> None:
         if len(self._cache.customers) > CACHE_MAX:
             self._cache.customers = {}
         self._cache.customers.update(found)
@@ -247,7 +247,7 @@ def _read_pipelines(tx: Tx) -> dict[str, PipelineInfo]:
             pipeline_key=number,
             name=name,
             definition=json.loads(definition),
-            processors=tuple(row for row in processors if row.pipeline_no == number),
+            processors=tuple(row for row in processors if row.pipeline_key == number),
             has_flow=has_flow,
         )
         for number, name, _, definition, has_flow in pipeline_list(tx)

@@ -11,49 +11,50 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.core.clock import Micros
+from penstock.core.naming import CustomerKey, PipelineKey, PoolKey, ProcessorKey
 from penstock.db.store import Tx, first, one
 
 
-def customer_ensure_many(tx: Tx, names: Iterable[str]) -> dict[str, int]:
+def customer_ensure_many(tx: Tx, names: Iterable[str]) -> dict[str, CustomerKey]:
     """Return the keys of customers by name; missing customers are created."""
     batch = [(name,) for name in sorted(set(names))]
     assert all(name for (name,) in batch), "a customer id is never empty"
     return {name: number for number, name in tx.rows("customer_ensure_many", batch=batch)}
 
 
-def customer_get(tx: Tx, customer_id: str) -> int | None:
+def customer_get(tx: Tx, customer_id: str) -> CustomerKey | None:
     """Return the key of a customer, or None if it does not exist."""
     row = first(tx.rows("customer_get", {"customer_id": customer_id}))
-    return None if row is None else int(row[0])
+    return None if row is None else CustomerKey(row[0])
 
 
-def pool_ensure(tx: Tx, name: str) -> int:
+def pool_ensure(tx: Tx, name: str) -> PoolKey:
     """Return the key of a worker pool; a missing pool is created."""
-    return int(one(tx.rows("pool_ensure", {"name": name}))[0])
+    return PoolKey(one(tx.rows("pool_ensure", {"name": name}))[0])
 
 
-def pipeline_put(tx: Tx, *, name: str, digest: str, definition: str, has_flow: bool) -> int:
+def pipeline_put(tx: Tx, *, name: str, digest: str, definition: str, has_flow: bool) -> PipelineKey:
     """Register or update a pipeline declaration. Return its key."""
     params = {"name": name, "digest": digest, "definition": definition, "has_flow": has_flow}
     number = int(one(tx.rows("pipeline_put", params))[0])
     text = {"pipeline": number, "digest": digest, "definition": definition}
     tx.run("definition_put", text)
     tx.run("processor_retire", {"pipeline": number})
-    return number
+    return PipelineKey(number)
 
 
-def processor_put(tx: Tx, params: Mapping[str, Any]) -> int:
+def processor_put(tx: Tx, params: Mapping[str, Any]) -> ProcessorKey:
     """Register or update one processor of a pipeline. Return its key."""
-    return int(one(tx.rows("processor_put", {"limits": None, **params}))[0])
+    return ProcessorKey(one(tx.rows("processor_put", {"limits": None, **params}))[0])
 
 
-def pipeline_get(tx: Tx, name: str) -> tuple[int, str, str, bool] | None:
+def pipeline_get(tx: Tx, name: str) -> tuple[PipelineKey, str, str, bool] | None:
     """Return (key, digest, definition, has_flow) of a registered pipeline, or None."""
     row = first(tx.rows("pipeline_get", {"name": name}))
     return None if row is None else (row[0], row[1], row[2], bool(row[3]))
 
 
-def pipeline_list(tx: Tx) -> list[tuple[int, str, str, str, bool]]:
+def pipeline_list(tx: Tx) -> list[tuple[PipelineKey, str, str, str, bool]]:
     """Return all registered pipelines: (key, name, digest, definition, has_flow)."""
     return [(r[0], r[1], r[2], r[3], bool(r[4])) for r in tx.rows("pipeline_list")]
 
@@ -62,7 +63,7 @@ def processor_list(tx: Tx) -> list[ProcessorRow]:
     """Return all registered processors."""
     return [
         ProcessorRow(
-            processor=r[0], pipeline_no=r[1], pipeline=r[2], phase=r[3], name=r[4], pool=r[5],
+            processor_key=r[0], pipeline_key=r[1], pipeline=r[2], phase=r[3], name=r[4], pool=r[5],
             pool_key=r[6], is_entry=bool(r[7]), is_current=bool(r[8]), max_execution_us=r[9],
         )
         for r in tx.rows("processor_list")
@@ -78,13 +79,13 @@ def topic_ensure(tx: Tx, topic: str) -> None:
 class ProcessorRow:
     """A registered processor: its key and its names."""
 
-    processor: int
-    pipeline_no: int
+    processor_key: ProcessorKey
+    pipeline_key: PipelineKey
     pipeline: str
     phase: str
     name: str
     pool: str
-    pool_key: int
+    pool_key: PoolKey
     is_entry: bool
     is_current: bool
     max_execution_us: Micros

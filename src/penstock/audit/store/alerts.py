@@ -14,6 +14,7 @@ import msgspec
 from penstock.audit.rows import AlertRow, NewAlert
 from penstock.audit.store.journal import outbox_announce
 from penstock.core.errors import Conflict, DuplicateRequest
+from penstock.core.naming import CustomerKey
 from penstock.db.store import Tx, first, one
 
 REQUEST_TTL_US = 24 * 3_600_000_000
@@ -25,7 +26,7 @@ def alert_open(tx: Tx, alert: NewAlert) -> int:
         "rule": alert.rule,
         "dedupe_key": alert.dedupe_key,
         "severity": alert.severity,
-        "customer": alert.customer,
+        "customer": alert.customer_key,
         "subject_kind": alert.subject_kind,
         "subject": alert.subject,
         "message": alert.message,
@@ -53,12 +54,12 @@ def alert_list(
     tx: Tx,
     *,
     state: str | None = None,
-    customer: int | None = None,
+    customer_key: CustomerKey | None = None,
     before: int = 2**62,
     limit: int = 50,
 ) -> list[AlertRow]:
     """Return alerts, newest first."""
-    params = {"state": state, "customer": customer, "before": before, "limit": limit}
+    params = {"state": state, "customer": customer_key, "before": before, "limit": limit}
     return [AlertRow._make(row) for row in tx.rows("alert_list", params)]
 
 

@@ -38,6 +38,7 @@ from penstock.bus.store.topics import (
 from penstock.bus.transports.embedded import EmbeddedBus
 from penstock.core import json_profile
 from penstock.core.errors import InvalidInput, NotFound, StaleVersion
+from penstock.core.naming import CustomerKey
 from penstock.db.store import Store, Tx
 from penstock.egress.policy import PERMISSIVE
 
@@ -117,7 +118,7 @@ class Subscriptions:
                     if number == SYSTEM and is_builtin(tx, topic):
                         return []  # a built-in topic is created by its first subscription
                     raise NotFound("topic", topic)
-                of = found.topic
+                of = found.topic_key
             wanted = SubscriptionFilter(
                 customer=number, topic=of, kind=kind, after=after, limit=limit
             )
@@ -132,8 +133,8 @@ class Subscriptions:
             sub = subscription_get(tx, name, self._customer_key(tx, customer))
             return SubscriptionDetail(
                 subscription=sub,
-                backlog=backlog(tx, sub.subscription),
-                totals=delivery_counters(tx, sub.subscription),
+                backlog=backlog(tx, sub.subscription_key),
+                totals=delivery_counters(tx, sub.subscription_key),
             )
 
         return self._store.read(body)
@@ -144,7 +145,7 @@ class Subscriptions:
 
         def body(tx: Tx) -> list[tuple[str, Backlog]]:
             return [
-                (self._label(tx, sub), backlog(tx, sub.subscription))
+                (self._label(tx, sub), backlog(tx, sub.subscription_key))
                 for sub in subscription_list(tx, SubscriptionFilter(limit=limit))
             ]
 
@@ -235,7 +236,7 @@ class Subscriptions:
 
         def body(tx: Tx) -> str:
             return channel(
-                subscription_get(tx, name, self._customer_key(tx, customer)).subscription
+                subscription_get(tx, name, self._customer_key(tx, customer)).subscription_key
             )
 
         return self._store.read(body)
@@ -245,7 +246,7 @@ class Subscriptions:
         if customer is not None or self._names.customer_id is not None:
             number = self._store.read(lambda tx: self._customer_key(tx, customer))
         # This client's store is already scoped, or may see all customers.
-        return EmbeddedBus(self._store, customer=number, is_confined=True, actor=self._actor)
+        return EmbeddedBus(self._store, customer_key=number, is_confined=True, actor=self._actor)
 
     def _begin(
         self, tx: Tx, name: str, to: int, customer: str | None, who: str
@@ -256,11 +257,11 @@ class Subscriptions:
         return sub, seek_begin(tx, sub, to, who)
 
     def _label(self, tx: Tx, sub: Subscription) -> str:
-        if sub.customer == SYSTEM:
+        if sub.customer_key == SYSTEM:
             return sub.name
-        return f"{customer_name(tx, sub.customer)}/{sub.name}"
+        return f"{customer_name(tx, sub.customer_key)}/{sub.name}"
 
-    def _customer_key(self, tx: Tx, customer: str | None) -> int:
+    def _customer_key(self, tx: Tx, customer: str | None) -> CustomerKey:
         number = self._names.customer_key(tx, customer)
         return SYSTEM if number is None else number
 

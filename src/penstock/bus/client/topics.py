@@ -27,6 +27,7 @@ from penstock.bus.store.topics import (
 )
 from penstock.core.clock import DAY
 from penstock.core.errors import NotFound
+from penstock.core.naming import CustomerKey
 from penstock.db.store import Store, Tx
 
 __all__ = ["MessageDetail", "TopicDetail", "Topics"]
@@ -93,7 +94,7 @@ class Topics:
             if topic is None:
                 return None
             wanted = SubscriptionFilter(
-                customer=topic.customer, topic=topic.topic, limit=_SUBSCRIPTIONS_MAX
+                customer=topic.customer_key, topic=topic.topic_key, limit=_SUBSCRIPTIONS_MAX
             )
             return TopicDetail(topic=topic, subscriptions=subscription_list(tx, wanted))
 
@@ -131,11 +132,11 @@ class Topics:
             found = message_get(tx, message_id, number)
             if found is None:
                 raise NotFound("message", str(message_id))
-            places = message_states(tx, message_id, found.topic)
+            places = message_states(tx, message_id, found.topic_key)
             return MessageDetail(message=found, deliveries=places)
 
         return self._store.read(body)
 
-    def _customer_key(self, tx: Tx, customer: str | None) -> int:
+    def _customer_key(self, tx: Tx, customer: str | None) -> CustomerKey:
         number = self._names.customer_key(tx, customer)
         return SYSTEM if number is None else number

@@ -110,7 +110,7 @@ def _poison(store: Store, row: IncomingPush, raw: bytes, poison: Poison) -> Push
         if done.new:
             detail = {"subscription": row.name, "copy": done.message_ids[0], **found}
             dead_letter_put_report(tx, {
-                "customer": topic.customer, "partition": None, "correlation_id": None,
+                "customer": topic.customer_key, "partition": None, "correlation_id": None,
                 "error_type": POISON, "error_details": json.dumps(detail),
             })  # fmt: skip
         _wake(store, tx, done.wake)

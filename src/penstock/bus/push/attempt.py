@@ -29,6 +29,7 @@ from penstock.bus.store.push_targets import PushReady
 from penstock.bus.store.topics import SYSTEM, Subscription, subscription_pause
 from penstock.core.clock import Micros
 from penstock.core.errors import PenstockError
+from penstock.core.naming import SubscriptionKey
 from penstock.db.store import Tx
 
 ACTOR: Final = "pusher"
@@ -47,9 +48,9 @@ class PushAttempt:
     leased_at: float
 
     @property
-    def subscription_key(self) -> int:
+    def subscription_key(self) -> SubscriptionKey:
         """Key of the subscription."""
-        return self.ready.subscription.subscription
+        return self.ready.subscription.subscription_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +145,7 @@ def settle_push(
     )
     refused = delivery_nack(tx, sub, [refusal], jitter)
     if verdict is PushVerdict.GONE:
-        subscription_pause(tx, sub.name, sub.customer, is_paused=True, actor=ACTOR)
+        subscription_pause(tx, sub.name, sub.customer_key, is_paused=True, actor=ACTOR)
         reason = "its endpoint responded 410 Gone; the subscription is paused until it is resumed"
         _open_alert(tx, sub, GONE, "HIGH", reason)
     outcome = verdict.value if ticket in refused.tickets else "stale"
@@ -159,15 +160,15 @@ def _open_alert(tx: Tx, sub: Subscription, rule: str, severity: str, reason: str
             dedupe_key=_key(rule, sub),
             severity=severity,
             subject_kind="subscription",
-            subject=sub.subscription,
+            subject=sub.subscription_key,
             message=f"push subscription {sub.name}: {reason}"[:1_000],
-            customer=None if sub.customer == SYSTEM else sub.customer,
+            customer_key=None if sub.customer_key == SYSTEM else sub.customer_key,
         ),
     )
 
 
 def _key(rule: str, sub: Subscription) -> str:
-    return f"{rule}:{sub.subscription}"
+    return f"{rule}:{sub.subscription_key}"
 
 
 def _why(answered: PushResponse) -> str:

@@ -139,7 +139,7 @@ class Pusher:
         ready = list(self._ready())
         now = self._clock.monotonic()
         with self._in_flight.lock:
-            self._in_flight.ready = frozenset(one.subscription.subscription for one in ready)
+            self._in_flight.ready = frozenset(one.subscription.subscription_key for one in ready)
             pauses = [
                 self._endpoint(one.subscription).not_before - now
                 for one in ready
@@ -174,26 +174,26 @@ class Pusher:
         start, self._after = self._after, 0
         rows = self._store.read(lambda tx: push_ready(tx, after=start, limit=LIMIT))
         if len(rows) == LIMIT:
-            self._after = rows[-1].subscription.subscription
+            self._after = rows[-1].subscription.subscription_key
         elif start:
             rows += [
                 one
                 for one in self._store.read(lambda tx: push_ready(tx, limit=LIMIT))
-                if one.subscription.subscription <= start
+                if one.subscription.subscription_key <= start
             ]
         yield from rows
 
     def _endpoint(self, sub: Subscription) -> _Endpoint:
         """Return an endpoint's state; a changed push configuration starts with a new window."""
         assert sub.push is not None, sub.name
-        known = self._in_flight.endpoints.get(sub.subscription)
+        known = self._in_flight.endpoints.get(sub.subscription_key)
         if known is None or known.text != sub.push:
             made = _Endpoint(
                 text=sub.push,
                 window=ConcurrencyWindow(size_max=self._options.concurrency_max),
                 held=0 if known is None else known.held,
             )
-            known = self._in_flight.endpoints[sub.subscription] = made
+            known = self._in_flight.endpoints[sub.subscription_key] = made
         return known
 
     def _forget(self) -> None:
@@ -208,7 +208,7 @@ class Pusher:
 
     def _begin(self, ready: PushReady) -> int:
         """Lease deliveries of a subscription and start a lane for each."""
-        number = ready.subscription.subscription
+        number = ready.subscription.subscription_key
         with self._in_flight.lock:
             if self._is_closing:
                 return 0

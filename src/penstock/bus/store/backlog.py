@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from penstock.core.naming import SubscriptionKey, TopicKey
 from penstock.db.store import Tx, one
 
 COUNT_MAX: Final = 10_000
@@ -17,7 +18,7 @@ class MessageState(NamedTuple):
     generation ended: acked, dead_lettered, expired, purged. `at`: due time, deadline, or end time.
     """
 
-    subscription: int
+    subscription_key: SubscriptionKey
     name: str
     state: str
     generation: int
@@ -28,9 +29,9 @@ class MessageState(NamedTuple):
     last_error: str | None = None
 
 
-def message_states(tx: Tx, message_id: int, topic: int) -> list[MessageState]:
+def message_states(tx: Tx, message_id: int, topic_key: TopicKey) -> list[MessageState]:
     """Return every generation of a message, each in exactly one state, by subscription."""
-    ever = [row[0] for row in tx.rows("bus_subscriptions_ever", {"topic": topic})]
+    ever = [row[0] for row in tx.rows("bus_subscriptions_ever", {"topic": topic_key})]
     params = {"message_id": message_id, "subscriptions": ever}
     found = [
         MessageState(
@@ -42,7 +43,7 @@ def message_states(tx: Tx, message_id: int, topic: int) -> list[MessageState]:
     ]  # fmt: skip
     ended = tx.rows("bus_states_settled", {"message_id": message_id})
     found += [MessageState(*row) for row in ended]
-    return sorted(found, key=lambda row: (row.subscription, row.generation))
+    return sorted(found, key=lambda row: (row.subscription_key, row.generation))
 
 
 class Backlog(NamedTuple):
@@ -55,9 +56,9 @@ class Backlog(NamedTuple):
     oldest_at: int | None
 
 
-def backlog(tx: Tx, subscription: int) -> Backlog:
+def backlog(tx: Tx, subscription_key: SubscriptionKey) -> Backlog:
     """Return the counts of waiting deliveries of a subscription, and the time of the oldest."""
-    params = {"subscription": subscription, "bound": COUNT_MAX}
+    params = {"subscription": subscription_key, "bound": COUNT_MAX}
     return Backlog._make(one(tx.rows("bus_backlog", params)))
 
 
@@ -75,7 +76,9 @@ class DeliveryCounters(NamedTuple):
     replayed: int
 
 
-def delivery_counters(tx: Tx, subscription: int, since: int = 0) -> DeliveryCounters:
+def delivery_counters(
+    tx: Tx, subscription_key: SubscriptionKey, since: int = 0
+) -> DeliveryCounters:
     """Return the counters of a subscription since a given hour."""
-    params = {"subscription": subscription, "since": since}
+    params = {"subscription": subscription_key, "since": since}
     return DeliveryCounters._make(int(n or 0) for n in one(tx.rows("bus_sums_read", params)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.bus.store.topics import Subscription, Topic, subscription_of_row
+from penstock.core.naming import CustomerKey
 from penstock.db.store import Tx, one
 
 
@@ -12,12 +13,18 @@ def topics_unbound(tx: Tx, n: int) -> list[Topic]:
 
 
 def config_event_list(
-    tx: Tx, topic: str, *, customer: int | None, customer_id: str | None, after: int, limit: int
+    tx: Tx,
+    topic: str,
+    *,
+    customer_key: CustomerKey | None,
+    customer_id: str | None,
+    after: int,
+    limit: int,
 ) -> list[tuple[int, str | None]]:
     """Return (config, filter) of active configs that a topic starts, in order."""
     params = {
         "topic": topic,
-        "customer": customer,
+        "customer": customer_key,
         "customer_id": customer_id,
         "after": after,
         "limit": limit,
@@ -36,6 +43,6 @@ def subscriptions_auto_replay(tx: Tx, n: int, after: int = 0) -> list[Subscripti
     return [subscription_of_row(row) for row in rows]
 
 
-def customer_name(tx: Tx, customer: int) -> str:
+def customer_name(tx: Tx, customer_key: CustomerKey) -> str:
     """Return a customer's name."""
-    return str(one(tx.rows("customer_name", {"customer": customer}))[0])
+    return str(one(tx.rows("customer_name", {"customer": customer_key}))[0])

@@ -16,6 +16,7 @@ from penstock.bus.message import ErrorKind
 from penstock.bus.redelivery import DeadLetterCause, dead_letter_attributes
 from penstock.bus.store.messages import ContentCopy, MessageHeader, message_copy_to, message_headers
 from penstock.bus.store.topics import Subscription, topic_open
+from penstock.core.naming import TopicKey
 from penstock.db.store import Tx
 
 PIPELINE, PARTITION, CORRELATION = "pipeline", "partition", "correlation_id"
@@ -51,7 +52,9 @@ def write_dead_letters(
     """Copy leased deliveries to the dead-letter topic. The caller then settles them."""
     if not failed:
         return DeadLetterWrite(is_done=True, written=0, wake=set())
-    topic = None if sub.dead_letter_topic is None else topic_open(tx, sub.dead_letter_topic)
+    topic = (
+        None if sub.dead_letter_topic is None else topic_open(tx, TopicKey(sub.dead_letter_topic))
+    )
     if topic is None:
         _alert_missing_topic(tx, sub)
         return DeadLetterWrite(is_done=False, written=0, wake=set())
@@ -62,7 +65,11 @@ def write_dead_letters(
         return DeadLetterWrite(is_done=False, written=0, wake=set())
     copies = [_copy(sub, d, contents[d.copy_id or d.message_id]) for d in failed]
     published = message_copy_to(tx, topic, copies)
-    params = {"subscription": sub.subscription, "topic": sub.topic, "customer": sub.customer}
+    params = {
+        "subscription": sub.subscription_key,
+        "topic": sub.topic_key,
+        "customer": sub.customer_key,
+    }
     rows = [
         _dead_letter_row(d, copy_id, contents[d.copy_id or d.message_id].attributes)
         for d, copy_id in zip(failed, published.message_ids, strict=True)
@@ -72,7 +79,7 @@ def write_dead_letters(
         tx,
         [
             Entry(
-                "delivery", d.message_id, sub.customer or None, "dead_lettered", sub.name,
+                "delivery", d.message_id, sub.customer_key or None, "dead_lettered", sub.name,
                 "leased", "dead_lettered", why=d.error_type,
             )
             for d in failed
@@ -111,11 +118,11 @@ def _alert_missing_topic(tx: Tx, sub: Subscription) -> None:
         tx,
         NewAlert(
             rule="dead_letter_topic_missing",
-            dedupe_key=f"dead_letter_topic_missing:{sub.subscription}",
+            dedupe_key=f"dead_letter_topic_missing:{sub.subscription_key}",
             severity="CRITICAL",
-            customer=sub.customer or None,
+            customer_key=sub.customer_key or None,
             subject_kind="subscription",
-            subject=sub.subscription,
+            subject=sub.subscription_key,
             message=(
                 f"The dead-letter topic of subscription {sub.name} was deleted: messages that "
                 "should be dead letters stay and are retried. Declare the subscription with "

@@ -17,6 +17,7 @@ from penstock.bus.redelivery import ERROR_MAX
 from penstock.bus.store.dead_letter_writes import FailedDelivery, write_dead_letters
 from penstock.bus.store.messages import attributes_of, lock_keys
 from penstock.bus.store.topics import Subscription, channel, subscription_get_by_key
+from penstock.core.naming import SubscriptionKey
 from penstock.db.store import Row, Tx
 
 DEADLINE_EXCEEDED: Final = "DEADLINE_EXCEEDED"
@@ -69,7 +70,7 @@ def delivery_pull(
     if sub.is_paused or n < 1:
         return []
     rows = _pull(tx, sub, min(n, PULL_MAX), holder)
-    if not rows and delivery_due_of(tx, sub.subscription):
+    if not rows and delivery_due_of(tx, sub.subscription_key):
         rows = _pull(tx, sub, min(n, PULL_MAX), holder)
     copies = [row[6] for row in rows if row[6] is not None]
     contents = {} if not copies else _contents(tx, copies)
@@ -84,8 +85,8 @@ def delivery_pull(
 
 def _pull(tx: Tx, sub: Subscription, n: int, holder: str | None) -> list[Row]:
     params = {
-        "subscription": sub.subscription,
-        "customer": sub.customer,
+        "subscription": sub.subscription_key,
+        "customer": sub.customer_key,
         "n": n,
         "ack_deadline_us": sub.ack_deadline_us,
         "holder": holder,
@@ -113,9 +114,9 @@ def _leased(row: Row, contents: dict[int, Row]) -> LeasedDelivery | None:
     )  # fmt: skip
 
 
-def delivery_due_of(tx: Tx, subscription: int, n: int = SWEEP_MAX) -> int:
+def delivery_due_of(tx: Tx, subscription_key: SubscriptionKey, n: int = SWEEP_MAX) -> int:
     """Make due delayed deliveries of one subscription ready. Return how many."""
-    return tx.run("bus_due_of", {"subscription": subscription, "n": n})
+    return tx.run("bus_due_of", {"subscription": subscription_key, "n": n})
 
 
 def delivery_due(tx: Tx, n: int = SWEEP_MAX) -> list[int]:
@@ -133,7 +134,7 @@ def delivery_extend(
     tx: Tx, sub: Subscription, tickets: Sequence[LeaseKey], extend_us: int
 ) -> set[LeaseKey]:
     """Extend the deadlines of leased deliveries. Return the tickets that were current."""
-    params = {"subscription": sub.subscription, "extend_us": extend_us}
+    params = {"subscription": sub.subscription_key, "extend_us": extend_us}
     return {(row[0], row[1]) for row in tx.rows("bus_extend", params, batch=tickets)}
 
 
@@ -152,21 +153,21 @@ def delivery_release(tx: Tx, sub: Subscription, tickets: Sequence[LeaseKey]) -> 
 
     Returns the tickets that were current; they are stale from now on.
     """
-    params = {"subscription": sub.subscription, "lapsed": False}
+    params = {"subscription": sub.subscription_key, "lapsed": False}
     held = tx.rows("bus_lock_leased", params, batch=sorted(set(tickets)))
     current = [(row[0], row[1]) for row in held]
-    tx.run("bus_release", {"subscription": sub.subscription}, batch=current)
+    tx.run("bus_release", {"subscription": sub.subscription_key}, batch=current)
     return set(current)
 
 
 def delivery_lapse(
-    tx: Tx, jitter: Jitter, *, subscription: int | None = None, n: int = SWEEP_MAX
+    tx: Tx, jitter: Jitter, *, subscription_key: SubscriptionKey | None = None, n: int = SWEEP_MAX
 ) -> tuple[int, int, set[str]]:
     """Nack deliveries past their deadline. Return (count, dead letters, channels to wake)."""
-    rows = tx.rows("bus_lapsed", {"subscription": subscription, "n": n})
+    rows = tx.rows("bus_lapsed", {"subscription": subscription_key, "n": n})
     count, dead, wake = 0, 0, set[str]()
     for number, group in groupby(rows, key=lambda row: int(row[0])):
-        sub = subscription_get_by_key(tx, number)
+        sub = subscription_get_by_key(tx, SubscriptionKey(number))
         if sub is None:
             continue
         lapsed = {
@@ -191,7 +192,7 @@ def _nack(
     lapsed: bool,
 ) -> NackResult:
     lock_keys_of(tx, sub, [message_id for message_id, _ in refusals])
-    params = {"subscription": sub.subscription, "lapsed": lapsed}
+    params = {"subscription": sub.subscription_key, "lapsed": lapsed}
     held = tx.rows("bus_lock_leased", params, batch=sorted(refusals))
     failed: list[FailedDelivery] = []
     delays: list[tuple[int, int, int, str]] = []
@@ -211,17 +212,17 @@ def _nack(
     written = write_dead_letters(tx, sub, failed)
     if not written.is_done:
         delays += [(d.message_id, d.epoch, sub.max_backoff_us, d.error_type) for d in failed]
-    tx.run("bus_delay", {"subscription": sub.subscription}, batch=delays)
+    tx.run("bus_delay", {"subscription": sub.subscription_key}, batch=delays)
     count = len(held)
     if count:
         nacked, late = (0, count) if lapsed else (count, 0)
-        sums = [(sub.subscription, sub.customer, 0, nacked, late, 0)]
+        sums = [(sub.subscription_key, sub.customer_key, 0, nacked, late, 0)]
         tx.run("bus_sums_add", batch=sums)
     wake = set(written.wake)
     if written.written:
         tickets = [(d.message_id, d.epoch) for d in failed]
         settle(tx, sub, tickets, "dead_lettered")
-        wake.add(channel(sub.subscription))
+        wake.add(channel(sub.subscription_key))
     return NackResult({(row[0], row[1]) for row in held}, written.written, wake)
 
 
@@ -236,15 +237,19 @@ def _error_text(nack: DeliveryNack) -> str:
 def lock_keys_of(tx: Tx, sub: Subscription, ids: Sequence[int]) -> None:
     """Lock the ordering keys of deliveries before their rows; does nothing if unordered."""
     if sub.is_ordered and ids:
-        params = {"subscription": sub.subscription, "ids": sorted(set(ids))}
-        lock_keys(tx, sub.topic, [row[0] for row in tx.rows("bus_keys_of", params)])
+        params = {"subscription": sub.subscription_key, "ids": sorted(set(ids))}
+        lock_keys(tx, sub.topic_key, [row[0] for row in tx.rows("bus_keys_of", params)])
 
 
 def settle(tx: Tx, sub: Subscription, tickets: Sequence[LeaseKey], outcome: str) -> set[LeaseKey]:
     """Settle deliveries and make the next of their keys ready. The caller has locked the keys."""
-    params = {"subscription": sub.subscription, "customer": sub.customer, "outcome": outcome}
+    params = {
+        "subscription": sub.subscription_key,
+        "customer": sub.customer_key,
+        "outcome": outcome,
+    }
     rows = tx.rows("bus_settle", params, batch=sorted(set(tickets)))
     keys = sorted({row[2] for row in rows if row[2] is not None})
     if keys:
-        tx.rows("bus_move_up", {"subscription": sub.subscription}, batch=[(k,) for k in keys])
+        tx.rows("bus_move_up", {"subscription": sub.subscription_key}, batch=[(k,) for k in keys])
     return {(row[0], row[1]) for row in rows}

@@ -17,6 +17,7 @@ from penstock.bus import filters, rules
 from penstock.bus.message import NewMessage
 from penstock.bus.store.topics import SYSTEM, FanOutTarget, OpenTopic, channels, topic_open_named
 from penstock.core.errors import DuplicateRequest, StoreBusy
+from penstock.core.naming import CustomerKey, TopicKey
 from penstock.db.store import Tx, first
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -58,19 +59,19 @@ def attributes_of(text: str) -> dict[str, str]:
 
 
 def message_publish(
-    tx: Tx, topic: str, messages: Sequence[NewMessage], customer: int = SYSTEM
+    tx: Tx, topic: str, messages: Sequence[NewMessage], customer_key: CustomerKey = SYSTEM
 ) -> Published:
     """Publish messages to a topic by name. Raises NotFound if the topic does not exist."""
     batch = list(messages)
     rules.check_batch(batch)
-    return message_publish_to(tx, topic_open_named(tx, topic, customer), batch)
+    return message_publish_to(tx, topic_open_named(tx, topic, customer_key), batch)
 
 
 def message_publish_to(tx: Tx, topic: OpenTopic, messages: Sequence[NewMessage]) -> Published:
     """Publish validated messages to an open topic."""
     if not messages:
         return Published([], 0, set())
-    lock_keys(tx, topic.topic, (message.ordering_key for message in messages))
+    lock_keys(tx, topic.topic_key, (message.ordering_key for message in messages))
     ids, at = _take_ids(tx, len(messages))
     answer, fresh = _deduplicate(tx, topic, messages, ids, at)
     rows = [
@@ -90,7 +91,7 @@ def message_copy_to(tx: Tx, topic: OpenTopic, copies: Sequence[ContentCopy]) -> 
     """Publish messages that reuse the content of others (dead letters)."""
     if not copies:
         return Published([], 0, set())
-    lock_keys(tx, topic.topic, (copy.ordering_key for copy in copies))
+    lock_keys(tx, topic.topic_key, (copy.ordering_key for copy in copies))
     ids, at = _take_ids(tx, len(copies))
     pairs = list(zip(ids, copies, strict=True))
     rows = [(n, c.content_id, c.content_at, attributes_text(c.attributes)) for n, c in pairs]
@@ -100,11 +101,11 @@ def message_copy_to(tx: Tx, topic: OpenTopic, copies: Sequence[ContentCopy]) -> 
     return Published(ids, len(copies), _fan_out(tx, topic, written, at))
 
 
-def lock_keys(tx: Tx, topic: int, keys: Iterable[str | None]) -> None:
+def lock_keys(tx: Tx, topic_key: TopicKey, keys: Iterable[str | None]) -> None:
     """Lock ordering keys against concurrent publishers and acks. Call it before locking any row."""
     wanted = sorted({key for key in keys if key})
     if wanted:
-        tx.run("bus_keys_lock", {"topic": topic}, batch=[(key,) for key in wanted])
+        tx.run("bus_keys_lock", {"topic": topic_key}, batch=[(key,) for key in wanted])
 
 
 def _take_ids(tx: Tx, n: int) -> tuple[list[int], int]:
@@ -115,8 +116,8 @@ def _take_ids(tx: Tx, n: int) -> tuple[list[int], int]:
 def _message_params(topic: OpenTopic, at: int) -> dict[str, int]:
     longest = max([topic.retention_us, *(taker.retention_us for taker in topic.subscribers)])
     return {
-        "topic": topic.topic,
-        "customer": topic.customer,
+        "topic": topic.topic_key,
+        "customer": topic.customer_key,
         "at": at,
         "expires_at": at + longest,
     }
@@ -141,10 +142,10 @@ def _deduplicate(
     for n, earlier in repeats:
         _check_same(messages[n], hashes[messages[earlier].dedupe_id or ""])
     rows = [(key, hashes[key], ids[n]) for key, n in first_index.items()]
-    params = {"topic": topic.topic, "customer": topic.customer, "at": at}
+    params = {"topic": topic.topic_key, "customer": topic.customer_key, "at": at}
     new = {row[0] for row in tx.rows("bus_dedupe_put", params, batch=rows)}
     old = sorted(set(first_index) - new)
-    found = {} if not old else _marks(tx, topic.topic, old)
+    found = {} if not old else _marks(tx, topic.topic_key, old)
     for key in old:
         body_hash, message_id = found[key]
         _check_same(messages[first_index[key]], body_hash)
@@ -155,8 +156,8 @@ def _deduplicate(
     return answer, [n for n in range(len(messages)) if n not in skipped]
 
 
-def _marks(tx: Tx, topic: int, keys: list[str]) -> dict[str, tuple[str, int]]:
-    rows = tx.rows("bus_dedupe_get", {"topic": topic, "ids": keys})
+def _marks(tx: Tx, topic_key: TopicKey, keys: list[str]) -> dict[str, tuple[str, int]]:
+    rows = tx.rows("bus_dedupe_get", {"topic": topic_key, "ids": keys})
     found = {row[0]: (row[1], row[2]) for row in rows}
     if len(found) < len(keys):
         raise StoreBusy("a dedupe id expired during the publish; publish again")
@@ -186,13 +187,13 @@ def _fan_out(tx: Tx, topic: OpenTopic, written: Sequence[_Written], at: int) -> 
         seen: set[str] = set()
         for message in wanted:
             key = message.ordering_key if taker.is_ordered else None
-            rows.append((taker.subscription, message.message_id, key, key in seen))
+            rows.append((taker.subscription_key, message.message_id, key, key in seen))
             if key is not None:
                 seen.add(key)
-        sums.append((taker.subscription, topic.customer, len(wanted), 0, 0, 0))
+        sums.append((taker.subscription_key, topic.customer_key, len(wanted), 0, 0, 0))
         matched.append(taker)
     if rows:
-        tx.run("bus_deliveries_put", {"customer": topic.customer, "at": at}, batch=rows)
+        tx.run("bus_deliveries_put", {"customer": topic.customer_key, "at": at}, batch=rows)
         tx.run("bus_sums_add", batch=sums)
     return channels(matched)
 
@@ -201,9 +202,9 @@ class MessageRow(NamedTuple):
     """A message with its content."""
 
     message_id: int
-    topic: int
+    topic_key: TopicKey
     topic_name: str
-    customer: int
+    customer_key: CustomerKey
     data: bytes
     attributes: dict[str, str]
     ordering_key: str | None
@@ -211,9 +212,11 @@ class MessageRow(NamedTuple):
     expires_at: int
 
 
-def message_get(tx: Tx, message_id: int, customer: int | None = None) -> MessageRow | None:
+def message_get(
+    tx: Tx, message_id: int, customer_key: CustomerKey | None = None
+) -> MessageRow | None:
     """Return a message by id, within its retention."""
-    row = first(tx.rows("bus_message_get", {"message_id": message_id, "customer": customer}))
+    row = first(tx.rows("bus_message_get", {"message_id": message_id, "customer": customer_key}))
     if row is None:
         return None
     return MessageRow._make(row)._replace(data=bytes(row[4]), attributes=attributes_of(row[5]))
@@ -223,7 +226,7 @@ class MessageHeader(NamedTuple):
     """A message without its content."""
 
     message_id: int
-    topic: int
+    topic_key: TopicKey
     attributes: dict[str, str]
     published_at: int
     expires_at: int

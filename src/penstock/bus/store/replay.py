@@ -60,7 +60,7 @@ class LastGeneration(NamedTuple):
 
 def delivery_replayable(tx: Tx, sub: Subscription, message_id: int) -> LastGeneration:
     """Return the last generation of a delivery to be replayed. Raises Conflict or NotFound."""
-    params = {"subscription": sub.subscription, "message_id": message_id}
+    params = {"subscription": sub.subscription_key, "message_id": message_id}
     if first(tx.rows("bus_delivery_get", params)) is not None:
         raise Conflict(
             f"message {message_id} is still being delivered to {sub.name}; nothing to replay"
@@ -98,7 +98,7 @@ def delivery_replay(
     if content is None:
         raise NotFound("message", wanted)
     key = content.ordering_key if sub.is_ordered else None
-    lock_keys(tx, sub.topic, [key])
+    lock_keys(tx, sub.topic_key, [key])
     again = (last.generation + 1, last.epoch, last.replays + 1)
     new = _Generation(message_id, *again, last.published_at, content_id, key, due_at=due_at)
     if not _add(tx, sub, [new]):
@@ -106,30 +106,30 @@ def delivery_replay(
     if due_at is None or due_at <= tx.now():
         _restore_order(tx, sub, [key])
     _extend_retention(tx, sub, [(content.message_id, content.published_at)])
-    tx.run("bus_sums_add", batch=[(sub.subscription, sub.customer, 0, 0, 0, 1)])
-    journal_note(tx, ("delivery", message_id, sub.customer), "replayed", actor, sub.name)
-    return Replayed(message_id, new.round, new.replays, {channel(sub.subscription)})
+    tx.run("bus_sums_add", batch=[(sub.subscription_key, sub.customer_key, 0, 0, 0, 1)])
+    journal_note(tx, ("delivery", message_id, sub.customer_key), "replayed", actor, sub.name)
+    return Replayed(message_id, new.round, new.replays, {channel(sub.subscription_key)})
 
 
 def _add(tx: Tx, sub: Subscription, generations: Sequence[_Generation]) -> set[int]:
     """Insert generations of settled deliveries. Return those not added concurrently."""
-    params = {"subscription": sub.subscription, "customer": sub.customer}
+    params = {"subscription": sub.subscription_key, "customer": sub.customer_key}
     added = {row[0] for row in tx.rows("bus_generation_add", params, batch=generations)}
     if not added:
         return added
-    own_key = {"subscription": sub.subscription, "ids": sorted(added)}
+    own_key = {"subscription": sub.subscription_key, "ids": sorted(added)}
     undone = tx.rows("bus_generation_undo", own_key)
     keys = sorted({key for _, key in undone if key is not None})
     if keys:
-        tx.rows("bus_move_up", {"subscription": sub.subscription}, batch=[(k,) for k in keys])
+        tx.rows("bus_move_up", {"subscription": sub.subscription_key}, batch=[(k,) for k in keys])
     return added - {message_id for message_id, _ in undone}
 
 
 def _restore_order(tx: Tx, sub: Subscription, keys: Sequence[str | None]) -> None:
     """Put replayed deliveries before later waiting ones of the same key. The keys are locked."""
     batch = [(key,) for key in sorted({key for key in keys if key})]
-    if batch and tx.run("bus_yield", {"subscription": sub.subscription}, batch=batch):
-        tx.rows("bus_move_up", {"subscription": sub.subscription}, batch=batch)
+    if batch and tx.run("bus_yield", {"subscription": sub.subscription_key}, batch=batch):
+        tx.rows("bus_move_up", {"subscription": sub.subscription_key}, batch=batch)
 
 
 def _extend_retention(tx: Tx, sub: Subscription, messages: Sequence[tuple[int, int]]) -> None:
@@ -152,7 +152,9 @@ class Seek:
 
 def seek_begin(tx: Tx, sub: Subscription, to: int, actor: str) -> Seek:
     """Start a seek: messages published before `to` are purged, later ones are delivered again."""
-    journal_note(tx, ("subscription", sub.subscription, sub.customer), "seek", actor, sub.name)
+    journal_note(
+        tx, ("subscription", sub.subscription_key, sub.customer_key), "seek", actor, sub.name
+    )
     return Seek(to=to, until=tx.now(), after_at=to - 1, after_id=FAR_FUTURE)
 
 
@@ -162,8 +164,8 @@ def seek_step(tx: Tx, sub: Subscription, seek: Seek, n: int = CHUNK) -> Seek:
     if purged:
         return _progressed(seek, purged=seek.purged + purged)
     params = {
-        "subscription": sub.subscription,
-        "topic": sub.topic,
+        "subscription": sub.subscription_key,
+        "topic": sub.topic_key,
         "after_at": seek.after_at,
         "after_id": seek.after_id,
         "until": seek.until,
@@ -172,7 +174,7 @@ def seek_step(tx: Tx, sub: Subscription, seek: Seek, n: int = CHUNK) -> Seek:
     rows = tx.rows("bus_settled_since", params)
     if not rows:
         return _progressed(seek, is_done=True)
-    lock_keys(tx, sub.topic, [row[2] for row in rows] if sub.is_ordered else [])
+    lock_keys(tx, sub.topic_key, [row[2] for row in rows] if sub.is_ordered else [])
     seen: set[str] = set()
     generations: list[_Generation] = []
     for message_id, published_at, key, number, epoch, replays in rows:
@@ -207,11 +209,11 @@ def delivery_purge(
     If `actor` is given, the purge is journaled. Seeks and subscription deletions have their own
     journal entries.
     """
-    params = {"subscription": sub.subscription, "before": before, "n": n}
+    params = {"subscription": sub.subscription_key, "before": before, "n": n}
     rows = tx.rows("bus_before", params)
     count = _settle_unchanged(tx, sub, [(row[0], row[1]) for row in rows], "purged")
     if count and actor is not None:
-        what = ("subscription", sub.subscription, sub.customer)
+        what = ("subscription", sub.subscription_key, sub.customer_key)
         journal_note(tx, what, "purged", actor, f"{count} messages of {sub.name}")
     return count
 
@@ -219,10 +221,10 @@ def delivery_purge(
 def delivery_expire(tx: Tx, sub: Subscription, n: int = CHUNK) -> int:
     """Expire deliveries past the subscription's retention; leased ones after their deadline."""
     horizon = tx.now() - sub.retention_us
-    oldest = first(tx.rows("bus_oldest", {"subscription": sub.subscription}))
+    oldest = first(tx.rows("bus_oldest", {"subscription": sub.subscription_key}))
     if oldest is None or oldest[0] > horizon:
         return 0
-    params = {"subscription": sub.subscription, "before": horizon, "look": SCAN_MAX, "n": n}
+    params = {"subscription": sub.subscription_key, "before": horizon, "look": SCAN_MAX, "n": n}
     return _settle_unchanged(
         tx, sub, [(row[0], row[1]) for row in tx.rows("bus_past_retention", params)], "expired"
     )

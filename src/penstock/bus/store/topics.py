@@ -18,17 +18,18 @@ from penstock.bus.message import BUILTIN_TOPICS, PHASE_TOPICS, SubscriptionSpec,
 from penstock.bus.push.push_config import parse_stored_push
 from penstock.bus.redelivery import RedeliveryPolicy
 from penstock.core.errors import Conflict, InvalidInput, NotFound
+from penstock.core.naming import SYSTEM_CUSTOMER, CustomerKey, SubscriptionKey, TopicKey
 from penstock.db.store import Row, Tx, first
 
-SYSTEM: Final = 0
+SYSTEM: Final = SYSTEM_CUSTOMER
 KINDS: Final = ("pull", "push", "bound")
 
 
 class Topic(NamedTuple):
     """A topic as stored."""
 
-    topic: int
-    customer: int
+    topic_key: TopicKey
+    customer_key: CustomerKey
     name: str
     retention_us: int
     created_at: int
@@ -38,11 +39,11 @@ class Topic(NamedTuple):
 class Subscription(NamedTuple):
     """A subscription as stored. `dead_letter_name` is None also if that topic was deleted."""
 
-    subscription: int
-    customer: int
+    subscription_key: SubscriptionKey
+    customer_key: CustomerKey
     name: str
     kind: str
-    topic: int
+    topic_key: TopicKey
     topic_name: str
     ack_deadline_us: int
     min_backoff_us: int
@@ -66,7 +67,7 @@ class Subscription(NamedTuple):
     def subscriber(self) -> FanOutTarget:
         """The part of the subscription that publishing needs."""
         return FanOutTarget(
-            self.subscription, self.kind, self.filter, self.is_ordered, self.retention_us
+            self.subscription_key, self.kind, self.filter, self.is_ordered, self.retention_us
         )
 
     @property
@@ -83,7 +84,7 @@ class Subscription(NamedTuple):
 class FanOutTarget(NamedTuple):
     """The part of a subscription that publishing needs."""
 
-    subscription: int
+    subscription_key: SubscriptionKey
     kind: str
     filter: str | None
     is_ordered: bool
@@ -94,8 +95,8 @@ class FanOutTarget(NamedTuple):
 class OpenTopic:
     """A topic with its subscriptions, for publishing."""
 
-    topic: int
-    customer: int
+    topic_key: TopicKey
+    customer_key: CustomerKey
     name: str
     retention_us: int
     subscribers: tuple[FanOutTarget, ...]
@@ -115,16 +116,16 @@ class SubscriptionOptions:
 NO_EXTRAS: Final = SubscriptionOptions()
 
 
-def channel(subscription: int) -> str:
+def channel(subscription_key: SubscriptionKey) -> str:
     """Return the wake-up channel of a subscription."""
-    return f"bus:{subscription}"
+    return f"bus:{subscription_key}"
 
 
 def channels(takers: Iterable[FanOutTarget]) -> set[str]:
     """Return the channels to wake after publishing: of each subscription, and of push and bound."""
     names: set[str] = set()
     for taker in takers:
-        names.add(channel(taker.subscription))
+        names.add(channel(taker.subscription_key))
         if taker.kind != "pull":
             names.add(taker.kind)
     return names
@@ -133,36 +134,38 @@ def channels(takers: Iterable[FanOutTarget]) -> set[str]:
 # -- topics ------------------------------------------------------------------------------------
 
 
-def topic_declare(tx: Tx, spec: TopicSpec, customer: int = SYSTEM, actor: str = "") -> Topic:
+def topic_declare(
+    tx: Tx, spec: TopicSpec, customer_key: CustomerKey = SYSTEM, actor: str = ""
+) -> Topic:
     """Create or change a topic; does nothing if it already matches."""
     rules.check_topic(spec)
-    found = topic_find(tx, spec.name, customer)
+    found = topic_find(tx, spec.name, customer_key)
     if found is not None and found.retention_us == spec.retention_us:
         return found
     params = {
-        "customer": customer,
+        "customer": customer_key,
         "name": spec.name,
         "retention_us": spec.retention_us,
         "actor": actor,
     }
     topic = Topic._make(tx.rows("bus_topic_put", params)[0])
     action = "created" if found is None else "changed"
-    journal_note(tx, ("topic", topic.topic, customer), action, actor, topic.name)
+    journal_note(tx, ("topic", topic.topic_key, customer_key), action, actor, topic.name)
     return topic
 
 
-def topic_find(tx: Tx, name: str, customer: int = SYSTEM) -> Topic | None:
+def topic_find(tx: Tx, name: str, customer_key: CustomerKey = SYSTEM) -> Topic | None:
     """Return a topic by name, or None."""
-    row = first(tx.rows("bus_topic_get", {"customer": customer, "name": name}))
+    row = first(tx.rows("bus_topic_get", {"customer": customer_key, "name": name}))
     return None if row is None else Topic._make(row)
 
 
-def topic_get(tx: Tx, name: str, customer: int = SYSTEM) -> Topic:
+def topic_get(tx: Tx, name: str, customer_key: CustomerKey = SYSTEM) -> Topic:
     """Return a topic by name; built-in topics are created. Raises NotFound if there is none."""
-    found = topic_find(tx, name, customer)
+    found = topic_find(tx, name, customer_key)
     if found is not None:
         return found
-    if customer != SYSTEM or not is_builtin(tx, name):
+    if customer_key != SYSTEM or not is_builtin(tx, name):
         raise NotFound("topic", name)
     return topic_declare(tx, TopicSpec(name=name))
 
@@ -175,37 +178,39 @@ def is_builtin(tx: Tx, name: str) -> bool:
     return dot + last in PHASE_TOPICS and bool(tx.rows("bus_phase_known", {"stem": stem}))
 
 
-def topic_list(tx: Tx, customer: int = SYSTEM, *, after: str = "", limit: int = 100) -> list[Topic]:
+def topic_list(
+    tx: Tx, customer_key: CustomerKey = SYSTEM, *, after: str = "", limit: int = 100
+) -> list[Topic]:
     """Return topics by name."""
-    params = {"customer": customer, "after": after, "limit": limit}
+    params = {"customer": customer_key, "after": after, "limit": limit}
     return [Topic._make(row) for row in tx.rows("bus_topic_list", params)]
 
 
-def topic_delete(tx: Tx, name: str, customer: int = SYSTEM, actor: str = "") -> Topic:
+def topic_delete(tx: Tx, name: str, customer_key: CustomerKey = SYSTEM, actor: str = "") -> Topic:
     """Delete a topic. Its subscriptions keep their deliveries and receive nothing more."""
-    topic = topic_get(tx, name, customer)
-    tx.rows("bus_topic_delete", {"topic": topic.topic, "customer": customer})
-    journal_note(tx, ("topic", topic.topic, customer), "deleted", actor, topic.name)
+    topic = topic_get(tx, name, customer_key)
+    tx.rows("bus_topic_delete", {"topic": topic.topic_key, "customer": customer_key})
+    journal_note(tx, ("topic", topic.topic_key, customer_key), "deleted", actor, topic.name)
     return topic
 
 
-def topic_open(tx: Tx, topic: int) -> OpenTopic | None:
+def topic_open(tx: Tx, topic_key: TopicKey) -> OpenTopic | None:
     """Return a topic by key with its subscriptions; None if it was deleted."""
-    return _open_topic_of(tx.rows("bus_topic_open", {"topic": topic}))
+    return _open_topic_of(tx.rows("bus_topic_open", {"topic": topic_key}))
 
 
-def topic_open_named(tx: Tx, name: str, customer: int = SYSTEM) -> OpenTopic:
+def topic_open_named(tx: Tx, name: str, customer_key: CustomerKey = SYSTEM) -> OpenTopic:
     """Return a topic by name with its subscriptions. Raises NotFound if there is none."""
-    found = topic_open_find(tx, name, customer)
+    found = topic_open_find(tx, name, customer_key)
     if found is None:
-        found = topic_open(tx, topic_get(tx, name, customer).topic)
+        found = topic_open(tx, topic_get(tx, name, customer_key).topic_key)
         assert found is not None
     return found
 
 
-def topic_open_find(tx: Tx, name: str, customer: int = SYSTEM) -> OpenTopic | None:
+def topic_open_find(tx: Tx, name: str, customer_key: CustomerKey = SYSTEM) -> OpenTopic | None:
     """Return a topic by name with its subscriptions; None if there is none."""
-    return _open_topic_of(tx.rows("bus_topic_open_named", {"customer": customer, "name": name}))
+    return _open_topic_of(tx.rows("bus_topic_open_named", {"customer": customer_key, "name": name}))
 
 
 def _open_topic_of(rows: list[Row]) -> OpenTopic | None:
@@ -226,7 +231,7 @@ def _open_topic_of(rows: list[Row]) -> OpenTopic | None:
 def subscription_declare(
     tx: Tx,
     spec: SubscriptionSpec,
-    customer: int = SYSTEM,
+    customer_key: CustomerKey = SYSTEM,
     actor: str = "",
     extras: SubscriptionOptions = NO_EXTRAS,
 ) -> Subscription:
@@ -237,10 +242,10 @@ def subscription_declare(
     """
     rules.check_subscription(spec)
     _check_extras(extras)
-    topic = topic_get(tx, spec.topic, customer)
+    topic = topic_get(tx, spec.topic, customer_key)
     dead = None
     if spec.dead_letter_topic is not None:
-        dead = topic_get(tx, spec.dead_letter_topic, customer).topic
+        dead = topic_get(tx, spec.dead_letter_topic, customer_key).topic_key
     wanted = {
         "ack_deadline_us": spec.ack_deadline_us,
         "min_backoff_us": spec.min_backoff_us,
@@ -255,26 +260,28 @@ def subscription_declare(
         "auto_replay": extras.auto_replay,
         "replays_max": extras.replays_max,
     }
-    found = subscription_find(tx, spec.name, customer)
+    found = subscription_find(tx, spec.name, customer_key)
     if found is None:
-        made = {"topic": topic.topic, "name": spec.name, "is_ordered": spec.is_ordered}
-        params = {**wanted, **made, "customer": customer, "actor": actor}
+        made = {"topic": topic.topic_key, "name": spec.name, "is_ordered": spec.is_ordered}
+        params = {**wanted, **made, "customer": customer_key, "actor": actor}
         if not tx.rows("bus_subscription_add", params):
             raise Conflict(
                 f"subscription {spec.name} is being created by another request; try again"
             )
-        found = subscription_get(tx, spec.name, customer)
+        found = subscription_get(tx, spec.name, customer_key)
         journal_note(
-            tx, ("subscription", found.subscription, customer), "created", actor, spec.name
+            tx, ("subscription", found.subscription_key, customer_key), "created", actor, spec.name
         )
         return found
     _check_immutable(found, spec)
     if all(getattr(found, name) == value for name, value in wanted.items()):
         return found
-    params = {**wanted, "subscription": found.subscription, "customer": customer}
+    params = {**wanted, "subscription": found.subscription_key, "customer": customer_key}
     tx.rows("bus_subscription_change", params)
-    journal_note(tx, ("subscription", found.subscription, customer), "changed", actor, spec.name)
-    return subscription_get(tx, spec.name, customer)
+    journal_note(
+        tx, ("subscription", found.subscription_key, customer_key), "changed", actor, spec.name
+    )
+    return subscription_get(tx, spec.name, customer_key)
 
 
 def _check_extras(extras: SubscriptionOptions) -> None:
@@ -298,25 +305,25 @@ def _check_immutable(found: Subscription, spec: SubscriptionSpec) -> None:
         raise InvalidInput("is_ordered", str(found.is_ordered), spec.is_ordered, fix)
 
 
-def subscription_find(tx: Tx, name: str, customer: int = SYSTEM) -> Subscription | None:
+def subscription_find(tx: Tx, name: str, customer_key: CustomerKey = SYSTEM) -> Subscription | None:
     """Return a subscription by name, or None."""
-    row = first(tx.rows("bus_subscription_get", {"customer": customer, "name": name}))
+    row = first(tx.rows("bus_subscription_get", {"customer": customer_key, "name": name}))
     return None if row is None else subscription_of_row(row)
 
 
-def subscription_get(tx: Tx, name: str, customer: int = SYSTEM) -> Subscription:
+def subscription_get(tx: Tx, name: str, customer_key: CustomerKey = SYSTEM) -> Subscription:
     """Return a subscription by name. Raises NotFound if there is none."""
-    found = subscription_find(tx, name, customer)
+    found = subscription_find(tx, name, customer_key)
     if found is None:
         raise NotFound("subscription", name)
     return found
 
 
 def subscription_get_by_key(
-    tx: Tx, subscription: int, *, deleted: bool = False
+    tx: Tx, subscription_key: SubscriptionKey, *, deleted: bool = False
 ) -> Subscription | None:
     """Return a subscription by key; None if it is deleted, unless `deleted` is set."""
-    params = {"subscription": subscription, "deleted": deleted}
+    params = {"subscription": subscription_key, "deleted": deleted}
     row = first(tx.rows("bus_subscription_get_by_key", params))
     return None if row is None else subscription_of_row(row)
 
@@ -345,25 +352,31 @@ def subscription_keys(tx: Tx, after: int = 0, limit: int = 1_000) -> list[int]:
 
 
 def subscription_pause(
-    tx: Tx, name: str, customer: int = SYSTEM, *, is_paused: bool, actor: str = ""
+    tx: Tx, name: str, customer_key: CustomerKey = SYSTEM, *, is_paused: bool, actor: str = ""
 ) -> Subscription:
     """Pause or resume a subscription. Leased deliveries can still be acked."""
-    found = subscription_get(tx, name, customer)
+    found = subscription_get(tx, name, customer_key)
     if found.is_paused == is_paused:
         return found
-    params = {"subscription": found.subscription, "customer": customer, "is_paused": is_paused}
+    params = {
+        "subscription": found.subscription_key,
+        "customer": customer_key,
+        "is_paused": is_paused,
+    }
     tx.rows("bus_subscription_pause", params)
     action = "paused" if is_paused else "resumed"
-    journal_note(tx, ("subscription", found.subscription, customer), action, actor, name)
+    journal_note(tx, ("subscription", found.subscription_key, customer_key), action, actor, name)
     return found._replace(is_paused=is_paused, version=found.version + 1)
 
 
-def subscription_delete(tx: Tx, name: str, customer: int = SYSTEM, actor: str = "") -> Subscription:
+def subscription_delete(
+    tx: Tx, name: str, customer_key: CustomerKey = SYSTEM, actor: str = ""
+) -> Subscription:
     """Delete a subscription. The delivery sweeper purges its deliveries."""
-    found = subscription_get(tx, name, customer)
-    params = {"subscription": found.subscription, "customer": customer}
+    found = subscription_get(tx, name, customer_key)
+    params = {"subscription": found.subscription_key, "customer": customer_key}
     tx.rows("bus_subscription_delete", params)
-    journal_note(tx, ("subscription", found.subscription, customer), "deleted", actor, name)
+    journal_note(tx, ("subscription", found.subscription_key, customer_key), "deleted", actor, name)
     return found
 
 
@@ -378,7 +391,9 @@ def subscription_of_row(row: Row) -> Subscription:
     return found._replace(is_ordered=bool(found.is_ordered), is_paused=bool(found.is_paused))
 
 
-def journal_note(tx: Tx, what: tuple[str, int, int], action: str, actor: str, why: str) -> None:
+def journal_note(
+    tx: Tx, what: tuple[str, int, CustomerKey], action: str, actor: str, why: str
+) -> None:
     """Append a journal entry about a (kind, key, customer)."""
     kind, subject, customer = what
     entry = Entry(kind, subject, customer or None, action, actor or "penstock", why=why)

@@ -45,6 +45,7 @@ from penstock.bus.store.topics import (
 from penstock.bus.transports.protocol import TransportCapabilities
 from penstock.core.clock import SECOND, Clock, SystemClock
 from penstock.core.errors import InvalidInput
+from penstock.core.naming import CustomerKey
 from penstock.db.store import Store, Tx
 
 POLL_SECONDS: Final = 1.0
@@ -71,7 +72,7 @@ class EmbeddedBus:
         self,
         store: Store,
         *,
-        customer: int = SYSTEM,
+        customer_key: CustomerKey = SYSTEM,
         is_confined: bool = False,
         actor: str = "",
         jitter: Callable[[], float] | None = None,
@@ -81,8 +82,8 @@ class EmbeddedBus:
 
         `is_confined`: the store is already a view for that customer.
         """
-        self._store = store if customer == SYSTEM or is_confined else store.scoped(customer)
-        self._customer = customer
+        self._store = store if customer_key == SYSTEM or is_confined else store.scoped(customer_key)
+        self._customer = customer_key
         self._actor = actor
         self._jitter = jitter or random.Random().random  # noqa: S311 - spreads retries
         self._clock = clock or SystemClock()
@@ -128,7 +129,7 @@ class EmbeddedBus:
     ) -> tuple[Subscription, list[LeasedDelivery]]:
         """Try again on every hint and every second until there is a message or time is up."""
         name = sub.name
-        waiter = self._store.listen([channel(sub.subscription)])
+        waiter = self._store.listen([channel(sub.subscription_key)])
         try:
             while True:
                 sub, handed = self._store.write(lambda tx: self._take(tx, name, n))
@@ -143,14 +144,14 @@ class EmbeddedBus:
         sub = subscription_get(tx, name, self._customer)
         handed = delivery_pull(tx, sub, n, self._actor or None)
         if not handed:
-            count, _, wake = delivery_lapse(tx, self._jitter, subscription=sub.subscription)
+            count, _, wake = delivery_lapse(tx, self._jitter, subscription_key=sub.subscription_key)
             if count:
                 tx.after_commit(lambda: self._wake(wake))
         return sub, handed
 
     def _delivery(self, sub: Subscription, handed: LeasedDelivery) -> Delivery:
         return Delivery(
-            ack_id=ackid.encode(sub.subscription, handed.message_id, handed.epoch),
+            ack_id=ackid.encode(sub.subscription_key, handed.message_id, handed.epoch),
             message_id=str(handed.message_id),
             subscription=sub.name,
             topic=sub.topic_name,
@@ -181,7 +182,7 @@ class EmbeddedBus:
         def body(tx: Tx) -> list[SettleResult]:
             sub = subscription_get(tx, subscription, self._customer)
             if sub.is_ordered:
-                tx.after_commit(lambda: self._wake({channel(sub.subscription)}))
+                tx.after_commit(lambda: self._wake({channel(sub.subscription_key)}))
             return _results(sub, tickets, delivery_ack(tx, sub, _tickets(sub, tickets)))
 
         tickets = _decoded(ack_ids)
@@ -195,7 +196,7 @@ class EmbeddedBus:
             refusals = [
                 DeliveryNack(t.message_id, t.epoch, n.kind, n.error_type, n.error, n.delay_us)
                 for t, n in zip(tickets, nacks, strict=True)
-                if t.subscription_key == sub.subscription
+                if t.subscription_key == sub.subscription_key
             ]
             refused = delivery_nack(tx, sub, refusals, self._jitter)
             tx.after_commit(lambda: self._wake(refused.wake))
@@ -211,7 +212,7 @@ class EmbeddedBus:
 
         def body(tx: Tx) -> list[SettleResult]:
             sub = subscription_get(tx, subscription, self._customer)
-            tx.after_commit(lambda: self._wake({channel(sub.subscription)}))
+            tx.after_commit(lambda: self._wake({channel(sub.subscription_key)}))
             return _results(sub, tickets, delivery_release(tx, sub, _tickets(sub, tickets)))
 
         tickets = _decoded(ack_ids)
@@ -233,7 +234,7 @@ def _decoded(ack_ids: Sequence[str]) -> list[ackid.DeliveryKey]:
 
 def _tickets(sub: Subscription, tickets: Sequence[ackid.DeliveryKey]) -> list[LeaseKey]:
     """Select the tickets of this subscription; tickets of others are stale."""
-    return [(t.message_id, t.epoch) for t in tickets if t.subscription_key == sub.subscription]
+    return [(t.message_id, t.epoch) for t in tickets if t.subscription_key == sub.subscription_key]
 
 
 def _results(
@@ -244,7 +245,7 @@ def _results(
     results: list[SettleResult] = []
     for ticket in tickets:
         key = (ticket.message_id, ticket.epoch)
-        is_done = ticket.subscription_key == sub.subscription and key in left
+        is_done = ticket.subscription_key == sub.subscription_key and key in left
         left.discard(key if is_done else (-1, -1))
         results.append(SettleResult.DONE if is_done else SettleResult.STALE)
     return results

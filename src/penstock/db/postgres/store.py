@@ -21,6 +21,7 @@ from psycopg import errors as pgerrors
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import SchemaMismatch, StoreBusy, StoreError, StoreUnavailable
 from penstock.core.ids import new_boot_id, stable_fraction
+from penstock.core.naming import CustomerKey
 from penstock.db import migrate
 from penstock.db.close_hooks import CloseHooks
 from penstock.db.notifier import HubWaiter, Relay, WakeHub, after_commit
@@ -102,21 +103,21 @@ class PostgresStore:
         self._children.append(child)
         return child
 
-    def scoped(self, customer: int) -> Store:
+    def scoped(self, customer_key: CustomerKey) -> Store:
         """Return a view whose transactions run as `penstock_tenant`, under row-level security.
 
         If the database lacks that role (`penstock doctor` reports it), the callers' filters are the
         only isolation.
         """
-        confined = tenant_statements(customer)
+        confined = tenant_statements(customer_key)
         if self._has_isolation is None:
             self._has_isolation = self.read(tenant_isolation_get).stands
         if not self._has_isolation:
-            return ScopedStore(self, customer, read=self.read, write=self.write)
+            return ScopedStore(self, customer_key, read=self.read, write=self.write)
         begin_read, begin_write = BEGIN_READ + confined, BEGIN_WRITE + confined
         return ScopedStore(
             self,
-            customer,
+            customer_key,
             read=lambda body: self._attempt(body, begin_read, confined=True),
             write=lambda body: self._attempt(body, begin_write, confined=True),
         )

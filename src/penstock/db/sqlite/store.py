@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import PenstockError, SchemaMismatch, StoreBusy, StoreUnavailable
+from penstock.core.naming import CustomerKey
 from penstock.db import migrate
 from penstock.db.close_hooks import CloseHooks
 from penstock.db.notifier import HubWaiter, Relay, SocketNotifier, WakeHub, after_commit
@@ -175,9 +176,9 @@ class SqliteStore:
         """Return this store: SQLite has one writer, whose group commit heartbeats share."""
         return self
 
-    def scoped(self, customer: int) -> Store:
+    def scoped(self, customer_key: CustomerKey) -> Store:
         """Return a view for one customer. Only the callers' filters enforce it, not SQLite."""
-        return ScopedStore(self, customer, read=self.read, write=self.write)
+        return ScopedStore(self, customer_key, read=self.read, write=self.write)
 
     def wake(self, channels: Iterable[str]) -> None:
         """Wake waiters in this and other processes; there may be work."""

@@ -173,7 +173,7 @@ class DeadLetters:
         """Return the dead letter of a run, or None."""
         return self._store.read(
             lambda tx: dead_letter_get(
-                tx, run_id=run_id, customer=self._names.customer_key(tx, customer)
+                tx, run_id=run_id, customer_key=self._names.customer_key(tx, customer)
             )
         )
 
@@ -297,7 +297,7 @@ class DeadLetters:
                 text = parameters_json(edit.parameters)
             run_id = run_retry(
                 tx, self._store, self._names, dead_letter.subject,
-                customer=None, actor=who, at=at, parameters=text,
+                customer_key=None, actor=who, at=at, parameters=text,
             )  # fmt: skip
             new_id = encode("run", run_id)
         else:
@@ -316,7 +316,7 @@ class DeadLetters:
 
     def _must(self, tx: Tx, dead_letter_id: int, customer: str | None) -> DeadLetter:
         number = self._names.customer_key(tx, customer)
-        dead_letter = dead_letter_get(tx, dead_letter_id=dead_letter_id, customer=number)
+        dead_letter = dead_letter_get(tx, dead_letter_id=dead_letter_id, customer_key=number)
         if dead_letter is None:
             raise NotFound("dead letter", encode("dl", dead_letter_id))
         return dead_letter
@@ -356,7 +356,7 @@ def _note(tx: Tx, dead_letters: Sequence[DeadLetter], action: str, who: str, why
     journal_append_many(
         tx,
         [
-            Entry(kind="dead_letter", subject=one.dead_letter_id, customer=one.customer,
+            Entry(kind="dead_letter", subject=one.dead_letter_id, customer_key=one.customer_key,
                   action=action, actor=who, why=str(why)[:500])
             for one in dead_letters
         ],

@@ -83,7 +83,7 @@ def _publish_copy(tx: Tx, sub: Subscription, message: MessageRow, edit: Edit) ->
         ordering_key=message.ordering_key,
     )
     rules.check_outgoing(wanted, "edit")
-    topic = topic_open(tx, sub.topic)
+    topic = topic_open(tx, sub.topic_key)
     if topic is None:
         raise Conflict(f"the topic of {sub.name} is deleted: recreate it to replay.")
     return message_publish_to(tx, replace(topic, subscribers=()), [wanted]).message_ids[0]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from penstock.audit.rows import Entry, NewAlert
+from penstock.core.naming import ProcessorKey
 from penstock.core.record import dumps
 from penstock.flows.advance.late_data import LateData
 from penstock.flows.advance.messages import (
@@ -59,7 +60,7 @@ class Start:
     @property
     def processor_keys(self) -> list[tuple[int, str, str]]:
         """The (pipeline, phase, name) keys of the processors."""
-        return [(self.snapshot.flow.pipeline_no, self.phase, name) for name in self.names]
+        return [(self.snapshot.flow.pipeline_key, self.phase, name) for name in self.names]
 
 
 @dataclass(slots=True)
@@ -103,7 +104,7 @@ class ChangeSet:
         given, decision = judged
         self.decisions.append(
             NewDecision(
-                flow.customer, flow.pipeline_no, flow.flow_id, ask.phase, processor,
+                flow.customer_key, flow.pipeline_key, flow.flow_id, ask.phase, processor,
                 flow.partition, flow.mode, decision.verdict.value, decision.status.value,
                 decision.completeness, decision.quality, dumps(given), dumps(decision), source,
             )
@@ -122,7 +123,7 @@ class ChangeSet:
         if decision.intervention:
             self.interventions.append(
                 NewIntervention(
-                    flow.customer, flow.pipeline_no, *gate_key_columns, flow.partition,
+                    flow.customer_key, flow.pipeline_key, *gate_key_columns, flow.partition,
                     json.dumps(list(decision.missing)), " ".join(decision.reasons),
                     before.tries, flow.correlation_id,
                 )
@@ -146,10 +147,17 @@ class ChangeSet:
         cascaded = source in (CASCADE_SOURCE, LATE_DATA)
         self.triggers.append(
             NewTrigger(
-                flow.flow_id, ask.phase, processor, flow.customer, decision.verdict.value, source,
-                is_observed, runs, snapshot.caused_by(ask.phase) if cascaded else None,
+                flow.flow_id,
+                ask.phase,
+                processor,
+                flow.customer_key,
+                decision.verdict.value,
+                source,
+                is_observed,
+                runs,
+                snapshot.caused_by(ask.phase) if cascaded else None,
             )
-        )  # fmt: skip
+        )
         if not is_observed:
             self.starts.append(Start(snapshot, ask.phase, processor, names, is_entry, source))
         self._note(snapshot, ask, "triggered", decision, source=source)
@@ -167,7 +175,7 @@ class ChangeSet:
         """Record that a gate was not evaluated because its breaker is open."""
         detail = detail_of(snapshot, ask.phase, ask.processor or "")
         flow = snapshot.flow
-        entry = Entry("flow", flow.flow_id, flow.customer, "breaker_open", self.actor,
+        entry = Entry("flow", flow.flow_id, flow.customer_key, "breaker_open", self.actor,
                       None, "BLOCKED", None, "five failures in a row", detail)  # fmt: skip
         self.journal.append(entry)
 
@@ -183,7 +191,7 @@ class ChangeSet:
         began, context = row.started_at, row.gate_context
         self.phase_log.append(
             PhaseLogRow(
-                flow.customer, flow.pipeline_no, flow.flow_id, phase.name, flow.partition,
+                flow.customer_key, flow.pipeline_key, flow.flow_id, phase.name, flow.partition,
                 flow.mode, row.state.lower(), began, snapshot.now,
                 None if began is None else snapshot.now - began, len(phase.expected),
                 len(completed), json.dumps(completed), json.dumps(missing),
@@ -194,7 +202,7 @@ class ChangeSet:
         )  # fmt: skip
         detail = detail_of(snapshot, phase.name, "", completed=len(completed), missing=missing)
         self.journal.append(
-            Entry("flow", flow.flow_id, flow.customer, "phase_ended", self.actor,
+            Entry("flow", flow.flow_id, flow.customer_key, "phase_ended", self.actor,
                   progress.state.value, row.state, None, None, detail)
         )  # fmt: skip
         body = {"status": row.state.lower(), "processors": completed, "missing": missing}
@@ -215,7 +223,7 @@ class ChangeSet:
         snapshot.flow = flow._replace(state=state.value, ended_at=snapshot.now)
         self.flows.append((flow.flow_id, state.value, is_degraded, json.dumps(missing), True))
         self.journal.append(
-            Entry("flow", flow.flow_id, flow.customer, "ended", self.actor, flow.state,
+            Entry("flow", flow.flow_id, flow.customer_key, "ended", self.actor, flow.state,
                   state.value, None, None, detail_of(snapshot, "", ""))
         )  # fmt: skip
         self._emit(snapshot, STATUS_TOPIC, "", {"status": state.value.lower(), "missing": missing})
@@ -251,7 +259,7 @@ class ChangeSet:
                 continue
             self.check_log.append(
                 CheckLogRow(
-                    flow.customer, flow.pipeline_no, flow.flow_id, ask.phase,
+                    flow.customer_key, flow.pipeline_key, flow.flow_id, ask.phase,
                     ask.processor or "", flow.partition, flow.mode, a.table, str(a.kind),
                     flow.partition, a.expected if a.rows is not None else a.min_days,
                     a.rows if a.rows is not None else a.days_present, a.completeness, a.quality,
@@ -276,7 +284,7 @@ class ChangeSet:
             more["trigger_source"] = source
         state = snapshot.row(ask.phase, processor).state
         self.journal.append(
-            Entry("flow", flow.flow_id, flow.customer, action, self.actor, before, state,
+            Entry("flow", flow.flow_id, flow.customer_key, action, self.actor, before, state,
                   None, decision.reasons[0], detail_of(snapshot, ask.phase, processor, **more))
         )  # fmt: skip
 
@@ -301,7 +309,7 @@ def run_rows(
         flow = start.snapshot.flow
         most, sla = limits.get(flow.config_id, (None, None))
         for name in start.names:
-            number, _ = processors[flow.pipeline_no, start.phase, name]
+            number, _ = processors[flow.pipeline_key, start.phase, name]
             ordered = flow.is_ordered and start.is_entry
             at = None
             if start.is_entry and flow.start_at is not None:
@@ -309,8 +317,8 @@ def run_rows(
                 positions[flow.flow_id] += 1
             made.append(
                 NewRun(
-                    customer=flow.customer,
-                    processor=number,
+                    customer_key=flow.customer_key,
+                    processor_key=ProcessorKey(number),
                     config_id=flow.config_id or None,
                     flow_id=flow.flow_id,
                     partition=flow.partition,

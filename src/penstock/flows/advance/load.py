@@ -61,7 +61,7 @@ def snapshots_of(
     return [
         FlowSnapshot(
             flow=one.flow,
-            planned=planned(tx, one.flow.pipeline_no, one.flow.digest, one.flow.mode),
+            planned=planned(tx, one.flow.pipeline_key, one.flow.digest, one.flow.mode),
             now=now,
             rows={(row.phase, row.processor): row for row in rows[one.flow.flow_id]},
             completions=seen[one.flow.flow_id],

@@ -81,7 +81,7 @@ def advance(
     for snapshot in snapshots:
         evaluate_flow(snapshot, wakeups[snapshot.flow.flow_id], changes)
     probes = _lease(tx, changes, holder)
-    pipelines = {start.snapshot.flow.pipeline_no for start in changes.starts}
+    pipelines = {start.snapshot.flow.pipeline_key for start in changes.starts}
     find = processors_later(tx, pipelines) if pipelines else dict
     starts = write(tx, changes, snapshots)
     processors = find()

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from penstock.audit.store.alerts import alert_open
 from penstock.audit.store.journal import journal_append_many
+from penstock.core.naming import CustomerKey, PipelineKey
 from penstock.db.store import Tx
 from penstock.flows.advance.change_set import ChangeSet, Start
 from penstock.flows.advance.snapshot import FlowSnapshot
@@ -31,7 +32,7 @@ def write(tx: Tx, changes: ChangeSet, snapshots: Sequence[FlowSnapshot]) -> list
     rows = [snapshot.rows[key] for snapshot in snapshots for key in sorted(snapshot.changed)]
     phase_update_many(tx, sorted(rows, key=lambda row: row.gate_id))
     changed_breakers = [
-        ((b.flow.customer, b.flow.pipeline_no, b.flow.partition, phase), b.breaker(phase))
+        ((b.flow.customer_key, b.flow.pipeline_key, b.flow.partition, phase), b.breaker(phase))
         for b in snapshots
         for phase in sorted(b.breakers_changed)
     ]
@@ -40,7 +41,7 @@ def write(tx: Tx, changes: ChangeSet, snapshots: Sequence[FlowSnapshot]) -> list
     flow_end_many(tx, changes.flows)
     flow_event_put_for_next(tx, changes.ended_configs)
     for customer, pipeline, partition in sorted({f.breaker_key for f in changes.closed}):
-        flow_event_put_for_partition(tx, customer, pipeline, partition)
+        flow_event_put_for_partition(tx, CustomerKey(customer), PipelineKey(pipeline), partition)
     phase_log_put_many(tx, changes.phase_log)
     phase_log_triggered_many(tx, changes.downstream)
     check_log_put_many(tx, changes.check_log)

@@ -135,8 +135,8 @@ class Flows:
             if wanted.phases:
                 parent = existing or flow_find(tx, customer, info.pipeline_key, partition)
             opening = FlowOpening(
-                customer=customer,
-                pipeline=info.pipeline_key,
+                customer_key=customer,
+                pipeline_key=info.pipeline_key,
                 digest=digest_of(tx, info),
                 mode=mode,
                 partition=partition,
@@ -186,7 +186,7 @@ class Flows:
                     "pipeline": info.pipeline_key,
                     "partition": report.partition,
                     "mode": mode,
-                    "processor": row.processor,
+                    "processor": row.processor_key,
                     "execution_id": report.execution_id,
                 }
                 before = completion_recorded_in(tx, params)
@@ -196,16 +196,16 @@ class Flows:
             if flow is None or opened:
                 flow = flow_open_for_report(tx, info, report, (customer, mode, row.phase), who)
             news = completion_put_many(
-                tx, [completion_from_report(flow, row.processor, tx.now(), report)]
+                tx, [completion_from_report(flow, row.processor_key, tx.now(), report)]
             )
             if news:
                 journal_append_many(tx, [report_journal_entry(flow, row.phase, report, who)])
-                report_log(tx, flow, row.processor, report, who)
+                report_log(tx, flow, row.processor_key, report, who)
             if opened:
                 # The report is already recorded, so the start skips what is done.
                 flow_start(tx, self._store, info, flow.flow_id, who)
             elif news and report.status != CompletionStatus.FAILED:
-                run_cancel_pending_of(tx, flow, row.processor, who)
+                run_cancel_pending_of(tx, flow, row.processor_key, who)
             tx.after_commit(lambda: self._store.wake([CHANNEL]))
             return CompletionReceipt(flow.flow_id, is_new=bool(news), opened=opened)
 
@@ -237,7 +237,7 @@ class Flows:
         def body(tx: Tx) -> FlowDetail:
             flow = self._flow(tx, flow_id, customer)
             info = self._names.pipeline(flow.pipeline, "pipeline", tx)
-            wanted = DecisionFilter(pipeline=flow.pipeline_no, flow_id=flow_id, limit=200)
+            wanted = DecisionFilter(pipeline=flow.pipeline_key, flow_id=flow_id, limit=200)
             return FlowDetail(
                 flow=flow,
                 phases=phases_of(tx, [flow_id])[flow_id],
@@ -306,7 +306,7 @@ class Flows:
             state = FlowState.CANCELLED.value
             flow_end_many(tx, [(flow_id, state, flow.is_degraded, flow.missing, True)])
             flow_event_put_for_next(tx, [flow.config_id])
-            entry = Entry("flow", flow_id, flow.customer, "ended", who, flow.state, state,
+            entry = Entry("flow", flow_id, flow.customer_key, "ended", who, flow.state, state,
                           None, reason or None)  # fmt: skip
             journal_append_many(tx, [entry])
             runs = flow_runs_live(tx, flow_id)

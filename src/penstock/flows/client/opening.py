@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from penstock.access.store.names import PipelineInfo
 from penstock.access.store.registry import pipeline_get
 from penstock.core.ids import new_correlation_id
+from penstock.core.naming import CustomerKey
 from penstock.db.store import Store, Tx
 from penstock.flows.advance.snapshot import Wakeup
 from penstock.flows.advance.store import advance
@@ -37,7 +38,7 @@ def flow_open(
     (flow_id,) = flow_open_many(tx, [opening])
     if flow_id is None:
         existing = flow_find(
-            tx, opening.customer, info.pipeline_key, opening.partition, opening.mode
+            tx, opening.customer_key, info.pipeline_key, opening.partition, opening.mode
         )
         assert existing is not None, "its generation exists"
         return TriggerResult(existing, is_new=False)
@@ -64,10 +65,10 @@ def flow_open_for_report(
     """
     customer, mode, phase = about
     entries = {p["name"] for p in info.definition["phases"] if not p["after"]}
-    parent = flow_find(tx, customer, info.pipeline_key, report.partition, mode)
+    parent = flow_find(tx, CustomerKey(customer), info.pipeline_key, report.partition, mode)
     opening = FlowOpening(
-        customer=customer,
-        pipeline=info.pipeline_key,
+        customer_key=CustomerKey(customer),
+        pipeline_key=info.pipeline_key,
         digest=digest_of(tx, info),
         mode=mode,
         partition=report.partition,

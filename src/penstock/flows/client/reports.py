@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 
 from penstock.audit.rows import Entry
+from penstock.core.naming import CustomerKey, ProcessorKey
 from penstock.db.store import Tx
 from penstock.flows.client.requests import CompletionReport
 from penstock.flows.rows import Flow, NewCompletion
@@ -18,13 +19,13 @@ from penstock.runs.store.finish import run_cancel
 
 
 def completion_from_report(
-    flow: Flow, processor: int, now: int, report: CompletionReport
+    flow: Flow, processor_key: ProcessorKey, now: int, report: CompletionReport
 ) -> NewCompletion:
     """Convert a report to a completion."""
     return NewCompletion(
         flow_id=flow.flow_id,
-        processor=processor,
-        customer=flow.customer,
+        processor_key=processor_key,
+        customer_key=flow.customer_key,
         status=report.status,
         at=now,
         execution_id=report.execution_id,
@@ -46,11 +47,13 @@ def report_journal_entry(flow: Flow, phase: str, report: CompletionReport, who: 
         "reported_correlation_id": report.correlation_id,
     }
     text = json.dumps(detail, sort_keys=True)
-    return Entry("flow", flow.flow_id, flow.customer, "reported", who, None, report.status,
+    return Entry("flow", flow.flow_id, flow.customer_key, "reported", who, None, report.status,
                  None, None, text)  # fmt: skip
 
 
-def report_log(tx: Tx, flow: Flow, processor: int, report: CompletionReport, who: str) -> None:
+def report_log(
+    tx: Tx, flow: Flow, processor_key: ProcessorKey, report: CompletionReport, who: str
+) -> None:
     """Append a report to the execution log; the reporter's own execution id is in the metadata."""
     metadata = dict(report.metadata or {})
     if report.execution_id is not None:
@@ -60,7 +63,7 @@ def report_log(tx: Tx, flow: Flow, processor: int, report: CompletionReport, who
         tx,
         {
             "flow_id": flow.flow_id,
-            "processor": processor,
+            "processor": processor_key,
             "status": report.status,
             "correlation_id": report.correlation_id,
             "records": report.records,
@@ -73,13 +76,13 @@ def report_log(tx: Tx, flow: Flow, processor: int, report: CompletionReport, who
     )
 
 
-def report_dead_letter(tx: Tx, customer: int, report: CompletionReport) -> int:
+def report_dead_letter(tx: Tx, customer_key: CustomerKey, report: CompletionReport) -> int:
     """Store a report of an unknown processor as a dead letter and return its id."""
     body = {name: getattr(report, name) for name in report.__slots__ if name != "origin"}
     return dead_letter_put_report(
         tx,
         {
-            "customer": customer,
+            "customer": customer_key,
             "partition": report.partition,
             "correlation_id": report.correlation_id,
             "error_type": "UNKNOWN_PROCESSOR",
@@ -88,8 +91,8 @@ def report_dead_letter(tx: Tx, customer: int, report: CompletionReport) -> int:
     )
 
 
-def run_cancel_pending_of(tx: Tx, flow: Flow, processor: int, who: str) -> None:
+def run_cancel_pending_of(tx: Tx, flow: Flow, processor_key: ProcessorKey, who: str) -> None:
     """Cancel the pending runs of a processor that was completed outside Penstock."""
     for run_id, state, number in flow_runs_live(tx, flow.flow_id):
-        if state == RunState.PENDING and number == processor:
+        if state == RunState.PENDING and number == processor_key:
             run_cancel(tx, run_id, who, "completed by an external report")

@@ -43,7 +43,7 @@ def start(
     # Wait for a scheduler tick that holds the schedule row, so that its run is seen below.
     schedule_get(tx, config.config_id)
     live = run_list_live(
-        tx, RunFilter(customer=config.customer, config_id=config.config_id, limit=LIVE_RUNS_MAX)
+        tx, RunFilter(customer=config.customer_key, config_id=config.config_id, limit=LIVE_RUNS_MAX)
     )
     check_overlap(config, live, name)
     is_ordered = config.overlap != Overlap.ALLOW or config.catch_up == CatchUp.ALL
@@ -52,15 +52,15 @@ def start(
         return _start_flow(tx, config, info, occurrence, (who, source, origin))
     new_runs = [
         NewRun(
-            customer=config.customer,
-            processor=row.processor,
+            customer_key=config.customer_key,
+            processor_key=row.processor_key,
             config_id=config.config_id,
             slot=occurrence,
             scheduled_time=tx.now(),
             priority=config.priority,
             max_execution_us=config.max_execution_us,
             sla_us=config.sla_us,
-            ordering_key=f"config:{config.config_id}:{row.processor}" if is_ordered else None,
+            ordering_key=f"config:{config.config_id}:{row.processor_key}" if is_ordered else None,
             trigger_source=source,
             trigger_message_id=None if origin is None else origin.message_id,
         )
@@ -95,8 +95,8 @@ def _start_flow(
     assert stored is not None, info.name
     mode, partition = mode_and_partition(info.definition, occurrence, source=source)
     opening = FlowOpening(
-        customer=config.customer,
-        pipeline=info.pipeline_key,
+        customer_key=config.customer_key,
+        pipeline_key=info.pipeline_key,
         digest=stored[1],
         mode=mode,
         partition=partition,

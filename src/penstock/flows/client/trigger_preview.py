@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from penstock.access.store.names import NameResolver
 from penstock.core.errors import NotFound
+from penstock.core.naming import PipelineKey
 from penstock.db.store import Store, Tx
 from penstock.flows.client.requests import FlowRequest, check_request
 from penstock.flows.explain.store.reads import generation_newest
@@ -98,7 +99,7 @@ class Previews:
         return self._store.read(body)
 
     def _existing(
-        self, tx: Tx, customer: str, pipeline: int, partition: str, mode: str | None
+        self, tx: Tx, customer: str, pipeline_key: PipelineKey, partition: str, mode: str | None
     ) -> Flow | None:
         try:
             number = self._names.customer_key(tx, customer)
@@ -107,7 +108,7 @@ class Previews:
                 raise
             return None  # the first flow of a customer creates the customer
         assert number is not None
-        return flow_find(tx, number, pipeline, partition, mode)
+        return flow_find(tx, number, pipeline_key, partition, mode)
 
 
 def _phases(plan: Plan, request: FlowRequest, done: set[str]) -> tuple[PhasePreview, ...]:

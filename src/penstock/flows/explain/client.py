@@ -12,6 +12,7 @@ from penstock.access.store.names import NameResolver
 from penstock.core.clock import Micros
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import decode, encode
+from penstock.core.naming import CustomerKey, PipelineKey
 from penstock.db.store import Store, Tx
 from penstock.flows.explain.explain import Explanation, explain, explain_missing_flow
 from penstock.flows.explain.facts import FlowFact, RunFact
@@ -170,7 +171,7 @@ class Diagnostics:
             raise NotFound("flow", encode("flow", flow_id))
         return found
 
-    def _correlation(self, tx: Tx, cause: str, customer: int | None) -> str:
+    def _correlation(self, tx: Tx, cause: str, customer_key: CustomerKey | None) -> str:
         """Return the correlation id for a correlation, flow or run id."""
         kind = cause.partition("_")[0]
         if kind not in ("flow", "run"):
@@ -180,24 +181,28 @@ class Diagnostics:
         except InvalidInput:
             return cause
         if kind == "flow":
-            flow = flow_get(tx, number, customer)
+            flow = flow_get(tx, number, customer_key)
             if flow is None:
                 raise NotFound("flow", cause)
             return flow.correlation_id
-        run = run_get(tx, number, customer)
+        run = run_get(tx, number, customer_key)
         if run is None:
             raise NotFound("run", cause)
         return run.correlation_id or cause
 
 
 def _find(
-    tx: Tx, customer: int, pipeline: int, partition: str, which: tuple[str | None, int | None]
+    tx: Tx,
+    customer_key: CustomerKey,
+    pipeline_key: PipelineKey,
+    partition: str,
+    which: tuple[str | None, int | None],
 ) -> Flow | None:
     """Return the newest flow of a partition, optionally of one mode or generation."""
     mode, generation = which
     limit = 1 if generation is None else 1_000
     wanted = FlowFilter(
-        customer=customer, pipeline=pipeline, partition=partition, mode=mode, limit=limit
+        customer=customer_key, pipeline=pipeline_key, partition=partition, mode=mode, limit=limit
     )
     found = flow_list(tx, wanted)
     return next((flow for flow in found if generation in (None, flow.generation)), None)

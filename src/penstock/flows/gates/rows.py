@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from penstock.core.clock import FAR_FUTURE
 from penstock.core.ids import encode
+from penstock.core.naming import CustomerKey, PipelineKey
 from penstock.flows.gates.override import Override
 
 
@@ -15,7 +16,7 @@ class NewTrigger(NamedTuple):
     flow_id: int
     phase: str
     processor: str
-    customer: int
+    customer_key: CustomerKey
     verdict: str
     source: str
     is_observed: bool
@@ -40,8 +41,8 @@ class Trigger(NamedTuple):
 class NewDecision(NamedTuple):
     """A decision with its complete input, as canonical JSON (batch of `decision_put_many`)."""
 
-    customer: int
-    pipeline: int
+    customer_key: CustomerKey
+    pipeline_key: PipelineKey
     flow_id: int
     phase: str
     processor: str
@@ -132,8 +133,8 @@ class OverrideRow(NamedTuple):
 class NewIntervention(NamedTuple):
     """A problem that needs a person (batch of `intervention_put_many`)."""
 
-    customer: int
-    pipeline: int
+    customer_key: CustomerKey
+    pipeline_key: PipelineKey
     flow_id: int
     phase: str
     processor: str

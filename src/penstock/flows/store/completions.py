@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from penstock.core.naming import CustomerKey, PipelineKey
 from penstock.db.store import Tx
 from penstock.flows.rows import CompletionRow, FlowEvent, NewCompletion
 from penstock.runs.rows import FinishedRun
@@ -67,9 +68,11 @@ def flow_event_put_many(tx: Tx, rows: Sequence[tuple[int, int, str | None, bool]
     tx.later("flow_event_put_many", batch=rows)
 
 
-def flow_event_put_for_partition(tx: Tx, customer: int, pipeline: int, partition: str) -> list[int]:
+def flow_event_put_for_partition(
+    tx: Tx, customer_key: CustomerKey, pipeline_key: PipelineKey, partition: str
+) -> list[int]:
     """Insert flow events for all open flows of a partition. Return the flows."""
-    params = {"customer": customer, "pipeline": pipeline, "partition": partition}
+    params = {"customer": customer_key, "pipeline": pipeline_key, "partition": partition}
     return [row[0] for row in tx.rows("flow_event_put_for_partition", params)]
 
 

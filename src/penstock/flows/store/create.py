@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from penstock.audit.rows import Entry
 from penstock.audit.store.journal import journal_append_many
+from penstock.core.naming import CustomerKey, PipelineKey
 from penstock.db.store import Tx
 from penstock.flows.advance.late_data import LateData
 from penstock.flows.cascade import LATE_RERUNS_MAX, FlowState, flow_deadline, inherited_phases
@@ -53,8 +54,8 @@ class FlowOpening:
     starts: the phases to start with; empty: the entry phases. generation: None means the next one.
     """
 
-    customer: int
-    pipeline: int
+    customer_key: CustomerKey
+    pipeline_key: PipelineKey
     digest: str
     mode: str
     partition: str
@@ -78,12 +79,14 @@ class FlowOpening:
     @property
     def key(self) -> tuple[int, int, int, str, str]:
         """The columns that all generations of the flow share."""
-        return self.customer, self.pipeline, self.config_id, self.partition, self.mode
+        return self.customer_key, self.pipeline_key, self.config_id, self.partition, self.mode
 
 
-def opening_lock(tx: Tx, customer: int, pipeline: int, partition: str) -> None:
+def opening_lock(
+    tx: Tx, customer_key: CustomerKey, pipeline_key: PipelineKey, partition: str
+) -> None:
     """Serialize callers that look up a flow of a partition and open one if there is none."""
-    ordering_key_lock(tx, f"flow:{customer}:{pipeline}:{partition}")
+    ordering_key_lock(tx, f"flow:{customer_key}:{pipeline_key}:{partition}")
 
 
 def flow_open_many(tx: Tx, openings: Sequence[FlowOpening]) -> list[int | None]:
@@ -101,7 +104,7 @@ def flow_open_many(tx: Tx, openings: Sequence[FlowOpening]) -> list[int | None]:
     numbers: dict[tuple[int, int, int, str, str], int] = {}
     for reruns, group in sorted(by_reruns.items()):
         numbers |= generation_next_many(tx, [o.key for o in group], reruns=reruns)
-    plans = {o.key: planned(tx, o.pipeline, o.digest, o.mode) for o in openings}
+    plans = {o.key: planned(tx, o.pipeline_key, o.digest, o.mode) for o in openings}
     rows = [_row(o, plans[o.key], numbers.get(o.key, o.generation or 1), now) for o in openings]
     made = flow_insert_many(tx, rows)
     ids = [made.get((*row.key, row.generation)) for row in rows]
@@ -131,12 +134,12 @@ def flow_rerun(tx: Tx, late: LateData, actor: str) -> int:
         return 0
     if reruns >= LATE_RERUNS_MAX:
         note = f"late data of {', '.join(late.sources)} ignored: {reruns} reruns already"
-        entry = Entry("flow", flow.flow_id, flow.customer, "late_ignored", actor, why=note)
+        entry = Entry("flow", flow.flow_id, flow.customer_key, "late_ignored", actor, why=note)
         journal_append_many(tx, [entry])
         return 0
     opening = FlowOpening(
-        customer=flow.customer,
-        pipeline=flow.pipeline_no,
+        customer_key=flow.customer_key,
+        pipeline_key=flow.pipeline_key,
         digest=flow.digest,
         mode=flow.mode,
         partition=flow.partition,
@@ -155,7 +158,7 @@ def flow_rerun(tx: Tx, late: LateData, actor: str) -> int:
     (flow_id,) = flow_open_many(tx, [opening])
     if flow_id is None:
         return 0
-    flow_event_put_many(tx, [(flow_id, flow.customer, None, False)])
+    flow_event_put_many(tx, [(flow_id, flow.customer_key, None, False)])
     return 1
 
 
@@ -180,11 +183,13 @@ def _forward_to_newest(tx: Tx, late: LateData, generation: int) -> bool:
     newest = flow_get(tx, rows[0][0]) if rows else None
     if newest is None or newest.state == FlowState.CANCELLED:
         return False
-    plan = planned(tx, newest.pipeline_no, newest.digest, newest.mode).plan
+    plan = planned(tx, newest.pipeline_key, newest.digest, newest.mode).plan
     entries = [phase.name for phase in plan.phases if not phase.after]
     begins = newest.start_phase.split(",") if newest.start_phase else entries
     kept = [source for source in late.sources if source in inherited_phases(plan, begins)]
-    seen = [_copy(newest.flow_id, customer, s) for s in late.snapshot.completions_of(kept)]
+    seen = [
+        _copy(newest.flow_id, CustomerKey(customer), s) for s in late.snapshot.completions_of(kept)
+    ]
     completion_put_many(tx, seen, nudge=False)
     flow_event_put_many(tx, [(newest.flow_id, customer, source, False) for source in kept])
     return True
@@ -192,8 +197,8 @@ def _forward_to_newest(tx: Tx, late: LateData, generation: int) -> bool:
 
 def _row(opening: FlowOpening, plan: FlowPlan, generation: int, now: int) -> NewFlow:
     return NewFlow(
-        customer=opening.customer,
-        pipeline=opening.pipeline,
+        customer_key=opening.customer_key,
+        pipeline_key=opening.pipeline_key,
         config_id=opening.config_id,
         partition=opening.partition,
         mode=opening.mode,
@@ -221,7 +226,7 @@ def _phases(
     opening: FlowOpening, plan: FlowPlan, flow_id: int, parent: Sequence[PhaseRow]
 ) -> list[NewPhase]:
     """Return the phase rows of a new flow: skipped, inherited or pending."""
-    customer = opening.customer
+    customer = opening.customer_key
     begun = {row.phase: row for row in parent if not row.processor and row.started_at is not None}
     done = {name: row for name, row in begun.items() if row.state in DONE}
     begins = opening.start_phases or tuple(p.name for p in plan.plan.phases if not p.after)
@@ -264,7 +269,7 @@ def _inherit(tx: Tx, opened: Sequence[tuple[FlowOpening, int]], rows: Sequence[N
     seen = completions_of(tx, sorted(parents))
     kept = {(row.flow_id, row.phase) for row in rows if PhaseState(row.state) in DONE}
     copies = [
-        _copy(flow_id, opening.customer, s)
+        _copy(flow_id, opening.customer_key, s)
         for opening, flow_id in opened
         if opening.parent is not None
         for s in seen[opening.parent.flow_id]
@@ -273,11 +278,19 @@ def _inherit(tx: Tx, opened: Sequence[tuple[FlowOpening, int]], rows: Sequence[N
     completion_put_many(tx, copies, nudge=False)
 
 
-def _copy(flow_id: int, customer: int, seen: CompletionRow) -> NewCompletion:
+def _copy(flow_id: int, customer_key: CustomerKey, seen: CompletionRow) -> NewCompletion:
     return NewCompletion(
-        flow_id, seen.processor_key, customer, seen.status, seen.at, seen.run_id, seen.execution_id,
-        seen.records, seen.quality, seen.entities,
-    )  # fmt: skip
+        flow_id,
+        seen.processor_key,
+        customer_key,
+        seen.status,
+        seen.at,
+        seen.run_id,
+        seen.execution_id,
+        seen.records,
+        seen.quality,
+        seen.entities,
+    )
 
 
 def _entry(opening: FlowOpening, row: NewFlow, flow_id: int) -> Entry:
@@ -290,5 +303,5 @@ def _entry(opening: FlowOpening, row: NewFlow, flow_id: int) -> Entry:
         "starts": list(opening.start_phases),
     }
     text = json.dumps(detail, sort_keys=True)
-    return Entry("flow", flow_id, row.customer, "opened", opening.opened_by, None, "OPEN",
+    return Entry("flow", flow_id, row.customer_key, "opened", opening.opened_by, None, "OPEN",
                  None, row.trigger_source, text)  # fmt: skip

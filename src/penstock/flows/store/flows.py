@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from penstock.core.naming import CustomerKey, PipelineKey
 from penstock.db.store import Tx, first
 from penstock.flows.rows import (
     ConfigDefaults,
@@ -69,17 +70,26 @@ def flow_lock_later(tx: Tx, ids: Iterable[int]) -> Callable[[], list[Locked]]:
     ]
 
 
-def flow_get(tx: Tx, flow_id: int, customer: int | None = None) -> Flow | None:
+def flow_get(tx: Tx, flow_id: int, customer_key: CustomerKey | None = None) -> Flow | None:
     """Return one flow, optionally only if it belongs to a customer."""
-    row = first(tx.rows("flow_get", {"flow_id": flow_id, "customer": customer}))
+    row = first(tx.rows("flow_get", {"flow_id": flow_id, "customer": customer_key}))
     return None if row is None else _flow(row)
 
 
 def flow_find(
-    tx: Tx, customer: int, pipeline: int, partition: str, mode: str | None = None
+    tx: Tx,
+    customer_key: CustomerKey,
+    pipeline_key: PipelineKey,
+    partition: str,
+    mode: str | None = None,
 ) -> Flow | None:
     """Return the newest flow of a partition; an open one takes precedence."""
-    params = {"customer": customer, "pipeline": pipeline, "partition": partition, "mode": mode}
+    params = {
+        "customer": customer_key,
+        "pipeline": pipeline_key,
+        "partition": partition,
+        "mode": mode,
+    }
     row = first(tx.rows("flow_find", params))
     return None if row is None else _flow(row)
 
@@ -89,9 +99,11 @@ def flow_list(tx: Tx, wanted: FlowFilter) -> list[Flow]:
     return [_flow(row) for row in tx.rows("flow_list", wanted._asdict())]
 
 
-def flow_for_correlation(tx: Tx, correlation_id: str, customer: int | None = None) -> list[Flow]:
+def flow_for_correlation(
+    tx: Tx, correlation_id: str, customer_key: CustomerKey | None = None
+) -> list[Flow]:
     """Return the flows of one correlation id, oldest first."""
-    params = {"correlation_id": correlation_id, "customer": customer}
+    params = {"correlation_id": correlation_id, "customer": customer_key}
     return [_flow(row) for row in tx.rows("flow_for_correlation", params)]
 
 

@@ -36,16 +36,16 @@ def occurrences_open(tx: Tx, slots: Sequence[DueOccurrence], pace: StartPace) ->
     used = 0
     for slot in slots:
         config = configs[slot.config_id]
-        key = (config.pipeline, slot.slot)
+        key = (config.pipeline_key, slot.slot)
         if key not in mode_partition:
-            definition = definition_get(tx, config.pipeline, config.digest)
+            definition = definition_get(tx, config.pipeline_key, config.digest)
             mode_partition[key] = mode_and_partition(definition, slot.slot, source=SCHEDULER)
         mode, partition = mode_partition[key]
         start_at, gap_us = slot.slot + config.offset_us, 0
         if slot.is_late:
             assert pace.cursor is not None, "late occurrences need a position in the start rate"
             start_at, gap_us = pace.cursor + pace.gap_us * (pace.taken + used + 1), pace.gap_us
-            plan = planned(tx, config.pipeline, config.digest, mode).plan
+            plan = planned(tx, config.pipeline_key, config.digest, mode).plan
             used += sum(len(phase.expected) for phase in plan.phases if not phase.after)
         openings.append(_opening(config, slot, (mode, partition), start_at, gap_us))
     ordered = [config.config_id for config in configs.values() if config.is_ordered]
@@ -92,8 +92,8 @@ def _opening(
 ) -> FlowOpening:
     mode, partition = mode_partition
     return FlowOpening(
-        customer=config.customer,
-        pipeline=config.pipeline,
+        customer_key=config.customer_key,
+        pipeline_key=config.pipeline_key,
         digest=config.digest,
         mode=mode,
         partition=partition,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.core.naming import CustomerKey
 from penstock.db.store import Tx, one
 from penstock.flows.rows import CheckLogRow, Execution, PhaseLogRow
 
@@ -39,10 +40,10 @@ def execution_log_report(tx: Tx, params: dict[str, object]) -> None:
 
 
 def execution_list(
-    tx: Tx, correlation_id: str, customer: int | None = None, limit: int = 1_000
+    tx: Tx, correlation_id: str, customer_key: CustomerKey | None = None, limit: int = 1_000
 ) -> list[Execution]:
     """Return the executions of one correlation id, in order."""
-    params = {"correlation_id": correlation_id, "customer": customer, "limit": limit}
+    params = {"correlation_id": correlation_id, "customer": customer_key, "limit": limit}
     return [Execution._make(row) for row in tx.rows("execution_log_for_correlation", params)]
 
 

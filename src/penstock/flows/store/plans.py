@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
+from penstock.core.naming import PipelineKey
 from penstock.db.store import Tx, first
 from penstock.flows.plan import FlowPlan, planned_of
 
@@ -25,12 +26,12 @@ def clear_cache() -> None:
     _cache.clear()
 
 
-def planned(tx: Tx, pipeline: int, digest: str, mode: str) -> FlowPlan:
+def planned(tx: Tx, pipeline_key: PipelineKey, digest: str, mode: str) -> FlowPlan:
     """Return the plan of a flow."""
     key = (digest, mode)
     found = _cache.get(key)
     if found is None:
-        found = planned_of(definition_get(tx, pipeline, digest), mode)
+        found = planned_of(definition_get(tx, pipeline_key, digest), mode)
         if len(digest) == DIGEST_CHARS:
             if len(_cache) >= PLANS_MAX:
                 _cache.clear()
@@ -38,8 +39,8 @@ def planned(tx: Tx, pipeline: int, digest: str, mode: str) -> FlowPlan:
     return found
 
 
-def definition_get(tx: Tx, pipeline: int, digest: str) -> dict[str, Any]:
+def definition_get(tx: Tx, pipeline_key: PipelineKey, digest: str) -> dict[str, Any]:
     """Return a declaration as it was when a flow was opened with it."""
-    row = first(tx.rows("definition_get", {"pipeline": pipeline, "digest": digest}))
-    assert row is not None, f"pipeline {pipeline} lost its declaration {digest}"
+    row = first(tx.rows("definition_get", {"pipeline": pipeline_key, "digest": digest}))
+    assert row is not None, f"pipeline {pipeline_key} lost its declaration {digest}"
     return dict(json.loads(row[0]))

@@ -25,6 +25,7 @@ from penstock.audit.telemetry import Events, QuotaHit, SlotTaken
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import Conflict, NotFound, StoreError
 from penstock.core.ids import new_boot_id
+from penstock.core.naming import SYSTEM_CUSTOMER, CustomerKey
 from penstock.db.store import Store, Tx
 from penstock.limits.rules import LimitSettings
 from penstock.limits.slots.held_leases import HeldLeases
@@ -77,30 +78,34 @@ class Broker:
         self._retry_at = 0.0
 
     def limit_state(
-        self, name: str, terms: LimitSettings, customer: int = 0, actor: str = ""
+        self,
+        name: str,
+        terms: LimitSettings,
+        customer_key: CustomerKey = SYSTEM_CUSTOMER,
+        actor: str = "",
     ) -> LimitState:
         """Return the state of a limit, which is created with these terms if it does not exist."""
         self._check()
-        found = self._states.get((customer, name))
+        found = self._states.get((customer_key, name))
         if found is not None:
             return found
         with self._making:  # a thousand concurrent callers need one connection, not all of them
-            found = self._states.get((customer, name))
+            found = self._states.get((customer_key, name))
             if found is None:
                 limit = self.store.write(
-                    lambda tx: limit_ensure(tx, name, terms, customer=customer, actor=actor)
+                    lambda tx: limit_ensure(tx, name, terms, customer_key=customer_key, actor=actor)
                 )
                 with self._lock:
-                    found = self._states[customer, name] = LimitState(limit)
+                    found = self._states[customer_key, name] = LimitState(limit)
         return found
 
     def next_request(self) -> str:
         """Return a new, globally unique request id."""
         return f"{self.id}:{next(self._requests)}"
 
-    def is_loaded(self, name: str, customer: int = 0) -> bool:
+    def is_loaded(self, name: str, customer_key: CustomerKey = SYSTEM_CUSTOMER) -> bool:
         """Return whether the state of a limit is loaded, so that `desk` needs no transaction."""
-        return (customer, name) in self._states
+        return (customer_key, name) in self._states
 
     def request(self, waiter: SlotWaiter, *, direct: bool) -> None:
         """Request a slot. direct: run the transaction in this thread if no other caller waits."""
@@ -298,7 +303,7 @@ def _serve(tx: Tx, limit: Limit, turn: GrantInput) -> GrantResult:
         return limit_grant(tx, limit.limit_id, turn)
     except NotFound:
         made = limit_ensure(
-            tx, limit.name, limit.terms, customer=limit.customer, actor=limit.updated_by
+            tx, limit.name, limit.terms, customer_key=limit.customer_key, actor=limit.updated_by
         )
         return limit_grant(tx, made.limit_id, turn)
 

@@ -349,7 +349,7 @@ def _grant_tickets(tx: Tx, queue: _Queue, page: Sequence[Ticket]) -> None:
             served.brokers.add(ticket.broker)
         wait = queue.waits[ticket.request] = queue.wait(ticket.weight) or 0
         queue.rows.append(
-            (ticket.ticket, limit.limit_id, limit.customer, ticket.weight, ticket.broker,
+            (ticket.ticket, limit.limit_id, limit.customer_key, ticket.weight, ticket.broker,
              ticket.holder, ticket.request, ticket.run_id, mine, ticket.asked_at,
              ticket.lease_us, hold, wait)
         )  # fmt: skip
@@ -383,7 +383,7 @@ def _grant_wants(queue: _Queue, wants: list[LeaseRequest]) -> list[LeaseRequest]
         queue.waits[want.request] = wait
         lease_us = want.lease_us or limit.lease_us
         queue.rows.append(
-            (None, limit.limit_id, limit.customer, want.weight, queue.broker, want.holder,
+            (None, limit.limit_id, limit.customer_key, want.weight, queue.broker, want.holder,
              want.request, want.run_id, True, want.asked_at, lease_us, lease_us, wait)
         )  # fmt: skip
     return valid[count:]
@@ -402,7 +402,7 @@ def _enqueue(tx: Tx, queue: _Queue, late: list[LeaseRequest]) -> None:
             served.refused[want.request] = "full"
         waiting = waiting[:free]
     batch = [
-        (limit.limit_id, limit.customer, want.weight, queue.broker, want.holder, want.request,
+        (limit.limit_id, limit.customer_key, want.weight, queue.broker, want.holder, want.request,
          want.run_id, want.lease_us or limit.lease_us, want.asked_at, TICKET_US)
         for want in waiting
     ]  # fmt: skip

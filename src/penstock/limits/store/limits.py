@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from penstock.audit.rows import Entry
 from penstock.audit.store.journal import journal_append_many
 from penstock.core.errors import NotFound
+from penstock.core.naming import SYSTEM_CUSTOMER, CustomerKey
 from penstock.db.store import Tx, first, one
 from penstock.limits import rules
 from penstock.limits.rules import HISTORY_KEPT, LimitSettings
@@ -34,35 +35,45 @@ class QuotaResult(NamedTuple):
     learned: float | None
 
 
-def limit_get(tx: Tx, name: str, customer: int = 0) -> Limit | None:
+def limit_get(tx: Tx, name: str, customer_key: CustomerKey = SYSTEM_CUSTOMER) -> Limit | None:
     """Return a limit by name."""
-    row = first(tx.rows("limit_get", {"customer": customer, "name": name}))
+    row = first(tx.rows("limit_get", {"customer": customer_key, "name": name}))
     return None if row is None else Limit._make(row)
 
 
 def limit_ensure(
-    tx: Tx, name: str, terms: LimitSettings, *, customer: int = 0, actor: str = ""
+    tx: Tx,
+    name: str,
+    terms: LimitSettings,
+    *,
+    customer_key: CustomerKey = SYSTEM_CUSTOMER,
+    actor: str = "",
 ) -> Limit:
     """Return a limit by name; create it with these terms if it does not exist."""
-    found = limit_get(tx, name, customer)
+    found = limit_get(tx, name, customer_key)
     if found is None:
-        tx.rows("limit_add", _params(name, terms, customer, actor, is_declared=False))
-        found = limit_get(tx, name, customer)
+        tx.rows("limit_add", _params(name, terms, customer_key, actor, is_declared=False))
+        found = limit_get(tx, name, customer_key)
     assert found is not None, name
     return found
 
 
 def limit_declare(
-    tx: Tx, name: str, terms: LimitSettings, *, customer: int = 0, actor: str
+    tx: Tx,
+    name: str,
+    terms: LimitSettings,
+    *,
+    customer_key: CustomerKey = SYSTEM_CUSTOMER,
+    actor: str,
 ) -> tuple[Limit, GrantResult | None]:
     """Create or change a limit. A change takes effect at once, in this transaction."""
     rules.check_limit_name(name)
-    if tx.rows("limit_add", _params(name, terms, customer, actor, is_declared=True)):
-        made = limit_get(tx, name, customer)
+    if tx.rows("limit_add", _params(name, terms, customer_key, actor, is_declared=True)):
+        made = limit_get(tx, name, customer_key)
         assert made is not None, name
         _journal(tx, made, "declared", actor, detail=_detail(terms))
         return made, None
-    found = limit_get(tx, name, customer)
+    found = limit_get(tx, name, customer_key)
     assert found is not None, name
     return limit_alter(tx, found.limit_id, terms, actor=actor)
 
@@ -84,7 +95,7 @@ def limit_alter(
         learned = limit.learned if limit.learned < terms.capacity else None
     bucket = limit.bucket(tx.now())
     params = {
-        **_params(limit.name, terms, limit.customer, actor, is_declared=True),
+        **_params(limit.name, terms, limit.customer_key, actor, is_declared=True),
         "limit_id": limit_id,
         "learned": learned,
         "level": None if bucket is None or terms.rate is None else bucket.level_at(tx.now()),
@@ -132,7 +143,7 @@ def limit_quota(
         raise NotFound("limit", limit_id)
     errors, now = one(tx.rows("limit_quota_put", {"limit_id": limit_id}))
     tx.run("limit_note_put", {
-        "limit_id": limit_id, "customer": limit.customer, "outcome": "quota",
+        "limit_id": limit_id, "customer": limit.customer_key, "outcome": "quota",
         "holder": holder if lease is None else lease.holder,
         "run_id": None if lease is None else lease.run_id,
         "token": None if lease is None else lease.token,
@@ -157,7 +168,7 @@ def limit_quota_of_run(tx: Tx, limit_id: int, run_id: int) -> tuple[int, int]:
 
 
 def limit_force_release(
-    tx: Tx, lease_id: int, *, actor: str, why: str, customer: int | None = None
+    tx: Tx, lease_id: int, *, actor: str, why: str, customer_key: CustomerKey | None = None
 ) -> tuple[Lease, GrantResult]:
     """Take a slot from its holder and grant it to the next in the queue; journaled with a reason.
 
@@ -165,7 +176,7 @@ def limit_force_release(
     """
     row = first(tx.rows("limit_lease_find", {"lease_id": lease_id}))
     limit = None if row is None else limit_lock(tx, Lease._make(row).limit_id)
-    if row is None or limit is None or customer not in (None, limit.customer):
+    if row is None or limit is None or customer_key not in (None, limit.customer_key):
         raise NotFound("lease", lease_id)
     lease = Lease._make(row)
     params = {"limit_id": limit.limit_id, "outcome": "forced"}
@@ -190,10 +201,10 @@ def limit_trim(tx: Tx, n: int) -> int:
 
 
 def _params(
-    name: str, terms: LimitSettings, customer: int, actor: str, *, is_declared: bool
+    name: str, terms: LimitSettings, customer_key: CustomerKey, actor: str, *, is_declared: bool
 ) -> dict[str, Any]:
     return {
-        "customer": customer,
+        "customer": customer_key,
         "name": name,
         "capacity": terms.capacity,
         "is_adaptive": terms.is_adaptive,
@@ -230,7 +241,7 @@ def _journal(
     token: int | None = None,
 ) -> None:
     entry = Entry(
-        "limit", limit.limit_id, limit.customer or None, action, actor, token=token, why=why,
+        "limit", limit.limit_id, limit.customer_key or None, action, actor, token=token, why=why,
         detail=detail,
     )  # fmt: skip
     journal_append_many(tx, [entry])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from penstock.core.naming import CustomerKey
 from penstock.db.store import Tx, first
 from penstock.limits.rules import HISTORY_KEPT
 from penstock.limits.store.rows import Lease, Limit, Ticket
@@ -36,10 +37,15 @@ class LimitEvent(NamedTuple):
 
 
 def limit_list(
-    tx: Tx, *, customer: int | None = None, name: str | None = None, after: str = "", n: int = 50
+    tx: Tx,
+    *,
+    customer_key: CustomerKey | None = None,
+    name: str | None = None,
+    after: str = "",
+    n: int = 50,
 ) -> list[LimitView]:
     """Return limits by name. A tenant sees its own limits and the system's."""
-    params = {"customer": customer, "name": name, "after": after, "n": n}
+    params = {"customer": customer_key, "name": name, "after": after, "n": n}
     return [
         LimitView(Limit._make(row[:_WIDTH]), *(int(value) for value in row[_WIDTH:]))
         for row in tx.rows("limit_list", params)

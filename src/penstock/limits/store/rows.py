@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from penstock.core.naming import CustomerKey
 from penstock.limits import rules, token_bucket
 from penstock.limits.rules import LimitSettings
 
@@ -19,7 +20,7 @@ class Limit(NamedTuple):
     """A row of table `limits`."""
 
     limit_id: int
-    customer: int
+    customer_key: CustomerKey
     name: str
     capacity: int | None
     is_adaptive: bool

@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock.core.clock import Micros
 from penstock.core.ids import encode
+from penstock.core.naming import CustomerKey
 from penstock.core.record import from_json
 from penstock.db.store import Row, Tx
 from penstock.limits import run_queue_rules as line
@@ -71,7 +72,7 @@ class AdmitResult:
 
 class _New(NamedTuple):
     run_id: int
-    customer: int
+    customer_key: CustomerKey
     customer_id: str
     partition: str | None
     mode: str | None
@@ -100,7 +101,7 @@ def queue_enter(tx: Tx, n: int) -> tuple[int, AdmitResult]:
             continue
         marks.append((new.run_id, len(own)))
         rows += [
-            (new.run_id, limit, new.customer, weight, new.priority, index == 0)
+            (new.run_id, limit, new.customer_key, weight, new.priority, index == 0)
             for index, (limit, weight) in enumerate(own)
         ]
     tx.run("queue_put_many", batch=rows)
@@ -236,9 +237,9 @@ def queue_positions(tx: Tx, run_id: int, limit: int) -> list[QueuePosition]:
     return found
 
 
-def holders_of(tx: Tx, limit_id: int, customer: int | None, n: int) -> list[Holder]:
+def holders_of(tx: Tx, limit_id: int, customer_key: CustomerKey | None, n: int) -> list[Holder]:
     """Return the holders of a limit, longest-held first; of one customer if given."""
-    params = {"limit_id": limit_id, "customer": customer, "limit": n}
+    params = {"limit_id": limit_id, "customer": customer_key, "limit": n}
     return [Holder._make(row) for row in tx.rows("queue_holders", params)]
 
 
@@ -269,7 +270,7 @@ def _needs(new: _New) -> dict[_Key, LimitNeed]:
     )
     found: dict[_Key, LimitNeed] = {}
     for need in needs:
-        owner = new.customer if need.is_per_customer else 0
+        owner = new.customer_key if need.is_per_customer else 0
         found.setdefault((owner, limit_name_for_run(need.name, values)), need)
     return found
 

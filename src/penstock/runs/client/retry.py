@@ -10,6 +10,7 @@ from penstock.access.store.names import NameResolver
 from penstock.access.store.registry import ProcessorRow, customer_get
 from penstock.core.errors import Conflict, IllegalTransition, NotFound
 from penstock.core.ids import encode
+from penstock.core.naming import CustomerKey
 from penstock.db.store import Store, Tx
 from penstock.runs.hooks import RetryTerms, lock_config, on_retried, retry_terms
 from penstock.runs.rows import NewRun, Run
@@ -31,7 +32,7 @@ def run_retry(
     names: NameResolver,
     run_id: int,
     *,
-    customer: int | None,
+    customer_key: CustomerKey | None,
     actor: str,
     at: int | None = None,
     parameters: str | None = None,
@@ -41,7 +42,7 @@ def run_retry(
     `at` is the scheduled time of the new run in microseconds; None means now.
     """
     run_retry_lock(tx, run_id)
-    old = run_get(tx, run_id, customer)
+    old = run_get(tx, run_id, customer_key)
     if old is None:
         raise NotFound("run", encode("run", run_id))
     if old.finished_at is None:
@@ -52,8 +53,8 @@ def run_retry(
     terms = _terms(tx, old, owner)
     kept = None if terms is not None else old.parameters
     new = NewRun(
-        customer=owner,
-        processor=row.processor,
+        customer_key=owner,
+        processor_key=row.processor_key,
         config_id=old.config_id,
         flow_id=old.flow_id,
         partition=old.partition,

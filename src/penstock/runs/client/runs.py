@@ -19,6 +19,7 @@ from penstock.core.clock import FAR_FUTURE
 from penstock.core.errors import IllegalTransition, InvalidInput, NotFound
 from penstock.core.fields import check_customer, check_text
 from penstock.core.ids import encode
+from penstock.core.naming import CustomerKey
 from penstock.db.store import Single, Store, Tx
 from penstock.runs import attempt_result
 from penstock.runs.client.retry import run_retry
@@ -153,7 +154,7 @@ class Runs:
     ) -> list[Run]:
         """Return runs, live ones first, newest first; `before` is the previous page's last id."""
 
-        def position(tx: Tx, number: int | None) -> RunPosition | None:
+        def position(tx: Tx, number: CustomerKey | None) -> RunPosition | None:
             last = None if wanted.before == FAR_FUTURE else run_get(tx, wanted.before, number)
             return None if last is None else position_of(last)
 
@@ -178,7 +179,7 @@ class Runs:
         wanted: RunFilter,
         customer: str | None,
         pipeline: str | None,
-        find: Callable[[Tx, int | None], RunPosition | None],
+        find: Callable[[Tx, CustomerKey | None], RunPosition | None],
     ) -> list[Run]:
         check_limit(wanted.limit)
         if pipeline is not None:
@@ -241,7 +242,7 @@ class Runs:
 
         def body(tx: Tx) -> int:
             number = self._names.customer_key(tx, customer)
-            return run_retry(tx, self._store, self._names, run_id, customer=number, actor=who)
+            return run_retry(tx, self._store, self._names, run_id, customer_key=number, actor=who)
 
         return self._store.write(body)
 

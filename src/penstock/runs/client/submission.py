@@ -102,8 +102,8 @@ def insert(
     customers = names.ensure_customer_keys(tx, {_customer(wanted) for wanted, _, _ in checked})
     new_runs = [
         NewRun(
-            customer=(customer := customers[_customer(wanted)]),
-            processor=row.processor,
+            customer_key=(customer := customers[_customer(wanted)]),
+            processor_key=row.processor_key,
             partition=wanted.partition,
             scheduled_time=wanted.at,
             priority=wanted.priority,

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from penstock.access.store.registry import customer_get
+from penstock.core.naming import CustomerKey
 from penstock.db.store import Tx, first
 from penstock.runs.rows import HeldRun, Run
 from penstock.runs.store.runs import run_chain, run_of_row
@@ -43,18 +44,20 @@ class ProgressUpdate(NamedTuple):
 
 
 def external_run_get_many(
-    tx: Tx, ids: Iterable[int], customer: int | None = None
+    tx: Tx, ids: Iterable[int], customer_key: CustomerKey | None = None
 ) -> dict[int, ExternalRun]:
     """Return runs held externally, locked until the transaction ends; other ids are missing."""
-    rows = tx.rows("external_run_get_many", {"ids": sorted(set(ids)), "customer": customer})
+    rows = tx.rows("external_run_get_many", {"ids": sorted(set(ids)), "customer": customer_key})
     found = [ExternalRun(HeldRun._make(row[:_HELD]), *row[_HELD:]) for row in rows]
     return {one.held.run_id: one for one in found if one.holder and one.held.session_id is None}
 
 
-def run_find_many(tx: Tx, ids: Iterable[int], customer: int | None = None) -> dict[int, Run]:
+def run_find_many(
+    tx: Tx, ids: Iterable[int], customer_key: CustomerKey | None = None
+) -> dict[int, Run]:
     """Return runs by id, live or ended."""
     wanted = set(ids)
-    params = {"ids": sorted(wanted), "customer": customer}
+    params = {"ids": sorted(wanted), "customer": customer_key}
     found = {row[0]: run_of_row(row) for row in tx.rows("run_find_live_many", params)}
     if missing := wanted - found.keys():
         params["ids"] = sorted(missing)

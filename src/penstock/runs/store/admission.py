@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from penstock.core.naming import CustomerKey
 from penstock.db.store import Tx, first, one
 from penstock.limits.store.run_queue import queue_pause
 
@@ -79,11 +80,11 @@ def _pause_covered(tx: Tx) -> int:
     return covered
 
 
-def pause_list(tx: Tx, customer: int | None = None) -> list[Pause]:
+def pause_list(tx: Tx, customer_key: CustomerKey | None = None) -> list[Pause]:
     """Return all pauses in force; for a customer, its own and those of its configs."""
-    if customer is None:
+    if customer_key is None:
         return [Pause._make(row) for row in tx.rows("pause_list")]
-    rows = tx.rows("pause_list_customer", {"customer": customer})
+    rows = tx.rows("pause_list_customer", {"customer": customer_key})
     return [Pause._make(row) for row in rows]
 
 

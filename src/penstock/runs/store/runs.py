@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from penstock.core.clock import FAR_FUTURE
+from penstock.core.naming import CustomerKey, PoolKey
 from penstock.db.store import Tx, first
 from penstock.limits.store.run_queue import ADMIT, queue_leave
 from penstock.runs.rows import FinishedRun, HeldRun, NewRun, Run, RunEnd
@@ -20,13 +21,13 @@ from penstock.runs.states import Admission
 class Claim:
     """What to claim, and for whom. `start` marks the runs RUNNING because they start at once."""
 
-    pool: int
+    pool_key: PoolKey
     processors: Sequence[int]
     n: int
     session_id: int | None = None
     claimed_by: str | None = None
     start: bool = False
-    customer: int | None = None
+    customer_key: CustomerKey | None = None
 
 
 def run_insert_many(tx: Tx, runs: Sequence[NewRun], actor: str) -> list[int]:
@@ -45,27 +46,31 @@ def run_claim(tx: Tx, claim: Claim) -> list[HeldRun]:
     rows = tx.rows(
         "run_claim",
         {
-            "pool": claim.pool,
+            "pool": claim.pool_key,
             "processors": list(claim.processors),
             "n": claim.n,
             "session_id": claim.session_id,
             "claimed_by": claim.claimed_by,
             "start": claim.start,
-            "customer": claim.customer,
+            "customer": claim.customer_key,
         },
     )
     return [HeldRun._make(row) for row in rows]
 
 
 def run_claim_by_id(
-    tx: Tx, run_id: int, claimed_by: str, session_id: int | None = None, customer: int | None = None
+    tx: Tx,
+    run_id: int,
+    claimed_by: str,
+    session_id: int | None = None,
+    customer_key: CustomerKey | None = None,
 ) -> HeldRun | None:
     """Claim one given run. Return None if it is not ready or already claimed."""
     params = {
         "run_id": run_id,
         "claimed_by": claimed_by,
         "session_id": session_id,
-        "customer": customer,
+        "customer": customer_key,
     }
     row = first(tx.rows("run_claim_by_id", params))
     return None if row is None else HeldRun._make(row)
@@ -138,15 +143,15 @@ def run_unblock(tx: Tx, keys: Sequence[str]) -> int:
     return len(tx.rows("run_unblock_keys", {"keys": list(keys)}))
 
 
-def run_held_get(tx: Tx, run_id: int, customer: int | None = None) -> HeldRun | None:
+def run_held_get(tx: Tx, run_id: int, customer_key: CustomerKey | None = None) -> HeldRun | None:
     """Return a live run, locked, as its holder sees it."""
-    row = first(tx.rows("run_held_get", {"run_id": run_id, "customer": customer}))
+    row = first(tx.rows("run_held_get", {"run_id": run_id, "customer": customer_key}))
     return None if row is None else HeldRun._make(row)
 
 
-def run_get(tx: Tx, run_id: int, customer: int | None = None) -> Run | None:
+def run_get(tx: Tx, run_id: int, customer_key: CustomerKey | None = None) -> Run | None:
     """Return a run, live or ended."""
-    params = {"run_id": run_id, "customer": customer}
+    params = {"run_id": run_id, "customer": customer_key}
     row = first(tx.rows("run_get_live", params)) or first(tx.rows("run_get_ended", params))
     return None if row is None else run_of_row(row)
 
@@ -179,10 +184,10 @@ def run_list_ended(tx: Tx, wanted: RunFilter) -> list[Run]:
     return [run_of_row(row) for row in tx.rows(name, _params(wanted))]
 
 
-def run_chain(tx: Tx, run: Run, customer: int) -> list[Run]:
+def run_chain(tx: Tx, run: Run, customer_key: CustomerKey) -> list[Run]:
     """Return the ended attempts of a run, oldest first."""
     root = run.root_run_id or run.run_id
-    params = {"root": root, "customer": customer, "slot": run.slot}
+    params = {"root": root, "customer": customer_key, "slot": run.slot}
     return [run_of_row(row) for row in tx.rows("run_chain", params)]
 
 
@@ -197,9 +202,9 @@ def run_cancel_request(tx: Tx, run_id: int, actor: str, reason: str | None = Non
     return bool(tx.rows("run_cancel_request", {"run_id": run_id, "actor": actor, "reason": reason}))
 
 
-def run_count_ready(tx: Tx, pool: int, limit: int) -> int:
+def run_count_ready(tx: Tx, pool_key: PoolKey, limit: int) -> int:
     """Return how many runs of a pool can be claimed now, counting at most `limit`."""
-    return int(tx.rows("run_count_ready", {"pool": pool, "limit": limit})[0][0])
+    return int(tx.rows("run_count_ready", {"pool": pool_key, "limit": limit})[0][0])
 
 
 def _params(wanted: RunFilter) -> dict[str, object]:

@@ -112,7 +112,7 @@ def replace(tx: Tx, old: Config, draft: ConfigInput, action: str, reason: str, w
     before, after = describe(old), describe_draft(draft)
     changed = {k for k in after if before.get(k) != after[k]}
     change = Change(
-        old.customer, action, old.config_id, who, reason,
+        old.customer_key, action, old.config_id, who, reason,
         {k: before.get(k) for k in sorted(changed)}, {k: after[k] for k in sorted(changed)},
     )  # fmt: skip
     audit_append(tx, [change])

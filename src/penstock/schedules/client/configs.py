@@ -116,8 +116,8 @@ class Configs:
         return self._store.read(
             lambda tx: config_list(
                 tx,
-                customer=self._names.customer_key(tx, customer),
-                pipeline=number,
+                customer_key=self._names.customer_key(tx, customer),
+                pipeline_key=number,
                 is_active=is_active,
                 after=after,
                 limit=limit + offset,
@@ -183,7 +183,9 @@ class Configs:
             schedule_retire(tx, config_id)
             config_delete(tx, config_id)
             changes.alerts_resolve(tx, config_id, who)
-            change = Change(old.customer, "DELETED", config_id, who, reason, describe(old), None)
+            change = Change(
+                old.customer_key, "DELETED", config_id, who, reason, describe(old), None
+            )
             audit_append(tx, [change])
 
         self._store.write(body)
@@ -243,7 +245,9 @@ class Configs:
             config = config_get(tx, config_id, self._names.customer_key(tx, customer))
             if config is None:
                 raise NotFound("config", encode("cfg", config_id))
-            return audit_list(tx, config.customer, config_id=config_id, after=after, limit=limit)
+            return audit_list(
+                tx, config.customer_key, config_id=config_id, after=after, limit=limit
+            )
 
         return self._store.read(body)
 

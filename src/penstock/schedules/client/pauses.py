@@ -12,6 +12,7 @@ from penstock.audit.rows import Entry
 from penstock.audit.store.journal import journal_append_many
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import decode, encode
+from penstock.core.naming import CustomerKey
 from penstock.db.store import Store, Tx
 from penstock.runs.store.admission import Pause, pause_drop, pause_list, pause_put
 from penstock.schedules.store.configs import Change, audit_append, config_get
@@ -67,7 +68,7 @@ class Pauses:
 
     def _resolve(
         self, tx: Tx, scope: str, subject: str | None, is_pause: bool
-    ) -> tuple[int, int | None]:
+    ) -> tuple[int, CustomerKey | None]:
         """Return the key of the subject and the key of its customer, if it has one."""
         if scope not in SCOPES:
             raise InvalidInput("scope", f"one of {', '.join(SCOPES)}", scope)
@@ -88,4 +89,4 @@ class Pauses:
         # A pause outlives the deletion of its config, so that waiting runs can still be resumed.
         if config is None or (is_pause and config.deleted_at is not None):
             raise NotFound("config", encode("cfg", config_id))
-        return config_id, config.customer
+        return config_id, config.customer_key

@@ -58,7 +58,7 @@ def _warn(tx: Tx, config_id: int, failures: int) -> None:
             rule="config_failing",
             dedupe_key=failing_key(config_id),
             severity="MEDIUM",
-            customer=config.customer,
+            customer_key=config.customer_key,
             subject_kind="config",
             subject=config_id,
             message=f"{config.pipeline} of {config.customer_id} failed {failures} times in a row",
@@ -78,7 +78,7 @@ def _disable(tx: Tx, config_id: int, failures: int) -> None:
     schedule_retire(tx, config_id)
     config_deactivate(tx, config_id, reason)
     change = Change(
-        config.customer,
+        config.customer_key,
         "DEACTIVATED",
         config_id,
         "penstock",
@@ -94,7 +94,7 @@ def _disable(tx: Tx, config_id: int, failures: int) -> None:
             rule="config_disabled",
             dedupe_key=disabled_key(config_id),
             severity="HIGH",
-            customer=config.customer,
+            customer_key=config.customer_key,
             subject_kind="config",
             subject=config_id,
             message=f"{config.pipeline} of {config.customer_id} was disabled after {reason}",

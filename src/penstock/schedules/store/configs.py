@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from penstock.core.naming import CustomerKey, PipelineKey
 from penstock.db.store import Tx, first, one
 from penstock.schedules.rows import Config
 
@@ -20,7 +21,7 @@ from penstock.schedules.rows import Config
 class Change(NamedTuple):
     """A change to be audited."""
 
-    customer: int
+    customer_key: CustomerKey
     action: str
     config_id: int | None
     actor: str
@@ -70,9 +71,9 @@ def config_delete(tx: Tx, config_id: int) -> bool:
     return bool(tx.rows("config_delete", {"config_id": config_id}))
 
 
-def config_get(tx: Tx, config_id: int, customer: int | None = None) -> Config | None:
+def config_get(tx: Tx, config_id: int, customer_key: CustomerKey | None = None) -> Config | None:
     """Return one config, deleted or not, optionally only if it belongs to a customer."""
-    row = first(tx.rows("config_get", {"config_id": config_id, "customer": customer}))
+    row = first(tx.rows("config_get", {"config_id": config_id, "customer": customer_key}))
     return None if row is None else _config(row)
 
 
@@ -84,16 +85,16 @@ def config_lock(tx: Tx, config_id: int) -> None:
 def config_list(
     tx: Tx,
     *,
-    customer: int | None = None,
-    pipeline: int | None = None,
+    customer_key: CustomerKey | None = None,
+    pipeline_key: PipelineKey | None = None,
     is_active: bool | None = None,
     after: int = 0,
     limit: int = 50,
 ) -> list[Config]:
     """Return configs in id order; `after` continues an earlier page."""
     params = {
-        "customer": customer,
-        "pipeline": pipeline,
+        "customer": customer_key,
+        "pipeline": pipeline_key,
         "is_active": is_active,
         "after": after,
         "limit": limit,
@@ -114,7 +115,7 @@ def config_health_reset(tx: Tx, config_id: int) -> None:
 
 def audit_append(tx: Tx, changes: Sequence[Change]) -> None:
     """Append changes to their customers' audit chains."""
-    customers = sorted({change.customer for change in changes})
+    customers = sorted({change.customer_key for change in changes})
     heads = {
         customer: (n, head)
         for customer, n, head in tx.rows("customer_lock_many", batch=[(c,) for c in customers])
@@ -122,25 +123,30 @@ def audit_append(tx: Tx, changes: Sequence[Change]) -> None:
     at = tx.now()
     rows = []
     for change in changes:
-        n, previous = heads[change.customer]
+        n, previous = heads[change.customer_key]
         old = _canonical(change.old)
         new = _canonical(change.new)
         body = (n + 1, at, change.action, change.config_id, change.actor, change.reason, old, new)
-        digest = audit_hash(previous, change.customer, body)
-        rows.append((change.customer, *body, previous, digest))
-        heads[change.customer] = (n + 1, digest)
+        digest = audit_hash(previous, change.customer_key, body)
+        rows.append((change.customer_key, *body, previous, digest))
+        heads[change.customer_key] = (n + 1, digest)
     tx.run("audit_append_many", batch=rows)
 
 
 def audit_list(
-    tx: Tx, customer: int, *, config_id: int | None = None, after: int = 0, limit: int = 100
+    tx: Tx,
+    customer_key: CustomerKey,
+    *,
+    config_id: int | None = None,
+    after: int = 0,
+    limit: int = 100,
 ) -> list[AuditRow]:
     """Return a customer's audit entries, oldest first."""
-    params = {"customer": customer, "config_id": config_id, "after": after, "limit": limit}
+    params = {"customer": customer_key, "config_id": config_id, "after": after, "limit": limit}
     return [AuditRow._make(row) for row in tx.rows("audit_list", params)]
 
 
-def audit_verify(tx: Tx, customer: int) -> tuple[int, str | None]:
+def audit_verify(tx: Tx, customer_key: CustomerKey) -> tuple[int, str | None]:
     """Recompute a customer's chain. Return (number of entries, first problem or None).
 
     Reads only. The head is read again before every page, so that entries appended in the meantime
@@ -148,15 +154,15 @@ def audit_verify(tx: Tx, customer: int) -> tuple[int, str | None]:
     """
     previous, links = "", 0
     while True:
-        head = one(tx.rows("audit_head", {"customer": customer}))
-        page = audit_list(tx, customer, after=links, limit=1000)
+        head = one(tx.rows("audit_head", {"customer": customer_key}))
+        page = audit_list(tx, customer_key, after=links, limit=1000)
         if not page:
             break
         for row in page:
             if row.n != links + 1:
                 return links, f"link {links + 1} is missing"
             body = tuple(row)[:8]
-            if row.previous != previous or row.hash != audit_hash(previous, customer, body):
+            if row.previous != previous or row.hash != audit_hash(previous, customer_key, body):
                 return links, f"link {row.n} was changed"
             previous, links = row.hash, row.n
     if (links, previous) != (head[0], head[1]):
@@ -164,9 +170,9 @@ def audit_verify(tx: Tx, customer: int) -> tuple[int, str | None]:
     return links, None
 
 
-def audit_hash(previous: str, customer: int, body: tuple[Any, ...]) -> str:
+def audit_hash(previous: str, customer_key: CustomerKey, body: tuple[Any, ...]) -> str:
     """Return the hash that chains an entry to its predecessor."""
-    return hashlib.sha256(msgspec.json.encode([previous, customer, *body])).hexdigest()
+    return hashlib.sha256(msgspec.json.encode([previous, customer_key, *body])).hexdigest()
 
 
 def _canonical(values: Mapping[str, Any] | None) -> str | None:

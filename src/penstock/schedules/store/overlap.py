@@ -22,7 +22,10 @@ def free_occurrence(tx: Tx, config: Config, live: list[Run] | None = None) -> in
     """Return a time, now or just after, that no occurrence or manual start of the config uses."""
     if live is None:
         live = run_list_live(
-            tx, RunFilter(customer=config.customer, config_id=config.config_id, limit=LIVE_RUNS_MAX)
+            tx,
+            RunFilter(
+                customer=config.customer_key, config_id=config.config_id, limit=LIVE_RUNS_MAX
+            ),
         )
     now = tx.now()
     occurrence = max([now, *(run.slot + 1 for run in live if run.slot >= now)])

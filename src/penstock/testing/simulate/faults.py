@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
 from penstock.core.errors import StoreBusy, StoreUnavailable
+from penstock.core.naming import CustomerKey
 from penstock.db.scoped import ScopedStore
 from penstock.db.statements import Engine
 from penstock.db.store import Capabilities, PendingResult, Row, Store, Tx, Waiter
@@ -203,7 +204,7 @@ class FaultyStore:
 
     def scoped(self, customer: int) -> Store:
         """Return a view confined to a customer, with the same faults."""
-        return ScopedStore(self, customer, read=self.read, write=self.write)
+        return ScopedStore(self, CustomerKey(customer), read=self.read, write=self.write)
 
     def wake(self, channels: Iterable[str]) -> None:
         """Drop wake-ups: no work may depend on them."""

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from penstock.audit.telemetry import ServiceError
 from penstock.core.clock import SECOND
+from penstock.core.naming import ProcessorKey
 from penstock.pipelines.declare.collect import Collect, item_outcomes
 from penstock.runs.rows import HeldRun
 from penstock.worker.buffer import is_suspect
@@ -46,9 +47,9 @@ class BatchExecutor:
             self._known, self._processors = known, frozenset(collecting)
         return self._processors
 
-    def collect_of(self, processor: int) -> Collect | None:
+    def collect_of(self, processor_key: ProcessorKey) -> Collect | None:
         """Return how a processor collects; None when it takes one run at a time."""
-        return self._steps.known[processor].processor.terms.collect
+        return self._steps.known[processor_key].processor.terms.collect
 
     @property
     def waiting(self) -> int:
@@ -60,7 +61,7 @@ class BatchExecutor:
         """Held runs beyond the concurrency in use: gathered runs, and all but one per call."""
         gathered = 0
         for processor, group in list(self._groups.items()):
-            collect = self.collect_of(processor)
+            collect = self.collect_of(ProcessorKey(processor))
             gathered += min(len(group), 0 if collect is None else collect.max)
         return gathered + sum(len(call.contexts) - 1 for call in list(self._calls))
 
@@ -78,7 +79,7 @@ class BatchExecutor:
         waits = [
             entries[0][0] + collect.wait_us / SECOND
             for processor, entries in list(self._groups.items())
-            if entries and (collect := self.collect_of(processor)) is not None
+            if entries and (collect := self.collect_of(ProcessorKey(processor))) is not None
         ]
         return min(waits, default=None)
 
@@ -105,7 +106,12 @@ class BatchExecutor:
                 if self._busy() >= self._steps.options.concurrency:
                     return
                 found = next(
-                    (g for p, e in self._groups.items() if (g := self._ready(p, e, now))), None
+                    (
+                        g
+                        for p, e in self._groups.items()
+                        if (g := self._ready(ProcessorKey(p), e, now))
+                    ),
+                    None,
                 )
                 if found is None:
                     return
@@ -117,9 +123,9 @@ class BatchExecutor:
         return sum(1 for c in self._calls if any(x.held.token in running for x in c.contexts))
 
     def _ready(
-        self, processor: int, entries: deque[tuple[float, HeldRun]], now: float
+        self, processor_key: ProcessorKey, entries: deque[tuple[float, HeldRun]], now: float
     ) -> list[HeldRun] | None:
-        collect = self.collect_of(processor)
+        collect = self.collect_of(processor_key)
         if not entries or collect is None:
             return None
         if is_suspect(entries[0][1]):
@@ -170,7 +176,7 @@ class BatchExecutor:
         out: list[HeldRun] = []
         with self._lock:
             for processor, entries in self._groups.items():
-                collect = self.collect_of(processor)
+                collect = self.collect_of(ProcessorKey(processor))
                 assert collect is not None, processor
                 while entries and entries[0][0] < before(collect):
                     out.append(entries.popleft()[1])

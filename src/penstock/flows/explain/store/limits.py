@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from penstock.core.clock import SECOND
 from penstock.core.ids import encode
+from penstock.core.naming import CustomerKey
 from penstock.db.store import Tx
 from penstock.flows.explain.facts import RUNS_AHEAD_MAX, HolderFact, LimitFact
 from penstock.limits.store.run_queue import Holder, QueuePosition, holders_of, queue_positions
@@ -16,20 +17,20 @@ HOLDERS_MAX = 5
 """Maximum number of holders that are named, longest-held first."""
 
 
-def limit_facts(tx: Tx, run_id: int, customer: int | None) -> tuple[LimitFact, ...]:
+def limit_facts(tx: Tx, run_id: int, customer_key: CustomerKey | None) -> tuple[LimitFact, ...]:
     """Return the limits a waiting run needs; `customer` is the key of a scoped client's customer.
 
     With `customer` None, facts about all holders are included.
     """
     now = tx.now()
     return tuple(
-        _fact(tx, stand, customer, now) for stand in queue_positions(tx, run_id, RUNS_AHEAD_MAX)
+        _fact(tx, stand, customer_key, now) for stand in queue_positions(tx, run_id, RUNS_AHEAD_MAX)
     )
 
 
-def _fact(tx: Tx, stand: QueuePosition, customer: int | None, now: int) -> LimitFact:
+def _fact(tx: Tx, stand: QueuePosition, customer_key: CustomerKey | None, now: int) -> LimitFact:
     capacity, most = stand.free_capacity, stand.capacity
-    is_bound = customer is not None
+    is_bound = customer_key is not None
     lacks = stand.is_waiting if is_bound else capacity.is_short_of(stand.weight) or (
         stand.is_waiting and stand.ahead > 0
     )  # fmt: skip
@@ -37,7 +38,7 @@ def _fact(tx: Tx, stand: QueuePosition, customer: int | None, now: int) -> Limit
     if wait_us and capacity.rate:
         wait_us += int(stand.ahead / capacity.rate * SECOND)
     is_full = lacks and most != 0 and not wait_us
-    holders = holders_of(tx, stand.limit_id, customer, HOLDERS_MAX + 1) if is_full else []
+    holders = holders_of(tx, stand.limit_id, customer_key, HOLDERS_MAX + 1) if is_full else []
     named = holders[:HOLDERS_MAX]
     own = sum(one.weight for one in holders)
     return LimitFact(

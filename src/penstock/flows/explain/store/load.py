@@ -83,7 +83,7 @@ class FactLoader:
     def flow(self, flow: Flow) -> FlowFact:
         """Return all facts about a flow."""
         tx, flow_id = self._tx, flow.flow_id
-        plan = planned(tx, flow.pipeline_no, flow.digest, flow.mode)
+        plan = planned(tx, flow.pipeline_key, flow.digest, flow.mode)
         newest = generation_newest(tx, flow)
         behind = flow_waits_for(tx, flow_id) if flow.is_open else None
         return FlowFact(
@@ -173,8 +173,8 @@ class FactLoader:
 
     def _still_open(self, flow: Flow) -> tuple[OpenFlowFact, ...]:
         wanted = FlowFilter(
-            customer=flow.customer,
-            pipeline=flow.pipeline_no,
+            customer=flow.customer_key,
+            pipeline=flow.pipeline_key,
             partition=flow.partition,
             state=FlowState.OPEN.value,
             before=flow.flow_id,

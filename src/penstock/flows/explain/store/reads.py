@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from penstock.core.naming import CustomerKey
 from penstock.db.store import Tx, first, one
 from penstock.flows.gates.rows import DecisionRow, Intervention
 from penstock.flows.rows import Flow
@@ -48,9 +49,9 @@ def executions_of_flow(tx: Tx, flow: Flow, limit: int = EXECUTIONS_MAX) -> list[
     ]
 
 
-def flows_executed_for(tx: Tx, correlation_id: str, customer: int | None) -> list[int]:
+def flows_executed_for(tx: Tx, correlation_id: str, customer_key: CustomerKey | None) -> list[int]:
     """Return the flows with executions under a correlation id."""
-    params = {"correlation_id": correlation_id, "customer": customer}
+    params = {"correlation_id": correlation_id, "customer": customer_key}
     return sorted(row[0] for row in tx.rows("execution_flow_list", params))
 
 

@@ -13,6 +13,7 @@ from penstock.access.store.names import NameResolver, check_limit
 from penstock.access.store.registry import customer_get, pipeline_get
 from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.ids import encode
+from penstock.core.naming import CustomerKey
 from penstock.db.store import Store, Tx
 from penstock.flows.gates.override import Override, check_override
 from penstock.flows.gates.rows import Intervention, InterventionFilter, OverrideFilter, OverrideRow
@@ -208,7 +209,18 @@ class Interventions:
             flow_id, owner, _ = found
             shown = {"intervention_id": encode("int", intervention_id), "resolution": resolution}
             audit_append(
-                tx, [Change(owner, "INTERVENTION_RESOLVED", None, who, resolution, None, shown)]
+                tx,
+                [
+                    Change(
+                        CustomerKey(owner),
+                        "INTERVENTION_RESOLVED",
+                        None,
+                        who,
+                        resolution,
+                        None,
+                        shown,
+                    )
+                ],
             )
             flow_event_put_many(tx, [(flow_id, owner, None, False)])
             tx.after_commit(lambda: self._store.wake([CHANNEL]))

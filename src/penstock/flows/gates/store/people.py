@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from penstock.core.naming import CustomerKey
 from penstock.db.store import Tx, first, one
 from penstock.flows.advance.messages import gate_alert_key, needs_intervention
 from penstock.flows.gates.override import Override
@@ -39,9 +40,11 @@ def override_put(tx: Tx, params: dict[str, Any]) -> tuple[int, int]:
     return row[0], row[1]
 
 
-def override_revoke(tx: Tx, override_id: int, actor: str, customer: int | None = None) -> bool:
+def override_revoke(
+    tx: Tx, override_id: int, actor: str, customer_key: CustomerKey | None = None
+) -> bool:
     """Revoke an override. Return False if it is not in force or belongs to another customer."""
-    params = {"override_id": override_id, "actor": actor, "customer": customer}
+    params = {"override_id": override_id, "actor": actor, "customer": customer_key}
     return bool(tx.rows("override_revoke", params))
 
 
@@ -70,14 +73,18 @@ def flow_requests_close(tx: Tx, gates: Sequence[PhaseRow], actor: str) -> None:
 
 
 def intervention_resolve(
-    tx: Tx, intervention_id: int, actor: str, resolution: str, customer: int | None = None
+    tx: Tx,
+    intervention_id: int,
+    actor: str,
+    resolution: str,
+    customer_key: CustomerKey | None = None,
 ) -> tuple[int, int, str] | None:
     """Resolve an intervention. Return (flow, customer, phase), or None if it is not open."""
     params = {
         "intervention_id": intervention_id,
         "actor": actor,
         "resolution": resolution,
-        "customer": customer,
+        "customer": customer_key,
     }
     row = first(tx.rows("intervention_resolve", params))
     return None if row is None else (row[0], row[1], row[2])

@@ -17,7 +17,7 @@ from penstock.core.clock import SECOND
 from penstock.core.errors import Conflict, IllegalTransition, InvalidInput, NotFound, NotHolder
 from penstock.core.fields import check_text
 from penstock.core.ids import encode
-from penstock.core.naming import EXTERNAL_POOL
+from penstock.core.naming import EXTERNAL_POOL, CustomerKey
 from penstock.db.store import Tx
 from penstock.runs.external.client.holder import Claimed, ExternalWorker
 from penstock.runs.external.store import external_run_get_many, run_find_many
@@ -72,11 +72,11 @@ class Claims:
             if not numbers:
                 return []
             claim = Claim(
-                pool=served[numbers[0]].pool_key,
+                pool_key=served[numbers[0]].pool_key,
                 processors=numbers,
                 n=n,
                 claimed_by=name,
-                customer=number,
+                customer_key=number,
             )
             return self._lease(tx, worker, lease_us, run_claim(tx, claim), served)
 
@@ -92,7 +92,7 @@ class Claims:
 
         def take(tx: Tx, customer: str | None) -> Claimed:
             number = self._names.customer_key(tx, customer)
-            held = run_claim_by_id(tx, run_id, name, customer=number)
+            held = run_claim_by_id(tx, run_id, name, customer_key=number)
             if held is None:
                 return self._existing(tx, worker, run_id, number, known)
             if held.processor_key not in known:
@@ -127,15 +127,15 @@ class Claims:
         tx: Tx,
         worker: ExternalWorker,
         run_id: int,
-        customer: int | None,
+        customer_key: CustomerKey | None,
         known: dict[int, ProcessorRow],
     ) -> Claimed:
         """Return this worker's existing claim, or raise the reason it cannot claim the run."""
-        found = external_run_get_many(tx, [run_id], customer).get(run_id)
+        found = external_run_get_many(tx, [run_id], customer_key).get(run_id)
         is_ours = found is not None and found.holder == worker.holder
         if found is not None and is_ours and found.held.state == RunState.CLAIMED:
             return _claimed(found.held, found.until_at, known)
-        raise _unclaimable(run_id, run_find_many(tx, [run_id], customer).get(run_id))
+        raise _unclaimable(run_id, run_find_many(tx, [run_id], customer_key).get(run_id))
 
     def _served(self, pool: str, processors: Sequence[str]) -> dict[int, ProcessorRow]:
         """Return the external processors that a claim covers, by processor key."""
@@ -158,7 +158,7 @@ class Claims:
 
     def _external(self) -> dict[int, ProcessorRow]:
         return {
-            row.processor: row
+            row.processor_key: row
             for info in self._names.cached_pipelines().values()
             for row in info.processors
             if info.is_external(row)

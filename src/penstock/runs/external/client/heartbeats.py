@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from penstock.core.clock import MINUTE
 from penstock.core.errors import PenstockError, RunCancelled, RunTimedOut, StaleToken
 from penstock.core.ids import encode
+from penstock.core.naming import CustomerKey
 from penstock.core.redact import redact_text
 from penstock.db.store import Tx
 from penstock.runs.external.client.holder import (
@@ -54,15 +55,15 @@ class HeartbeatCall(NamedTuple):
 
 
 def start_many(
-    tx: Tx, starts: Sequence[StartCall], customer: int | None = None
+    tx: Tx, starts: Sequence[StartCall], customer_key: CustomerKey | None = None
 ) -> list[ClaimStatus | PenstockError]:
     """Mark claimed runs RUNNING and extend their leases; each run may appear once.
 
     For a run that is already RUNNING, return its state and change nothing.
     """
-    found = external_run_get_many(tx, [start.call.run_id for start in starts], customer)
+    found = external_run_get_many(tx, [start.call.run_id for start in starts], customer_key)
     lost = {start.call.run_id for start in starts} - found.keys()
-    others = run_find_many(tx, lost, customer) if lost else {}
+    others = run_find_many(tx, lost, customer_key) if lost else {}
     outcomes: dict[int, ClaimStatus | PenstockError] = {}
     going: dict[int, StartCall] = {}
     for start in starts:
@@ -83,12 +84,12 @@ def start_many(
 
 
 def heartbeat_many(
-    tx: Tx, beats: Sequence[HeartbeatCall], customer: int | None = None
+    tx: Tx, beats: Sequence[HeartbeatCall], customer_key: CustomerKey | None = None
 ) -> list[ClaimStatus | PenstockError]:
     """Extend leases to five minutes from now and record the progress of the runs."""
-    found = external_run_get_many(tx, [beat.call.run_id for beat in beats], customer)
+    found = external_run_get_many(tx, [beat.call.run_id for beat in beats], customer_key)
     lost = {beat.call.run_id for beat in beats} - found.keys()
-    others = run_find_many(tx, lost, customer) if lost else {}
+    others = run_find_many(tx, lost, customer_key) if lost else {}
     errors = [
         _too_late(found[call.run_id], call)
         if call.run_id in found

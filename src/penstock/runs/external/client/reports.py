@@ -14,6 +14,7 @@ from penstock.core.clock import SECOND
 from penstock.core.errors import Conflict, InvalidInput, PenstockError, StaleToken
 from penstock.core.fields import canonical_json_object, check_text
 from penstock.core.ids import encode, stable_fraction
+from penstock.core.naming import CustomerKey
 from penstock.core.retry import DELAY_CAP_MAX, normalise_error_type
 from penstock.core.utc_offsets import TIME_MAX
 from penstock.db.store import Store, Tx
@@ -121,13 +122,13 @@ def cancelled(held: HeldRun, actor: str) -> RunEnd:
 
 
 def end_many(
-    tx: Tx, store: Store, items: Sequence[EndCall], customer: int | None
+    tx: Tx, store: Store, items: Sequence[EndCall], customer_key: CustomerKey | None
 ) -> list[RunOutcome | PenstockError]:
     """End runs in one transaction; return the outcome or the error of each report."""
     ids = [item.call.run_id for item in items]
-    found = external_run_get_many(tx, ids, customer)
+    found = external_run_get_many(tx, ids, customer_key)
     lost = set(ids) - found.keys()
-    others = run_find_many(tx, lost, customer) if lost else {}
+    others = run_find_many(tx, lost, customer_key) if lost else {}
     outcomes: dict[int, RunOutcome | PenstockError] = {}
     finishes: dict[int, RunEnd] = {}
     duplicates: set[int] = set()
