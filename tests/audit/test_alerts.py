@@ -37,10 +37,12 @@ class TestAlerts:
     def test_counts_while_open(self, world: World) -> None:
         """A repeated alert counts on the open row, with the newest text, and is announced once."""
         world.write(lambda tx: registry.topic_ensure(tx, "penstock.alerts"))
-        one = world.write(lambda tx: alerts.alert_open(tx, alert(customer=world.customer)))
+        one = world.write(lambda tx: alerts.alert_open(tx, alert(customer_key=world.customer)))
         opened_at = world.clock.now()
         world.clock.advance(SECOND)
-        again = alert(message="still", severity="HIGH", detail={"n": 4}, customer=world.customer)
+        again = alert(
+            message="still", severity="HIGH", detail={"n": 4}, customer_key=world.customer
+        )
         assert world.write(lambda tx: alerts.alert_open(tx, again)) == one
         (row,) = world.read(alerts.alert_list)
         assert (row.alert_id, row.times, row.state) == (one, 2, "open")
@@ -53,7 +55,7 @@ class TestAlerts:
 
     def test_without_a_topic(self, world: World) -> None:
         """Without a topic, no announcement stays in the outbox."""
-        world.write(lambda tx: alerts.alert_open(tx, alert(customer=world.customer)))
+        world.write(lambda tx: alerts.alert_open(tx, alert(customer_key=world.customer)))
         assert world.write(lambda tx: journal.outbox_take(tx, 10)) == []
 
     def test_resolve_and_reopen(self, world: World) -> None:
@@ -71,8 +73,8 @@ class TestAlerts:
     def test_filters(self, world: World) -> None:
         """Lists are newest first and filter by state and customer."""
         (beta,) = world.customers("beta")
-        one = world.write(lambda tx: alerts.alert_open(tx, alert("1", customer=world.customer)))
-        two = world.write(lambda tx: alerts.alert_open(tx, alert("2", customer=beta)))
+        one = world.write(lambda tx: alerts.alert_open(tx, alert("1", customer_key=world.customer)))
+        two = world.write(lambda tx: alerts.alert_open(tx, alert("2", customer_key=beta)))
         three = world.write(lambda tx: alerts.alert_open(tx, alert("3")))
         world.write(lambda tx: alerts.alert_resolve(tx, "1", "ann"))
 
@@ -83,8 +85,8 @@ class TestAlerts:
         assert ids() == [three, two, one]
         assert ids(limit=1) == [three]
         assert ids(state="open") == [three, two]
-        assert ids(customer=world.customer) == [one]
-        assert ids(customer=world.customer, state="open") == []
+        assert ids(customer_key=world.customer) == [one]
+        assert ids(customer_key=world.customer, state="open") == []
 
     def test_severity_is_checked(self, world: World) -> None:
         """An unknown severity is refused and nothing is announced."""
@@ -114,7 +116,7 @@ class TestDeadLetters:
             return [row.subject for row in rows]
 
         assert subjects() == [*foreign, *reversed(own)]
-        assert subjects(customer=beta) == foreign
+        assert subjects(customer_key=beta) == foreign
         assert subjects(status="replayed") == []
         page = world.read(lambda tx: dead_letter_find(tx, DeadLetterRowFilter(), limit=2))
         last = page[-1].dead_letter_id

@@ -250,12 +250,12 @@ class TestConcurrency:
         worlds = [World(open_store(), world.clock) for _ in range(3)]
         customers = world.customers("a", "b", "c")
         for customer in customers:
-            world.insert(customer=customer)
+            world.insert(customer_key=customer)
 
         def insert(one: World, offset: int) -> None:
             for _ in range(10):
                 order = customers[offset:] + customers[:offset]
-                one.insert_all([one.new(customer=c) for c in order for _ in range(3)])
+                one.insert_all([one.new(customer_key=c) for c in order for _ in range(3)])
 
         assert together(*[lambda i=i, w=w: insert(w, i) for i, w in enumerate(worlds)]) == []
         rows = world.sql("SELECT customer, count(*), count(DISTINCT pass) FROM runs GROUP BY 1")

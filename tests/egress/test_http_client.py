@@ -192,7 +192,7 @@ class TestResponses:
         with raw_server(endless) as port:
             with pytest.raises(RequestFailed) as failed:
                 plain(port)
-            assert plain(port, wants_body=False) == HttpResponse(status=200, headers={})
+            assert plain(port, read_body=False) == HttpResponse(status=200, headers={})
         assert failed.value.kind == "too_large"
         assert "secret" not in failed.value.message
 
@@ -226,7 +226,7 @@ class TestResponses:
 
         with raw_server(silent) as port:
             with pytest.raises(RequestFailed) as failed:
-                plain(port, seconds=0.05)
+                plain(port, timeout_s=0.05)
             free.set()
         assert failed.value.kind == "timeout"
 
@@ -345,7 +345,7 @@ class TestPool:
 
     def test_only_requests_that_keep(self) -> None:
         server = Responding(NO_CONTENT, NO_CONTENT, is_closing=True)
-        assert self.send(server, 2, keeps=False) == [204, 204]
+        assert self.send(server, 2, keep_alive=False) == [204, 204]
         assert server.connections == 2
 
     def test_a_connection_closed_by_the_server(self) -> None:

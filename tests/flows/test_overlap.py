@@ -73,9 +73,9 @@ class TestQueue:
         for _ in range(3):
             stage.step()
             assert [
-                f.scheduled_time for f in hourly.open if stage.states(f)["raw"] != "PENDING"
-            ] == [hourly.open[0].scheduled_time]
-            started.append(hourly.open[0].scheduled_time)
+                f.occurrence_time for f in hourly.open if stage.states(f)["raw"] != "PENDING"
+            ] == [hourly.open[0].occurrence_time]
+            started.append(hourly.open[0].occurrence_time)
             assert stage.complete("raw_job") == 1
             stage.step()
             assert stage.complete("analytics_job") == 1

@@ -111,7 +111,7 @@ class World:
 
     def new(self, **fields: Any) -> NewRun:
         """Build a run of acme's extract, due now."""
-        return NewRun(**{"customer": self.customer, "processor": self.processor, **fields})
+        return NewRun(**{"customer_key": self.customer, "processor_key": self.processor, **fields})
 
     def insert(self, n: int = 1, **fields: Any) -> list[int]:
         """Insert `n` equal runs. Return their ids."""
@@ -128,7 +128,7 @@ class World:
 
     def claim(self, n: int = 100, **fields: Any) -> list[HeldRun]:
         """Claim ready runs of all processors."""
-        defaults: dict[str, Any] = {"pool": self.pool, "n": n, "claimed_by": "tester"}
+        defaults: dict[str, Any] = {"pool_key": self.pool, "n": n, "claimed_by": "tester"}
         if "processors" not in fields:
             numbers = self.read(registry.processor_list)
             defaults["processors"] = [row.processor_key for row in numbers]
@@ -280,7 +280,7 @@ def tick(tx: Tx, n: int, *, gap_us: int, late_us: int) -> TickCounts:
     for group in groups:
         found: Cadence = cadences[group.cadence]
         slots = plan_misfires(
-            found, group.scheduled_time, group.now, CatchUp(group.catch_up), group.window_us
+            found, group.occurrence_time, group.now, CatchUp(group.catch_up), group.window_us
         )
         is_late = slots.run_at is not None and group.now - slots.run_at > late_us
         late += len(group.config_ids) if is_late else 0

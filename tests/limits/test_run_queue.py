@@ -47,7 +47,7 @@ class LimitWorld:
 
     def put(self, processor: str, n: int = 1, **fields: Any) -> list[int]:
         """Insert runs of a processor."""
-        return self.world.insert(n, processor=self.numbers[processor], **fields)
+        return self.world.insert(n, processor_key=self.numbers[processor], **fields)
 
     def limit(self, name: str, **values: Any) -> None:
         """Change a limit directly in the database."""

@@ -55,14 +55,14 @@ class LimitHarness:
 
     def ask(self, *requests: str, broker: str = "a", **given: object) -> GrantResult:
         wants = [LeaseRequest(request=r, holder=f"h-{r}", **given) for r in requests]  # type: ignore[arg-type]
-        return self.grant(broker, wants=wants)
+        return self.grant(broker, requests=wants)
 
     def one(self, request: str, broker: str = "a", **given: object) -> Lease:
         return self.ask(request, broker=broker, **given).leases[request]
 
     def release(self, *leases: Lease, broker: str = "a", good: bool = True) -> GrantResult:
         releases = [Release(lease.lease_id, lease.token, good) for lease in leases]
-        return self.grant(broker, releases=releases, collects=True)
+        return self.grant(broker, releases=releases, collect=True)
 
     def renew(self, *leases: Lease) -> dict[int, int]:
         pairs = [(lease.lease_id, lease.token) for lease in leases]
@@ -205,9 +205,9 @@ class TestAcrossBrokers:
         assert served.channels == ["limits:b"]
         granted = next(lease for lease in harness.leases if lease.request == "q1")
         assert granted.until_at == harness.clock.now() + TICKET_US
-        taken = harness.grant("b", collects=True).leases["q1"]
+        taken = harness.grant("b", collect=True).leases["q1"]
         assert taken.until_at == harness.clock.now() + MINUTE
-        assert harness.grant("b", collects=True).leases == {}
+        assert harness.grant("b", collect=True).leases == {}
 
     def test_a_dead_brokers_tickets_lapse(self, harness: LimitHarness) -> None:
         """Tickets that no broker renews are dropped; renewed ones keep their position."""
@@ -228,10 +228,10 @@ class TestAcrossBrokers:
         held = harness.ask("r1", "r2").leases["r1"]
         harness.ask("q1", "q2", broker="b")
         harness.release(held)
-        served = harness.grant("b", leaves=[Abandon("q1", "timeout")])
+        served = harness.grant("b", abandons=[Abandon("q1", "timeout")])
         assert list(served.leases) == ["q2"]
         assert harness.holders == ["r2", "q2"]
-        assert harness.grant("b", leaves=[Abandon("q1")]).brokers == set()
+        assert harness.grant("b", abandons=[Abandon("q1")]).brokers == set()
 
 
 class TestLeases:
@@ -383,7 +383,7 @@ class TestRate:
         assert served.waits == {"r1": 0, "r2": 0, "r3": 100_000, "r4": 200_000}
         clock.advance(50_000)
         assert harness.ask("r5").waits == {"r5": 250_000}
-        assert harness.ask("r6", within_us=100_000).refused == {"r6": "rate"}
+        assert harness.ask("r6", max_wait_us=100_000).refused == {"r6": "rate"}
         assert harness.ask("r7").waits == {"r7": 350_000}
         assert harness.ask("r8", weight=3).refused == {"r8": "burst"}
         assert harness.holders == []
@@ -442,7 +442,7 @@ def test_rate_reservations_are_bounded(store: Store, clock: VirtualClock) -> Non
     """With millions of tokens reserved for minutes ahead, longer waits are refused."""
     harness = LimitHarness(store, clock, capacity=None, rate=1_000_000.0, burst=1_000_000)
     for n in range(20):
-        served = harness.ask(f"r{n}", weight=1_000_000, within_us=300 * SECOND)
+        served = harness.ask(f"r{n}", weight=1_000_000, max_wait_us=300 * SECOND)
         assert served.waits or served.refused == {f"r{n}": "rate"}
     assert served.refused
     clock.advance(seconds=60)

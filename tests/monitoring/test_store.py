@@ -46,7 +46,7 @@ def work(world: World, chance: random.Random, configs: list[int], n: int) -> Non
     new = [
         world.new(
             config_id=chance.choice([*configs, None]),
-            slot=world.clock.now() - chance.randrange(3 * DAY) * chance.randrange(2) - i,
+            occurrence_time=world.clock.now() - chance.randrange(3 * DAY) * chance.randrange(2) - i,
             sla_us=chance.choice([None, HOUR]),
         )
         for i in range(n)
@@ -93,7 +93,7 @@ class TestMetrics:
         configs = [world.config(cadence=None, provider=p) for p in ("GCP", "AWS")]
         for _ in range(4):
             work(world, chance, configs, 12)
-            world.insert(1, customer=beta)
+            world.insert(1, customer_key=beta)
             world.drain()
             self.check(world)
             world.clock.advance(chance.randrange(DAY))

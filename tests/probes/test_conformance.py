@@ -230,7 +230,9 @@ class TestFailures:
 
     def test_a_slow_query_is_ended(self, probes: ProbeRunner, site: Site) -> None:
         """A probe ends at its time limit, and the next one works."""
-        found = probe_one(probes, site, same_day("boxscores", expect=site.slow), seconds_each=0.2)
+        found = probe_one(
+            probes, site, same_day("boxscores", expect=site.slow), dependency_timeout_s=0.2
+        )
         assert found.error == "no response within 0.2 s"
         assert probe_one(probes, site, same_day("boxscores")).rows == 40
 

@@ -69,7 +69,7 @@ class TestLocks:
 
         monkeypatch.setattr(DuckDbWarehouse, "_is_lock", staticmethod(is_lock))
         with _writer(season) as writer, ThreadPoolExecutor(1) as flow:
-            found = flow.submit(probe_one, probes, season, BOX, seconds_each=60)
+            found = flow.submit(probe_one, probes, season, BOX, dependency_timeout_s=60)
             assert waiting.wait(30)
             assert not found.done()
             writer.communicate(timeout=30)
@@ -78,7 +78,7 @@ class TestLocks:
     def test_a_lock_that_stays(self, probes: ProbeRunner, season: DuckDbSite) -> None:
         """When the probe's time is up, the lock is the error."""
         with _writer(season) as writer:
-            found = probe_one(probes, season, BOX, seconds_each=0.2)
+            found = probe_one(probes, season, BOX, dependency_timeout_s=0.2)
             writer.communicate(timeout=30)
         assert "lock" in (found.error or "")
 

@@ -86,7 +86,7 @@ def test_a_port_that_never_responds(probes: ProbeRunner) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         site = PostgresSite(f"postgresql://reader:s3cret@127.0.0.1:{port}/season")
-        found = probe_one(probes, site, BOX, seconds_each=0.1)
+        found = probe_one(probes, site, BOX, dependency_timeout_s=0.1)
     assert found.error
     assert "s3cret" not in found.error
 

@@ -39,7 +39,7 @@ def test_during_a_write(
     writer.execute(f"PRAGMA journal_mode = {journal}")
     writer.execute("BEGIN EXCLUSIVE")
     writer.execute("DELETE FROM boxscores")
-    found = probe_one(probes, site, BOX, seconds_each=0.2)
+    found = probe_one(probes, site, BOX, dependency_timeout_s=0.2)
     writer.execute("ROLLBACK")
     writer.close()
     assert found.rows == rows

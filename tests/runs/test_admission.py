@@ -45,7 +45,7 @@ class TestAdmit:
         (render,) = world.processors("heavy")
         later = world.clock.now() + 1
         world.insert(3, scheduled_time=later)
-        world.insert(2, scheduled_time=later, processor=render)
+        world.insert(2, scheduled_time=later, processor_key=render)
         world.clock.advance(1)
         counts = world.write(lambda tx: admission.run_admit_due(tx, 100))
         assert counts == {world.pool: 3, gpu: 2}
@@ -59,7 +59,7 @@ class TestFairness:
         world.insert(size)
         small = world.customers(*[f"small{i}" for i in range(50)])
         for customer in small:
-            world.insert(10, customer=customer)
+            world.insert(10, customer_key=customer)
         return world.drain(batch=100)
 
     def test_flood(self, world: World) -> None:
@@ -74,7 +74,7 @@ class TestFairness:
         due = world.clock.now() + SECOND
         world.insert(1_000, scheduled_time=due)
         for customer in world.customers(*[f"small{i}" for i in range(20)]):
-            world.insert(10, customer=customer, scheduled_time=due)
+            world.insert(10, customer_key=customer, scheduled_time=due)
         world.clock.advance(SECOND)
         while world.admit(n=100):
             pass
@@ -86,7 +86,7 @@ class TestFairness:
         """A customer with an earlier backlog gets 10 runs among 1,000 of 100 others in time."""
         self.flood(world, 2_000)
         for customer in world.customers(*[f"day2_{i}" for i in range(100)]):
-            world.insert(10, customer=customer)
+            world.insert(10, customer_key=customer)
         own = set(world.insert(10))
         order = world.drain(batch=50)
         last = max(i for i, held in enumerate(order, 1) if held.run_id in own)
@@ -108,7 +108,7 @@ class TestFairness:
         assert seen[-1] == 20
         again = World(open_store(), world.clock)
         (late,) = again.customers("late")
-        again.insert(customer=late)
+        again.insert(customer_key=late)
         fair_rank = again.value(f"SELECT pass FROM runs WHERE customer = {late}")
         assert fair_rank == 21
 
@@ -151,7 +151,7 @@ class TestFairness:
                     own["ordering_key"] += str(priority)
                 batch = [world.new(priority=priority, **own)]
                 if priority == 6:
-                    batch.append(world.new(priority=priority, customer=away))
+                    batch.append(world.new(priority=priority, customer_key=away))
                 run_id = world.insert_all(batch)[0]
                 if n == 3:
                     held = [
@@ -177,7 +177,7 @@ class TestFairness:
         (urgent,) = world.claim(n=1)
         world.write(lambda tx: runs.fair_clock_raise(tx, [urgent]))
         (late,) = world.customers("late")
-        world.insert(5, customer=late)
+        world.insert(5, customer_key=late)
         order = world.drain(batch=50)
         last = max(i for i, held in enumerate(order, 1) if held.customer_key == late)
         assert last <= 200
@@ -230,7 +230,7 @@ class TestAgeing:
         """However long and often it ages, at most the cap of a customer's runs are raised."""
         world.insert(200)
         (other,) = world.customers("other")
-        world.insert(3, customer=other)
+        world.insert(3, customer_key=other)
         world.clock.advance(35 * MINUTE)
         self.age(world, 10, per_customer=20)
         rows = world.sql("SELECT customer, count(*) FROM runs WHERE level > 5 GROUP BY customer")
@@ -271,17 +271,17 @@ class TestPause:
         (other_processor,) = world.processors("other")
         (beta,) = world.customers("beta")
         later = world.clock.now() + MINUTE
-        covered = [world.insert_one(config_id=config, slot=s) for s in (1, 2)]
-        covered.append(world.insert_one(config_id=config, slot=3, scheduled_time=later))
-        free = world.insert_one(customer=beta, processor=other_processor)
+        covered = [world.insert_one(config_id=config, occurrence_time=s) for s in (1, 2)]
+        covered.append(world.insert_one(config_id=config, occurrence_time=3, scheduled_time=later))
+        free = world.insert_one(customer_key=beta, processor_key=other_processor)
         held = world.claim(n=1)
         assert held[0].run_id == covered.pop(0)
         subject = self.subject(world, scope, config)
 
         assert world.write(lambda tx: admission.pause_put(tx, scope, subject, "op", "why"))
         assert not world.write(lambda tx: admission.pause_put(tx, scope, subject, "op", "why"))
-        covered.append(world.insert_one(config_id=config, slot=4))
-        covered.append(world.insert_one(config_id=config, slot=5, scheduled_time=later))
+        covered.append(world.insert_one(config_id=config, occurrence_time=4))
+        covered.append(world.insert_one(config_id=config, occurrence_time=5, scheduled_time=later))
         assert world.marks(covered) == [PAUSED] * 4
         world.clock.advance(HOUR)
         world.admit()

@@ -79,9 +79,9 @@ class TestFailed:
 
     def test_forced_and_forbidden_retries(self) -> None:
         """The caller may force a retry of a permanent error, and forbid any retry."""
-        assert failed(held(), "AUTHENTICATION_FAILED", insist=True).retry_delay_us is not None
-        assert failed(held(), "TRANSIENT_NETWORK", insist=False).is_dead
-        assert failed(held(attempt=3), "AUTHENTICATION_FAILED", insist=True).is_dead
+        assert failed(held(), "AUTHENTICATION_FAILED", force_retry=True).retry_delay_us is not None
+        assert failed(held(), "TRANSIENT_NETWORK", force_retry=False).is_dead
+        assert failed(held(attempt=3), "AUTHENTICATION_FAILED", force_retry=True).is_dead
 
     def test_the_retry_settings_of_the_config_take_precedence(self) -> None:
         """Attempts and delays of the config replace those of the error type."""
@@ -173,7 +173,7 @@ class TestLost:
     error_type=st.text(min_size=1, max_size=20) | st.sampled_from(["TIMEOUT", "STALE_EXECUTION"]),
     attempt=st.integers(1, 200),
     stales=st.integers(0, 5),
-    insist=st.none() | st.booleans(),
+    force_retry=st.none() | st.booleans(),
     jitter=st.floats(0, 1),
     retry_after=st.none() | st.integers(0, 10**18),
     retry=st.none()
@@ -197,7 +197,7 @@ def test_every_failure_is_retried_or_dead(
     run = held(attempt=attempt, stales=stales, retry=retry)
     if how == "failed":
         failure = attempt_result.AttemptFailure(
-            error_type=error_type, insist=insist, retry_after_us=retry_after
+            error_type=error_type, force_retry=insist, retry_after_us=retry_after
         )
         finish = attempt_result.failed(run, failure, jitter=jitter)
     elif how == "timed_out":

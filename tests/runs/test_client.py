@@ -50,7 +50,7 @@ class TestSubmit:
         run_id = desk.client.runs.submit("nightly")
         run = desk.client.runs.get(run_id)
         assert (run.state, run.customer_id, run.priority) == ("PENDING", "default", 5)
-        assert (run.slot, run.scheduled_time) == (desk.clock.now(), desk.clock.now())
+        assert (run.occurrence_time, run.scheduled_time) == (desk.clock.now(), desk.clock.now())
         assert desk.take().run_id == run_id
 
     def test_submitted_fields_are_kept(self, desk: Harness) -> None:

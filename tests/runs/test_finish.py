@@ -80,7 +80,9 @@ class TestHistory:
 
     def test_completed(self, world: World) -> None:
         """A completed run keeps its whole timeline and result."""
-        run_id = world.insert_one(slot=world.clock.now(), sla_us=MINUTE, parameters='{"a":1}')
+        run_id = world.insert_one(
+            occurrence_time=world.clock.now(), sla_us=MINUTE, parameters='{"a":1}'
+        )
         world.clock.advance(SECOND)
         claimed_at = world.clock.now()
         held = world.claim_one()
@@ -161,7 +163,7 @@ class TestHistory:
         world.pipeline_add("paid", ["work"], rate_second=0.5, rate_gb=2.0)
         (work,) = world.processors("paid")
         config = world.config(cadence=None, provider="AWS")
-        held = world.running(processor=work, config_id=config)
+        held = world.running(processor_key=work, config_id=config)
         world.clock.advance(10 * SECOND)
         world.complete(held, bytes=1_500_000_000)
         cost, provider = world.history(held.run_id, "cost, provider")
@@ -190,9 +192,18 @@ class TestRetry:
         """A retry is the next attempt of the same occurrence, due after its delay."""
         config = world.config(cadence=None)
         held = world.running(
-            config_id=config, slot=5, priority=8, partition="p", mode="m", ordering_key="k",
-            parameters="{}", correlation_id="c", sla_us=9, flow_id=3, trigger_source="scheduler",
-        )  # fmt: skip
+            config_id=config,
+            occurrence_time=5,
+            priority=8,
+            partition="p",
+            mode="m",
+            ordering_key="k",
+            parameters="{}",
+            correlation_id="c",
+            sla_us=9,
+            flow_id=3,
+            trigger_source="scheduler",
+        )
         world.clock.advance(SECOND)
         (finished,) = world.fail(
             held, final_state=state, status=status, retry_delay_us=MINUTE,
@@ -255,8 +266,8 @@ class TestRetry:
     def test_retry_that_exists(self, world: World) -> None:
         """If that attempt already exists, none is created, and none is returned as created."""
         config = world.config(cadence=None)
-        held = world.running(config_id=config, slot=5)
-        other = world.insert_one(config_id=config, slot=5, attempt=2)
+        held = world.running(config_id=config, occurrence_time=5)
+        other = world.insert_one(config_id=config, occurrence_time=5, attempt=2)
         (finished,) = world.fail(held, retry_delay_us=0)
         assert finished.retry_run_id is None
         assert world.sql("SELECT run_id FROM runs") == [(other,)]
@@ -268,7 +279,7 @@ class TestHealth:
 
     def die(self, world: World, config: int) -> int:
         """End one run of a config as dead. Return the consecutive failures after it."""
-        held = world.running(config_id=config, slot=world.clock.advance(1))
+        held = world.running(config_id=config, occurrence_time=world.clock.advance(1))
         (finished,) = world.fail(held, is_dead=True, error_details="x")
         return finished.consecutive_failures
 
@@ -300,7 +311,7 @@ class TestHealth:
         """Dead runs count up, retried failures do not, a success resets the count."""
         config = world.config(cadence=None)
         assert [self.die(world, config) for _ in range(3)] == [1, 2, 3]
-        held = world.running(config_id=config, slot=1)
+        held = world.running(config_id=config, occurrence_time=1)
         world.fail(held, retry_delay_us=0)
         assert self.health(world, config) == ("FAILED", 3)
         world.admit()
@@ -320,7 +331,7 @@ class TestHealth:
     def test_first_batch_with_death_and_success(self, world: World) -> None:
         """A success in a batch resets the count, even if the config had no health row before."""
         config = world.config(cadence=None)
-        world.insert_all([world.new(config_id=config, slot=s) for s in (1, 2)])
+        world.insert_all([world.new(config_id=config, occurrence_time=s) for s in (1, 2)])
         one, two = world.claim()
         world.finish_all([failed(one, is_dead=True), done(two)])
         assert self.health(world, config) == ("COMPLETED", 0)
@@ -328,7 +339,7 @@ class TestHealth:
     def test_two_deaths_in_one_batch(self, world: World) -> None:
         """Two dead runs of a config in one batch count as two."""
         config = world.config(cadence=None)
-        world.insert_all([world.new(config_id=config, slot=s) for s in (1, 2, 3)])
+        world.insert_all([world.new(config_id=config, occurrence_time=s) for s in (1, 2, 3)])
         world.insert_one()
         held = world.claim()
         ends = [failed(h, is_dead=h.config_id is not None, retry_delay_us=None) for h in held]

@@ -30,7 +30,7 @@ class TestInsert:
         assert (run.customer_id, run.pipeline, run.phase, run.processor) == (
             "acme", "etl", "main", "extract",
         )  # fmt: skip
-        assert (run.slot, run.scheduled_time, run.created_at) == (now, now, now)
+        assert (run.occurrence_time, run.scheduled_time, run.created_at) == (now, now, now)
         assert (run.priority, run.attempt, run.lapses, run.state) == (5, 1, 0, "PENDING")
         assert (run.max_execution_us, run.trigger_source, run.admission) == (HOUR, "manual", READY)
         assert (run.config_id, run.flow_id, run.parent_run_id, run.claimed_by) == (None,) * 4
@@ -52,7 +52,7 @@ class TestInsert:
         """The slot of a run scheduled for later defaults to that time."""
         later = world.clock.now() + HOUR
         run = world.run(world.insert_one(scheduled_time=later))
-        assert (run.slot, run.admission) == (later, LATER)
+        assert (run.occurrence_time, run.admission) == (later, LATER)
 
     def test_ids_follow_the_batch(self, world: World) -> None:
         """Ids ascend in batch order, regardless of customer, priority or time."""
@@ -60,7 +60,7 @@ class TestInsert:
         customers = world.customers(*names)
         new = [
             world.new(
-                customer=customers[i % 7],
+                customer_key=customers[i % 7],
                 priority=1 + i * 7 % 10,
                 scheduled_time=world.clock.now() + (i % 3 - 1) * HOUR,
                 parameters=str(i),
@@ -82,8 +82,8 @@ class TestInsert:
             [
                 world.new(),
                 world.new(scheduled_time=later),
-                world.new(customer=quiet),
-                world.new(customer=quiet, scheduled_time=later),
+                world.new(customer_key=quiet),
+                world.new(customer_key=quiet, scheduled_time=later),
                 world.new(ordering_key="k"),
                 world.new(ordering_key="k"),
                 world.new(scheduled_time=world.clock.now()),
@@ -104,14 +104,16 @@ class TestInsert:
     def test_same_occurrence_is_created_once(self, world: World) -> None:
         """A second run for (config, slot, processor, attempt) is not created, without a trace."""
         config = world.config(cadence=None)
-        first = world.insert_one(config_id=config, slot=5)
+        first = world.insert_one(config_id=config, occurrence_time=5)
         before = world.dump("runs", "journal", "outbox")
-        assert world.insert(config_id=config, slot=5) == []
+        assert world.insert(config_id=config, occurrence_time=5) == []
         assert world.dump("runs", "journal", "outbox") == before
-        again = world.insert_all([world.new(config_id=config, slot=s) for s in (4, 5, 6, 6)])
+        again = world.insert_all(
+            [world.new(config_id=config, occurrence_time=s) for s in (4, 5, 6, 6)]
+        )
         assert len(again) == 2
         assert first not in again
-        assert [world.run(i).slot for i in again] == [4, 6]
+        assert [world.run(i).occurrence_time for i in again] == [4, 6]
 
     def test_same_flow_is_created_once(self, world: World) -> None:
         """A flow has one run per processor and attempt."""
@@ -185,21 +187,21 @@ class TestClaim:
         plain, trained, rendered, betas = world.insert_all(
             [
                 world.new(),
-                world.new(processor=train),
-                world.new(processor=render),
-                world.new(customer=beta),
+                world.new(processor_key=train),
+                world.new(processor_key=render),
+                world.new(customer_key=beta),
             ]
         )
         assert world.claim(processors=[]) == []
         assert [h.run_id for h in world.claim(processors=[train])] == [trained]
-        assert [h.run_id for h in world.claim(customer=beta)] == [betas]
-        assert [h.run_id for h in world.claim(pool=other_pool)] == [rendered]
+        assert [h.run_id for h in world.claim(customer_key=beta)] == [betas]
+        assert [h.run_id for h in world.claim(pool_key=other_pool)] == [rendered]
         assert [h.run_id for h in world.claim()] == [plain]
 
     def test_what_the_holder_sees(self, world: World) -> None:
         """A claim returns everything a worker needs, as of the time of the claim."""
         session = world.session()
-        run_id = world.insert_one(slot=1, sla_us=9, trigger_message_id="m1")
+        run_id = world.insert_one(occurrence_time=1, sla_us=9, trigger_message_id="m1")
         world.clock.advance(SECOND)
         held = world.claim_one(session_id=session, claimed_by="w1")
         assert (held.run_id, held.state, held.customer_id) == (run_id, "CLAIMED", "acme")
@@ -228,8 +230,8 @@ class TestClaim:
     def test_config_fills_in(self, world: World) -> None:
         """Parameters and retry settings come from the config unless the run has its own."""
         config = world.config(cadence=None, parameters='{"a":1}', retry='{"max_attempts":2}')
-        world.insert_all([world.new(config_id=config, slot=1)])
-        world.insert_all([world.new(config_id=config, slot=2, parameters='{"b":2}')])
+        world.insert_all([world.new(config_id=config, occurrence_time=1)])
+        world.insert_all([world.new(config_id=config, occurrence_time=2, parameters='{"b":2}')])
         one, two = world.claim()
         assert (one.parameters, one.retry) == ('{"a":1}', '{"max_attempts":2}')
         assert two.parameters == '{"b":2}'
@@ -501,9 +503,9 @@ class TestLists:
         (beta,) = world.customers("beta")
         config = world.config(cadence=None)
         now = world.clock.now()
-        own = world.insert_all([world.new(slot=now - i * HOUR) for i in range(5)])
-        of_config = world.insert_one(config_id=config, slot=now - 9 * HOUR)
-        foreign = world.insert_one(customer=beta, slot=now)
+        own = world.insert_all([world.new(occurrence_time=now - i * HOUR) for i in range(5)])
+        of_config = world.insert_one(config_id=config, occurrence_time=now - 9 * HOUR)
+        foreign = world.insert_one(customer_key=beta, occurrence_time=now)
         if ended:
             world.drain()
         listed = runs.run_list_ended if ended else runs.run_list_live
@@ -529,12 +531,12 @@ class TestLists:
     def test_ended_pages_of_a_customer(self, world: World) -> None:
         """The keyset (slot, id) pages through a customer's ended runs without gaps or repeats."""
         now = world.clock.now()
-        world.insert_all([world.new(slot=now - (i % 4) * HOUR) for i in range(23)])
+        world.insert_all([world.new(occurrence_time=now - (i % 4) * HOUR) for i in range(23)])
         world.drain()
         seen: list[tuple[int, int]] = []
         wanted = runs.RunFilter(customer=world.customer, limit=5)
         while page := world.read(partial(runs.run_list_ended, wanted=wanted)):
-            seen += [(run.slot, run.run_id) for run in page]
+            seen += [(run.occurrence_time, run.run_id) for run in page]
             slot, run_id = seen[-1]
             wanted = runs.RunFilter(
                 customer=world.customer, limit=5, slot_before=slot, before=run_id
@@ -543,5 +545,6 @@ class TestLists:
         assert len(seen) == len(set(seen)) == 23
         third = runs.RunFilter(customer=world.customer, limit=5, offset=10)
         assert [
-            (run.slot, run.run_id) for run in world.read(lambda tx: runs.run_list_ended(tx, third))
+            (run.occurrence_time, run.run_id)
+            for run in world.read(lambda tx: runs.run_list_ended(tx, third))
         ] == seen[10:15]

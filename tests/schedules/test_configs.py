@@ -124,10 +124,10 @@ class TestConfigs:
             found = world.read(lambda tx: configs.config_list(tx, **fields))  # type: ignore[arg-type]
             return [config.config_id for config in found]
 
-        assert listed(customer=world.customer) == kept
-        assert listed(customer=beta, is_active=True) == []
+        assert listed(customer_key=world.customer) == kept
+        assert listed(customer_key=beta, is_active=True) == []
         assert listed(is_active=True) == kept
-        assert listed(pipeline=world.pipeline + 1) == []
+        assert listed(pipeline_key=world.pipeline + 1) == []
 
     def deleted(self, world: World) -> set[int]:
         """Return the ids of deleted configs."""
@@ -150,7 +150,7 @@ class TestConfigs:
         config_id = world.config(cadence=None)
         world.write(lambda tx: configs.config_health_reset(tx, config_id))
         for slot in (1, 2):
-            world.fail(world.running(config_id=config_id, slot=slot), is_dead=True)
+            world.fail(world.running(config_id=config_id, occurrence_time=slot), is_dead=True)
         config = world.read(lambda tx: configs.config_get(tx, config_id))
         assert config is not None
         assert (config.consecutive_failures, config.last_run_status) == (2, "FAILED")
@@ -250,7 +250,7 @@ class TestAudit:
 
     def change(self, world: World, action: str = "UPDATED", **fields: object) -> Change:
         """Build a change of acme's."""
-        values = {"customer": world.customer, "action": action, "config_id": 1, "actor": "ann"}
+        values = {"customer_key": world.customer, "action": action, "config_id": 1, "actor": "ann"}
         return Change(**{**values, **fields})  # type: ignore[arg-type]
 
     def append(self, world: World, *changes: Change) -> None:
@@ -264,7 +264,7 @@ class TestAudit:
         self.append(
             world,
             self.change(world, config_id=2),
-            self.change(world, customer=beta),
+            self.change(world, customer_key=beta),
             self.change(world, config_id=None),
         )
         rows = world.read(lambda tx: configs.audit_list(tx, CustomerKey(world.customer)))

@@ -110,7 +110,7 @@ class TestWorker:
         """A run that is cancelled before its call is not part of it."""
         batches = Batches(max=3, wait="60s")
         ids = submit(store, batches.pipeline, 2)
-        with Running(store, [batches.pipeline], beat_us=50_000) as running:
+        with Running(store, [batches.pipeline], heartbeat_us=50_000) as running:
             while not running.worker.steps.held:
                 running.worker.steps.clock.sleep(0.01)
             assert store.write(lambda tx: run_cancel_request(tx, ids[0], "operator"))

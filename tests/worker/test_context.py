@@ -79,7 +79,7 @@ class TestNames:
         retry, _ = made(config_id=9, run_id=8, attempt=2, root_run_id=7, token=99)
         assert first.idempotency_key == retry.idempotency_key
         assert first.attempt_key != retry.attempt_key
-        other_occurrence, _ = made(config_id=9, slot=1)
+        other_occurrence, _ = made(config_id=9, occurrence_time=1)
         assert other_occurrence.idempotency_key != first.idempotency_key
         single, _ = made(run_id=11)
         again, _ = made(run_id=12, root_run_id=11, attempt=2)

@@ -38,7 +38,7 @@ from tests.worker.process_bodies import pipeline
 events = Events()
 events.subscribe(lambda e: print("running", flush=True) if isinstance(e, RunStarted) else None)
 store = SqliteStore({path!r})
-options = WorkerOptions(slots=1, drain_us=50_000)
+options = WorkerOptions(concurrency=1, drain_us=50_000)
 worker = Worker(
     store, [pipeline], options, clock=SystemClock(), jitter=lambda: 0.0, events=events
 )
@@ -109,7 +109,7 @@ class TestExecution:
                 wait_set(go)
 
         submit(store, pipeline, 300)
-        with Running(store, [pipeline], slots=2) as running:
+        with Running(store, [pipeline], concurrency=2) as running:
             running.events.until(RunEnded, 300)  # by now runs count as tiny and come in chunks
             (long,) = submit(store, pipeline, 1, partition="long", priority=9)
             submit(store, pipeline, 500)
@@ -130,7 +130,7 @@ class TestExecution:
                 wait_set(go)
 
         submit(store, pipeline, 300)
-        with Running(store, [pipeline], mark_us=20_000) as running:
+        with Running(store, [pipeline], mark_running_after_us=20_000) as running:
             running.events.until(RunEnded, 300)
             (long,) = submit(store, pipeline, 1, partition="long")
             wait_set(inside)
@@ -162,7 +162,7 @@ class TestExecution:
             return Result(status="PARTIAL_SUCCESS", summary={"partition": run.partition}, records=2)
 
         ids = submit(store, pipeline, 8)
-        with Running(store, [pipeline], slots=4) as running:
+        with Running(store, [pipeline], concurrency=4) as running:
             running.events.until(RunEnded, 8)
         assert (len(threads), together["most"]) == (1, 4)
         run = run_of(store, ids[0])
@@ -170,7 +170,7 @@ class TestExecution:
 
     def test_process_runs_execute_in_a_child_process(self, store: SqliteStore) -> None:
         ids = submit(store, process_bodies.pipeline, 2)
-        with Running(store, [process_bodies.pipeline], slots=1) as running:
+        with Running(store, [process_bodies.pipeline], concurrency=1) as running:
             running.events.until(RunEnded, 2)
         results = [json.loads(run_of(store, run_id).result or "{}") for run_id in ids]
         assert results[0]["pid"] == results[1]["pid"] != os.getpid()
@@ -179,7 +179,7 @@ class TestExecution:
 
     def test_a_run_that_kills_its_process_fails_alone(self, store: SqliteStore) -> None:
         kinds = ("die", "exit", "raise", "unpicklable", "pid")
-        with Running(store, [process_bodies.pipeline], slots=1) as running:
+        with Running(store, [process_bodies.pipeline], concurrency=1) as running:
             ids = {
                 kind: submit(store, process_bodies.pipeline, 1, parameters=f'{{"do":"{kind}"}}')[0]
                 for kind in kinds
@@ -251,7 +251,7 @@ class TestCancel:
 
     @pytest.mark.parametrize("kind", ["check", "ignore"])
     def test_a_process_checks_or_is_killed(self, store: SqliteStore, kind: str) -> None:
-        with Running(store, [process_bodies.pipeline], slots=1) as running:
+        with Running(store, [process_bodies.pipeline], concurrency=1) as running:
             (run_id,) = submit(store, process_bodies.pipeline, 1, parameters=f'{{"do":"{kind}"}}')
             running.events.until(RunStarted)
             cancel(store, run_id)
@@ -276,7 +276,7 @@ class TestTimeout:
                     left.set()
 
         (slow,) = submit(store, pipeline, 1, partition="slow")
-        with Running(store, [pipeline], slots=1) as running:
+        with Running(store, [pipeline], concurrency=1) as running:
             running.events.until(RunEnded, final_state="TIMEOUT")
             submit(store, pipeline)
             # One zombie at a concurrency of one: claiming stops until it returns, with an event.
@@ -296,7 +296,7 @@ class TestTimeout:
                 wait_set(go)
 
         submit(store, pipeline, 1, partition="slow")
-        with Running(store, [pipeline], slots=1, zombies_max=2) as running:
+        with Running(store, [pipeline], concurrency=1, zombies_max=2) as running:
             running.events.until(RunEnded, final_state="TIMEOUT")
             submit(store, pipeline)
             running.events.until(RunEnded, final_state="COMPLETED")
@@ -330,7 +330,7 @@ class TestTimeout:
             store, process_bodies.pipeline, 1,
             parameters='{"do":"ignore"}', max_execution_us=SECOND // 10,
         )  # fmt: skip
-        with Running(store, [process_bodies.pipeline], slots=1) as running:
+        with Running(store, [process_bodies.pipeline], concurrency=1) as running:
             running.events.until(RunEnded, final_state="TIMEOUT")
 
 
@@ -345,7 +345,7 @@ class TestSession:
             if run.held.partition == "old":
                 loop_until(run, go.is_set)
 
-        with Running(store, [pipeline], beat_us=50_000) as running:
+        with Running(store, [pipeline], heartbeat_us=50_000) as running:
             (old,) = submit(store, pipeline, 1, partition="old")
             running.events.until(RunStarted)
             (session,) = store.read(session_list)
@@ -424,7 +424,7 @@ class TestDrain:
                 wait_set(go)
 
         submit(store, pipeline, 300)
-        running = Running(store, [pipeline], slots=2)
+        running = Running(store, [pipeline], concurrency=2)
         with running:
             running.events.until(RunEnded, 300)  # tiny runs: from now on they are buffered
             ids = submit(store, pipeline, 10, partition="held")

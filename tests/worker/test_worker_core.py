@@ -88,7 +88,7 @@ class TestHappyPath:
     ) -> None:
         pipeline = pipeline_of(lambda run: {"slot": run.partition})
         ids = submit(store, pipeline, 3)
-        steps = steps_of(store, pipeline, clock, slots=2, name="w1")
+        steps = steps_of(store, pipeline, clock, concurrency=2, name="w1")
         assert steps.run_once().ended == 2
         assert steps.run_once().ended == 1
         assert steps.run_once().ended == 0

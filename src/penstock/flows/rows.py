@@ -37,7 +37,7 @@ class Flow(NamedTuple):
     no_downstream: bool
     is_degraded: bool
     missing: str
-    scheduled_time: int
+    occurrence_time: int
     start_at: int | None
     start_gap: int
     priority: int
@@ -91,7 +91,7 @@ class NewFlow(NamedTuple):
     parent_flow_id: int | None = None
     deadline_at: int | None = None
     no_downstream: bool = False
-    slot: int = 0
+    occurrence_time: int = 0
     start_at: int | None = None
     start_gap: int = 0
     priority: int = 5

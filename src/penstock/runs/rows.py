@@ -71,7 +71,7 @@ class Run(NamedTuple):
     flow_id: int | None
     partition: str | None
     mode: str | None
-    slot: Micros
+    occurrence_time: Micros
     scheduled_time: Micros
     priority: int
     state: str
@@ -114,7 +114,7 @@ class NewRun(NamedTuple):
     flow_id: int | None = None
     partition: str | None = None
     mode: str | None = None
-    slot: Micros | None = None
+    occurrence_time: Micros | None = None
     scheduled_time: Micros | None = None
     priority: int = PRIORITY_DEFAULT
     attempt: int = 1

@@ -35,7 +35,7 @@ def run_shape(run: Run) -> dict[str, Any]:
         "flow_id": id_or_none("flow", run.flow_id),
         "partition": run.partition,
         "mode": run.mode,
-        "slot": iso(run.slot),
+        "slot": iso(run.occurrence_time),
         "scheduled_time": iso(run.scheduled_time),
         "execution_priority": run.priority,
         "state": run.state,
@@ -111,4 +111,6 @@ def _idempotency_key(run: Run) -> str | None:
     """Return the unique key of a scheduled attempt; None for a run without a config."""
     if run.config_id is None:
         return None
-    return f"{encode('cfg', run.config_id)}:{iso(run.slot)}:{run.processor}:{run.attempt}"
+    return (
+        f"{encode('cfg', run.config_id)}:{iso(run.occurrence_time)}:{run.processor}:{run.attempt}"
+    )

@@ -52,7 +52,7 @@ class DueGroup(NamedTuple):
     """Due configs with the same cadence, scheduled time and catch-up policy."""
 
     cadence: int
-    scheduled_time: Micros
+    occurrence_time: Micros
     catch_up: str
     window_us: Micros
     config_ids: list[int]
@@ -77,7 +77,7 @@ class DueOccurrence(NamedTuple):
     """An occurrence of a config whose pipeline has phases."""
 
     config_id: int
-    slot: Micros
+    occurrence_time: Micros
     is_late: bool
 
 

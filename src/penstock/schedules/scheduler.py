@@ -172,7 +172,7 @@ class Scheduler:
         return slots
 
     def _plan(self, group: DueGroup, cadence: Cadence, was_postponed: bool) -> MisfirePlan:
-        slot = group.scheduled_time
+        slot = group.occurrence_time
         if was_postponed:
             slot = next_after(cadence, slot - POSTPONE_US)
             if slot > group.now:
@@ -213,16 +213,16 @@ def _postpone(group: DueGroup, was_postponed: bool) -> MisfirePlan:
     return MisfirePlan(
         run_at=None,
         next_at=(group.now + POSTPONE_US) | 1,
-        missed_from=group.scheduled_time - POSTPONE_US + 1
+        missed_from=group.occurrence_time - POSTPONE_US + 1
         if was_postponed
-        else group.scheduled_time,
+        else group.occurrence_time,
         missed_to=group.now,
         missed_count=1,
     )
 
 
 def _was_postponed(group: DueGroup, cadence: Cadence) -> bool:
-    return group.scheduled_time % 2 == 1 and cadence.interval_us is None
+    return group.occurrence_time % 2 == 1 and cadence.interval_us is None
 
 
 def _alert_key(group: DueGroup) -> str:

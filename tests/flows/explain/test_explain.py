@@ -55,7 +55,9 @@ def run(**fields: Any) -> RunFact:
 
 def failed(error_type: str = "TRANSIENT_NETWORK", **fields: Any) -> RunFact:
     """Return a failed attempt."""
-    return run(state="FAILED", waits=None, ended_at=ago(5), error_type=error_type, **fields)
+    return run(
+        state="FAILED", pending_reason=None, ended_at=ago(5), error_type=error_type, **fields
+    )
 
 
 def decision(verdict: str = "PROCEED", **fields: Any) -> DecisionFact:
@@ -139,24 +141,24 @@ class TestProcessors:
                 "features has been waiting for an external worker since 11:02",
             ),
             (
-                {"live": run(attempt=3, waits="later", due_at=NOW + MINUTE),
+                {"live": run(attempt=3, pending_reason="later", due_at=NOW + MINUTE),
                  "failures": (failed(), failed())},
                 "features failed twice (TRANSIENT_NETWORK), next try 11:12",
             ),
             (
-                {"live": run(state="RUNNING", waits=None, started_at=ago(2), attempt=2,
+                {"live": run(state="RUNNING", pending_reason=None, started_at=ago(2), attempt=2,
                              claimed_by="w1")},
                 "features has been running since 11:09 on w1 (attempt 2)",
             ),
             (
-                {"live": run(waits="blocked", behind="run_9", ordering_key="k")},
+                {"live": run(pending_reason="blocked", preceding_run_id="run_9", ordering_key="k")},
                 "features waits for run_9 (ordering key k)",
             ),
             (
-                {"live": run(waits="paused", pauses=(ALL_PAUSED,))},
+                {"live": run(pending_reason="paused", pauses=(ALL_PAUSED,))},
                 "features cannot start: everything is paused by ann (works)",
             ),
-            ({"live": run(waits="paused")}, "features cannot start: it is paused"),
+            ({"live": run(pending_reason="paused")}, "features cannot start: it is paused"),
             (
                 {"status": "failed", "at": ago(5),
                  "failures": (failed(), failed("VALIDATION_ERROR", error="no\nsuch column"))},
@@ -175,11 +177,11 @@ class TestProcessors:
 
     def test_queue_position(self) -> None:
         """The number of runs ahead is shown."""
-        assert [describe_queue_position(run(ahead=n)) for n in (None, 0, 1, 5, 1000)] == [
+        assert [describe_queue_position(run(runs_ahead=n)) for n in (None, 0, 1, 5, 1000)] == [
             "", "it is next in the queue", "1 run is ahead of it", "5 runs are ahead of it",
             "1,000 runs or more are ahead of it",
         ]  # fmt: skip
-        assert describe_run(run(waits="later", due_at=NOW), WALL) == "due any moment"
+        assert describe_run(run(pending_reason="later", due_at=NOW), WALL) == "due any moment"
 
 
 class TestPhases:
@@ -334,13 +336,21 @@ class TestWhy:
         """Every reason for which a run may wait has its cause."""
         pause = PauseFact(scope="config", subject="cfg_1", since=ago(2), by="ann")
         table: list[tuple[RunFact, list[str], Clears]] = [
-            (run(waits="later", due_at=NOW + MINUTE), ["schedule"], Clears.TIME),
-            (run(waits="later", attempt=2, due_at=NOW + MINUTE), ["retry"], Clears.TIME),
-            (run(waits="paused", pauses=(pause,)), ["pause"], Clears.PERSON),
-            (run(waits="blocked", behind="run_9"), ["ordering_key"], Clears.EVENT),
+            (run(pending_reason="later", due_at=NOW + MINUTE), ["schedule"], Clears.TIME),
+            (run(pending_reason="later", attempt=2, due_at=NOW + MINUTE), ["retry"], Clears.TIME),
+            (run(pending_reason="paused", pauses=(pause,)), ["pause"], Clears.PERSON),
+            (
+                run(pending_reason="blocked", preceding_run_id="run_9"),
+                ["ordering_key"],
+                Clears.EVENT,
+            ),
             (run(workers=0), ["worker"], Clears.PERSON),
-            (run(workers=2, ahead=5), ["worker", "fairness"], Clears.EVENT),
-            (run(state="RUNNING", waits=None, started_at=ago(1)), ["execution"], Clears.EVENT),
+            (run(workers=2, runs_ahead=5), ["worker", "fairness"], Clears.EVENT),
+            (
+                run(state="RUNNING", pending_reason=None, started_at=ago(1)),
+                ["execution"],
+                Clears.EVENT,
+            ),
             (failed(), [], Clears.NEVER),
         ]
         for given, kinds, clears in table:
@@ -350,8 +360,8 @@ class TestWhy:
 
     def test_the_earliest_is_the_latest_of_the_causes(self) -> None:
         """A phase clears when all its processors have, or at its straggler deadline."""
-        first = ProcessorFact(name="a", live=run(waits="later", due_at=NOW + 5 * MINUTE))
-        second = ProcessorFact(name="b", live=run(waits="later", due_at=NOW + 9 * MINUTE))
+        first = ProcessorFact(name="a", live=run(pending_reason="later", due_at=NOW + 5 * MINUTE))
+        second = ProcessorFact(name="b", live=run(pending_reason="later", due_at=NOW + 9 * MINUTE))
         under = phase("x", "IN_PROGRESS", started_at=ago(9), processors=(first, second))
         assert why_flow(flow(under), NOW).earliest_at == NOW + 9 * MINUTE
         soon = replace(under, stragglers_us=10 * MINUTE)
@@ -392,7 +402,7 @@ class TestTrace:
             after=("raw",),
             breaker=BreakerFact(failures=5, next_probe_at=NOW + HOUR, is_open=True),
         )
-        done = run(state="COMPLETED", waits=None, started_at=ago(15), ended_at=ago(12))
+        done = run(state="COMPLETED", pending_reason=None, started_at=ago(15), ended_at=ago(12))
         found = trace([flow(ended, held)], [done], NOW)
         assert [step.kind for step in found.steps] == [
             "flow", "gate", "execution", "report", "phase",

@@ -37,7 +37,7 @@ def test_runs_hold_slots_of_the_workers_store(open_store: OpenStore, lane: str) 
             async with limits.slot("x", capacity=1):
                 holders.extend(StoredLimit(store, "x").holders)
 
-    with Running(store, [pipeline], slots=2) as running:
+    with Running(store, [pipeline], concurrency=2) as running:
         ids = submit(store, pipeline, 4)
         running.events.until(RunEnded, 4)
     assert {run_of(store, run_id).state for run_id in ids} == {"COMPLETED"}

@@ -138,7 +138,9 @@ def _nothing_lost(runs: list[Run], facts: Facts) -> Claim:
 
 def _nothing_twice(runs: list[Run]) -> Claim:
     occurrences = Counter(
-        (r.config_id, r.slot, r.processor, r.attempt) for r in runs if r.config_id is not None
+        (r.config_id, r.occurrence_time, r.processor, r.attempt)
+        for r in runs
+        if r.config_id is not None
     )
     twice = sum(1 for n in occurrences.values() if n > 1)
     chains = _chains(runs)
@@ -231,7 +233,7 @@ def _outage(client: Client, runs: list[Run], configs: list[Config], scene: Scena
             if entry.outcome == "skipped_missed" and entry.slot_from >= begin - HOUR:
                 missed += entry.occurrences
     first = [r for r in runs if r.attempt == 1 and r.config_id is not None]
-    caught = [r for r in first if begin < r.slot <= end <= r.created_at]
+    caught = [r for r in first if begin < r.occurrence_time <= end <= r.created_at]
     spread = max((r.scheduled_time for r in caught), default=end) - end
     late = [r for r in runs if r.sla_met is False]
     text = (

@@ -323,7 +323,7 @@ def run_rows(
                     flow_id=flow.flow_id,
                     partition=flow.partition,
                     mode=flow.mode,
-                    slot=flow.scheduled_time,
+                    occurrence_time=flow.occurrence_time,
                     scheduled_time=at,
                     priority=flow.priority,
                     max_execution_us=most,

@@ -63,7 +63,7 @@ class FlowOpening:
     correlation_id: str
     opened_by: str
     config_id: int = 0
-    slot: int | None = None
+    occurrence_time: int | None = None
     start_at: int | None = None
     start_gap: int = 0
     priority: int = 5
@@ -147,7 +147,7 @@ def flow_rerun(tx: Tx, late: LateData, actor: str) -> int:
         correlation_id=flow.correlation_id,
         opened_by=actor,
         config_id=flow.config_id,
-        slot=flow.scheduled_time + 1,
+        occurrence_time=flow.occurrence_time + 1,
         priority=flow.priority,
         parameters=flow.parameters,
         start_phases=late.starts,
@@ -210,7 +210,7 @@ def _row(opening: FlowOpening, plan: FlowPlan, generation: int, now: int) -> New
         parent_flow_id=None if opening.parent is None else opening.parent.flow_id,
         deadline_at=flow_deadline(plan.mode, now),
         no_downstream=opening.no_downstream,
-        slot=now if opening.slot is None else opening.slot,
+        occurrence_time=now if opening.occurrence_time is None else opening.occurrence_time,
         start_at=opening.start_at,
         start_gap=opening.start_gap,
         priority=opening.priority,

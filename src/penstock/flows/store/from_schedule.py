@@ -36,12 +36,14 @@ def occurrences_open(tx: Tx, slots: Sequence[DueOccurrence], pace: StartPace) ->
     used = 0
     for slot in slots:
         config = configs[slot.config_id]
-        key = (config.pipeline_key, slot.slot)
+        key = (config.pipeline_key, slot.occurrence_time)
         if key not in mode_partition:
             definition = definition_get(tx, config.pipeline_key, config.digest)
-            mode_partition[key] = mode_and_partition(definition, slot.slot, source=SCHEDULER)
+            mode_partition[key] = mode_and_partition(
+                definition, slot.occurrence_time, source=SCHEDULER
+            )
         mode, partition = mode_partition[key]
-        start_at, gap_us = slot.slot + config.offset_us, 0
+        start_at, gap_us = slot.occurrence_time + config.offset_us, 0
         if slot.is_late:
             assert pace.cursor is not None, "late occurrences need a position in the start rate"
             start_at, gap_us = pace.cursor + pace.gap_us * (pace.taken + used + 1), pace.gap_us
@@ -98,10 +100,10 @@ def _opening(
         mode=mode,
         partition=partition,
         source=SCHEDULER,
-        correlation_id=f"cfg:{config.config_id}:{slot.slot}",
+        correlation_id=f"cfg:{config.config_id}:{slot.occurrence_time}",
         opened_by=SCHEDULER,
         config_id=config.config_id,
-        slot=slot.slot,
+        occurrence_time=slot.occurrence_time,
         start_at=start_at,
         start_gap=gap_us,
         priority=config.priority,

@@ -59,7 +59,7 @@ def run_retry(
         flow_id=old.flow_id,
         partition=old.partition,
         mode=old.mode,
-        slot=None if terms is None else terms.slot,
+        occurrence_time=None if terms is None else terms.slot,
         scheduled_time=tx.now() if at is None else at,
         priority=old.priority,
         max_execution_us=None if terms is None else terms.max_execution_us,

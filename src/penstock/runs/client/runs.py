@@ -64,13 +64,13 @@ class RunPosition(NamedTuple):
     """Position in a list of runs: the next page continues after this run."""
 
     is_live: bool
-    occurrence: int
+    occurrence_time: int
     run_id: int
 
 
 def position_of(run: Run) -> RunPosition:
     """Return the position of a run in a list."""
-    return RunPosition(run.finished_at is None, run.slot, run.run_id)
+    return RunPosition(run.finished_at is None, run.occurrence_time, run.run_id)
 
 
 class Runs:
@@ -259,5 +259,5 @@ def _listed(tx: Tx, wanted: RunFilter, position: RunPosition | None) -> list[Run
     # Live runs are ordered by id, ended ones by scheduled time and id: the second list starts at
     # its top.
     if position is not None and not position.is_live:
-        found = replace(found, before=position.run_id, slot_before=position.occurrence)
+        found = replace(found, before=position.run_id, slot_before=position.occurrence_time)
     return runs + run_list_ended(tx, replace(found, limit=wanted.limit - len(runs)))

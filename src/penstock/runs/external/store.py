@@ -72,7 +72,7 @@ def run_retry_of(tx: Tx, run: Run) -> tuple[int, int] | None:
     params = {
         "customer": customer,
         "config_id": run.config_id,
-        "slot": run.slot,
+        "slot": run.occurrence_time,
         "attempt": run.attempt + 1,
         "run_id": run.run_id,
     }

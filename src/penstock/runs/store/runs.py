@@ -187,7 +187,7 @@ def run_list_ended(tx: Tx, wanted: RunFilter) -> list[Run]:
 def run_chain(tx: Tx, run: Run, customer_key: CustomerKey) -> list[Run]:
     """Return the ended attempts of a run, oldest first."""
     root = run.root_run_id or run.run_id
-    params = {"root": root, "customer": customer_key, "slot": run.slot}
+    params = {"root": root, "customer": customer_key, "slot": run.occurrence_time}
     return [run_of_row(row) for row in tx.rows("run_chain", params)]
 
 

@@ -28,7 +28,9 @@ def free_occurrence(tx: Tx, config: Config, live: list[Run] | None = None) -> in
             ),
         )
     now = tx.now()
-    occurrence = max([now, *(run.slot + 1 for run in live if run.slot >= now)])
+    occurrence = max(
+        [now, *(run.occurrence_time + 1 for run in live if run.occurrence_time >= now)]
+    )
     cadence = cadence_of(config)
     anchor = config.next_run_time or 0
     if (
