@@ -29,6 +29,8 @@ from penstock.limits.slots.registry import StoreOwner, current_broker
 from penstock.limits.slots.retry import QuotaRetry
 from penstock.limits.slots.slot import TIMEOUT_DEFAULT, SlotOptions, SlotRequest
 
+__all__ = ["DmlOptions", "Job", "QueryClient", "dml", "run_dml", "statement_of", "table_slot"]
+
 T = TypeVar("T")
 Statement = Literal["insert", "mutate"]
 
