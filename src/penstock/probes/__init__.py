@@ -1,8 +1,9 @@
-"""Probing the data that gates depend on: one adapter per warehouse behind `protocol`.
+"""Probes query the data that gates depend on, in DuckDB, Parquet, CSV, SQLite and PostgreSQL.
 
     from penstock.probes import ProbeRequest, ProbeRunner
 
-Everything here only reads. Names are loaded on first use.
+One adapter per warehouse implements `protocol`; all of them only read. Names are loaded on first
+use.
 """
 
 from __future__ import annotations
