@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from penstock.dead_letters.client.deliveries import Edit as DeadLetterEdit
     from penstock.flows.client.requests import CompletionReport, FlowRequest
     from penstock.flows.gates.client.people import OverrideRequest
-    from penstock.flows.store.flows import FlowFilter
+    from penstock.flows.rows import FlowFilter
     from penstock.pipelines.declare.collect import Collect
     from penstock.pipelines.declare.needs import Dependency, historical, optional, per, same_day
     from penstock.pipelines.declare.pipeline import Phase, Pipeline
@@ -140,7 +140,7 @@ _HOMES = {
     "DeclarationError": "penstock.core.errors",
     "Dependency": "penstock.pipelines.declare.needs",
     "DuplicateRequest": "penstock.core.errors",
-    "FlowFilter": "penstock.flows.store.flows",
+    "FlowFilter": "penstock.flows.rows",
     "FlowRequest": "penstock.flows.client.requests",
     "Forbidden": "penstock.core.errors",
     "InvalidInput": "penstock.core.errors",

@@ -86,7 +86,7 @@ def other_use_cases(client: Client) -> None:
         CompletionReport(pipeline="nba", processor="boxscores", partition="2025-12-31")
     )
     assert_type([flow.state for flow in client.flows.page(FlowFilter(limit=5))], list[str])
-    assert_type(client.explaining.explain("nba", "2025-12-31").explanation.summary, str)
+    assert_type(client.diagnostics.explain("nba", "2025-12-31").explanation.summary, str)
     assert_type(client.keys.create("docs", Role.ADMIN).text, str | None)
     assert_type(client.dead_letters.count(DeadLetterFilter(pipeline="nba")), int)
     assert_type(client.limits.declare("crm", {"capacity": 3}).view.held, int)
@@ -123,7 +123,7 @@ def probes() -> None:
     """Probe data by hand."""
     runner = ProbeRunner(names={"season": "duckdb:season.duckdb"})
     request = ProbeRequest(dependencies=[], partition="2025-12-31", parameters={"games": 1})
-    found: Sequence[Observation] = runner.look(request)
+    found: Sequence[Observation] = runner.probe(request)
     assert_type([one.rows for one in found], list[int | None])
     ProbeRequest(partition="2025-12-31")  # type: ignore[call-arg]
 

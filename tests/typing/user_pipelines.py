@@ -133,17 +133,17 @@ def flow_test() -> None:
     with FlowTest(shop, mode="overnight", start="2025-11-15T15:30:00Z") as t:
         assert_type(t, FlowTest)
         t.arrive("raw.orders", rows=25, after="45m", filled=0.9)
-        t.fails("sales", times=3, error=CrmDown("down"))
+        t.fail("sales", times=3, error=CrmDown("down"))
         t.answers("sales", lambda run: Result(records=run.attempt))
         assert_type(t.run(upto="2h"), FlowTest)
         assert_type(t.state("clean"), str)
         assert_type(t.flow.generation, int)
         assert_type(t.decision("clean").reasons, tuple[str, ...])
         assert_type(t.elapsed, int)
-        assert_type(t.story(), str)
+        assert_type(t.report(), str)
         assert_type(t.clock, VirtualClock)
         t.arrive("raw.orders", row=25)  # type: ignore[call-arg]
-        t.fails(sales)  # type: ignore[arg-type]
+        t.fail(sales)  # type: ignore[arg-type]
         try:
             t.run(limit="1h")
         except FlowStuck as stuck:
