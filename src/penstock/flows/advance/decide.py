@@ -120,7 +120,7 @@ def _end_phases(snapshot: FlowSnapshot, changes: ChangeSet) -> None:
             # start.
             began = min(seen.at for seen in snapshot.completions_of([phase.name]))
             state = PhaseState.IN_PROGRESS.value
-            snapshot.put(phase.name, state=state, started_at=began, look_at=None)
+            snapshot.put(phase.name, state=state, started_at=began, probe_at=None)
             row = snapshot.row(phase.name)
         complete = row.state in (PhaseState.FAILED, PhaseState.DEGRADED) and is_set_complete(
             phase, progress
@@ -138,7 +138,7 @@ def _end_phases(snapshot: FlowSnapshot, changes: ChangeSet) -> None:
             continue
         end = phase_end_state(phase, snapshot.progress(phase.name), snapshot.now)
         if end is not None:
-            snapshot.put(phase.name, state=end.value, ended_at=snapshot.now, look_at=None)
+            snapshot.put(phase.name, state=end.value, ended_at=snapshot.now, probe_at=None)
             changes.phase_ended(snapshot, phase, progress)
             if end in DONE:
                 _close_breaker(snapshot, phase.name, changes)
@@ -157,10 +157,10 @@ def _end_flow(snapshot: FlowSnapshot, changes: ChangeSet) -> bool:
         return False
     if state is FlowState.FAILED:
         for name, end in states_at_deadline(snapshot.all_progress()).items():
-            snapshot.put(name, state=end.value, ended_at=snapshot.now, look_at=None)
+            snapshot.put(name, state=end.value, ended_at=snapshot.now, probe_at=None)
     for (phase, processor), row in list(snapshot.rows.items()):
         if row.probe_at is not None or row.probe_again:
-            snapshot.put(phase, processor, look_at=None, look_again=False)
+            snapshot.put(phase, processor, probe_at=None, probe_again=False)
     changes.flow_ended(snapshot, state)
     return True
 
@@ -176,12 +176,12 @@ def _schedule_checks(snapshot: FlowSnapshot, wakeup: Wakeup) -> None:
             and gate.probe_at is not None
             and gate.probe_at <= snapshot.now
         ):
-            snapshot.put(name, processor, look_at=None, look_again=False)
+            snapshot.put(name, processor, probe_at=None, probe_again=False)
     for phase in snapshot.planned.plan.phases:
         row = snapshot.row(phase.name)
         if row.state == PhaseState.IN_PROGRESS:
             due = straggler_deadline(phase, snapshot.progress(phase.name))
-            snapshot.put(phase.name, look_at=due)
+            snapshot.put(phase.name, probe_at=due)
 
 
 def _evaluate_gates(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) -> None:
@@ -276,7 +276,7 @@ def _block(snapshot: FlowSnapshot, ask: GateRequest, changes: ChangeSet) -> None
     if row.state != PhaseState.BLOCKED:
         changes.breaker_open(snapshot, ask)
     look_at = max(again or 0, snapshot.now + 1) if again is not None else snapshot.now + HOUR
-    snapshot.put(ask.phase, processor, state=PhaseState.BLOCKED.value, look_at=look_at)
+    snapshot.put(ask.phase, processor, state=PhaseState.BLOCKED.value, probe_at=look_at)
     _mirror(snapshot, ask)
 
 
@@ -306,8 +306,8 @@ def _apply(
         processor,
         state=state_for_verdict(decision.verdict).value,
         started_at=snapshot.now if starts else row.started_at,
-        look_at=None if starts else snapshot.now if row.probe_again else decision.recheck_at,
-        look_again=False,
+        probe_at=None if starts else snapshot.now if row.probe_again else decision.recheck_at,
+        probe_again=False,
         waiting_since=row.waiting_since or (snapshot.now if waits else None),
         tries=row.tries + 1 if short and waits else row.tries,
         is_degraded=bool(context.get("is_degraded")),

@@ -109,7 +109,7 @@ def _lease(tx: Tx, changes: ChangeSet, holder: str | None) -> list[ProbeOrder]:
         return []
     if holder is None:
         for want in wanted:
-            want.snapshot.put(want.ask.phase, want.ask.processor or "", look_at=want.snapshot.now)
+            want.snapshot.put(want.ask.phase, want.ask.processor or "", probe_at=want.snapshot.now)
         return []
     tokens = probe_lease_many(tx, [want.gate_id for want in wanted], holder, PROBE_LEASE_US)
     orders = []
@@ -118,10 +118,10 @@ def _lease(tx: Tx, changes: ChangeSet, holder: str | None) -> list[ProbeOrder]:
         token = tokens.get(want.gate_id)
         if token is None:
             # The running probe may miss what triggered this evaluation: probe again right after it.
-            snapshot.put(phase, processor, look_again=True, look_at=snapshot.now + PROBE_LEASE_US)
+            snapshot.put(phase, processor, probe_again=True, probe_at=snapshot.now + PROBE_LEASE_US)
             continue
         again = snapshot.now + PROBE_LEASE_US + _SLACK_US
-        snapshot.put(phase, processor, look_at=again, look_again=False)
+        snapshot.put(phase, processor, probe_at=again, probe_again=False)
         orders.append(
             ProbeOrder(
                 gate_id=want.gate_id,
