@@ -7,7 +7,7 @@ saas` runs a day of them); this package offers the same names:
     penstock up --pipelines examples.saas
 """
 
-from penstock.demo.saas.pipelines import (
+from penstock.demo.saas import (
     PIPELINES,
     audit_account,
     build_report,

@@ -47,7 +47,7 @@ asgi = app.asgi()
 
 if __name__ == "__main__":
     from penstock import connect  # only the pull service uses Penstock's database
-    from penstock.bus.transports.embedded import EmbeddedBus
+    from penstock.bus import EmbeddedBus
 
     with connect() as client:
         app.run(EmbeddedBus(client.store))

@@ -11,100 +11,186 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from penstock.db import default_store
+from penstock.exports import lazy_exports
 
 if TYPE_CHECKING:
+    from penstock.access.api_keys import Role
     from penstock.assembly.process import connect, run_pending
     from penstock.client import Client
+    from penstock.core.clock import from_datetime, to_datetime
     from penstock.core.error_classification import register as register_error
     from penstock.core.errors import (
+        ApiError,
+        ApiUnavailable,
         Conflict,
         DeclarationError,
+        DuplicateRequest,
+        Forbidden,
         InvalidInput,
         LeaseLost,
         LimitTimeout,
         NotFound,
+        Overloaded,
         PenstockError,
         PermanentError,
         ProcessorError,
         RunCancelled,
         RunInterrupted,
         RunTimedOut,
+        SchemaMismatch,
         SettingsError,
         SlotLost,
+        StaleVersion,
+        StoreBusy,
         StoreError,
+        StoreUnavailable,
+        TooManyRequests,
         TransientError,
+        Unauthorised,
     )
+    from penstock.core.ids import decode as decode_id
+    from penstock.core.ids import encode as encode_id
+    from penstock.dead_letters.client.dead_letters import DeadLetterFilter
+    from penstock.dead_letters.client.deliveries import Edit as DeadLetterEdit
+    from penstock.flows.client.requests import CompletionReport, FlowRequest
+    from penstock.flows.gates.client.people import OverrideRequest
+    from penstock.flows.rows import FlowFilter
     from penstock.pipelines.declare.collect import Collect
     from penstock.pipelines.declare.needs import Dependency, historical, optional, per, same_day
     from penstock.pipelines.declare.pipeline import Phase, Pipeline
-    from penstock.pipelines.mode import Mode
-    from penstock.runs.client.runs import Submission
+    from penstock.pipelines.mode import Mode, ModeOptions
+    from penstock.runs.client.submission import Submission
+    from penstock.runs.rows import MessageOrigin
+    from penstock.runs.store.runs import RunFilter
     from penstock.worker.context import RunContext
     from penstock.worker.result import Result
 
     __version__: str
 
-
 __all__ = [
+    "ApiError",
+    "ApiUnavailable",
     "Client",
     "Collect",
+    "CompletionReport",
     "Conflict",
+    "DeadLetterEdit",
+    "DeadLetterFilter",
     "DeclarationError",
     "Dependency",
+    "DuplicateRequest",
+    "FlowFilter",
+    "FlowRequest",
+    "Forbidden",
     "InvalidInput",
     "LeaseLost",
     "LimitTimeout",
+    "MessageOrigin",
     "Mode",
+    "ModeOptions",
     "NotFound",
+    "Overloaded",
+    "OverrideRequest",
     "PenstockError",
     "PermanentError",
     "Phase",
     "Pipeline",
     "ProcessorError",
     "Result",
+    "Role",
     "RunCancelled",
     "RunContext",
+    "RunFilter",
     "RunInterrupted",
     "RunTimedOut",
+    "SchemaMismatch",
     "SettingsError",
     "SlotLost",
+    "StaleVersion",
+    "StoreBusy",
     "StoreError",
+    "StoreUnavailable",
     "Submission",
+    "TooManyRequests",
     "TransientError",
+    "Unauthorised",
     "__version__",
     "connect",
+    "decode_id",
+    "encode_id",
+    "from_datetime",
     "historical",
     "optional",
     "per",
     "register_error",
     "run_pending",
     "same_day",
+    "to_datetime",
 ]
 
-_ERRORS = (
-    "Conflict", "DeclarationError", "InvalidInput", "LeaseLost", "LimitTimeout", "NotFound",
-    "PenstockError", "PermanentError", "ProcessorError", "RunCancelled", "RunInterrupted",
-    "RunTimedOut", "SettingsError", "SlotLost", "StoreError", "TransientError",
-)  # fmt: skip
-_NEEDS = ("Dependency", "historical", "optional", "per", "same_day")
-_MODULES = {
-    **dict.fromkeys(_ERRORS, "core.errors"),
-    **dict.fromkeys(_NEEDS, "pipelines.declare.needs"),
-    "Client": "client",
-    "Collect": "pipelines.declare.collect",
-    "Mode": "pipelines.mode",
-    "Phase": "pipelines.declare.pipeline",
-    "Pipeline": "pipelines.declare.pipeline",
-    "Result": "worker.result",
-    "RunContext": "worker.context",
-    "Submission": "runs.client.runs",
-    "connect": "assembly.process",
-    "register_error": "core.error_classification",
-    "run_pending": "assembly.process",
+_HOMES = {
+    "ApiError": "penstock.core.errors",
+    "ApiUnavailable": "penstock.core.errors",
+    "Client": "penstock.client",
+    "Collect": "penstock.pipelines.declare.collect",
+    "CompletionReport": "penstock.flows.client.requests",
+    "Conflict": "penstock.core.errors",
+    "DeadLetterEdit": "penstock.dead_letters.client.deliveries:Edit",
+    "DeadLetterFilter": "penstock.dead_letters.client.dead_letters",
+    "DeclarationError": "penstock.core.errors",
+    "Dependency": "penstock.pipelines.declare.needs",
+    "DuplicateRequest": "penstock.core.errors",
+    "FlowFilter": "penstock.flows.rows",
+    "FlowRequest": "penstock.flows.client.requests",
+    "Forbidden": "penstock.core.errors",
+    "InvalidInput": "penstock.core.errors",
+    "LeaseLost": "penstock.core.errors",
+    "LimitTimeout": "penstock.core.errors",
+    "MessageOrigin": "penstock.runs.rows",
+    "Mode": "penstock.pipelines.mode",
+    "ModeOptions": "penstock.pipelines.mode",
+    "NotFound": "penstock.core.errors",
+    "Overloaded": "penstock.core.errors",
+    "OverrideRequest": "penstock.flows.gates.client.people",
+    "PenstockError": "penstock.core.errors",
+    "PermanentError": "penstock.core.errors",
+    "Phase": "penstock.pipelines.declare.pipeline",
+    "Pipeline": "penstock.pipelines.declare.pipeline",
+    "ProcessorError": "penstock.core.errors",
+    "Result": "penstock.worker.result",
+    "Role": "penstock.access.api_keys",
+    "RunCancelled": "penstock.core.errors",
+    "RunContext": "penstock.worker.context",
+    "RunFilter": "penstock.runs.store.runs",
+    "RunInterrupted": "penstock.core.errors",
+    "RunTimedOut": "penstock.core.errors",
+    "SchemaMismatch": "penstock.core.errors",
+    "SettingsError": "penstock.core.errors",
+    "SlotLost": "penstock.core.errors",
+    "StaleVersion": "penstock.core.errors",
+    "StoreBusy": "penstock.core.errors",
+    "StoreError": "penstock.core.errors",
+    "StoreUnavailable": "penstock.core.errors",
+    "Submission": "penstock.runs.client.submission",
+    "TooManyRequests": "penstock.core.errors",
+    "TransientError": "penstock.core.errors",
+    "Unauthorised": "penstock.core.errors",
+    "connect": "penstock.assembly.process",
+    "decode_id": "penstock.core.ids:decode",
+    "encode_id": "penstock.core.ids:encode",
+    "from_datetime": "penstock.core.clock",
+    "historical": "penstock.pipelines.declare.needs",
+    "optional": "penstock.pipelines.declare.needs",
+    "per": "penstock.pipelines.declare.needs",
+    "register_error": "penstock.core.error_classification:register",
+    "run_pending": "penstock.assembly.process",
+    "same_day": "penstock.pipelines.declare.needs",
+    "to_datetime": "penstock.core.clock",
 }
 """Module that defines each public name."""
 
 if not TYPE_CHECKING:  # type checkers see the imports above instead
+    _load, _ = lazy_exports(__name__, _HOMES)
 
     def __getattr__(name: str) -> Any:
         """Load a public name on first use."""
@@ -112,12 +198,7 @@ if not TYPE_CHECKING:  # type checkers see the imports above instead
             from importlib.metadata import version  # costs 50 ms and is rarely needed
 
             return version("penstock")
-        if name not in _MODULES:
-            raise AttributeError(f"module 'penstock' has no attribute {name!r}")
-        module = importlib.import_module(f"penstock.{_MODULES[name]}")
-        value = getattr(module, "register" if name == "register_error" else name)
-        globals()[name] = value
-        return value
+        return _load(name)
 
     def __dir__() -> list[str]:
         return sorted(__all__)

@@ -101,7 +101,7 @@ class TestDeclarations:
     def test_returned(self, sink: SqliteSink, clock: VirtualClock) -> None:
         """A handler that returns an invalid value is a bug: the message is retried."""
         app = make(sink, clock)
-        app.on()(lambda _: {"path": "a/1"})
+        app.on()(lambda _: {"path": "a/1"})  # type: ignore[type-var]
         end = app.handle(message())
         assert end.outcome == "retry"
         assert end.failure is not None

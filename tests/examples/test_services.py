@@ -1,6 +1,7 @@
 """The example services in separate processes: behind uvicorn, and pulling from the bus."""
 
 import json
+import os
 import signal
 import sys
 import urllib.error
@@ -18,6 +19,8 @@ from penstock.bus.transports.embedded import EmbeddedBus
 from penstock.sinks.opening import open_sink
 from tests.examples.test_workers import ROOT, Process
 
+PATH = os.pathsep.join([str(ROOT), str(ROOT / "src")])
+"""The examples, and the package of the same checkout."""
 BEAT = {"pipeline": "nba", "status": "ok", "at": "2025-11-17T02:00:05Z"}
 TYPED = {"event_type": "ingest.heartbeat", "schema_version": "1"}
 EVENT = {"service": "api-1", "state": "up", "region": "eu", "occurredAt": "2025-11-17T02:00:05Z"}
@@ -29,7 +32,7 @@ class Served:
     def __init__(self, name: str, folder: Path, **settings: str) -> None:
         self.process = Process(
             sys.executable, "-m", "uvicorn", f"examples.services.{name}:asgi", "--port", "0",
-            cwd=folder, PYTHONPATH=str(ROOT), SINK_URL="sqlite:state.db", ENV="test", **settings,
+            cwd=folder, PYTHONPATH=PATH, SINK_URL="sqlite:state.db", ENV="test", **settings,
         )  # fmt: skip
         line = self.process.wait_for(lambda line: "running on" in line)
         self.url = next(word for word in line.split() if word.startswith("http"))
@@ -153,7 +156,7 @@ def test_pulled(tmp_path: Path, started: list[Process], name: str) -> None:
         )  # fmt: skip
         worker = Process(
             sys.executable, "-m", f"examples.services.{name.replace('-', '_')}",
-            cwd=tmp_path, PYTHONPATH=str(ROOT), SINK_URL="sqlite:state.db",
+            cwd=tmp_path, PYTHONPATH=PATH, SINK_URL="sqlite:state.db",
             PENSTOCK_DATABASE_URL=database,
         )  # fmt: skip
         started.append(worker)

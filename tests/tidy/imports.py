@@ -16,6 +16,7 @@ from pathlib import Path
 PACKAGE = "penstock"
 
 SUBJECTS = (
+    "exports",
     "core",
     "egress",
     "db",
@@ -83,7 +84,7 @@ SERVICES = frozenset(
     {"penstock.bus.push.attempt", "penstock.bus.push.sender", "penstock.bus.push.signing_keys"}
 )
 """Modules that are part of a service without defining `run_once`."""
-CLIENTS = frozenset({"penstock.client", "penstock.wiring", "penstock.limits"})
+CLIENTS = frozenset({"penstock.client", "penstock.wiring", "penstock.limits", "penstock.bus"})
 CLIENT_KITS = ("penstock.limits.slots", "penstock.limits.bigquery", "penstock.bus.transports")
 """What user code calls beside `Client`: it takes a store and starts transactions."""
 PURE_ADAPTERS = frozenset(

@@ -28,11 +28,23 @@ def held_run(**changes: Any) -> HeldRun:
     """Return a claimed run with default values."""
     values: dict[str, Any] = dict.fromkeys(HeldRun._fields)
     values.update(
-        run_id=7, token=3, state="RUNNING", customer_key=1, customer_id="acme", processor_key=1,
-        occurrence_time=1_700_000_000_000_000, scheduled_time=1_700_000_060_000_000, priority=5, fair_rank=1,
-        attempt=1, lapses=0, stales=0, max_execution_us=60 * SECOND, trigger_source="manual",
+        run_id=7,
+        token=3,
+        state="RUNNING",
+        customer_key=1,
+        customer_id="acme",
+        processor_key=1,
+        occurrence_time=1_700_000_000_000_000,
+        scheduled_time=1_700_000_060_000_000,
+        priority=5,
+        fair_rank=1,
+        attempt=1,
+        lapses=0,
+        stales=0,
+        max_execution_us=60 * SECOND,
+        trigger_source="manual",
         created_at=1_700_000_000_000_000,
-    )  # fmt: skip
+    )
     return HeldRun(**{**values, **changes})
 
 

@@ -1,4 +1,4 @@
-"""Generate the reference pages for commands and settings from the code.
+"""Generate the reference pages for commands, settings and public names from the code.
 
 Run `python -m penstock.cli.reference docs/reference` to write them. A test compares the committed
 pages with the generated ones.
@@ -6,6 +6,10 @@ pages with the generated ones.
 
 from __future__ import annotations
 
+import ast
+import importlib
+import inspect
+import re
 import sys
 from collections.abc import Iterator
 from inspect import cleandoc
@@ -18,6 +22,7 @@ from penstock.assembly.settings import DEFAULT_DATABASE, KEY_VARIABLE, SETTINGS,
 from penstock.cli.app import Command, Group
 from penstock.cli.root import COMMANDS, cli
 from penstock.core.errors import PenstockError
+from penstock.exports import PUBLIC_MODULES
 
 _WORDS = {
     1: "a check failed (`doctor`, `db verify`, `demo`), or an internal error",
@@ -182,9 +187,72 @@ def _exit_codes() -> dict[int, str]:
     return meaning
 
 
+def public_page() -> str:
+    """Return the reference page of the public modules and their names."""
+    lines = [
+        "# The public API",
+        "",
+        NOTE,
+        "",
+        "Programs may rely on these names. Everything else is private and may change without",
+        "notice. The package is annotated (`py.typed`). `PenstockError` is the base class of all",
+        "errors of `penstock`.",
+    ]
+    for name in PUBLIC_MODULES:
+        module = importlib.import_module(name)
+        about = " ".join(cleandoc(module.__doc__ or "").split("\n\n")[0].split())
+        lines += [
+            "",
+            f"## {name}",
+            "",
+            about,
+            "",
+            "| name | kind | meaning |",
+            "| --- | --- | --- |",
+        ]
+        lines += [_public_name(name, item) for item in module.__all__]
+    return "\n".join(lines) + "\n"
+
+
+def _public_name(module: str, name: str) -> str:
+    value = getattr(importlib.import_module(module), name)
+    if inspect.isclass(value):
+        kind = "error" if issubclass(value, BaseException) else "class"
+    else:
+        kind = "function" if callable(value) else "value"
+    text = _value_doc(module, name) if kind == "value" else inspect.getdoc(value)
+    sentence = _first_sentence(text or "").replace("|", "\\|")
+    return f"| `{name}` | {kind} | {sentence} |"
+
+
+def _first_sentence(text: str) -> str:
+    paragraph = " ".join(text.split("\n\n")[0].split())
+    return re.split(r"(?<=[.:])\s+(?=[A-Z`\"])", paragraph)[0]
+
+
+def _value_doc(module: str, name: str) -> str | None:
+    """Return the text below an assignment, in the module that contains it."""
+    if name == "__version__":
+        return "Version of the installed package."
+    body = ast.parse(inspect.getsource(importlib.import_module(module))).body
+    for node, after in zip(body, [*body[1:], None], strict=True):
+        if isinstance(node, ast.ImportFrom) and any(alias.name == name for alias in node.names):
+            return _value_doc(node.module or "", name)
+        targets = getattr(node, "targets", [getattr(node, "target", None)])
+        is_here = any(isinstance(target, ast.Name) and target.id == name for target in targets)
+        if is_here and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            return str(after.value.value)
+    return None
+
+
 def main(folder: str) -> None:
-    """Write both pages into `folder`."""
-    for name, text in (("cli.md", cli_page()), ("settings.md", settings_page())):
+    """Write the pages into `folder`."""
+    pages = {
+        "cli.md": cli_page(),
+        "settings.md": settings_page(),
+        "public-api.md": public_page(),
+    }
+    for name, text in pages.items():
         Path(folder, name).write_text(text, "utf-8")
 
 

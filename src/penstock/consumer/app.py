@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.bus.transports.protocol import Transport
 from penstock.consumer.asgi import PushApp
-from penstock.consumer.batch import Collector, Item, finish_batch
+from penstock.consumer.batch import BatchHandler, Collector, Item, finish_batch
 from penstock.consumer.disposition import Disposition, Outcome
 from penstock.consumer.failure import failure_of
 from penstock.consumer.handling import Handling, malformed
@@ -33,6 +33,7 @@ from penstock.consumer.pulling import PullWorker
 from penstock.consumer.router import (
     Gate,
     Guard,
+    Handler,
     Predicate,
     Route,
     Router,
@@ -48,7 +49,8 @@ if TYPE_CHECKING:
     import asyncio
 
 log = logging.getLogger(__name__)
-H = TypeVar("H", bound=Callable[..., Any])
+H = TypeVar("H", bound=Handler)
+B = TypeVar("B", bound=BatchHandler)
 
 
 class Consumer:
@@ -71,7 +73,7 @@ class Consumer:
         topic: str | None = None,
         gate: Gate | None = None,
         alert: Callable[[Alert], None] | None = None,
-        verify: Callable[[Mapping[str, str]], Any] | None = None,
+        verify: Callable[[Mapping[str, str]], bool | None] | None = None,
         options: ConsumerOptions | None = None,
     ) -> None:
         if not name or len(name.encode()) > 255:
@@ -138,12 +140,12 @@ class Consumer:
         schema: int | str | None = None,
         shape: Shape | None = None,
         newer: Guard | None = None,
-    ) -> Callable[[H], H]:
+    ) -> Callable[[B], B]:
         """Declare a handler of batches: up to `max` messages, gathered for at most `wait`."""
         collect = Collect(max, wait)
         made = partial(Route, when=when, shape=shape, newer=newer, collect=collect)
 
-        def declared(handler: H) -> H:
+        def declared(handler: B) -> B:
             route = made(**_facts(handler, event_types, schema))
             self._router.add(route)
             flush = partial(self._flush, route)

@@ -8,18 +8,18 @@ If the whole call fails, the message at fault is unknown, so all of them are ret
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, TypeAlias, overload
 
 from penstock.bus.message import ErrorKind
 from penstock.consumer.disposition import Disposition, Outcome
 from penstock.consumer.failure import Failure, failure_of
 from penstock.consumer.handling import Handling, OpenedMessage, writes_of
 from penstock.consumer.message import Message
-from penstock.consumer.router import Route
+from penstock.consumer.router import Route, Writes
 from penstock.core.clock import SECOND, Clock
 from penstock.core.errors import DeclarationError
 from penstock.pipelines.declare.collect import Collect
@@ -88,6 +88,17 @@ class Batch(Sequence[Message]):
                 f"expected None, {len(self)} results or results by message id from the handler"
             )
         return {message.id: found.get(message.id) for message in self} | self.errors
+
+
+BatchResults: TypeAlias = (
+    Sequence[Writes | BaseException] | Mapping[str, Writes | BaseException] | None
+)
+"""One result per message, in order or by message id; None if no message writes anything."""
+BatchHandler: TypeAlias = (
+    Callable[[Batch], BatchResults | Awaitable[BatchResults]]
+    | Callable[[Batch, SinkTx], BatchResults]
+)
+"""A function of a batch, sync or async, or of a batch and the transaction."""
 
 
 def finish_batch(handling: Handling, route: Route, items: Sequence[Item]) -> list[Disposition]:

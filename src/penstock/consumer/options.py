@@ -6,13 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from penstock.core.clock import HOUR, SECOND, Clock, Micros, SystemClock, parse_duration
+from penstock.core.clock import HOUR, SECOND, Clock, Duration, Micros, SystemClock, parse_duration
 from penstock.core.errors import SettingsError
 from penstock.sinks.statements import PREFIX_DEFAULT
 
 MIB: Final = 1_048_576
-
-Duration = str | int | float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

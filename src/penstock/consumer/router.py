@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -13,12 +13,18 @@ from penstock.core.error_classification import classify
 from penstock.core.errors import DeclarationError, PenstockError
 from penstock.core.retry import ErrorType
 from penstock.pipelines.declare.collect import Collect
-from penstock.sinks.protocol import Version
+from penstock.sinks.protocol import SinkTx, Upsert, Version
 
 Predicate: TypeAlias = Callable[[Message], bool]
 Guard: TypeAlias = Callable[[Message], tuple[str, Version]]
 Gate: TypeAlias = Callable[[Message], Any]
 Shape: TypeAlias = Callable[[Any], Any]
+Writes: TypeAlias = Upsert | list[Upsert] | tuple[Upsert, ...] | None
+"""What a handler returns."""
+Handler: TypeAlias = (
+    Callable[[Message], Writes | Awaitable[Writes]] | Callable[[Message, SinkTx], Writes]
+)
+"""A function of a message, sync or async, or of a message and the transaction."""
 
 SHOWN_MAX: Final = 100
 

@@ -17,6 +17,8 @@ from typing import Final, Protocol, TypeAlias
 from penstock.core.errors import InvalidInput
 
 Micros: TypeAlias = int
+Duration: TypeAlias = str | int | float | timedelta
+"""A duration as users write it: "90s", "1h30m", a number of seconds, or a timedelta."""
 
 MILLISECOND: Final = 1_000
 SECOND: Final = 1_000_000
@@ -124,7 +126,7 @@ def parse_iso(text: object, field: str = "time") -> Micros:
     return (parsed - _EPOCH) // _ONE
 
 
-def parse_duration(value: str | int | float | timedelta, field: str = "duration") -> Micros:
+def parse_duration(value: Duration, field: str = "duration") -> Micros:
     """Parse "5m", "1h30m", "90s", "2d", "250ms", a timedelta or a number of seconds to micros."""
     expected = 'a duration such as "90s", "5m", "1h30m" or "2d", or a number of seconds'
     micros: int | None = None

@@ -46,7 +46,7 @@ _WORD = 2**64 - 1
 
 
 def encode(kind: str, n: int) -> str:
-    """Return the public id for the database id ``n`` of the given kind."""
+    """Return the public id, such as `run_7h2kq0v3`, of a database id."""
     assert 0 <= n <= ID_MAX, n
     if n < _SHORT_LIMIT:
         return f"{kind}_{_spell(_scramble(n, _SHORT_HALF, _keys(kind)), _SHORT_CHARS)}"

@@ -16,10 +16,16 @@ settings of the environment. No service has to run.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
-from penstock.core.clock import parse_duration
-from penstock.limits.rules import LimitSettings, check_limit_name, parse_limit_settings
+from penstock.core.clock import Duration, parse_duration
+from penstock.limits.rules import (
+    LimitOptions,
+    LimitSettings,
+    SlotLimitOptions,
+    check_limit_name,
+    parse_limit_settings,
+)
 from penstock.limits.slots.quota_errors import quota_kind
 from penstock.limits.slots.quota_errors import register as register_quota_error
 from penstock.limits.slots.registry import StoreOwner, current_broker, use
@@ -37,10 +43,10 @@ def slot(
     name: str,
     *,
     weight: int = 1,
-    timeout: Any = None,
-    lease: Any = None,
+    timeout: Duration | None = None,
+    lease: Duration | None = None,
     client: StoreOwner | None = None,
-    **terms: Any,
+    **terms: Unpack[SlotLimitOptions],
 ) -> SlotRequest:
     """Return a request for a slot of the limit `name`, for `with`, `async with`, or as a decorator.
 
@@ -65,7 +71,7 @@ def rate(
     *,
     burst: int | None = None,
     weight: int = 1,
-    timeout: Any = None,
+    timeout: Duration | None = None,
     client: StoreOwner | None = None,
 ) -> SlotRequest:
     """Return a request for a token of the rate limit `name`: entering waits; nothing is held.
@@ -85,7 +91,11 @@ def rate(
 
 
 def declare(
-    name: str, *, client: StoreOwner | None = None, actor: str | None = None, **terms: Any
+    name: str,
+    *,
+    client: StoreOwner | None = None,
+    actor: str | None = None,
+    **terms: Unpack[LimitOptions],
 ) -> None:
     """Create or configure a limit; settings that are not given keep their values.
 

@@ -20,14 +20,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeVar, cast
 
 from penstock.core.clock import SECOND
 from penstock.core.errors import InvalidInput
 from penstock.limits.rules import LimitSettings
 from penstock.limits.slots.registry import StoreOwner, current_broker
 from penstock.limits.slots.retry import QuotaRetry
-from penstock.limits.slots.slot import TIMEOUT_DEFAULT, SlotOptions, SlotRequest
+from penstock.limits.slots.slot import TIMEOUT_DEFAULT, Slot, SlotOptions, SlotRequest
+
+__all__ = ["DmlOptions", "Job", "QueryClient", "dml", "run_dml", "statement_of", "table_slot"]
 
 T = TypeVar("T")
 Statement = Literal["insert", "mutate"]
@@ -130,7 +132,7 @@ def dml(
 
 
 def run_dml(
-    body: Callable[[Any], T],
+    body: Callable[[Slot], T],
     *,
     table: str,
     statement: Statement = "mutate",
@@ -142,7 +144,9 @@ def run_dml(
     """
     given = options or DmlOptions()
     policy = given.retry or QuotaRetry()
-    return policy.call(body, table_slot(table, statement, given))
+    # With a slot request, every attempt has a slot.
+    attempt = cast("Callable[[Slot | None], T]", body)
+    return policy.call(attempt, table_slot(table, statement, given))
 
 
 def _finished(job: Job, seconds: float) -> Any:

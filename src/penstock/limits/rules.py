@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
-from penstock.core.clock import DAY, MINUTE, SECOND, Micros, parse_duration
+from penstock.core.clock import DAY, MINUTE, SECOND, Duration, Micros, parse_duration
 from penstock.core.errors import InvalidInput
 from penstock.core.naming import LIMIT_CAPACITY_MAX, LIMIT_NAME_MAX
 
@@ -89,10 +89,30 @@ class LimitSettings:
         return max(1, math.floor(self.rate or 1))
 
 
+class SlotLimitOptions(TypedDict, total=False):
+    """Settings that a slot request may give a limit that does not exist yet; see LimitSettings."""
+
+    capacity: int | None
+    adaptive: bool
+    floor: int
+    grace: Duration
+    queue_max: int | None
+    rate: float | None
+    burst: int | None
+
+
+class LimitOptions(SlotLimitOptions, total=False):
+    """Settings of a limit as users write them; see LimitSettings."""
+
+    lease: Duration
+
+
 LIMIT_SETTING_NAMES: Final = tuple(field.name for field in fields(LimitSettings))
 
 
-def parse_limit_settings(given: dict[str, Any], base: LimitSettings | None = None) -> LimitSettings:
+def parse_limit_settings(
+    given: Mapping[str, Any], base: LimitSettings | None = None
+) -> LimitSettings:
     """Return the terms for settings as users write them (`lease="5m"`, `adaptive=True`).
 
     Settings that are not given are taken from `base`, or from the defaults if it is None.

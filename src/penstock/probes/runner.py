@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from penstock.core.clock import SECOND, Clock, Micros
+from penstock.core.clock import SECOND, Clock, Micros, SystemClock
 from penstock.core.errors import PenstockError
 from penstock.flows.gates.evidence import Observation
 from penstock.pipelines.dependency import Dependency
@@ -31,13 +31,14 @@ THREADS: Final = 8
 class ProbeRunner:
     """Prober of dependencies in any number of warehouses; safe to share between threads.
 
-    names: addresses by the name a pipeline uses for them, which keeps passwords out of its code.
-    own: the store's file, which must not be probed (see `probes.sqlite`).
+    clock: replaces the system clock in tests. names: addresses by the name a pipeline uses for
+    them, which keeps passwords out of its code. own: the store's file, which must not be probed
+    (see `probes.sqlite`).
     """
 
     def __init__(
         self,
-        clock: Clock,
+        clock: Clock | None = None,
         *,
         names: Mapping[str, str] | None = None,
         own: Path | None = None,
@@ -45,6 +46,7 @@ class ProbeRunner:
         threads: int = THREADS,
         keep_us: Micros = KEEP,
     ) -> None:
+        clock = clock or SystemClock()
         self._clock = clock
         self._names = dict(names or {})
         self._own = own

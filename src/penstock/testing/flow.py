@@ -205,7 +205,7 @@ class FlowTest:
         return 0 if self._began is None else self.clock.now() - self._began
 
     def phase(self, name: str, generation: int | None = None) -> PhaseRow:
-        """Return a phase: state, started_at, ended_at, is_degraded, told."""
+        """Return a phase: state, started_at, ended_at, is_degraded, gate_context."""
         flow = self._flow(generation)
         rows = self.store.read(lambda tx: phases_of(tx, [flow.flow_id]))[flow.flow_id]
         for row in rows:

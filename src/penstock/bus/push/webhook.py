@@ -39,7 +39,7 @@ def parse_secret(secret: object, field: str = "secret") -> bytes:
 
 
 def sign(keys: Sequence[bytes], message_id: str, body: bytes, now: Micros) -> dict[str, str]:
-    """Return the three headers of a request, with one signature per key."""
+    """Return the Standard Webhooks headers of a request, with one signature per key."""
     assert 1 <= len(keys) <= SECRETS_MAX, len(keys)
     assert "." not in message_id, message_id
     at = str(now // SECOND)

@@ -66,7 +66,7 @@ CAPABILITIES: Final = TransportCapabilities(
 
 
 class EmbeddedBus:
-    """Topics and subscriptions of one customer in the store."""
+    """Transport over the store: the topics and subscriptions of one customer."""
 
     def __init__(
         self,

@@ -34,6 +34,7 @@ nba = Pipeline(
              slo="30m"),
     ],
 )  # fmt: skip
+"""Pipeline of a season of basketball: six phases and grading, with gates."""
 
 scrape = nba.phase("scrape", stragglers="15m")
 raw = nba.phase("raw", after=scrape, slo="30m", on_late_data="rerun")
@@ -354,3 +355,4 @@ def prediction_accuracy(run: RunContext) -> Result:
 
 
 PIPELINES = (nba,)
+"""The pipelines of the demo."""

@@ -78,6 +78,7 @@ class Season:
 
 
 SEASON: Final = Season()
+"""Season that the processors use: the file `season.duckdb` in the current folder."""
 
 
 def scrape_source(run: RunContext, source: str) -> Result:

@@ -32,6 +32,7 @@ cost_billing = Pipeline(
     },
     rate_second=0.000_02,
 )
+"""Pipeline that exports the costs of a billing account."""
 
 security_audit = Pipeline(
     "security_audit",
@@ -47,6 +48,7 @@ security_audit = Pipeline(
         "additionalProperties": False,
     },
 )
+"""Pipeline that audits the regions of a cloud account."""
 
 compliance_report = Pipeline(
     "compliance_report",
@@ -60,6 +62,7 @@ compliance_report = Pipeline(
         "additionalProperties": False,
     },
 )
+"""Pipeline that builds a compliance report from its sections."""
 
 
 @cost_billing.processor(timeout="60m")
@@ -102,3 +105,4 @@ def build_report(run: RunContext) -> Result:
 
 
 PIPELINES = (cost_billing, security_audit, compliance_report)
+"""The pipelines of the demo."""

@@ -16,7 +16,7 @@ import functools
 import inspect
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
 
@@ -66,15 +66,15 @@ class QuotaRetry:
             self._wait(seconds)
 
     async def call_async(
-        self, body: Callable[[Slot | None], Any], slot: SlotRequest | None = None
-    ) -> Any:
+        self, body: Callable[[Slot | None], Awaitable[T]], slot: SlotRequest | None = None
+    ) -> T:
         """Like `call`, for a body that returns an awaitable."""
         attempts = _Attempts(self, slot)
         loop = asyncio.get_running_loop()
         while True:
             error = await attempts.attempt_async(body)
             if error is None:
-                return attempts.value
+                return cast("T", attempts.value)
             run = CURRENT_RUN.get()
 
             def failed(error: Exception = error, run: Any = run) -> float:
@@ -106,7 +106,7 @@ class _Attempts:
         self._began = policy.clock.monotonic()
         self._before_us = 0
 
-    def attempt(self, body: Callable[[Slot | None], Any]) -> Exception | None:
+    def attempt(self, body: Callable[[Slot | None], object]) -> Exception | None:
         """Make one attempt; return its error if it may be retried, None if it succeeded."""
         try:
             if self.slot is None:
@@ -118,7 +118,9 @@ class _Attempts:
             return self._retryable(error)
         return None
 
-    async def attempt_async(self, body: Callable[[Slot | None], Any]) -> Exception | None:
+    async def attempt_async(
+        self, body: Callable[[Slot | None], Awaitable[object]]
+    ) -> Exception | None:
         """Like `attempt`, for awaitables."""
         try:
             if self.slot is None:

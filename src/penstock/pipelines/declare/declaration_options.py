@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypedDict, TypeVar
 
-from penstock.core.clock import Micros, parse_duration
+from penstock.core.clock import Duration, Micros, parse_duration
 from penstock.core.errors import DeclarationError, InvalidInput, short_repr
 from penstock.pipelines.declare.collect import Collect
 from penstock.pipelines.declare.limit_needs import (
@@ -28,7 +27,6 @@ from penstock.pipelines.dependency import Dependency
 from penstock.pipelines.mode import Mode
 from penstock.pipelines.modes import Leniency
 
-Duration: TypeAlias = str | int | float | timedelta
 Reader: TypeAlias = Callable[[Any, str, str], Any]
 T = TypeVar("T")
 

@@ -140,9 +140,7 @@ def historical(
 
 
 def per(n: float, table: str, *, of: str | None = None, partition: str | None = None) -> Expect:
-    """Expect n rows per unit. Units are the rows of `table` in the partition, or the distinct
-    values of its column `of`.
-    """
+    """Expect n rows per row of `table` in the partition, or per distinct value of column `of`."""
     where = f"per({short_repr(n)}, {short_repr(table)})"
     number: object = n
     if type(number) not in (int, float) or not 0 < n < 1e12:

@@ -19,14 +19,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar, Unpack, overload
 
-from penstock.core.clock import parse_duration
+from penstock.core.clock import Duration, parse_duration
 from penstock.core.errors import DeclarationError, InvalidInput
 from penstock.core.naming import DEFAULT_POOL, check_declared_name
 from penstock.core.record import to_json
 from penstock.core.retry import RetryConfig
 from penstock.core.utc_offsets import check_timezone
 from penstock.pipelines.declare.declaration_options import (
-    Duration,
     PhaseOptions,
     PipelineOptions,
     ProcessorOptions,
@@ -103,7 +102,7 @@ class Phase:
 
         runs: where it executes. "auto" is a thread for `def` and the worker's event loop for
         `async def`; "process" is a child process, for CPU-bound work. `ProcessorOptions` in
-        `core.options` describes the other options, such as `needs`.
+        `declaration_options` describes the other options, such as `needs`.
         """
 
         def declare(body: ProcessorFunction, given: str | None = None) -> ProcessorFunction:
@@ -202,7 +201,7 @@ class Pipeline:
 
         parameters: JSON Schema of the parameters of its runs; None accepts any object.
         rate_second, rate_gb: price of a second of execution and of a gigabyte processed.
-        `PipelineOptions` in `core.options` describes the other options.
+        `PipelineOptions` in `declaration_options` describes the other options.
         """
         check_declared_name(name, "pipeline", "Pipeline(...)")
         self.terms = parse_pipeline_options(options, f"pipeline {name}")
@@ -258,7 +257,7 @@ class Pipeline:
     ) -> Phase:
         """Declare a phase. It starts when the phases in `after` are complete and its gate proceeds.
 
-        `PhaseOptions` in `core.options` describes the other options.
+        `PhaseOptions` in `declaration_options` describes the other options.
         """
         where = f"phase {self.name}/{name}"
         check_declared_name(name, "phase", where)

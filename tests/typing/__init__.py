@@ -1,0 +1,1 @@
+"""Tests of the types that programs see."""
