@@ -67,13 +67,13 @@ def test_a_chain_of_failures_ends(
 ) -> None:
     """No chain exceeds its attempts; delays honour retry_after and stay within 30 days."""
     stale_before = False
-    for attempt, (error_type, insist, jitter) in enumerate(failures, start=1):
+    for attempt, (error_type, force_retry, jitter) in enumerate(failures, start=1):
         decision = retry.decide_retry(
             error_type=error_type,
             attempt=attempt,
             retry=config,
             stale_before=stale_before,
-            insist=insist,
+            force_retry=force_retry,
             jitter=jitter,
             retry_after_us=requested,
         )

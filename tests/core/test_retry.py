@@ -64,14 +64,16 @@ def test_the_latest_error_type_sets_the_maximum_attempts() -> None:
 def test_a_forced_retry_is_still_bounded() -> None:
     """should_retry=True allows three attempts of a permanent type; False forbids any retry."""
     auth = ErrorType.AUTHENTICATION_FAILED
-    assert decide_retry(error_type=auth, attempt=1, insist=True) == Retry(5 * MINUTE, 3)
-    assert isinstance(decide_retry(error_type=auth, attempt=3, insist=True), NoRetry)
+    assert decide_retry(error_type=auth, attempt=1, force_retry=True) == Retry(5 * MINUTE, 3)
+    assert isinstance(decide_retry(error_type=auth, attempt=3, force_retry=True), NoRetry)
     config = RetryConfig(max_attempts=7)
-    assert decide_retry(error_type=auth, attempt=6, insist=True, retry=config) == Retry(
+    assert decide_retry(error_type=auth, attempt=6, force_retry=True, retry=config) == Retry(
         160 * MINUTE, 7
     )
     assert isinstance(decide_retry(error_type=auth, attempt=1, retry=config), NoRetry)
-    assert isinstance(decide_retry(error_type=ErrorType.TIMEOUT, attempt=1, insist=False), NoRetry)
+    assert isinstance(
+        decide_retry(error_type=ErrorType.TIMEOUT, attempt=1, force_retry=False), NoRetry
+    )
 
 
 def test_only_the_first_stale_run_is_retried_at_once() -> None:

@@ -206,7 +206,7 @@ def test_concurrent_retries_of_a_dead_run(stage: Stage) -> None:
     def scene():  # type: ignore[no-untyped-def]
         stage.empty()
         (run_id,) = stage.submit()
-        failure = attempt_result.AttemptFailure(error_type="DATA_QUALITY", insist=False)
+        failure = attempt_result.AttemptFailure(error_type="DATA_QUALITY", force_retry=False)
         held = stage.claim(stage.session(), start=True)
         ends = [attempt_result.failed(run, failure, jitter=0.0) for run in held]
         stage.store.write(lambda tx: run_end_many(tx, ends))

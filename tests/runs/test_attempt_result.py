@@ -187,7 +187,7 @@ def test_every_failure_is_retried_or_dead(
     error_type: str,
     attempt: int,
     stales: int,
-    insist: bool | None,
+    force_retry: bool | None,
     jitter: float,
     retry_after: int | None,
     retry: str | None,
@@ -197,7 +197,7 @@ def test_every_failure_is_retried_or_dead(
     run = held(attempt=attempt, stales=stales, retry=retry)
     if how == "failed":
         failure = attempt_result.AttemptFailure(
-            error_type=error_type, force_retry=insist, retry_after_us=retry_after
+            error_type=error_type, force_retry=force_retry, retry_after_us=retry_after
         )
         finish = attempt_result.failed(run, failure, jitter=jitter)
     elif how == "timed_out":

@@ -28,7 +28,7 @@ Matcher: TypeAlias = type[BaseException] | tuple[type[BaseException], ...] | Pre
 class RetryHint:
     """The error type and retry instructions of an exception.
 
-    insist: True forces a retry, False forbids one, None leaves it to the retry policy.
+    force_retry: True forces a retry, False forbids one, None leaves it to the retry policy.
     retry_after_us: the delay the remote service asked for, if any.
     """
 
@@ -60,12 +60,12 @@ class ErrorRegistry:
 
     def retry_hint(self, exc: BaseException) -> RetryHint:
         """Return the error type, whether the exception forces or forbids a retry, and its delay."""
-        insist: bool | None = None
+        force_retry: bool | None = None
         if isinstance(exc, PermanentError):
-            insist = False
+            force_retry = False
         elif isinstance(exc, TransientError):
-            insist = True
-        return RetryHint(self.classify(exc), insist, retry_after(exc))
+            force_retry = True
+        return RetryHint(self.classify(exc), force_retry, retry_after(exc))
 
     def _classify_one(self, exc: BaseException) -> str | None:
         for matcher, error_type in self._rules:

@@ -145,13 +145,13 @@ def decide_retry(
     attempt: int,
     retry: RetryConfig | None = None,
     stale_before: bool = False,
-    insist: bool | None = None,
+    force_retry: bool | None = None,
     jitter: float = 0.0,
     retry_after_us: Micros | None = None,
 ) -> Retry | NoRetry:
     """Return whether to retry after attempt number ``attempt`` failed (1 is the first one).
 
-    insist: the caller's should_retry; True retries even a permanent error type, False never
+    force_retry: the caller's should_retry; True retries even a permanent error type, False never
     retries, None leaves it to the error type. stale_before: an earlier attempt already ended as
     STALE_EXECUTION. jitter: 0 to 1. retry_after_us: minimum delay that the other side requested; it
     may exceed the cap of the backoff, up to 30 days.
@@ -159,9 +159,9 @@ def decide_retry(
     assert attempt >= 1, attempt
     settings = retry or RetryConfig()
     policy = POLICIES.get(error_type, _DEFAULT)
-    if insist is False:
+    if force_retry is False:
         return NoRetry(f"{error_type}: the caller asked not to retry")
-    if policy.permanent and insist is not True:
+    if policy.permanent and force_retry is not True:
         return NoRetry(f"{error_type} is permanent and never retried")
     limit = policy.max_attempts if settings.max_attempts is None else settings.max_attempts
     if attempt >= limit:

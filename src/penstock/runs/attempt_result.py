@@ -28,14 +28,14 @@ overflow its column.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptFailure:
-    """A reported failure. `insist` is the caller's should_retry; None leaves it to the error type.
+    """A reported failure. `force_retry` is the caller's should_retry; None leaves it to the error type.
 
     retry_after_us: minimum delay before a retry, None for no minimum.
     """
 
     error_type: str
     details: str | None = None
-    insist: bool | None = None
+    force_retry: bool | None = None
     retry_after_us: int | None = None
 
 
@@ -137,7 +137,7 @@ def _ended(
         attempt=held.attempt,
         retry=_retry_config(held.retry),
         stale_before=held.stales > 0,
-        insist=failure.insist,
+        force_retry=failure.force_retry,
         jitter=jitter,
         retry_after_us=failure.retry_after_us,
     )

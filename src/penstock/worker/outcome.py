@@ -180,7 +180,7 @@ def finish_of(
     failure = AttemptFailure(
         error_type=outcome.error_type,
         details=outcome.details,
-        insist=outcome.force_retry,
+        force_retry=outcome.force_retry,
         retry_after_us=outcome.retry_after_us,
     )
     return attempt_result.failed(held, failure, jitter=jitter(), actor=actor, duration_us=spent)

@@ -161,7 +161,7 @@ class TestValidation:
         """If the processor reports a validation error, the run becomes a dead letter."""
         wrong: dict[str, Any] = {"error_type": ErrorType.VALIDATION_ERROR, "attempt": 1}
         assert isinstance(retry.decide_retry(**wrong), NoRetry)
-        assert isinstance(retry.decide_retry(**wrong, insist=True), Retry)
+        assert isinstance(retry.decide_retry(**wrong, force_retry=True), Retry)
 
 
 class TestPartialBackfill:

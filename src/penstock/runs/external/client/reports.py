@@ -101,7 +101,7 @@ def failed(report: FailureReport) -> Settle:
     failure = AttemptFailure(
         error_type=normalise_error_type(report.error_type),
         details=text,
-        insist=report.should_retry,
+        force_retry=report.should_retry,
         retry_after_us=None if after is None else int(after * SECOND),
     )
 
