@@ -95,7 +95,7 @@ def _programs(environment: Path) -> Path:
 
 
 def _run(command: Sequence[str], directory: Path, stdin: str | None = None) -> str:
-    left_out = ("PENSTOCK_", "PYTHON", "COV_")
+    left_out = ("PENSTOCK_", "PYTHON", "COVERAGE_")
     done = subprocess.run(
         command,
         cwd=directory,
