@@ -10,7 +10,7 @@ SEEDS ?= 5000
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help dev demo test explore check fix reference bench simulate crash lock clean
+.PHONY: help dev demo test coverage explore check fix reference bench simulate crash lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,13 @@ demo: $(STAMP) ## Watch a day of a pipeline in your terminal: late data, failure
 
 test: $(STAMP) ## Run the tests on both engines (TESTS="path -k name" to choose)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(TESTS)
+
+coverage: $(STAMP) ## Run the tests under coverage; fail below the floor in pyproject.toml
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -n 2 --dist worksteal -m "not slow" --timeout 600 \
+		--hypothesis-profile=coverage $(TESTS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
 
 explore: $(STAMP) ## Look for counterexamples of the rules at random, with many more examples
 	$(BIN)/python -m pytest -n 2 --hypothesis-profile=explore -m "not slow" --timeout 1200 \
@@ -61,7 +68,7 @@ lock: $(STAMP) ## Resolve requirements.lock again from pyproject.toml (upgrades 
 	@! grep -nE '://|^-|@ ' requirements.lock || { echo 'requirements.lock names an address'; exit 1; }
 
 clean: ## Remove the environment, builds and caches
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(STAMP): pyproject.toml requirements.lock

@@ -2,12 +2,13 @@
 
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from penstock.core.clock import Clock
 from penstock.db.postgres.store import PostgresStore
@@ -32,6 +33,10 @@ CLOCK_START = 1_763_337_600_000_000
 # explore` looks for counterexamples at random; one that it finds becomes an @example.
 settings.register_profile("same", derandomize=True)
 settings.register_profile("explore", max_examples=500, print_blob=True)
+# Measuring slows the code down, so that time limits of examples say nothing about it.
+settings.register_profile(
+    "coverage", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("same")
 
 ENGINES = (
@@ -54,6 +59,12 @@ def pytest_configure() -> None:
     is_there = os.access(MEMORY_FOLDER, os.W_OK | os.X_OK)
     if is_there and shutil.disk_usage(MEMORY_FOLDER).free >= MEMORY_NEEDED:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY_FOLDER))
+
+
+def pytest_sessionfinish() -> None:
+    """Store what coverage measured: a worker that takes long to exit is killed before it would."""
+    if "coverage" in sys.modules and (current := sys.modules["coverage"].Coverage.current()):
+        current.save()
 
 
 @pytest.fixture(scope="session")

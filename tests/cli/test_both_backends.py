@@ -477,9 +477,11 @@ class TestKeys:
             "heavy = ('fastapi', 'pydantic', 'penstock.server', 'penstock.store', 'sqlite3')\n"
             "print([m for m in heavy if m in sys.modules], file=sys.stderr)"
         )
+        # Coverage would add its own imports.
+        inherited = {n: value for n, value in os.environ.items() if not n.startswith("COVERAGE_")}
         done = subprocess.run(
             [sys.executable, "-c", code, "--url", ways.server.url, "configs", "list", "--json"],
-            env={**os.environ, "PENSTOCK_API_KEY": ways.key},
+            env={**inherited, "PENSTOCK_API_KEY": ways.key},
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         assert done.stderr.strip() == "[]"

@@ -18,9 +18,11 @@ from tests.kits.shell import Shell
 
 
 def python(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    # Coverage would add its own imports to those that the tests below check.
+    inherited = {n: value for n, value in os.environ.items() if not n.startswith("COVERAGE_")}
     return subprocess.run(
         [sys.executable, *args],
-        env={**os.environ, **environment},
+        env={**inherited, **environment},
         capture_output=True,
         text=True,
         timeout=60,
