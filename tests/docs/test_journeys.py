@@ -1,4 +1,4 @@
-"""docs/architecture.md is true: its map lists the packages in order, its journeys name real code."""
+"""docs/architecture.md is true: its map has every package, its journeys name existing code."""
 
 import ast
 import re
