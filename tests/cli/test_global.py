@@ -196,7 +196,7 @@ class TestErrors:
 
 
 class TestPublicNames:
-    """`penstock/__init__.py`."""
+    """`src/penstock/__init__.py`."""
 
     def test_every_name_loads(self) -> None:
         """Each name in __all__ can be loaded, and dir() lists no others."""

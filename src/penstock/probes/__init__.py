@@ -1,4 +1,4 @@
-"""Probing the data that gates depend on: one adapter per warehouse behind `probes.api`.
+"""Probing the data that gates depend on: one adapter per warehouse behind `probes.protocol`.
 
-Gates call `Probes` in `probes.looking`; everything here only reads.
+Gates call `probes.runner.ProbeRunner`; everything here only reads.
 """

@@ -1,8 +1,8 @@
-"""The results of attempts: from the way a run ended to the `Finish` record that is stored.
+"""The results of attempts: from the way a run ended to the `RunEnd` record that is stored.
 
 Pure. The worker, the sweeper and the API all use these functions, so that the same failure has the
-same consequence from each of them: a retry after a delay, or a dead run. `store/ending.py` writes
-the record.
+same consequence from each of them: a retry after a delay, or a dead run. `runs/store/finish.py`
+writes the record.
 """
 
 from __future__ import annotations
