@@ -32,8 +32,9 @@ coverage: $(STAMP) ## Run the tests under coverage; fail below the floor in pypr
 
 explore: $(STAMP) ## Look for counterexamples of the rules at random, with many more examples
 	$(BIN)/python -m pytest -n 2 --hypothesis-profile=explore -m "not slow" --timeout 1200 \
-		tests/properties tests/unit/core tests/consumer tests/runs/test_queue_model.py \
-		tests/bus/test_model.py $(TESTS)
+		tests/core tests/access tests/egress tests/schedules tests/limits tests/consumer \
+		tests/flows/gates tests/flows/test_cascade_properties.py tests/runs/test_attempt_result.py \
+		tests/runs/test_queue_model.py tests/bus $(TESTS)
 
 check: $(STAMP) ## Check formatting, lint and types
 	$(BIN)/ruff format --check $(CODE)

@@ -1,7 +1,7 @@
 """A season of basketball: six phases and grading, with gates that check a DuckDB file.
 
 The declarations are in the package, so that an installed Penstock has them too (`penstock demo`
-runs a day of them): start with `penstock/demo/nba/pipeline.py`; `season` generates the data, and
+runs a day of them): start with `penstock.demo.nba.pipeline`; `season` generates the data, and
 `work.sql` contains the work of the processors. This package offers the same names:
 
     penstock demo

@@ -2,7 +2,7 @@
 
 Each covers the gate's decision and what became of the message, the alerts, the gate log, the check
 log and the execution log, and what `explain` and `why` show and suggest. The rules alone are tested
-in tests/unit/core/test_gate_scenarios, more deadlocks in test_rings.
+in tests/flows/gates, more deadlocks in tests/flows/advance.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ One thread. The seed decides which actor runs next, what fails and when. The inv
 are checked after every commit. Then everything recovers, and every accepted message must be
 settled. The same seed produces the same history, which the hash of its trace proves.
 
-    python -m penstock.testing.bus_simulation --seed 42
+    python -m tests.harness.bus_simulation --seed 42
 """
 
 from __future__ import annotations

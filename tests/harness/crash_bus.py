@@ -7,7 +7,7 @@ everything finishes, and the result is compared with what the publishers recorde
 number has exactly one row in each sink it is meant for, none has two, and none was never requested;
 sums and counters agree.
 
-    python -m penstock.testing.crash_bus --engine sqlite --seconds 60 --seed 7
+    python -m tests.harness.crash_bus --engine sqlite --seconds 60 --seed 7
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ triggers, first runs, completions, decisions, journal entries and log rows must 
 Processes, files and servers are real; only the clock is virtual, so that leases of dead processes
 expire at once.
 
-    python -m penstock.testing.crashing --engine sqlite
+    python -m tests.harness.crashing --engine sqlite
 """
 
 from __future__ import annotations

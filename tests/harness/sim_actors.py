@@ -2,7 +2,7 @@
 
 An actor is a process that takes a step when its time has come. A crash discards everything in its
 memory and restarts it later. An error of the store makes it wait and retry, as the supervisor
-would. Workers are in separate modules (`sim_workers`, `sim_outside`).
+would. Workers are in separate modules (`testing.simulate.workers`, `sim_outside`).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ transactions of one process other actors may run, time may pass, or the process 
 are checked after every commit. After the faults, everything recovers and must become idle. The same
 seed produces the same history, which the hash of its trace proves.
 
-    python -m penstock.testing.simulation --seed 42
+    python -m tests.harness.simulation --seed 42
 """
 
 from __future__ import annotations

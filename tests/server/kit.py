@@ -99,7 +99,7 @@ class Client:
 
 
 class ServedApi:
-    """A server over a `Desk`."""
+    """A server over a `Harness`."""
 
     def __init__(
         self,

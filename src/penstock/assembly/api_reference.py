@@ -1,6 +1,6 @@
 """Generates the API reference: the OpenAPI document and a Markdown page.
 
-    python -m penstock.http.reference docs/reference
+    python -m penstock.assembly.api_reference docs/reference
 
 A test compares the files with the output of this module.
 """

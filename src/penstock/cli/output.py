@@ -1,7 +1,7 @@
 """Format output as text: times with relative hints, durations, tables and states.
 
-The input is the API's JSON (`client.shapes`), which `--json` prints unchanged. rich is imported
-when the first table is printed.
+The input is the API's JSON (`shapes` of each subject), which `--json` prints unchanged. rich is
+imported when the first table is printed.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class RootGroup(Group):
     """The group of all commands; imports a command's module on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's own
-        """Return every command name, in the order of `FAMILIES`."""
+        """Return every command name, in the order of `COMMANDS`."""
         return list(COMMANDS)
 
     def get_command(

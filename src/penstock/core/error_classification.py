@@ -2,7 +2,7 @@
 
 Library exceptions are recognised by class names and attributes, never by importing the library. The
 worker calls ``verdict`` after a processor raises; it never raises itself, even if reading the
-exception's attributes does. The built-in exception families are in ``core.families``.
+exception's attributes does. The built-in exception families are in ``core.exception_families``.
 """
 
 from __future__ import annotations

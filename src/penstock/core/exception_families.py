@@ -1,9 +1,9 @@
 """The built-in exception families: sockets, HTTP clients, google-api-core and DB-API drivers.
 
-Only ``core.classify`` uses this module. Third-party exceptions are recognised by the class names in
-their MRO and by attributes such as ``status_code`` and ``sqlstate``; no third-party library is
-imported. The order matters: specific classes first, then an HTTP status, then database errors, and
-last the general classes of the standard library and of common clients.
+Only ``core.error_classification`` uses this module. Third-party exceptions are recognised by the
+class names in their MRO and by attributes such as ``status_code`` and ``sqlstate``; no third-party
+library is imported. The order matters: specific classes first, then an HTTP status, then database
+errors, and last the general classes of the standard library and of common clients.
 """
 
 from __future__ import annotations

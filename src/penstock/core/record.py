@@ -1,9 +1,10 @@
 """Conversion of records to JSON and back, for everything that is stored and replayed.
 
 A record is a frozen dataclass of plain values, enums, tuples, sets, mappings and other records.
-`plain` omits fields that equal their default, so that adding a field does not change existing
-JSON; `read` fills missing fields from the defaults. A field marked `KEEP_OUT` is never written. A
-record with its own constructor must provide `from_fields`. Nothing here reads or writes files.
+`to_json` omits fields that equal their default, so that adding a field does not change existing
+JSON; `from_json` fills missing fields from the defaults. A field marked `NOT_SERIALIZED` is never
+written. A record with its own constructor must provide `from_fields`. Nothing here reads or writes
+files.
 """
 
 from __future__ import annotations

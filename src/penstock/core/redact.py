@@ -1,7 +1,7 @@
 """Secrets: rejected as literals, given as references, and masked in output.
 
 A parameter that holds a secret is a reference, ``{"$secret": "name"}``, which the worker resolves
-when the run starts (`engine.secrets`). All input from outside (errors, results) and all output
+when the run starts (`access.secrets`). All input from outside (errors, results) and all output
 (logs, reads) passes through `redact`, which masks secrets by the name of their key, by pattern, and
 by value once this process has resolved them. Masking is best effort: a secret that was not resolved
 here and matches no pattern is not recognised. Pure, except for the registered values.

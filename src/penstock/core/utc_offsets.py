@@ -1,8 +1,8 @@
 """Time zones as stretches of constant UTC offset, for the search over schedules.
 
-``stretch_at`` returns the stretch that contains a moment, with the wall-clock times that the change
-at its start skipped or repeated. Stretches are computed once per zone and year from the IANA data
-of ``zoneinfo``. The cadence and preview modules use them.
+``offset_period_at`` returns the stretch that contains a moment, with the wall-clock times that the
+change at its start skipped or repeated. Stretches are computed once per zone and year from the IANA
+data of ``zoneinfo``. The cadence and preview modules use them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The store of a program that did not open one: how it is opened, and the setting that names it.
 
-`penstock/__init__.py` sets `opener`; code below `assembly` calls it without naming a driver.
+`penstock` sets `opener`; code below `assembly` calls it without naming a driver.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Outgoing HTTP requests, and signing and checking tokens.
 
-Adapters over the core's rules: requests to checked addresses (`pinned`), signed tokens (`tokens`),
-and cached keys of other issuers (`keyset`). Nothing here knows the store.
+Requests to checked addresses (`http_client`), signed tokens (`tokens`), and cached keys of other
+issuers (`keyset`). `policy`, `addresses` and `oidc` are pure rules. Nothing here knows the store.
 """

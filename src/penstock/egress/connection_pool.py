@@ -25,7 +25,7 @@ POOL_MAX: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class IdleConnection:
-    """A connection to an origin; `made_at` and `quiet_at` are monotonic times."""
+    """A connection to an origin; `opened_at` and `idle_since` are monotonic times."""
 
     origin: str
     raw: socket.socket

@@ -1,11 +1,11 @@
 """One HTTP request to an address that was checked, within one deadline.
 
-The name is resolved once; every address it has must be allowed (`core.egress`); the connection goes
-to one of exactly those addresses, with the name in SNI, certificate check and Host header. No
+The name is resolved once; every address it has must be allowed (`egress.policy`); the connection
+goes to one of exactly those addresses, with the name in SNI, certificate check and Host header. No
 redirect is followed, no proxy of the environment is used, a response is read up to 64 KB, and the
 deadline covers everything from the lookup to the last byte, so a slow trickle of bytes cannot
-extend it. A request that `keeps` returns its connection to a pool (`egress.kept`). Failures raise
-`Failed`, whose reason reveals nothing of the response's body.
+extend it. A request with `keep_alive` returns its connection to a pool (`egress.connection_pool`).
+Failures raise `RequestFailed`, whose reason reveals nothing of the response's body.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class RequestFailed(PenstockError):
 class Request:
     """A request to send. The response's body is read only if `wants_body`.
 
-    `keeps`: reuse a pooled connection if there is one, and return it to the pool. A pooled
+    `keep_alive`: reuse a pooled connection if there is one, and return it to the pool. A pooled
     connection that turns out to be closed is replaced, so such a request may arrive twice.
     """
 

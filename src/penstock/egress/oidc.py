@@ -2,8 +2,8 @@
 
 Pure. `read_header` parses the header of an unverified token within narrow bounds; an adapter
 (`penstock.egress.tokens`) verifies the signature with exactly the algorithm and key named there;
-`judge_claims` then checks every claim. A rejected token raises `Untrusted`: its reason is for the
-operator's log and is never sent to the caller.
+`check_claims` then checks every claim. A rejected token raises `InvalidToken`: its reason is for
+the operator's log and is never sent to the caller.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Pure. A URL is parsed with one narrow grammar (ASCII, no userinfo, no unusual spellings of
 addresses), so that two parsers cannot disagree about it. An address must be public, and so must
-every IPv4 address embedded in it. The HTTP client (`penstock.egress.pinned`) resolves a host once,
-passes every resolved address to `judge_all`, and connects only to an address that was checked.
-Rejections raise InvalidInput, which quotes nothing but the URL.
+every IPv4 address embedded in it. The HTTP client (`penstock.egress.http_client`) resolves a host
+once, passes every resolved address to `check_addresses`, and connects only to an address that was
+checked. Rejections raise InvalidInput, which quotes nothing but the URL.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Signing and checking tokens: PyJWT and cryptography behind the rules of `core.oidc`.
+"""Signing and checking tokens: PyJWT and cryptography behind the rules of `egress.oidc`.
 
 Both libraries come with the extra `penstock[oidc]` and are loaded when a token is first signed or
 checked. PyJWT parses a token and checks its signature under one algorithm that this module names;
-`core.oidc` decides which claims are trusted.
+`egress.oidc` decides which claims are trusted.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The orchestrator: acts on flow events and probes the data that gates need.
 
 One step takes flow events and due probes in batches, evaluates their flows under lock
-(`store.cascade`), and runs the probes that gates need outside any transaction: a probe is leased
-first, and its result is evaluated later if the lease's token is still current. Slow probes run on
-their own threads and delay no other flow. Safe in any number of replicas; after a crash, flow
-events and leases remain and are picked up again.
+(`flows.advance.store`), and runs the probes that gates need outside any transaction: a probe is
+leased first, and its result is evaluated later if the lease's token is still current. Slow probes
+run on their own threads and delay no other flow. Safe in any number of replicas; after a crash,
+flow events and leases remain and are picked up again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """JSON representations of flows, with public ids, ISO times and plain JSON.
 
 The API and the command line's `--json` share them. This module covers flows, phases, explanations,
-proofs and traces; `gate_shapes` covers gates, overrides and interventions.
+proofs and traces; `flows.gates.shapes` covers gates, overrides and interventions.
 """
 
 from __future__ import annotations

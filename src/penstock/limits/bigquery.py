@@ -118,7 +118,7 @@ def dml(
 ) -> Any:
     """Run one DML statement on a table under its slot, and retry quota errors and conflicts.
 
-    Return the value of the job's `result`. `query` is passed to `client.query` (job_config,
+    Return the value of the job's `result`. `query` is passed to `QueryClient.query` (job_config,
     location ...). The job of an attempt that timed out is cancelled if the client supports that.
     """
     given = options or DmlOptions()

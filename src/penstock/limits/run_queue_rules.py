@@ -14,7 +14,7 @@ A run that needs several limits takes all of them or none. The rules:
   by age, so the oldest gets everything it needs once the current holders end. This rules out
   starvation and deadlock.
 
-Pure: the store calls `judge` while it holds the locks of all limits involved.
+Pure: the store calls `decide_admission` while it holds the locks of all limits involved.
 """
 
 from __future__ import annotations

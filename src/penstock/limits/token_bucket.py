@@ -44,7 +44,7 @@ def load_bucket(
 ) -> Bucket:
     """Return the bucket of a stored limit; one without stored level or time starts full.
 
-    `burst` is the configured value; `LATENESS` reduces it for limits with a high rate.
+    `burst` is the configured value; `LATENESS_MAX` reduces it for limits with a high rate.
     """
     rate_micro = max(1, round(rate * 1_000_000))
     capacity = burst - min(burst - 1, int(rate * LATENESS_MAX / SECOND))
@@ -59,8 +59,8 @@ def take(
     """Take `n` tokens; return the new bucket and the wait in micros before they may be used.
 
     Return None and take nothing if the wait would exceed `within` or the overdraft would exceed
-    `OWED_MAX`. If `within` is None, the tokens are always taken. The caller ensures that `n` does
-    not exceed the configured burst.
+    `OVERDRAFT_MAX`. If `within` is None, the tokens are always taken. The caller ensures that `n`
+    does not exceed the configured burst.
     """
     assert n >= 1, n
     level = bucket.level_at(now) - n * PARTS_PER_TOKEN

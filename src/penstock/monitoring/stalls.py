@@ -10,7 +10,7 @@ NO_CAPABLE_WORKER = "no live worker seems to have their processors: start one wi
 
 
 def overdue_us(next_at: int | None, now: int) -> int:
-    """Return how long the next occurrence is overdue, in micros; 0 up to `PATIENCE_US`."""
+    """Return how long the next occurrence is overdue, in micros; 0 up to `GRACE_US`."""
     late = 0 if next_at is None else now - next_at
     return late if late > GRACE_US else 0
 
@@ -20,7 +20,7 @@ def unclaimed_us(
 ) -> int:
     """Return how long ready runs have waited while a worker has capacity, in micros.
 
-    0 if no run is ready, no worker has capacity, or the wait is up to `PATIENCE_US`.
+    0 if no run is ready, no worker has capacity, or the wait is up to `GRACE_US`.
     """
     if not ready or oldest_ready_at is None or not has_free_worker:
         return 0

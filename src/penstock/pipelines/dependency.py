@@ -1,7 +1,8 @@
 """Dependency records: which data a gate probes, and how many rows it expects there.
 
-Plain data without rules: `core.needs` builds and validates the records, probes read them, and
-`core.evidence` assesses what the probes found. Every record can be read back from its own JSON.
+Plain data without rules: `pipelines.declare.needs` builds and validates the records, probes read
+them, and `flows.gates.evidence` assesses what the probes found. Every record can be read back from
+its own JSON.
 """
 
 from __future__ import annotations
@@ -142,5 +143,5 @@ class Dependency:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the dependency as JSON without defaults; `core.record.read` reads it back."""
+        """Return the dependency as JSON without defaults; `core.record.from_json` reads it back."""
         return to_json(self)

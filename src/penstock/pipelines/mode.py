@@ -3,7 +3,8 @@
     Mode("evening", window="20:00-23:00", otherwise="WAIT", max_wait="90m", degraded_at=40)
 
 A mode waits if and only if `otherwise` is WAIT; it must then set `max_wait`. An invalid option
-raises a DeclarationError that names it. `core.modes` defines the built-in modes and selects one.
+raises a DeclarationError that names it. `pipelines.modes` defines the built-in modes and selects
+one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The built-in modes, and the selection of a flow's mode.
 
-`detect` selects the requested mode, or one by the wall clock of the pipeline's timezone;
-`partition_of` returns the date that a flow processes; `judged` applies a pipeline's leniency.
-Nothing here reads a clock: functions take `now`. Gates, the orchestrator and declarations use it.
+`select_mode` selects the requested mode, or one by the wall clock of the pipeline's timezone;
+`partition_of` returns the date that a flow processes; `with_leniency` applies a pipeline's
+leniency. Nothing here reads a clock: functions take `now`. Gates, the orchestrator and declarations
+use it.
 """
 
 from __future__ import annotations

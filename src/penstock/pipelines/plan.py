@@ -3,7 +3,7 @@
 Reads the JSON of a definition, so that a process without the pipeline's code computes the same
 plan. Phases that a mode does not run, and phases without expected processors, are skipped; phases
 after them then follow the phases before them. Pure; the orchestrator computes plans and
-`core.cascade` evaluates them.
+`flows.cascade` evaluates them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The interface of probes: what a gate requests, and what a warehouse adapter must provide.
 
-A gate passes a `Look` to `probes.looking.Probes` and receives one observation (`Sighting`) per
+A gate passes a `ProbeRequest` to `probes.runner.ProbeRunner` and receives one `Observation` per
 dependency. An adapter is a `Warehouse`: it defines how a table is named and how parameters are
 marked (`Dialect`), and reads statements on one read-only connection. It never evaluates, caches or
 writes.

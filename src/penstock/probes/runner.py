@@ -1,7 +1,7 @@
 """Probing the data of a gate: all dependencies at once, each at most once, within a time limit.
 
-`Probes.look` never raises: a failed probe returns a result with the error message. Probes run on a
-bounded number of threads, share results for 300 seconds and are bounded in time. Called by the
+`ProbeRunner.probe` never raises: a failed probe returns a result with the error message. Probes run
+on a bounded number of threads, share results for 300 seconds and are bounded in time. Called by the
 orchestrator, by `gate check` and by consumers with their own gates; built by `assembly`.
 """
 

@@ -48,7 +48,7 @@ class ProbeTimeout:
         return self._expired.is_set()
 
     def on_expired(self, ring: Callable[[], object] | None) -> None:
-        """Set the function that interrupts the work; until then a timeout only sets `rang`."""
+        """Set what interrupts the work; until then a timeout only sets `is_expired`."""
         with self._lock:
             self._interrupt = ring
 

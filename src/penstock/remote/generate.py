@@ -107,8 +107,8 @@ class _Tag:
         body = "\n".join(lines)
         used = {name: homes[name] for name in self.shapes(document)}
         used |= dict.fromkeys(self._query_shapes, self.name)
-        quoted = ", quoted" if "quoted(" in body else ""
-        return self._module(body, used, f"from penstock.remote.transport import Transport{quoted}")
+        quote = ", quote_segment" if "quote_segment(" in body else ""
+        return self._module(body, used, f"from penstock.remote.transport import Transport{quote}")
 
     def shapes_text(self, document: Document, homes: Mapping[str, str]) -> str | None:
         """Return the module of the tag's own models, or None; call it after `operations_text`."""
@@ -296,7 +296,9 @@ def _pair(parameter: Mapping[str, Any]) -> str:
 
 
 def _target(path: str) -> str:
-    return f'f"{path.replace("{", "{quoted(").replace("}", ")}")}"' if "{" in path else f'"{path}"'
+    if "{" not in path:
+        return f'"{path}"'
+    return f'f"{path.replace("{", "{quote_segment(").replace("}", ")}")}"'
 
 
 def _is_named(name: str, text: str) -> bool:

@@ -1,8 +1,8 @@
-"""The results of attempts: from the way a run ended to the `Finish` record that is stored.
+"""The results of attempts: from the way a run ended to the `RunEnd` record that is stored.
 
 Pure. The worker, the sweeper and the API all use these functions, so that the same failure has the
-same consequence from each of them: a retry after a delay, or a dead run. `store/ending.py` writes
-the record.
+same consequence from each of them: a retry after a delay, or a dead run. `runs/store/finish.py`
+writes the record.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ overflow its column.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptFailure:
-    """A reported failure. `force_retry` is the caller's should_retry; None leaves it to the error type.
+    """A reported failure.
+
+    force_retry: the caller's should_retry; None leaves it to the error type.
 
     retry_after_us: minimum delay before a retry, None for no minimum.
     """

@@ -5,7 +5,7 @@ not exist fires at the next moment that does, and a time that occurs twice fires
 time. Wildcard and stepped hours (``*``, ``*/2``) follow elapsed time: they fire whenever the wall
 clock matches, which may be twice. cronsim parses the expressions; day-of-month and day-of-week
 combine as in Vixie cron. The functions are pure, fast (2 to 50 µs) and bounded; the scheduler, the
-API and ``core.misfire`` call them. Nothing here reads a clock.
+API and ``schedules.misfire`` call them. Nothing here reads a clock.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Misfires: which occurrence of a due config starts, and which are recorded as missed.
 
-The scheduler calls ``plan`` for every due config (once per distinct cadence and scheduled time) and
-writes the whole result in one transaction. Each occurrence in [slot, next_slot) is either the one
-that starts or in the missed range, exactly once. ``plan`` is pure and its cost is bounded: a year
-of missed minutes takes under a millisecond.
+The scheduler calls ``plan_misfires`` for every due config (once per distinct cadence and scheduled
+time) and writes the whole result in one transaction. Each occurrence in [slot, next_slot) is either
+the one that starts or in the missed range, exactly once. ``plan_misfires`` is pure and its cost is
+bounded: a year of missed minutes takes under a millisecond.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Previews: the next occurrences of a cadence, with a note where daylight saving affects them.
 
 The API, the CLI and the UI show them before a config is saved. Nothing is decided by a preview: it
-reads ``core.cadence``, as the scheduler does.
+reads ``schedules.cadence``, as the scheduler does.
 """
 
 from __future__ import annotations

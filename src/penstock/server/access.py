@@ -1,7 +1,7 @@
 """Authorization: the table of routes and the power that each requires.
 
-A route that is not listed is refused. `core.keys` maps roles to powers: a viewer reads, a worker
-claims and reports runs, an operator does both and makes changes, an admin also manages keys.
+A route that is not listed is refused. `access.api_keys` maps roles to powers: a viewer reads, a
+worker claims and reports runs, an operator does both and makes changes, an admin also manages keys.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PUBLIC: Final = frozenset(
 """Paths served without a key; they expose no customer data."""
 
 TOKEN_AUTHENTICATED: Final = frozenset({"POST /pubsub/push/{subscription}"})
-"""Routes authenticated by a token of an external issuer (`http.receiving`), never by a key."""
+"""Routes authenticated by a token of an external issuer (`server.push_auth`), never by a key."""
 
 ALL_CUSTOMERS: Final = frozenset(
     {

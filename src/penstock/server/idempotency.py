@@ -107,7 +107,7 @@ def stored_response(store: Store, request: RequestKey) -> Any | None:
     """Return the stored response of a request, or None; the request is not recorded.
 
     For idempotent work that spans several transactions: check first, do the work, then store the
-    response through a `MarkedStore`.
+    response through an `IdempotentStore`.
     """
 
     def check(tx: Tx) -> None:

@@ -18,7 +18,7 @@ class RequestModel(BaseModel):
 
 
 class ResponseModel(BaseModel):
-    """Base of response bodies. They document responses; `client.shapes` builds the responses."""
+    """Base of response bodies. They document responses; `shapes` builds the responses."""
 
     model_config = ConfigDict(extra="forbid", json_schema_serialization_defaults_required=True)
 

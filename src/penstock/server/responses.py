@@ -1,7 +1,8 @@
 """Responses: JSON bodies, pages with cursors, and idempotent requests.
 
-Routes build plain values; this module turns them into responses. Every POST uses `once` or
-`remembered`: with an Idempotency-Key the response is stored and returned verbatim to a repeat.
+Routes build plain values; this module turns them into responses. Every POST uses `idempotent_write`
+or `idempotent_action`: with an Idempotency-Key the response is stored and returned verbatim to a
+repeat.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def idempotent_write(
 def idempotent_action(
     request: Request, caller: Caller, act: Callable[[], T], render: Callable[[T], Any]
 ) -> Response:
-    """Like `once`, for a safely repeatable action that is not one write; stored afterwards."""
+    """Like `idempotent_write`, for a repeatable action of several writes; stored afterwards."""
     key = request.headers.get("idempotency-key")
     if key is None:
         return json_response(render(act()))

@@ -1,8 +1,8 @@
 """The route class that enforces key, role, rate and query parameters before reading the body.
 
 Bodies are parsed under the strict JSON profile. Every route of the API is a `StrictRoute`. The
-required power is looked up in `access.ROUTES` when the app is built; a route that is not listed
-there prevents the app from starting.
+required power is looked up in `server.access.ROUTES` when the app is built; a route that is not
+listed there prevents the app from starting.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Invented data for tests: what has arrived in which table, as a gate would see it.
 
-`Tables.look` replaces the probes and returns observations: arrived rows, expected rows as
-declared, days of history, freshness, null cells, failed checks, errors. It stores and assesses
-nothing; `core.evidence` assesses it like real data. `FlowTest` and pipeline simulation use it.
+`Tables.look` replaces the probes and returns observations: arrived rows, expected rows as declared,
+days of history, freshness, null cells, failed checks, errors. It stores and assesses nothing;
+`flows.gates.evidence` assesses it like real data. `FlowTest` and pipeline simulation use it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The claimer waits for its hint, which is signalled when runs were added (by any process), when
 capacity became free (in this process) and when the worker stops. A timer backs it up, because a
-hint may be lost. One thread calls `claim_once`; any thread may call `room` and `stop`.
+hint may be lost. One thread calls `claim_once`; any thread may call `capacity_freed` and `stop`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The built-in worker: threads around `WorkerSteps`.
+"""The built-in worker: threads around `WorkerCore`.
 
     claimer    claims runs when there is capacity; woken by hints, by free capacity, or by a timer
-    lanes      threads and an event loop that execute (see `executor`, `loopthread`)
+    lanes      threads and an event loop that execute (see `worker/lanes`)
     completer  stores ends in batches: ends that arrive during one flush form the next batch
     beat       renews the session over its own connection, writes progress, receives cancels
-    watch      timeouts, marks, releases (see `watch`)
+    watch      timeouts, marks, releases (see `RunWatch`)
 
 Every loop survives an exception from a step: it reports, backs off with jitter and continues; only
 `stop` ends it. `stop` drains: it claims no more, releases runs that have not started, and waits for

@@ -5,9 +5,9 @@ callers do not keep submitting to retired processors.
 
 Errors about an unknown pipeline or processor suggest similar names.
 
-`Names` can be bound to one customer. Every use case resolves its customer here, so this is the
-first layer of tenant isolation: when bound, no customer (None) means the bound customer, and any
-other customer raises NotFound, whether it exists or not.
+`NameResolver` can be bound to one customer. Every use case resolves its customer here, so this is
+the first layer of tenant isolation: when bound, no customer (None) means the bound customer, and
+any other customer raises NotFound, whether it exists or not.
 """
 
 from __future__ import annotations

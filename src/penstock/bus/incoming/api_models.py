@@ -1,6 +1,6 @@
 """The push envelope of external subscriptions, for the OpenAPI document.
 
-`core.envelope` parses the requests; it is stricter and reports what is wrong.
+`bus.envelope` parses the requests; it is stricter and reports what is wrong.
 """
 
 from __future__ import annotations

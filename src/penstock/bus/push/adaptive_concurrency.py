@@ -6,10 +6,10 @@ one window of responses. Consecutive failures also lengthen the pause between re
 tenth of a second to a minute, so that an endpoint that is down does not use up the attempts of all
 waiting messages.
 
-`may_take` shares a bounded number of concurrent requests: one is reserved for every endpoint that
-has none in flight, and no endpoint takes more of the others than remain free. So slow endpoints
-never delay the first request of another one, as long as the bound is at least the number of
-endpoints.
+`additional_requests` shares a bounded number of concurrent requests: one is reserved for every
+endpoint that has none in flight, and no endpoint takes more of the others than remain free. So slow
+endpoints never delay the first request of another one, as long as the bound is at least the number
+of endpoints.
 """
 
 from __future__ import annotations

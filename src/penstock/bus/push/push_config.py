@@ -1,8 +1,8 @@
 """Push subscriptions: their configuration, the HTTP request, and the meaning of the response.
 
-Pure. `PushSpec` is the push configuration of a subscription; its JSON uses the field names of
-Google's push config. `compose` builds the request for one delivery; `verdict_of` and `retry_after`
-interpret the response.
+Pure. `PushConfig` is the push configuration of a subscription; its JSON uses the field names of
+Google's push config. `build_request` builds the request for one delivery; `verdict_of` and
+`retry_after` interpret the response.
 """
 
 from __future__ import annotations

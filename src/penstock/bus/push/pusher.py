@@ -2,10 +2,10 @@
 
 A step finds push subscriptions with ready deliveries and starts *lanes*: threads that post one
 delivery after another; settling one and leasing the next is one transaction. The number of lanes
-per subscription is learned from its endpoint's responses (`core.window`); the requests in flight
-are shared so that slow endpoints never starve another. Deliveries are held under the bus's lease,
-whose deadline is the timeout of the request: if a pusher dies, its deliveries lapse and are posted
-again. Any number of pushers may run.
+per subscription is learned from its endpoint's responses (`bus.push.adaptive_concurrency`); the
+requests in flight are shared so that slow endpoints never starve another. Deliveries are held under
+the bus's lease, whose deadline is the timeout of the request: if a pusher dies, its deliveries
+lapse and are posted again. Any number of pushers may run.
 """
 
 from __future__ import annotations

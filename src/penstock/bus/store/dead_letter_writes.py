@@ -39,7 +39,7 @@ class FailedDelivery(NamedTuple):
 
 
 class DeadLetterWrite(NamedTuple):
-    """The result of `bury`; `is_done` is False if there was no topic or no content to copy."""
+    """Result of `write_dead_letters`; `is_done` is False without a topic or a content to copy."""
 
     is_done: bool
     written: int

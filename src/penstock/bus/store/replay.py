@@ -23,7 +23,7 @@ SCAN_MAX: Final = 10_000
 
 
 class _Generation(NamedTuple):
-    """A new generation of a settled delivery (batch of `bus_round_add`)."""
+    """A new generation of a settled delivery (batch of `bus_generation_add`)."""
 
     message_id: int
     round: int

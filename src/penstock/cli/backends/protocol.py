@@ -1,8 +1,8 @@
 """The interface between commands and their two backends.
 
-`Here` implements it on the database, `There` through the API. Both return the same plain JSON
-(`client.shapes`) and raise the same errors, so a command is written once and prints the same output
-with either backend. Ids are public ids; times in results are ISO 8601.
+`DatabaseBackend` implements it on the database, `ApiBackend` through the API. Both return the same
+plain JSON (`shapes` of each subject) and raise the same errors, so a command is written once and
+prints the same output with either backend. Ids are public ids; times in results are ISO 8601.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The use cases of the commands for topics and subscriptions; see `cli.usecases`.
+"""The use cases of the commands for topics and subscriptions; see `cli.backends.protocol`.
 
 `HereBus` implements them on the database, `ThereBus` through the API; both take and return the
 API's JSON. `customer` None means a system topic or subscription, which no customer owns.

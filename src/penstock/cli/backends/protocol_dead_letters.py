@@ -1,4 +1,4 @@
-"""The use cases of the commands for dead letters; see `cli.usecases`.
+"""The use cases of the commands for dead letters; see `cli.backends.protocol`.
 
 `HereLetters` implements them on the database, `ThereLetters` through the API; both return the same
 plain JSON. A dead letter is identified by its own id or by the id of its run.

@@ -1,4 +1,4 @@
-"""The use cases of the commands for flows and gates; see `cli.usecases`.
+"""The use cases of the commands for flows and gates; see `cli.backends.protocol`.
 
 `HereFlows` implements them on the database, `ThereFlows` through the API; both return the same
 plain JSON. Bodies have the API's field names.

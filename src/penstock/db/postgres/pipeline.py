@@ -2,7 +2,7 @@
 
 Uses libpq through `psycopg.pq`, because psycopg's own `execute` spends four times as much
 interpreter time, more than most of our statements take in the server. psycopg still does everything
-else about a connection: opening, closing, result adaptation, errors. Used by `postgres_tx`.
+else about a connection: opening, closing, result adaptation, errors. Used by `transaction`.
 """
 
 from __future__ import annotations

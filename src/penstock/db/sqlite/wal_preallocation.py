@@ -5,8 +5,8 @@ duration. After its first checkpoint the log is overwritten in place and no long
 this module extends it with zeros, one megabyte at a time. SQLite ignores them like any bytes after
 the last frame, because their salt does not match.
 
-Only the holder of SQLite's write lock may extend the log, so `make` is called inside a transaction
-that has begun. SQLite alone decides what is durable, and when.
+Only the holder of SQLite's write lock may extend the log, so `extend` is called inside a
+transaction that has begun. SQLite alone decides what is durable, and when.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Answers to an operator's three questions about a flow.
 
-What happened? Why, and what is missing? What can I do? The text comes from `client.explaining`, as
-in `penstock explain` and `penstock why`, at the simulated moment; the demo only arranges it.
+What happened? Why, and what is missing? What can I do? The text comes from `flows.explain.client`,
+as in `penstock explain` and `penstock why`, at the simulated moment; the demo only arranges it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The demos' simulation: the real services and single-threaded workers in simulated time.
 
-`Stage.step` advances the time and runs every service and worker once. This module knows nothing of
-the scenarios, and nothing in it depends on real time.
+`DemoSimulation.step` advances the time and runs every service and worker once. This module knows
+nothing of the scenarios, and nothing in it depends on real time.
 """
 
 from __future__ import annotations

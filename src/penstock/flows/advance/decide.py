@@ -1,8 +1,8 @@
-"""Evaluation of one flow: end phases, evaluate gates, end the flow. Pure rules over a `Book`.
+"""Evaluation of one flow: end phases, evaluate gates, end the flow. Pure rules.
 
 The order matters: phases end first, so that later gates are evaluated on their result; the flow's
-own end comes last. All results are collected in `Changes`, which writes them in one transaction.
-`cascade.advance` calls `judge` for each flow it has locked.
+own end comes last. All results are collected in a `ChangeSet`, which `write` stores in one
+transaction. `advance` calls `evaluate_flow` for the snapshot of each flow it has locked.
 """
 
 from __future__ import annotations

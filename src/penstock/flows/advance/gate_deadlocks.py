@@ -1,9 +1,9 @@
 """Gate deadlocks: gates of one flow that wait for each other's tables would wait forever.
 
-Checked before a gate decides, in memory over its `Book`. The tables that other gates wait for are
-the absent ones of their last probe; a table produced outside the waiting gates may still arrive.
-Processors also wait for the phases before theirs, so two branches can wait for each other. Tables
-that no processor of the flow declares to produce never cause a deadlock.
+Checked before a gate decides, in memory over its `FlowSnapshot`. The tables that other gates wait
+for are the absent ones of their last probe; a table produced outside the waiting gates may still
+arrive. Processors also wait for the phases before theirs, so two branches can wait for each other.
+Tables that no processor of the flow declares to produce never cause a deadlock.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Late data: a processor completed after the next phase had started without it.
 
-Pure rules over a `Book`: which phases of a flow to restart. `opening.flow_rerun` decides whether
-and in which generation, because the newest generation handles the late data of all of them.
+Pure rules over a `FlowSnapshot`: which phases to restart. `flow_rerun` decides whether and in which
+generation, because the newest generation handles the late data of all of them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Texts about flows for messages, journal entries and alerts. Pure functions that write nothing.
 
-`changes` and `people` share them, so that a flow is described the same way everywhere.
+The change set and interventions share them, so that a flow is described the same way everywhere.
 """
 
 from __future__ import annotations

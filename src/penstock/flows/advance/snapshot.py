@@ -1,7 +1,7 @@
 """Snapshot of one locked flow in memory: its state, pending changes and required probes.
 
-`cascade` loads a snapshot, `judging` makes decisions from it and `changes` writes the result. This
-module never touches the store. Phases change through `Book.put`, which checks every state
+`load` builds a snapshot, `decide` makes decisions from it and `write` stores the result. This
+module never touches the store. Phases change through `FlowSnapshot.put`, which checks every state
 transition.
 """
 

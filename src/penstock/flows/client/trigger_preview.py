@@ -1,6 +1,6 @@
 """Preview of a trigger (`--dry-run`): its mode and partition, and what becomes of each phase.
 
-Read-only. State may change between the preview and `flows.trigger`, which decides again.
+Read-only. State may change between the preview and `client.flows.trigger`, which decides again.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Previews:
         self._names = names
 
     def trigger(self, request: FlowRequest) -> FlowPreview:
-        """Return what `flows.trigger` would do with this request now."""
+        """Return what `client.flows.trigger` would do with this request now."""
 
         def body(tx: Tx) -> FlowPreview:
             info = self._names.pipeline(request.pipeline, "pipeline", tx)

@@ -1,7 +1,8 @@
 """Diagnosis use cases: explain a flow, find why a flow or run has not ended, trace a cause.
 
-Each use case reads in one transaction. `core.explain`, `core.why` and `core.tracing` produce the
-text, so that Python, the command line, the API and the UI show the same sentences.
+Each use case reads in one transaction. `flows.explain.explain`, `flows.explain.why` and
+`flows.explain.trace` produce the text, so that Python, the command line, the API and the UI show
+the same sentences.
 """
 
 from __future__ import annotations

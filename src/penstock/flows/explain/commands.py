@@ -1,7 +1,7 @@
 """Suggested commands: copy-paste command lines that fix what an explanation describes.
 
 Commands are quoted for a shell and name the customer unless it is the default customer.
-`core.explain` and `core.why` choose which commands to suggest.
+`flows.explain.explain` and `flows.explain.why` choose which commands to suggest.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Explanations of flows: what was decided for each phase, when, why, and what it waits for.
 
 Pure functions from facts to sentences, so that tests can tabulate every situation. Times are in the
-pipeline's time zone. `client.explaining` calls `explain`; the command line, the API and the UI show
-the result unchanged.
+pipeline's time zone. `flows.explain.client` calls `explain`; the command line, the API and the UI
+show the result unchanged.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Fact records of a flow: the input of `core.explain`, `core.why` and `core.tracing`.
+"""Fact records of a flow: the input of `explain`, `why` and `trace`.
 
 Records only, with public ids and times in microseconds; no reading, no decisions, no text.
-`client.factfinding` fills them from the store; tests construct them directly.
+`flows.explain.store.load` fills them from the store; tests construct them directly.
 """
 
 from __future__ import annotations
@@ -61,8 +61,9 @@ class RunFact:
     """One attempt of a processor.
 
     waits: why the run is pending: ready, later, paused, blocked or limited. behind: the preceding
-    run of its ordering key. ahead: the number of ready runs before it, counted up to `AHEAD_MAX`.
-    workers: the number of live workers of its pool; None if the caller may not see it.
+    run of its ordering key. ahead: the number of ready runs before it, counted up to
+    `RUNS_AHEAD_MAX`. workers: the number of live workers of its pool; None if the caller may not
+    see it.
     """
 
     run_id: str

@@ -1,6 +1,7 @@
 """Text about the state of a processor or a run, as a clause: "failed twice, next try 11:12".
 
-`core.explain`, `core.why` and `core.tracing` share it, so that they use the same wording.
+`flows.explain.explain`, `flows.explain.why` and `flows.explain.trace` share it, so that they use
+the same wording.
 """
 
 from __future__ import annotations

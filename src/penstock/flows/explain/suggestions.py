@@ -1,7 +1,7 @@
 """Suggested commands for a flow in its current state, the most useful first.
 
 Pure, over facts. A command that would be rejected is never suggested, and a flow without problems
-gets no suggestions. `core.explain` lists them below the explanation.
+gets no suggestions. `flows.explain.explain` lists them below the explanation.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Traces: what happened across phases and flows, in order of time, and what has not happened.
 
-Pure, over facts: flows with their phases, and executions from the log. `client.explaining` loads
+Pure, over facts: flows with their phases, and executions from the log. `flows.explain.client` loads
 the facts of a correlation id and returns its trace.
 """
 

@@ -2,8 +2,8 @@
 
 A cause blocks its parent; a parent clears when all its causes have cleared. `earliest_at` is a
 lower bound for causes that clear with time (a retry, a recheck, a breaker), and None for those that
-only an event or a person can clear. Pure, over facts: `client.explaining` loads them, and the API
-and the CLI show the same tree.
+only an event or a person can clear. Pure, over facts: `flows.explain.client` loads them, and the
+API and the CLI show the same tree.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 CLOSED allows all work and OPEN allows none. After an hour, HALF_OPEN allows a single probe: success
 closes the breaker, failure opens it for another hour. A probe that never reports a result is
 discarded after an hour. A neutral effect, such as that of a WAIT decision, only ends the probe. The
-store keeps one record per customer, pipeline, partition and phase; the orchestrator calls `ask` and
-`report`. Nothing here reads a clock.
+store keeps one record per customer, pipeline, partition and phase; the orchestrator calls
+`try_start` and `record_effect`. Nothing here reads a clock.
 """
 
 from __future__ import annotations

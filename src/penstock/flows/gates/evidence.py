@@ -1,9 +1,9 @@
 """Evidence: what a probe observed of a dependency, and its assessment as completeness and quality.
 
-`assess` is the only code that turns an observation (`Sighting`) into numbers, so that a recorded
+`assess` is the only code that turns an `Observation` into numbers, so that a recorded
 observation can be assessed again. Nothing here reads data or a clock: the age of data is measured
 at `judged_at`, the end of the upstream phase, so that it does not grow while a gate waits. Probes
-create observations, the orchestrator and `gate check` assess them, and `core.gate` decides.
+create observations, the orchestrator and `gate check` assess them, and `flows.gates.gate` decides.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ COMPLETE_QUALITY: Final = 0.95
 DEGRADED_COMPLETENESS: Final = 80.0
 DEGRADED_QUALITY: Final = 0.90
 FRESHNESS_STEPS: Final = ((1, 1.0), (6, 0.8), (12, 0.5))
-"""Pairs of (multiple of max_age, freshness up to that age); `FRESHNESS_LEAST` beyond the last."""
+"""Pairs of (multiple of max_age, freshness up to that age); `FRESHNESS_MIN` beyond the last."""
 FRESHNESS_MIN: Final = 0.3
 DATE_RANGES_SHOWN: Final = 5
 

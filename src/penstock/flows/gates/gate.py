@@ -4,7 +4,7 @@
 equal decisions. Four rules apply in order: required data and cycles, absent same-day data, too
 little history, thresholds. Within a mode, the verdict never gets worse as completeness or quality
 rise. The decision depends on nothing but its input. The orchestrator, `gate check` and the backtest
-call `decide`; `core.gatewords` builds the texts.
+call `decide`; `flows.gates.messages` builds the texts.
 """
 
 from __future__ import annotations

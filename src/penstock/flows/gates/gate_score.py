@@ -2,7 +2,7 @@
 
 Same-day dependencies count by their weight; the upstream processors count as one more dependency of
 weight 1. A dependency satisfied by an override is excluded. Historical and optional dependencies
-are evaluated elsewhere. Pure arithmetic without a verdict: `core.gate` decides.
+are evaluated elsewhere. Pure arithmetic without a verdict: `flows.gates.gate` decides.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The texts of gate decisions: missing data, required values, waiting times.
 
-Nothing here decides; `core.gate` is the only caller. Decisions are stored and may be read a year
-later, so the texts contain durations but no times of day.
+Nothing here decides; `flows.gates.gate` is the only caller. Decisions are stored and may be read a
+year later, so the texts contain durations but no times of day.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 An override records who approved what, for which partition and until when. It never satisfies a
 dependency declared `fail_if_missing`, and a start that it permits is degraded. The client grants
-and revokes overrides; the orchestrator passes the ones in scope to `core.gate`. Nothing here reads
-a clock.
+and revokes overrides; the orchestrator passes the ones in scope to `flows.gates.gate`. Nothing here
+reads a clock.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The interface between gates and probes: which data to probe, and the budget for it.
 
 `penstock.probes` implements it for real warehouses; tests return observations of their own. The
-orchestrator and `gate check` take a `Looker` and do not import any probes.
+orchestrator and `gate check` take a `Prober` and do not import any probes.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `GateInput` has everything that a decision depends on, `Decision` everything that follows from it;
 both are equal to themselves after a round trip through canonical JSON (`core.record`). Only
-`core.gate.decide` creates decisions. The orchestrator stores both records; `explain`,
+`flows.gates.gate.decide` creates decisions. The orchestrator stores both records; `explain`,
 `gate history` and the backtest read them.
 """
 

@@ -2,7 +2,7 @@
 
 A flow is opened once per (customer, pipeline, config, partition, mode, generation); generation
 numbers outlive pruning. Every writer locks the flow's row first (`flow_lock_many`, in id order) and
-reads the rest after that. `core.cascade` decides which transitions follow, not this module.
+reads the rest after that. `flows.cascade` decides which transitions follow, not this module.
 """
 
 from __future__ import annotations

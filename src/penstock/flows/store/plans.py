@@ -1,7 +1,8 @@
 """Plans of flows, parsed once per declaration and mode from the definition a flow was opened with.
 
 A digest identifies one text forever, so parsed plans are cached for the life of the process. Pure
-rules (`core.plan`) do the parsing; the cascade, the client and `gate check` get plans from here.
+rules (`pipelines.plan`) do the parsing; the cascade, the client and `gate check` get plans from
+here.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ class SlotWaiter:
         """Record a grant that takes effect after `wait_us`. held: None if the limit is only a rate.
 
         `began`: monotonic time before the grant transaction. The token was not available before
-        `sure_at`, which is `began` plus the wait.
+        `token_at`, which is `began` plus the wait.
         """
         self.state = WaiterState.GRANTED
         self.held, self.wait_us = held, wait_us

@@ -1,5 +1,5 @@
 -- Run queues of limits: enter, admit, leave. Capacity is computed from rows, only in statements
--- that come after `line_lock`.
+-- that come after `queue_lock`.
 
 -- name: queue_new_runs
 -- Due runs that need limits and are not queued yet, with the values used in limit names.

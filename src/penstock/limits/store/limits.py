@@ -1,8 +1,8 @@
 """Limits: shared slots and rates. Declaration, grants, renewals, quota errors, upkeep.
 
-Every change of holders goes through a grant transaction (`limit_turn`), under the lock of the
+Every change of holders goes through a grant transaction (`limit_grant`), under the lock of the
 limit's row. Renewals need no such lock, because a lease ends only by being deleted. Callers wake
-`Served.channels` after the commit. Reads for people are in `limit_reads`.
+`GrantResult.channels` after the commit. Reads for people are in `reads`.
 """
 
 from __future__ import annotations

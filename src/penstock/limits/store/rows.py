@@ -1,6 +1,6 @@
 """Records of limits: their rows, and the input and result of a grant transaction.
 
-Plain data for `limit_turn`, which writes it, and `limit_reads`, which lists it.
+Plain data for `grant`, which writes it, and `reads`, which lists it.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Run queues of limits: runs wait for all the slots they need, take all or none, and release them.
 
 A run whose processor needs limits becomes LIMITED when it is due. The admitter adds it to the
-queues (`lines_enter`), and every transaction that frees capacity admits the next runs
-(`lines_promote`). A run's slots are rows of `limit_leases` without an expiry, from its admission to
-its end or release (`lines_leave`): READY, CLAIMED and RUNNING runs hold slots, all others hold
+queues (`queue_enter`), and every transaction that frees capacity admits the next runs
+(`queue_admit`). A run's slots are rows of `limit_leases` without an expiry, from its admission to
+its end or release (`queue_leave`): READY, CLAIMED and RUNNING runs hold slots, all others hold
 none.
 
-`core.line` decides over capacity, given rows read under the locks of the limits, which are taken in
-id order. A tenant transaction cannot see the rows of other customers: it only leaves the queues and
-wakes the admitter, which checks every queue with free capacity (`lines_look`).
+`limits.run_queue_rules` decides over capacity, given rows read under the locks of the limits, which
+are taken in id order. A tenant transaction cannot see the rows of other customers: it only leaves
+the queues and wakes the admitter, which checks every queue with free capacity (`queue_check`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _Key = tuple[int, str]
 
 
 class BucketLevel(NamedTuple):
-    """The bucket of a limit with a rate: level (in `core.bucket` units), time and burst size."""
+    """The bucket of a limit with a rate: level (as in `token_bucket`), time and burst size."""
 
     level: int
     at: Micros

@@ -2,7 +2,7 @@
 
 This module parses the keyword arguments of `Pipeline(...)`, `pipeline.phase(...)` and
 `@phase.processor(...)`; an invalid one raises a DeclarationError that names it. Each option is
-validated on its own; `core.declaration` validates the pipeline as a whole.
+validated on its own; `pipelines.declare.validation` validates the pipeline as a whole.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
            historical("nba_analytics.summary", days=10, degraded_at=5),
            optional("nba_raw.odds")]
 
-Declarations only: probes read the data, `core.evidence` assesses their observations, `core.gate`
-decides. An invalid declaration raises a DeclarationError that names the mistake. Table and column
-names are restricted to plain identifiers, because probes put them into SQL.
+Declarations only: probes read the data, `flows.gates.evidence` assesses their observations,
+`flows.gates.gate` decides. An invalid declaration raises a DeclarationError that names the mistake.
+Table and column names are restricted to plain identifiers, because probes put them into SQL.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class Phase:
 
         runs: where it executes. "auto" is a thread for `def` and the worker's event loop for
         `async def`; "process" is a child process, for CPU-bound work. `ProcessorOptions` in
-        `declaration_options` describes the other options, such as `needs`.
+        `pipelines.declare.declaration_options` describes the other options, such as `needs`.
         """
 
         def declare(body: ProcessorFunction, given: str | None = None) -> ProcessorFunction:
@@ -201,7 +201,7 @@ class Pipeline:
 
         parameters: JSON Schema of the parameters of its runs; None accepts any object.
         rate_second, rate_gb: price of a second of execution and of a gigabyte processed.
-        `PipelineOptions` in `declaration_options` describes the other options.
+        `PipelineOptions` in `pipelines.declare.declaration_options` describes the other options.
         """
         check_declared_name(name, "pipeline", "Pipeline(...)")
         self.terms = parse_pipeline_options(options, f"pipeline {name}")
@@ -257,7 +257,7 @@ class Pipeline:
     ) -> Phase:
         """Declare a phase. It starts when the phases in `after` are complete and its gate proceeds.
 
-        `PhaseOptions` in `declaration_options` describes the other options.
+        `PhaseOptions` in `pipelines.declare.declaration_options` describes the other options.
         """
         where = f"phase {self.name}/{name}"
         check_declared_name(name, "phase", where)

@@ -1,6 +1,7 @@
 """Declaration of a processor: its name, pool, timeout and function.
 
-`core.pipeline` creates processors; this module has the checks that only need the function itself.
+`pipelines.declare.pipeline` creates processors; this module has the checks that only need the
+function itself.
 """
 
 from __future__ import annotations

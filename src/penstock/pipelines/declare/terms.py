@@ -1,9 +1,9 @@
 """Records of the validated options of a pipeline, a phase and a processor.
 
-`core.options` creates them from a declaration. Their JSON omits defaults, so that a declaration
-without options has a definition and a digest that do not change when new options are introduced.
-They are read back from that JSON (`core.record`), so a process without the pipeline's code can plan
-its flows.
+`pipelines.declare.declaration_options` creates them from a declaration. Their JSON omits defaults,
+so that a declaration without options has a definition and a digest that do not change when new
+options are introduced. They are read back from that JSON (`core.record`), so a process without the
+pipeline's code can plan its flows.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ProcessorSettings:
     modes: frozenset[str] | None = None
     produces: tuple[str, ...] = ()
     limits: tuple[str, ...] = ()
-    """Names of limits, optionally with placeholders filled in per run (`core.runlimits`)."""
+    """Names of limits, optionally with placeholders filled in per run (`limit_needs`)."""
     weights: Mapping[str, int] | None = None
     """Weights by name of limit, where they are not 1."""
     concurrency: int | None = None

@@ -2,8 +2,8 @@
 
 It serves start, heartbeat, complete and fail of one run, for keys that are not restricted to a
 customer and requests without an Idempotency-Key. All other requests, and unusual ones of these
-kinds, use the routes in `routes.work`. Key, role, rate, JSON profile and models are the same.
-Calls that arrive together are committed together (`batches`).
+kinds, use the routes in `runs.external.api`. Key, role, rate, JSON profile and models are the same.
+Calls that arrive together are committed together (`group_commit`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ OPERATIONS: Final[Mapping[str, WorkerOperation]] = {
 
 
 class WorkerFastPath:
-    """Serves the operations of `VERBS`; `entry` selects the requests."""
+    """Serves the operations of `OPERATIONS`; `entry` selects the requests."""
 
     def __init__(self, keyring: KeyCache, beats: GroupCommit, changes: GroupCommit) -> None:
         """Use separate queues, so that heartbeats never wait behind slower changes."""

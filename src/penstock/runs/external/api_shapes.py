@@ -1,6 +1,6 @@
 """Conversion of worker requests to use-case arguments, and of their results to response bodies.
 
-The other resources are converted in `client.shapes`.
+The other resources are converted by the `shapes` of their subject.
 """
 
 from __future__ import annotations

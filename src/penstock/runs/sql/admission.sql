@@ -102,7 +102,7 @@ WHERE run_id IN (
     AND admission = 0;
 
 -- name: run_pause_covered
--- Pending runs covered by a pause stop being claimable; `line_leave_many` releases their limits.
+-- Pending runs covered by a pause stop being claimable; `queue_pause` releases their limits.
 -- scope: system (applies the pauses table)
 UPDATE runs SET admission = 2, state_at = {{now}}
 WHERE admission IN (0, 1, 4) AND EXISTS (SELECT 1 FROM pauses) AND run_id IN (

@@ -1,4 +1,4 @@
-"""`penstock configs`: read and change customers' schedules; `creation` has the create command."""
+"""`penstock configs`: read and change customers' schedules; `create` has the create command."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Cron expressions on the wall clock: a canonical spelling, and the search for matching times.
 
 Everything here works on wall-clock time only, in microseconds as if the wall clock showed UTC.
-``core.cadence`` parses the fields, and ``core.slots`` maps wall-clock times to instants with time
-zones and daylight saving; these two and ``core.preview`` are the callers.
+``schedules.cadence`` parses the fields, and ``schedules.cron.occurrences`` maps wall-clock times to
+instants with time zones and daylight saving; these two and ``schedules.preview`` are the callers.
 """
 
 from __future__ import annotations

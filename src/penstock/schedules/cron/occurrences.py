@@ -3,7 +3,8 @@
 The search proceeds by stretches of constant UTC offset, so it takes a few steps even if the next
 occurrence is far away. Expressions with fixed hours: wall times that the clock skips fire once, at
 the first moment after the gap; wall times that repeat fire the first time only. Other expressions
-fire whenever the wall clock matches. Pure; only ``core.cadence`` and ``core.preview`` call it.
+fire whenever the wall clock matches. Pure; only ``schedules.cadence`` and ``schedules.preview``
+call it.
 """
 
 from __future__ import annotations

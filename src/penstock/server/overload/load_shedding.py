@@ -1,9 +1,10 @@
 """Load shedding: under overload, requests are refused before an ASGI request is created.
 
 The protocol calls this as soon as the headers of a request are complete. The refusal is the 503
-that `guard` would send, built from prepared bytes, and it is counted and logged like any other. It
-costs the event loop a fraction of the time, which is left to the requests that are served. Unusual
-requests, and those that the worker fast path may serve, are passed on to `guard`.
+that `middleware` would send, built from prepared bytes, and it is counted and logged like any
+other. It costs the event loop a fraction of the time, which is left to the requests that are
+served. Unusual requests, and those that the worker fast path may serve, are passed on to
+`middleware`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from penstock.server.problems import refusal_response
 METHODS: Final = frozenset({b"GET", b"POST", b"PATCH", b"DELETE"})
 TARGET: Final = re.compile(rb"(/[A-Za-z0-9/._:@~-]*)(?:\?[!-~]*)?")
 BODY_MAX: Final = 65_536
-"""A refused request is read completely; larger ones are left to `guard`, which can close."""
+"""A refused request is read completely; larger ones are left to `middleware`, which can close."""
 MARK: Final = b"-" * 64
 """Placeholder of the request id in the prepared response."""
 

@@ -1,7 +1,7 @@
 """The outermost middleware: request ids, bounds on request bodies, refusal under overload.
 
-Pure ASGI, so that refusing a request is cheap. The admission queue (`line`) decides which requests
-are served, which wait and which are answered with 503. Requests of the worker fast path (`lane`),
+Pure ASGI, so that refusing a request is cheap. The `AdmissionQueue` decides which requests
+are served, which wait and which are answered with 503. Requests of the worker fast path,
 which are committed in groups, are refused when `lane_inflight` of them are active. A body is
 bounded in size and in transfer time. Each request produces one access record.
 """

@@ -5,7 +5,7 @@ decides which actor runs next, what is duplicated, reordered, late or lost, whic
 when the clock jumps. Processor functions are not called: the seed decides their outcome. Afterwards
 faults stop, and everything must become idle.
 
-    python -m penstock.testing.flow_world examples.nba --seeds 100
+    python -m penstock.testing.simulate.histories examples.nba --seeds 100
 """
 
 from __future__ import annotations

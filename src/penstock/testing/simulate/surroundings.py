@@ -2,7 +2,7 @@
 
 `Sources` returns observations by the seed: every table of a partition has its own arrival, some
 probes fail, some take long. `Opener` triggers flows, sometimes twice. `Reporter` plays external
-processors and reports completions once, repeatedly and out of order. Used by `flow_world`; nothing
+processors and reports completions once, repeatedly and out of order. Used by `histories`; nothing
 here checks invariants.
 """
 

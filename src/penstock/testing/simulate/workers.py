@@ -1,4 +1,4 @@
-"""Simulated workers: the real `WorkerSteps`, driven without threads on virtual time.
+"""Simulated workers: the real `WorkerCore`, driven without threads on virtual time.
 
 One process has two actors, like the threads of the real one: the heartbeat, and the loop that
 claims, begins, marks, ends and flushes. The seed decides how long a run takes; then the processor

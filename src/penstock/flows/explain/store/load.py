@@ -1,4 +1,4 @@
-"""Loading of facts about a flow or a run in one transaction, as records of `core.flowfacts`.
+"""Loading of facts about a flow or a run in one transaction, as records of `flows.explain.facts`.
 
 Read-only. A client scoped to one customer sees nothing of others: neither the length of the shared
 queue, nor its workers, nor who paused everything.

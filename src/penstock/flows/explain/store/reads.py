@@ -1,7 +1,7 @@
 """Reads for explanations: runs, executions and latest decisions of a flow, and queue positions.
 
 All reads use an index and are bounded. The caller has checked that it may see the flow or run.
-`client.factfinding` turns these rows into facts.
+`flows.explain.store.load` turns these rows into facts.
 """
 
 from __future__ import annotations

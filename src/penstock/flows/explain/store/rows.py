@@ -1,6 +1,6 @@
 """Conversion of stored decisions, interventions and executions to facts.
 
-`client.factfinding` is the only caller.
+`flows.explain.store.load` is the only caller.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 An external worker holds a run by a lease row. A claim lasts as long as the worker requests. Once
 started, a run is held for five minutes from its start or last heartbeat; after that the sweeper
 fails it as STALE_EXECUTION and it is retried. Every call is one transaction; repeating a call whose
-response was lost is harmless. `holding` defines who may do what, and what each refusal means. The
+response was lost is harmless. `holder` defines who may do what, and what each refusal means. The
 response to a heartbeat reports a cancel request; `cancelled` confirms that the worker stopped.
 
 Results are accepted as long as the run is held, even after its maximum duration: the work is done.
