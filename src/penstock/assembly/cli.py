@@ -49,7 +49,7 @@ class _Parts:
 @setting_options("pipelines", "pool", "worker_slots", "api_host", "api_port")
 @click.option("--no-api", is_flag=True, help="Run without the HTTP API.")
 @click.pass_obj
-def up(app: App, *, no_api: bool, **given: Any) -> None:
+def up(app: App, /, *, no_api: bool, **given: Any) -> None:
     """Run the scheduler, all services, a worker and the API in one process.
 
     Creates or migrates the database first. On Ctrl-C the process claims no new runs, waits for its
@@ -62,7 +62,7 @@ def up(app: App, *, no_api: bool, **given: Any) -> None:
 @click.command("api", cls=Command)
 @setting_options("pipelines", "api_host", "api_port")
 @click.pass_obj
-def api(app: App, **given: Any) -> None:
+def api(app: App, /, **given: Any) -> None:
     """Serve the HTTP API only.
 
     Any number of replicas can run on one database.
@@ -74,7 +74,7 @@ def api(app: App, **given: Any) -> None:
 @click.command("worker", cls=Command)
 @setting_options("pipelines", "pool", "worker_slots")
 @click.pass_obj
-def worker(app: App, **given: Any) -> None:
+def worker(app: App, /, **given: Any) -> None:
     """Run a worker that claims and executes runs.
 
     Any number of workers can run on one database.
@@ -89,7 +89,7 @@ def worker(app: App, **given: Any) -> None:
 @click.command("scheduler", cls=Command)
 @setting_options("pipelines")
 @click.pass_obj
-def scheduler(app: App, **given: Any) -> None:
+def scheduler(app: App, /, **given: Any) -> None:
     """Run the scheduler and the other services, but no worker.
 
     Any number of replicas can run on one database: each occurrence starts exactly once.
