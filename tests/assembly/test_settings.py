@@ -1,6 +1,8 @@
 """Settings: precedence of sources, refused values and the errors about them."""
 
-from dataclasses import FrozenInstanceError, fields
+import re
+from collections.abc import Iterator
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
 
@@ -8,16 +10,31 @@ import pytest
 
 from penstock.assembly.settings import (
     DEFAULT_DATABASE,
-    PREFIX,
+    NOT_SETTINGS,
     SETTINGS,
-    Settings,
     api_key_from_environment,
     load,
     settings_warnings,
 )
+from penstock.bus.push.pusher import PusherOptions
 from penstock.core.clock import DAY, SECOND
 from penstock.core.errors import SettingsError
 from penstock.egress.addresses import parse_named_addresses
+from penstock.schedules.scheduler import SchedulerOptions
+from penstock.server.context import ApiOptions
+from penstock.services.store import Retention
+from penstock.worker.options import WorkerOptions
+
+ROOT = Path(__file__).parents[2]
+OF_OUR_TESTS = {"PENSTOCK_SEED", "PENSTOCK_STEPS"}
+
+
+def _texts() -> Iterator[Path]:
+    """Yield the files in which variables are mentioned."""
+    yield from (ROOT / "src").rglob("*.py")
+    yield from (ROOT / "docs").rglob("*.md")
+    yield from (ROOT / "examples").rglob("*.*")
+    yield from ROOT.glob("*.md")
 
 
 def refused(**overrides: Any) -> SettingsError:
@@ -45,13 +62,11 @@ class TestDefaults:
         with pytest.raises(FrozenInstanceError):
             load({}).pool = "other"  # type: ignore[misc]
 
-    def test_table_and_record_agree(self) -> None:
-        """Each row of the table is a field of Settings, named once, with a sentence of help."""
-        names = [setting.name for setting in SETTINGS]
-        assert names == [field.name for field in fields(Settings)]
-        assert len(set(names)) == len(names)
+    def test_declarations(self) -> None:
+        """Each setting has a sentence of help, and a lower bound if it is a number."""
+        flags = [setting.flag for setting in SETTINGS if setting.flag is not None]
+        assert len(set(flags)) == len(flags)
         for setting in SETTINGS:
-            assert setting.variable == PREFIX + setting.name.upper()
             assert setting.help.endswith((".", "…")), setting.name
             assert setting.help[0].isupper(), setting.name
             if setting.kind in ("text", "list", "table"):
@@ -59,6 +74,40 @@ class TestDefaults:
                 assert setting.high is None
             else:
                 assert setting.low is not None, f"{setting.name} has no lower bound"
+
+    def test_components_have_the_same_defaults(self) -> None:
+        """A component built without options behaves like one built from default settings."""
+        settings = load({})
+        api, scheduler, pusher = ApiOptions(), SchedulerOptions(), PusherOptions()
+        assert (api.threads, api.inflight) == (settings.api_threads, settings.api_inflight)
+        assert api.worker_inflight == settings.api_worker_inflight
+        assert (api.rate, api.body_max) == (settings.api_rate, settings.api_body_max)
+        assert scheduler.batch == settings.scheduler_batch
+        assert scheduler.catch_up_rate == settings.catch_up_rate
+        assert pusher.threads == settings.push_threads
+        kept = Retention()
+        assert (kept.history_us, kept.journal_us) == (
+            settings.history_retention,
+            settings.journal_retention,
+        )
+        assert (kept.flows_us, kept.logs_us) == (settings.flows_retention, settings.logs_retention)
+        worker = WorkerOptions()
+        assert (worker.pool, worker.concurrency) == (settings.pool, settings.worker_slots)
+        assert (worker.lease_us, worker.heartbeat_us) == (
+            settings.session_lease,
+            settings.session_beat,
+        )
+        assert (worker.batch_max, worker.drain_us) == (settings.worker_batch, settings.drain)
+
+    def test_every_variable_that_is_mentioned_exists(self) -> None:
+        """Messages, docs and examples name no environment variable that is not read."""
+        known = {setting.variable for setting in SETTINGS} | OF_OUR_TESTS
+        unknown = set()
+        for path in _texts():
+            for name in re.findall(r"(?<![A-Z_])PENSTOCK_[A-Z_]+", path.read_text("utf-8")):
+                if name not in known and not name.startswith(NOT_SETTINGS):
+                    unknown.add(f"{path.relative_to(ROOT)}: {name}")
+        assert not unknown
 
     @pytest.mark.parametrize("setting", SETTINGS, ids=lambda s: s.name)
     def test_defaults_lie_within_their_bounds(self, setting: Any) -> None:

@@ -197,18 +197,6 @@ class TestErrors:
         assert (answer.code, answer.out) == (130, "")
 
 
-class TestPublicNames:
-    """`src/penstock/__init__.py`."""
-
-    def test_every_name_loads(self) -> None:
-        """Each name in __all__ can be loaded, and dir() lists no others."""
-        for name in penstock.__all__:
-            assert getattr(penstock, name) is not None
-        assert sorted(penstock.__all__) == dir(penstock)
-        with pytest.raises(AttributeError, match="nonsense"):
-            penstock.nonsense  # type: ignore[attr-defined]  # noqa: B018
-
-
 class TestWrongIds:
     """Errors about a wrong id suggest the right command."""
 

@@ -12,14 +12,14 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.app import App, Command
+from penstock.cli.app import App, Command, setting_options
 from penstock.cli.logging import EventLog
 from penstock.core.clock import SystemClock, format_duration
 from penstock.core.errors import SettingsError
@@ -28,36 +28,11 @@ if TYPE_CHECKING:
     from penstock.assembly.settings import Settings
     from penstock.pipelines.declare.pipeline import Pipeline
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 INTERRUPTED_EXIT_CODE = 130
 SERVICES = (
     "scheduler, orchestrator, admitter, sweeper, courier, pusher, relay, binder, replayer, sealer, "
     "pruner"
 )
-
-
-def _worker_options(function: F) -> F:
-    function = click.option("--slots", type=int, metavar="N", help="Number of concurrent runs.")(
-        function
-    )
-    function = click.option("--pool", metavar="NAME", help="Execute only runs of this pool.")(
-        function
-    )
-    return _pipeline_option(function)
-
-
-def _pipeline_option(function: F) -> F:
-    return click.option(
-        "--pipelines", multiple=True, metavar="MODULE|FILE", help="Module or file with pipelines."
-    )(function)
-
-
-def _api_options(function: F) -> F:
-    function = click.option("--port", type=int, metavar="N", help="API port; 0 for any free one.")(
-        function
-    )
-    return click.option("--host", metavar="ADDRESS", help="Address the API listens on.")(function)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,53 +46,40 @@ class _Parts:
 
 
 @click.command("up", cls=Command)
-@_worker_options
-@_api_options
+@setting_options("pipelines", "pool", "worker_slots", "api_host", "api_port")
 @click.option("--no-api", is_flag=True, help="Run without the HTTP API.")
 @click.pass_obj
-def up(
-    app: App,
-    pipelines: tuple[str, ...],
-    slots: int | None,
-    pool: str | None,
-    *,
-    host: str | None,
-    port: int | None,
-    no_api: bool,
-) -> None:
+def up(app: App, /, *, no_api: bool, **given: Any) -> None:
     """Run the scheduler, all services, a worker and the API in one process.
 
     Creates or migrates the database first. On Ctrl-C the process claims no new runs, waits for its
     active runs (at most for the setting `drain`) and exits; a second Ctrl-C stops it immediately.
     """
-    settings = app.database_settings(
-        pipelines=pipelines or None, worker_slots=slots, pool=pool, api_host=host, api_port=port
-    )
+    settings = app.database_settings(**given)
     _serve(app, settings, _Parts(command="up", services=True, worker=True, api=not no_api))
 
 
 @click.command("api", cls=Command)
-@_pipeline_option
-@_api_options
+@setting_options("pipelines", "api_host", "api_port")
 @click.pass_obj
-def api(app: App, pipelines: tuple[str, ...], host: str | None, port: int | None) -> None:
+def api(app: App, /, **given: Any) -> None:
     """Serve the HTTP API only.
 
     Any number of replicas can run on one database.
     """
-    settings = app.database_settings(pipelines=pipelines or None, api_host=host, api_port=port)
+    settings = app.database_settings(**given)
     _serve(app, settings, _Parts(command="api", api=True))
 
 
 @click.command("worker", cls=Command)
-@_worker_options
+@setting_options("pipelines", "pool", "worker_slots")
 @click.pass_obj
-def worker(app: App, pipelines: tuple[str, ...], slots: int | None, pool: str | None) -> None:
+def worker(app: App, /, **given: Any) -> None:
     """Run a worker that claims and executes runs.
 
     Any number of workers can run on one database.
     """
-    settings = app.database_settings(pipelines=pipelines or None, worker_slots=slots, pool=pool)
+    settings = app.database_settings(**given)
     if not settings.pipelines:
         fix = "penstock worker --pipelines my_pipelines.py, or set PENSTOCK_PIPELINES."
         raise SettingsError("pipelines", "a module or file that declares pipelines", None, fix)
@@ -125,14 +87,14 @@ def worker(app: App, pipelines: tuple[str, ...], slots: int | None, pool: str | 
 
 
 @click.command("scheduler", cls=Command)
-@_pipeline_option
+@setting_options("pipelines")
 @click.pass_obj
-def scheduler(app: App, pipelines: tuple[str, ...]) -> None:
+def scheduler(app: App, /, **given: Any) -> None:
     """Run the scheduler and the other services, but no worker.
 
     Any number of replicas can run on one database: each occurrence starts exactly once.
     """
-    settings = app.database_settings(pipelines=pipelines or None)
+    settings = app.database_settings(**given)
     _serve(app, settings, _Parts(command="scheduler", services=True))
 
 

@@ -1,22 +1,20 @@
 """Settings: read once from file and environment, checked, frozen, passed down.
 
-One table declares each setting's name, default, kind and help; environment names (`PENSTOCK_…`),
-the TOML file, the CLI's flags, the reference page and the checks are all derived from it. No other
-module interprets environment variables.
+The fields of `Settings` declare each setting once: name, type, default, help, bounds and flag.
+Environment names (`PENSTOCK_…`), the keys of the TOML file, the options of commands, the reference
+page and the checks are derived from it. No other module interprets environment variables. Commands
+import this module for their help, so it loads the parsers of large values on use.
 """
 
 from __future__ import annotations
 
 import difflib
 import math
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from penstock.bus.incoming.inbound_push import parse_incoming
-from penstock.core import json_profile
 from penstock.core.clock import parse_duration
 from penstock.core.errors import InvalidInput, SettingsError
 from penstock.egress.addresses import parse_named_addresses
@@ -35,9 +33,9 @@ DEFAULT_DATABASE = "sqlite:penstock.db"
 Kind = Literal["text", "int", "float", "duration", "list", "table"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One row of the table."""
+    """One setting: everything that its sources, its flag and its documentation need."""
 
     name: str
     kind: Kind
@@ -45,204 +43,174 @@ class Setting:
     help: str
     low: float | None = None
     high: float | None = None
+    choices: tuple[str, ...] = ()
+    flag: str | None = None
+    metavar: str | None = None
 
     @property
     def variable(self) -> str:
         """Name of its environment variable."""
         return PREFIX + self.name.upper()
 
+    @property
+    def one_of(self) -> str:
+        """The allowed values as text, such as "never or allowed"."""
+        *others, last = self.choices
+        return f"{', '.join(others)} or {last}"
 
-SETTINGS: tuple[Setting, ...] = (
-    Setting(
-        "database_url",
-        "text",
-        DEFAULT_DATABASE,
-        "Database to use: sqlite:PATH or postgresql://…",
-    ),
-    Setting("url", "text", "", "URL of the API that commands use instead of a database."),
-    Setting(
-        "url_plain",
-        "text",
-        "never",
-        "Whether an API key may be sent over plain http to other machines: never or allowed.",
-    ),
-    Setting("pipelines", "list", (), "Modules or files that declare pipelines, comma-separated."),
-    Setting("pool", "text", "default", "Pool whose runs the worker executes."),
-    Setting("worker_slots", "int", 5, "Number of runs a worker executes concurrently.", 1, 10_000),
-    Setting("worker_batch", "int", 500, "Maximum number of runs per claim.", 1, 10_000),
-    Setting(
-        "session_lease",
-        "duration",
-        "30s",
-        "Time without a heartbeat after which a worker is considered dead.",
-        5,
-    ),
-    Setting("session_beat", "duration", "10s", "Interval of a worker's heartbeats.", 0.5),
-    Setting("drain", "duration", "30s", "How long a stopping worker waits for its runs.", 0),
-    Setting(
-        "scheduler_batch",
-        "int",
-        5_000,
-        "Maximum number of configs started per transaction.",
-        1,
-        100_000,
-    ),
-    Setting(
-        "catch_up_rate",
-        "float",
-        500.0,
-        "Late runs started per second, over all configs and schedulers.",
-        0.01,
-        1e6,
-    ),
-    Setting("sweep_interval", "duration", "5s", "Interval of sweeps for lapsed leases.", 0.1),
-    Setting("seal_interval", "duration", "10s", "Interval at which the journal is sealed.", 0.1),
-    Setting(
-        "prune_interval",
-        "duration",
-        "60s",
-        "Interval at which retention and other upkeep are applied.",
-        1,
-    ),
-    Setting("history_retention", "duration", "365d", "How long ended runs are kept.", 3600),
-    Setting("journal_retention", "duration", "365d", "How long the journal is kept.", 3600),
-    Setting(
-        "flows_retention",
-        "duration",
-        "7d",
-        "How long ended flows are kept with their phases and completions.",
-        3600,
-    ),
-    Setting(
-        "logs_retention",
-        "duration",
-        "365d",
-        "How long gate decisions and the logs of phases, checks and executions are kept.",
-        3600,
-    ),
-    Setting(
-        "warehouses",
-        "list",
-        (),
-        "Warehouses that gates probe: NAME=ADDRESS for each name in pipelines, comma-separated.",
-    ),
-    Setting(
-        "pool_size", "int", 10, "Maximum number of PostgreSQL connections per process.", 2, 1000
-    ),
-    Setting("secrets_dir", "text", "", "Folder of files with secrets that parameters refer to."),
-    Setting("api_host", "text", "127.0.0.1", "Address the API listens on."),
-    Setting("api_port", "int", 8080, "Port the API listens on; 0 picks a free one.", 0, 65_535),
-    Setting("api_threads", "int", 3, "Number of requests processed concurrently.", 1, 1_000),
-    Setting(
-        "api_inflight",
-        "int",
-        64,
-        "Number of requests being processed or waiting; further ones get 503.",
-        1,
-        1e5,
-    ),
-    Setting(
-        "api_worker_inflight",
-        "int",
-        100,
-        "Like api_inflight, for workers' start, heartbeat and result calls.",
-        1,
-        1e5,
-    ),
-    Setting(
-        "api_rate",
-        "float",
-        500.0,
-        "Requests per second for each API key that has no rate of its own.",
-        0.1,
-        1e6,
-    ),
-    Setting("api_body_max", "int", 1_048_576, "Maximum bytes of a request's body.", 1_024, 1e9),
-    Setting(
-        "scheduler_token",
-        "text",
-        "",
-        "Value that X-Scheduler-Token must have to trigger a tick; empty disables it.",
-    ),
-    Setting(
-        "public_url",
-        "text",
-        "",
-        "URL at which others reach this API; also the issuer of tokens sent with push requests.",
-    ),
-    Setting(
-        "egress_http",
-        "text",
-        "never",
-        "Whether outgoing requests may use plain http: never or allowed.",
-    ),
-    Setting(
-        "egress_private",
-        "text",
-        "never",
-        "Whether outgoing requests may reach private networks: never or allowed.",
-    ),
-    Setting(
-        "egress_ca_file",
-        "text",
-        "",
-        "PEM file of certificates to trust instead of the system's.",
-    ),
-    Setting("push_threads", "int", 64, "Number of concurrent push requests.", 1, 1_000),
-    Setting(
-        "incoming_push",
-        "table",
-        {},
-        "External subscriptions that may push here, by name; see docs/how-to/push-messages.md.",
-    ),
-    Setting("log_format", "text", "human", "Format of log lines: human or json."),
-    Setting("log_level", "text", "info", "Lowest level logged: debug, info, warning or error."),
-)
-_BY_NAME = {setting.name: setting for setting in SETTINGS}
+
+_SWITCH = ("never", "allowed")
+_KINDS: Mapping[type, Kind] = {
+    str: "text",
+    int: "int",
+    float: "float",
+    tuple: "list",
+    dict: "table",
+}
+
+
+def _setting(default: Any, help: str, **more: Any) -> Any:
+    """Declare a setting; its kind follows from the default."""
+    declared = {"kind": _KINDS[type(default)], "default": default, "help": help, **more}
+    return field(metadata=declared)
+
+
+def _duration(default: str, help: str, **more: Any) -> Any:
+    """Declare a setting that is read as a duration; `low` and `high` are seconds."""
+    return _setting(default, help, kind="duration", **more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All settings, checked. Durations are microseconds."""
+    """All settings, checked. Durations are microseconds.
 
-    database_url: str
-    url: str
-    url_plain: str
-    pipelines: tuple[str, ...]
-    pool: str
-    worker_slots: int
-    worker_batch: int
-    session_lease: int
-    session_beat: int
-    drain: int
-    scheduler_batch: int
-    catch_up_rate: float
-    sweep_interval: int
-    seal_interval: int
-    prune_interval: int
-    history_retention: int
-    journal_retention: int
-    flows_retention: int
-    logs_retention: int
-    warehouses: tuple[str, ...]
-    pool_size: int
-    secrets_dir: str
-    api_host: str
-    api_port: int
-    api_threads: int
-    api_inflight: int
-    api_worker_inflight: int
-    api_rate: float
-    api_body_max: int
-    scheduler_token: str
-    public_url: str
-    egress_http: str
-    egress_private: str
-    egress_ca_file: str
-    push_threads: int
-    incoming_push: Mapping[str, Any]
-    log_format: str
-    log_level: str
+    Each is declared here once: default, help, bounds and flag.
+    """
+
+    database_url: str = _setting(
+        DEFAULT_DATABASE,
+        "Database to use: sqlite:PATH or postgresql://…",
+        flag="--database-url",
+        metavar="URL",
+    )
+    url: str = _setting(
+        "", "URL of the API that commands use instead of a database.", flag="--url", metavar="URL"
+    )
+    url_plain: str = _setting(
+        "never",
+        "Whether an API key may be sent over plain http to other machines.",
+        choices=_SWITCH,
+    )
+    pipelines: tuple[str, ...] = _setting(
+        (),
+        "Modules or files that declare pipelines.",
+        flag="--pipelines",
+        metavar="MODULE|FILE",
+    )
+    pool: str = _setting(
+        "default", "Pool whose runs the worker executes.", flag="--pool", metavar="NAME"
+    )
+    worker_slots: int = _setting(
+        5,
+        "Number of runs a worker executes concurrently.",
+        low=1,
+        high=10_000,
+        flag="--slots",
+        metavar="N",
+    )
+    worker_batch: int = _setting(500, "Maximum number of runs per claim.", low=1, high=10_000)
+    session_lease: int = _duration(
+        "30s", "Time without a heartbeat after which a worker is considered dead.", low=5
+    )
+    session_beat: int = _duration("10s", "Interval of a worker's heartbeats.", low=0.5)
+    drain: int = _duration("30s", "How long a stopping worker waits for its runs.", low=0)
+    scheduler_batch: int = _setting(
+        5_000, "Maximum number of configs started per transaction.", low=1, high=100_000
+    )
+    catch_up_rate: float = _setting(
+        500.0, "Late runs started per second, over all configs and schedulers.", low=0.01, high=1e6
+    )
+    sweep_interval: int = _duration("5s", "Interval of sweeps for lapsed leases.", low=0.1)
+    seal_interval: int = _duration("10s", "Interval at which the journal is sealed.", low=0.1)
+    prune_interval: int = _duration(
+        "60s", "Interval at which retention and other upkeep are applied.", low=1
+    )
+    history_retention: int = _duration("365d", "How long ended runs are kept.", low=3_600)
+    journal_retention: int = _duration("365d", "How long the journal is kept.", low=3_600)
+    flows_retention: int = _duration(
+        "7d", "How long ended flows are kept with their phases and completions.", low=3_600
+    )
+    logs_retention: int = _duration(
+        "365d",
+        "How long gate decisions and the logs of phases, checks and executions are kept.",
+        low=3_600,
+    )
+    warehouses: tuple[str, ...] = _setting(
+        (), "Warehouses that gates probe: NAME=ADDRESS for each name in pipelines."
+    )
+    pool_size: int = _setting(
+        10, "Maximum number of PostgreSQL connections per process.", low=2, high=1_000
+    )
+    secrets_dir: str = _setting("", "Folder of files with secrets that parameters refer to.")
+    api_host: str = _setting(
+        "127.0.0.1", "Address the API listens on.", flag="--host", metavar="ADDRESS"
+    )
+    api_port: int = _setting(
+        8080,
+        "Port the API listens on; 0 picks a free one.",
+        low=0,
+        high=65_535,
+        flag="--port",
+        metavar="N",
+    )
+    api_threads: int = _setting(3, "Number of requests processed concurrently.", low=1, high=1_000)
+    api_inflight: int = _setting(
+        64, "Number of requests being processed or waiting; further ones get 503.", low=1, high=1e5
+    )
+    api_worker_inflight: int = _setting(
+        100, "Like api_inflight, for workers' start, heartbeat and result calls.", low=1, high=1e5
+    )
+    api_rate: float = _setting(
+        500.0,
+        "Requests per second for each API key that has no rate of its own.",
+        low=0.1,
+        high=1e6,
+    )
+    api_body_max: int = _setting(
+        1_048_576, "Maximum bytes of a request's body.", low=1_024, high=1e9
+    )
+    scheduler_token: str = _setting(
+        "", "Value that X-Scheduler-Token must have to trigger a tick; empty disables it."
+    )
+    public_url: str = _setting(
+        "", "URL at which others reach this API; also the issuer of tokens sent with push requests."
+    )
+    egress_http: str = _setting(
+        "never", "Whether outgoing requests may use plain http.", choices=_SWITCH
+    )
+    egress_private: str = _setting(
+        "never", "Whether outgoing requests may reach private networks.", choices=_SWITCH
+    )
+    egress_ca_file: str = _setting("", "PEM file of certificates to trust instead of the system's.")
+    push_threads: int = _setting(64, "Number of concurrent push requests.", low=1, high=1_000)
+    incoming_push: Mapping[str, Any] = _setting(
+        {}, "External subscriptions that may push here, by name; see docs/how-to/push-messages.md."
+    )
+    log_format: str = _setting("human", "Format of log lines.", choices=("human", "json"))
+    log_level: str = _setting(
+        "info", "Lowest level logged.", choices=("debug", "info", "warning", "error")
+    )
+
+
+SETTINGS: tuple[Setting, ...] = tuple(
+    Setting(name=declared.name, **declared.metadata) for declared in fields(Settings)
+)
+_BY_NAME = {setting.name: setting for setting in SETTINGS}
+
+
+def setting_named(name: str) -> Setting:
+    """Return the declaration of a setting."""
+    return _BY_NAME[name]
 
 
 def load(
@@ -328,6 +296,8 @@ def settings_warnings(settings: Settings) -> list[str]:
 
 
 def _from_file(file: Path) -> dict[str, Any]:
+    import tomllib  # on use: see the module's docstring
+
     try:
         values = tomllib.loads(file.read_text("utf-8"))
     except OSError as error:
@@ -361,6 +331,8 @@ def _read(setting: Setting, value: Any) -> Any:
     if setting.kind == "text":
         if not isinstance(value, str) or not value.isprintable():
             raise _refused(setting, "a string of printable characters", value)
+        if setting.choices and value not in setting.choices:
+            raise SettingsError(setting.name, setting.one_of, value)
         return value
     if setting.kind == "duration":
         try:
@@ -400,6 +372,8 @@ def _list(setting: Setting, value: Any) -> tuple[str, ...]:
 def _table(setting: Setting, value: Any) -> Mapping[str, Any]:
     """Read a table from a TOML file, or a JSON object from the environment."""
     if isinstance(value, str):
+        from penstock.core import json_profile  # on use: see the module's docstring
+
         try:
             value = json_profile.parse_json(value.encode(), setting.name)
         except InvalidInput as error:
@@ -431,20 +405,12 @@ def _check(settings: Settings) -> None:
             url.partition(":")[0],  # the rest may contain a password
             "For a file in this folder: sqlite:penstock.db",
         )
-    if settings.url_plain not in ("never", "allowed"):
-        raise SettingsError("url_plain", "never or allowed", settings.url_plain)
-    for name in ("egress_http", "egress_private"):
-        if getattr(settings, name) not in ("never", "allowed"):
-            raise SettingsError(name, "never or allowed", getattr(settings, name))
-    parse_incoming(settings.incoming_push, egress_rules(settings))
-    if settings.log_format not in ("human", "json"):
-        raise SettingsError("log_format", "human or json", settings.log_format)
-    if settings.log_level not in ("debug", "info", "warning", "error"):
-        raise SettingsError("log_level", "debug, info, warning or error", settings.log_level)
+    if settings.incoming_push:
+        # On use: see the module's docstring.
+        from penstock.bus.incoming.inbound_push import parse_incoming
+
+        parse_incoming(settings.incoming_push, egress_rules(settings))
     if settings.session_beat >= settings.session_lease:
         raise SettingsError(
             "session_beat", "less than session_lease", f"{settings.session_beat / 1e6:g}s"
         )
-
-
-assert [f.name for f in fields(Settings)] == [s.name for s in SETTINGS], "Settings and TABLE differ"

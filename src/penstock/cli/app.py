@@ -14,18 +14,26 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 import click
 
+from penstock.assembly.settings import (
+    Settings,
+    api_key_from_environment,
+    key_file,
+    load,
+    setting_named,
+)
 from penstock.core.errors import InvalidInput
 from penstock.egress.addresses import is_loopback
 
 if TYPE_CHECKING:
-    from penstock.assembly.settings import Settings
     from penstock.cli.backends.protocol import UseCases
     from penstock.client import Client
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_FILE = "penstock.toml"
 
@@ -43,9 +51,6 @@ class App:
 
     def settings(self, **overrides: Any) -> Settings:
         """Load settings from file, environment and flags; `overrides` have the last word."""
-        # Imported here because help and completion need no settings.
-        from penstock.assembly.settings import load
-
         file = Path(self.config) if self.config else None
         if file is None and Path(DEFAULT_FILE).is_file():
             file = Path(DEFAULT_FILE)
@@ -118,9 +123,6 @@ def reject_url(url: str | None) -> None:
 
 def _key(settings: Settings) -> str | None:
     """Return the API key from the environment; for a loopback URL fall back to the dev key file."""
-    # Imported here for the reason given in `settings`.
-    from penstock.assembly.settings import api_key_from_environment, key_file
-
     key = api_key_from_environment(os.environ)
     if key is not None or not is_loopback(urlsplit(settings.url).hostname or ""):
         return key
@@ -152,15 +154,46 @@ def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         setattr(app, param.name, value)
 
 
+def setting_options(*names: str) -> Callable[[F], F]:
+    """Add the options of these settings, in this order; each is passed under its setting's name.
+
+    An option that is not given is None, so that `App.settings(**options)` ignores it.
+    """
+
+    def decorate(function: F) -> F:
+        for name in reversed(names):
+            function = click.option(*_names(name), **_attributes(name))(function)
+        return function
+
+    return decorate
+
+
+def _names(setting: str) -> tuple[str, str]:
+    flag = setting_named(setting).flag
+    assert flag is not None, f"{setting} has no flag"
+    return flag, setting
+
+
+def _attributes(name: str) -> dict[str, Any]:
+    """Return what click needs to know about the option of a setting, from its declaration."""
+    setting = setting_named(name)
+    found: dict[str, Any] = {
+        "help": f"{setting.help}  [env: {setting.variable}]",
+        "metavar": setting.metavar,
+        "type": int if setting.kind == "int" else str,
+    }
+    if setting.kind == "list":
+        found |= {"multiple": True, "callback": lambda _ctx, _param, value: value or None}
+    return found
+
+
 def _global_options() -> list[click.Option]:
     def option(*names: str, **more: Any) -> click.Option:
         return click.Option(names, expose_value=False, callback=_keep, **more)
 
     return [
-        option("--database-url", metavar="URL",
-               help="Database: sqlite:PATH or postgresql://…  [env: PENSTOCK_DATABASE_URL]"),
-        option("--url", metavar="URL",
-               help="Use the API at this URL instead of a database.  [env: PENSTOCK_URL]"),
+        option(*_names("database_url"), **_attributes("database_url")),
+        option(*_names("url"), **_attributes("url")),
         option("--config", metavar="FILE", type=click.Path(),
                help=f"TOML file with settings.  [default: ./{DEFAULT_FILE} if it exists]"),
         option("--json", "is_json", is_flag=True, help="Print results and errors as JSON."),

@@ -84,8 +84,8 @@ def settings_page() -> str:
             "`--config FILE`), then the environment, then flags. An unknown name is an error that",
             "suggests the closest known name.",
             "",
-            "| setting | environment | default | meaning |",
-            "| --- | --- | --- | --- |",
+            "| setting | environment | flag | default | meaning |",
+            "| --- | --- | --- | --- | --- |",
             *(_setting(setting) for setting in SETTINGS),
             "",
             f"By default, state is stored in `{DEFAULT_DATABASE}` in the current folder.",
@@ -99,7 +99,9 @@ def settings_page() -> str:
 
 
 def _setting(setting: Setting) -> str:
-    bounds = []
+    bounds = [setting.one_of] if setting.choices else []
+    if setting.kind == "list":
+        bounds.append("comma-separated")
     unit = " s" if setting.kind == "duration" else ""
     if setting.low is not None:
         bounds.append(f"at least {setting.low:g}{unit}")
@@ -108,7 +110,8 @@ def _setting(setting: Setting) -> str:
     more = f" ({', '.join(bounds)})" if bounds else ""
     default = ",".join(setting.default) if setting.kind == "list" else str(setting.default)
     shown = f"`{default}`" if default else "none"
-    return f"| `{setting.name}` | `{setting.variable}` | {shown} | {setting.help}{more} |"
+    flag = f"`{setting.flag}`" if setting.flag else ""
+    return f"| `{setting.name}` | `{setting.variable}` | {flag} | {shown} | {setting.help}{more} |"
 
 
 def _walk(path: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:

@@ -51,8 +51,10 @@ within 120 s. The rechecks after the last such claim cover earlier ones as well.
 
 
 class WorkerCore:
-    """A worker's state and steps. `claim_once`, `flush_once` and `heartbeat_once` may run at the same
-    time in three threads, each of them in one thread at a time.
+    """A worker's state and steps.
+
+    `claim_once`, `flush_once` and `heartbeat_once` may run at the same time in three threads, each
+    of them in one thread at a time.
     """
 
     def __init__(

@@ -229,11 +229,11 @@ class TestRecord:
     @pytest.mark.parametrize(
         ("data", "text"),
         [
-            ({"key": "k"}, "Observation.looked_at: expected a value"),
-            ({"key": 3, "looked_at": 1}, "Observation.key: expected a value of type str"),
-            ({"key": "k", "looked_at": True}, "of type int"),
-            ({"key": "k", "looked_at": 1, "days_missing": "x"}, "expected a list"),
-            (["no"], "expected a JSON object"),
+            ({"key": "k"}, "Observation: .* missing required field `looked_at`"),
+            ({"key": 3, "looked_at": 1}, r"Expected `str`, got `int` - at `\$.key`"),
+            ({"key": "k", "looked_at": True}, "Expected `int`, got `bool`"),
+            ({"key": "k", "looked_at": 1, "days_missing": "x"}, "Expected `array`, got `str`"),
+            (["no"], "Expected `object`, got `array`"),
         ],
     )
     def test_invalid_records(self, data: Any, text: str) -> None:

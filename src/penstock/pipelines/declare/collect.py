@@ -37,25 +37,19 @@ class Collect:
             wait_us = parse_duration(wait, "collect.wait")
         except InvalidInput as error:
             raise DeclarationError(error.message) from None
-        self._set(max, wait_us)
-
-    def _set(self, most: object, wait_us: Micros) -> None:
-        if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= MAX_ITEMS:
-            expected = f"a whole number from 1 to {MAX_ITEMS}"
-            raise DeclarationError(f"collect.max: expected {expected}, got {short_repr(most)}.")
-        if not 0 <= wait_us <= parse_duration(MAX_WAIT):
-            raise DeclarationError(
-                f"collect.wait: expected at most {MAX_WAIT}, got {format_duration(wait_us)}."
-            )
-        object.__setattr__(self, "max", most)
+        object.__setattr__(self, "max", max)
         object.__setattr__(self, "wait_us", wait_us)
+        self.__post_init__()
 
-    @classmethod
-    def from_fields(cls, max: int, wait_us: Micros) -> Collect:
-        """Build the record from its stored fields."""
-        made = cls.__new__(cls)
-        made._set(max, wait_us)
-        return made
+    def __post_init__(self) -> None:
+        """Check the fields; also called for a stored record, which is read without `__init__`."""
+        if type(self.max) is not int or not 1 <= self.max <= MAX_ITEMS:
+            expected = f"a whole number from 1 to {MAX_ITEMS}"
+            raise DeclarationError(f"collect.max: expected {expected}, got {short_repr(self.max)}.")
+        if not 0 <= self.wait_us <= parse_duration(MAX_WAIT):
+            raise DeclarationError(
+                f"collect.wait: expected at most {MAX_WAIT}, got {format_duration(self.wait_us)}."
+            )
 
 
 def item_outcomes(answer: object, n: int) -> list[object]:
