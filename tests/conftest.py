@@ -19,10 +19,10 @@ from penstock.testing.memory import memory_store
 from penstock.testing.postgres.server import DatabaseServer, open_server
 from penstock.wiring import connect_hooks
 from tests.kits.databases import Admin, Databases, database_name
-from tests.kits.fixtures import desk, world
+from tests.kits.fixtures import harness, world
 from tests.tidy import files as tidy
 
-__all__ = ["desk", "world"]
+__all__ = ["harness", "world"]
 
 connect_hooks()
 

@@ -56,7 +56,7 @@ def test_message_lifecycle(served: ServedApi) -> None:
     assert worker.ok("POST", f"{READER}/ack", {"ack_ids": [one["ack_id"]]})["outcomes"] == ["stale"]
     (place,) = viewer.ok("GET", f"/messages/{first}")["deliveries"]
     assert (place["state"], place["last_error"]) == ("delayed", "TIMEOUT: too slow")
-    served.desk.clock.advance(seconds=60)
+    served.harness.clock.advance(seconds=60)
     (two,) = pulled(served)
     assert two["delivery_attempt"] == 2
     response = [worker.ok("POST", f"{READER}/ack", {"ack_ids": [two["ack_id"]]}) for _ in range(2)]
@@ -122,7 +122,7 @@ def test_a_replay_at_a_rate(served: ServedApi) -> None:
     seen = []
     for _ in range(3):
         seen.append(len(pulled(served)))
-        served.desk.clock.advance(seconds=10)
+        served.harness.clock.advance(seconds=10)
     assert seen == [1, 1, 1]
 
 
@@ -140,7 +140,7 @@ def test_purge_is_recorded(served: ServedApi) -> None:
     published(served, "one", "two")
     response = served.by("operator").ok("POST", f"{READER}/purge")
     assert response == {"purged": 2}
-    found = served.desk.sql("SELECT actor, why FROM journal WHERE action = 'purged'")
+    found = served.harness.sql("SELECT actor, why FROM journal WHERE action = 'purged'")
     assert [row[1] for row in found] == ["2 messages of reader"]
     assert "operator" in found[0][0]
 
@@ -153,7 +153,7 @@ def test_metrics(served: ServedApi) -> None:
     nack = {"ack_id": one["ack_id"], "kind": "poison", "error_type": "SCHEMA"}
     served.by("operator").ok("POST", f"{READER}/nack", {"nacks": [nack]})
     served.by("operator").ok("POST", "/limits", {"name": "bq:t", "capacity": 4})
-    served.desk.clock.advance(seconds=30)
+    served.harness.clock.advance(seconds=30)
     text = served.by("viewer").call("GET", "/metrics").body.decode()
     for line in (
         'penstock_subscription_messages{state="ready",subscription="reader"} 1.0',
@@ -187,7 +187,7 @@ def test_invalid_fields_are_named(served: ServedApi) -> None:
     """Invalid input is a 4xx that names the field, and nothing is written."""
     made(served)
     worker, operator = served.by("worker"), served.by("operator")
-    before = served.desk.counts("messages", "deliveries", "topics", "subscriptions")
+    before = served.harness.counts("messages", "deliveries", "topics", "subscriptions")
     publish = "/topics/rosters/publish"
     cases: list[tuple[str, Any, int, str]] = [
         (publish, {"messages": []}, 400, "messages"),
@@ -227,7 +227,7 @@ def test_invalid_fields_are_named(served: ServedApi) -> None:
         assert reply.status == status, (fields, reply.body)
         named = " ".join(one["field"] for one in reply.json.get("errors") or ())
         assert field in named, (fields, reply.body)
-    after = served.desk.counts("messages", "deliveries", "topics", "subscriptions")
+    after = served.harness.counts("messages", "deliveries", "topics", "subscriptions")
     assert after == before
 
 

@@ -249,7 +249,7 @@ def abuse(served: ServedApi) -> list[Any]:
     for seconds in (601, -1, 0.5, "60", None, 0):
         say("extend", {"ack_ids": [foreign], "ack_deadline_seconds": seconds})
     expired = held()
-    served.desk.clock.advance(seconds=60)
+    served.harness.clock.advance(seconds=60)
     while by.ok("POST", "/subscriptions/mine/pull", {})["received_messages"]:
         pass  # returned deliveries come first; an empty pull ends lapsed ones
     say("ack", {"ack_ids": [expired]})

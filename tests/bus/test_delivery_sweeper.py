@@ -11,15 +11,15 @@ from penstock.bus.transports.embedded import EmbeddedBus
 from penstock.core.clock import SECOND
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.services.upkeep import OutboxRelay, Pruner
-from tests.kits.desk import Harness, gated
+from tests.kits.client_harness import Harness, gated
 
 DAY_SECONDS = 24 * 3600
 
 
 @pytest.fixture
-def bus(desk: Harness) -> EmbeddedBus:
+def bus(harness: Harness) -> EmbeddedBus:
     """A bus over the store under test."""
-    return EmbeddedBus(desk.store, jitter=lambda: 0.0, actor="tester")
+    return EmbeddedBus(harness.store, jitter=lambda: 0.0, actor="tester")
 
 
 def subscribe(bus: EmbeddedBus, topic: str, name: str = "reader") -> None:
@@ -30,7 +30,7 @@ def subscribe(bus: EmbeddedBus, topic: str, name: str = "reader") -> None:
 class TestCourier:
     """Single passes of the courier."""
 
-    def test_counts(self, desk: Harness, bus: EmbeddedBus) -> None:
+    def test_counts(self, harness: Harness, bus: EmbeddedBus) -> None:
         """Due, lapsed, dead, expired and purged deliveries are each counted once."""
         bus.declare(
             [TopicSpec(name="events"), TopicSpec(name="events.dlq")],
@@ -39,34 +39,34 @@ class TestCourier:
                 SubscriptionSpec(name="idle", topic="events"),
             ],
         )
-        courier = DeliverySweeper(desk.store, jitter=lambda: 0.0, batch=2)
+        courier = DeliverySweeper(harness.store, jitter=lambda: 0.0, batch=2)
         bus.publish("events", [NewMessage(data=str(n).encode()) for n in range(5)])
         got = bus.pull("work")
         bus.nack("work", [Nack(ack_id=one.ack_id) for one in got[:3]])
         assert courier.run_once() == DeliverySweepCounts()
-        desk.clock.advance(60 * SECOND)
+        harness.clock.advance(60 * SECOND)
         assert courier.run_once() == DeliverySweepCounts(due=3, lapsed=2)
         for _ in range(4):
             for _ in range(2):  # released, then due
-                desk.clock.advance(700 * SECOND)
+                harness.clock.advance(700 * SECOND)
                 courier.run_once()
             bus.pull("work")
-        desk.clock.advance(700 * SECOND)
+        harness.clock.advance(700 * SECOND)
         assert courier.run_once().dead == 5
-        desk.clock.advance(7 * DAY_SECONDS * SECOND)
+        harness.clock.advance(7 * DAY_SECONDS * SECOND)
         assert courier.run_once() == DeliverySweepCounts(expired=5)
         assert courier.run_once() == DeliverySweepCounts()
 
-    def test_wakes_waiting_consumers(self, desk: Harness, bus: EmbeddedBus) -> None:
+    def test_wakes_waiting_consumers(self, harness: Harness, bus: EmbeddedBus) -> None:
         """A message that becomes ready sends a hint to its subscription's consumers."""
         bus.declare([TopicSpec(name="events")], [SubscriptionSpec(name="work", topic="events")])
         bus.publish("events", [NewMessage(data=b"x")])
         (one,) = bus.pull("work")
         bus.nack("work", [Nack(ack_id=one.ack_id)])
-        number = desk.column("SELECT subscription FROM subscriptions")[0]
-        waiter = desk.store.listen([f"bus:{number}"])
-        desk.clock.advance(10 * SECOND)
-        DeliverySweeper(desk.store, jitter=lambda: 0.0).run_once()
+        number = harness.column("SELECT subscription FROM subscriptions")[0]
+        waiter = harness.store.listen([f"bus:{number}"])
+        harness.clock.advance(10 * SECOND)
+        DeliverySweeper(harness.store, jitter=lambda: 0.0).run_once()
         assert waiter.wait(10)
         waiter.close()
 
@@ -74,12 +74,12 @@ class TestCourier:
 class TestBuiltInTopics:
     """Publishing from the outbox to built-in topics."""
 
-    def test_runs(self, desk: Harness, bus: EmbeddedBus) -> None:
+    def test_runs(self, harness: Harness, bus: EmbeddedBus) -> None:
         """Claimable runs are announced as CloudEvents once the topic has a subscription."""
-        desk.submit()
+        harness.submit()
         subscribe(bus, "penstock.runs")
-        run_id = desk.submit()
-        assert OutboxRelay(desk.store).run_once() == 1
+        run_id = harness.submit()
+        assert OutboxRelay(harness.store).run_once() == 1
         (message,) = bus.pull("reader")
         payload = json.loads(message.data)
         assert payload["run_id"] == run_id
@@ -92,18 +92,18 @@ class TestBuiltInTopics:
             "content-type": "application/json",
             "customer": str(payload["customer"]),
         }
-        assert OutboxRelay(desk.store).run_once() == 0
+        assert OutboxRelay(harness.store).run_once() == 0
 
-    def test_phases(self, desk: Harness, bus: EmbeddedBus) -> None:
+    def test_phases(self, harness: Harness, bus: EmbeddedBus) -> None:
         """Topics of phases exist for registered pipelines only."""
-        desk.client.register([gated()])
+        harness.client.register([gated()])
         subscribe(bus, "gated.raw.complete", "one")
         subscribe(bus, "gated.next.trigger", "two")
         for name in ("gated.other.complete", "other.raw.trigger", "gated.raw.begin", ".complete"):
             with pytest.raises((NotFound, InvalidInput), match="topic"):
                 subscribe(bus, name, "none")
 
-    def test_alerts(self, desk: Harness, bus: EmbeddedBus) -> None:
+    def test_alerts(self, harness: Harness, bus: EmbeddedBus) -> None:
         """An alert of the bus itself is published on its topic."""
         subscribe(bus, "penstock.alerts")
         bus.declare(
@@ -111,25 +111,25 @@ class TestBuiltInTopics:
             [SubscriptionSpec(name="work", topic="events", dead_letter_topic="dead")],
         )
         bus.publish("events", [NewMessage(data=b"x")])
-        desk.sql("UPDATE topics SET deleted_at = 1, name = '_deleted_x' WHERE name = 'dead'")
+        harness.sql("UPDATE topics SET deleted_at = 1, name = '_deleted_x' WHERE name = 'dead'")
         for _ in range(5):
             (one,) = bus.pull("work")
             bus.nack("work", [Nack(ack_id=one.ack_id)])
-            desk.clock.advance(700 * SECOND)
-        OutboxRelay(desk.store).run_once()
+            harness.clock.advance(700 * SECOND)
+        OutboxRelay(harness.store).run_once()
         (message,) = bus.pull("reader")
         assert json.loads(message.data)["rule"] == "dead_letter_topic_missing"
         assert message.attributes["rule"] == "dead_letter_topic_missing"
 
-    def test_no_subscriptions(self, desk: Harness, bus: EmbeddedBus) -> None:
+    def test_no_subscriptions(self, harness: Harness, bus: EmbeddedBus) -> None:
         """A topic without subscriptions gets no messages, and the outbox does not grow."""
         bus.declare([TopicSpec(name="penstock.runs")], [])
-        desk.submit()
-        assert OutboxRelay(desk.store).run_once() == 1
-        assert desk.counts("messages", "outbox") == {"messages": 0, "outbox": 0}
+        harness.submit()
+        assert OutboxRelay(harness.store).run_once() == 1
+        assert harness.counts("messages", "outbox") == {"messages": 0, "outbox": 0}
 
 
-def test_sums_are_folded(desk: Harness, bus: EmbeddedBus) -> None:
+def test_sums_are_folded(harness: Harness, bus: EmbeddedBus) -> None:
     """Many small deltas become one row per hour with the same totals."""
     bus.declare([TopicSpec(name="events")], [SubscriptionSpec(name="work", topic="events")])
     for _ in range(5):
@@ -137,13 +137,13 @@ def test_sums_are_folded(desk: Harness, bus: EmbeddedBus) -> None:
         (one,) = bus.pull("work")
         bus.ack("work", [one.ack_id])
     text = "SELECT sum(accepted), sum(delivered), sum(acked) FROM delivery_sums"
-    before = desk.sql(text)
-    Pruner(desk.store).run_once()
-    assert desk.sql(text) == before
-    assert desk.counts("delivery_sums") == {"delivery_sums": 1}
+    before = harness.sql(text)
+    Pruner(harness.store).run_once()
+    assert harness.sql(text) == before
+    assert harness.counts("delivery_sums") == {"delivery_sums": 1}
 
 
-def test_poison_traps(desk: Harness, bus: EmbeddedBus) -> None:
+def test_poison_traps(harness: Harness, bus: EmbeddedBus) -> None:
     """Subscriptions without dead letters are listed; those of dead-letter topics are not."""
     bus.declare(
         [TopicSpec(name="events"), TopicSpec(name="events.dlq")],
@@ -153,4 +153,4 @@ def test_poison_traps(desk: Harness, bus: EmbeddedBus) -> None:
             SubscriptionSpec(name="reader", topic="events.dlq"),
         ],
     )
-    assert desk.store.read(subscriptions_without_dead_letters) == ["trap"]
+    assert harness.store.read(subscriptions_without_dead_letters) == ["trap"]

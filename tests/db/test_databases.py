@@ -60,9 +60,9 @@ def test_rows_sequences_and_weeks(
         before, new = databases.clones, contents(pg_server, name)
         store = PostgresStore(pg_server.dsn(name), clock)
         tenants = Tenants(store, clock)
-        tenants.desk.sql("SELECT ensure_partitions(1763337600000000, 4)")
-        tenants.desk.sql("SELECT nextval(seqrelid) FROM pg_sequence")
-        tenants.desk.sql("UPDATE counters SET value = value + 1")
+        tenants.harness.sql("SELECT ensure_partitions(1763337600000000, 4)")
+        tenants.harness.sql("SELECT nextval(seqrelid) FROM pg_sequence")
+        tenants.harness.sql("UPDATE counters SET value = value + 1")
         store.close()
         used = contents(pg_server, name)
     changed = {relation for relation in used if used[relation] != new.get(relation)}

@@ -8,12 +8,12 @@ from penstock.core.clock import HOUR, SECOND
 from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.ids import decode
 from penstock.dead_letters.client.dead_letters import DeadLetterFilter, Edit
-from tests.kits.desk import Harness
+from tests.kits.client_harness import Harness
 
 
-def dead_letter_id_of(desk: Harness, run_id: int) -> int:
+def dead_letter_id_of(harness: Harness, run_id: int) -> int:
     """Return the id of a run's dead letter."""
-    dead_letter = desk.client.dead_letters.of_run(run_id)
+    dead_letter = harness.client.dead_letters.of_run(run_id)
     assert dead_letter is not None
     return dead_letter.dead_letter_id
 
@@ -21,19 +21,19 @@ def dead_letter_id_of(desk: Harness, run_id: int) -> int:
 class TestReading:
     """Lists, groups and details of dead letters."""
 
-    def test_newest_first_and_filtered(self, desk: Harness) -> None:
+    def test_newest_first_and_filtered(self, harness: Harness) -> None:
         """Dead letters are listed newest first, page by page, with any filter."""
-        one = desk.dead_run()
-        desk.clock.advance(HOUR)
-        two = desk.dead_run(customer="other")
-        letters = desk.client.dead_letters
+        one = harness.dead_run()
+        harness.clock.advance(HOUR)
+        two = harness.dead_run(customer="other")
+        letters = harness.client.dead_letters
 
         def subjects(**fields: object) -> list[int]:
             return [row.subject for row in letters.find(DeadLetterFilter(**fields))]  # type: ignore[arg-type]
 
         assert subjects() == [two, one]
-        assert subjects(customer="acme") == subjects(until=desk.clock.now() - SECOND) == [one]
-        assert subjects(since=desk.clock.now() - SECOND) == [two]
+        assert subjects(customer="acme") == subjects(until=harness.clock.now() - SECOND) == [one]
+        assert subjects(since=harness.clock.now() - SECOND) == [two]
         assert subjects(pipeline="nightly", error_type="VALIDATION_ERROR", kind="run") == [two, one]
         unmatched = ({"pipeline": "x"}, {"error_type": "X"}, {"partition": "x"}, {"topic": "x"},
                   {"subscription": "x"}, {"correlation_id": "x"}, {"kind": "delivery"},
@@ -52,39 +52,41 @@ class TestReading:
         with pytest.raises(InvalidInput, match="limit"):
             letters.find(limit=0)
 
-    def test_groups(self, desk: Harness) -> None:
+    def test_groups(self, harness: Harness) -> None:
         """Dead letters with the same origin and error type form one group."""
-        runs = [desk.dead_run() for _ in range(3)]
-        (group,) = desk.client.dead_letters.groups()
+        runs = [harness.dead_run() for _ in range(3)]
+        (group,) = harness.client.dead_letters.groups()
         assert (group.dead_letters, group.pipeline, group.error_type) == (
             3,
             "nightly",
             "VALIDATION_ERROR",
         )
-        assert group.latest == dead_letter_id_of(desk, runs[-1])
+        assert group.latest == dead_letter_id_of(harness, runs[-1])
 
-    def test_in_full(self, desk: Harness) -> None:
+    def test_in_full(self, harness: Harness) -> None:
         """A dead letter has its run; another customer's dead letter is not found."""
-        run_id = desk.dead_run()
-        detail = desk.client.dead_letters.get(dead_letter_id_of(desk, run_id), customer="acme")
+        run_id = harness.dead_run()
+        detail = harness.client.dead_letters.get(
+            dead_letter_id_of(harness, run_id), customer="acme"
+        )
         assert detail.run is not None
         assert (detail.run.run_id, detail.data) == (run_id, None)
-        desk.submit(customer="other")
+        harness.submit(customer="other")
         with pytest.raises(NotFound):
-            desk.client.dead_letters.get(dead_letter_id_of(desk, run_id), customer="other")
+            harness.client.dead_letters.get(dead_letter_id_of(harness, run_id), customer="other")
         with pytest.raises(NotFound):
-            desk.client.dead_letters.get(999_999)
-        assert desk.client.dead_letters.of_run(desk.submit()) is None
+            harness.client.dead_letters.get(999_999)
+        assert harness.client.dead_letters.of_run(harness.submit()) is None
 
 
 class TestClosing:
     """Replay and discard."""
 
-    def test_discarding(self, desk: Harness) -> None:
+    def test_discarding(self, harness: Harness) -> None:
         """Discarding needs a reason, closes all dead letters or none, and does not change runs."""
-        one, two = desk.dead_run(), desk.dead_run()
-        letters = desk.client.dead_letters
-        numbers = [dead_letter_id_of(desk, one), dead_letter_id_of(desk, two)]
+        one, two = harness.dead_run(), harness.dead_run()
+        letters = harness.client.dead_letters
+        numbers = [dead_letter_id_of(harness, one), dead_letter_id_of(harness, two)]
         with pytest.raises(InvalidInput, match="reason"):
             letters.discard(numbers, "")
         assert letters.discard(numbers[:1], "not needed", customer="acme") == 1
@@ -93,28 +95,28 @@ class TestClosing:
         assert [row.subject for row in letters.find()] == [two]
         (closed,) = letters.find(DeadLetterFilter(status="discarded"))
         assert (closed.subject, closed.replays, closed.resolution) == (one, 0, "not needed")
-        assert desk.client.runs.get(one).state == "FAILED"
+        assert harness.client.runs.get(one).state == "FAILED"
 
-    def test_replay_edited(self, desk: Harness) -> None:
+    def test_replay_edited(self, harness: Harness) -> None:
         """A replay creates a new run, optionally with other parameters, and only once."""
-        run_id = desk.dead_run()
-        letters = desk.client.dead_letters
-        number = dead_letter_id_of(desk, run_id)
+        run_id = harness.dead_run()
+        letters = harness.client.dead_letters
+        number = dead_letter_id_of(harness, run_id)
         with pytest.raises(InvalidInput, match="parameters"):
             letters.replay(number, Edit(data=b"x"))
         new_id = letters.replay(number, Edit(parameters={"region": "eu"}), actor="ann")
-        new = desk.client.runs.get(decode("run", new_id))
+        new = harness.client.runs.get(decode("run", new_id))
         assert (new.parent_run_id, new.parameters) == (run_id, '{"region": "eu"}')
         (closed,) = letters.find(DeadLetterFilter(status="replayed"))
         assert (closed.resolved_by, closed.resolution) == ("ann", f"replayed as {new_id}")
         with pytest.raises(Conflict, match="was replayed"):
             letters.replay(number)
 
-    def test_replay_by_filter(self, desk: Harness) -> None:
+    def test_replay_by_filter(self, harness: Harness) -> None:
         """Steps continue after the previous one, spread by the rate; a dry run changes nothing."""
         for _ in range(3):
-            desk.dead_run()
-        letters = desk.client.dead_letters
+            harness.dead_run()
+        letters = harness.client.dead_letters
         would = letters.replay_matching(DeadLetterFilter(customer="acme"), is_dry=True)
         assert (would.matched, len(would.replayed), would.is_dry_run) == (3, 3, True)
         assert letters.count() == 3
@@ -126,26 +128,26 @@ class TestClosing:
         )  # fmt: skip
         assert (last.matched, len(last.replayed), last.next_before) == (1, 1, None)
         runs = [
-            desk.client.runs.get(decode("run", new_id))
+            harness.client.runs.get(decode("run", new_id))
             for _, new_id in step.replayed + last.replayed
         ]
-        now = desk.clock.now()
+        now = harness.clock.now()
         assert [run.scheduled_time - now for run in runs] == [0, 2 * SECOND, 4 * SECOND]
         for bad in ({"limit": 0}, {"rate": 0.0}):
             with pytest.raises(InvalidInput, match=next(iter(bad))):
                 letters.replay_matching(DeadLetterFilter(), **bad)
 
-    def test_replays_are_limited(self, desk: Harness) -> None:
+    def test_replays_are_limited(self, harness: Harness) -> None:
         """A run that failed after three replays is refused with a reason by a filter replay."""
-        run_id = desk.dead_run()
+        run_id = harness.dead_run()
         for _ in range(3):
-            step = desk.client.dead_letters.replay_matching(DeadLetterFilter())
+            step = harness.client.dead_letters.replay_matching(DeadLetterFilter())
             ((_, new_id),) = step.replayed
             run_id = decode("run", new_id)
-            held = desk.take()
+            held = harness.take()
             assert held.run_id == run_id
-            desk.fail(held)
-        step = desk.client.dead_letters.replay_matching(DeadLetterFilter())
+            harness.fail(held)
+        step = harness.client.dead_letters.replay_matching(DeadLetterFilter())
         assert step.replayed == []
         assert "already replayed 3 times" in step.refused[0].why
-        assert desk.client.runs.retry(run_id), "a single retry is not limited"
+        assert harness.client.runs.retry(run_id), "a single retry is not limited"

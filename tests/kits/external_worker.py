@@ -7,104 +7,104 @@ from typing import Any
 
 from penstock.core.clock import MINUTE, SECOND
 from penstock.runs.external.client.work import Claimed, ExternalWorker, FailureReport
-from tests.kits.desk import Harness
+from tests.kits.client_harness import Harness
 
 W1 = ExternalWorker("w1", "key1")
 
 Scene = Callable[[Harness], Claimed]
 
 
-def call(desk: Harness, what: str, run_id: int, caller: ExternalWorker, **more: Any) -> Any:
+def call(harness: Harness, what: str, run_id: int, caller: ExternalWorker, **more: Any) -> Any:
     """One call of a worker outside."""
-    work = desk.client.work
+    work = harness.client.work
     if what == "fail":
         return work.fail(run_id, caller, FailureReport(error_type="TRANSIENT_NETWORK"), **more)
     return getattr(work, what)(run_id, caller, **more)
 
 
-def claimed(desk: Harness) -> Claimed:
+def claimed(harness: Harness) -> Claimed:
     """A run in the hands of w1, not started."""
-    desk.submit("outside")
-    (one,) = desk.client.work.claim(W1)
+    harness.submit("outside")
+    (one,) = harness.client.work.claim(W1)
     return one
 
 
-def running(desk: Harness) -> Claimed:
+def running(harness: Harness) -> Claimed:
     """A run that w1 started."""
-    one = claimed(desk)
-    desk.client.work.start(one.run.run_id, W1)
+    one = claimed(harness)
+    harness.client.work.start(one.run.run_id, W1)
     return one
 
 
-def lapsed(desk: Harness) -> Claimed:
+def lapsed(harness: Harness) -> Claimed:
     """A claim that ran out and was swept: the run waits for somebody else."""
-    one = claimed(desk)
-    desk.clock.advance(5 * MINUTE + 1)
-    assert desk.sweeper.run_once().lapsed == 1
+    one = claimed(harness)
+    harness.clock.advance(5 * MINUTE + 1)
+    assert harness.sweeper.run_once().lapsed == 1
     return one
 
 
-def late(desk: Harness) -> Claimed:
+def late(harness: Harness) -> Claimed:
     """A running run whose lease ran out; nobody swept it yet."""
-    one = running(desk)
-    desk.clock.advance(10 * MINUTE)
+    one = running(harness)
+    harness.clock.advance(10 * MINUTE)
     return one
 
 
-def stale(desk: Harness) -> Claimed:
+def stale(harness: Harness) -> Claimed:
     """A running run that was not heard of and was swept."""
-    one = running(desk)
-    desk.clock.advance(5 * MINUTE + 1)
-    assert desk.sweeper.run_once().stale == 1
+    one = running(harness)
+    harness.clock.advance(5 * MINUTE + 1)
+    assert harness.sweeper.run_once().stale == 1
     return one
 
 
-def asked(desk: Harness) -> Claimed:
+def asked(harness: Harness) -> Claimed:
     """A running run that is to be cancelled."""
-    one = running(desk)
-    assert desk.client.runs.cancel(one.run.run_id) == "asked"
+    one = running(harness)
+    assert harness.client.runs.cancel(one.run.run_id) == "asked"
     return one
 
 
-def asked_early(desk: Harness) -> Claimed:
+def asked_early(harness: Harness) -> Claimed:
     """A claimed run that is to be cancelled before it started."""
-    one = claimed(desk)
-    assert desk.client.runs.cancel(one.run.run_id) == "asked"
+    one = claimed(harness)
+    assert harness.client.runs.cancel(one.run.run_id) == "asked"
     return one
 
 
-def over(desk: Harness) -> Claimed:
+def over(harness: Harness) -> Claimed:
     """A running run over its maximum duration, within the sweeper's grace."""
-    one = running(desk)
+    one = running(harness)
     for _ in range(15):
-        desk.clock.advance(4 * MINUTE)
-        desk.client.work.heartbeat(one.run.run_id, W1)
-    desk.clock.advance(1)
+        harness.clock.advance(4 * MINUTE)
+        harness.client.work.heartbeat(one.run.run_id, W1)
+    harness.clock.advance(1)
     return one
 
 
-def timed_out(desk: Harness) -> Claimed:
+def timed_out(harness: Harness) -> Claimed:
     """A run that was over its time and was swept."""
-    one = over(desk)
-    desk.clock.advance(15 * SECOND)
-    assert desk.sweeper.run_once().timed_out == 1
+    one = over(harness)
+    harness.clock.advance(15 * SECOND)
+    assert harness.sweeper.run_once().timed_out == 1
     return one
 
 
 def ended(what: str, scene: Scene) -> Scene:
     """A run that w1 ended by one of its calls."""
 
-    def made(desk: Harness) -> Claimed:
-        one = scene(desk)
-        call(desk, what, one.run.run_id, W1)
+    def made(harness: Harness) -> Claimed:
+        one = scene(harness)
+        call(harness, what, one.run.run_id, W1)
         return one
 
     return made
 
 
-def state_dump(desk: Harness) -> list[Any]:
+def state_dump(harness: Harness) -> list[Any]:
     """Everything a refused call must leave as it was."""
     return [
-        sorted(desk.sql(f"SELECT * FROM {table}"), key=str)
+        sorted(harness.sql(f"SELECT * FROM {table}"), key=str)
         for table in ("runs", "leases", "progress", "history", "journal", "dead_letters")
     ]

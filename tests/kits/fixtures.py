@@ -4,12 +4,12 @@ import pytest
 
 from penstock.db.store import Store
 from penstock.testing.clock import VirtualClock
-from tests.kits.desk import Harness
+from tests.kits.client_harness import Harness
 from tests.kits.world import World
 
 
 @pytest.fixture
-def desk(store: Store, clock: VirtualClock) -> Harness:
+def harness(store: Store, clock: VirtualClock) -> Harness:
     """Services and a client over the engine under test."""
     return Harness(store, clock)
 

@@ -12,24 +12,24 @@ from penstock.db.sqlite.store import SqliteStore
 from penstock.db.store import Store
 from penstock.testing.clock import VirtualClock
 from tests.conftest import CLOCK_START, ENGINES
+from tests.kits.client_harness import Harness
 from tests.kits.databases import Databases
-from tests.kits.desk import Harness
 from tests.server.kit import ServedApi
 
 Serve = Callable[[str], AbstractContextManager[ServedApi]]
 
 
 @pytest.fixture
-def served(desk: Harness) -> Iterator[ServedApi]:
-    """Return a server over the desk."""
-    made = ServedApi(desk)
+def served(harness: Harness) -> Iterator[ServedApi]:
+    """Return a server over the harness."""
+    made = ServedApi(harness)
     yield made
     made.stop()
 
 
 @pytest.fixture(scope="module")
 def serve(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Serve:
-    """Return a factory that serves a desk of an engine on a separate database."""
+    """Return a factory that serves a harness of an engine on a separate database."""
 
     @contextlib.contextmanager
     def opened(engine: str) -> Iterator[ServedApi]:

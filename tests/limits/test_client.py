@@ -12,10 +12,10 @@ from penstock.limits.store.grant import limit_grant
 from penstock.limits.store.limits import limit_get
 from penstock.limits.store.reads import LimitEvent
 from penstock.limits.store.rows import GrantInput, GrantResult, LeaseRequest, Release
-from tests.kits.desk import Harness
+from tests.kits.client_harness import Harness
 
 
-def grant(desk: Harness, *wants: str, releases: tuple[Release, ...] = ()) -> GrantResult:
+def grant(harness: Harness, *wants: str, releases: tuple[Release, ...] = ()) -> GrantResult:
     """Request slots of `bq:t` and release some, in one transaction."""
 
     def body(tx: Tx) -> GrantResult:
@@ -25,15 +25,15 @@ def grant(desk: Harness, *wants: str, releases: tuple[Release, ...] = ()) -> Gra
         turn = GrantInput(broker="b", requests=requests, releases=releases)
         return limit_grant(tx, limit.limit_id, turn)
 
-    return desk.write(body)
+    return harness.write(body)
 
 
-def test_holders_and_queue(desk: Harness) -> None:
+def test_holders_and_queue(harness: Harness) -> None:
     """Holders and waiters are listed in order; more capacity is granted to waiters at once."""
-    limits = desk.client.limits
+    limits = harness.client.limits
     made = limits.declare("bq:t", {"capacity": 1, "adaptive": True}, actor="ann")
     assert (made.view.limit.effective, made.view.limit.updated_by) == (1, "ann")
-    grant(desk, "a", "b", "c")
+    grant(harness, "a", "b", "c")
     seen = limits.get("bq:t")
     assert (seen.view.held, seen.view.waiting) == (1, 2)
     assert [lease.holder for lease in seen.holders] == ["who-a"]
@@ -45,11 +45,11 @@ def test_holders_and_queue(desk: Harness) -> None:
     assert (listed.limit.name, listed.held, listed.waiting) == ("bq:t", 2, 1)
 
 
-def test_forced_release(desk: Harness) -> None:
+def test_forced_release(harness: Harness) -> None:
     """The next waiter gets the slot in the same transaction; the old token releases nothing."""
-    limits = desk.client.limits
+    limits = harness.client.limits
     limits.declare("bq:t", {"capacity": 1})
-    grant(desk, "a", "b")
+    grant(harness, "a", "b")
     (held,) = limits.get("bq:t").holders
     with pytest.raises(InvalidInput, match="reason"):
         limits.release(held.lease_id, "")
@@ -58,16 +58,16 @@ def test_forced_release(desk: Harness) -> None:
     assert [lease.holder for lease in seen.holders] == ["who-b"]
     assert seen.holders[0].token > held.token
     assert [note.outcome for note in seen.history] == ["forced"]
-    assert grant(desk, releases=(Release(held.lease_id, held.token),)).released == 0
+    assert grant(harness, releases=(Release(held.lease_id, held.token),)).released == 0
     with pytest.raises(NotFound):
         limits.release(held.lease_id, "again")
-    rows = desk.sql("SELECT actor, why FROM journal WHERE action = 'forced'")
+    rows = harness.sql("SELECT actor, why FROM journal WHERE action = 'forced'")
     assert [tuple(row) for row in rows] == [("ann", "stuck")]
 
 
-def test_invalid_settings(desk: Harness) -> None:
+def test_invalid_settings(harness: Harness) -> None:
     """Invalid settings raise an error that names the field; an unknown limit is not found."""
-    limits = desk.client.limits
+    limits = harness.client.limits
     for field, settings in (("lease", {"lease": "0s"}), ("burst", {"burst": 3}), ("x", {"x": 1})):
         with pytest.raises(InvalidInput, match=field):
             limits.declare("bq:t", settings)

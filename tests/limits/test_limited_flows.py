@@ -13,7 +13,7 @@ from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.admitter import Admitter
 from penstock.runs.client.runs import Submission
 from penstock.testing.clock import VirtualClock
-from tests.kits.desk import Harness
+from tests.kits.client_harness import Harness
 
 
 def work(run: Any) -> None:
@@ -21,7 +21,7 @@ def work(run: Any) -> None:
 
 
 @pytest.fixture
-def desk(store: Store, clock: VirtualClock) -> Harness:
+def harness(store: Store, clock: VirtualClock) -> Harness:
     """Services with a pipeline whose processors need limits."""
     made = Harness(store, clock)
     limited = Pipeline("limited")
@@ -33,16 +33,18 @@ def desk(store: Store, clock: VirtualClock) -> Harness:
     return made
 
 
-def put(desk: Harness, processor: str, customer: str = "acme", client: Client | None = None) -> int:
+def put(
+    harness: Harness, processor: str, customer: str = "acme", client: Client | None = None
+) -> int:
     """Submit a run."""
     wanted = Submission(pipeline="limited", processor=processor, customer=customer)
-    return (client or desk.client).runs.submit(wanted)
+    return (client or harness.client).runs.submit(wanted)
 
 
-def admit(desk: Harness) -> None:
+def admit(harness: Harness) -> None:
     """Advance the clock so that a scan is due, and run the admitter."""
-    desk.clock.advance(2 * SECOND)
-    desk.admitter.run_once()
+    harness.clock.advance(2 * SECOND)
+    harness.admitter.run_once()
 
 
 def causes(client: Client, run_id: int) -> list[Cause]:
@@ -53,16 +55,16 @@ def causes(client: Client, run_id: int) -> list[Cause]:
 class TestWhy:
     """The holder, the position in the queue, the earliest time."""
 
-    def test_holder_and_position(self, desk: Harness) -> None:
+    def test_holder_and_position(self, harness: Harness) -> None:
         """The holder is named with the time since it holds; the queue is counted."""
-        first = put(desk, "one")
-        admit(desk)
-        second, third = put(desk, "one"), put(desk, "one")
-        (cause,) = causes(desk.client, second)
+        first = put(harness, "one")
+        admit(harness)
+        second, third = put(harness, "one"), put(harness, "one")
+        (cause,) = causes(harness.client, second)
         assert cause.text == "it is about to join the queue of its limits"
-        admit(desk)
+        admit(harness)
         name = "processor:limited/main/one"
-        limit, holder = causes(desk.client, third)
+        limit, holder = causes(harness.client, third)
         assert limit.text == (
             f"limit {name} has no free capacity for it (1 of 1 held, 1 ahead of it in the queue)"
         )
@@ -71,52 +73,52 @@ class TestWhy:
         assert holder.text.startswith(
             f"{encode('run', first)} waits for a worker, holding it since"
         )
-        limit, _ = causes(desk.client, second)
+        limit, _ = causes(harness.client, second)
         assert (
             limit.text
             == f"limit {name} has no free capacity for it (1 of 1 held, first in the queue)"
         )
-        desk.claim()
-        _, holder = causes(desk.client, second)
+        harness.claim()
+        _, holder = causes(harness.client, second)
         assert f"{encode('run', first)} runs on" in holder.text
-        shown = desk.client.runs.get(third)
+        shown = harness.client.runs.get(third)
         assert shown.state == "PENDING"
 
-    def test_a_rate_has_an_earliest_time(self, desk: Harness) -> None:
+    def test_a_rate_has_an_earliest_time(self, harness: Harness) -> None:
         """Without tokens a run waits only for time, and the earliest time is known."""
-        put(desk, "api")
-        admit(desk)
-        desk.sql("UPDATE limits SET capacity = NULL, rate = 0.1, burst = 1, level = 0, "
-                 f"level_at = {desk.clock.now()} WHERE name = 'api'")  # fmt: skip
-        run_id = put(desk, "api")
-        desk.admitter.run_once()
-        (cause,) = causes(desk.client, run_id)
+        put(harness, "api")
+        admit(harness)
+        harness.sql("UPDATE limits SET capacity = NULL, rate = 0.1, burst = 1, level = 0, "
+                 f"level_at = {harness.clock.now()} WHERE name = 'api'")  # fmt: skip
+        run_id = put(harness, "api")
+        harness.admitter.run_once()
+        (cause,) = causes(harness.client, run_id)
         assert cause.text.startswith("the rate of limit api is used up")
         assert cause.clears is Clears.TIME
         assert cause.earliest_at is not None
-        assert 9 * SECOND < cause.earliest_at - desk.clock.now() <= 10 * SECOND
+        assert 9 * SECOND < cause.earliest_at - harness.clock.now() <= 10 * SECOND
 
-    def test_no_capacity_at_all(self, desk: Harness) -> None:
+    def test_no_capacity_at_all(self, harness: Harness) -> None:
         """With a capacity of 0 no run may hold the limit; an operator must raise it."""
-        put(desk, "api")
-        admit(desk)
-        desk.sql("UPDATE limits SET capacity = 0 WHERE name = 'api'")
-        run_id = put(desk, "api")
-        admit(desk)
-        (cause,) = causes(desk.client, run_id)
+        put(harness, "api")
+        admit(harness)
+        harness.sql("UPDATE limits SET capacity = 0 WHERE name = 'api'")
+        run_id = put(harness, "api")
+        admit(harness)
+        (cause,) = causes(harness.client, run_id)
         assert cause.text == "limit api is closed: its capacity is 0"
         assert cause.offer is not None
         assert cause.offer.command == "penstock limits set api --capacity N"
         assert cause.clears is Clears.PERSON
 
-    def test_a_confined_caller_sees_nothing_of_others(self, desk: Harness) -> None:
+    def test_a_confined_caller_sees_nothing_of_others(self, harness: Harness) -> None:
         """Other customers' holders, their number and the queue are not shown."""
-        put(desk, "one", customer="other")
-        admit(desk)
-        put(desk, "one", customer="other")
-        mine = put(desk, "one")
-        admit(desk)
-        told = causes(desk.client.scoped("acme"), mine)
+        put(harness, "one", customer="other")
+        admit(harness)
+        put(harness, "one", customer="other")
+        mine = put(harness, "one")
+        admit(harness)
+        told = causes(harness.client.scoped("acme"), mine)
         assert [cause.text for cause in told] == [
             "limit processor:limited/main/one has no free capacity for it",
             "other holders (not shown)",
@@ -126,50 +128,52 @@ class TestWhy:
 class TestConfined:
     """Transactions confined to one customer never judge capacity."""
 
-    def test_submitting_and_cancelling(self, desk: Harness) -> None:
+    def test_submitting_and_cancelling(self, harness: Harness) -> None:
         """The admitter queues what a confined caller submits, and grants what it frees."""
-        desk.client.store.write(lambda tx: desk.client._names.ensure_customer_keys(tx, ["acme"]))
-        bound = desk.client.scoped("acme")
-        first = put(desk, "one", client=bound)
-        behind = put(desk, "one", customer="other")
-        admit(desk)
-        assert desk.column("SELECT admission FROM runs ORDER BY run_id") == [0, 4]
+        harness.client.store.write(
+            lambda tx: harness.client._names.ensure_customer_keys(tx, ["acme"])
+        )
+        bound = harness.client.scoped("acme")
+        first = put(harness, "one", client=bound)
+        behind = put(harness, "one", customer="other")
+        admit(harness)
+        assert harness.column("SELECT admission FROM runs ORDER BY run_id") == [0, 4]
         assert bound.runs.cancel(first) == "cancelled"
-        admit(desk)
-        (row,) = desk.sql("SELECT run_id, admission FROM runs")
+        admit(harness)
+        (row,) = harness.sql("SELECT run_id, admission FROM runs")
         assert row == (behind, 0)
-        assert desk.column("SELECT run_id FROM limit_leases") == [behind]
+        assert harness.column("SELECT run_id FROM limit_leases") == [behind]
 
 
-def test_the_sweeper_frees_slots_of_a_dead_worker(desk: Harness) -> None:
+def test_the_sweeper_frees_slots_of_a_dead_worker(harness: Harness) -> None:
     """Runs of a dead worker free their slots: claimed ones are released, running ones end."""
-    first, second = put(desk, "one"), put(desk, "one")
-    admit(desk)
-    session = desk.session()
-    (held,) = desk.claim(session=session)
+    first, second = put(harness, "one"), put(harness, "one")
+    admit(harness)
+    session = harness.session()
+    (held,) = harness.claim(session=session)
     assert held.run_id == first
-    desk.clock.advance(10 * MINUTE)
-    desk.sweeper.run_once()
-    marks: dict[int, int] = dict(desk.sql("SELECT run_id, admission FROM runs"))
+    harness.clock.advance(10 * MINUTE)
+    harness.sweeper.run_once()
+    marks: dict[int, int] = dict(harness.sql("SELECT run_id, admission FROM runs"))
     assert marks[second] == 0
-    assert desk.column("SELECT run_id FROM limit_leases") == [second]
+    assert harness.column("SELECT run_id FROM limit_leases") == [second]
 
 
-def test_slots_of_runs_are_in_the_history(desk: Harness) -> None:
+def test_slots_of_runs_are_in_the_history(harness: Harness) -> None:
     """The slots a run held, and how long it waited for them, are kept with the limit."""
-    put(desk, "one")
-    admit(desk)
-    (held,) = desk.claim()
-    desk.clock.advance(MINUTE)
-    desk.complete(held)
-    rows = desk.sql("SELECT holder, outcome, at - since_at FROM limit_history")
+    put(harness, "one")
+    admit(harness)
+    (held,) = harness.claim()
+    harness.clock.advance(MINUTE)
+    harness.complete(held)
+    rows = harness.sql("SELECT holder, outcome, at - since_at FROM limit_history")
     assert rows == [(encode("run", held.run_id), "released", MINUTE)]
 
 
-def test_two_admitters(desk: Harness) -> None:
+def test_two_admitters(harness: Harness) -> None:
     """With several replicas no run is queued or admitted twice."""
-    ids = [put(desk, "one") for _ in range(5)]
-    desk.admitter.run_once()
-    Admitter(desk.store).run_once()
-    assert desk.column("SELECT count(*) FROM run_limits") == [4]
-    assert desk.column("SELECT run_id FROM limit_leases") == [ids[0]]
+    ids = [put(harness, "one") for _ in range(5)]
+    harness.admitter.run_once()
+    Admitter(harness.store).run_once()
+    assert harness.column("SELECT count(*) FROM run_limits") == [4]
+    assert harness.column("SELECT run_id FROM limit_leases") == [ids[0]]

@@ -125,7 +125,7 @@ def _configs(ask: Recorder, served: ServedApi) -> None:
     ask(configs.start_config, config_id)
     ask(configs.audit_config, config_id)
     ask(configs.audit_customer, "acme", config_id=config_id)
-    served.desk.clock.advance(seconds=3 * 3600)
+    served.harness.clock.advance(seconds=3 * 3600)
     ask(ask.api.scheduler.trigger, {"batch_size": 100})
     assert ask(configs.list_occurrences, config_id)["items"]
     ask(configs.delete_config, config_id, reason="done")
@@ -183,7 +183,7 @@ def _work(ask: Recorder, served: ServedApi) -> None:
     ask(work.complete_runs, {"completions": [{"run_id": ids[1], **held[ids[1]]}]})
     ask.api.runs.cancel_run(ids[2])
     assert ask(work.confirm_cancel, ids[2], held[ids[2]])["state"] == "CANCELLED"
-    assert served.desk.client.views.overview().running == 1
+    assert served.harness.client.views.overview().running == 1
 
 
 def _views(ask: Recorder) -> None:
@@ -202,7 +202,7 @@ def _views(ask: Recorder) -> None:
 
 
 def _flows(ask: Recorder, served: ServedApi) -> None:
-    flows, f = ask.api.flows, flow_things(served.desk, "acme")
+    flows, f = ask.api.flows, flow_things(served.harness, "acme")
     wanted: Any = {"pipeline_template": "daily", "customer_id": "acme", "partition": "p"}
     assert ask(flows.preview_flow, wanted)["is_new"]
     opened = ask(flows.trigger_flow, wanted)
@@ -225,7 +225,7 @@ def _flows(ask: Recorder, served: ServedApi) -> None:
 
 
 def _gates(ask: Recorder, served: ServedApi) -> None:
-    gates, f = ask.api.gates, flow_things(served.desk, "globex")
+    gates, f = ask.api.gates, flow_things(served.harness, "globex")
     about: Any = {"pipeline_template": "daily", "customer_id": "globex"}
     ask(gates.check_gate, {**about, "phase": "analytics", "flow_id": f.blocked})
     ask(gates.list_decisions, pipeline_template="daily", limit=1)
@@ -250,7 +250,7 @@ def _keys(ask: Recorder) -> None:
 
 
 def _limits(ask: Recorder, served: ServedApi) -> None:
-    limits, held = ask.api.limits, bus_things(served.desk, "globex")
+    limits, held = ask.api.limits, bus_things(served.harness, "globex")
     assert ask(limits.declare_limit, {"name": "bq:t", "capacity": 2})["limit"]["capacity"] == 2
     assert ask(limits.list_limits, limit=1)["items"]
     assert ask(limits.get_limit, name=held.limit)["holders"][0]["lease_id"] == held.lease

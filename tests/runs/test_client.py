@@ -22,7 +22,7 @@ from penstock.runs.client.runs import Submission
 from penstock.runs.rows import Progress, public_ordering_key
 from penstock.runs.store import leases
 from penstock.runs.store.runs import RunFilter
-from tests.kits.desk import Harness
+from tests.kits.client_harness import Harness
 
 BAD: list[tuple[str, Any]] = [
     ("priority", 0), ("priority", 11), ("priority", "5"), ("priority", 5.5),
@@ -45,37 +45,40 @@ BAD: list[tuple[str, Any]] = [
 class TestSubmit:
     """Creation of runs."""
 
-    def test_a_submitted_run_is_pending_and_due(self, desk: Harness) -> None:
+    def test_a_submitted_run_is_pending_and_due(self, harness: Harness) -> None:
         """A run has its defaults and can be read and claimed as soon as the call returns."""
-        run_id = desk.client.runs.submit("nightly")
-        run = desk.client.runs.get(run_id)
+        run_id = harness.client.runs.submit("nightly")
+        run = harness.client.runs.get(run_id)
         assert (run.state, run.customer_id, run.priority) == ("PENDING", "default", 5)
-        assert (run.occurrence_time, run.scheduled_time) == (desk.clock.now(), desk.clock.now())
-        assert desk.take().run_id == run_id
+        assert (run.occurrence_time, run.scheduled_time) == (
+            harness.clock.now(),
+            harness.clock.now(),
+        )
+        assert harness.take().run_id == run_id
 
-    def test_submitted_fields_are_kept(self, desk: Harness) -> None:
+    def test_submitted_fields_are_kept(self, harness: Harness) -> None:
         """The run has every field of its submission."""
-        run_id = desk.submit(
+        run_id = harness.submit(
             partition="2025-11-17", priority=9, parameters={"days": 3}, ordering_key="k",
             correlation_id="why", processor="main.work",
         )  # fmt: skip
-        run = desk.client.runs.get(run_id, "acme")
+        run = harness.client.runs.get(run_id, "acme")
         assert (run.partition, run.priority) == ("2025-11-17", 9)
         assert public_ordering_key(run.ordering_key) == "k"
         assert (run.parameters, run.correlation_id) == ('{"days": 3}', "why")
-        assert desk.client.runs.detail(run_id).journal[0].actor == "tester"
+        assert harness.client.runs.detail(run_id).journal[0].actor == "tester"
 
-    def test_many_at_once_keep_their_order(self, desk: Harness) -> None:
+    def test_many_at_once_keep_their_order(self, harness: Harness) -> None:
         """Submissions get ids in their order; an empty list creates nothing."""
         wanted = [Submission(pipeline="nightly", customer=f"c{i % 3}") for i in range(50)]
-        ids = desk.client.runs.submit_many(wanted)
+        ids = harness.client.runs.submit_many(wanted)
         assert ids == sorted(ids)
-        assert [desk.client.runs.get(i).customer_id for i in ids[:4]] == ["c0", "c1", "c2", "c0"]
-        assert desk.client.runs.submit_many([]) == []
+        assert [harness.client.runs.get(i).customer_id for i in ids[:4]] == ["c0", "c1", "c2", "c0"]
+        assert harness.client.runs.submit_many([]) == []
 
-    def test_many_are_all_or_none(self, desk: Harness) -> None:
+    def test_many_are_all_or_none(self, harness: Harness) -> None:
         """If one submission is invalid, nothing is stored, not even a customer."""
-        before = desk.counts()
+        before = harness.counts()
         good = Submission(pipeline="nightly", customer="fresh")
         for bad in (
             Submission(pipeline="nightly", customer="not a customer"),
@@ -83,98 +86,98 @@ class TestSubmit:
             Submission(pipeline="nightly", parameters={"days": 99}),
         ):
             with pytest.raises(InvalidInput):
-                desk.client.runs.submit_many([good, bad, good])
-        assert desk.counts() == before
+                harness.client.runs.submit_many([good, bad, good])
+        assert harness.counts() == before
 
-    def test_a_deferred_run_waits(self, desk: Harness) -> None:
+    def test_a_deferred_run_waits(self, harness: Harness) -> None:
         """A run with `at` can be claimed from that time on, once the admitter has run."""
-        at = desk.clock.now() + HOUR
-        run_id = desk.submit(at=at)
-        assert desk.admitter.run_once().next_at == at
-        assert desk.claim() == []
-        desk.clock.advance_to(at - 1)
-        assert desk.admitter.run_once().runs == 0
-        desk.clock.advance(1)
-        assert desk.admitter.run_once().runs == 1
-        assert desk.take().run_id == run_id
+        at = harness.clock.now() + HOUR
+        run_id = harness.submit(at=at)
+        assert harness.admitter.run_once().next_at == at
+        assert harness.claim() == []
+        harness.clock.advance_to(at - 1)
+        assert harness.admitter.run_once().runs == 0
+        harness.clock.advance(1)
+        assert harness.admitter.run_once().runs == 1
+        assert harness.take().run_id == run_id
 
-    def test_invalid_fields_are_named(self, desk: Harness) -> None:
+    def test_invalid_fields_are_named(self, harness: Harness) -> None:
         """The error names the invalid field, and nothing is stored."""
-        before = desk.counts()
+        before = harness.counts()
         for field, value in BAD:
             with pytest.raises(InvalidInput) as caught:
-                desk.submit(**{field: value})
+                harness.submit(**{field: value})
             known = {"customer": "customer_id"}.get(field, field)
             assert caught.value.field.startswith(known), (field, value)
-        assert desk.counts() == before
+        assert harness.counts() == before
 
-    def test_a_similar_pipeline_is_suggested(self, desk: Harness) -> None:
+    def test_a_similar_pipeline_is_suggested(self, harness: Harness) -> None:
         """The error for a misspelled pipeline suggests a similar name."""
         with pytest.raises(InvalidInput, match="Did you mean 'nightly'"):
-            desk.submit("nightli")
+            harness.submit("nightli")
 
-    def test_several_processors_need_a_choice(self, desk: Harness) -> None:
+    def test_several_processors_need_a_choice(self, harness: Harness) -> None:
         """If a pipeline has several processors, one must be named; the error lists them."""
         with pytest.raises(InvalidInput, match=r"entry\.left, entry\.right"):
-            desk.submit("pair")
-        assert desk.client.runs.get(desk.submit("pair", processor="left")).processor == "left"
+            harness.submit("pair")
+        assert harness.client.runs.get(harness.submit("pair", processor="left")).processor == "left"
 
 
 class TestKeys:
     """Repeated submissions with an idempotency key."""
 
-    def test_the_same_request_is_the_same_run(self, desk: Harness) -> None:
+    def test_the_same_request_is_the_same_run(self, harness: Harness) -> None:
         """A repeated submit with the same key returns the same run, even after it has ended."""
         wanted = Submission(pipeline="nightly", customer="acme", parameters={"days": 2, "a": 1})
         again = Submission(pipeline="nightly", customer="acme", parameters={"a": 1, "days": 2})
-        first = desk.client.runs.submit(wanted, key="k1")
-        assert desk.client.runs.submit(again, key="k1") == first
-        desk.complete(desk.take())
-        assert desk.client.runs.submit(wanted, key="k1") == first
-        assert desk.counts("runs", "history") == {"runs": 0, "history": 1}
+        first = harness.client.runs.submit(wanted, key="k1")
+        assert harness.client.runs.submit(again, key="k1") == first
+        harness.complete(harness.take())
+        assert harness.client.runs.submit(wanted, key="k1") == first
+        assert harness.counts("runs", "history") == {"runs": 0, "history": 1}
 
-    def test_another_body_is_refused(self, desk: Harness) -> None:
+    def test_another_body_is_refused(self, harness: Harness) -> None:
         """The same key with another submission is refused and stores nothing."""
         wanted = Submission(pipeline="nightly", customer="acme")
-        desk.client.runs.submit(wanted, key="k")
-        before = desk.counts()
+        harness.client.runs.submit(wanted, key="k")
+        before = harness.counts()
         for other in (
             Submission(pipeline="nightly", customer="acme", priority=6),
             Submission(pipeline="nightly", customer="acme", parameters={"days": 2}),
             Submission(pipeline="outside", customer="acme"),
         ):
             with pytest.raises(DuplicateRequest):
-                desk.client.runs.submit(other, key="k")
-        assert desk.counts() == before
+                harness.client.runs.submit(other, key="k")
+        assert harness.counts() == before
 
-    def test_keys_belong_to_their_customer(self, desk: Harness) -> None:
+    def test_keys_belong_to_their_customer(self, harness: Harness) -> None:
         """Two customers can use the same key independently."""
-        one = desk.client.runs.submit(Submission(pipeline="nightly", customer="a"), key="k")
-        two = desk.client.runs.submit(Submission(pipeline="nightly", customer="b"), key="k")
+        one = harness.client.runs.submit(Submission(pipeline="nightly", customer="a"), key="k")
+        two = harness.client.runs.submit(Submission(pipeline="nightly", customer="b"), key="k")
         assert one != two
 
-    def test_bad_keys(self, desk: Harness) -> None:
+    def test_bad_keys(self, harness: Harness) -> None:
         """A key is 1 to 255 printable characters."""
         keys: list[Any] = ["", "x" * 256, "a\x00", "\ud800", 5]
         for key in keys:
             with pytest.raises(InvalidInput) as caught:
-                desk.client.runs.submit("nightly", key=key)
+                harness.client.runs.submit("nightly", key=key)
             assert caught.value.field == "key"
 
-    def test_a_failed_submit_frees_its_key(self, desk: Harness) -> None:
+    def test_a_failed_submit_frees_its_key(self, harness: Harness) -> None:
         """A refused submit does not use up its key."""
         with pytest.raises(InvalidInput):
-            desk.client.runs.submit(Submission(pipeline="nightly", priority=99), key="k")
-        assert desk.client.runs.submit("nightly", key="k")
+            harness.client.runs.submit(Submission(pipeline="nightly", priority=99), key="k")
+        assert harness.client.runs.submit("nightly", key="k")
 
-    def test_concurrent_callers_get_one_run(self, desk: Harness) -> None:
+    def test_concurrent_callers_get_one_run(self, harness: Harness) -> None:
         """Concurrent callers with one key all get the same run."""
         barrier = threading.Barrier(6)
         run_ids: list[int] = []
 
         def call() -> None:
             barrier.wait(30)
-            run_ids.append(desk.client.runs.submit("nightly", key="race"))
+            run_ids.append(harness.client.runs.submit("nightly", key="race"))
 
         threads = [threading.Thread(target=call) for _ in range(6)]
         for thread in threads:
@@ -183,88 +186,88 @@ class TestKeys:
             thread.join(60)
         assert len(run_ids) == 6
         assert len(set(run_ids)) == 1
-        assert desk.counts("runs") == {"runs": 1}
+        assert harness.counts("runs") == {"runs": 1}
 
 
 class TestCancel:
     """Cancellation of runs."""
 
-    def test_a_pending_run_is_cancelled_at_once(self, desk: Harness) -> None:
+    def test_a_pending_run_is_cancelled_at_once(self, harness: Harness) -> None:
         """A pending run ends at once, with actor and reason, without a retry or dead letter."""
-        run_id = desk.submit()
-        assert desk.client.runs.cancel(run_id, reason="mistake", actor="ann") == "cancelled"
-        run = desk.client.runs.get(run_id)
+        run_id = harness.submit()
+        assert harness.client.runs.cancel(run_id, reason="mistake", actor="ann") == "cancelled"
+        run = harness.client.runs.get(run_id)
         assert (run.state, run.status) == ("CANCELLED", None)
-        last = desk.client.runs.detail(run_id).journal[-1]
+        last = harness.client.runs.detail(run_id).journal[-1]
         assert (last.actor, last.why) == ("ann", "mistake")
         assert (last.from_state, last.to_state) == ("PENDING", "CANCELLED")
-        assert desk.claim() == []
-        assert desk.client.dead_letters.find() == []
+        assert harness.claim() == []
+        assert harness.client.dead_letters.find() == []
 
-    def test_the_journal_names_who_requested_a_cancel(self, desk: Harness) -> None:
+    def test_the_journal_names_who_requested_a_cancel(self, harness: Harness) -> None:
         """When the holder confirms a cancel, the journal has the requester and the reason."""
-        run_id = desk.submit()
-        held = desk.take()
-        assert desk.client.runs.cancel(run_id, reason="too long", actor="ann") == "asked"
-        desk.end(attempt_result.cancelled(held, actor="w1", why="cancelled while running"))
-        last = desk.client.runs.detail(run_id).journal[-1]
+        run_id = harness.submit()
+        held = harness.take()
+        assert harness.client.runs.cancel(run_id, reason="too long", actor="ann") == "asked"
+        harness.end(attempt_result.cancelled(held, actor="w1", why="cancelled while running"))
+        last = harness.client.runs.detail(run_id).journal[-1]
         assert (last.actor, last.why) == ("ann", "too long")
         assert (last.from_state, last.to_state) == ("RUNNING", "CANCELLED")
 
-    def test_a_claimed_run_that_ran_ended_from_running(self, desk: Harness) -> None:
+    def test_a_claimed_run_that_ran_ended_from_running(self, harness: Harness) -> None:
         """A run can end without separate claim and start rows; the transition is still legal."""
-        run_id = desk.submit()
-        held = desk.take(start=False)
-        desk.end(attempt_result.completed_result(held, duration_us=5))
-        last = desk.client.runs.detail(run_id).journal[-1]
+        run_id = harness.submit()
+        held = harness.take(start=False)
+        harness.end(attempt_result.completed_result(held, duration_us=5))
+        last = harness.client.runs.detail(run_id).journal[-1]
         assert (last.from_state, last.to_state) == ("RUNNING", "COMPLETED")
 
-    def test_waiting_runs_are_cancelled_too(self, desk: Harness) -> None:
+    def test_waiting_runs_are_cancelled_too(self, harness: Harness) -> None:
         """A pending run can be cancelled whatever it waits for."""
-        ready, blocked = desk.submit(ordering_key="k"), desk.submit(ordering_key="k")
-        later = desk.submit(at=desk.clock.now() + HOUR)
-        desk.client.pauses.pause("all", None)
-        paused = desk.submit()
+        ready, blocked = harness.submit(ordering_key="k"), harness.submit(ordering_key="k")
+        later = harness.submit(at=harness.clock.now() + HOUR)
+        harness.client.pauses.pause("all", None)
+        paused = harness.submit()
         ids = (blocked, later, paused, ready)
-        assert [desk.client.runs.get(i).admission for i in ids] == [3, 2, 2, 2]
-        assert [desk.client.runs.cancel(i) for i in ids] == ["cancelled"] * 4
-        assert desk.counts("runs") == {"runs": 0}
+        assert [harness.client.runs.get(i).admission for i in ids] == [3, 2, 2, 2]
+        assert [harness.client.runs.cancel(i) for i in ids] == ["cancelled"] * 4
+        assert harness.counts("runs") == {"runs": 0}
 
-    def test_cancelling_unblocks_the_next_run(self, desk: Harness) -> None:
+    def test_cancelling_unblocks_the_next_run(self, harness: Harness) -> None:
         """Cancelling a run unblocks the next run of its ordering key."""
-        first, second = desk.submit(ordering_key="k"), desk.submit(ordering_key="k")
-        desk.client.runs.cancel(first)
-        desk.admitter.run_once()
-        assert desk.take().run_id == second
+        first, second = harness.submit(ordering_key="k"), harness.submit(ordering_key="k")
+        harness.client.runs.cancel(first)
+        harness.admitter.run_once()
+        assert harness.take().run_id == second
 
-    def test_cancel_request_for_a_held_run(self, desk: Harness) -> None:
+    def test_cancel_request_for_a_held_run(self, harness: Harness) -> None:
         """A cancel of a held run is recorded once; the run continues until its holder stops it."""
-        run_id = desk.submit()
-        session = desk.session()
-        held = desk.take(start=False, session=session)
-        assert desk.client.runs.cancel(run_id) == "asked"
-        requested_at = desk.client.runs.get(run_id).cancel_requested_at
-        assert requested_at == desk.clock.now()
-        desk.clock.advance(MINUTE)
-        assert desk.client.runs.cancel(run_id) == "asked"
-        assert desk.client.runs.get(run_id).cancel_requested_at == requested_at
-        cancels = desk.store.read(lambda tx: leases.session_cancels(tx, session))
+        run_id = harness.submit()
+        session = harness.session()
+        held = harness.take(start=False, session=session)
+        assert harness.client.runs.cancel(run_id) == "asked"
+        requested_at = harness.client.runs.get(run_id).cancel_requested_at
+        assert requested_at == harness.clock.now()
+        harness.clock.advance(MINUTE)
+        assert harness.client.runs.cancel(run_id) == "asked"
+        assert harness.client.runs.get(run_id).cancel_requested_at == requested_at
+        cancels = harness.store.read(lambda tx: leases.session_cancels(tx, session))
         assert cancels == [(held.run_id, held.token)]
 
-    def test_an_ended_run_stays_ended(self, desk: Harness) -> None:
+    def test_an_ended_run_stays_ended(self, harness: Harness) -> None:
         """A cancel of an ended run is refused and changes nothing."""
-        run_id = desk.submit()
-        desk.complete(desk.take())
-        before = desk.client.runs.get(run_id)
+        run_id = harness.submit()
+        harness.complete(harness.take())
+        before = harness.client.runs.get(run_id)
         with pytest.raises(IllegalTransition, match="COMPLETED"):
-            desk.client.runs.cancel(run_id)
-        assert desk.client.runs.get(run_id) == before
+            harness.client.runs.cancel(run_id)
+        assert harness.client.runs.get(run_id) == before
 
-    def test_another_customers_run_is_not_found(self, desk: Harness) -> None:
+    def test_another_customers_run_is_not_found(self, harness: Harness) -> None:
         """No use case finds a run under another customer's name."""
-        run_id = desk.dead_run()
-        desk.submit(customer="other")
-        runs = desk.client.runs
+        run_id = harness.dead_run()
+        harness.submit(customer="other")
+        runs = harness.client.runs
         calls = (runs.get, runs.detail, runs.retry, runs.cancel)
         for call in calls:
             with pytest.raises(NotFound):
@@ -279,176 +282,176 @@ class TestCancel:
 class TestRetry:
     """Retries of ended runs."""
 
-    def test_an_ended_run_is_retried(self, desk: Harness) -> None:
+    def test_an_ended_run_is_retried(self, harness: Harness) -> None:
         """A retry starts a new chain with the same work, linked to the original run."""
-        run_id = desk.submit(
+        run_id = harness.submit(
             partition="p", priority=8, parameters={"days": 4}, ordering_key="k",
             correlation_id="c",
         )  # fmt: skip
-        desk.complete(desk.take())
-        new_id = desk.client.runs.retry(run_id, actor="ann")
-        new, old = desk.client.runs.get(new_id), desk.client.runs.get(run_id)
+        harness.complete(harness.take())
+        new_id = harness.client.runs.retry(run_id, actor="ann")
+        new, old = harness.client.runs.get(new_id), harness.client.runs.get(run_id)
         same = ("customer_id", "pipeline", "processor", "partition", "priority", "parameters",
                 "correlation_id", "ordering_key")  # fmt: skip
         assert [getattr(new, n) for n in same] == [getattr(old, n) for n in same]
         assert (new.parent_run_id, new.attempt, new.state) == (run_id, 1, "PENDING")
-        assert desk.take().run_id == new_id
+        assert harness.take().run_id == new_id
 
-    def test_a_dead_letter_is_replayed(self, desk: Harness) -> None:
+    def test_a_dead_letter_is_replayed(self, harness: Harness) -> None:
         """Retrying a dead run closes its dead letter as replayed, once."""
-        run_id = desk.dead_run()
-        (dead_letter,) = desk.client.dead_letters.find()
+        run_id = harness.dead_run()
+        (dead_letter,) = harness.client.dead_letters.find()
         assert (dead_letter.subject, dead_letter.error_type) == (run_id, "VALIDATION_ERROR")
-        new_id = desk.client.runs.retry(run_id)
-        assert desk.client.dead_letters.find() == []
-        (dead_letter,) = desk.client.dead_letters.find(DeadLetterFilter(status="replayed"))
+        new_id = harness.client.runs.retry(run_id)
+        assert harness.client.dead_letters.find() == []
+        (dead_letter,) = harness.client.dead_letters.find(DeadLetterFilter(status="replayed"))
         assert dead_letter.replays == 1
         with pytest.raises(Conflict, match="already retries this run"):
-            desk.client.runs.retry(run_id)
-        desk.client.runs.cancel(new_id)
-        assert desk.client.runs.retry(run_id) != new_id
+            harness.client.runs.retry(run_id)
+        harness.client.runs.cancel(new_id)
+        assert harness.client.runs.retry(run_id) != new_id
         assert [
-            d.replays for d in desk.client.dead_letters.find(DeadLetterFilter(status=None))
+            d.replays for d in harness.client.dead_letters.find(DeadLetterFilter(status=None))
         ] == [1]
 
-    def test_a_live_run_is_not_retried(self, desk: Harness) -> None:
+    def test_a_live_run_is_not_retried(self, harness: Harness) -> None:
         """A run that has not ended cannot be retried."""
-        run_id = desk.submit()
+        run_id = harness.submit()
         with pytest.raises(IllegalTransition):
-            desk.client.runs.retry(run_id)
-        desk.take()
+            harness.client.runs.retry(run_id)
+        harness.take()
         with pytest.raises(IllegalTransition):
-            desk.client.runs.retry(run_id)
+            harness.client.runs.retry(run_id)
 
-    def test_a_configs_run_keeps_its_config(self, desk: Harness) -> None:
+    def test_a_configs_run_keeps_its_config(self, harness: Harness) -> None:
         """The retry of a config's run uses its parameters and limits and updates its health."""
-        config = desk.config(
+        config = harness.config(
             parameters={"days": 7}, max_execution_duration_minutes=5,
             sla_breach_threshold_minutes=9, retry_config={"max_attempts": 9},
         )  # fmt: skip
-        desk.clock.advance(HOUR)
-        desk.tick()
-        held = desk.take()
-        desk.fail(held)
-        assert desk.client.configs.get(config.config_id).consecutive_failures == 1
-        desk.client.runs.retry(held.run_id)
-        again = desk.take()
+        harness.clock.advance(HOUR)
+        harness.tick()
+        held = harness.take()
+        harness.fail(held)
+        assert harness.client.configs.get(config.config_id).consecutive_failures == 1
+        harness.client.runs.retry(held.run_id)
+        again = harness.take()
         assert again.config_id == config.config_id
         assert (again.parameters, again.max_execution_us) == ('{"days": 7}', 5 * MINUTE)
         assert (again.sla_us, again.retry) == (9 * MINUTE, '{"max_attempts": 9}')
-        desk.complete(again)
-        assert desk.client.configs.get(config.config_id).consecutive_failures == 0
+        harness.complete(again)
+        assert harness.client.configs.get(config.config_id).consecutive_failures == 0
 
-    def test_a_retry_replaces_no_occurrence(self, desk: Harness) -> None:
+    def test_a_retry_replaces_no_occurrence(self, harness: Harness) -> None:
         """A retry at a scheduled time does not replace the occurrence at that time."""
-        config = desk.config(overlap="allow")
-        desk.clock.advance(HOUR)
-        desk.tick()
-        held = desk.take()
-        desk.fail(held)
-        desk.clock.advance(HOUR)
-        desk.client.runs.retry(held.run_id)
-        assert desk.tick().runs == 1
-        assert desk.clock.now() in desk.occurrences(config.config_id)
-        assert len(set(desk.occurrences(config.config_id))) == 3
+        config = harness.config(overlap="allow")
+        harness.clock.advance(HOUR)
+        harness.tick()
+        held = harness.take()
+        harness.fail(held)
+        harness.clock.advance(HOUR)
+        harness.client.runs.retry(held.run_id)
+        assert harness.tick().runs == 1
+        assert harness.clock.now() in harness.occurrences(config.config_id)
+        assert len(set(harness.occurrences(config.config_id))) == 3
 
-    def test_a_retired_processor(self, desk: Harness) -> None:
+    def test_a_retired_processor(self, harness: Harness) -> None:
         """The retry of a run whose processor is no longer declared is refused."""
-        run_id = desk.dead_run()
+        run_id = harness.dead_run()
         renamed = Pipeline("nightly")
         renamed.processor("other")(lambda _: None)
-        desk.client.register([renamed])
+        harness.client.register([renamed])
         with pytest.raises(Conflict, match="nightly/main/work"):
-            desk.client.runs.retry(run_id)
+            harness.client.runs.retry(run_id)
 
 
 class TestReading:
     """Reading of runs."""
 
-    def _mixed(self, desk: Harness) -> list[int]:
+    def _mixed(self, harness: Harness) -> list[int]:
         """Create ten runs, alternately ended and live, and one of another customer."""
-        ids = [desk.submit() for _ in range(10)]
-        held = {run.run_id: run for run in desk.claim()}
-        desk.complete(*[held[i] for i in ids[::2]])
-        desk.submit(customer="other")
+        ids = [harness.submit() for _ in range(10)]
+        held = {run.run_id: run for run in harness.claim()}
+        harness.complete(*[held[i] for i in ids[::2]])
+        harness.submit(customer="other")
         return ids
 
-    def test_pages_show_every_run_once(self, desk: Harness) -> None:
+    def test_pages_show_every_run_once(self, harness: Harness) -> None:
         """Paging by the last run returns each run exactly once, live runs first."""
-        ids = self._mixed(desk)
+        ids = self._mixed(harness)
         for limit, customer in itertools.product((1, 2, 3, 7), (None, "acme")):
             seen: list[int] = []
             before = 2**62
-            while page := desk.client.runs.page(RunFilter(limit=limit, before=before), customer):
+            while page := harness.client.runs.page(RunFilter(limit=limit, before=before), customer):
                 assert len(page) <= limit
                 seen += [run.run_id for run in page]
                 before = page[-1].run_id
             others = [] if customer else [max(ids) + 1]
             assert seen == others + ids[1::2][::-1] + ids[::2][::-1]
 
-    def test_filters(self, desk: Harness) -> None:
+    def test_filters(self, harness: Harness) -> None:
         """Pages can be filtered by state, config and time window."""
-        ids = self._mixed(desk)
+        ids = self._mixed(harness)
 
         def page(**fields: Any) -> list[int]:
-            return [r.run_id for r in desk.client.runs.page(RunFilter(**fields), "acme")]
+            return [r.run_id for r in harness.client.runs.page(RunFilter(**fields), "acme")]
 
         assert page(state="COMPLETED") == ids[::2][::-1]
         assert page(state="RUNNING") == ids[1::2][::-1]
         assert page(state="PENDING") == []
         assert page(config_id=1) == []
-        assert page(slot_from=desk.clock.now() + 1) == []
+        assert page(slot_from=harness.clock.now() + 1) == []
 
-    def test_bad_filters(self, desk: Harness) -> None:
+    def test_bad_filters(self, harness: Harness) -> None:
         """An unknown state or an invalid limit raises an error that names the field."""
         bad: list[dict[str, Any]] = [
             {"limit": 0}, {"limit": -1}, {"limit": 10**9}, {"limit": "5"}, {"state": "DONE"},
         ]  # fmt: skip
         for fields in bad:
             with pytest.raises(InvalidInput) as caught:
-                desk.client.runs.page(RunFilter(**fields))
+                harness.client.runs.page(RunFilter(**fields))
             assert caught.value.field == next(iter(fields))
 
-    def test_detail(self, desk: Harness) -> None:
+    def test_detail(self, harness: Harness) -> None:
         """The detail has the other attempts, the journal and the live progress."""
-        desk.config(retry_config={"base_delay_minutes": 0})
-        desk.clock.advance(HOUR)
-        desk.tick()
-        first = desk.take()
-        (ended,) = desk.fail(first, error_type="SERVICE_UNAVAILABLE")
-        desk.admitter.run_once()
-        second = desk.take()
+        harness.config(retry_config={"base_delay_minutes": 0})
+        harness.clock.advance(HOUR)
+        harness.tick()
+        first = harness.take()
+        (ended,) = harness.fail(first, error_type="SERVICE_UNAVAILABLE")
+        harness.admitter.run_once()
+        second = harness.take()
         assert (second.run_id, second.attempt) == (ended.retry_run_id, 2)
         row = (second.run_id, second.token, Progress(stage="load", percent=40.0))
-        desk.write(lambda tx: leases.progress_put_many(tx, [row]))
-        detail = desk.client.runs.detail(second.run_id, "acme")
+        harness.write(lambda tx: leases.progress_put_many(tx, [row]))
+        detail = harness.client.runs.detail(second.run_id, "acme")
         assert [run.run_id for run in detail.attempts] == [first.run_id]
         assert detail.progress is not None
         assert (detail.progress["stage"], detail.progress["percent"]) == ("load", 40.0)
-        assert detail.progress["last_heartbeat_at"] == desk.clock.now()
+        assert detail.progress["last_heartbeat_at"] == harness.clock.now()
         assert [row.action for row in detail.journal] == ["created"]
-        old = desk.client.runs.detail(first.run_id)
+        old = harness.client.runs.detail(first.run_id)
         assert [row.action for row in old.journal] == ["created", "ended"]
         assert old.progress is None
 
 
 @pytest.mark.parametrize("engine", ["memory"], indirect=True)
-def test_a_fresh_client_in_memory(desk: Harness) -> None:
+def test_a_fresh_client_in_memory(harness: Harness) -> None:
     """A client with an empty cache works on the single connection of an in-memory store."""
-    config = desk.config(overlap="allow")
-    run_id = desk.dead_run()
-    assert Client(desk.store).configs.start(config.config_id)
-    assert Client(desk.store).runs.retry(run_id)
-    assert Client(desk.store).pauses.pause("pipeline", "nightly")
-    assert Client(desk.store).configs.update(config.config_id, {"priority": 2}).priority == 2
+    config = harness.config(overlap="allow")
+    run_id = harness.dead_run()
+    assert Client(harness.store).configs.start(config.config_id)
+    assert Client(harness.store).runs.retry(run_id)
+    assert Client(harness.store).pauses.pause("pipeline", "nightly")
+    assert Client(harness.store).configs.update(config.config_id, {"priority": 2}).priority == 2
 
 
 class TestOrderingKeys:
     """Ordering keys are scoped to a customer."""
 
-    def test_keys_of_other_customers_do_not_block(self, desk: Harness) -> None:
+    def test_keys_of_other_customers_do_not_block(self, harness: Harness) -> None:
         """Runs of two customers with the same ordering key do not block each other."""
-        mine = desk.submit(ordering_key="k", customer="one")
-        other = desk.submit(ordering_key="k", customer="two")
-        states = [desk.client.runs.get(run_id).admission for run_id in (mine, other)]
+        mine = harness.submit(ordering_key="k", customer="one")
+        other = harness.submit(ordering_key="k", customer="two")
+        states = [harness.client.runs.get(run_id).admission for run_id in (mine, other)]
         assert states == [0, 0]

@@ -5,22 +5,22 @@ from collections.abc import Callable
 import pytest
 
 from penstock.core.clock import HOUR
-from tests.kits.desk import Harness
+from tests.kits.client_harness import Harness
 
 
 @pytest.mark.parametrize("how", ["disable", "delete", "event"])
-def test_due_occurrences_are_recorded(desk: Harness, how: str) -> None:
+def test_due_occurrences_are_recorded(harness: Harness, how: str) -> None:
     """When a config leaves the schedule, its due but unstarted occurrences go to the ledger."""
-    config = desk.config()
-    desk.clock.advance(5 * HOUR)
+    config = harness.config()
+    harness.clock.advance(5 * HOUR)
     ways: dict[str, Callable[[], object]] = {
-        "disable": lambda: desk.client.configs.disable(config.config_id),
-        "delete": lambda: desk.client.configs.delete(config.config_id),
-        "event": lambda: desk.client.configs.update(
+        "disable": lambda: harness.client.configs.disable(config.config_id),
+        "delete": lambda: harness.client.configs.delete(config.config_id),
+        "event": lambda: harness.client.configs.update(
             config.config_id, {"schedule_type": "EVENT_DRIVEN", "event_topic": "some-topic"}
         ),
     }
     ways[how]()
-    assert desk.schedule_row(config.config_id) is None
-    rows = desk.sql(f"SELECT slots, outcome FROM ledger WHERE config_id = {config.config_id}")
+    assert harness.schedule_row(config.config_id) is None
+    rows = harness.sql(f"SELECT slots, outcome FROM ledger WHERE config_id = {config.config_id}")
     assert [tuple(row) for row in rows] == [(5, "skipped_missed")]

@@ -12,7 +12,7 @@ from penstock.db.store import Tx
 from penstock.limits.store.grant import limit_grant
 from penstock.limits.store.limits import limit_get
 from penstock.limits.store.rows import GrantInput, LeaseRequest
-from tests.kits.desk import Harness
+from tests.kits.client_harness import Harness
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class BusThings:
         return f"{path}?customer_id={self.customer}{query}"
 
 
-def bus_things(desk: Harness, customer: str) -> BusThings:
+def bus_things(harness: Harness, customer: str) -> BusThings:
     """Create two topics, two subscriptions, and ready and leased messages for a customer."""
-    client = desk.client
+    client = harness.client
     for name in ("events", "spare-topic"):
         client.topics.create(name, customer=customer)
     for name in ("reader", "spare-reader"):
@@ -47,7 +47,7 @@ def bus_things(desk: Harness, customer: str) -> BusThings:
     held = client.subscriptions.pull("reader", max_messages=3, customer=customer)
     limit = f"bq:{customer}"
     client.limits.declare(limit, {"capacity": 3})
-    lease = desk.write(lambda tx: _slot(tx, limit))
+    lease = harness.write(lambda tx: _slot(tx, limit))
     return BusThings(
         customer=customer,
         topic="events",

@@ -17,7 +17,7 @@ from penstock.flows.gates.client.people import OverrideRequest
 from penstock.flows.orchestrator import Orchestrator
 from penstock.pipelines.declare.needs import historical
 from penstock.pipelines.declare.pipeline import Pipeline
-from tests.kits.desk import Harness
+from tests.kits.client_harness import Harness
 
 POOL = "flows"
 TODAY, PAST, SPARE = "2025-11-17", "2025-11-10", "2025-11-18"
@@ -57,9 +57,9 @@ def daily() -> Pipeline:
     return made
 
 
-def flow_things(desk: Harness, customer: str) -> FlowThings:
+def flow_things(harness: Harness, customer: str) -> FlowThings:
     """Create flows, decisions, an override and an open intervention for a customer."""
-    client = desk.client
+    client = harness.client
     client.register([daily()])
     cause = f"cause-of-{customer}"
 
@@ -70,11 +70,11 @@ def flow_things(desk: Harness, customer: str) -> FlowThings:
 
     flow = opened(TODAY, "same_day")
     blocked, spare = opened(PAST, "backfill", "analytics"), opened(SPARE, "same_day")
-    Orchestrator(desk.store).run_once()
+    Orchestrator(harness.store).run_once()
     (item,) = client.interventions.page(customer=customer)
     approval = OverrideRequest(
         pipeline="daily", partition=TODAY, customer=customer, dependency="an.days",
-        reason="known", expires_at=desk.clock.now() + HOUR,
+        reason="known", expires_at=harness.clock.now() + HOUR,
     )  # fmt: skip
     granted = client.overrides.grant(approval, actor="ann")
     return FlowThings(

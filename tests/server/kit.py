@@ -16,7 +16,7 @@ from penstock.server.app import build
 from penstock.server.context import ApiOptions, TickReport
 from penstock.server.listener import ApiServer
 from penstock.server.push_auth import PushAuth
-from tests.kits.desk import Harness
+from tests.kits.client_harness import Harness
 
 SCHEDULER_TOKEN = "tick-tock-0123456789"
 BOUND = ("acme", "globex")
@@ -103,20 +103,20 @@ class ServedApi:
 
     def __init__(
         self,
-        desk: Harness,
+        harness: Harness,
         *,
         clock: Clock | None = None,
         receiving: PushAuth | None = None,
         **options: Any,
     ) -> None:
-        """Serve a desk; `clock` is the API's (key cache, rates), by default the system clock."""
-        self.desk = desk
+        """Serve a harness; `clock` is the API's (key cache, rates), by default the system clock."""
+        self.harness = harness
         self.events = Events()
         self.heard: list[Event] = []
         self.events.subscribe(self.heard.append)
         chosen = {"scheduler_token": SCHEDULER_TOKEN, "rate": 100_000.0, "threads": 16, **options}
         self.api = build(
-            desk.client,
+            harness.client,
             ROUTES,
             options=ApiOptions(**chosen),
             clock=clock or SystemClock(),
@@ -126,8 +126,8 @@ class ServedApi:
         )
         self.server = ApiServer(self.api, host="127.0.0.1", port=0)
         self.server.start()
-        desk.client.store.write(
-            lambda tx: desk.client._names.ensure_customer_keys(
+        harness.client.store.write(
+            lambda tx: harness.client._names.ensure_customer_keys(
                 tx, BOUND
             )  # customers exist before their keys
         )
@@ -139,7 +139,7 @@ class ServedApi:
 
     def key(self, name: str, role: Role, customer: str | None = None) -> str:
         """Create a key."""
-        made = self.desk.client.keys.create(name, role, customer=customer)
+        made = self.harness.client.keys.create(name, role, customer=customer)
         assert made.text is not None
         return made.text
 
@@ -154,7 +154,7 @@ class ServedApi:
 
     def _tick(self, batch: int, seconds: float) -> TickReport:
         options = SchedulerOptions(batch=batch, budget_seconds=seconds)
-        tick = self.desk.tick(batch=options.batch, budget_seconds=options.budget_seconds)
+        tick = self.harness.tick(batch=options.batch, budget_seconds=options.budget_seconds)
         return TickReport(
             due=tick.due,
             runs=tick.runs,

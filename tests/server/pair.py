@@ -18,7 +18,7 @@ class Pair:
         self.sqlite, self.postgres = sqlite, postgres
         self.each = (sqlite, postgres)
         self._tables = tables
-        self._counts = [served.desk.counts(*tables) for served in self.each]
+        self._counts = [served.harness.counts(*tables) for served in self.each]
 
     def ask(
         self, method: str, path: str, body: Any = None, *, role: str | None = "admin", **more: str
@@ -29,7 +29,7 @@ class Pair:
         for place, served in enumerate(self.each):
             reply = served.by(role).call(method, path, body, dict(headers))
             assert reply.status < 500, (path, reply.body)
-            counts = served.desk.counts(*self._tables)
+            counts = served.harness.counts(*self._tables)
             if reply.status >= 400:
                 assert counts == self._counts[place], (path, "a refusal changed something")
             self._counts[place] = counts

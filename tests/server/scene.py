@@ -15,7 +15,7 @@ from penstock.core.clock import MINUTE
 from penstock.core.ids import encode
 from penstock.runs.client.runs import Submission
 from penstock.runs.external.client.work import Claimed, ExternalWorker, FailureReport
-from tests.kits.desk import Harness
+from tests.kits.client_harness import Harness
 from tests.server.bus_scene import BUS_CALLS, BusThings, bus_things
 from tests.server.flow_scene import FLOW_CALLS, FlowThings, flow_things
 
@@ -44,9 +44,9 @@ class Scene:
         return {"fencing_token": self.tokens[name], **more}
 
 
-def scene(desk: Harness, customer: str) -> Scene:
+def scene(harness: Harness, customer: str) -> Scene:
     """Create configs, runs in every state, a dead letter, an alert, a pause and keys."""
-    client = desk.client
+    client = harness.client
     config = client.configs.create(
         customer, {"pipeline_template": "nightly", "schedule_cron": "0 * * * *", "provider": "GCP"}
     )
@@ -57,17 +57,17 @@ def scene(desk: Harness, customer: str) -> Scene:
     client.configs.update(config.config_id, {"priority": 7}, reason="more")
     for _ in range(3):
         client.configs.start(failing.config_id)
-        _fail_for_good(desk, customer)
-    ended = [_fail_for_good(desk, customer) for _ in range(3) if _submit(desk, customer)]
-    _submit(desk, customer, len(HELD))
+        _fail_for_good(harness, customer)
+    ended = [_fail_for_good(harness, customer) for _ in range(3) if _submit(harness, customer)]
+    _submit(harness, customer, len(HELD))
     worker = ExternalWorker(f"w-{customer}", "other-key")
     held = dict(zip(HELD, client.work.claim(worker, len(HELD), customer=customer), strict=True))
     for name in HELD[1:]:
         client.work.start(held[name].run.run_id, worker)
     client.runs.cancel(held["stops"].run.run_id)
-    ready = _submit(desk, customer, 2)
+    ready = _submit(harness, customer, 2)
     later = client.runs.submit(
-        Submission(pipeline="outside", customer=customer, at=desk.clock.now() + MINUTE)
+        Submission(pipeline="outside", customer=customer, at=harness.clock.now() + MINUTE)
     )
     key = client.keys.create(f"for-{customer}", Role.VIEWER, customer=customer)
     spare = client.keys.create(f"spare-{customer}", Role.VIEWER, customer=customer)
@@ -84,23 +84,23 @@ def scene(desk: Harness, customer: str) -> Scene:
         tokens={name: one.run.token for name, one in held.items()},
         key=key.public_id,
         spare_key=spare.public_id,
-        flows=flow_things(desk, customer),
-        bus=bus_things(desk, customer),
+        flows=flow_things(harness, customer),
+        bus=bus_things(harness, customer),
     )
 
 
-def _submit(desk: Harness, customer: str, n: int = 1) -> list[int]:
+def _submit(harness: Harness, customer: str, n: int = 1) -> list[int]:
     wanted = Submission(pipeline="outside", customer=customer, parameters={"whose": customer})
-    return desk.client.runs.submit_many([wanted] * n)
+    return harness.client.runs.submit_many([wanted] * n)
 
 
-def _fail_for_good(desk: Harness, customer: str) -> Claimed:
+def _fail_for_good(harness: Harness, customer: str) -> Claimed:
     """Fail the customer's next run for good."""
     worker = ExternalWorker(f"w-{customer}", "other-key")
-    (one,) = desk.client.work.claim(worker, customer=customer)
-    desk.client.work.start(one.run.run_id, worker)
+    (one,) = harness.client.work.claim(worker, customer=customer)
+    harness.client.work.start(one.run.run_id, worker)
     failure = FailureReport(error_type="VALIDATION_ERROR", error_details={"whose": customer})
-    assert desk.client.work.fail(one.run.run_id, worker, failure).is_dead
+    assert harness.client.work.fail(one.run.run_id, worker, failure).is_dead
     return one
 
 

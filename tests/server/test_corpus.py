@@ -124,8 +124,8 @@ class Both(Pair):
     """A customer with every kind of resource, on both engines."""
 
     def __init__(self, sqlite: ServedApi, postgres: ServedApi) -> None:
-        self.scene: Scene = scene(sqlite.desk, "acme")
-        assert scene(postgres.desk, "acme") == self.scene
+        self.scene: Scene = scene(sqlite.harness, "acme")
+        assert scene(postgres.harness, "acme") == self.scene
         super().__init__(sqlite, postgres)
 
 
@@ -292,7 +292,7 @@ class TestWire:
         head = f"POST /api/v1/pauses/resume HTTP/1.1\r\n{self.auth(shared)}"
         head += "Content-Type: application/json\r\n"
         body = '{"scope":"all"}'
-        before = shared.desk.counts()
+        before = shared.harness.counts()
         for lengths in (
             "Content-Length: -1\r\n", "Content-Length: x\r\n", "Content-Length: 1e3\r\n",
             "Content-Length: 15\r\nContent-Length: 16\r\n", "Content-Length: 15, 15\r\n",
@@ -304,7 +304,7 @@ class TestWire:
         ):  # fmt: skip
             status, _ = raw(shared, f"{head}{lengths}\r\n{body}")
             assert status in (400, 413, 415, 501), lengths
-        assert shared.desk.counts() == before
+        assert shared.harness.counts() == before
 
     def test_gzip_bomb(self, shared: ServedApi) -> None:
         """A compressed body is refused without reading it."""
@@ -378,13 +378,13 @@ class TestWire:
 
     def test_disconnect_within_body(self, shared: ServedApi) -> None:
         """A client that disconnects within its body changes nothing."""
-        before = shared.desk.counts()
+        before = shared.harness.counts()
         head = f"POST /api/v1{RUNS} HTTP/1.1\r\n{self.auth(shared)}"
         head += "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n"
         with socket.create_connection(("127.0.0.1", shared.server.port), timeout=PATIENCE) as line:
             line.sendall(f'{head}{{"pipeline_template": "outside"'.encode())
         assert shared.by("admin").get("/pauses").status == 200
-        assert shared.desk.counts() == before
+        assert shared.harness.counts() == before
 
 
 def raw(served: ServedApi, text: str) -> tuple[int, bytes]:

@@ -48,7 +48,7 @@ def _first_line(_: Any, response: Any) -> Any:
 def fuzzed(request: pytest.FixtureRequest, serve: Serve) -> Iterator[ServedApi]:
     """Return a server with a customer that random calls may hit."""
     with serve(request.param) as served:
-        scene(served.desk, "acme")
+        scene(served.harness, "acme")
         yield served
 
 
@@ -57,7 +57,7 @@ def both(serve: Serve) -> Iterator[list[ServedApi]]:
     """Return a server of each engine; generating a call takes longer than sending it twice."""
     with serve("sqlite") as one, serve("postgres") as other:
         for served in (one, other):
-            scene(served.desk, "acme")
+            scene(served.harness, "acme")
         yield [one, other]
 
 
@@ -117,12 +117,12 @@ def fuzz_one(servers: list[ServedApi], operation: Any, mode: GenerationMode, exa
 def call(served: ServedApi, case: Any, skipped: list[Any], *, is_bad: bool) -> None:
     """Send one call and check its response; a refused call changes nothing."""
     headers = {"Authorization": f"Bearer {served.keys['admin']}"}
-    before = served.desk.counts() if is_bad else {}
+    before = served.harness.counts() if is_bad else {}
     reply = case.call(base_url=served.server.url, headers=headers, timeout=20)
     case.validate_response(reply, headers=headers, excluded_checks=skipped)
     assert reply.status_code < 500
     if before and reply.status_code >= 400:
-        assert served.desk.counts() == before, "a refusal changed something"
+        assert served.harness.counts() == before, "a refusal changed something"
 
 
 @pytest.mark.postgres

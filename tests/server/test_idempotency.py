@@ -21,7 +21,7 @@ POSTS = sorted((n for n in ROUTES if n.startswith("POST")), key=lambda name: "pa
 
 def dumped(served: ServedApi) -> dict[str, int]:
     """Return the row counts of all tables that a request may write."""
-    return served.desk.counts() | served.desk.counts("api_keys", "leases", "progress")
+    return served.harness.counts() | served.harness.counts("api_keys", "leases", "progress")
 
 
 class TestEveryPost:
@@ -29,7 +29,7 @@ class TestEveryPost:
 
     def test_each(self, shared: ServedApi) -> None:
         """A repeat gets the same response and does nothing; a different body or path gets 422."""
-        s = scene(shared.desk, "acme")
+        s = scene(shared.harness, "acme")
         by = shared.by("admin")
         for number, route in enumerate(POSTS):
             path, body = CALLS[route](s)
@@ -86,9 +86,9 @@ class TestEveryPost:
         by, path = served.by("admin"), "/customers/acme/pipeline-runs"
         body = {"pipeline_template": "outside"}
         first = by.ok("POST", path, body, Idempotency_Key="daily")
-        served.desk.clock.advance(DAY + 1)
-        expired = served.desk.column("SELECT count(*) FROM requests WHERE expires_at < "
-                                     f"{served.desk.clock.now()}")  # fmt: skip
+        served.harness.clock.advance(DAY + 1)
+        expired = served.harness.column("SELECT count(*) FROM requests WHERE expires_at < "
+                                     f"{served.harness.clock.now()}")  # fmt: skip
         assert expired == [1]
         assert first["run_id"]
 
@@ -111,7 +111,7 @@ class TestCrashes:
         good = [reply for reply in replies if reply.status == 201]
         assert {reply.status for reply in replies} <= {201, 409}
         assert len({reply.body for reply in good}) == 1
-        assert served.desk.counts("runs") == {"runs": 1}
+        assert served.harness.counts("runs") == {"runs": 1}
         assert served.by("operator").post(path, body, Idempotency_Key="once").body == good[0].body
 
     def test_lost_response(self, served: ServedApi) -> None:
@@ -126,11 +126,11 @@ class TestCrashes:
                 f"Content-Length: {len(raw)}\r\n\r\n"
             )
             line.sendall(head.encode() + raw)
-            until(lambda: served.desk.counts("runs") == {"runs": 1})
+            until(lambda: served.harness.counts("runs") == {"runs": 1})
         again = served.by("operator").post(path, body, Idempotency_Key="lost")
         assert again.status == 201
         assert again.headers["idempotency-replayed"] == "true"
-        assert served.desk.counts("runs") == {"runs": 1}
+        assert served.harness.counts("runs") == {"runs": 1}
 
     def test_bulk_continues(self, served: ServedApi) -> None:
         """The client disconnects after the first chunk; a repeat creates the rest."""
@@ -153,11 +153,11 @@ class TestCrashes:
         again = served.by("operator").call("POST", "/pipeline-configs/bulk", raw, headers)
         assert [one["index"] for one in again.lines] == list(range(10_000))
         assert [one["index"] for one in again.lines if one["status"] == "refused"] == [777]
-        until(lambda: served.desk.counts("configs")["configs"] == 9_999)
-        assert served.desk.counts("configs", "audit") == {"configs": 9_999, "audit": 9_999}
+        until(lambda: served.harness.counts("configs")["configs"] == 9_999)
+        assert served.harness.counts("configs", "audit") == {"configs": 9_999, "audit": 9_999}
         third = served.by("operator").call("POST", "/pipeline-configs/bulk", raw, headers)
         assert third.body == again.body
-        assert served.desk.counts("configs") == {"configs": 9_999}
+        assert served.harness.counts("configs") == {"configs": 9_999}
 
     def test_bulk_refusals(self, served: ServedApi) -> None:
         """Too many items, no array, or another body under the same key get an error status."""
@@ -229,15 +229,15 @@ class TestPages:
     @pytest.mark.parametrize("limit", [1, 7, 1000])
     def test_complete_while_rows_are_added(self, served: ServedApi, limit: int) -> None:
         """Every config and run is listed once, even if rows are added meanwhile."""
-        desk, by = served.desk, served.by("acme-viewer")
+        harness, by = served.harness, served.by("acme-viewer")
         given = [("acme", NIGHTLY)] * 25
-        ids = {config.config_id for config in desk.client.configs.create_many(given)}
-        desk.config("globex")
+        ids = {config.config_id for config in harness.client.configs.create_many(given)}
+        harness.config("globex")
         seen: list[int] = []
         for page in pages(by, f"/customers/acme/pipeline-configs?limit={limit}"):
             seen += [decode("cfg", item["config_id"]) for item in page]
-            desk.config("acme")
-            desk.config("globex")
+            harness.config("acme")
+            harness.config("globex")
             if len(seen) >= 25:
                 break
         assert ids <= set(seen)
@@ -245,10 +245,10 @@ class TestPages:
 
     def test_runs(self, served: ServedApi) -> None:
         """Active and ended runs, newest first, are the same by cursor and by offset."""
-        desk, by = served.desk, served.by("viewer")
-        done = [desk.submit() for _ in range(13)]
-        desk.drain()
-        live = [desk.submit() for _ in range(8)]
+        harness, by = served.harness, served.by("viewer")
+        done = [harness.submit() for _ in range(13)]
+        harness.drain()
+        live = [harness.submit() for _ in range(8)]
         wanted = live[::-1] + done[::-1]
         path = "/customers/acme/pipeline-runs"
         listed = [decode("run", one["run_id"]) for p in pages(by, f"{path}?limit=5") for one in p]
@@ -261,15 +261,15 @@ class TestPages:
         seen: list[int] = []
         for page in pages(by, f"{path}?limit=5"):
             seen += [decode("run", one["run_id"]) for one in page]
-            desk.submit()  # newer than the remaining pages
+            harness.submit()  # newer than the remaining pages
         assert seen == wanted
 
     def test_states_and_dates(self, served: ServedApi) -> None:
         """Filters narrow a list; a window before the first run is empty."""
-        desk, by = served.desk, served.by("viewer")
-        desk.submit()
-        desk.drain()
-        desk.submit()
+        harness, by = served.harness, served.by("viewer")
+        harness.submit()
+        harness.drain()
+        harness.submit()
         path = "/customers/acme/pipeline-runs"
         assert len(by.ok("GET", f"{path}?state=COMPLETED")["items"]) == 1
         assert len(by.ok("GET", f"{path}?state=PENDING")["items"]) == 1

@@ -20,7 +20,7 @@ from penstock.server.auth import VALID_CACHE_SECONDS
 from penstock.server.route import StrictRoute
 from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres.server import DatabaseServer
-from tests.kits.desk import Harness
+from tests.kits.client_harness import Harness
 from tests.server.bus_scene import BusThings
 from tests.server.flow_scene import FlowThings
 from tests.server.kit import SCHEDULER_TOKEN, Client, Reply, ServedApi
@@ -110,7 +110,7 @@ class TestAccessControl:
             {"Cookie": f"key={good}"},
         ]  # fmt: skip
         by = shared.by(None)
-        before = shared.desk.counts()
+        before = shared.harness.counts()
         for name in ROUTES:
             path, body = CALLS[name](EMPTY_SCENE)
             answers = [by.call(method_of(name), path, body, dict(sent)) for sent in headers]
@@ -121,7 +121,7 @@ class TestAccessControl:
                 assert reply.json["code"] == "auth.required"
                 assert reply.headers["www-authenticate"].startswith("Bearer")
         assert by.call("GET", f"/keys?key={good}").status == 401
-        assert shared.desk.counts() == before
+        assert shared.harness.counts() == before
 
     def test_public(self, shared: ServedApi) -> None:
         """Health, readiness and the OpenAPI document need no key."""
@@ -148,7 +148,7 @@ class TestAccessControl:
 
     def test_least_privileged_role(self, served: ServedApi) -> None:
         """Each route answers 2xx to the least privileged role that may call it."""
-        s = scene(served.desk, "acme")
+        s = scene(served.harness, "acme")
         least = {
             Permission.READ_RUNS: "viewer", Permission.READ: "viewer", Permission.WORK: "worker",
             Permission.OPERATE: "operator", Permission.ADMINISTER: "admin",
@@ -167,9 +167,9 @@ class TestAccessControl:
         reply = anonymous.post("/scheduler/trigger", None, X_Scheduler_Token=SCHEDULER_TOKEN)
         assert reply.json["status"] == "completed"
 
-    def test_no_token_configured(self, desk: Harness) -> None:
+    def test_no_token_configured(self, harness: Harness) -> None:
         """Without a configured token every token is refused, including the empty one."""
-        served = ServedApi(desk, scheduler_token="")
+        served = ServedApi(harness, scheduler_token="")
         try:
             for token in ("", "x"):
                 reply = served.by(None).post("/scheduler/trigger", {}, X_Scheduler_Token=token)
@@ -182,9 +182,9 @@ class TestKeysInTime:
     """Keys become invalid by revocation, by expiry and after a rotation."""
 
     @pytest.fixture
-    def timed(self, desk: Harness, clock: VirtualClock) -> Any:
+    def timed(self, harness: Harness, clock: VirtualClock) -> Any:
         """Return a server that uses the test clock."""
-        made = ServedApi(desk, clock=clock)
+        made = ServedApi(harness, clock=clock)
         yield made
         made.stop()
 
@@ -235,7 +235,7 @@ class TestKeysInTime:
         clock.advance(seconds=31)
         assert new.get("/pipelines").status == 401
         assert Client("127.0.0.1", timed.server.port, last["key"]).get("/pipelines").status == 200
-        used = timed.desk.client.keys.get(decode("key", made["info"]["key_id"])).last_used_at
+        used = timed.harness.client.keys.get(decode("key", made["info"]["key_id"])).last_used_at
         assert used is not None
         assert clock.now() - used < DAY
 
@@ -340,9 +340,9 @@ class TestHealth:
         assert reply.headers["retry-after"] == "1"
         assert served.by(None).get("/healthz").status == 200
 
-    def test_overload(self, desk: Harness) -> None:
+    def test_overload(self, harness: Harness) -> None:
         """More concurrent requests than the bound get 503 at once; the process stays alive."""
-        served = ServedApi(desk, inflight=1)
+        served = ServedApi(harness, inflight=1)
         entered, go_on = threading.Event(), threading.Event()
         tick = served.api.fastapi.state.trigger
 

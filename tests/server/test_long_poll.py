@@ -16,7 +16,7 @@ from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.client.runs import Submission
 from penstock.server.polling.poll_hub import POLL_SECONDS
 from tests.conftest import OpenStore
-from tests.kits.desk import Harness
+from tests.kits.client_harness import Harness
 from tests.server.kit import ServedApi
 
 SECONDS = 50
@@ -54,14 +54,14 @@ class Attempts:
     def __init__(self, served: ServedApi, monkeypatch: pytest.MonkeyPatch) -> None:
         self.n = 0
         self._lock = threading.Lock()
-        write = served.desk.store.write
+        write = served.harness.store.write
 
         def counted(body: Any) -> Any:
             with self._lock:
                 self.n += 1
             return write(body)
 
-        monkeypatch.setattr(served.desk.store, "write", counted)
+        monkeypatch.setattr(served.harness.store, "write", counted)
 
 
 def waiting(served: ServedApi, n: int) -> None:
@@ -95,7 +95,7 @@ class TestAnswers:
 
     def test_work_that_is_there(self, served: ServedApi) -> None:
         """A claim does not wait if a run is ready."""
-        served.desk.submit("outside")
+        served.harness.submit("outside")
         assert len(Poll(served).answer()) == 1
 
     def test_no_work(self, served: ServedApi) -> None:
@@ -108,7 +108,7 @@ class TestAnswers:
         """A run submitted through another store of the same database wakes the worker."""
         poll = Poll(served)
         waiting(served, 1)
-        Harness(open_store(), served.desk.clock).submit("outside")
+        Harness(open_store(), served.harness.clock).submit("outside")
         assert len(poll.answer()) == 1
 
     def test_another_process(self, served: ServedApi, store: Store, request: Any) -> None:
@@ -123,7 +123,7 @@ class TestAnswers:
             "Client(s).runs.submit(Submission(pipeline='outside', customer='acme'))\ns.close()\n"
         )
         # The virtual clock is in the past; the other process's run is due once it is advanced.
-        served.desk.clock.advance_to(2_000_000_000_000_000)
+        served.harness.clock.advance_to(2_000_000_000_000_000)
         poll = Poll(served)
         waiting(served, 1)
         subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
@@ -134,7 +134,7 @@ class TestAnswers:
         by = served.by("worker")
         body = {"worker_id": "w1", "wait_seconds": SECONDS}
         assert by.ok("POST", CLAIM, body, Idempotency_Key="k") == {"claimed_runs": []}
-        served.desk.submit("outside")
+        served.harness.submit("outside")
         assert by.ok("POST", CLAIM, body, Idempotency_Key="k") == {"claimed_runs": []}
 
     @pytest.mark.parametrize("asked", [{"pool": "nowhere"}, {"processors": ["no/such/one"]}])
@@ -150,7 +150,7 @@ class TestAnswers:
         waiting(served, 0)
         poll = Poll(served)
         waiting(served, 1)
-        served.desk.submit("outside")
+        served.harness.submit("outside")
         assert len(poll.answer()) == 1, "a failed attempt consumes no wake-up"
 
 
@@ -168,7 +168,7 @@ class TestQueues:
             lambda: attempts.n >= 50 and served.api.app.active == 0
         )  # no attempt is running any more
         before = attempts.n
-        served.desk.submit("outside")
+        served.harness.submit("outside")
         until(lambda: any(not poll.is_alive() for poll in polls))
         waiting(served, 49)
         # The one that got it, the next that found nothing, and those of the timer.
@@ -185,7 +185,7 @@ class TestQueues:
         polls = [Poll(served, worker_id=f"w{n}") for n in range(10)]
         waiting(served, 10)
         wanted = Submission(pipeline="outside", customer="acme")
-        served.desk.client.runs.submit_many([wanted] * 10)
+        served.harness.client.runs.submit_many([wanted] * 10)
         runs = [run["run_id"] for poll in polls for run in poll.answer()]
         assert len(set(runs)) == 10
 
@@ -193,13 +193,13 @@ class TestQueues:
         """A wake-up is not spent on a worker of another customer or processor."""
         other = Pipeline("other")
         other.phase("main").external("pull")
-        served.desk.client.register([other])
+        served.harness.client.register([other])
         wrong = [Poll(served, "globex-worker", worker_id=f"g{n}") for n in range(8)]
         wrong += [Poll(served, worker_id=f"o{n}", processors=["other"]) for n in range(8)]
         waiting(served, 16)
         right = Poll(served, "acme-worker", worker_id="right", processors=["outside"])
         waiting(served, 17)
-        served.desk.submit("outside")
+        served.harness.submit("outside")
         # In one queue of seventeen the timer would reach it only after many seconds.
         assert len(right.answer(4 * POLL_SECONDS)) == 1
         assert all(poll.is_alive() for poll in wrong)
@@ -215,8 +215,8 @@ class TestLeaving:
         for connection in connections:
             connection.close()
         waiting(served, 0)
-        run = served.desk.submit("outside")
-        assert served.desk.client.runs.get(run).state == "PENDING"
+        run = served.harness.submit("outside")
+        assert served.harness.client.runs.get(run).state == "PENDING"
         assert len(Poll(served).answer()) == 1
 
     def test_next_waiter_is_called(self, served: ServedApi) -> None:
@@ -229,7 +229,7 @@ class TestLeaving:
         waiting(
             served, 1
         )  # before the server notices, the run may be claimed for the disconnected one
-        served.desk.submit("outside")
+        served.harness.submit("outside")
         assert len(poll.answer()) == 1
 
     def test_stop_releases_them(self, served: ServedApi) -> None:
@@ -240,9 +240,9 @@ class TestLeaving:
         assert [poll.answer() for poll in polls] == [[]] * 5
         assert {poll.status for poll in polls} == {200}
 
-    def test_waiting_is_not_active(self, desk: Harness) -> None:
+    def test_waiting_is_not_active(self, harness: Harness) -> None:
         """Waiting workers occupy no admission slots and do not affect the metrics."""
-        served = ServedApi(desk, inflight=2)
+        served = ServedApi(harness, inflight=2)
         try:
             polls = []
             for n in range(5):

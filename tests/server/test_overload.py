@@ -11,7 +11,7 @@ import pytest
 
 from penstock.audit.telemetry import Served as ServedEvent
 from penstock.server.overload import protocol
-from tests.kits.desk import Harness
+from tests.kits.client_harness import Harness
 from tests.server.kit import ServedApi
 
 RUNS = "/api/v1/customers/acme/pipeline-runs"
@@ -23,9 +23,9 @@ pytestmark = pytest.mark.parametrize("engine", ["sqlite"])
 
 
 @pytest.fixture
-def full(desk: Harness) -> Iterator[ServedApi]:
+def full(harness: Harness) -> Iterator[ServedApi]:
     """Return a server whose only admission slot is taken until the test ends; keys are cached."""
-    served = ServedApi(desk, threads=1, inflight=1)
+    served = ServedApi(harness, threads=1, inflight=1)
     with served_until_left(served):
         yield served
     assert served.by("viewer").get("/pauses").status == 200, "and requests are admitted again"
@@ -117,7 +117,7 @@ def test_early_and_regular_refusals_are_equal(full: ServedApi, wires: Wires) -> 
 
 def test_counted_and_logged(full: ServedApi) -> None:
     """Each refusal is in the access log and the metrics, and changes nothing."""
-    before = full.desk.counts()
+    before = full.harness.counts()
     full.heard.clear()
     by = full.by("viewer")
     ids = [by.get("/pauses?x=1").headers["x-request-id"] for _ in range(3)]
@@ -129,7 +129,7 @@ def test_counted_and_logged(full: ServedApi) -> None:
     meters = full.api.fastapi.state.meters.answer().body.decode()
     name = 'penstock_http_requests_total{method="GET",route="other",status="503"}'
     assert f"{name} 3.0" in meters
-    assert full.desk.counts() == before
+    assert full.harness.counts() == before
 
 
 def test_connection_stays_usable(full: ServedApi, wires: Wires) -> None:
@@ -189,11 +189,11 @@ def test_unusual_requests(full: ServedApi) -> None:
 
 
 def test_stop_sends_delayed_refusals(
-    desk: Harness, wires: Wires, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, wires: Wires, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A delayed refusal is sent before the server stops."""
     monkeypatch.setattr(protocol, "REFUSAL_DELAY_SECONDS", 60.0)
-    served = ServedApi(desk, threads=1, inflight=1)
+    served = ServedApi(harness, threads=1, inflight=1)
     wire = wires(served)
     with served_until_left(served):
         served.heard.clear()

@@ -32,12 +32,12 @@ class Walker:
 
     def __init__(self, served: ServedApi) -> None:
         self.served = served
-        self.desk = served.desk
+        self.harness = served.harness
         self.by: Client = served.by("operator")
         self.worker: Client = served.by("worker")
         pipeline = Pipeline("cost_billing")
         pipeline.phase("main").external("bill")
-        self.desk.client.register([pipeline])
+        self.harness.client.register([pipeline])
         self.config: dict[str, Any] = {}
 
     @property
@@ -47,8 +47,8 @@ class Walker:
 
     def to(self, us: int) -> None:
         """Advance to a time and admit due runs."""
-        self.desk.clock.advance_to(us)
-        self.desk.admitter.run_once()
+        self.harness.clock.advance_to(us)
+        self.harness.admitter.run_once()
 
     def trigger(self) -> dict[str, Any]:
         """Call the scheduler trigger."""
@@ -228,7 +228,7 @@ class TestWalk:
         walker.trigger()
         parent = None
         for attempt, minutes in ((1, 5), (2, 10), (3, 20)):
-            now = walker.desk.clock.now()
+            now = walker.harness.clock.now()
             end = walker.fail("TRANSIENT_NETWORK")
             due = parse_iso(end["retry_after"])
             assert minutes * MINUTE <= due - now <= minutes * MINUTE * 5 // 4 + SECOND

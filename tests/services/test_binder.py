@@ -15,25 +15,25 @@ from penstock.flows.orchestrator import Orchestrator
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.services import binder as binder_module
 from penstock.services.binder import Binder
-from tests.kits.desk import Harness
+from tests.kits.client_harness import Harness
 
 
 @pytest.fixture
-def binder(desk: Harness) -> Binder:
+def binder(harness: Harness) -> Binder:
     """A binder over the store under test, without jitter."""
-    return Binder(desk.store, jitter=lambda: 0.0)
+    return Binder(harness.store, jitter=lambda: 0.0)
 
 
-def bound(desk: Harness, binding: dict[str, Any], customer: str | None = None) -> None:
+def bound(harness: Harness, binding: dict[str, Any], customer: str | None = None) -> None:
     """Create a topic `feed` with a bound subscription."""
-    desk.client.topics.create("feed", customer=customer)
+    harness.client.topics.create("feed", customer=customer)
     spec = SubscriptionSpec(name="to-it", topic="feed", dead_letter_topic="to-it.dlq")
     extras = SubscriptionOptions(kind="bound", binding=json.dumps(binding))
-    desk.client.subscriptions.declare(spec, extras, customer=customer)
+    harness.client.subscriptions.declare(spec, extras, customer=customer)
 
 
 def publish(
-    desk: Harness, *payloads: Any, customer: str | None = None, **attributes: str
+    harness: Harness, *payloads: Any, customer: str | None = None, **attributes: str
 ) -> list[int]:
     """Publish objects (or bytes) on `feed`; return the message ids."""
     messages = [
@@ -42,71 +42,71 @@ def publish(
         )
         for one in payloads
     ]
-    return desk.client.topics.publish("feed", messages, customer=customer)
+    return harness.client.topics.publish("feed", messages, customer=customer)
 
 
 class TestRuns:
     """A message becomes a run of a processor."""
 
-    def test_a_message_becomes_a_run(self, desk: Harness, binder: Binder) -> None:
+    def test_a_message_becomes_a_run(self, harness: Harness, binder: Binder) -> None:
         """Its JSON object is the parameters; attributes give the customer and the partition."""
-        bound(desk, {"to": "runs", "pipeline": "nightly", "processor": "work"})
+        bound(harness, {"to": "runs", "pipeline": "nightly", "processor": "work"})
         (message_id,) = publish(
-            desk, {"days": 3}, customer_id="acme", partition="2025-12-31", correlation_id="cause"
+            harness, {"days": 3}, customer_id="acme", partition="2025-12-31", correlation_id="cause"
         )
         assert binder.run_once().done == 1
-        held = desk.take()
-        run = desk.client.runs.get(held.run_id)
+        held = harness.take()
+        run = harness.client.runs.get(held.run_id)
         assert (run.customer_id, run.partition, run.parameters) == (
             "acme", "2025-12-31", '{"days": 3}',
         )  # fmt: skip
         assert run.trigger_source == "event"
-        assert desk.column("SELECT trigger_message_id FROM runs") == [str(message_id)]
+        assert harness.column("SELECT trigger_message_id FROM runs") == [str(message_id)]
         assert run.correlation_id == "cause"
         assert binder.run_once().done == 0
-        (place,) = desk.client.topics.message(message_id).deliveries
+        (place,) = harness.client.topics.message(message_id).deliveries
         assert place.state == "acked"
 
-    def test_poison_does_not_affect_other_messages(self, desk: Harness, binder: Binder) -> None:
+    def test_poison_does_not_affect_other_messages(self, harness: Harness, binder: Binder) -> None:
         """A message that can never become a run is a dead letter at once; others become runs."""
-        bound(desk, {"to": "runs", "pipeline": "nightly"}, customer="acme")
-        publish(desk, {"days": 1}, b"no json", {"days": 99}, [1], {"days": 2}, customer="acme")
+        bound(harness, {"to": "runs", "pipeline": "nightly"}, customer="acme")
+        publish(harness, {"days": 1}, b"no json", {"days": 99}, [1], {"days": 2}, customer="acme")
         counts = binder.run_once()
         assert (counts.done, counts.nacked) == (2, 3)
-        runs = [desk.client.runs.get(desk.take().run_id) for _ in range(2)]
+        runs = [harness.client.runs.get(harness.take().run_id) for _ in range(2)]
         assert {(run.customer_id, run.parameters) for run in runs} == {
             ("acme", '{"days": 1}'), ("acme", '{"days": 2}'),
         }  # fmt: skip
-        dead = desk.client.dead_letters.find()
+        dead = harness.client.dead_letters.find()
         assert {one.error_kind for one in dead} == {"poison"}
         assert len(dead) == 3
 
     def test_an_invalid_customer_does_not_affect_other_messages(
-        self, desk: Harness, binder: Binder
+        self, harness: Harness, binder: Binder
     ) -> None:
         """A message may name the customer; an invalid name is a dead letter and stops nothing."""
-        bound(desk, {"to": "runs", "pipeline": "nightly"})
-        publish(desk, {"days": 1}, customer_id="no such name!")
-        publish(desk, {"days": 2}, customer_id="acme")
+        bound(harness, {"to": "runs", "pipeline": "nightly"})
+        publish(harness, {"days": 1}, customer_id="no such name!")
+        publish(harness, {"days": 2}, customer_id="acme")
         counts = binder.run_once()
         assert (counts.done, counts.nacked) == (1, 1)
-        assert [one.error_kind for one in desk.client.dead_letters.find()] == ["poison"]
+        assert [one.error_kind for one in harness.client.dead_letters.find()] == ["poison"]
 
     def test_every_subscription_is_served(
-        self, desk: Harness, binder: Binder, monkeypatch: pytest.MonkeyPatch
+        self, harness: Harness, binder: Binder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """However many subscriptions there are, of whatever names."""
         monkeypatch.setattr(binder_module, "PAGE", 2)
         for customer in ("a", "b", "c", "d", "e"):
-            bound(desk, {"to": "runs", "pipeline": "nightly"}, customer=customer)
-            publish(desk, {"days": 1}, customer=customer)
+            bound(harness, {"to": "runs", "pipeline": "nightly"}, customer=customer)
+            publish(harness, {"days": 1}, customer=customer)
         assert binder.run_once().done == 5
 
-    def test_a_crash_leaves_both_or_neither(self, desk: Harness, binder: Binder) -> None:
+    def test_a_crash_leaves_both_or_neither(self, harness: Harness, binder: Binder) -> None:
         """A transaction that is not committed leaves the message to be delivered again."""
-        bound(desk, {"to": "runs", "pipeline": "nightly"})
-        publish(desk, {"days": 1})
-        write = desk.store.write
+        bound(harness, {"to": "runs", "pipeline": "nightly"})
+        publish(harness, {"days": 1})
+        write = harness.store.write
         count = [0]
 
         def crashing(body: Any) -> Any:
@@ -119,19 +119,19 @@ class TestRuns:
 
             return write(failing)
 
-        desk.store.write = crashing  # type: ignore[method-assign]
+        harness.store.write = crashing  # type: ignore[method-assign]
         with pytest.raises(RuntimeError):
             binder.run_once()
-        desk.store.write = write  # type: ignore[method-assign]
-        assert desk.client.views.overview().pending == 0
-        courier = DeliverySweeper(desk.store, jitter=lambda: 0.0)
+        harness.store.write = write  # type: ignore[method-assign]
+        assert harness.client.views.overview().pending == 0
+        courier = DeliverySweeper(harness.store, jitter=lambda: 0.0)
         for _ in range(3):
-            desk.clock.advance(seconds=61)
+            harness.clock.advance(seconds=61)
             courier.run_once()
             binder.run_once()
-        assert desk.client.views.overview().pending == 1
+        assert harness.client.views.overview().pending == 1
 
-    def test_bindings_are_checked(self, desk: Harness) -> None:
+    def test_bindings_are_checked(self, harness: Harness) -> None:
         """An invalid binding is refused with the name of the field."""
         cases: dict[str, dict[str, Any]] = {
             "binding.to": {"to": "unknown"},
@@ -141,100 +141,102 @@ class TestRuns:
         }
         for field, binding in cases.items():
             with pytest.raises(InvalidInput, match=field):
-                bound(desk, binding)
+                bound(harness, binding)
         spec = SubscriptionSpec(name="to-it", topic="feed")
         with pytest.raises(InvalidInput, match="binding"):
-            desk.client.subscriptions.declare(spec, SubscriptionOptions(kind="bound"))
+            harness.client.subscriptions.declare(spec, SubscriptionOptions(kind="bound"))
 
 
 class TestConfigs:
     """EVENT_DRIVEN configs start from topics."""
 
-    def test_a_message_starts_configs(self, desk: Harness, binder: Binder) -> None:
+    def test_a_message_starts_configs(self, harness: Harness, binder: Binder) -> None:
         """Every active config whose filter matches starts once; its run has the message's id."""
-        first = desk.config(event_topic="feed")
-        other = desk.config("globex", event_topic="feed", event_filter='attributes.kind = "full"')
-        off = desk.config("initech", event_topic="feed", is_active=False)
-        desk.client.topics.create("feed")
+        first = harness.config(event_topic="feed")
+        other = harness.config(
+            "globex", event_topic="feed", event_filter='attributes.kind = "full"'
+        )
+        off = harness.config("initech", event_topic="feed", is_active=False)
+        harness.client.topics.create("feed")
         assert binder.run_once().bound == 1
-        (message_id,) = publish(desk, {})
+        (message_id,) = publish(harness, {})
         binder.run_once()
         binder.run_once()
-        held = desk.take()
-        run = desk.client.runs.get(held.run_id)
+        held = harness.take()
+        run = harness.client.runs.get(held.run_id)
         assert (run.config_id, run.trigger_source) == (first.config_id, "event")
-        assert desk.column("SELECT trigger_message_id FROM runs") == [str(message_id)]
-        assert desk.client.views.overview().pending == 0
-        desk.complete(held)
-        publish(desk, {}, kind="full")
+        assert harness.column("SELECT trigger_message_id FROM runs") == [str(message_id)]
+        assert harness.client.views.overview().pending == 0
+        harness.complete(held)
+        publish(harness, {}, kind="full")
         binder.run_once()
-        started = {desk.client.runs.get(desk.take().run_id).config_id for _ in range(2)}
+        started = {harness.client.runs.get(harness.take().run_id).config_id for _ in range(2)}
         assert started == {first.config_id, other.config_id}
         assert off.config_id not in started
 
-    def test_overlap_is_recorded(self, desk: Harness, binder: Binder) -> None:
+    def test_overlap_is_recorded(self, harness: Harness, binder: Binder) -> None:
         """A message that arrives before the previous run ended is skipped and recorded."""
-        config = desk.config(event_topic="feed", overlap="skip")
-        desk.client.topics.create("feed", customer="acme")
+        config = harness.config(event_topic="feed", overlap="skip")
+        harness.client.topics.create("feed", customer="acme")
         binder.run_once()
-        publish(desk, {}, customer="acme")
+        publish(harness, {}, customer="acme")
         binder.run_once()
-        desk.clock.advance(seconds=5)
-        publish(desk, {}, customer="acme")
+        harness.clock.advance(seconds=5)
+        publish(harness, {}, customer="acme")
         binder.run_once()
-        assert desk.client.views.overview().pending == 1
-        (entry,) = desk.client.configs.ledger(config.config_id)
+        assert harness.client.views.overview().pending == 1
+        (entry,) = harness.client.configs.ledger(config.config_id)
         assert entry.outcome == "skipped_overlap"
 
     def test_a_topic_name_that_is_too_long_affects_no_other(
-        self, desk: Harness, binder: Binder
+        self, harness: Harness, binder: Binder
     ) -> None:
         """The subscription is named after its topic: too long a name is refused or ignored."""
         longest = "t" * 255
         with pytest.raises(InvalidInput, match="243 characters"):
-            desk.config(event_topic=longest)
-        desk.config(event_topic="feed")
-        desk.config("globex", event_topic="old")
-        desk.sql(f"UPDATE configs SET event_topic = '{longest}' WHERE event_topic = 'old'")
-        desk.client.topics.create(longest, customer="globex")
-        desk.client.topics.create("feed")
+            harness.config(event_topic=longest)
+        harness.config(event_topic="feed")
+        harness.config("globex", event_topic="old")
+        harness.sql(f"UPDATE configs SET event_topic = '{longest}' WHERE event_topic = 'old'")
+        harness.client.topics.create(longest, customer="globex")
+        harness.client.topics.create("feed")
         assert binder.run_once().bound == 1
-        publish(desk, {})
+        publish(harness, {})
         assert binder.run_once().done == 1
 
-    def test_a_customers_topic(self, desk: Harness, binder: Binder) -> None:
+    def test_a_customers_topic(self, harness: Harness, binder: Binder) -> None:
         """A customer's own topic starts only its configs, as does a message that names it."""
         for who in ("acme", "globex"):
-            desk.config(who, event_topic="feed")
-        desk.client.topics.create("feed", customer="acme")
-        desk.client.topics.create("feed")
+            harness.config(who, event_topic="feed")
+        harness.client.topics.create("feed", customer="acme")
+        harness.client.topics.create("feed")
         assert binder.run_once().bound == 2
-        publish(desk, {}, customer="acme")
+        publish(harness, {}, customer="acme")
         binder.run_once()
-        held = desk.take()
-        assert desk.client.runs.get(held.run_id).customer_id == "acme"
-        desk.complete(held)
-        publish(desk, {}, customer_id="globex")
+        held = harness.take()
+        assert harness.client.runs.get(held.run_id).customer_id == "acme"
+        harness.complete(held)
+        publish(harness, {}, customer_id="globex")
         binder.run_once()
-        assert desk.client.runs.get(desk.take().run_id).customer_id == "globex"
-        assert desk.client.views.overview().pending == 0
+        assert harness.client.runs.get(harness.take().run_id).customer_id == "globex"
+        assert harness.client.views.overview().pending == 0
 
 
-def test_completions_arrive(desk: Harness, binder: Binder) -> None:
+def test_completions_arrive(harness: Harness, binder: Binder) -> None:
     """Completion messages with the source design's fields advance the flow, once each."""
     daily = Pipeline("daily", partition="day")
     raw = daily.phase("raw")
     raw.external("box")
     daily.phase("next", after=raw).external("sum")
-    desk.client.register([daily])
-    bound(desk, {"to": "completions", "pipeline": "daily"})
+    harness.client.register([daily])
+    bound(harness, {"to": "completions", "pipeline": "daily"})
     payload = {
         "processor_name": "box", "phase": "raw", "game_date": "2025-12-31", "status": "success",
         "execution_id": "e1", "correlation_id": "cause", "processing_mode": "same_day",
         "completeness": {"total_expected": 10, "total_processed": 10},
     }  # fmt: skip
-    publish(desk, payload, payload)
+    publish(harness, payload, payload)
     assert binder.run_once().done == 2
-    Orchestrator(desk.store).run_once()
-    assert desk.column("SELECT count(*) FROM triggers WHERE phase = 'next'") == [1]
-    assert desk.column("SELECT count(*) FROM completions") == [1]
+    Orchestrator(harness.store).run_once()
+    assert harness.column("SELECT count(*) FROM triggers WHERE phase = 'next'") == [1]
+    assert harness.column("SELECT count(*) FROM completions") == [1]

@@ -14,7 +14,7 @@ from penstock.core.errors import InvalidInput
 from penstock.dead_letters.client.dead_letters import DeadLetterFilter
 from penstock.services import replayer as replayer_module
 from penstock.services.replayer import Replayer
-from tests.kits.desk import Harness
+from tests.kits.client_harness import Harness
 
 URL = "https://consumer.example/healthz"
 SPEC = SubscriptionSpec(name="reader", topic="events", dead_letter_topic="reader.dlq")
@@ -25,117 +25,117 @@ def auto_replay(**more: object) -> SubscriptionOptions:
     return SubscriptionOptions(auto_replay=json.dumps({"health_url": URL, **more}), replays_max=2)
 
 
-def dead_letter(desk: Harness, customer: str | None = None) -> None:
+def dead_letter(harness: Harness, customer: str | None = None) -> None:
     """Turn all waiting messages into dead letters."""
-    DeliverySweeper(desk.store, jitter=lambda: 0.0).run_once()
+    DeliverySweeper(harness.store, jitter=lambda: 0.0).run_once()
     nacks = [
         Nack(ack_id=one.ack_id, kind=ErrorKind.POISON)
-        for one in desk.client.subscriptions.pull("reader", customer=customer)
+        for one in harness.client.subscriptions.pull("reader", customer=customer)
     ]
-    desk.client.subscriptions.nack("reader", nacks, customer=customer)
+    harness.client.subscriptions.nack("reader", nacks, customer=customer)
 
 
-def test_old_ones_while_healthy(desk: Harness) -> None:
+def test_old_ones_while_healthy(harness: Harness) -> None:
     """Not before `after`, not while unhealthy, by the actor `auto`, and up to the maximum."""
-    desk.client.topics.create("events")
-    desk.client.subscriptions.declare(SPEC, auto_replay(after="5m"))
-    desk.client.topics.publish("events", [NewMessage(data=b"x")] * 3)
-    dead_letter(desk)
+    harness.client.topics.create("events")
+    harness.client.subscriptions.declare(SPEC, auto_replay(after="5m"))
+    harness.client.topics.publish("events", [NewMessage(data=b"x")] * 3)
+    dead_letter(harness)
     healthy, urls = [False], list[str]()
 
     def check(url: str) -> bool:
         urls.append(url)
         return healthy[0]
 
-    replayer = Replayer(desk.store, check)
+    replayer = Replayer(harness.store, check)
     assert replayer.run_once().checked == 0, "they are too young"
-    desk.clock.advance(seconds=301)
+    harness.clock.advance(seconds=301)
     counts = replayer.run_once()
     assert (counts.checked, counts.healthy, urls) == (1, 0, [URL])
     healthy[0] = True
     assert replayer.run_once().replayed == 3
     assert replayer.run_once().checked == 0
-    closed = desk.client.dead_letters.find(DeadLetterFilter(status="replayed"))
+    closed = harness.client.dead_letters.find(DeadLetterFilter(status="replayed"))
     assert {item.resolved_by for item in closed} == {"auto"}
     for _ in range(2):
-        desk.clock.advance(seconds=400)
-        dead_letter(desk)
-        desk.clock.advance(seconds=400)
+        harness.clock.advance(seconds=400)
+        dead_letter(harness)
+        harness.clock.advance(seconds=400)
         replayer.run_once()
-    assert desk.client.dead_letters.count() == 3, "repeated dead letters need an operator"
+    assert harness.client.dead_letters.count() == 3, "repeated dead letters need an operator"
     assert replayer.run_once().replayed == 0
 
 
-def test_only_subscriptions_with_automatic_replay(desk: Harness) -> None:
+def test_only_subscriptions_with_automatic_replay(harness: Harness) -> None:
     """Other subscriptions are not replayed; invalid options are refused."""
-    desk.client.topics.create("events")
-    desk.client.subscriptions.declare(SPEC)
-    desk.client.topics.publish("events", [NewMessage(data=b"x")])
-    dead_letter(desk)
-    desk.clock.advance(seconds=10_000)
-    assert Replayer(desk.store, lambda _: True).run_once().checked == 0
+    harness.client.topics.create("events")
+    harness.client.subscriptions.declare(SPEC)
+    harness.client.topics.publish("events", [NewMessage(data=b"x")])
+    dead_letter(harness)
+    harness.clock.advance(seconds=10_000)
+    assert Replayer(harness.store, lambda _: True).run_once().checked == 0
     for field, more in (
         ("after", {"after": "1s"}), ("rate", {"rate": 0}), ("other", {"other": 1}),
         ("health_url", {"health_url": "ftp://x"}),
     ):  # fmt: skip
         with pytest.raises(InvalidInput, match=f"auto_replay.{field}"):
-            desk.client.subscriptions.declare(SPEC, auto_replay(**more))
+            harness.client.subscriptions.declare(SPEC, auto_replay(**more))
 
 
-def test_only_the_subscriptions_own_dead_letters(desk: Harness) -> None:
+def test_only_the_subscriptions_own_dead_letters(harness: Harness) -> None:
     """A customer's subscription of the same name without automatic replay is not replayed."""
     for customer, extras in ((None, auto_replay()), ("acme", SubscriptionOptions())):
-        desk.client.topics.create("events", customer=customer)
-        desk.client.subscriptions.declare(SPEC, extras, customer=customer)
-        desk.client.topics.publish("events", [NewMessage(data=b"x")], customer=customer)
-        dead_letter(desk, customer)
-    desk.clock.advance(seconds=10_000)
-    assert Replayer(desk.store, lambda _: True).run_once().replayed == 1
-    assert [item.customer_id for item in desk.client.dead_letters.find()] == ["acme"]
+        harness.client.topics.create("events", customer=customer)
+        harness.client.subscriptions.declare(SPEC, extras, customer=customer)
+        harness.client.topics.publish("events", [NewMessage(data=b"x")], customer=customer)
+        dead_letter(harness, customer)
+    harness.clock.advance(seconds=10_000)
+    assert Replayer(harness.store, lambda _: True).run_once().replayed == 1
+    assert [item.customer_id for item in harness.client.dead_letters.find()] == ["acme"]
 
 
 def test_dead_letters_at_their_maximum_do_not_block_others(
-    desk: Harness, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dead letters at their maximum stay open, and older ones are still replayed."""
     monkeypatch.setattr(replayer_module, "STEP", 2)
-    desk.client.topics.create("events")
-    desk.client.subscriptions.declare(SPEC, replace(auto_replay(), replays_max=1))
-    desk.client.topics.publish("events", [NewMessage(data=b"old")])
-    dead_letter(desk)
-    desk.client.topics.publish("events", [NewMessage(data=b"new")] * 2)
-    dead_letter(desk)
-    for item in desk.client.dead_letters.find(limit=2):
-        desk.client.dead_letters.replay(item.dead_letter_id)
-    dead_letter(desk)
-    desk.clock.advance(seconds=10_000)
-    replayer = Replayer(desk.store, lambda _: True)
+    harness.client.topics.create("events")
+    harness.client.subscriptions.declare(SPEC, replace(auto_replay(), replays_max=1))
+    harness.client.topics.publish("events", [NewMessage(data=b"old")])
+    dead_letter(harness)
+    harness.client.topics.publish("events", [NewMessage(data=b"new")] * 2)
+    dead_letter(harness)
+    for item in harness.client.dead_letters.find(limit=2):
+        harness.client.dead_letters.replay(item.dead_letter_id)
+    dead_letter(harness)
+    harness.clock.advance(seconds=10_000)
+    replayer = Replayer(harness.store, lambda _: True)
     assert [replayer.run_once().replayed for _ in range(3)] == [0, 1, 0]
-    assert [one.data for one in desk.client.subscriptions.pull("reader")] == [b"old"]
+    assert [one.data for one in harness.client.subscriptions.pull("reader")] == [b"old"]
 
 
-def test_the_rate_applies_across_passes(desk: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rate_applies_across_passes(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replayed messages wait for their time, and the next pass waits for all of them."""
     monkeypatch.setattr(replayer_module, "STEP", 2)
-    desk.client.topics.create("events")
-    desk.client.subscriptions.declare(SPEC, auto_replay(rate=1))
-    desk.client.topics.publish("events", [NewMessage(data=b"x")] * 4)
-    dead_letter(desk)
-    desk.clock.advance(seconds=10_000)
-    replayer = Replayer(desk.store, lambda _: True)
+    harness.client.topics.create("events")
+    harness.client.subscriptions.declare(SPEC, auto_replay(rate=1))
+    harness.client.topics.publish("events", [NewMessage(data=b"x")] * 4)
+    dead_letter(harness)
+    harness.clock.advance(seconds=10_000)
+    replayer = Replayer(harness.store, lambda _: True)
     assert [replayer.run_once().replayed for _ in range(2)] == [2, 0]
-    desk.clock.advance(seconds=2)
+    harness.clock.advance(seconds=2)
     assert replayer.run_once().replayed == 2
 
 
-def test_a_refused_replay_writes_nothing(desk: Harness) -> None:
+def test_a_refused_replay_writes_nothing(harness: Harness) -> None:
     """A dead letter at its maximum whose original message is gone is not copied again."""
-    desk.client.topics.create("events")
-    desk.client.subscriptions.declare(SPEC, replace(auto_replay(), replays_max=0))
-    desk.client.topics.publish("events", [NewMessage(data=b"x")])
-    dead_letter(desk)
-    desk.clock.advance(seconds=10_000)
-    desk.sql("DELETE FROM messages WHERE message_id = (SELECT min(message_id) FROM messages)")
-    replayer = Replayer(desk.store, lambda _: True)
+    harness.client.topics.create("events")
+    harness.client.subscriptions.declare(SPEC, replace(auto_replay(), replays_max=0))
+    harness.client.topics.publish("events", [NewMessage(data=b"x")])
+    dead_letter(harness)
+    harness.clock.advance(seconds=10_000)
+    harness.sql("DELETE FROM messages WHERE message_id = (SELECT min(message_id) FROM messages)")
+    replayer = Replayer(harness.store, lambda _: True)
     assert [replayer.run_once().replayed for _ in range(2)] == [0, 0]
-    assert desk.column("SELECT count(*) FROM messages") == [1]
+    assert harness.column("SELECT count(*) FROM messages") == [1]

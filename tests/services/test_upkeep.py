@@ -13,22 +13,22 @@ from penstock.db.store import Tx
 from penstock.services import upkeep
 from penstock.services.store import Retention, prune
 from penstock.services.upkeep import OutboxRelay, Pruner, Sealer
-from tests.kits.desk import Harness
+from tests.kits.client_harness import Harness
 
 
-def send(desk: Harness, n: int) -> None:
+def send(harness: Harness, n: int) -> None:
     """Put messages into the outbox, each in its own transaction."""
     for i in range(n):
-        desk.write(lambda tx, i=i: outbox_put(tx, "t", {"n": i}))  # type: ignore[misc]
+        harness.write(lambda tx, i=i: outbox_put(tx, "t", {"n": i}))  # type: ignore[misc]
 
 
 class TestRelay:
     """Relaying from the outbox to subscribers."""
 
-    def test_every_message_once_in_order(self, desk: Harness) -> None:
+    def test_every_message_once_in_order(self, harness: Harness) -> None:
         """Every subscriber receives every message once, in order, in batches."""
-        send(desk, 7)
-        relay = OutboxRelay(desk.store, batch=3)
+        send(harness, 7)
+        relay = OutboxRelay(harness.store, batch=3)
         one: list[str] = []
         two: list[int] = []
         relay.subscribe(lambda _, messages: one.extend(m.payload for m in messages))
@@ -39,10 +39,10 @@ class TestRelay:
         assert relay.run_once() == 0
         assert len(two) == 3
 
-    def test_a_failing_subscriber_rolls_back_the_batch(self, desk: Harness) -> None:
+    def test_a_failing_subscriber_rolls_back_the_batch(self, harness: Harness) -> None:
         """An exception keeps the messages and rolls back what other subscribers wrote."""
-        send(desk, 2)
-        relay = OutboxRelay(desk.store)
+        send(harness, 2)
+        relay = OutboxRelay(harness.store)
         is_broken = [True]
 
         def writes(tx: Tx, messages: Sequence[OutboxMessage]) -> None:
@@ -57,142 +57,142 @@ class TestRelay:
         for _ in range(2):
             with pytest.raises(RuntimeError):
                 relay.run_once()
-            assert desk.client.views.outbox()[0] == 2
-            assert desk.counts("customers") == {"customers": 0}
+            assert harness.client.views.outbox()[0] == 2
+            assert harness.counts("customers") == {"customers": 0}
         is_broken[0] = False
         assert relay.run_once() == 2
-        assert desk.counts("customers", "outbox") == {"customers": 1, "outbox": 0}
+        assert harness.counts("customers", "outbox") == {"customers": 1, "outbox": 0}
 
-    def test_runs_are_announced_once_the_topic_exists(self, desk: Harness) -> None:
+    def test_runs_are_announced_once_the_topic_exists(self, harness: Harness) -> None:
         """Runs are announced when they become claimable, once the topic exists."""
-        desk.submit()
-        assert desk.client.views.outbox()[0] == 0
-        desk.write(lambda tx: topic_ensure(tx, "penstock.runs"))
-        run_id = desk.submit()
-        desk.submit(at=desk.clock.now() + HOUR)
+        harness.submit()
+        assert harness.client.views.outbox()[0] == 0
+        harness.write(lambda tx: topic_ensure(tx, "penstock.runs"))
+        run_id = harness.submit()
+        harness.submit(at=harness.clock.now() + HOUR)
         received: list[str] = []
-        relay = OutboxRelay(desk.store)
+        relay = OutboxRelay(harness.store)
         relay.subscribe(lambda _, messages: received.extend(m.payload for m in messages))
         assert relay.run_once() == 1
         assert json.loads(received[0])["run_id"] == run_id
-        desk.clock.advance(HOUR)
-        desk.admitter.run_once()
+        harness.clock.advance(HOUR)
+        harness.admitter.run_once()
         assert relay.run_once() == 1
 
 
 class TestSealer:
     """Sealing the journal."""
 
-    def test_everything_is_sealed_and_verifies(self, desk: Harness) -> None:
+    def test_everything_is_sealed_and_verifies(self, harness: Harness) -> None:
         """All entries are sealed once, in blocks of at most the set size; the chain verifies."""
         for _ in range(5):
-            desk.submit()
-        desk.drain()
-        entries = desk.counts("journal")["journal"]
+            harness.submit()
+        harness.drain()
+        entries = harness.counts("journal")["journal"]
         assert entries >= 10
-        sealer = Sealer(desk.store, block=4)
+        sealer = Sealer(harness.store, block=4)
         assert sealer.run_once() == entries
         assert sealer.run_once() == 0
-        blocks, sealed, problem = desk.client.views.verify_journal()
+        blocks, sealed, problem = harness.client.views.verify_journal()
         assert (sealed, problem) == (entries, None)
         assert blocks == -(-entries // 4)
-        assert max(desk.column("SELECT entries FROM seals")) == 4
+        assert max(harness.column("SELECT entries FROM seals")) == 4
 
-    def test_a_broken_chain_is_detected(self, desk: Harness) -> None:
+    def test_a_broken_chain_is_detected(self, harness: Harness) -> None:
         """A seal that was changed is found."""
         for _ in range(3):
-            desk.submit()
-            Sealer(desk.store).run_once()
-        desk.sql("UPDATE seals SET root = 'x' WHERE block = 2")
-        assert "block 2" in (desk.client.views.verify_journal()[2] or "")
+            harness.submit()
+            Sealer(harness.store).run_once()
+        harness.sql("UPDATE seals SET root = 'x' WHERE block = 2")
+        assert "block 2" in (harness.client.views.verify_journal()[2] or "")
 
 
 class TestPruner:
     """Keeping tables small."""
 
-    def _old(self, desk: Harness, n: int = 3) -> list[int]:
+    def _old(self, harness: Harness, n: int = 3) -> list[int]:
         """Create runs that ended ten days ago; return their ids."""
-        ids = [desk.submit() for _ in range(n)]
-        desk.drain()
-        Sealer(desk.store).run_once()
-        desk.clock.advance(10 * DAY)
+        ids = [harness.submit() for _ in range(n)]
+        harness.drain()
+        Sealer(harness.store).run_once()
+        harness.clock.advance(10 * DAY)
         return ids
 
-    def test_old_rows_are_removed_and_others_kept(self, desk: Harness) -> None:
+    def test_old_rows_are_removed_and_others_kept(self, harness: Harness) -> None:
         """Ended runs are removed after their retention; younger and live runs and sums stay."""
-        pruner = Pruner(desk.store, retention=Retention(history_us=DAY, journal_us=DAY))
-        self._old(desk)
-        live = desk.submit()
-        young = desk.submit()
-        desk.complete(*[run for run in desk.claim() if run.run_id == young])
-        desk.client.runs.submit("nightly", key="k")
-        before = desk.client.views.overview()
+        pruner = Pruner(harness.store, retention=Retention(history_us=DAY, journal_us=DAY))
+        self._old(harness)
+        live = harness.submit()
+        young = harness.submit()
+        harness.complete(*[run for run in harness.claim() if run.run_id == young])
+        harness.client.runs.submit("nightly", key="k")
+        before = harness.client.views.overview()
         pruner.run_once()
-        desk.clock.advance(15 * DAY)
+        harness.clock.advance(15 * DAY)
         pruner.run_once()
-        assert desk.client.runs.get(live).state == "RUNNING"
-        assert desk.counts("history", "requests") == {"history": 0, "requests": 0}
+        assert harness.client.runs.get(live).state == "RUNNING"
+        assert harness.counts("history", "requests") == {"history": 0, "requests": 0}
         assert before.completed_today == 1
-        assert desk.client.views.verify_journal()[2] is None
-        start = desk.clock.now() - 40 * DAY
-        (metrics,) = desk.client.views.metrics("acme", start // DAY * DAY, start + 60 * DAY)
+        assert harness.client.views.verify_journal()[2] is None
+        start = harness.clock.now() - 40 * DAY
+        (metrics,) = harness.client.views.metrics("acme", start // DAY * DAY, start + 60 * DAY)
         assert metrics.completed == 4
 
-    def test_nothing_is_removed_within_the_retention(self, desk: Harness) -> None:
+    def test_nothing_is_removed_within_the_retention(self, harness: Harness) -> None:
         """Within a year nothing is removed, and a second pass changes nothing."""
-        ids = self._old(desk)
-        pruner = Pruner(desk.store)
+        ids = self._old(harness)
+        pruner = Pruner(harness.store)
         first = pruner.run_once()
         assert sum(first.removed.values()) == 0
         assert first.folded_us > 0
         second = pruner.run_once()
         assert (second.partitions, second.folded_us) == (0, 0)
-        assert [desk.client.runs.get(i).state for i in ids] == ["COMPLETED"] * 3
+        assert [harness.client.runs.get(i).state for i in ids] == ["COMPLETED"] * 3
 
     def test_a_pass_continues_while_chunks_are_full(
-        self, desk: Harness, monkeypatch: pytest.MonkeyPatch
+        self, harness: Harness, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """One pass removes more than one chunk, in several transactions."""
-        self._old(desk, 7)
+        self._old(harness, 7)
         monkeypatch.setattr("penstock.services.store.CHUNK", 2)
         monkeypatch.setattr(upkeep, "CHUNK", 2)
         retention = Retention(history_us=DAY, journal_us=DAY)
-        Pruner(desk.store, retention=retention).run_once()
-        assert desk.counts("history") == {"history": 0}
+        Pruner(harness.store, retention=retention).run_once()
+        assert harness.counts("history") == {"history": 0}
 
     def test_ledger_and_flows_are_removed_in_chunks(
-        self, desk: Harness, monkeypatch: pytest.MonkeyPatch
+        self, harness: Harness, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """No transaction removes more than a chunk; the pass continues until none is left."""
         monkeypatch.setattr("penstock.services.store.CHUNK", 2)
         monkeypatch.setattr(upkeep, "CHUNK", 2)
-        config = desk.config(pipeline_template="pair", overlap="allow")
+        config = harness.config(pipeline_template="pair", overlap="allow")
         for _ in range(5):
-            desk.clock.advance(HOUR)
-            desk.tick()
-        desk.client.pauses.pause("customer", "acme")
+            harness.clock.advance(HOUR)
+            harness.tick()
+        harness.client.pauses.pause("customer", "acme")
         for _ in range(5):
-            desk.clock.advance(HOUR)
-            desk.tick()
-        desk.sql(f"UPDATE flows SET ended_at = {desk.clock.now()}")
-        assert desk.counts("ledger", "flows") == {"ledger": 5, "flows": 5}
-        desk.client.configs.disable(config.config_id)
-        desk.clock.advance(10 * DAY)
+            harness.clock.advance(HOUR)
+            harness.tick()
+        harness.sql(f"UPDATE flows SET ended_at = {harness.clock.now()}")
+        assert harness.counts("ledger", "flows") == {"ledger": 5, "flows": 5}
+        harness.client.configs.disable(config.config_id)
+        harness.clock.advance(10 * DAY)
         retention = Retention(ledger_us=DAY, flows_us=DAY)
-        part = desk.write(lambda tx: prune(tx, retention))
+        part = harness.write(lambda tx: prune(tx, retention))
         assert (part["ledger"], part["flows"]) == (2, 2)
-        assert desk.counts("ledger", "flows") == {"ledger": 3, "flows": 3}
-        removed = Pruner(desk.store, retention=retention).run_once().removed
+        assert harness.counts("ledger", "flows") == {"ledger": 3, "flows": 3}
+        removed = Pruner(harness.store, retention=retention).run_once().removed
         assert (removed["ledger"], removed["flows"]) == (3, 3)
 
-    def test_sums_are_not_counted_twice(self, desk: Harness) -> None:
+    def test_sums_are_not_counted_twice(self, harness: Harness) -> None:
         """Each run is in the metrics once, however often the pruner runs."""
-        pruner = Pruner(desk.store)
+        pruner = Pruner(harness.store)
         for _ in range(4):
-            desk.submit()
-            desk.drain()
+            harness.submit()
+            harness.drain()
             pruner.run_once()
-            desk.clock.advance(7 * MINUTE)
-        start = desk.clock.now() // DAY * DAY
-        (metrics,) = desk.client.views.metrics("acme", start, start + DAY)
+            harness.clock.advance(7 * MINUTE)
+        start = harness.clock.now() // DAY * DAY
+        (metrics,) = harness.client.views.metrics("acme", start, start + DAY)
         assert (metrics.runs, metrics.completed) == (4, 4)

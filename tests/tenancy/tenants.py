@@ -30,8 +30,8 @@ from penstock.runs.rows import HeldRun
 from penstock.runs.store.runs import Claim, run_claim
 from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres.server import DatabaseServer
+from tests.kits.client_harness import Harness, gated
 from tests.kits.databases import Admin, Databases
-from tests.kits.desk import Harness, gated
 
 PASSWORD = "only-for-tests"
 
@@ -53,13 +53,13 @@ class Things(NamedTuple):
 
 
 class Tenants:
-    """A desk with the customers acme and bravo, which have equal data."""
+    """A harness with the customers acme and bravo, which have equal data."""
 
     def __init__(self, store: Store, clock: VirtualClock) -> None:
-        self.desk = Harness(store, clock)
+        self.harness = Harness(store, clock)
         self.store = store
         self.clock = clock
-        self.client = self.desk.client
+        self.client = self.harness.client
         self.client.register([gated()])
         self.acme = self._settle("acme")
         self.bravo = self._settle("bravo")
@@ -71,7 +71,7 @@ class Tenants:
     def _settle(self, who: str) -> Things:
         """Give a customer a config, a pause, and a waiting, a held, an ended and a dead run."""
         worker = ExternalWorker(f"w-{who}", "k")
-        config = self.desk.config(who)
+        config = self.harness.config(who)
         self.clock.advance(2 * HOUR)
         self.client.configs.update(config.config_id, {"schedule_cron": "5 * * * *"})
         number = config.customer_key
@@ -87,7 +87,7 @@ class Tenants:
         self.client.work.start(dead, worker)
         for _ in range(3):
             scoped.configs.start(config.config_id)
-            self.desk.fail(self.desk.take())
+            self.harness.fail(self.harness.take())
         self.client.work.fail(dead, worker, FailureReport(error_type="VALIDATION_ERROR"))
         claimed = self.client.work.claim_by_id(worker, held)
         self.client.work.start(held, worker)
@@ -124,7 +124,7 @@ class Tenants:
 
         Orchestrator(self.store, observe).run_once()
         scoped.flows.trigger(FlowRequest(pipeline="pair", partition="p", mode="manual"))
-        self.desk.complete(*self._claim("pair"))
+        self.harness.complete(*self._claim("pair"))
         (item,) = scoped.interventions.page()
         return opened.flow.flow_id, granted.override_id, item.intervention_id
 
@@ -153,7 +153,7 @@ class Tenants:
             "INSERT INTO limit_history (limit_id, customer, holder, weight, outcome, at) "
             "VALUES ({k}, {n}, 'h', 1, 'released', {at})",
         ):
-            self.desk.sql(text.format(n=number, k=number + 100, at=at, run=run_id))
+            self.harness.sql(text.format(n=number, k=number + 100, at=at, run=run_id))
 
     def _claim(self, pipeline: str) -> list[HeldRun]:
         """Claim the ready runs of one pipeline only."""

@@ -48,9 +48,9 @@ class Databases:
 
     def __init__(self, alone: ServedApi, beside: ServedApi) -> None:
         self.alone, self.beside = alone, beside
-        self.a = scene(alone.desk, A)
-        assert scene(beside.desk, A) == self.a, "A is the same in both databases"
-        self.b = scene(beside.desk, B)
+        self.a = scene(alone.harness, A)
+        assert scene(beside.harness, A) == self.a, "A is the same in both databases"
+        self.b = scene(beside.harness, B)
 
     def ask(self, key: str, method: str, path: str, body: Any = None) -> tuple[Reply, Reply]:
         """Send the same request to both databases."""
@@ -109,7 +109,7 @@ def everything(served: ServedApi) -> dict[str, list[str]]:
 
 def dumped(served: ServedApi, where: Callable[..., str | None]) -> dict[str, list[str]]:
     """Return the matching rows of each table, without the time of a key's last use."""
-    names = [name for name in tables(served.desk.store) if name != "api_keys"]
+    names = [name for name in tables(served.harness.store) if name != "api_keys"]
 
     def body(tx: Any) -> dict[str, list[str]]:
         kept = {}
@@ -121,7 +121,7 @@ def dumped(served: ServedApi, where: Callable[..., str | None]) -> dict[str, lis
                 kept[name] = sorted(map(repr, rows))
         return kept
 
-    return served.desk.store.read(body)
+    return served.harness.store.read(body)
 
 
 def known_ids(s: Scene) -> str:
@@ -313,11 +313,11 @@ class TestSecrets:
             assert self.CANARY not in json.dumps(reply.headers)
         assert self.CANARY not in log.getvalue()
         assert not [event for event in served.heard if self.CANARY in repr(event)]
-        assert columns_holding(served.desk.store, self.CANARY) == []
+        assert columns_holding(served.harness.store, self.CANARY) == []
 
     def put(self, served: ServedApi) -> Iterator[Reply]:
         """Send the canary in every field; return all responses."""
-        s = scene(served.desk, A)
+        s = scene(served.harness, A)
         by = served.by("admin")
         for secret in (self.NAMED, {"deep": [{"apiKey": self.CANARY}]}, {"url": self.DSN}):
             for reply in (
@@ -379,7 +379,7 @@ class TestSecrets:
         # A key in the wrong header is neither returned nor logged.
         echoed = by.call("GET", "/keys", headers={"X-Request-Id": text[:64]})
         for value in (secret, newer):
-            assert columns_holding(served.desk.store, value) == []
+            assert columns_holding(served.harness.store, value) == []
             assert value.encode() not in listed.body + again.body
             assert not [event for event in served.heard if value in repr(event)]
             assert value not in json.dumps(echoed.headers)
@@ -410,7 +410,7 @@ class TestSecrets:
         assert by.delete(path).status == 404
         wanted += 4
         links = by.ok("GET", f"/customers/{A}/audit?limit=1000")["items"]
-        assert len(links) == wanted == served.desk.column("SELECT count(*) FROM audit")[0]
+        assert len(links) == wanted == served.harness.column("SELECT count(*) FROM audit")[0]
         assert [link["n"] for link in links] == list(range(1, wanted + 1))
         assert {link["changed_by"] for link in links} == {"key:operator"}
         for before, after in itertools.pairwise(links):

@@ -24,7 +24,7 @@ from penstock.runs.external.client.holder import (
 from penstock.testing.clock import VirtualClock
 from penstock.worker.options import WorkerOptions
 from penstock.worker.worker_core import WorkerCore
-from tests.kits.desk import Harness
+from tests.kits.client_harness import Harness
 from tests.kits.dump import columns_holding
 
 CANARY = "cnry-8f3a-Zq"
@@ -33,20 +33,20 @@ W = ExternalWorker("w", "k")
 
 
 @pytest.fixture
-def desk(store: Store, clock: VirtualClock) -> Iterator[Harness]:
-    """A desk; secrets resolved by a test are cleared after it."""
+def harness(store: Store, clock: VirtualClock) -> Iterator[Harness]:
+    """A harness; secrets resolved by a test are cleared after it."""
     yield Harness(store, clock)
     KNOWN_SECRETS.clear()
 
 
-def execute(desk: Harness, body: Callable[[Any], Any], *, secrets: Secrets) -> int:
+def execute(harness: Harness, body: Callable[[Any], Any], *, secrets: Secrets) -> int:
     """Run a processor with a reference in its parameters to its stored end. Return the run's id."""
     pipeline = Pipeline("p")
     pipeline.processor("work")(body)
     options = WorkerOptions(name="w", secrets=secrets)
-    steps = WorkerCore(desk.store, [pipeline], options, clock=desk.clock, jitter=lambda: 0.0)
+    steps = WorkerCore(harness.store, [pipeline], options, clock=harness.clock, jitter=lambda: 0.0)
     steps.open()
-    run_id = desk.client.runs.submit(Submission(pipeline="p", parameters=REFERENCE))
+    run_id = harness.client.runs.submit(Submission(pipeline="p", parameters=REFERENCE))
     (held,) = steps.claim_once(1, start=True)
     finish = steps.execute(held)
     assert finish is not None
@@ -57,13 +57,13 @@ def execute(desk: Harness, body: Callable[[Any], Any], *, secrets: Secrets) -> i
     return run_id
 
 
-def details(desk: Harness, run_id: int) -> str:
+def details(harness: Harness, run_id: int) -> str:
     """Return what is stored of a run's end."""
-    run = desk.client.runs.get(run_id)
+    run = harness.client.runs.get(run_id)
     return f"{run.error_type} {run.error_details} {run.result}"
 
 
-def test_a_processor_leaks_a_resolved_secret(desk: Harness) -> None:
+def test_a_processor_leaks_a_resolved_secret(harness: Harness) -> None:
     """Errors, results and progress of a run that resolved a secret are masked before storage."""
 
     def raises(run: Any) -> None:
@@ -75,32 +75,32 @@ def test_a_processor_leaks_a_resolved_secret(desk: Harness) -> None:
         return {"echo": [CANARY], "rows": 3}
 
     secrets = Secrets({"db": CANARY})
-    assert f"login as {MASK} failed" in details(desk, execute(desk, raises, secrets=secrets))
+    assert f"login as {MASK} failed" in details(harness, execute(harness, raises, secrets=secrets))
     assert f'{{"echo":["{MASK}"],"rows":3}}' in details(
-        desk, execute(desk, returns, secrets=secrets)
+        harness, execute(harness, returns, secrets=secrets)
     )
-    assert columns_holding(desk.store, CANARY) == []
+    assert columns_holding(harness.store, CANARY) == []
 
 
-def test_unresolvable_reference(desk: Harness) -> None:
+def test_unresolvable_reference(harness: Harness) -> None:
     """A reference without a value fails the run permanently, and the error says what is missing."""
-    stored = details(desk, execute(desk, lambda run: dict(run.parameters), secrets=Secrets()))
+    stored = details(harness, execute(harness, lambda run: dict(run.parameters), secrets=Secrets()))
     assert ErrorType.INVALID_CONFIGURATION in stored
     assert "PENSTOCK_SECRET_DB" in stored
-    assert len(desk.client.dead_letters.find()) == 1
+    assert len(harness.client.dead_letters.find()) == 1
 
 
-def test_reports_of_external_workers(desk: Harness) -> None:
+def test_reports_of_external_workers(harness: Harness) -> None:
     """Reports of external workers are masked by name and by pattern."""
-    client = desk.client
+    client = harness.client
     for n in range(2):
-        run_id = desk.submit("outside", parameters=REFERENCE)
+        run_id = harness.submit("outside", parameters=REFERENCE)
         (claimed,) = client.work.claim(W)
         assert claimed.run.parameters == '{"password": {"$secret": "db"}}'
         client.work.start(run_id, W)
         progress = ProgressReport(stage=f"postgresql://u:{CANARY}@h/d")
         client.work.heartbeat(run_id, W, progress=progress)
-        assert columns_holding(desk.store, CANARY) == []
+        assert columns_holding(harness.store, CANARY) == []
         if n == 0:
             failed = {"message": f"postgresql://u:{CANARY}@h/d", "api_key": CANARY,
                       "log": f"Authorization: Bearer {CANARY}"}  # fmt: skip
@@ -109,24 +109,24 @@ def test_reports_of_external_workers(desk: Harness) -> None:
         else:
             done = {"token": CANARY, "credentials": {"user": CANARY}, "rows": 5}
             client.work.complete(run_id, W, completion=CompletionResult(result_summary=done))
-            assert '"rows":5' in details(desk, run_id)
-    assert columns_holding(desk.store, CANARY) == []
+            assert '"rows":5' in details(harness, run_id)
+    assert columns_holding(harness.store, CANARY) == []
 
 
-def test_literal_secrets(desk: Harness) -> None:
+def test_literal_secrets(harness: Harness) -> None:
     """Configs and submissions with a literal secret are refused and leave no trace."""
-    config = desk.config(parameters={"password": {"$secret": "db"}})
-    before = desk.counts()
+    config = harness.config(parameters={"password": {"$secret": "db"}})
+    before = harness.counts()
     for parameters in (
         {"password": CANARY}, {"db": [{"apiKey": CANARY}]}, {"url": f"ftp://u:{CANARY}@h/"},
     ):  # fmt: skip
         calls: list[Callable[[], Any]] = [
-            lambda p=parameters: desk.submit(parameters=p),  # type: ignore[misc]
-            lambda p=parameters: desk.client.runs.submit(  # type: ignore[misc]
+            lambda p=parameters: harness.submit(parameters=p),  # type: ignore[misc]
+            lambda p=parameters: harness.client.runs.submit(  # type: ignore[misc]
                 Submission(pipeline="nightly", parameters=p), key="k"
             ),
-            lambda p=parameters: desk.config(parameters=p),  # type: ignore[misc]
-            lambda p=parameters: desk.client.configs.update(  # type: ignore[misc]
+            lambda p=parameters: harness.config(parameters=p),  # type: ignore[misc]
+            lambda p=parameters: harness.client.configs.update(  # type: ignore[misc]
                 config.config_id, {"parameters": p}
             ),
         ]
@@ -134,17 +134,17 @@ def test_literal_secrets(desk: Harness) -> None:
             with pytest.raises(InvalidInput) as caught:
                 call()
             assert CANARY not in str(caught.value)
-    assert desk.counts() == before
-    assert columns_holding(desk.store, CANARY) == []
+    assert harness.counts() == before
+    assert columns_holding(harness.store, CANARY) == []
 
 
-def test_keys(desk: Harness) -> None:
+def test_keys(harness: Harness) -> None:
     """No column holds a key, its secret, or a significant part of it."""
-    made = desk.client.keys.create("k", Role.ADMIN, customer="acme")
-    again = desk.client.keys.rotate(made.key_id)
-    desk.client.keys.authenticate(again.text)
+    made = harness.client.keys.create("k", Role.ADMIN, customer="acme")
+    again = harness.client.keys.rotate(made.key_id)
+    harness.client.keys.authenticate(again.text)
     for key in (made, again):
         parsed = parse(key.text)
         assert parsed is not None
         for part in (str(key.text), parsed.secret, parsed.secret[:12]):
-            assert columns_holding(desk.store, part) == []
+            assert columns_holding(harness.store, part) == []

@@ -25,8 +25,8 @@ from penstock.runs.store.runs import RunFilter
 from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres.server import DatabaseServer
 from tests.conftest import CLOCK_START
+from tests.kits.client_harness import pipelines
 from tests.kits.databases import Admin
-from tests.kits.desk import pipelines
 from tests.kits.dump import raw, tables
 from tests.tenancy.tenants import Tenants, dsn_as, plain_user
 
@@ -164,7 +164,7 @@ def test_closed_tables(tenants: Tenants) -> None:
     """Keys, secrets, sessions and seals are invisible to a tenant."""
     tenants.client.keys.create("k", Role.ADMIN, customer="acme")
     tenants.client.keys.server_secret("s")
-    tenants.desk.session()
+    tenants.harness.session()
     number = str(tenants.acme.number)
     for table in CLOSED - {"sessions"}:
         with pytest.raises(StoreError, match="permission denied"):

@@ -310,7 +310,7 @@ def test_objects_of_another_customer(tenants: Tenants) -> None:
     """Another customer's objects give the same errors as missing ones, and stay unchanged."""
     bound, other, ghost = tenants.scoped(tenants.acme), tenants.bravo, ghost_of(tenants.bravo)
     before = rows_of(tenants.store, other)
-    own = tenants.desk.counts()
+    own = tenants.harness.counts()
     for name, calls in FOREIGN.items():
         for call in calls:
             foreign, missing = refusal(name, call, bound, other), refusal(name, call, bound, ghost)
@@ -319,18 +319,18 @@ def test_objects_of_another_customer(tenants: Tenants) -> None:
     for name, empty in NOTHING.items():
         assert empty(bound, other) == empty(bound, ghost) == [], name
     assert rows_of(tenants.store, other) == before
-    assert tenants.desk.counts() == own
+    assert tenants.harness.counts() == own
 
 
 def test_use_cases_of_the_installation(tenants: Tenants) -> None:
     """Use cases of the whole installation are refused and have no effect."""
     bound = tenants.scoped(tenants.acme)
-    before = tenants.desk.counts()
+    before = tenants.harness.counts()
     for name, calls in FORBIDDEN.items():
         for call in calls:
             with pytest.raises(Forbidden):
                 call(bound)
-            assert tenants.desk.counts() == before, name
+            assert tenants.harness.counts() == before, name
     with pytest.raises(Forbidden):
         bound.register([])
 

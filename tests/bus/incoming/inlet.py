@@ -60,7 +60,7 @@ class Inlet:
         self.served = served
         self.keys = keys
         self.by: Client = served.by(None)
-        self.store = served.desk.store
+        self.store = served.harness.store
         self.install()
 
     def settings(self, **table: Any) -> Settings:
@@ -91,7 +91,7 @@ class Inlet:
 
     def drained(self, topic: str) -> list[Delivery]:
         """Return everything published to a topic since the last call."""
-        subs = self.served.desk.client.subscriptions
+        subs = self.served.harness.client.subscriptions
         return subs.pull(f"{topic}-reader", max_messages=1000)
 
     def reads(self, topic: str) -> None:

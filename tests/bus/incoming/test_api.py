@@ -260,11 +260,11 @@ class TestBothEnds:
         events, heard = Events(), list[Any]()
         events.subscribe(heard.append)
         pusher = build_pusher(
-            inlet.store, settings, events, jitter=lambda: 0.0, clock=inlet.served.desk.clock
+            inlet.store, settings, events, jitter=lambda: 0.0, clock=inlet.served.harness.clock
         )
         # Tokens use the test clock, which is in 2025; so does the verifier.
-        now = SystemClock().now() - inlet.served.desk.clock.now()
-        inlet.served.desk.clock.advance(now)
+        now = SystemClock().now() - inlet.served.harness.clock.now()
+        inlet.served.harness.clock.advance(now)
         assert pusher.run_once().started == 1
         posted = [event for event in heard if isinstance(event, PushPosted)]
         assert [(event.outcome, event.status) for event in posted] == [("ack", 204)], heard

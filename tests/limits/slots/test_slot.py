@@ -211,8 +211,8 @@ class TestWaiting:
         """A slot granted while its waiter leaves is released."""
         faulty = FaultyStore(open_store(clock=None))
         broker = Broker(faulty)
-        desk = broker.limit_state("x", limits.slot("x", capacity=1).options.terms)
-        waiter = SlotWaiter(desk, LeaseRequest(request="r1", holder="me"), lambda: None)
+        harness = broker.limit_state("x", limits.slot("x", capacity=1).options.terms)
+        waiter = SlotWaiter(harness, LeaseRequest(request="r1", holder="me"), lambda: None)
         faulty.gate.clear()
         faulty.reached.clear()
         asking = threading.Thread(target=lambda: broker.request(waiter, direct=True))

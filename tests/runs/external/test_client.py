@@ -17,7 +17,7 @@ from penstock.core.errors import (
     StaleToken,
 )
 from penstock.runs.external.client.work import ExternalWorker, FailureReport, ProgressReport
-from tests.kits.desk import Harness
+from tests.kits.client_harness import Harness
 from tests.kits.external_worker import (
     W1,
     Scene,
@@ -101,60 +101,60 @@ def expected(scene: str, what: str, who: str) -> Any:
 
 
 @pytest.mark.parametrize("scene", SCENES)
-def test_every_call_in_every_state(desk: Harness, scene: str) -> None:
+def test_every_call_in_every_state(harness: Harness, scene: str) -> None:
     """Each call succeeds or is refused as in the table; a refused call changes nothing."""
     for who, what in itertools.product(CALLERS, CALLS):
-        one = SCENES[scene](desk)
+        one = SCENES[scene](harness)
         caller, token = CALLERS[who]["caller"], CALLERS[who].get("token")
         more = {"token": one.run.token + (1000 if token == "wrong" else 0)} if token else {}
         wanted = expected(scene, what, who)
-        before = state_dump(desk)
+        before = state_dump(harness)
         try:
-            got = call(desk, what, one.run.run_id, caller, **more).state
+            got = call(harness, what, one.run.run_id, caller, **more).state
         except PenstockError as error:
             got = type(error)
         assert got == wanted, (scene, what, who)
         is_end = wanted in ("COMPLETED", "FAILED", "CANCELLED") and scene in HELD
         is_change = is_end or (isinstance(wanted, str) and what in ("start", "heartbeat"))
         if not is_change:
-            assert state_dump(desk) == before, (scene, what, who)
-        state = desk.client.runs.get(one.run.run_id).state
+            assert state_dump(harness) == before, (scene, what, who)
+        state = harness.client.runs.get(one.run.run_id).state
         assert state == wanted or not isinstance(wanted, str)
-        if desk.client.runs.get(one.run.run_id).finished_at is not None:
-            assert desk.column(f"SELECT 1 FROM leases WHERE subject = {one.run.run_id}") == []
-        desk.clock.advance(2 * HOUR)  # sweep held runs before the next scene
-        desk.sweeper.run_once()
-        desk.sql("DELETE FROM runs")
+        if harness.client.runs.get(one.run.run_id).finished_at is not None:
+            assert harness.column(f"SELECT 1 FROM leases WHERE subject = {one.run.run_id}") == []
+        harness.clock.advance(2 * HOUR)  # sweep held runs before the next scene
+        harness.sweeper.run_once()
+        harness.sql("DELETE FROM runs")
 
 
 @pytest.mark.parametrize("what", CALLS)
-def test_runs_of_other_customers_are_not_found(desk: Harness, what: str) -> None:
+def test_runs_of_other_customers_are_not_found(harness: Harness, what: str) -> None:
     """A run of another customer gets exactly the same error as a run that does not exist."""
-    one = running(desk)
-    desk.submit("outside", customer="umbrella")
+    one = running(harness)
+    harness.submit("outside", customer="umbrella")
     refused = []
     for run_id in (one.run.run_id, 10_000):
-        before = state_dump(desk)
+        before = state_dump(harness)
         with pytest.raises(NotFound) as error:
-            call(desk, what, run_id, W1, token=one.run.token, customer="umbrella")
+            call(harness, what, run_id, W1, token=one.run.token, customer="umbrella")
         refused.append(error.value.kind)
-        assert state_dump(desk) == before
+        assert state_dump(harness) == before
     assert refused == ["run", "run"]
-    scoped = desk.client.scoped("umbrella")
+    scoped = harness.client.scoped("umbrella")
     with pytest.raises(NotFound):
         scoped.work.heartbeat(one.run.run_id, W1, token=one.run.token)
     with pytest.raises(NotFound):
         scoped.work.claim_by_id(W1, one.run.run_id)
 
 
-def test_scoped_worker(desk: Harness) -> None:
+def test_scoped_worker(harness: Harness) -> None:
     """A scoped client claims, executes and reports only its customer's runs."""
-    other = desk.submit("outside", customer="umbrella")
-    mine = desk.submit("outside")
-    work = desk.client.scoped("acme").work
+    other = harness.submit("outside", customer="umbrella")
+    mine = harness.submit("outside")
+    work = harness.client.scoped("acme").work
     (one,) = work.claim(W1, 10)
     assert one.run.run_id == mine
     assert work.start(mine, W1, pod="p1").state == "RUNNING"
     assert work.heartbeat(mine, W1, progress=ProgressReport(percent=5)).state == "RUNNING"
     assert work.fail(mine, W1, FailureReport(error_type="BOOM")).retry_run_id is not None
-    assert desk.client.runs.get(other).state == "PENDING"
+    assert harness.client.runs.get(other).state == "PENDING"

@@ -1,4 +1,4 @@
-"""A desk for tests of the client and the services: a store, a clock, a client, three pipelines.
+"""A harness for tests of the client and the services: a store, a clock, a client, three pipelines.
 
 `nightly` has one processor and a parameter schema, `pair` two entry processors, `outside` one that
 is executed from outside. Claims and endings go through the same verbs a worker uses.
@@ -36,7 +36,7 @@ SCHEMA = {
 
 
 def pipelines() -> list[Pipeline]:
-    """What the desk registers."""
+    """What the harness registers."""
 
     def work(run: Any) -> None:
         """Never called here: tests end runs themselves."""
@@ -207,7 +207,7 @@ class Harness:
     # -- services ------------------------------------------------------------------------------
 
     def tick(self, **options: Any) -> TickResult:
-        """Tick as a scheduler with these options, or as the desk's own."""
+        """Tick as a scheduler with these options, or as the harness's own."""
         if not options:
             return self.scheduler.run_once()
         chosen = SchedulerOptions(**options)
