@@ -29,7 +29,7 @@ from penstock.db.postgres.pipeline import PostgresSession, prepared
 from penstock.db.postgres.pool import ConnectionPool, connect, has_no_input
 from penstock.db.postgres.transaction import DeadConnection, PostgresTx
 from penstock.db.scoped import ScopedStore, tenant_statements
-from penstock.db.store import Capabilities, Single, Store, Tx
+from penstock.db.store import Capabilities, Single, StoreView, Tx
 from penstock.db.tenant_isolation import tenant_isolation_get
 
 log = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ class PostgresStore:
         self._children.append(child)
         return child
 
-    def scoped(self, customer_key: CustomerKey) -> Store:
+    def scoped(self, customer_key: CustomerKey) -> StoreView:
         """Return a view whose transactions run as `penstock_tenant`, under row-level security.
 
         If the database lacks that role (`penstock doctor` reports it), the callers' filters are the
