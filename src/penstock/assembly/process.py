@@ -378,10 +378,11 @@ def _connect(settings: Settings, clock: Clock | None = None) -> Store:
     url = settings.database_url
     if url.startswith("sqlite:"):
         return SqliteStore(sqlite_path(url), clock)
-    return _postgres(url, settings.pool_size, clock)
+    return _postgres(settings, clock)
 
 
-def _postgres(url: str, pool_size: int, clock: Clock | None) -> Store:
+def _postgres(settings: Settings, clock: Clock | None) -> Store:
+    url = settings.database_url
     try:
         # psycopg is an extra: SQLite installations do not have it.
         import psycopg
@@ -404,4 +405,5 @@ def _postgres(url: str, pool_size: int, clock: Clock | None) -> Store:
             f"cannot reach {describe_database(url)}: {reason} "
             "Check --database-url and that the server is running."
         ) from error
-    return PostgresStore(url, clock, pool_max=pool_size)
+    is_pipelined = settings.postgres_pipeline == "on"
+    return PostgresStore(url, clock, pool_max=settings.pool_size, is_pipelined=is_pipelined)
