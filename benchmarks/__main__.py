@@ -42,6 +42,7 @@ BENCHES = {
     "bus_backlog": ("bus", "a pull with 1,000,000 messages waiting, against 1,000"),
     "bus_poison": ("bus", "one message that always fails among 10,000"),
     "consumer_sink": ("kit", "pushes through the kit into an SQL sink, singly and in batches"),
+    "drivers": ("drivers", "small calls with the libpq pipeline and through psycopg's cursors"),
     "history": ("history", "lists and sums over 10,000,000 ended runs (takes minutes)"),
 }
 

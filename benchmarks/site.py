@@ -28,6 +28,7 @@ from penstock.db.store import Store
 from penstock.testing.postgres.server import ConfiguredServer, DatabaseServer, PostgresServer
 
 URL_VARIABLE = "PENSTOCK_DATABASE_URL"
+PIPELINE_VARIABLE = "PENSTOCK_POSTGRES_PIPELINE"
 
 # fsync, synchronous_commit and full_page_writes are on (durable=True). The others are common
 # values for a machine with a few gigabytes and an SSD.
@@ -55,7 +56,8 @@ class BenchDatabase:
     def store(self) -> Store:
         """Open a new store; the caller closes it."""
         if self.engine == "postgres":
-            return PostgresStore(self.where)
+            is_pipelined = os.environ.get(PIPELINE_VARIABLE, "on") == "on"
+            return PostgresStore(self.where, is_pipelined=is_pipelined)
         return SqliteStore(Path(self.where))
 
     def raw(self) -> Raw:

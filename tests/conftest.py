@@ -26,6 +26,12 @@ __all__ = ["harness", "world"]
 
 connect_hooks()
 
+IS_PLAIN = os.environ.get("PENSTOCK_POSTGRES_PIPELINE") == "off"
+"""Run every test on psycopg's cursors; processes that tests start read the same variable."""
+if IS_PLAIN:
+    assert PostgresStore.__init__.__kwdefaults__ is not None
+    PostgresStore.__init__.__kwdefaults__["is_pipelined"] = False
+
 CLOCK_START = 1_763_337_600_000_000
 """2025-11-17T00:00:00Z, a Monday."""
 
@@ -43,7 +49,9 @@ ENGINES = (
     pytest.param("sqlite", id="sqlite"),
     pytest.param("postgres", id="postgres", marks=pytest.mark.postgres),
 )
-ALL_ENGINES = (*ENGINES, pytest.param("memory", id="sqlite-memory"))
+PLAIN = pytest.param("postgres-plain", id="postgres-plain", marks=pytest.mark.postgres)
+"""PostgreSQL through psycopg's cursors, without the pipeline."""
+ALL_ENGINES = (*ENGINES, PLAIN, pytest.param("memory", id="sqlite-memory"))
 
 OpenStore = Callable[..., Store]
 
@@ -169,7 +177,7 @@ def open_store(
     `open_store()` runs under the test's clock, `open_store(clock=None)` under the database's.
     """
     opened: list[Store] = []
-    if engine == "postgres":
+    if engine.startswith("postgres"):
         dsn = request.getfixturevalue("pg_migrated_dsn")
     path = tmp_path / "penstock.db"
     if engine == "sqlite":
@@ -179,6 +187,8 @@ def open_store(
         store: Store
         if engine == "postgres":
             store = PostgresStore(dsn, clock)
+        elif engine == "postgres-plain":
+            store = PostgresStore(dsn, clock, is_pipelined=False)
         elif engine == "sqlite":
             store = SqliteStore(path, clock)
         else:

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 
 from penstock.access.client import Keys
 from penstock.access.store.names import NameResolver
-from penstock.bus.client.subscriptions import Subscriptions
+from penstock.bus.client.subscriptions import Subscriptions, WaitingSubscriptions
 from penstock.bus.client.topics import Topics
-from penstock.db.store import Store
+from penstock.db.store import StoreView, Transactions
 from penstock.dead_letters.client.dead_letters import DeadLetters
 from penstock.flows.client.flows import Flows
 from penstock.flows.client.trigger_preview import Previews
@@ -36,30 +36,16 @@ from penstock.schedules.client.configs import Configs
 from penstock.schedules.client.pauses import Pauses
 from penstock.wiring import connect_hooks
 
-__all__ = ["Client"]
+__all__ = ["Client", "UseCaseGroups"]
 
 connect_hooks()
 
 
-class Client:
+class UseCaseGroups:
     """The use cases of Penstock, grouped by subject."""
 
-    def __init__(
-        self,
-        store: Store,
-        *,
-        actor: str = "python",
-        names: NameResolver | None = None,
-        look: Prober = no_probes,
-    ) -> None:
-        """Create a client over `store`; changes are recorded under `actor` unless a call names one.
-
-        Pass another client's `names` to share its cache and its customer scope. `look` probes the
-        data when a gate is checked; by default no probes run.
-        """
-        self.store = store
+    def __init__(self, store: Transactions, names: NameResolver, actor: str, look: Prober) -> None:
         self.actor = actor
-        names = names or NameResolver(store)
         self.runs = Runs(store, names, actor)
         self.dead_letters = DeadLetters(store, names, actor)
         self.configs = Configs(store, names, actor)
@@ -76,6 +62,30 @@ class Client:
         self.interventions = Interventions(store, names, actor)
         self.diagnostics = Diagnostics(store, names)
         self.previews = Previews(store, names)
+
+
+class Client(UseCaseGroups):
+    """The use cases of Penstock over a store, for all customers or scoped to one."""
+
+    subscriptions: WaitingSubscriptions
+
+    def __init__(
+        self,
+        store: StoreView,
+        *,
+        actor: str = "python",
+        names: NameResolver | None = None,
+        look: Prober = no_probes,
+    ) -> None:
+        """Create a client over `store`; changes are recorded under `actor` unless a call names one.
+
+        Pass another client's `names` to share its cache and its customer scope. `look` probes the
+        data when a gate is checked; by default no probes run.
+        """
+        names = names or NameResolver(store)
+        super().__init__(store, names, actor, look)
+        self.subscriptions = WaitingSubscriptions(store, names, actor)
+        self.store = store
         self._names = names
         self._probe = look
 
@@ -96,9 +106,9 @@ class Client:
             self.store.scoped(number), actor=actor or self.actor, names=names, look=self._probe
         )
 
-    def with_store(self, store: Store, *, actor: str | None = None) -> Client:
-        """Return the same client over another view of its store, e.g. one that marks a request."""
-        return Client(store, actor=actor or self.actor, names=self._names, look=self._probe)
+    def with_store(self, store: Transactions, *, actor: str | None = None) -> UseCaseGroups:
+        """Return the use cases over other transactions, e.g. those of one request."""
+        return UseCaseGroups(store, self._names, actor or self.actor, self._probe)
 
     def as_actor(self, actor: str) -> Client:
         """Return the same client with another default actor."""

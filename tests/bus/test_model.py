@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -264,25 +266,26 @@ class Play:
         assert found == {m: self.model.rows[m].state for m in self.model.open()}
 
 
-def memory_world() -> BusWorld:
-    """Return a fresh world in memory."""
+@contextlib.contextmanager
+def memory_world() -> Iterator[BusWorld]:
+    """Yield a fresh world in memory."""
     clock = VirtualClock(CLOCK_START)
     store = SqliteStore(":memory:", clock)
     store.migrate()
-    return BusWorld(store, clock)
+    try:
+        yield BusWorld(store, clock)
+    finally:
+        store.close()
 
 
 @given(history=histories, is_ordered=st.booleans())
 @settings(quiet, max_examples=60)
 def test_agrees_with_the_model(history: list[Step], is_ordered: bool) -> None:
     """For every history, all results and rows equal the model's."""
-    world = memory_world()
-    try:
+    with memory_world() as world:
         play = Play(world, "played", is_ordered=is_ordered)
         for name, n in history:
             play.step(name, n)
-    finally:
-        world.store.close()
 
 
 @pytest.mark.parametrize("is_ordered", [False, True])

@@ -19,7 +19,7 @@ from penstock.bus.store.deliveries import DeliveryNack, LeasedDelivery, NackResu
 from penstock.bus.store.topics import Subscription
 from penstock.core.clock import SECOND
 from penstock.core.naming import CustomerKey, TopicKey
-from penstock.db.store import Row, Store, Tx
+from penstock.db.store import Row, StoreView, Tx
 from penstock.testing.clock import VirtualClock
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ T = TypeVar("T")
 class BusWorld:
     """Topic `events` with subscriptions: `work` (dead letters `work.dlq`, read by `burial`)."""
 
-    def __init__(self, store: Store, clock: VirtualClock, customer: int = 0) -> None:
+    def __init__(self, store: StoreView, clock: VirtualClock, customer: int = 0) -> None:
         self.store = store
         self.clock = clock
         self.customer = customer

@@ -8,7 +8,7 @@ import pytest
 from penstock.access.store import registry
 from penstock.core.errors import StoreError, StoreUnavailable
 from penstock.core.naming import CustomerKey
-from penstock.db.store import Store, Tx
+from penstock.db.store import Store, Transactions, Tx
 from penstock.runs.store import runs
 from penstock.testing.clock import VirtualClock
 from tests.conftest import ALL_ENGINES, OpenStore
@@ -17,12 +17,12 @@ from tests.kits.world import World
 every_engine = pytest.mark.parametrize("engine", ALL_ENGINES, indirect=True)
 
 
-def add(store: Store, name: str) -> None:
+def add(store: Transactions, name: str) -> None:
     """Create a customer in its own transaction."""
     store.write(lambda tx: registry.customer_ensure_many(tx, [name]))
 
 
-def has(store: Store, name: str) -> bool:
+def has(store: Transactions, name: str) -> bool:
     """Whether a customer exists."""
     return store.read(lambda tx: registry.customer_get(tx, name)) is not None
 

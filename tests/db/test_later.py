@@ -15,12 +15,15 @@ from penstock.db.postgres.pipeline import (
     StatementPipeline,
     prepared,
 )
+from penstock.db.postgres.plain import PlainSession
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.postgres.transaction import PostgresTx
 from penstock.db.store import Single, Store, Tx
 from penstock.testing.simulate.faults import FaultyTx
+from tests.conftest import IS_PLAIN
 from tests.db.test_drivers import add, every_engine, has
 
+on_pipeline = pytest.mark.skipif(IS_PLAIN, reason="the suite runs without the pipeline")
 on_postgres = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 
 
@@ -121,6 +124,7 @@ def flushes(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return seen
 
 
+@on_pipeline
 @on_postgres
 class TestFlushes:
     """The number of round trips of a transaction."""
@@ -164,15 +168,24 @@ def session(pg_migrated_dsn: str) -> Iterator[PostgresSession]:
         yield connection
 
 
+@pytest.fixture(params=[PostgresSession, PlainSession])
+def either_session(
+    request: pytest.FixtureRequest, pg_migrated_dsn: str
+) -> Iterator[PostgresSession]:
+    """Open a separate connection, with and without the pipeline."""
+    with request.param.connect(pg_migrated_dsn, autocommit=True) as connection:
+        yield connection
+
+
 def asked(session: PostgresSession, text: str, **params: Any) -> Any:
     """Return the single value of a statement's result."""
-    ask = prepared("test", text, params)
+    ask = session.statement_pipeline.prepared("test", text, params)
     session.statement_pipeline.send([ask])
     return ask.rows()[0][0]
 
 
 @pytest.mark.postgres
-class TestWire:
+class TestValues:
     """Values are unchanged by a round trip."""
 
     @pytest.mark.parametrize(
@@ -193,16 +206,17 @@ class TestWire:
             ("float8[]", [0.5, 2.0]),
         ],
     )
-    def test_values(self, session: PostgresSession, cast: str, value: Any) -> None:
-        assert asked(session, f"SELECT CAST(%(v)s AS {cast})", v=value) == value
+    def test_values(self, either_session: PostgresSession, cast: str, value: Any) -> None:
+        assert asked(either_session, f"SELECT CAST(%(v)s AS {cast})", v=value) == value
 
-    def test_marks(self, session: PostgresSession) -> None:
+    def test_marks(self, either_session: PostgresSession) -> None:
         """A name that is used twice is one parameter; a doubled percent sign is one."""
         text = "SELECT json_build_array(%(a)s::text, %(b)s::bigint, %(a)s::text, 7 %% 4)::text"
-        assert json.loads(asked(session, text, a="x", b=2)) == ["x", 2, "x", 3]
+        assert json.loads(asked(either_session, text, a="x", b=2)) == ["x", 2, "x", 3]
 
-    def test_refused(self, session: PostgresSession) -> None:
+    def test_refused(self, either_session: PostgresSession) -> None:
         """Values that no column can hold are refused before anything is sent."""
+        session = either_session
         with pytest.raises(psycopg.DataError, match="NUL"):
             asked(session, "SELECT %(v)s::text", v="a\0b")
         with pytest.raises(psycopg.DataError, match="NUL"):
@@ -210,6 +224,24 @@ class TestWire:
         with pytest.raises(psycopg.ProgrammingError, match="dict"):
             asked(session, "SELECT %(v)s::text", v={})
         assert asked(session, "SELECT %(v)s::bigint", v=1) == 1
+
+    def test_no_prepared_statement_survives_its_table(self, pg_migrated_dsn: str) -> None:
+        """Without the pipeline too, a changed table costs one failed call."""
+        text = "SELECT * FROM shape WHERE %(v)s = 1"
+        with psycopg.connect(pg_migrated_dsn, autocommit=True) as owner:
+            owner.execute("CREATE TABLE shape AS SELECT 7 AS a")
+            with PlainSession.connect(pg_migrated_dsn, autocommit=True) as session:
+                for _ in range(8):
+                    assert asked(session, text, v=1) == 7
+                owner.execute("ALTER TABLE shape ADD COLUMN b bigint")
+                with pytest.raises(psycopg.errors.FeatureNotSupported):
+                    asked(session, text, v=1)
+                assert session.closed
+
+
+@pytest.mark.postgres
+class TestPipeline:
+    """Prepared statements and results of the pipeline."""
 
     def test_prepared_are_bounded(
         self, session: PostgresSession, monkeypatch: pytest.MonkeyPatch
@@ -234,7 +266,7 @@ class TestWire:
 
     def test_changed_table(self, session: PostgresSession, pg_migrated_dsn: str) -> None:
         """A table that changed under a prepared statement costs one failed call."""
-        store = PostgresStore(pg_migrated_dsn)
+        store = PostgresStore(pg_migrated_dsn, is_pipelined=True)
         store.write(lambda tx: tx.run("outbox_put", message("a")))
         ask = {"n": 1, "x": 1}
 
@@ -262,7 +294,7 @@ class TestWire:
 
     def test_interrupted(self, pg_migrated_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """A connection with an outstanding result is not used again."""
-        store = PostgresStore(pg_migrated_dsn)
+        store = PostgresStore(pg_migrated_dsn, is_pipelined=True)
         add(store, "x")
 
         def interrupt(*_: Any, **__: Any) -> int:

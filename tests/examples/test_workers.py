@@ -98,7 +98,8 @@ class Bench:
         try:
             up = json.loads(self.server.wait_for(lambda line: '"api"' in line))
             self.url, self.admin = up["api"], up["development_key"]
-            self.client = Client(SqliteStore(folder / "penstock.db"))
+            self.store = SqliteStore(folder / "penstock.db")
+            self.client = Client(self.store)
             key = self.client.keys.create("images", "worker", actor="test").text or ""
             self._settings = {
                 "PENSTOCK_URL": self.url, "PENSTOCK_API_KEY": key, "WORKER_ID": "bench-1",
@@ -141,7 +142,7 @@ class Bench:
         """Stop everything."""
         self.worker.close()
         self.server.close()
-        self.client.store.close()
+        self.store.close()
 
 
 def _node() -> list[str]:

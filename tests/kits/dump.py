@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.db.store import Store
+from penstock.db.store import StoreView
 
 
-def tables(store: Store) -> list[str]:
+def tables(store: StoreView) -> list[str]:
     """The names of all tables; on PostgreSQL without partitions, which their parent covers."""
     if store.capabilities.engine == "postgres":
         text = (
@@ -20,7 +20,7 @@ def tables(store: Store) -> list[str]:
     return [row[0] for row in raw(store, text)]
 
 
-def raw(store: Store, text: str) -> list[Any]:
+def raw(store: StoreView, text: str) -> list[Any]:
     """Run raw SQL in a transaction of the store, confined or not."""
 
     def body(tx: Any) -> list[Any]:
@@ -30,7 +30,7 @@ def raw(store: Store, text: str) -> list[Any]:
     return store.write(body)
 
 
-def columns_holding(store: Store, needle: str) -> list[tuple[str, int]]:
+def columns_holding(store: StoreView, needle: str) -> list[tuple[str, int]]:
     """(table, place of the column) of every stored value that contains the needle."""
     return [
         (table, place)

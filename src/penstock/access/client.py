@@ -32,7 +32,7 @@ from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.fields import check_text
 from penstock.core.ids import RandomBytes, encode, new_secret
 from penstock.core.naming import CustomerKey
-from penstock.db.store import Store, Tx
+from penstock.db.store import Transactions, Tx
 
 __all__ = ["ApiKey", "Keys", "Principal"]
 
@@ -70,7 +70,11 @@ class Keys:
     """Use cases of API keys. A client scoped to a customer cannot use them."""
 
     def __init__(
-        self, store: Store, names: NameResolver, actor: str, random_bytes: RandomBytes | None = None
+        self,
+        store: Transactions,
+        names: NameResolver,
+        actor: str,
+        random_bytes: RandomBytes | None = None,
     ) -> None:
         self._store = store
         self._names = names

@@ -40,7 +40,7 @@ from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import SchemaMismatch, SettingsError, StoreUnavailable
 from penstock.core.naming import PoolKey
 from penstock.db.sqlite.store import SAFE_VERSION, SqliteStore
-from penstock.db.store import Store
+from penstock.db.store import Store, StoreView, Transactions
 from penstock.egress.addresses import is_loopback, parse_named_addresses
 from penstock.flows.orchestrator import Orchestrator
 from penstock.flows.rows import FlowFilter
@@ -223,33 +223,33 @@ def describe_database(url: str) -> str:
     return urlunsplit((parts.scheme, user + host, parts.path, "", ""))
 
 
-def earliest_due(store: Store) -> tuple[int | None, int]:
+def earliest_due(store: Transactions) -> tuple[int | None, int]:
     """Return (the earliest scheduled time that has not started, now)."""
     return store.read(schedule_next_at)
 
 
-def ready_count(store: Store, pool: int, limit: int = 10_000) -> int:
+def ready_count(store: Transactions, pool: int, limit: int = 10_000) -> int:
     """Count the runs of a pool that wait for a worker, up to `limit`."""
     return store.read(lambda tx: run_count_ready(tx, PoolKey(pool), limit))
 
 
-def find_subscriptions_without_dead_letters(store: Store) -> list[str]:
+def find_subscriptions_without_dead_letters(store: Transactions) -> list[str]:
     """List subscriptions without a dead-letter topic, where poison would be retried for ever."""
     return store.read(subscriptions_without_dead_letters)
 
 
-def find_durability_warnings(store: Store) -> list[str]:
+def find_durability_warnings(store: Transactions) -> list[str]:
     """List the database server's settings under which a committed transaction may be lost."""
     return store.read(durability_warnings)
 
 
-def sqlite_versions(store: Store) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+def sqlite_versions(store: StoreView) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Return (the SQLite version in use, the oldest safe one); None on another engine."""
     return (store.sqlite_version, SAFE_VERSION) if isinstance(store, SqliteStore) else None
 
 
 def build_worker(
-    store: Store, pipelines: Sequence[Pipeline], settings: Settings, events: Events
+    store: StoreView, pipelines: Sequence[Pipeline], settings: Settings, events: Events
 ) -> Worker:
     """Build the built-in worker of this process."""
     host, pid = socket.gethostname(), os.getpid()
@@ -271,7 +271,7 @@ def build_worker(
 
 
 def build_services(
-    store: Store,
+    store: StoreView,
     settings: Settings,
     events: Events,
     *,
@@ -315,7 +315,7 @@ def build_services(
 
 
 def build_scheduler_loops(
-    store: Store, settings: Settings, events: Events, pipelines: Sequence[Pipeline] = ()
+    store: StoreView, settings: Settings, events: Events, pipelines: Sequence[Pipeline] = ()
 ) -> list[Loop]:
     """Build the loops of a scheduler process: tick, cascade, admission, sweeping and upkeep."""
     jitter = random.Random().random  # noqa: S311 - spreads retries, guards nothing
@@ -378,10 +378,11 @@ def _connect(settings: Settings, clock: Clock | None = None) -> Store:
     url = settings.database_url
     if url.startswith("sqlite:"):
         return SqliteStore(sqlite_path(url), clock)
-    return _postgres(url, settings.pool_size, clock)
+    return _postgres(settings, clock)
 
 
-def _postgres(url: str, pool_size: int, clock: Clock | None) -> Store:
+def _postgres(settings: Settings, clock: Clock | None) -> Store:
+    url = settings.database_url
     try:
         # psycopg is an extra: SQLite installations do not have it.
         import psycopg
@@ -404,4 +405,5 @@ def _postgres(url: str, pool_size: int, clock: Clock | None) -> Store:
             f"cannot reach {describe_database(url)}: {reason} "
             "Check --database-url and that the server is running."
         ) from error
-    return PostgresStore(url, clock, pool_max=pool_size)
+    is_pipelined = settings.postgres_pipeline == "on"
+    return PostgresStore(url, clock, pool_max=settings.pool_size, is_pipelined=is_pipelined)

@@ -22,7 +22,7 @@ from penstock.bus.push.signing_keys import SigningKeys
 from penstock.bus.store.topics import SubscriptionFilter, subscription_list
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import InvalidInput, SettingsError
-from penstock.db.store import Store
+from penstock.db.store import Transactions
 from penstock.egress.http_client import HttpClient, Request, RequestFailed
 from penstock.egress.keyset import key_fetcher
 from penstock.egress.oidc import SigningKey
@@ -75,7 +75,7 @@ def build_health_check(settings: Settings) -> Callable[[str], bool]:
 
 
 def build_pusher(
-    store: Store,
+    store: Transactions,
     settings: Settings,
     events: Events,
     *,
@@ -98,7 +98,7 @@ def build_pusher(
     )
 
 
-def build_push_auth(store: Store, settings: Settings) -> PushAuth:
+def build_push_auth(store: Transactions, settings: Settings) -> PushAuth:
     """Build the authentication of push requests that the API of this process receives."""
     # The web stack costs half a second: only processes that serve load it.
     from penstock.server.push_auth import PushAuth
@@ -118,7 +118,7 @@ def build_push_auth(store: Store, settings: Settings) -> PushAuth:
     )
 
 
-def push_problems(store: Store, settings: Settings) -> list[str]:
+def push_problems(store: Transactions, settings: Settings) -> list[str]:
     """List problems of push subscriptions, one sentence each: egress rules, tokens, pauses."""
     wanted = SubscriptionFilter(kind="push", limit=CHECKED_MAX)
     found = []
@@ -135,12 +135,12 @@ def push_problems(store: Store, settings: Settings) -> list[str]:
     return found
 
 
-def rotate_signing_key(store: Store, actor: str) -> str:
+def rotate_signing_key(store: Transactions, actor: str) -> str:
     """Sign tokens with a new key from now on; return its id."""
     return signing_keys(store).rotate(actor).key_id
 
 
-def signing_keys(store: Store) -> SigningKeys:
+def signing_keys(store: Transactions) -> SigningKeys:
     """Return the keys that sign this installation's tokens."""
     return SigningKeys(store, new_signing_key, SystemClock())
 

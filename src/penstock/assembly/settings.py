@@ -151,6 +151,12 @@ class Settings:
     pool_size: int = _setting(
         10, "Maximum number of PostgreSQL connections per process.", low=2, high=1_000
     )
+    postgres_pipeline: str = _setting(
+        "on",
+        "Whether several statements are sent to PostgreSQL in one round trip. off uses only "
+        "psycopg's documented interface and is slower.",
+        choices=("on", "off"),
+    )
     secrets_dir: str = _setting("", "Folder of files with secrets that parameters refer to.")
     api_host: str = _setting(
         "127.0.0.1", "Address the API listens on.", flag="--host", metavar="ADDRESS"

@@ -21,7 +21,7 @@ from penstock.bus.store.replay import (
 )
 from penstock.bus.store.topics import channels, subscription_get_by_key
 from penstock.core.naming import SubscriptionKey
-from penstock.db.store import Store, Tx
+from penstock.db.store import Transactions, Tx
 
 STEPS_MAX = 20
 
@@ -43,7 +43,7 @@ class DeliverySweeper:
     name = "courier"
 
     def __init__(
-        self, store: Store, *, jitter: Callable[[], float], batch: int = SWEEP_MAX
+        self, store: Transactions, *, jitter: Callable[[], float], batch: int = SWEEP_MAX
     ) -> None:
         self._store = store
         self._jitter = jitter

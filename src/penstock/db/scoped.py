@@ -2,8 +2,7 @@
 
 Drivers build it in their `scoped` method with their own way to restrict a transaction: PostgreSQL
 switches to a role that is subject to row-level security; SQLite has no equivalent and only records
-the customer. The view owns nothing: closing it has no effect, it cannot migrate, and it cannot be
-widened.
+the customer. The view owns nothing: it can neither be closed nor migrate, and it cannot be widened.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
 from penstock.core.naming import CustomerKey
-from penstock.db.store import Capabilities, Store, Tx, Waiter
+from penstock.db.store import Capabilities, StoreView, Tx, Waiter
 
 T = TypeVar("T")
 
@@ -30,7 +29,7 @@ class ScopedStore:
 
     def __init__(
         self,
-        store: Store,
+        store: StoreView,
         customer_key: CustomerKey,
         *,
         read: RunTransaction,
@@ -55,12 +54,12 @@ class ScopedStore:
         """Run `body` in one durable transaction that can change only this customer."""
         return self._write(body)
 
-    def scoped(self, customer_key: CustomerKey) -> Store:
+    def scoped(self, customer_key: CustomerKey) -> StoreView:
         """Return this view; another customer is a programming error."""
         assert customer_key == self.customer, "a scoped store cannot switch to another customer"
         return self
 
-    def reserved(self) -> Store:
+    def reserved(self) -> StoreView:
         """Return a view with a connection of its own."""
         return self._store.reserved().scoped(self.customer)
 
@@ -72,20 +71,9 @@ class ScopedStore:
         """Return a waiter for wake-ups on the channels."""
         return self._store.listen(channels)
 
-    def migrate(self) -> list[str]:
-        """Always fail: a scoped store does not migrate."""
-        raise AssertionError("a scoped store does not migrate")
-
-    def verify(self) -> list[str]:
-        """Return the names of missing migrations."""
-        return self._store.verify()
-
     def before_close(self, call: Callable[[], None]) -> None:
         """Register a hook that runs before the underlying store closes."""
         self._store.before_close(call)
-
-    def close(self) -> None:
-        """Do nothing; the store outlives its views."""
 
 
 def tenant_statements(customer: Any) -> tuple[str, ...]:

@@ -117,13 +117,8 @@ class Single(Generic[T]):
         return self._body(tx)
 
 
-class Store(Protocol):
-    """A database that holds Penstock's state."""
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """The features of this engine."""
-        ...
+class Transactions(Protocol):
+    """What a use case needs of a store. A request or an open transaction can provide it too."""
 
     def read(self, body: Callable[[Tx], T]) -> T:
         """Run `body` in a read-only transaction."""
@@ -133,25 +128,42 @@ class Store(Protocol):
         """Run `body` in one durable transaction; it has committed when this returns."""
         ...
 
-    def reserved(self) -> Store:
-        """Return a view of this store with its own connection, for heartbeats."""
-        ...
-
-    def scoped(self, customer_key: CustomerKey) -> Store:
-        """Return a view of this store whose transactions are restricted to one customer's rows.
-
-        The engine enforces it if it has row-level security; otherwise the callers' filters are the
-        only isolation.
-        """
-        ...
-
     def wake(self, channels: Iterable[str]) -> None:
         """Wake waiters in this and other processes; there may be work. Best effort."""
+        ...
+
+
+class StoreView(Transactions, Protocol):
+    """What a component may do with a store that it did not open, such as a customer's view."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The features of this engine."""
         ...
 
     def listen(self, channels: Iterable[str]) -> Waiter:
         """Return a waiter for wake-ups on the channels."""
         ...
+
+    def reserved(self) -> StoreView:
+        """Return a view of this store with its own connection, for heartbeats."""
+        ...
+
+    def scoped(self, customer_key: CustomerKey) -> StoreView:
+        """Return a view of this store whose transactions are restricted to one customer's rows.
+
+        The engine enforces it if it has row-level security; otherwise the callers' filters are the
+        only isolation. The view of a customer cannot be changed to another customer.
+        """
+        ...
+
+    def before_close(self, call: Callable[[], None]) -> None:
+        """Register a hook that runs before the store closes, while it can still be written to."""
+        ...
+
+
+class Store(StoreView, Protocol):
+    """A database that holds Penstock's state, for the code that opens, migrates and closes it."""
 
     def migrate(self) -> list[str]:
         """Apply missing migrations; return their names."""
@@ -159,10 +171,6 @@ class Store(Protocol):
 
     def verify(self) -> list[str]:
         """Return the names of missing migrations. Raises SchemaMismatch for a foreign schema."""
-        ...
-
-    def before_close(self, call: Callable[[], None]) -> None:
-        """Register a hook that runs before the store closes, while it can still be written to."""
         ...
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from penstock.db.store import Store, Tx
+from penstock.db.store import Transactions, Tx
 from penstock.flows.advance.snapshot import Evidence, NeededProbe, ProbeOrder, Wakeup
 from penstock.flows.advance.store import AdvanceResult, advance
 from penstock.flows.gates.evidence import Observation
@@ -81,7 +81,7 @@ class Orchestrator:
 
     def __init__(
         self,
-        store: Store,
+        store: Transactions,
         look: Prober = no_probes,
         *,
         known: Callable[[ProbeRequest], Sequence[Observation] | None] | None = None,

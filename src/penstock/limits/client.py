@@ -14,7 +14,7 @@ from penstock.access.store.names import NameResolver, check_limit
 from penstock.core.errors import NotFound
 from penstock.core.fields import check_text
 from penstock.core.ids import encode
-from penstock.db.store import Store, Tx
+from penstock.db.store import Transactions, Tx
 from penstock.limits.rules import check_limit_name, parse_limit_settings
 from penstock.limits.store.limits import limit_declare, limit_force_release, limit_get
 from penstock.limits.store.reads import (
@@ -57,7 +57,7 @@ class LimitDetail:
 class Limits:
     """Use cases of limits. A client scoped to a customer cannot use them."""
 
-    def __init__(self, store: Store, names: NameResolver, actor: str) -> None:
+    def __init__(self, store: Transactions, names: NameResolver, actor: str) -> None:
         self._store = store
         self._names = names
         self._actor = actor

@@ -6,7 +6,7 @@ from penstock.access.store.names import NameResolver, PipelineInfo
 from penstock.audit.rows import AlertRow
 from penstock.audit.store.alerts import alert_list
 from penstock.audit.store.journal import outbox_count, seals_verify
-from penstock.db.store import Store, Tx
+from penstock.db.store import Transactions, Tx
 from penstock.db.tenant_isolation import TenantIsolation, tenant_isolation_get
 from penstock.monitoring.store import (
     Overview,
@@ -22,7 +22,7 @@ from penstock.schedules.store.schedule import schedule_next_at
 class Views:
     """Read-only use cases over several subjects."""
 
-    def __init__(self, store: Store, names: NameResolver) -> None:
+    def __init__(self, store: Transactions, names: NameResolver) -> None:
         self._store = store
         self._names = names
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from penstock.access.store.registry import processor_list
 from penstock.core.clock import FAR_FUTURE, MINUTE, SECOND
 from penstock.core.naming import PoolKey
-from penstock.db.store import Store
+from penstock.db.store import Transactions
 from penstock.limits.store.run_queue import (
     AdmitResult,
     queue_admit,
@@ -54,7 +54,7 @@ class Admitter:
 
     name = "admitter"
 
-    def __init__(self, store: Store, *, batch: int = BATCH) -> None:
+    def __init__(self, store: Transactions, *, batch: int = BATCH) -> None:
         self._store = store
         self._batch = batch
         self._aged_at = 0

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from penstock.audit.store.alerts import alert_resolve_healthy
 from penstock.audit.telemetry import Events, Swept
 from penstock.core.clock import SECOND
-from penstock.db.store import Store, Tx
+from penstock.db.store import Transactions, Tx
 from penstock.limits.store.grant import limit_grant
 from penstock.limits.store.limits import NO_REQUESTS, limit_lapsed, limit_trim
 from penstock.runs import attempt_result
@@ -62,7 +62,7 @@ class Sweeper:
     name = "sweeper"
 
     def __init__(
-        self, store: Store, *, jitter: Callable[[], float], events: Events | None = None
+        self, store: Transactions, *, jitter: Callable[[], float], events: Events | None = None
     ) -> None:
         self._store = store
         self._jitter = jitter

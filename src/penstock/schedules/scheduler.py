@@ -18,7 +18,7 @@ from penstock.audit.store.alerts import alert_open, alert_resolve
 from penstock.audit.telemetry import Events, Ticked
 from penstock.core.clock import MINUTE, SECOND, Clock, SystemClock
 from penstock.core.ids import encode
-from penstock.db.store import Store, Tx
+from penstock.db.store import Transactions, Tx
 from penstock.schedules.cadence import Cadence, CatchUp, next_after
 from penstock.schedules.hooks import open_flows
 from penstock.schedules.misfire import MisfirePlan, plan_misfires
@@ -74,7 +74,7 @@ class Scheduler:
 
     def __init__(
         self,
-        store: Store,
+        store: Transactions,
         options: SchedulerOptions | None = None,
         *,
         events: Events | None = None,

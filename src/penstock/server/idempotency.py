@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from penstock.audit.store.alerts import request_answer, request_begin
-from penstock.db.store import Capabilities, Store, Tx, Waiter
+from penstock.db.store import Transactions, Tx
 
 T = TypeVar("T")
 
@@ -35,18 +35,15 @@ class AlreadyAnswered(Exception):
 
 
 class IdempotentStore:
-    """A store whose first write also stores a request's key and its rendered response."""
+    """Transactions of one request: the first write also stores its key and its response."""
 
-    def __init__(self, store: Store, request: RequestKey, render: Callable[[Any], Any]) -> None:
+    def __init__(
+        self, store: Transactions, request: RequestKey, render: Callable[[Any], Any]
+    ) -> None:
         self._store = store
         self._request: RequestKey | None = request
         self._render = render
         self.response: Any = None
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """Capabilities of the underlying engine."""
-        return self._store.capabilities
 
     def read(self, body: Callable[[Tx], T]) -> T:
         """Run `body` in a read-only transaction."""
@@ -71,39 +68,12 @@ class IdempotentStore:
         self._request = None
         return value
 
-    def reserved(self) -> Store:
-        """Return the underlying store's reserved connection."""
-        return self._store.reserved()
-
-    def scoped(self, customer: int) -> Store:
-        """Not supported: scope the store before wrapping it."""
-        raise AssertionError(f"scope the store before wrapping it (customer {customer})")
-
     def wake(self, channels: Iterable[str]) -> None:
         """Wake waiters on the channels."""
         self._store.wake(channels)
 
-    def listen(self, channels: Iterable[str]) -> Waiter:
-        """Return a waiter for wakeups on the channels."""
-        return self._store.listen(channels)
 
-    def migrate(self) -> list[str]:
-        """Not supported: this store serves one request."""
-        raise AssertionError("a store for one request does not migrate")
-
-    def verify(self) -> list[str]:
-        """Return the names of missing migrations."""
-        return self._store.verify()
-
-    def before_close(self, call: Callable[[], None]) -> None:
-        """Register a call to run before the underlying store closes."""
-        self._store.before_close(call)
-
-    def close(self) -> None:
-        """Do nothing: the underlying store outlives the request."""
-
-
-def stored_response(store: Store, request: RequestKey) -> Any | None:
+def stored_response(store: Transactions, request: RequestKey) -> Any | None:
     """Return the stored response of a request, or None; the request is not recorded.
 
     For idempotent work that spans several transactions: check first, do the work, then store the

@@ -15,7 +15,7 @@ import msgspec
 from fastapi import Request
 from starlette.responses import Response
 
-from penstock.client import Client
+from penstock.client import UseCaseGroups
 from penstock.core import cursor
 from penstock.core.errors import InvalidInput
 from penstock.server.auth import Caller
@@ -40,7 +40,7 @@ def json_response(
 def idempotent_write(
     request: Request,
     caller: Caller,
-    act: Callable[[Client], T],
+    act: Callable[[UseCaseGroups], T],
     render: Callable[[T], Any],
     status: int = 200,
     *,

@@ -54,7 +54,7 @@ from penstock.core.errors import Conflict, InvalidInput, NotFound, PenstockError
 from penstock.core.fields import check_customer
 from penstock.core.json_profile import parse_json as parse_json
 from penstock.db.in_transaction import InTransaction
-from penstock.db.store import Store, Tx
+from penstock.db.store import StoreView, Tx
 from penstock.flows.client.completion_message import report_of
 from penstock.flows.client.start_config import start
 from penstock.runs.client.submission import (
@@ -88,7 +88,9 @@ class Binder:
 
     name = "binder"
 
-    def __init__(self, store: Store, *, jitter: Callable[[], float], batch: int = BATCH) -> None:
+    def __init__(
+        self, store: StoreView, *, jitter: Callable[[], float], batch: int = BATCH
+    ) -> None:
         self._store = store
         self._names = NameResolver(store)
         self._client = Client(store, actor=ACTOR, names=self._names)

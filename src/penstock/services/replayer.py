@@ -16,7 +16,7 @@ from penstock.bus.store.bindings import subscriptions_auto_replay
 from penstock.bus.store.topics import Subscription
 from penstock.client import Client
 from penstock.core.json_profile import parse_json
-from penstock.db.store import Store
+from penstock.db.store import StoreView
 from penstock.dead_letters.client.dead_letters import FAR, DeadLetterFilter
 from penstock.egress.policy import PERMISSIVE
 
@@ -51,7 +51,7 @@ class Replayer:
 
     name = "replayer"
 
-    def __init__(self, store: Store, is_healthy: Callable[[str], bool]) -> None:
+    def __init__(self, store: StoreView, is_healthy: Callable[[str], bool]) -> None:
         """Create the service; `is_healthy` checks a health URL and returns False on any error."""
         self._store = store
         self._client = Client(store, actor=ACTOR)

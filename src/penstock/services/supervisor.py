@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from penstock.audit.telemetry import Events, ServiceError, ServiceStarted, ServiceStopped
 from penstock.core.clock import SECOND
-from penstock.db.store import Store, Waiter
+from penstock.db.store import StoreView, Waiter
 
 PAUSE_MAX_SECONDS = 5.0
 
@@ -48,7 +48,7 @@ class Loop:
         self,
         service: Service,
         beat: LoopSchedule,
-        store: Store,
+        store: StoreView,
         *,
         events: Events,
         jitter: Callable[[], float],

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from penstock.audit.rows import OutboxMessage
 from penstock.audit.store.journal import outbox_take, seal_next
 from penstock.bus.store.outbox_publisher import outbox_publish
-from penstock.db.store import Store, Tx
+from penstock.db.store import Transactions, Tx
 from penstock.services.store import CHUNK, Retention, aggregate, partitions_ensure, prune
 
 CHUNKS_MAX = 50
@@ -28,7 +28,7 @@ class OutboxRelay:
 
     name = "relay"
 
-    def __init__(self, store: Store, *, batch: int = 500) -> None:
+    def __init__(self, store: Transactions, *, batch: int = 500) -> None:
         self._store = store
         self._batch = batch
         self._subscribers: list[Subscriber] = []
@@ -60,7 +60,7 @@ class Sealer:
 
     name = "sealer"
 
-    def __init__(self, store: Store, *, block: int = 5_000) -> None:
+    def __init__(self, store: Transactions, *, block: int = 5_000) -> None:
         self._store = store
         self._block = block
 
@@ -88,7 +88,7 @@ class Pruner:
 
     name = "pruner"
 
-    def __init__(self, store: Store, *, retention: Retention | None = None) -> None:
+    def __init__(self, store: Transactions, *, retention: Retention | None = None) -> None:
         self._store = store
         self._retention = retention or Retention()
 

@@ -18,7 +18,7 @@ import msgspec
 from penstock.audit.telemetry import Events, RunEnded, RunRefused, ServiceError
 from penstock.core.errors import StoreError, StoreUnavailable
 from penstock.core.retry import ErrorType
-from penstock.db.store import Store, Tx
+from penstock.db.store import Transactions, Tx
 from penstock.limits.store.limits import requeued_wake
 from penstock.runs import attempt_result
 from penstock.runs.rows import FinishedRun, HeldRun, RunEnd
@@ -46,7 +46,7 @@ class FinishQueue:
 
     def __init__(
         self,
-        store: Store,
+        store: Transactions,
         held: dict[int, HeldRun],
         options: WorkerOptions,
         *,

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from penstock.core.clock import Clock
-from penstock.db.store import Single, Store
+from penstock.db.store import Single, Transactions
 from penstock.runs.rows import HeldRun
 from penstock.runs.store.runs import fair_clock_raise
 
@@ -21,7 +21,7 @@ GAP_SECONDS: Final = 0.1
 class FairClock:
     """Buffer of claimed runs whose fair ranks raise the clock. Use from one thread at a time."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Transactions, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._claimed: list[HeldRun] = []

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from penstock.audit.telemetry import Events
 from penstock.core.clock import SECOND, Clock
-from penstock.db.store import Store
+from penstock.db.store import StoreView
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.worker.context import RunContext
 from penstock.worker.execution.call import call_inline
@@ -80,7 +80,7 @@ class InlineWorker:
 
 
 def inline_worker(
-    store: Store,
+    store: StoreView,
     pipelines: Sequence[Pipeline],
     options: WorkerOptions,
     *,

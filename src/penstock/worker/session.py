@@ -15,7 +15,7 @@ from typing import TypeVar
 from penstock.core.clock import SECOND, Clock
 from penstock.core.errors import StoreBusy, StoreUnavailable
 from penstock.core.naming import PoolKey
-from penstock.db.store import Store, Tx
+from penstock.db.store import Transactions, Tx
 from penstock.runs.store.leases import session_beat, session_close, session_open
 from penstock.worker.options import WorkerOptions
 
@@ -34,7 +34,7 @@ class WorkerSession:
     """One session at a time; a lost one is replaced by a new one with a new id."""
 
     def __init__(
-        self, store: Store, options: WorkerOptions, clock: Clock, boot_id: Callable[[], str]
+        self, store: Transactions, options: WorkerOptions, clock: Clock, boot_id: Callable[[], str]
     ) -> None:
         """Renew through `store`, which should have a connection reserved for renewals."""
         self._store = store

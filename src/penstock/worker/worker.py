@@ -21,7 +21,7 @@ from typing import Final, TypeVar
 from penstock.audit.telemetry import Events, ServiceError, ServiceStarted, ServiceStopped
 from penstock.core.clock import SECOND, Clock
 from penstock.core.errors import StoreError
-from penstock.db.store import Store
+from penstock.db.store import StoreView
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.rows import HeldRun
 from penstock.worker.claim_size import ClaimSizer
@@ -49,7 +49,7 @@ class Worker:
 
     def __init__(
         self,
-        store: Store,
+        store: StoreView,
         pipelines: Sequence[Pipeline],
         options: WorkerOptions,
         *,

@@ -21,7 +21,7 @@ from penstock.core.clock import SECOND, Clock
 from penstock.core.errors import StoreBusy, StoreUnavailable
 from penstock.core.ids import new_boot_id
 from penstock.core.naming import PoolKey, ProcessorKey
-from penstock.db.store import Single, Store, Tx
+from penstock.db.store import Single, StoreView, Tx
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.parameters import defaults
 from penstock.pipelines.store import pipeline_register
@@ -59,7 +59,7 @@ class WorkerCore:
 
     def __init__(
         self,
-        store: Store,
+        store: StoreView,
         pipelines: Sequence[Pipeline],
         options: WorkerOptions,
         *,

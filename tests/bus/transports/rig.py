@@ -80,6 +80,9 @@ def embedded(engine: str, request: pytest.FixtureRequest) -> Iterator[Rig]:
     store: Store
     if engine == "postgres":
         store = PostgresStore(request.getfixturevalue("pg_migrated_dsn"), clock)
+    elif engine == "postgres-plain":
+        dsn = request.getfixturevalue("pg_migrated_dsn")
+        store = PostgresStore(dsn, clock, is_pipelined=False)
     else:
         path = request.getfixturevalue("tmp_path") / "penstock.db"
         shutil.copy(request.getfixturevalue("sqlite_template"), path)
@@ -101,6 +104,7 @@ def embedded(engine: str, request: pytest.FixtureRequest) -> Iterator[Rig]:
 RIGS: dict[str, Callable[[pytest.FixtureRequest], Iterator[Rig]]] = {
     "embedded-sqlite": partial(embedded, "sqlite"),
     "embedded-postgres": partial(embedded, "postgres"),
+    "embedded-postgres-plain": partial(embedded, "postgres-plain"),
 }
 
 

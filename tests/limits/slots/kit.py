@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from penstock.core.errors import StoreUnavailable
-from penstock.db.store import Capabilities, Store, Tx, Waiter
+from penstock.db.store import Capabilities, Store, Transactions, Tx, Waiter
 from penstock.limits.store.limits import limit_get
 from penstock.limits.store.reads import limit_history, limit_holders, limit_queue
 
@@ -18,7 +18,7 @@ WAIT = 30.0
 class StoredLimit:
     """The state of a limit as stored."""
 
-    def __init__(self, store: Store, name: str) -> None:
+    def __init__(self, store: Transactions, name: str) -> None:
         self.store = store
         self.name = name
 

@@ -29,7 +29,7 @@ from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import Forbidden, InvalidInput, NotFound
 from penstock.core.fields import check_customer
 from penstock.core.naming import DEFAULT_CUSTOMER, EXTERNAL_POOL, CustomerKey, PipelineKey
-from penstock.db.store import Store, Tx
+from penstock.db.store import Transactions, Tx
 
 CACHE_MAX = 200_000
 PAGE_MAX = 10_000
@@ -84,7 +84,7 @@ class _Cache:
 class NameResolver:
     """Name lookup; safe to share between threads (at worst a lookup is repeated)."""
 
-    def __init__(self, store: Store, clock: Clock | None = None) -> None:
+    def __init__(self, store: Transactions, clock: Clock | None = None) -> None:
         """Look up names in `store`; `clock` only measures the age of cached declarations."""
         self._store = store
         self._clock = clock or SystemClock()

@@ -35,14 +35,14 @@ from penstock.bus.store.topics import (
     topic_find,
     topic_get,
 )
-from penstock.bus.transports.embedded import EmbeddedBus
+from penstock.bus.transports.embedded import BusOperations, EmbeddedBus
 from penstock.core import json_profile
 from penstock.core.errors import InvalidInput, NotFound, StaleVersion
 from penstock.core.naming import CustomerKey
-from penstock.db.store import Store, Tx
+from penstock.db.store import StoreView, Transactions, Tx
 from penstock.egress.policy import PERMISSIVE
 
-__all__ = ["SubscriptionDetail", "SubscriptionOptions", "Subscriptions"]
+__all__ = ["SubscriptionDetail", "SubscriptionOptions", "Subscriptions", "WaitingSubscriptions"]
 
 STEP = 500
 
@@ -59,7 +59,7 @@ class SubscriptionDetail:
 class Subscriptions:
     """Use cases of subscriptions and their deliveries."""
 
-    def __init__(self, store: Store, names: NameResolver, actor: str) -> None:
+    def __init__(self, store: Transactions, names: NameResolver, actor: str) -> None:
         self._store = store
         self._names = names
         self._actor = actor
@@ -196,16 +196,10 @@ class Subscriptions:
     # -- deliveries ----------------------------------------------------------------------------
 
     def pull(
-        self,
-        name: str,
-        *,
-        max_messages: int = 100,
-        wait_seconds: float = 0.0,
-        customer: str | None = None,
+        self, name: str, *, max_messages: int = 100, customer: str | None = None
     ) -> list[Delivery]:
         """Lease messages; each must be acked, nacked or extended before its deadline."""
-        bus = self._bus(customer)
-        return bus.pull(name, max_messages=max_messages, wait_seconds=wait_seconds)
+        return self._bus(customer).pull(name, max_messages=max_messages)
 
     def ack(
         self, name: str, ack_ids: Sequence[str], *, customer: str | None = None
@@ -241,12 +235,13 @@ class Subscriptions:
 
         return self._store.read(body)
 
-    def _bus(self, customer: str | None) -> EmbeddedBus:
-        number = SYSTEM
-        if customer is not None or self._names.customer_id is not None:
-            number = self._store.read(lambda tx: self._customer_key(tx, customer))
-        # This client's store is already scoped, or may see all customers.
-        return EmbeddedBus(self._store, customer_key=number, is_confined=True, actor=self._actor)
+    def _bus(self, customer: str | None) -> BusOperations:
+        return BusOperations(self._store, customer_key=self._owner(customer), actor=self._actor)
+
+    def _owner(self, customer: str | None) -> CustomerKey:
+        if customer is None and self._names.customer_id is None:
+            return SYSTEM
+        return self._store.read(lambda tx: self._customer_key(tx, customer))
 
     def _begin(
         self, tx: Tx, name: str, to: int, customer: str | None, who: str
@@ -264,6 +259,32 @@ class Subscriptions:
     def _customer_key(self, tx: Tx, customer: str | None) -> CustomerKey:
         number = self._names.customer_key(tx, customer)
         return SYSTEM if number is None else number
+
+
+class WaitingSubscriptions(Subscriptions):
+    """The same use cases over a store that can also wait for messages."""
+
+    def __init__(self, store: StoreView, names: NameResolver, actor: str) -> None:
+        super().__init__(store, names, actor)
+        self._view = store
+
+    def pull(
+        self,
+        name: str,
+        *,
+        max_messages: int = 100,
+        wait_seconds: float = 0.0,
+        customer: str | None = None,
+    ) -> list[Delivery]:
+        """Lease messages; each must be acked, nacked or extended before its deadline.
+
+        If none is ready, wait up to `wait_seconds` for the first.
+        """
+        # This client's store is already scoped, or may see all customers.
+        bus = EmbeddedBus(
+            self._view, customer_key=self._owner(customer), is_confined=True, actor=self._actor
+        )
+        return bus.pull(name, max_messages=max_messages, wait_seconds=wait_seconds)
 
 
 def _checked(extras: SubscriptionOptions) -> SubscriptionOptions:

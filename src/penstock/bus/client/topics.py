@@ -28,7 +28,7 @@ from penstock.bus.store.topics import (
 from penstock.core.clock import DAY
 from penstock.core.errors import NotFound
 from penstock.core.naming import CustomerKey
-from penstock.db.store import Store, Tx
+from penstock.db.store import Transactions, Tx
 
 __all__ = ["MessageDetail", "TopicDetail", "Topics"]
 
@@ -54,7 +54,7 @@ class MessageDetail:
 class Topics:
     """Use cases of topics and their messages."""
 
-    def __init__(self, store: Store, names: NameResolver, actor: str) -> None:
+    def __init__(self, store: Transactions, names: NameResolver, actor: str) -> None:
         self._store = store
         self._names = names
         self._actor = actor

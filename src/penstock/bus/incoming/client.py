@@ -36,7 +36,7 @@ from penstock.bus.store.topics import (
     topic_open_named,
 )
 from penstock.core.errors import DuplicateRequest, SettingsError
-from penstock.db.store import Store, Tx
+from penstock.db.store import Transactions, Tx
 from penstock.flows.store.logs import dead_letter_put_report
 
 ACTOR: Final = "push"
@@ -54,7 +54,7 @@ class PushOutcome:
     reason: str = ""
 
 
-def accept(store: Store, row: IncomingPush, body: bytes) -> PushOutcome:
+def accept(store: Transactions, row: IncomingPush, body: bytes) -> PushOutcome:
     """Publish the message of a push; the outcome is durable when this returns."""
     read = decode(body, subscription=row.subscription)
     if isinstance(read, PushedMessage) and read.subscription is None:
@@ -70,7 +70,7 @@ def accept(store: Store, row: IncomingPush, body: bytes) -> PushOutcome:
         return _poison(store, row, body, poison)
 
 
-def _publish(store: Store, row: IncomingPush, pushed: PushedMessage) -> PushOutcome:
+def _publish(store: Transactions, row: IncomingPush, pushed: PushedMessage) -> PushOutcome:
     message = NewMessage(
         data=pushed.data,
         attributes=pushed.attributes,
@@ -88,7 +88,7 @@ def _publish(store: Store, row: IncomingPush, pushed: PushedMessage) -> PushOutc
     return PushOutcome(outcome=outcome, message_id=pushed.message_id)
 
 
-def _poison(store: Store, row: IncomingPush, raw: bytes, poison: Poison) -> PushOutcome:
+def _poison(store: Transactions, row: IncomingPush, raw: bytes, poison: Poison) -> PushOutcome:
     found = {"message_id": poison.message_id or "", "field": poison.field, "reason": poison.reason}
     if row.has_dead_letters or poison.attempt is not None:
         return PushOutcome(outcome="refused", **found)
@@ -135,6 +135,6 @@ def _topic(tx: Tx, row: IncomingPush, name: str) -> OpenTopic:
     return topic
 
 
-def _wake(store: Store, tx: Tx, wake: Sequence[str] | set[str]) -> None:
+def _wake(store: Transactions, tx: Tx, wake: Sequence[str] | set[str]) -> None:
     if wake:
         tx.after_commit(lambda: store.wake(sorted(wake)))

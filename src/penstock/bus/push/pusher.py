@@ -36,7 +36,7 @@ from penstock.bus.store.deliveries import LeasedDelivery, delivery_pull
 from penstock.bus.store.push_targets import PushReady, push_ready
 from penstock.bus.store.topics import Subscription, subscription_get_by_key
 from penstock.core.clock import SECOND, Clock, Micros
-from penstock.db.store import Store, Tx
+from penstock.db.store import Transactions, Tx
 
 LIMIT: Final = 500
 FAILING: Final = 10
@@ -109,7 +109,7 @@ class Pusher:
 
     def __init__(
         self,
-        store: Store,
+        store: Transactions,
         post: PushSender,
         *,
         bearer: TokenSigner,

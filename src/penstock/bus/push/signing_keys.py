@@ -17,7 +17,7 @@ from penstock.audit.rows import Entry
 from penstock.audit.store.journal import journal_append_many
 from penstock.core.clock import Clock
 from penstock.core.errors import Conflict
-from penstock.db.store import Store, Tx
+from penstock.db.store import Transactions, Tx
 from penstock.egress.oidc import SigningKey
 
 NAME: Final = "push.signing"
@@ -28,7 +28,7 @@ CACHE_SECONDS: Final = 60.0
 class SigningKeys:
     """The installation's signing keys; safe to use from any thread."""
 
-    def __init__(self, store: Store, make: Callable[[], SigningKey], clock: Clock) -> None:
+    def __init__(self, store: Transactions, make: Callable[[], SigningKey], clock: Clock) -> None:
         self._store = store
         self._make = make
         self._clock = clock

@@ -46,7 +46,7 @@ from penstock.bus.transports.protocol import TransportCapabilities
 from penstock.core.clock import SECOND, Clock, SystemClock
 from penstock.core.errors import InvalidInput
 from penstock.core.naming import CustomerKey
-from penstock.db.store import Store, Tx
+from penstock.db.store import StoreView, Transactions, Tx
 
 POLL_SECONDS: Final = 1.0
 WAIT_MAX: Final = 60.0
@@ -65,33 +65,21 @@ CAPABILITIES: Final = TransportCapabilities(
 )
 
 
-class EmbeddedBus:
-    """Transport over the store: the topics and subscriptions of one customer."""
+class BusOperations:
+    """Operations on one customer's topics and subscriptions, each in one transaction."""
 
     def __init__(
         self,
-        store: Store,
+        store: Transactions,
         *,
         customer_key: CustomerKey = SYSTEM,
-        is_confined: bool = False,
         actor: str = "",
         jitter: Callable[[], float] | None = None,
-        clock: Clock | None = None,
     ) -> None:
-        """Build a bus over `store`; a customer's transactions are confined to its rows.
-
-        `is_confined`: the store is already a view for that customer.
-        """
-        self._store = store if customer_key == SYSTEM or is_confined else store.scoped(customer_key)
+        self._store = store
         self._customer = customer_key
         self._actor = actor
         self._jitter = jitter or random.Random().random  # noqa: S311 - spreads retries
-        self._clock = clock or SystemClock()
-
-    @property
-    def capabilities(self) -> TransportCapabilities:
-        """The transport's guarantees; this one provides all of them."""
-        return CAPABILITIES
 
     def declare(
         self, topics: Sequence[TopicSpec], subscriptions: Sequence[SubscriptionSpec]
@@ -112,33 +100,15 @@ class EmbeddedBus:
         self._wake(done.wake)
         return [str(message_id) for message_id in done.message_ids]
 
-    def pull(
-        self, subscription: str, *, max_messages: int = 100, wait_seconds: float = 0.0
-    ) -> list[Delivery]:
-        """Lease up to `max_messages`, waiting up to `wait_seconds` for the first."""
-        if not 1 <= max_messages <= PULL_MAX:
-            raise InvalidInput("max_messages", f"1 to {PULL_MAX}", max_messages)
-        sub, handed = self._store.write(lambda tx: self._take(tx, subscription, max_messages))
-        if not handed and wait_seconds > 0:
-            until = self._clock.monotonic() + min(wait_seconds, WAIT_MAX)
-            sub, handed = self._await(sub, max_messages, until)
+    def pull(self, subscription: str, *, max_messages: int = 100) -> list[Delivery]:
+        """Lease up to `max_messages` that are ready."""
+        sub, handed = self._take_ready(subscription, max_messages)
         return [self._delivery(sub, one) for one in handed]
 
-    def _await(
-        self, sub: Subscription, n: int, until: float
-    ) -> tuple[Subscription, list[LeasedDelivery]]:
-        """Try again on every hint and every second until there is a message or time is up."""
-        name = sub.name
-        waiter = self._store.listen([channel(sub.subscription_key)])
-        try:
-            while True:
-                sub, handed = self._store.write(lambda tx: self._take(tx, name, n))
-                left = until - self._clock.monotonic()
-                if handed or left <= 0:
-                    return sub, handed
-                waiter.wait(min(left, POLL_SECONDS))
-        finally:
-            waiter.close()
+    def _take_ready(self, name: str, n: int) -> tuple[Subscription, list[LeasedDelivery]]:
+        if not 1 <= n <= PULL_MAX:
+            raise InvalidInput("max_messages", f"1 to {PULL_MAX}", n)
+        return self._store.write(lambda tx: self._take(tx, name, n))
 
     def _take(self, tx: Tx, name: str, n: int) -> tuple[Subscription, list[LeasedDelivery]]:
         sub = subscription_get(tx, name, self._customer)
@@ -218,12 +188,66 @@ class EmbeddedBus:
         tickets = _decoded(ack_ids)
         return self._store.write(body)
 
-    def close(self) -> None:
-        """Do nothing: the caller that built the store closes it."""
-
     def _wake(self, names: set[str]) -> None:
         if names:
             self._store.wake(sorted(names))
+
+
+class EmbeddedBus(BusOperations):
+    """Transport over the store: the topics and subscriptions of one customer."""
+
+    def __init__(
+        self,
+        store: StoreView,
+        *,
+        customer_key: CustomerKey = SYSTEM,
+        is_confined: bool = False,
+        actor: str = "",
+        jitter: Callable[[], float] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Build a bus over `store`; a customer's transactions are confined to its rows.
+
+        `is_confined`: the store is already a view for that customer.
+        """
+        view = store if customer_key == SYSTEM or is_confined else store.scoped(customer_key)
+        super().__init__(view, customer_key=customer_key, actor=actor, jitter=jitter)
+        self._view = view
+        self._clock = clock or SystemClock()
+
+    @property
+    def capabilities(self) -> TransportCapabilities:
+        """The transport's guarantees; this one provides all of them."""
+        return CAPABILITIES
+
+    def pull(
+        self, subscription: str, *, max_messages: int = 100, wait_seconds: float = 0.0
+    ) -> list[Delivery]:
+        """Lease up to `max_messages`, waiting up to `wait_seconds` for the first."""
+        sub, handed = self._take_ready(subscription, max_messages)
+        if not handed and wait_seconds > 0:
+            until = self._clock.monotonic() + min(wait_seconds, WAIT_MAX)
+            sub, handed = self._await(sub, max_messages, until)
+        return [self._delivery(sub, one) for one in handed]
+
+    def close(self) -> None:
+        """Do nothing: the caller that built the store closes it."""
+
+    def _await(
+        self, sub: Subscription, n: int, until: float
+    ) -> tuple[Subscription, list[LeasedDelivery]]:
+        """Try again on every hint and every second until there is a message or time is up."""
+        name = sub.name
+        waiter = self._view.listen([channel(sub.subscription_key)])
+        try:
+            while True:
+                sub, handed = self._store.write(lambda tx: self._take(tx, name, n))
+                left = until - self._clock.monotonic()
+                if handed or left <= 0:
+                    return sub, handed
+                waiter.wait(min(left, POLL_SECONDS))
+        finally:
+            waiter.close()
 
 
 def _decoded(ack_ids: Sequence[str]) -> list[ackid.DeliveryKey]:

@@ -1,8 +1,9 @@
 """Pipelined prepared statements: prepared once per connection, any number of them in one flush.
 
-Uses libpq through `psycopg.pq`, because psycopg's own `execute` spends four times as much
-interpreter time, more than most of our statements take in the server. psycopg still does everything
-else about a connection: opening, closing, result adaptation, errors. Used by `transaction`.
+Uses libpq through `psycopg.pq`, because psycopg's own `execute` takes a round trip and more
+interpreter time for each statement (decision 0017 has the figures). psycopg still does everything
+else about a connection: opening, closing, result adaptation, errors. `plain` is the alternative
+that uses psycopg's cursors only (setting `postgres_pipeline`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import psycopg
 from psycopg import errors as pgerrors
@@ -30,40 +31,65 @@ PREPARED_MAX: Final = 500
 _NO_TYPE, _BOOL, _BYTEA, _INT8, _FLOAT8, _INT8_ARRAY = 0, 16, 17, 20, 701, 1016
 _MARK: Final = re.compile(r"%(?:\((\w+)\)s|%)")
 _DONE: Final = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK, ExecStatus.EMPTY_QUERY)
-_STALE: Final = (pgerrors.FeatureNotSupported, pgerrors.InvalidSqlStatementName)
+STALE: Final = (pgerrors.FeatureNotSupported, pgerrors.InvalidSqlStatementName)
 """A prepared statement is gone or no longer fits its tables: replace the connection."""
+
+
+class StatementResult(Protocol):
+    """The result of one statement."""
+
+    def rows(self) -> list[Row]:
+        """Return its rows, as Python values."""
+        ...
+
+    def count(self) -> int:
+        """Return the number of rows affected or returned."""
+        ...
+
+    def status(self) -> str:
+        """Return the server's command tag, such as COMMIT."""
+        ...
+
+
+class Encoded(NamedTuple):
+    """A statement as libpq takes it."""
+
+    text: bytes
+    values: Sequence[bytes | None]
+    types: tuple[int, ...]
 
 
 class PipelinedStatement:
     """One statement to be sent to the server, and its result once it has arrived."""
 
-    __slots__ = ("_wire", "is_prepared", "label", "result", "text", "types", "values")
+    __slots__ = ("encoded", "label", "params", "result", "text")
 
     def __init__(
-        self, label: str, text: bytes, values: Sequence[bytes | None], types: tuple[int, ...]
+        self,
+        label: str,
+        text: str,
+        params: Mapping[str, Any] | None = None,
+        encoded: Encoded | None = None,
     ) -> None:
+        """Create a statement; without `params` it is planned for this call only."""
         self.label = label
         self.text = text
-        self.values = values
-        self.types = types
-        self.is_prepared = True
-        self.result: PGresult | None = None
-        self._wire: StatementPipeline | None = None
-
-    def set_result(self, wire: StatementPipeline, result: PGresult) -> None:
-        """Store the result."""
-        self._wire, self.result = wire, result
+        self.params = params
+        self.encoded = encoded
+        self.result: StatementResult | None = None
 
     def rows(self) -> list[Row]:
         """Return the rows of the result."""
-        assert self._wire is not None, f"{self.label} has no answer yet"
-        assert self.result is not None
-        return self._wire.load_rows(self.result)
+        return self.answer().rows()
 
     def count(self) -> int:
         """Return the number of rows affected or returned."""
+        return self.answer().count()
+
+    def answer(self) -> StatementResult:
+        """Return the result, which must have arrived."""
         assert self.result is not None, f"{self.label} has no answer yet"
-        return self.result.command_tuples or 0
+        return self.result
 
 
 class _Form(NamedTuple):
@@ -76,17 +102,14 @@ class _Form(NamedTuple):
 def prepared(label: str, text: str, params: Mapping[str, Any]) -> PipelinedStatement:
     """Build a statement with `%(name)s` placeholders, to be planned once and kept."""
     form = _form(text)
-    encoded = [_encoded(params[name]) for name in form.names]
-    return PipelinedStatement(
-        label, form.text, [e[0] for e in encoded], tuple(e[1] for e in encoded)
-    )
+    values = [_encoded(params[name]) for name in form.names]
+    encoded = Encoded(form.text, [v[0] for v in values], tuple(v[1] for v in values))
+    return PipelinedStatement(label, text, params, encoded)
 
 
 def verbatim(label: str, text: str) -> PipelinedStatement:
     """Build a statement without parameters, to be planned for this call only."""
-    ask = PipelinedStatement(label, text.encode(), (), ())
-    ask.is_prepared = False
-    return ask
+    return PipelinedStatement(label, text, None, Encoded(text.encode(), (), ()))
 
 
 class PostgresSession(psycopg.Connection[Row]):
@@ -96,14 +119,21 @@ class PostgresSession(psycopg.Connection[Row]):
 
     @property
     def statement_pipeline(self) -> StatementPipeline:
-        """The pipeline of this connection, created on first use."""
+        """What sends statements over this connection, created on first use."""
         if self._wire is None:
-            self._wire = StatementPipeline(self)
+            self._wire = self._new_pipeline()
         return self._wire
+
+    def _new_pipeline(self) -> StatementPipeline:
+        return StatementPipeline(self)
 
 
 class StatementPipeline:
     """Sends statements over one connection. Not thread-safe."""
+
+    is_pipelined = True
+    """Whether several statements are sent in one flush, so that it pays to queue them."""
+    prepared = staticmethod(prepared)
 
     def __init__(self, connection: psycopg.Connection[Row]) -> None:
         self.connection = connection
@@ -136,9 +166,9 @@ class StatementPipeline:
             if result.status not in _DONE:
                 raise self._error_of(result)
             if is_for_prepare is not None:
-                self._names[ask.text, ask.types] = is_for_prepare
+                self._names[_key(ask)] = is_for_prepare
             else:
-                ask.set_result(self, result)
+                ask.result = _Received(self, result)
         if len(results) < len(sent):
             raise psycopg.OperationalError("the connection to PostgreSQL is lost")
 
@@ -149,7 +179,7 @@ class StatementPipeline:
 
     def _error_of(self, result: PGresult) -> psycopg.Error:
         error = pgerrors.error_from_result(result)
-        if isinstance(error, _STALE):
+        if isinstance(error, STALE):
             self.connection.close()
         return error
 
@@ -158,12 +188,12 @@ class StatementPipeline:
     ) -> list[tuple[PipelinedStatement, bytes | None]]:
         """Queue the statements, each new one after its PREPARE. Return what was queued."""
         pg, names = self._pg, self._names
-        if len(asks) == 1 and (found := names.get((asks[0].text, asks[0].types))) is not None:
-            names.move_to_end((asks[0].text, asks[0].types))
-            pg.send_query_prepared(found, asks[0].values)
+        if len(asks) == 1 and (found := names.get(_key(asks[0]))) is not None:
+            names.move_to_end(_key(asks[0]))
+            pg.send_query_prepared(found, _sent(asks[0]).values)
             return [(asks[0], None)]
-        if len(asks) == 1 and not asks[0].is_prepared:
-            pg.send_query_params(asks[0].text, None)
+        if len(asks) == 1 and asks[0].params is None:
+            pg.send_query_params(_sent(asks[0]).text, None)
             return [(asks[0], None)]
         sent: list[tuple[PipelinedStatement, bytes | None]] = []
         new: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
@@ -171,22 +201,23 @@ class StatementPipeline:
         while len(names) > PREPARED_MAX:
             _, name = names.popitem(last=False)
             gone = verbatim("DEALLOCATE", f"DEALLOCATE {name.decode()}")
-            pg.send_query_params(gone.text, None)
+            pg.send_query_params(_sent(gone).text, None)
             sent.append((gone, None))
         for ask in asks:
-            if not ask.is_prepared:
-                pg.send_query_params(ask.text, None)
+            encoded = _sent(ask)
+            if ask.params is None:
+                pg.send_query_params(encoded.text, None)
             else:
-                key = (ask.text, ask.types)
+                key = (encoded.text, encoded.types)
                 known = names.get(key) or new.get(key)
                 if known is None:
                     self._made += 1
                     known = new[key] = b"penstock_%d" % self._made
-                    pg.send_prepare(known, ask.text, ask.types)
+                    pg.send_prepare(known, *key)
                     sent.append((ask, known))
                 elif key in names:
                     names.move_to_end(key)
-                pg.send_query_prepared(known, ask.values)
+                pg.send_query_prepared(known, encoded.values)
             sent.append((ask, None))
         pg.pipeline_sync()
         return sent
@@ -211,6 +242,39 @@ class StatementPipeline:
             else:
                 results.append(result)
         return results
+
+
+class _Received:
+    """A result of the pipeline, loaded when it is read."""
+
+    __slots__ = ("_result", "_wire")
+
+    def __init__(self, wire: StatementPipeline, result: PGresult) -> None:
+        self._wire = wire
+        self._result = result
+
+    def rows(self) -> list[Row]:
+        """Return its rows, as Python values."""
+        return self._wire.load_rows(self._result)
+
+    def count(self) -> int:
+        """Return the number of rows affected or returned."""
+        return self._result.command_tuples or 0
+
+    def status(self) -> str:
+        """Return the server's command tag."""
+        return (self._result.command_status or b"").decode()
+
+
+def _sent(ask: PipelinedStatement) -> Encoded:
+    assert ask.encoded is not None, f"{ask.label} was not built for the pipeline"
+    return ask.encoded
+
+
+def _key(ask: PipelinedStatement) -> tuple[bytes, tuple[int, ...]]:
+    """Return what identifies a prepared statement: its text and its parameters' types."""
+    encoded = _sent(ask)
+    return encoded.text, encoded.types
 
 
 def _wait(fileno: int, *, writing: bool = False) -> int:

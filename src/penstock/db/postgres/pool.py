@@ -105,9 +105,11 @@ def has_no_input(connection: PostgresSession) -> bool:
     return not poll.poll(0)
 
 
-def connect(dsn: str, name: str, **options: Any) -> PostgresSession:
+def connect(
+    dsn: str, name: str, session: type[PostgresSession] = PostgresSession, **options: Any
+) -> PostgresSession:
     """Open a connection in autocommit mode, named for `pg_stat_activity`."""
-    return PostgresSession.connect(
+    return session.connect(
         dsn,
         autocommit=True,
         application_name=name,

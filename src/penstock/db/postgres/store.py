@@ -25,11 +25,12 @@ from penstock.core.naming import CustomerKey
 from penstock.db import migrate
 from penstock.db.close_hooks import CloseHooks
 from penstock.db.notifier import HubWaiter, Relay, WakeHub, after_commit
-from penstock.db.postgres.pipeline import PostgresSession, prepared
+from penstock.db.postgres.pipeline import PostgresSession
+from penstock.db.postgres.plain import PlainSession
 from penstock.db.postgres.pool import ConnectionPool, connect, has_no_input
 from penstock.db.postgres.transaction import DeadConnection, PostgresTx
 from penstock.db.scoped import ScopedStore, tenant_statements
-from penstock.db.store import Capabilities, Single, Store, Tx
+from penstock.db.store import Capabilities, Single, StoreView, Tx
 from penstock.db.tenant_isolation import tenant_isolation_get
 
 log = logging.getLogger(__name__)
@@ -58,9 +59,18 @@ class PostgresStore:
     """Penstock's state in a PostgreSQL database."""
 
     def __init__(
-        self, dsn: str, clock: Clock | None = None, *, pool_max: int = 10, name: str = "penstock"
+        self,
+        dsn: str,
+        clock: Clock | None = None,
+        *,
+        pool_max: int = 10,
+        name: str = "penstock",
+        is_pipelined: bool = True,
     ) -> None:
-        """Connect lazily to `dsn`. An injected `clock` replaces the database's time."""
+        """Connect lazily to `dsn`. An injected `clock` replaces the database's time.
+
+        `is_pipelined`: send several statements in one flush; otherwise use psycopg's cursors.
+        """
         self._dsn = dsn
         self._clock = clock
         self._system = SystemClock()
@@ -76,7 +86,9 @@ class PostgresStore:
         self._listener_lock = threading.Lock()
         self._children: list[PostgresStore] = []
         self._has_isolation: bool | None = None
-        self._pool = ConnectionPool(lambda: open_session(dsn, name), size=pool_max)
+        self._is_pipelined = is_pipelined
+        self._session = PostgresSession if is_pipelined else PlainSession
+        self._pool = ConnectionPool(lambda: open_session(dsn, name, self._session), size=pool_max)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -99,11 +111,17 @@ class PostgresStore:
 
     def reserved(self) -> PostgresStore:
         """Return a store with one connection of its own, which no other caller can use up."""
-        child = PostgresStore(self._dsn, self._clock, pool_max=1, name=f"{self._name}-reserved")
+        child = PostgresStore(
+            self._dsn,
+            self._clock,
+            pool_max=1,
+            name=f"{self._name}-reserved",
+            is_pipelined=self._is_pipelined,
+        )
         self._children.append(child)
         return child
 
-    def scoped(self, customer_key: CustomerKey) -> Store:
+    def scoped(self, customer_key: CustomerKey) -> StoreView:
         """Return a view whose transactions run as `penstock_tenant`, under row-level security.
 
         If the database lacks that role (`penstock doctor` reports it), the callers' filters are the
@@ -239,10 +257,11 @@ class PostgresStore:
                 # A hint need not survive a crash, so do not wait for the disk.
                 options = "-c synchronous_commit=off"
                 self._notify_connection = connect(
-                    self._dsn, f"{self._name}-notify", options=options
+                    self._dsn, f"{self._name}-notify", self._session, options=options
                 )
             note = {"channel": CHANNEL, "note": ",".join([self._id, *channels])}
-            self._notify_connection.statement_pipeline.send([prepared("notify", NOTIFY, note)])
+            wire = self._notify_connection.statement_pipeline
+            wire.send([wire.prepared("notify", NOTIFY, note)])
         except psycopg.Error:
             if self._notify_connection is not None:
                 with contextlib.suppress(psycopg.Error):
@@ -266,9 +285,11 @@ class PostgresStore:
                 self._system.sleep(0.2)
 
 
-def open_session(dsn: str, name: str) -> PostgresSession:
+def open_session(
+    dsn: str, name: str, session: type[PostgresSession] = PostgresSession
+) -> PostgresSession:
     """Open a connection with the store's timeouts and planner settings."""
-    return connect(dsn, name, options=SESSION)
+    return connect(dsn, name, session, options=SESSION)
 
 
 def _run_single(connection: PostgresSession, tx: PostgresTx, body: Callable[[Tx], T]) -> T:

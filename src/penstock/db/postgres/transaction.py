@@ -16,7 +16,7 @@ from typing import Any, cast
 import psycopg
 
 from penstock.db.postgres.array_literal import array_literal, text_of
-from penstock.db.postgres.pipeline import PipelinedStatement, StatementPipeline, prepared, verbatim
+from penstock.db.postgres.pipeline import PipelinedStatement, StatementPipeline, verbatim
 from penstock.db.statements import Engine, Statement, load
 from penstock.db.store import Row
 
@@ -142,9 +142,8 @@ class PostgresTx:
         commit = verbatim("COMMIT", "COMMIT")
         self._waiting.append(commit)
         self.flush()
-        assert commit.result is not None
         # After an error PostgreSQL turns COMMIT into ROLLBACK, without an error of its own.
-        return commit.result.command_status == b"COMMIT"
+        return commit.answer().status() == "COMMIT"
 
     def rollback(self) -> None:
         """Roll back what was sent, if the connection is still alive."""
@@ -182,11 +181,13 @@ class PostgresTx:
     ) -> PipelinedStatement:
         self._spend()
         if is_small:
-            ask = prepared(label, text, bound)
+            ask = self._wire.prepared(label, text, bound)
         else:
             cursor = psycopg.ClientCursor(self._wire.connection)
             ask = verbatim(label, cursor.mogrify(cast("Any", text), bound))
         self._waiting.append(ask)
+        if not self._wire.is_pipelined:
+            self.flush()
         return ask
 
     def _send(self, asks: Sequence[PipelinedStatement]) -> None:

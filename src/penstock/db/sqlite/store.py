@@ -27,7 +27,7 @@ from penstock.db.notifier import HubWaiter, Relay, SocketNotifier, WakeHub, afte
 from penstock.db.scoped import ScopedStore
 from penstock.db.sqlite.transaction import SqliteTx
 from penstock.db.sqlite.wal_preallocation import WalPreallocation
-from penstock.db.store import Capabilities, Store, Tx
+from penstock.db.store import Capabilities, StoreView, Tx
 
 if TYPE_CHECKING:
     import sqlite3
@@ -176,7 +176,7 @@ class SqliteStore:
         """Return this store: SQLite has one writer, whose group commit heartbeats share."""
         return self
 
-    def scoped(self, customer_key: CustomerKey) -> Store:
+    def scoped(self, customer_key: CustomerKey) -> StoreView:
         """Return a view for one customer. Only the callers' filters enforce it, not SQLite."""
         return ScopedStore(self, customer_key, read=self.read, write=self.write)
 

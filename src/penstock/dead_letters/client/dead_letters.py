@@ -18,7 +18,7 @@ from penstock.core.clock import SECOND
 from penstock.core.errors import Conflict, InvalidInput, NotFound, PenstockError
 from penstock.core.fields import parameters_json
 from penstock.core.ids import encode
-from penstock.db.store import Store, Tx
+from penstock.db.store import Transactions, Tx
 from penstock.dead_letters.client.deliveries import Edit, delivery_redeliver, message_of
 from penstock.dead_letters.store import (
     FAR,
@@ -117,7 +117,7 @@ class ReplayStep:
 class DeadLetters:
     """Use cases of dead letters."""
 
-    def __init__(self, store: Store, names: NameResolver, actor: str) -> None:
+    def __init__(self, store: Transactions, names: NameResolver, actor: str) -> None:
         self._store = store
         self._names = names
         self._actor = actor

@@ -18,7 +18,7 @@ from penstock.bus.store.replay import delivery_replay, delivery_replayable
 from penstock.bus.store.topics import Subscription, subscription_get_by_key, topic_open
 from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.ids import encode
-from penstock.db.store import Store, Tx
+from penstock.db.store import Transactions, Tx
 from penstock.dead_letters.store import DeadLetter
 
 ADDED_PREFIXES = ("cloudpubsub", "penstock-")
@@ -51,7 +51,13 @@ def message_of(tx: Tx, dead_letter: DeadLetter) -> MessageRow | None:
 
 
 def delivery_redeliver(
-    tx: Tx, store: Store, dead_letter: DeadLetter, edit: Edit | None, *, actor: str, at: int | None
+    tx: Tx,
+    store: Transactions,
+    dead_letter: DeadLetter,
+    edit: Edit | None,
+    *,
+    actor: str,
+    at: int | None,
 ) -> str:
     """Redeliver the message of a dead letter to its own subscription; return the message id."""
     name = encode("dl", dead_letter.dead_letter_id)

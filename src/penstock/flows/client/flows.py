@@ -16,7 +16,7 @@ from penstock.audit.rows import Entry, JournalRow
 from penstock.audit.store.journal import journal_append_many, journal_for
 from penstock.core.errors import IllegalTransition, InvalidInput, NotFound
 from penstock.core.ids import encode, new_correlation_id
-from penstock.db.store import Store, Tx
+from penstock.db.store import Transactions, Tx
 from penstock.flows.cascade import CompletionStatus, FlowState
 from penstock.flows.client.opening import (
     EVENT,
@@ -104,7 +104,7 @@ class FlowDetail:
 class Flows:
     """Use cases of flows."""
 
-    def __init__(self, store: Store, names: NameResolver, actor: str) -> None:
+    def __init__(self, store: Transactions, names: NameResolver, actor: str) -> None:
         self._store = store
         self._names = names
         self._actor = actor

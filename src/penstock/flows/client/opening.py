@@ -11,7 +11,7 @@ from penstock.access.store.names import PipelineInfo
 from penstock.access.store.registry import pipeline_get
 from penstock.core.ids import new_correlation_id
 from penstock.core.naming import CustomerKey
-from penstock.db.store import Store, Tx
+from penstock.db.store import Transactions, Tx
 from penstock.flows.advance.snapshot import Wakeup
 from penstock.flows.advance.store import advance
 from penstock.flows.client.requests import CompletionReport
@@ -32,7 +32,7 @@ class TriggerResult(NamedTuple):
 
 
 def flow_open(
-    tx: Tx, store: Store, info: PipelineInfo, opening: FlowOpening, who: str
+    tx: Tx, store: Transactions, info: PipelineInfo, opening: FlowOpening, who: str
 ) -> TriggerResult:
     """Open a flow and start its ready phases, or return the existing flow of that generation."""
     (flow_id,) = flow_open_many(tx, [opening])
@@ -48,7 +48,9 @@ def flow_open(
     return TriggerResult(flow, is_new=True, run_ids=tuple(run_ids))
 
 
-def flow_start(tx: Tx, store: Store, info: PipelineInfo, flow_id: int, who: str) -> list[int]:
+def flow_start(
+    tx: Tx, store: Transactions, info: PipelineInfo, flow_id: int, who: str
+) -> list[int]:
     """Start the ready phases of a new flow; return the ids of their runs."""
     result = advance(tx, {flow_id: Wakeup(all_gates=True)}, actor=who)
     channels = [CHANNEL, *sorted({f"runs:{row.pool}" for row in info.processors})]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from penstock.access.store.names import NameResolver
 from penstock.core.errors import NotFound
 from penstock.core.naming import PipelineKey
-from penstock.db.store import Store, Tx
+from penstock.db.store import Transactions, Tx
 from penstock.flows.client.requests import FlowRequest, check_request
 from penstock.flows.explain.store.reads import generation_newest
 from penstock.flows.explain.times import format_list
@@ -53,7 +53,7 @@ class FlowPreview:
 class Previews:
     """Use cases that preview a change."""
 
-    def __init__(self, store: Store, names: NameResolver) -> None:
+    def __init__(self, store: Transactions, names: NameResolver) -> None:
         self._store = store
         self._names = names
 

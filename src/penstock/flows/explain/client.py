@@ -14,7 +14,7 @@ from penstock.core.clock import Micros
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import decode, encode
 from penstock.core.naming import CustomerKey, PipelineKey
-from penstock.db.store import Store, Tx
+from penstock.db.store import Transactions, Tx
 from penstock.flows.explain.explain import Explanation, explain, explain_missing_flow
 from penstock.flows.explain.facts import FlowFact, RunFact
 from penstock.flows.explain.store.load import FactLoader
@@ -63,7 +63,7 @@ class TracedCause:
 class Diagnostics:
     """Use cases that explain flows and runs."""
 
-    def __init__(self, store: Store, names: NameResolver) -> None:
+    def __init__(self, store: Transactions, names: NameResolver) -> None:
         self._store = store
         self._names = names
 

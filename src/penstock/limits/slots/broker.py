@@ -26,7 +26,7 @@ from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import Conflict, NotFound, StoreError
 from penstock.core.ids import new_boot_id
 from penstock.core.naming import SYSTEM_CUSTOMER, CustomerKey
-from penstock.db.store import Store, Tx
+from penstock.db.store import StoreView, Tx
 from penstock.limits.rules import LimitSettings
 from penstock.limits.slots.held_leases import HeldLeases
 from penstock.limits.slots.limit_state import HeldSlot, LimitState, SlotWaiter
@@ -60,7 +60,7 @@ class Broker:
     """Slots of one process in one store. Thread-safe."""
 
     def __init__(
-        self, store: Store, *, clock: Clock | None = None, events: Events | None = None
+        self, store: StoreView, *, clock: Clock | None = None, events: Events | None = None
     ) -> None:
         self.store = store
         self.clock = clock or SystemClock()

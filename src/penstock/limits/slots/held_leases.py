@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from penstock.audit.telemetry import Events, SlotLeaseLost
 from penstock.core.clock import Clock
 from penstock.core.errors import StoreError
-from penstock.db.store import Store
+from penstock.db.store import Transactions
 from penstock.limits.slots.limit_state import HeldSlot
 from penstock.limits.store.limits import limit_renew_many
 
@@ -23,7 +23,7 @@ PAUSE_SECONDS = 0.2
 class HeldLeases:
     """The slots held by one process. Thread-safe."""
 
-    def __init__(self, store: Store, clock: Clock, events: Events) -> None:
+    def __init__(self, store: Transactions, clock: Clock, events: Events) -> None:
         self._store = store
         self._clock = clock
         self._events = events

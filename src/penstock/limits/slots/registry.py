@@ -17,7 +17,7 @@ from penstock.core.clock import Clock
 from penstock.core.current_run import CURRENT_RUN
 from penstock.core.errors import Conflict, PenstockError
 from penstock.db.default_store import DATABASE_VARIABLE, open_default_store
-from penstock.db.store import Store
+from penstock.db.store import StoreView
 from penstock.limits.slots.broker import Broker
 
 
@@ -25,7 +25,7 @@ class StoreOwner(Protocol):
     """A client, as far as limits need it."""
 
     @property
-    def store(self) -> Store:
+    def store(self) -> StoreView:
         """The store that the client works on."""
         ...
 
@@ -41,17 +41,17 @@ class _Registry:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.pid = os.getpid()
-        self.brokers: weakref.WeakKeyDictionary[Store, Broker] = weakref.WeakKeyDictionary()
-        self.chosen: Store | None = None
-        self.opened: Store | None = None
+        self.brokers: weakref.WeakKeyDictionary[StoreView, Broker] = weakref.WeakKeyDictionary()
+        self.chosen: StoreView | None = None
+        self.opened: StoreView | None = None
 
 
 _registry = _Registry()
 
 
-def use(client: StoreOwner | Store | None) -> None:
+def use(client: StoreOwner | StoreView | None) -> None:
     """Set the client that slots outside of runs use. None: use the settings of the environment."""
-    _current().chosen = cast("Store | None", getattr(client, "store", client))
+    _current().chosen = cast("StoreView | None", getattr(client, "store", client))
 
 
 def current_broker(client: StoreOwner | None = None) -> Broker:
@@ -65,7 +65,7 @@ def current_broker(client: StoreOwner | None = None) -> Broker:
         return broker_for_store(client.store)
     run = CURRENT_RUN.get()
     if run is not None and run.store is not None:
-        return broker_for_store(cast("Store", run.store))
+        return broker_for_store(cast("StoreView", run.store))
     if registry.chosen is not None:
         return broker_for_store(registry.chosen)
     if run is not None and DATABASE_VARIABLE not in os.environ:
@@ -79,7 +79,7 @@ def current_broker(client: StoreOwner | None = None) -> Broker:
     return broker_for_store(registry.opened)
 
 
-def broker_for_store(store: Store, clock: Clock | None = None) -> Broker:
+def broker_for_store(store: StoreView, clock: Clock | None = None) -> Broker:
     """Return the broker of a store in this process. clock: used if the broker is created."""
     registry = _current()
     found = registry.brokers.get(store)

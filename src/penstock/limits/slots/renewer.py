@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
-from penstock.db.store import Store, Waiter
+from penstock.db.store import StoreView, Waiter
 
 IDLE_SECONDS: Final = 5.0
 PAUSE_SECONDS: Final = 0.2
@@ -29,7 +29,7 @@ class BackgroundWork(Protocol):
 class BrokerThread:
     """Starts a thread when something is due and ends it after a few idle seconds."""
 
-    def __init__(self, store: Store, channel: str, clock: Clock, work: BackgroundWork) -> None:
+    def __init__(self, store: StoreView, channel: str, clock: Clock, work: BackgroundWork) -> None:
         self._store = store
         self._channel = channel
         self._clock = clock

@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.core.clock import SECOND, format_duration
 from penstock.core.errors import PenstockError
-from penstock.db.store import Store
+from penstock.db.store import Transactions
 from penstock.limits.slots.limit_state import SlotWaiter
 from penstock.limits.store.reads import limit_holders, limit_list, limit_queue
 
@@ -14,7 +14,7 @@ NAMED_MAX = 5
 
 
 def timeout_message(
-    store: Store, waiter: SlotWaiter, timeout_us: int
+    store: Transactions, waiter: SlotWaiter, timeout_us: int
 ) -> tuple[str, dict[str, Any]]:
     """Return the message and the details of a LimitTimeout. Store errors go into the message."""
     limit = waiter.limit_state.limit
@@ -36,7 +36,7 @@ def timeout_message(
     return f"{text}{usage}.", detail | more
 
 
-def _usage(store: Store, limit_id: int, name: str) -> tuple[str, dict[str, Any]]:
+def _usage(store: Transactions, limit_id: int, name: str) -> tuple[str, dict[str, Any]]:
     def read(tx: Any) -> tuple[Any, ...]:
         views = limit_list(tx, name=name, n=10)
         view = next((v for v in views if v.limit.limit_id == limit_id), None)

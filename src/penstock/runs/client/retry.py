@@ -11,7 +11,7 @@ from penstock.access.store.registry import ProcessorRow, customer_get
 from penstock.core.errors import Conflict, IllegalTransition, NotFound
 from penstock.core.ids import encode
 from penstock.core.naming import CustomerKey
-from penstock.db.store import Store, Tx
+from penstock.db.store import Transactions, Tx
 from penstock.runs.hooks import RetryTerms, lock_config, on_retried, retry_terms
 from penstock.runs.rows import NewRun, Run
 from penstock.runs.store.runs import (
@@ -28,7 +28,7 @@ LIVE_MAX = 100
 
 def run_retry(
     tx: Tx,
-    store: Store,
+    store: Transactions,
     names: NameResolver,
     run_id: int,
     *,

@@ -20,7 +20,7 @@ from penstock.core.errors import IllegalTransition, InvalidInput, NotFound
 from penstock.core.fields import check_customer, check_text
 from penstock.core.ids import encode
 from penstock.core.naming import CustomerKey
-from penstock.db.store import Single, Store, Tx
+from penstock.db.store import Single, Transactions, Tx
 from penstock.runs import attempt_result
 from penstock.runs.client.retry import run_retry
 from penstock.runs.client.submission import (
@@ -76,7 +76,7 @@ def position_of(run: Run) -> RunPosition:
 class Runs:
     """Use cases of runs."""
 
-    def __init__(self, store: Store, names: NameResolver, actor: str) -> None:
+    def __init__(self, store: Transactions, names: NameResolver, actor: str) -> None:
         self._store = store
         self._names = names
         self._actor = actor

@@ -16,7 +16,7 @@ from penstock.access.store.registry import ProcessorRow
 from penstock.core.errors import InvalidInput
 from penstock.core.fields import check_text, parameters_json
 from penstock.core.utc_offsets import TIME_MAX
-from penstock.db.store import Store, Tx
+from penstock.db.store import Transactions, Tx
 from penstock.pipelines.parameters import validate
 from penstock.runs.rows import NewRun, stored_ordering_key
 from penstock.runs.store.runs import run_insert_many
@@ -96,7 +96,11 @@ def is_one_statement(names: NameResolver, checked: Sequence[CheckedSubmission]) 
 
 
 def insert(
-    tx: Tx, store: Store, names: NameResolver, checked: Sequence[CheckedSubmission], actor: str
+    tx: Tx,
+    store: Transactions,
+    names: NameResolver,
+    checked: Sequence[CheckedSubmission],
+    actor: str,
 ) -> list[int]:
     """Create the runs and return their ids in order; workers are woken after the commit."""
     customers = names.ensure_customer_keys(tx, {_customer(wanted) for wanted, _, _ in checked})

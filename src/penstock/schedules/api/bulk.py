@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from starlette.concurrency import iterate_in_threadpool, run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
-from penstock.client import Client
+from penstock.client import UseCaseGroups
 from penstock.core import json_profile
 from penstock.core.errors import InvalidInput, NotFound, PenstockError
 from penstock.core.fields import check_customer
@@ -147,7 +147,7 @@ def _part(asked: _BulkRequest, items: list[Any], start: int) -> list[dict[str, A
             outcomes[place] = {"index": start + place, "status": "created", **_made(one)}
         return outcomes
 
-    def create(client: Client) -> Sequence[Config | int]:
+    def create(client: UseCaseGroups) -> Sequence[Config | int]:
         make = client.configs.create_many if asked.with_configs else client.configs.create_ids
         chosen = [(customer, config) for _, customer, config, _ in wanted]
         return make(chosen, reason=[reason for *_, reason in wanted], actor=by.actor)

@@ -15,7 +15,7 @@ from penstock.access.store.names import NameResolver, check_limit
 from penstock.core.errors import NotFound, StaleVersion
 from penstock.core.fields import check_customer
 from penstock.core.ids import encode
-from penstock.db.store import Store, Tx
+from penstock.db.store import Transactions, Tx
 from penstock.pipelines.parameters import validate
 from penstock.runs.rows import MessageOrigin
 from penstock.schedules.config_input import ConfigInput, parse_config_input
@@ -41,7 +41,7 @@ PREVIEW_MAX = 1_000
 class Configs:
     """Use cases of configs."""
 
-    def __init__(self, store: Store, names: NameResolver, actor: str) -> None:
+    def __init__(self, store: Transactions, names: NameResolver, actor: str) -> None:
         self._store = store
         self._names = names
         self._actor = actor

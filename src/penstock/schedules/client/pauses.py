@@ -13,7 +13,7 @@ from penstock.audit.store.journal import journal_append_many
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import decode, encode
 from penstock.core.naming import CustomerKey
-from penstock.db.store import Store, Tx
+from penstock.db.store import Transactions, Tx
 from penstock.runs.store.admission import Pause, pause_drop, pause_list, pause_put
 from penstock.schedules.store.configs import Change, audit_append, config_get
 
@@ -24,7 +24,7 @@ SCOPES: tuple[Scope, ...] = ("all", "customer", "pipeline", "config")
 class Pauses:
     """Use cases of pauses."""
 
-    def __init__(self, store: Store, names: NameResolver, actor: str) -> None:
+    def __init__(self, store: Transactions, names: NameResolver, actor: str) -> None:
         self._store = store
         self._names = names
         self._actor = actor

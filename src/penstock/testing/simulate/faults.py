@@ -16,7 +16,7 @@ from penstock.core.errors import StoreBusy, StoreUnavailable
 from penstock.core.naming import CustomerKey
 from penstock.db.scoped import ScopedStore
 from penstock.db.statements import Engine
-from penstock.db.store import Capabilities, PendingResult, Row, Store, Tx, Waiter
+from penstock.db.store import Capabilities, PendingResult, Row, Store, StoreView, Tx, Waiter
 
 T = TypeVar("T")
 
@@ -202,7 +202,7 @@ class FaultyStore:
         """Return the same store: the simulation has one connection."""
         return self
 
-    def scoped(self, customer: int) -> Store:
+    def scoped(self, customer: int) -> StoreView:
         """Return a view confined to a customer, with the same faults."""
         return ScopedStore(self, CustomerKey(customer), read=self.read, write=self.write)
 

@@ -16,7 +16,7 @@ from penstock.core.clock import DAY, FAR_FUTURE
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import encode
 from penstock.core.record import loads
-from penstock.db.store import Store, Tx
+from penstock.db.store import Transactions, Tx
 from penstock.flows.advance.decide import gate_input
 from penstock.flows.advance.load import snapshot_of
 from penstock.flows.advance.snapshot import FlowSnapshot
@@ -76,7 +76,7 @@ class Backtest:
 class Gates:
     """Use cases of gates."""
 
-    def __init__(self, store: Store, names: NameResolver, look: Prober = no_probes) -> None:
+    def __init__(self, store: Transactions, names: NameResolver, look: Prober = no_probes) -> None:
         self._store = store
         self._names = names
         self._probe = look

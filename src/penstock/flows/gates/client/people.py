@@ -14,7 +14,7 @@ from penstock.access.store.registry import customer_get, pipeline_get
 from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.ids import encode
 from penstock.core.naming import CustomerKey
-from penstock.db.store import Store, Tx
+from penstock.db.store import Transactions, Tx
 from penstock.flows.gates.override import Override, check_override
 from penstock.flows.gates.rows import Intervention, InterventionFilter, OverrideFilter, OverrideRow
 from penstock.flows.gates.store.people import (
@@ -52,7 +52,7 @@ class OverrideRequest:
 class Overrides:
     """Use cases of overrides."""
 
-    def __init__(self, store: Store, names: NameResolver, actor: str) -> None:
+    def __init__(self, store: Transactions, names: NameResolver, actor: str) -> None:
         self._store = store
         self._names = names
         self._actor = actor
@@ -146,7 +146,7 @@ class Overrides:
 class Interventions:
     """Use cases of interventions."""
 
-    def __init__(self, store: Store, names: NameResolver, actor: str) -> None:
+    def __init__(self, store: Transactions, names: NameResolver, actor: str) -> None:
         self._store = store
         self._names = names
         self._actor = actor

@@ -17,7 +17,7 @@ from penstock.core.ids import encode, stable_fraction
 from penstock.core.naming import CustomerKey
 from penstock.core.retry import DELAY_CAP_MAX, normalise_error_type
 from penstock.core.utc_offsets import TIME_MAX
-from penstock.db.store import Store, Tx
+from penstock.db.store import Transactions, Tx
 from penstock.runs import attempt_result as settle
 from penstock.runs.attempt_result import AttemptFailure
 from penstock.runs.external.client.holder import (
@@ -122,7 +122,7 @@ def cancelled(held: HeldRun, actor: str) -> RunEnd:
 
 
 def end_many(
-    tx: Tx, store: Store, items: Sequence[EndCall], customer_key: CustomerKey | None
+    tx: Tx, store: Transactions, items: Sequence[EndCall], customer_key: CustomerKey | None
 ) -> list[RunOutcome | PenstockError]:
     """End runs in one transaction; return the outcome or the error of each report."""
     ids = [item.call.run_id for item in items]
@@ -184,7 +184,7 @@ def _result(found: ExternalRun, item: EndCall) -> RunEnd:
 
 
 def _store(
-    tx: Tx, store: Store, finishes: dict[int, RunEnd]
+    tx: Tx, store: Transactions, finishes: dict[int, RunEnd]
 ) -> dict[int, RunOutcome | PenstockError]:
     """Write the results; return the outcome of each run."""
     ended = {end.run_id: end for end in run_end_many(tx, list(finishes.values()))}

@@ -18,7 +18,7 @@ import penstock.runs.external.client.reports as reporting
 from penstock.access.store.names import NameResolver
 from penstock.core.errors import InvalidInput, PenstockError
 from penstock.core.naming import EXTERNAL_POOL
-from penstock.db.store import Store, Tx
+from penstock.db.store import Transactions, Tx
 from penstock.runs.external.client.claim import LEASE_S, Claims
 from penstock.runs.external.client.heartbeats import (
     HeartbeatCall,
@@ -65,7 +65,7 @@ BATCH_MAX: Final = 1000
 class ExternalWork:
     """Use cases of external workers."""
 
-    def __init__(self, store: Store, names: NameResolver) -> None:
+    def __init__(self, store: Transactions, names: NameResolver) -> None:
         self._store = store
         self._names = names
         self._claims = Claims(names)
