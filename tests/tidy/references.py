@@ -39,7 +39,7 @@ OBJECTS = {
 OLD_PACKAGES = frozenset({"config", "core", "engine", "events", "http", "store", "client"})
 """Packages of the first layout: a reference to one of their modules is stale, not a variable."""
 OTHER_LIBRARIES = frozenset({"http.client", "include_router"})
-EXAMPLES = frozenset({"path/to/file.py", "penstock/runs/a.py"})
+EXAMPLES = frozenset({"db/migrations/NNNN_name.sql", "path/to/file.py", "penstock/runs/a.py"})
 """Paths that show a form."""
 
 _DOTTED = re.compile(r"\bpenstock(?:\.[A-Za-z_]\w*)+")
@@ -139,7 +139,7 @@ def module_faults(repository: Repository) -> list[str]:
             module = _MODULE.fullmatch(match[1])
             if module is None or module[1] not in packages | OLD_PACKAGES:
                 continue
-            if match[1] in OTHER_LIBRARIES or match[1].endswith((".py", ".mjs")):
+            if match[1] in OTHER_LIBRARIES or match[1].endswith((".py", ".sql", ".mjs")):
                 continue  # `path_faults` checks files
             if f'"{match[1]}"' in literals:
                 continue  # an error code or another value that code spells the same way

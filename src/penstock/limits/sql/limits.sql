@@ -2,22 +2,22 @@
 -- leases.
 
 -- fragment: limit_columns
--- A limit, in the order of limit_rows.Limit.
+-- A limit, in the order of `rows.Limit`.
 l.limit_id, l.customer, l.name, l.capacity, l.is_adaptive, l.floor, l.learned, l.learned_at,
 l.lease_us, l.grace_us, l.queue_max, l.rate, l.burst, l.level, l.level_at, l.quota_errors,
 l.last_quota_at, l.is_declared, l.version, l.created_at, l.updated_at, l.updated_by
 
 -- fragment: lease_columns
--- A held slot, in the order of limit_rows.Lease.
+-- A held slot, in the order of `rows.Lease`.
 lease_id, limit_id, weight, token, broker, holder, request, run_id, is_taken,
 lease_us, asked_at, since_at, until_at
 
 -- fragment: released_columns
--- Columns of a released lease, in the order of limit_turn._Released.
+-- Columns of a released lease, in the order of `grant._Released`.
 weight, token, since_at
 
 -- fragment: ticket_columns
--- A waiting request, in the order of limit_rows.Ticket.
+-- A waiting request, in the order of `rows.Ticket`.
 ticket, weight, broker, holder, request, run_id, lease_us, asked_at, until_at
 
 -- name: limit_get
