@@ -1,7 +1,7 @@
 -- Flows and their phases: open, lock, advance, end; completions and flow events.
 
 -- fragment: flow_columns
--- A flow, in the order of flows.Flow.
+-- A flow, in the order of `rows.Flow`.
 w.flow_id, w.customer, c.customer_id, w.pipeline, l.name, w.config_id, w.partition, w.mode,
 w.generation, w.state, w.correlation_id, w.trigger_source, w.created_at, w.ended_at, w.digest,
 w.start_phase, w.parent_flow_id, w.deadline_at, w.no_downstream, w.is_degraded, w.missing, w.slot,

@@ -264,7 +264,7 @@ FROM (SELECT DISTINCT ordering_key FROM {{batch}} ORDER BY ordering_key) AS k;
 SELECT 1 WHERE FALSE;
 
 -- fragment: held_columns
--- The columns a holder (worker, sweeper) needs, in the order of model.HeldRun.
+-- The columns a holder (worker, sweeper) needs, in the order of `rows.HeldRun`.
 r.run_id, r.token, r.state, r.customer, c.customer_id, r.config_id, r.processor, r.flow_id,
 r.partition, r.mode, r.slot, r.scheduled_time, r.priority, r.pool, r.level, r.pass, r.attempt, r.lapses, r.stales,
 r.max_execution_us, r.sla_us, r.ordering_key, coalesce(r.parameters, f.parameters),

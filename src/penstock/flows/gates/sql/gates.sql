@@ -125,7 +125,7 @@ DELETE FROM breakers WHERE (customer, pipeline, partition, phase) IN (
     SELECT customer, pipeline, partition, phase FROM breakers WHERE changed_at < :before LIMIT :n);
 
 -- fragment: override_columns
--- An override, in the order of people.OverrideRow.
+-- An override, in the order of `rows.OverrideRow`.
 o.override_id, c.customer_id, l.name, o.partition, o.phase, o.processor, o.dependency, o.reason,
 o.approved_by, o.approved_at, o.expires_at, o.source, o.notes, o.revoked_at, o.revoked_by
 
