@@ -26,7 +26,7 @@ class _Generation(NamedTuple):
     """A new generation of a settled delivery (batch of `bus_generation_add`)."""
 
     message_id: int
-    round: int
+    generation: int
     epoch: int
     replays: int
     published_at: int

@@ -56,13 +56,13 @@ class PipelinedStatement:
 
     def rows(self) -> list[Row]:
         """Return the rows of the result."""
-        assert self._wire is not None, f"{self.label} has no answer yet"
+        assert self._wire is not None, f"{self.label} has no result yet"
         assert self.result is not None
         return self._wire.load_rows(self.result)
 
     def count(self) -> int:
         """Return the number of rows affected or returned."""
-        assert self.result is not None, f"{self.label} has no answer yet"
+        assert self.result is not None, f"{self.label} has no result yet"
         return self.result.command_tuples or 0
 
 
