@@ -154,7 +154,7 @@ class TestRequests:
             earlier = alerts.request_begin(tx, "acme:submit", key, body)
             if earlier is not None:
                 return earlier
-            alerts.request_answer(tx, "acme:submit", key, answer)
+            alerts.request_finish(tx, "acme:submit", key, answer)
             return answer
 
         return world.write(handle)

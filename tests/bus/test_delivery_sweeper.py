@@ -10,7 +10,7 @@ from penstock.bus.store.topics import subscriptions_without_dead_letters
 from penstock.bus.transports.embedded import EmbeddedBus
 from penstock.core.clock import SECOND
 from penstock.core.errors import InvalidInput, NotFound
-from penstock.services.upkeep import OutboxRelay, Pruner
+from penstock.services.upkeep import OutboxPublisher, Pruner
 from tests.kits.client_harness import Harness, gated
 
 DAY_SECONDS = 24 * 3600
@@ -79,7 +79,7 @@ class TestBuiltInTopics:
         harness.submit()
         subscribe(bus, "penstock.runs")
         run_id = harness.submit()
-        assert OutboxRelay(harness.store).run_once() == 1
+        assert OutboxPublisher(harness.store).run_once() == 1
         (message,) = bus.pull("reader")
         payload = json.loads(message.data)
         assert payload["run_id"] == run_id
@@ -92,7 +92,7 @@ class TestBuiltInTopics:
             "content-type": "application/json",
             "customer": str(payload["customer"]),
         }
-        assert OutboxRelay(harness.store).run_once() == 0
+        assert OutboxPublisher(harness.store).run_once() == 0
 
     def test_phases(self, harness: Harness, bus: EmbeddedBus) -> None:
         """Topics of phases exist for registered pipelines only."""
@@ -116,7 +116,7 @@ class TestBuiltInTopics:
             (one,) = bus.pull("work")
             bus.nack("work", [Nack(ack_id=one.ack_id)])
             harness.clock.advance(700 * SECOND)
-        OutboxRelay(harness.store).run_once()
+        OutboxPublisher(harness.store).run_once()
         (message,) = bus.pull("reader")
         assert json.loads(message.data)["rule"] == "dead_letter_topic_missing"
         assert message.attributes["rule"] == "dead_letter_topic_missing"
@@ -125,7 +125,7 @@ class TestBuiltInTopics:
         """A topic without subscriptions gets no messages, and the outbox does not grow."""
         bus.declare([TopicSpec(name="penstock.runs")], [])
         harness.submit()
-        assert OutboxRelay(harness.store).run_once() == 1
+        assert OutboxPublisher(harness.store).run_once() == 1
         assert harness.counts("messages", "outbox") == {"messages": 0, "outbox": 0}
 
 

@@ -13,7 +13,7 @@ from penstock.audit.telemetry import (
     ServiceStarted,
     Swept,
     Ticked,
-    WorkerBeat,
+    WorkerHeartbeat,
 )
 from penstock.cli.logging import LINES_PER_SECOND, EventLog, describe_event
 from penstock.core.clock import SECOND
@@ -47,7 +47,7 @@ def test_event_texts() -> None:
         (RunRefused(7, 3), "warning", "refused"),
         (Ticked(9, 7, 1, 1, 3), "info", "7 runs of 9 due configs"),
         (Swept(1, 2, 3, 0, 0), "warning", "1 sessions, 2 lapsed, 3 stale"),
-        (WorkerBeat(1, "lost", 4), "warning", "session lost"),
+        (WorkerHeartbeat(1, "lost", 4), "warning", "session lost"),
         (ServiceError("relay", "gone", 1.5), "error", "relay failed: gone"),
         (ServiceStarted("relay"), "debug", "service started relay"),
     ):

@@ -272,7 +272,7 @@ class TestPipeline:
 
         def select_all(tx: Tx) -> list[Any]:
             assert isinstance(tx, PostgresTx)
-            return tx.answered(
+            return tx.with_result(
                 tx._put("shape", "SELECT * FROM shape WHERE %(n)s = %(x)s", ask)
             ).rows()
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.db import notifier
-from penstock.db.notifier import HubWaiter, Relay, WakeHub
+from penstock.db.notifier import HintSender, HubWaiter, WakeHub
 
 
 def sleeper(waiter: HubWaiter) -> threading.Thread:
@@ -54,25 +54,25 @@ def sent() -> Sent:
 
 
 @pytest.fixture
-def relay(sent: Sent) -> Iterator[Relay]:
-    made = Relay(sent, "relay")
+def relay(sent: Sent) -> Iterator[HintSender]:
+    made = HintSender(sent, "relay")
     yield made
     made.close()
 
 
-def test_local_hints_reach_other_processes(relay: Relay, sent: Sent) -> None:
+def test_local_hints_reach_other_processes(relay: HintSender, sent: Sent) -> None:
     """They are sent later, but always."""
-    relay.send(["a"], is_heard=True)
+    relay.send(["a"], has_local_waiter=True)
     assert sent.some.wait(20)
     assert sent.notes == [["a"]]
 
 
 def test_hints_without_a_local_waiter_are_sent_at_once(
-    relay: Relay, sent: Sent, monkeypatch: pytest.MonkeyPatch
+    relay: HintSender, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pending local hints are sent along with it."""
     monkeypatch.setattr(notifier, "LOCAL_DELAY_S", 3_600.0)
-    relay.send(["a"], is_heard=True)
+    relay.send(["a"], has_local_waiter=True)
     assert sent.notes == []
     relay.send(["b"])
     assert sent.some.wait(20)

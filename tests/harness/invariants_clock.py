@@ -120,11 +120,11 @@ class ScheduleChecks:
         single = [row for row in ledger if row.outcome != "skipped_missed"]
         for slot in slots:
             found = [f"run {slot}"] if slot in runs else []
-            found += [row.outcome for row in single if row.slot_from == slot == row.slot_to]
-            found += [row.outcome for row in missed if row.slot_from <= slot <= row.slot_to]
+            found += [row.outcome for row in single if row.first_at == slot == row.last_at]
+            found += [row.outcome for row in missed if row.first_at <= slot <= row.last_at]
             if len(found) != 1:
                 raise Violation("I20", f"config {old.config_id}: {slot} is {found or 'lost'}")
-        counted = len(runs) + sum(row.slots for row in ledger)
+        counted = len(runs) + sum(row.occurrences for row in ledger)
         if counted != len(slots):
             raise Violation("I20", f"config {old.config_id}: {counted} of {len(slots)} recorded")
         if c.committer.kind == "scheduler":
@@ -133,7 +133,7 @@ class ScheduleChecks:
     def _check_removed(self, c: Commit, old: ScheduleRow, ledger: list[LedgerRow]) -> None:
         """Check that a removed config's due occurrences are in the ledger, and no others."""
         slots = self._slots(old, c.now + 1)
-        ranges = [(row.slot_from, row.slot_to, row.slots, row.outcome) for row in ledger]
+        ranges = [(row.first_at, row.last_at, row.occurrences, row.outcome) for row in ledger]
         wanted = [(slots[0], slots[-1], len(slots), "skipped_missed")] if slots else []
         if ranges != wanted:
             raise Violation("I20", f"config {old.config_id} was removed: {ranges}, not {wanted}")
@@ -142,7 +142,7 @@ class ScheduleChecks:
         self, c: Commit, slots: list[int], runs: set[int], single: list[LedgerRow]
     ) -> None:
         """Check that the tried occurrence follows catch_up, and its start the pauses."""
-        tried = sorted(runs | {row.slot_from for row in single})
+        tried = sorted(runs | {row.first_at for row in single})
         if len(tried) > 1:
             raise Violation("I27", f"several occurrences at once: {tried}")
         for row in single:

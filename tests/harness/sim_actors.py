@@ -23,7 +23,7 @@ from penstock.runs.admitter import Admitter
 from penstock.runs.client.runs import Submission
 from penstock.runs.sweeper import Sweeper
 from penstock.schedules.scheduler import Scheduler, SchedulerOptions
-from penstock.services.upkeep import OutboxRelay, Pruner, Sealer
+from penstock.services.upkeep import OutboxPublisher, Pruner, Sealer
 from penstock.testing.simulate.actors import Actor, ServiceActor, Stage
 from penstock.testing.simulate.faults import Fault
 from tests.harness.sim_limits import LIMITED, resize_shared_limit
@@ -51,8 +51,8 @@ def services(stage: Stage, schedulers: int, sweepers: int, batch: int) -> list[A
         for n in range(2)
     ]  # fmt: skip
 
-    def relay(store: Store) -> OutboxRelay:
-        made = OutboxRelay(store, batch=batch)
+    def relay(store: Store) -> OutboxPublisher:
+        made = OutboxPublisher(store, batch=batch)
         made.subscribe(lambda tx, messages: _deliver(stage, tx, messages))
         return made
 

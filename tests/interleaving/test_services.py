@@ -13,7 +13,7 @@ from penstock.db.store import Store, Tx
 from penstock.runs.sweeper import Sweeper
 from penstock.schedules.scheduler import Scheduler, SchedulerOptions
 from penstock.schedules.store.configs import Change, audit_append, audit_verify
-from penstock.services.upkeep import OutboxRelay
+from penstock.services.upkeep import OutboxPublisher
 from tests.harness.interleaving import Act, Outcome, exhaust, explore
 from tests.interleaving.stage import Stage, claim_act, finish_act, submit_act
 
@@ -172,7 +172,7 @@ def relayed(seen: list[str], store: Store) -> None:
         got = [message.payload for message in messages]
         tx.after_commit(lambda: seen.extend(got))
 
-    made = OutboxRelay(store, batch=10)
+    made = OutboxPublisher(store, batch=10)
     made.subscribe(subscriber)
     made.run_once()
 

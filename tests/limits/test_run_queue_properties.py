@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.limits.run_queue_rules import (
-    URGENT,
+    ESCALATED,
     AdmissionDecision,
     FreeCapacity,
     WaitingRun,
@@ -29,7 +29,7 @@ def halls(
     capacities = {limit: draw(st.integers(1, 6)) for limit in LIMITS}
     held = {limit: draw(st.integers(0, capacities[limit])) for limit in LIMITS}
     needs = draw(st.lists(NEEDS, max_size=12))
-    levels = [draw(st.sampled_from((5, 5, 5, URGENT))) for _ in needs]
+    levels = [draw(st.sampled_from((5, 5, 5, ESCALATED))) for _ in needs]
     runs = [WaitingRun(n, levels[n], given) for n, given in enumerate(needs)]
     stands = {run.run_id: draw(st.sampled_from([limit for limit, _ in run.needs])) for run in runs}
     return capacities, held, runs, stands
@@ -39,7 +39,7 @@ def lined(runs: list[WaitingRun], stands: dict[int, int]) -> dict[int, list[Wait
     """The lines: urgent runs in front of all theirs, the others where they stand."""
     lines: dict[int, list[WaitingRun]] = {}
     for run in sorted(runs, key=lambda w: (-w.level, w.run_id)):
-        limits = [k for k, _ in run.needs] if run.level >= URGENT else [stands[run.run_id]]
+        limits = [k for k, _ in run.needs] if run.level >= ESCALATED else [stands[run.run_id]]
         for limit in limits:
             lines.setdefault(limit, []).append(run)
     return lines
@@ -80,13 +80,13 @@ def test_nobody_is_overtaken_in_a_line(hall: tuple) -> None:  # type: ignore[typ
     found = judged(*hall)
     lines = lined(hall[2], hall[3])
     gone = {w.run_id for w in found.admitted} | {run_id for run_id, _, _ in found.moved}
-    kept = {w.run_id for w in found.urgent}
+    kept = {w.run_id for w in found.escalated}
     for limit, line in lines.items():
-        ordinary = [w for w in line if w.level < URGENT and hall[3][w.run_id] == limit]
+        ordinary = [w for w in line if w.level < ESCALATED and hall[3][w.run_id] == limit]
         goes = [w.run_id in gone for w in ordinary]
         assert goes == sorted(goes, reverse=True)
     for w in hall[2]:
-        assert w.level < URGENT or w.run_id in gone | kept
+        assert w.level < ESCALATED or w.run_id in gone | kept
 
 
 @given(st.integers(0, 2**32))
@@ -96,7 +96,7 @@ def test_an_urgent_run_gets_its_turn(seed: int) -> None:
     rng = random.Random(seed)
     capacities = {limit: rng.randint(1, 3) for limit in LIMITS}
     holders: list[tuple[int, tuple[tuple[int, int], ...]]] = []
-    waiting = [WaitingRun(0, URGENT, tuple((limit, 1) for limit in LIMITS))]
+    waiting = [WaitingRun(0, ESCALATED, tuple((limit, 1) for limit in LIMITS))]
     stands = {0: 1}
     for now in range(60):
         holders = [(end, needs) for end, needs in holders if end > now]

@@ -12,7 +12,7 @@ from penstock.core.clock import DAY, HOUR, MINUTE
 from penstock.db.store import Tx
 from penstock.services import upkeep
 from penstock.services.store import Retention, prune
-from penstock.services.upkeep import OutboxRelay, Pruner, Sealer
+from penstock.services.upkeep import OutboxPublisher, Pruner, Sealer
 from tests.kits.client_harness import Harness
 
 
@@ -28,7 +28,7 @@ class TestRelay:
     def test_every_message_once_in_order(self, harness: Harness) -> None:
         """Every subscriber receives every message once, in order, in batches."""
         send(harness, 7)
-        relay = OutboxRelay(harness.store, batch=3)
+        relay = OutboxPublisher(harness.store, batch=3)
         one: list[str] = []
         two: list[int] = []
         relay.subscribe(lambda _, messages: one.extend(m.payload for m in messages))
@@ -42,7 +42,7 @@ class TestRelay:
     def test_a_failing_subscriber_rolls_back_the_batch(self, harness: Harness) -> None:
         """An exception keeps the messages and rolls back what other subscribers wrote."""
         send(harness, 2)
-        relay = OutboxRelay(harness.store)
+        relay = OutboxPublisher(harness.store)
         is_broken = [True]
 
         def writes(tx: Tx, messages: Sequence[OutboxMessage]) -> None:
@@ -71,7 +71,7 @@ class TestRelay:
         run_id = harness.submit()
         harness.submit(at=harness.clock.now() + HOUR)
         received: list[str] = []
-        relay = OutboxRelay(harness.store)
+        relay = OutboxPublisher(harness.store)
         relay.subscribe(lambda _, messages: received.extend(m.payload for m in messages))
         assert relay.run_once() == 1
         assert json.loads(received[0])["run_id"] == run_id

@@ -306,7 +306,7 @@ def test_without_the_right_to_the_role(
     try:
         store.migrate()
         assert store.read(tenant_isolation_get) == TenantIsolation(
-            stands=False, confines_everybody=False
+            stands=False, restricts_all=False
         )
         client = Client(store)
         client.register(pipelines())
@@ -337,9 +337,7 @@ def test_a_user_who_does_not_own_the_tables(
         owner.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {user}")
     store = PostgresStore(dsn_as(pg_server.dsn(name), user))
     try:
-        assert store.read(tenant_isolation_get) == TenantIsolation(
-            stands=False, confines_everybody=True
-        )
+        assert store.read(tenant_isolation_get) == TenantIsolation(stands=False, restricts_all=True)
     finally:
         store.close()
         with psycopg.connect(pg_migrated_dsn, autocommit=True) as owner:

@@ -110,8 +110,8 @@ def test_another_function_in_its_place() -> None:
     with FlowTest(shop(stragglers="30m")) as t:
         t.arrive("raw.stores", rows=4)
         t.arrive("mart.sales", days=7)
-        t.answers("orders", lambda run: {"seen": run.processor})
-        t.answers("sales", "PARTIAL_SUCCESS")
+        t.set_result("orders", lambda run: {"seen": run.processor})
+        t.set_result("sales", "PARTIAL_SUCCESS")
         t.run()
         assert t.phase("clean").state == "DEGRADED"
 

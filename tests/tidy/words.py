@@ -79,6 +79,7 @@ def uses(path: str, text: str, rules: Sequence[Rule]) -> list[Use]:
     found = {
         Use(path=path, line=piece.line + offset, word=rule.word, found=shown)
         for piece in texts(path, text)
+        if not (piece.is_name and f"{path}:{piece.text}" in KEPT_NAMES)
         for rule in candidates(covering, piece)
         for offset, shown in matches(rule, piece)
     }

@@ -134,7 +134,7 @@ def flow_test() -> None:
         assert_type(t, FlowTest)
         t.arrive("raw.orders", rows=25, after="45m", filled=0.9)
         t.fail("sales", times=3, error=CrmDown("down"))
-        t.answers("sales", lambda run: Result(records=run.attempt))
+        t.set_result("sales", lambda run: Result(records=run.attempt))
         assert_type(t.run(upto="2h"), FlowTest)
         assert_type(t.state("clean"), str)
         assert_type(t.flow.generation, int)

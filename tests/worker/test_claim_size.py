@@ -11,12 +11,12 @@ class TestPace:
     """Claim sizes."""
 
     def test_long_runs_are_claimed_when_they_can_start(self) -> None:
-        pace = ClaimSizer(slots=5, batch_max=500)
+        pace = ClaimSizer(concurrency=5, batch_max=500)
         assert (pace.is_long, pace.chunk_size()) == (True, 1)
         assert [pace.claim_size(load) for load in (0, 3, 5, 9)] == [5, 2, 0, 0]
 
     def test_tiny_runs_are_claimed_ahead_in_batches(self) -> None:
-        pace = ClaimSizer(slots=5, batch_max=500)
+        pace = ClaimSizer(concurrency=5, batch_max=500)
         pace.observe(500, 0.005)
         assert not pace.is_long
         assert pace.claim_size(0) == 500
@@ -25,13 +25,13 @@ class TestPace:
         assert pace.chunk_size() == 500
 
     def test_medium_runs_are_claimed_partly_ahead(self) -> None:
-        pace = ClaimSizer(slots=5, batch_max=500)
+        pace = ClaimSizer(concurrency=5, batch_max=500)
         pace.observe(1000, 5.0)
         assert 100 <= pace.claim_size(0) <= 200
         assert pace.chunk_size() == 2
 
     def test_one_long_run_changes_little_and_many_change_the_mode(self) -> None:
-        pace = ClaimSizer(slots=5, batch_max=500)
+        pace = ClaimSizer(concurrency=5, batch_max=500)
         pace.observe(500, 0.005)
         pace.observe(0, 99.0)
         pace.observe(1, 0.1)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from penstock.audit.telemetry import RunEnded, RunRefused, RunStarted, ServiceError, WorkerBeat
+from penstock.audit.telemetry import RunEnded, RunRefused, RunStarted, ServiceError, WorkerHeartbeat
 from penstock.core.errors import DeclarationError, LeaseLost, StoreUnavailable
 from penstock.db.sqlite.store import SqliteStore
 from penstock.pipelines.declare.pipeline import Pipeline
@@ -350,10 +350,10 @@ class TestSession:
             running.events.until(RunStarted)
             (session,) = store.read(session_list)
             store.write(lambda tx: session_close(tx, session.session_id))
-            running.events.until(WorkerBeat, renewal="lost")
+            running.events.until(WorkerHeartbeat, renewal="lost")
             # It raises LeaseLost; it was not swept yet, so its end is stored: stale and retried.
             running.events.until(RunEnded, error_type="STALE_EXECUTION")
-            running.events.until(WorkerBeat, renewal="renewed")
+            running.events.until(WorkerHeartbeat, renewal="renewed")
             go.set()
             store.write(lambda tx: run_admit_due(tx, 10))
             store.wake(["runs:default"])
@@ -382,14 +382,14 @@ class TestSession:
             submit(store, pipeline, 1, partition="old")
             running.events.until(RunStarted)
             beats.is_away = True
-            running.events.until(WorkerBeat, renewal="unknown")
+            running.events.until(WorkerHeartbeat, renewal="unknown")
             wait_set(stopped)
             (later,) = submit(store, pipeline)
             running.events.until(RunEnded, error_type="STALE_EXECUTION")
             assert run_of(store, later).state == "PENDING"
             beats.is_away = False
             store.wake(["cancel"])
-            running.events.until(WorkerBeat, renewal="renewed")
+            running.events.until(WorkerHeartbeat, renewal="renewed")
             store.wake(["runs:default"])
             running.events.until(RunEnded, final_state="COMPLETED", run_id=later)
 

@@ -60,7 +60,7 @@ from penstock.services.binder import Binder
 from penstock.services.replayer import Replayer
 from penstock.services.store import Retention, durability_warnings
 from penstock.services.supervisor import Loop, LoopSchedule, Service, Supervisor
-from penstock.services.upkeep import OutboxRelay, Pruner, Sealer
+from penstock.services.upkeep import OutboxPublisher, Pruner, Sealer
 from penstock.worker.context import RunContext
 from penstock.worker.inline import InlineWorker, inline_worker
 from penstock.worker.options import WorkerOptions
@@ -306,7 +306,7 @@ def build_services(
         Sweeper(store, jitter=jitter, events=events),
         DeliverySweeper(store, jitter=jitter),
         build_pusher(store, settings, events, jitter=jitter, clock=clock),
-        OutboxRelay(store),
+        OutboxPublisher(store),
         Binder(store, jitter=jitter),
         Replayer(store, build_health_check(settings)),
         Sealer(store),

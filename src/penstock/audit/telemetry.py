@@ -86,7 +86,7 @@ class Swept(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerBeat(Event):
+class WorkerHeartbeat(Event):
     """A worker tried to renew its session."""
 
     session_id: int

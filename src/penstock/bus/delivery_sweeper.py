@@ -1,9 +1,9 @@
-"""The courier: sweeps deliveries whose delay, lease or retention has expired.
+"""The delivery sweeper: handles deliveries whose delay, lease or retention has expired.
 
 Delayed deliveries become ready, lapsed ones are released, and those past retention end. Pulling a
-subscription does the first two for that subscription; the courier covers all of them, including
+subscription does the first two for that subscription; the sweeper covers all of them, including
 subscriptions that no consumer pulls from. Every change is compare-and-set, so any number of
-couriers may run at once.
+sweepers may run at once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STEPS_MAX = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliverySweepCounts:
-    """Counts of one courier pass."""
+    """Counts of one sweep."""
 
     due: int = 0
     lapsed: int = 0

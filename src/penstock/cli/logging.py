@@ -29,7 +29,7 @@ from penstock.audit.telemetry import (
     ServiceError,
     Swept,
     Ticked,
-    WorkerBeat,
+    WorkerHeartbeat,
 )
 from penstock.cli.output import escape_control, plural
 from penstock.core.clock import Clock, SystemClock, iso, to_datetime
@@ -163,7 +163,7 @@ def describe_event(event: Event, name_of: Callable[[int], str] = str) -> tuple[s
                  for name in ("sessions", "lapsed", "stale", "timed_out", "unblocked")
                  if getattr(event, name)]  # fmt: skip
         return "warning", f"sweeper repaired: {', '.join(words) or 'pauses'}"
-    if isinstance(event, WorkerBeat):
+    if isinstance(event, WorkerHeartbeat):
         level = "debug" if event.renewal == "renewed" else "warning"
         return level, f"worker session {event.renewal}, {plural(event.held, 'run')} held"
     if isinstance(event, RunRefused):

@@ -185,10 +185,10 @@ class OpenedMessage:
 
 
 def _check_gate(gate: Gate, message: Message) -> None:
-    answer = gate(message)
-    if answer is False:
+    result = gate(message)
+    if result is False:
         raise TryAgain("the gate is closed")
-    message.gate = answer
+    message.gate = result
 
 
 def _count(tx: SinkTx, message: Message, before: Fate | None, outcome: Outcome) -> None:

@@ -190,15 +190,15 @@ class Settler:
             due = list(islice(late, SETTLE_MAX))
         if not due:
             return
-        answers = self._transport.extend(self._subscription, due, self._extend)
+        results = self._transport.extend(self._subscription, due, self._extend)
         with self._lock:
-            for ack_id, answer in zip(due, answers, strict=True):
+            for ack_id, result in zip(due, results, strict=True):
                 held = self._held.get(ack_id)
                 if held is None:
                     continue
                 # A lost lease is not renewed; the handler continues, and its mark prevents
                 # duplicate effects.
-                is_over = answer is SettleResult.STALE or now + self._extend > held.until
+                is_over = result is SettleResult.STALE or now + self._extend > held.until
                 held.due = float("inf") if is_over else now + self._extend / 2
 
 

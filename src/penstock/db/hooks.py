@@ -41,11 +41,11 @@ class Provider(Generic[P, R]):
         self._function: Callable[P, R] | None = None
 
     def connect(self, function: Callable[P, R]) -> None:
-        """Set the function that answers."""
+        """Set the function to call."""
         self._function = function
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the connected function and return its answer."""
+        """Call the connected function and return its result."""
         _check_connected(self._name, self._function is not None)
         assert self._function is not None
         return self._function(*args, **kwargs)

@@ -1,7 +1,7 @@
 """Wake-ups: hints that tell a waiting service early that there may be work.
 
 A lost hint costs at most one poll interval and never loses work, because the tables hold the truth.
-`WakeHub` wakes the waiters of this process. `Relay` sends hints to other processes on its own
+`WakeHub` wakes the waiters of this process. `HintSender` sends hints to other processes on its own
 thread, at most 200 times a second, so that no transaction waits for a notification. If a local
 waiter was woken, the hint reaches other processes slightly later: the local waiter can take the
 work first, without competing with every other process for the CPU.
@@ -91,7 +91,7 @@ class WakeHub:
         return wanted <= waiting
 
 
-class Relay:
+class HintSender:
     """Sends hints to other processes from one thread: first at once, then at most every 5 ms."""
 
     def __init__(self, send: Callable[[list[str]], None], name: str) -> None:
@@ -104,9 +104,12 @@ class Relay:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def send(self, channels: Iterable[str], *, is_heard: bool = False) -> None:
-        """Queue hints and return at once. `is_heard`: a local waiter was already woken for them."""
-        if not is_heard:
+    def send(self, channels: Iterable[str], *, has_local_waiter: bool = False) -> None:
+        """Queue hints and return at once.
+
+        `has_local_waiter`: a waiter of this process was already woken for them.
+        """
+        if not has_local_waiter:
             self._hurry.set()
         with self._lock:
             self._pending.update(channels)
@@ -146,12 +149,12 @@ class SocketNotifier:
     socket in that folder; sockets without a listener are removed.
     """
 
-    def __init__(self, database: Path, heard: Callable[[list[str]], object]) -> None:
+    def __init__(self, database: Path, on_hint: Callable[[list[str]], object]) -> None:
         digest = hashlib.sha256(str(database.resolve()).encode()).hexdigest()[:16]
         self._folder = Path(tempfile.gettempdir()) / f"penstock-{os.getuid()}-{digest}"
         self._folder.mkdir(mode=0o700, exist_ok=True)
         self._path = self._folder / f"{os.getpid()}-{id(self):x}"
-        self._on_hint = heard
+        self._on_hint = on_hint
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()

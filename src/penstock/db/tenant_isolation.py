@@ -11,7 +11,7 @@ class TenantIsolation(NamedTuple):
     """Whether tenant transactions are possible, and whether all others are restricted too."""
 
     stands: bool
-    confines_everybody: bool
+    restricts_all: bool
 
 
 def tenant_isolation_get(tx: Tx) -> TenantIsolation:

@@ -29,8 +29,8 @@ def list_limits(
 ) -> Response:
     """List limits by name, with their current use."""
     pages = Pagination(request, by)
-    place = pages.position(cursor, 1)
-    rows = by.client.limits.page(after=place[0] if place else "", limit=limit)
+    position = pages.position(cursor, 1)
+    rows = by.client.limits.page(after=position[0] if position else "", limit=limit)
     return pages.page(rows, limit, lambda view: [view.limit.name], limit_shape)
 
 

@@ -159,22 +159,22 @@ def effective_capacity(
 
 
 def grantable_count(
-    line: Sequence[int], *, held: int, effective: int | None, capacity: int | None
+    weights: Sequence[int], *, held: int, effective: int | None, capacity: int | None
 ) -> int:
     """Return how many tickets at the head of the queue are granted now.
 
-    `line` holds the weights of the waiting tickets, in ticket order. Tickets never overtake: the
-    first one that does not fit stops the grant. A ticket whose weight exceeds the lowered capacity
+    `weights` are those of the waiting tickets, in ticket order. Tickets never overtake: the first
+    one that does not fit stops the grant. A ticket whose weight exceeds the lowered capacity
     is granted once nothing else is held; otherwise it would never be granted.
     """
     if effective is None or capacity is None:
-        return len(line)
-    for index, weight in enumerate(line):
+        return len(weights)
+    for index, weight in enumerate(weights):
         is_alone = held == 0 and weight <= capacity
         if held + weight > effective and not is_alone:
             return index
         held += weight
-    return len(line)
+    return len(weights)
 
 
 def is_new_quota_error(now: Micros, *, since_at: Micros | None, lowered_at: Micros | None) -> bool:
@@ -197,7 +197,7 @@ def lowered_capacity(capacity: int, learned: float | None, floor: int) -> float:
 
 
 def raised_capacity(capacity: int, learned: float, floor: int, successes: int) -> float | None:
-    """Return the learned capacity after successes at a full limit: plus one per full round.
+    """Return the learned capacity after successes at a full limit: each adds 1 / capacity.
 
     Return None once the configured capacity is reached again.
     """

@@ -9,9 +9,9 @@ A run that needs several limits takes all of them or none. The rules:
   whole effective capacity is admitted once nothing else is held.
 - A run at the head of its queue that fits there but not in another limit moves to the queue of
   that limit.
-- A run that needs several limits and has waited for URGENT_AFTER becomes `urgent`: it moves to the
-  front of all its queues, and capacity that becomes free is reserved for it. Urgent runs are served
-  by age, so the oldest gets everything it needs once the current holders end. This rules out
+- A run that needs several limits and has waited for ESCALATE_AFTER is escalated: it moves to the
+  front of all its queues, and capacity that becomes free is reserved for it. Escalated runs are
+  served by age, so the oldest gets everything it needs once the current holders end. This rules out
   starvation and deadlock.
 
 Pure: the store calls `decide_admission` while it holds the locks of all limits involved.
@@ -26,10 +26,10 @@ from typing import Final, NamedTuple
 
 from penstock.core.clock import MINUTE, SECOND, Micros
 
-URGENT: Final = 11
-"""Level of an urgent run, which no other run overtakes; priorities use levels up to 10."""
-URGENT_AFTER: Final = 10 * MINUTE
-"""Waiting time after which a run that needs several limits becomes urgent."""
+ESCALATED: Final = 11
+"""Level of an escalated run, which no other run overtakes; priorities use levels up to 10."""
+ESCALATE_AFTER: Final = 10 * MINUTE
+"""Waiting time after which a run that needs several limits is escalated."""
 UNCLAIMED_AFTER: Final = MINUTE
 """A READY run that no worker claims keeps its limits this long while other runs wait for them."""
 
@@ -65,7 +65,7 @@ class FreeCapacity:
         return self.tokens is not None and self.tokens < min(weight, self.burst)
 
     def take(self, weight: int) -> None:
-        """Subtract `weight`, either granted to a run or reserved for an urgent one."""
+        """Subtract `weight`, either granted to a run or reserved for an escalated one."""
         self.held += weight
         if self.free is not None:
             self.free -= weight
@@ -93,67 +93,71 @@ class AdmissionDecision:
     admitted: list[WaitingRun] = field(default_factory=list)
     moved: list[tuple[int, int, int]] = field(default_factory=list)
     """(run, limit whose queue it leaves, limit without free capacity whose queue it joins)."""
-    urgent: list[WaitingRun] = field(default_factory=list)
-    """Urgent runs that cannot be admitted yet; free capacity is reserved for them."""
+    escalated: list[WaitingRun] = field(default_factory=list)
+    """Escalated runs that cannot be admitted yet; free capacity is reserved for them."""
     next_tokens_in_us: Micros | None = None
     """Time until enough tokens have accrued for one of the runs; None if none waits for tokens."""
 
 
 def decide_admission(
-    rooms: dict[int, FreeCapacity], lines: Mapping[int, Sequence[WaitingRun]]
+    capacities: dict[int, FreeCapacity], queues: Mapping[int, Sequence[WaitingRun]]
 ) -> AdmissionDecision:
     """Decide on the runs at the heads of the queues, each queue given in its order.
 
-    `rooms` is updated to what remains afterwards. A run that needs a limit outside `rooms` is
-    skipped; the transaction that locks that limit decides on it.
+    `capacities` is updated to what remains afterwards. A run that needs another limit is skipped;
+    the transaction that locks that limit decides on it.
     """
     judged = AdmissionDecision()
     seen: set[int] = set()
-    urgent = sorted({w for queue in lines.values() for w in queue if w.level >= URGENT})
-    for waiting in urgent:
+    escalated = sorted({w for queue in queues.values() for w in queue if w.level >= ESCALATED})
+    for waiting in escalated:
         seen.add(waiting.run_id)
-        if _is_known(waiting, rooms):
-            if _lacking(waiting, rooms) is None:
+        if _is_known(waiting, capacities):
+            if _lacking(waiting, capacities) is None:
                 judged.admitted.append(waiting)
             else:
-                judged.urgent.append(waiting)
-                _note_wait(judged, waiting.needs, rooms)
+                judged.escalated.append(waiting)
+                _note_wait(judged, waiting.needs, capacities)
             for limit, weight in waiting.needs:
-                rooms[limit].take(weight)
-    for limit, queue in sorted(lines.items()):
+                capacities[limit].take(weight)
+    for limit, queue in sorted(queues.items()):
         for waiting in queue:
-            if waiting.run_id in seen or not _is_known(waiting, rooms):
+            if waiting.run_id in seen or not _is_known(waiting, capacities):
                 continue
-            if rooms[limit].is_short_of(dict(waiting.needs)[limit]):
-                _note_wait(judged, [(limit, dict(waiting.needs)[limit])], rooms)
+            if capacities[limit].is_short_of(dict(waiting.needs)[limit]):
+                _note_wait(judged, [(limit, dict(waiting.needs)[limit])], capacities)
                 break
             seen.add(waiting.run_id)
-            lacking = _lacking(waiting, rooms)
+            lacking = _lacking(waiting, capacities)
             if lacking is not None:
                 judged.moved.append((waiting.run_id, limit, lacking))
-                _note_wait(judged, waiting.needs, rooms)
+                _note_wait(judged, waiting.needs, capacities)
                 continue
             judged.admitted.append(waiting)
             for other, weight in waiting.needs:
-                rooms[other].take(weight)
+                capacities[other].take(weight)
     return judged
 
 
-def _is_known(waiting: WaitingRun, rooms: Mapping[int, FreeCapacity]) -> bool:
-    return all(limit in rooms for limit, _ in waiting.needs)
+def _is_known(waiting: WaitingRun, capacities: Mapping[int, FreeCapacity]) -> bool:
+    return all(limit in capacities for limit, _ in waiting.needs)
 
 
-def _lacking(waiting: WaitingRun, rooms: Mapping[int, FreeCapacity]) -> int | None:
+def _lacking(waiting: WaitingRun, capacities: Mapping[int, FreeCapacity]) -> int | None:
     return next(
-        (limit for limit, weight in waiting.needs if rooms[limit].is_short_of(weight)), None
+        (limit for limit, weight in waiting.needs if capacities[limit].is_short_of(weight)), None
     )
 
 
 def _note_wait(
-    judged: AdmissionDecision, needs: Iterable[tuple[int, int]], rooms: Mapping[int, FreeCapacity]
+    judged: AdmissionDecision,
+    needs: Iterable[tuple[int, int]],
+    capacities: Mapping[int, FreeCapacity],
 ) -> None:
     waits = [
-        rooms[limit].wait_us(weight) for limit, weight in needs if rooms[limit].is_short_of(weight)
+        capacities[limit].wait_us(weight)
+        for limit, weight in needs
+        if capacities[limit].is_short_of(weight)
     ]
     for wait in waits:
         if wait is not None and (

@@ -72,21 +72,26 @@ def build_queries(
 
 
 def read_observation(
-    asked: ProbeQueries, answer: QueryResults, *, partition: str, looked_at: Micros, took_us: Micros
+    asked: ProbeQueries,
+    fetched: QueryResults,
+    *,
+    partition: str,
+    probed_at: Micros,
+    took_us: Micros,
 ) -> Observation:
     """Interpret the rows; calls a counting function. Raise ProbeFailed when they are invalid."""
     if asked.dependency.kind is DependencyKind.HISTORICAL:
-        present = _days_present(asked, answer)
+        present = _days_present(asked, fetched)
         return Observation(
             key=asked.dependency.key,
-            looked_at=looked_at,
+            looked_at=probed_at,
             days_present=len(present),
             days_missing=tuple(day for day in asked.days if day not in present),
-            scanned_bytes=answer.scanned_bytes,
+            scanned_bytes=fetched.scanned_bytes,
             took_us=took_us,
         )
     dependency = asked.dependency
-    results = list(answer.results)
+    results = list(fetched.results)
     rows, newest, units, *filled = results.pop(0)[0]
     counted = results.pop(0) if dependency.expect.kind is ExpectKind.QUERY else ()
     failed = [
@@ -95,14 +100,14 @@ def read_observation(
     cells = rows * len(filled)
     return Observation(
         key=dependency.key,
-        looked_at=looked_at,
+        looked_at=probed_at,
         rows=rows,
         expected=_expected(dependency.expect, units, counted, partition),
         newest_us=parse_timestamp(newest, dependency.age_column),
         not_null_share=sum(filled) / cells if cells else None,
         checks_total=len(dependency.checks),
         checks_failed=tuple(failed),
-        scanned_bytes=answer.scanned_bytes,
+        scanned_bytes=fetched.scanned_bytes,
         took_us=took_us,
     )
 
@@ -230,9 +235,9 @@ def _days_statement(
     return ProbeStatement(text=f"SELECT {', '.join(flags)}", values=values)
 
 
-def _days_present(asked: ProbeQueries, answer: QueryResults) -> set[str]:
+def _days_present(asked: ProbeQueries, results: QueryResults) -> set[str]:
     present: set[str] = set()
-    for days, rows in zip(_batches(asked.days), answer.results, strict=True):
+    for days, rows in zip(_batches(asked.days), results.results, strict=True):
         if asked.days_by_scan:
             present.update(str(row[0])[:10] for row in rows)
         else:

@@ -93,10 +93,10 @@ class ProbeRunner:
         self, query: ProbeQueries, warehouse: Warehouse, request: ProbeRequest, began: Micros
     ) -> Observation:
         started = self._clock.monotonic()
-        answer = warehouse.read(query.statements, request.budget)
+        results = warehouse.read(query.statements, request.budget)
         took = round((self._clock.monotonic() - started) * SECOND)
         return read_observation(
-            query, answer, partition=request.partition, looked_at=began, took_us=took
+            query, results, partition=request.partition, probed_at=began, took_us=took
         )
 
     def _end(

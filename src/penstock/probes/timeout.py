@@ -47,10 +47,10 @@ class ProbeTimeout:
         """Whether the time is up."""
         return self._expired.is_set()
 
-    def on_expired(self, ring: Callable[[], object] | None) -> None:
+    def on_expired(self, interrupt: Callable[[], object] | None) -> None:
         """Set what interrupts the work; until then a timeout only sets `is_expired`."""
         with self._lock:
-            self._interrupt = ring
+            self._interrupt = interrupt
 
     def cancel(self) -> None:
         """Stop interrupting; call this before the connection is closed or returned to a pool."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from penstock.audit.store.alerts import request_answer, request_begin
+from penstock.audit.store.alerts import request_begin, request_finish
 from penstock.db.store import Transactions, Tx
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ class IdempotentStore:
                 raise AlreadyAnswered(earlier)
             value = body(tx)
             self.response = self._render(value)
-            request_answer(tx, request.scope, request.key, self.response)
+            request_finish(tx, request.scope, request.key, self.response)
             return value
 
         value = self._store.write(marked)

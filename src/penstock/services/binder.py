@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.access.store.names import NameResolver
-from penstock.audit.store.alerts import request_answer, request_begin
+from penstock.audit.store.alerts import request_begin, request_finish
 from penstock.bus import filters
 from penstock.bus.binding import (
     CONFIGS_BINDING,
@@ -116,24 +116,24 @@ class Binder:
             after = found[-1].subscription.subscription_key
 
     def _serve(self, sub: Subscription) -> BinderCounts:
-        handed = self._store.write(lambda tx: delivery_pull(tx, sub, self._batch, ACTOR))
-        if not handed:
+        leased = self._store.write(lambda tx: delivery_pull(tx, sub, self._batch, ACTOR))
+        if not leased:
             return BinderCounts()
         binding = parse(parse_json((sub.binding or "null").encode()))
         if binding.kind is BindingKind.CONFIGS:
-            return _summed([self._start_configs(sub, one) for one in handed])
+            return _summed([self._start_configs(sub, one) for one in leased])
         if binding.kind is BindingKind.COMPLETIONS:
-            return _summed([self._report(sub, binding, one) for one in handed])
-        return self._run(sub, binding, handed)
+            return _summed([self._report(sub, binding, one) for one in leased])
+        return self._run(sub, binding, leased)
 
     def _run(
-        self, sub: Subscription, binding: Binding, handed: Sequence[LeasedDelivery]
+        self, sub: Subscription, binding: Binding, leased: Sequence[LeasedDelivery]
     ) -> BinderCounts:
         """Turn messages into runs, all valid ones in one transaction."""
         customer = self._store.read(lambda tx: _owner(tx, sub))
         good: list[tuple[LeasedDelivery, CheckedSubmission]] = []
         refused = 0
-        for one in handed:
+        for one in leased:
             try:
                 wanted = with_customer(self._names, _submission(binding, one, customer))
                 check_customer(wanted.customer)
@@ -219,7 +219,7 @@ class Binder:
             if not filter_text or filters.parse(filter_text)(one.attributes):
                 self._start(tx, config_id, one, sub)
         next_after = rows[-1][0] if len(rows) == STEP else None
-        request_answer(tx, scope, key, {"next": next_after})
+        request_finish(tx, scope, key, {"next": next_after})
         return next_after
 
     def _start(self, tx: Tx, config_id: int, one: LeasedDelivery, sub: Subscription) -> None:

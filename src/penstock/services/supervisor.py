@@ -47,14 +47,14 @@ class Loop:
     def __init__(
         self,
         service: Service,
-        beat: LoopSchedule,
+        schedule: LoopSchedule,
         store: StoreView,
         *,
         events: Events,
         jitter: Callable[[], float],
     ) -> None:
         self._service = service
-        self._beat = beat
+        self._schedule = schedule
         self._store = store
         self._events = events
         self._jitter = jitter
@@ -66,7 +66,7 @@ class Loop:
     def start(self) -> None:
         """Start looping; a second call does nothing."""
         if self._thread is None:
-            self._waiter = self._store.listen(self._beat.channels or ("-",))
+            self._waiter = self._store.listen(self._schedule.channels or ("-",))
             name = f"penstock-{self._service.name}"
             self._thread = threading.Thread(target=self._run, name=name, daemon=True)
             self._thread.start()
@@ -118,7 +118,7 @@ class Loop:
 
     def _pause(self, result: Any) -> float:
         """Return seconds until the next step: the interval, or less if something is due."""
-        seconds = self._beat.interval_us / SECOND
+        seconds = self._schedule.interval_us / SECOND
         next_at = getattr(result, "next_at", None)
         if next_at is not None:
             seconds = min(seconds, max(0.001, (next_at - result.now) / SECOND))

@@ -1,4 +1,4 @@
-"""Background upkeep: outbox relay, journal sealer, and pruner of old rows.
+"""Background upkeep: outbox publisher, journal sealer, and pruner of old rows.
 
 Each is a service with `run_once`; none is on the path of a run, and any number of replicas may run
 at once.
@@ -19,7 +19,7 @@ CHUNKS_MAX = 50
 Subscriber = Callable[[Tx, Sequence[OutboxMessage]], None]
 
 
-class OutboxRelay:
+class OutboxPublisher:
     """Service that publishes outbox rows on topics and calls subscribers.
 
     Both happen in the transaction that removes the rows. Subscribers are functions of this process;
@@ -38,7 +38,7 @@ class OutboxRelay:
         self._subscribers.append(subscriber)
 
     def run_once(self) -> int:
-        """Relay all waiting messages; return their number."""
+        """Publish all waiting messages; return their number."""
         total = 0
         while True:
             count, wake = self._store.write(self._step)

@@ -49,8 +49,8 @@ class FlowDriver:
         self.workers = FakeWorkers(self.store, [pipeline], clock, is_called=is_called)
         self.workers.on_completed = self._produced
         self._probes = None if warehouses is None else ProbeRunner(clock, names=warehouses)
-        look = self.tables.probe if self._probes is None else self._probes.probe
-        self._orchestrator = Orchestrator(self.store, look, pipelines=[pipeline])
+        probe = self.tables.probe if self._probes is None else self._probes.probe
+        self._orchestrator = Orchestrator(self.store, probe, pipelines=[pipeline])
         self._admitter = Admitter(self.store)
         self._sweeper = Sweeper(self.store, jitter=lambda: 0.0)
         self._calls: list[tuple[Micros, Callable[[], None]]] = []

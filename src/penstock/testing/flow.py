@@ -152,7 +152,7 @@ class FlowTest:
         """Set how long a processor takes; the default is a minute."""
         self._behavior(processor).takes_us = parse_duration(duration, "duration")
 
-    def answers(self, processor: str, value: Callable[[RunContext], Any] | str) -> None:
+    def set_result(self, processor: str, value: Callable[[RunContext], Any] | str) -> None:
         """Replace a processor's function, or set the status it ends with (PARTIAL_SUCCESS)."""
         if isinstance(value, str):
             self._behavior(processor).status = value

@@ -1,8 +1,9 @@
 """Invented data for tests: what has arrived in which table, as a gate would see it.
 
-`Tables.look` replaces the probes and returns observations: arrived rows, expected rows as declared,
-days of history, freshness, null cells, failed checks, errors. It stores and assesses nothing;
-`flows.gates.evidence` assesses it like real data. `FlowTest` and pipeline simulation use it.
+`Tables.probe` replaces the probes and returns observations: arrived rows, expected rows as
+declared, days of history, freshness, null cells, failed checks, errors. It stores and assesses
+nothing; `flows.gates.evidence` assesses it like real data. `FlowTest` and pipeline simulation use
+it.
 """
 
 from __future__ import annotations
@@ -61,9 +62,11 @@ class Tables:
         later = [d.at for found in self._deliveries.values() for d in found if d.at > now]
         return min(later, default=None)
 
-    def probe(self, look: ProbeRequest) -> list[Observation]:
+    def probe(self, request: ProbeRequest) -> list[Observation]:
         """Return one observation per dependency, as probes would."""
-        return [self._observation(dependency, look.partition) for dependency in look.dependencies]
+        return [
+            self._observation(dependency, request.partition) for dependency in request.dependencies
+        ]
 
     def rows(self, table: str) -> int:
         """Return how many rows of a table have arrived.

@@ -2,8 +2,8 @@
 
 A long run is claimed only when it can start at once, so that other workers may have it. Tiny runs
 (mean below 20 ms) are claimed ahead, about 150 ms of work, because a claim costs more than they do.
-Pure arithmetic over what the lanes measured; an update lost between threads makes the mean slightly
-older and has no other effect.
+Pure arithmetic over what the executors measured; an update lost between threads makes the mean
+slightly older and has no other effect.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _KEEP = 0.9
 class ClaimSizer:
     """Mean duration of recent runs, and the claim sizes derived from it."""
 
-    __slots__ = ("_batch_max", "_slots", "mean_s")
+    __slots__ = ("_batch_max", "_concurrency", "mean_s")
 
-    def __init__(self, slots: int, batch_max: int) -> None:
-        self._slots = slots
+    def __init__(self, concurrency: int, batch_max: int) -> None:
+        self._concurrency = concurrency
         self._batch_max = batch_max
         self.mean_s = LONG_SECONDS * 2
         """Seconds; runs are assumed to be long until measured as short."""
@@ -41,9 +41,9 @@ class ClaimSizer:
     def claim_size(self, load: int) -> int:
         """Return how many more runs to claim when `load` are waiting or running."""
         if self.is_long:
-            return max(0, min(self._slots - load, self._batch_max))
-        ahead = int(AHEAD_SECONDS * self._slots / max(self.mean_s, 1e-6))
-        target = max(self._slots, min(ahead, 2 * self._batch_max))
+            return max(0, min(self._concurrency - load, self._batch_max))
+        ahead = int(AHEAD_SECONDS * self._concurrency / max(self.mean_s, 1e-6))
+        target = max(self._concurrency, min(ahead, 2 * self._batch_max))
         missing = target - load
         # Small claims would cause many small transactions: wait until half a claim is needed.
         return min(missing, self._batch_max) if missing * 2 >= min(target, self._batch_max) else 0

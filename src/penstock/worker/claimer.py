@@ -1,4 +1,4 @@
-"""Claiming: how many runs to claim, when, and which lane executes them.
+"""Claiming: how many runs to claim, when, and which executor runs them.
 
 The claimer waits for its hint, which is signalled when runs were added (by any process), when
 capacity became free (in this process) and when the worker stops. A timer backs it up, because a
@@ -18,12 +18,12 @@ from penstock.db.store import Waiter
 from penstock.runs.rows import HeldRun
 from penstock.worker.buffer import is_suspect
 from penstock.worker.claim_size import ClaimSizer
-from penstock.worker.lanes.async_loop import AsyncExecutor
-from penstock.worker.lanes.collector import BatchExecutor
-from penstock.worker.lanes.threads import ThreadExecutor
+from penstock.worker.executors.async_loop import AsyncExecutor
+from penstock.worker.executors.collector import BatchExecutor
+from penstock.worker.executors.threads import ThreadExecutor
 from penstock.worker.worker_core import WorkerCore
 
-ROOM_SECONDS: Final = 1.0
+CAPACITY_WAIT_SECONDS: Final = 1.0
 
 
 def runs_channel(pool: str) -> str:
@@ -32,7 +32,7 @@ def runs_channel(pool: str) -> str:
 
 
 class Claimer:
-    """Claim loop of a worker: claims runs as the pace allows and passes them to the lanes."""
+    """Claim loop of a worker: claims runs as the pace allows and passes them to the executors."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Claimer:
         if not wanted:
             self._wants_capacity = True
             if not self._capacity() and not self._is_stopping:
-                self._waiter.wait(ROOM_SECONDS)
+                self._waiter.wait(CAPACITY_WAIT_SECONDS)
             self._wants_capacity = False
             return
         runs = self._steps.claim_once(wanted, start=self._pace.is_long)
@@ -126,7 +126,7 @@ class Claimer:
         self.has_held.set()
 
     def _marked(self, runs: Sequence[HeldRun]) -> list[HeldRun]:
-        """Mark the suspects among async runs as RUNNING here, because their lane must not block."""
+        """Mark the suspects among async runs as RUNNING here: their executor must not block."""
         suspects = [run for run in runs if is_suspect(run)]
         if not suspects:
             return list(runs)

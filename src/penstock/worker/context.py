@@ -131,7 +131,7 @@ class RunContext(RunInfo):
 
     @property
     def requested_slots(self) -> dict[str, int]:
-        """Number of slots this execution has requested, by limit."""
+        """Number of limit slots this execution has requested, by limit."""
         if self._asked is None:
             self._asked = {}
         return self._asked

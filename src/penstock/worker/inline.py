@@ -30,7 +30,7 @@ class InlineWorker:
         self._steps = steps
         self._seconds = seconds
         self._busy: list[tuple[float, int, RunContext, AttemptOutcome]] = []
-        self._beat_at = float("-inf")
+        self._heartbeat_at = float("-inf")
         steps.open()
 
     @property
@@ -46,9 +46,9 @@ class InlineWorker:
     def step(self) -> int:
         """End runs that are done, start runs that fit, renew the session; return runs started."""
         steps, now = self._steps, self._steps.clock.monotonic()
-        if now - self._beat_at >= steps.options.heartbeat_us / SECOND:
+        if now - self._heartbeat_at >= steps.options.heartbeat_us / SECOND:
             steps.heartbeat_once()
-            self._beat_at = now
+            self._heartbeat_at = now
         for entry in [entry for entry in self._busy if entry[0] <= now]:
             self._busy.remove(entry)
             steps.end(entry[2], entry[3])

@@ -13,14 +13,15 @@ from penstock.core.naming import DEFAULT_POOL
 class WorkerOptions:
     """How a worker claims, executes and stops; durations are microseconds.
 
-    slots: concurrency, the number of runs executed at the same time. batch_max: maximum number of
-    runs claimed or ended in one transaction. lease_us, beat_us: the session's lease and how often
-    it is renewed; the worker stops itself `margin_us` before the lease ends. progress_us: how soon
-    changed progress is written. poll_us: how often an idle worker polls without a hint. mark_us:
-    runs that take longer are marked RUNNING. hold_us: a claimed run that has not started by then is
-    released. drain_us: how long `stop` waits for runs; grace_us: how long a signalled run may take
-    to react. zombies_max: number of timed-out threads still running at which the worker stops
-    claiming (0: the concurrency). secrets: source of the secrets that parameters refer to.
+    concurrency: number of runs executed at the same time. batch_max: maximum number of runs claimed
+    or ended in one transaction. lease_us, heartbeat_us: the session's lease and how often it is
+    renewed; the worker stops itself `margin_us` before the lease ends. progress_us: how soon
+    changed progress is written. poll_us: how often an idle worker polls without a hint.
+    mark_running_after_us: runs that take longer are marked RUNNING. hold_us: a claimed run that has
+    not started by then is released. drain_us: how long `stop` waits for runs; grace_us: how long a
+    signalled run may take to react. zombies_max: number of timed-out threads still running at which
+    the worker stops claiming (0: the concurrency). secrets: source of the secrets that parameters
+    refer to.
     """
 
     pool: str = DEFAULT_POOL

@@ -14,9 +14,9 @@ from typing import Final
 from penstock.core.clock import SECOND
 from penstock.runs.rows import HeldRun
 from penstock.worker.context import RunContext, Signal
-from penstock.worker.lanes.async_loop import AsyncExecutor
-from penstock.worker.lanes.collector import BatchExecutor
-from penstock.worker.lanes.threads import ThreadExecutor
+from penstock.worker.executors.async_loop import AsyncExecutor
+from penstock.worker.executors.collector import BatchExecutor
+from penstock.worker.executors.threads import ThreadExecutor
 from penstock.worker.outcome import AttemptOutcome
 from penstock.worker.worker_core import WorkerCore
 

@@ -1,9 +1,9 @@
 """The built-in worker: threads around `WorkerCore`.
 
     claimer    claims runs when there is capacity; woken by hints, by free capacity, or by a timer
-    lanes      threads and an event loop that execute (see `worker/lanes`)
+    executors  threads and an event loop that execute (see `worker/executors`)
     completer  stores ends in batches: ends that arrive during one flush form the next batch
-    beat       renews the session over its own connection, writes progress, receives cancels
+    heartbeat  renews the session over its own connection, writes progress, receives cancels
     watch      timeouts, marks, releases (see `RunWatch`)
 
 Every loop survives an exception from a step: it reports, backs off with jitter and continues; only
@@ -28,9 +28,9 @@ from penstock.worker.claim_size import ClaimSizer
 from penstock.worker.claimer import Claimer, runs_channel
 from penstock.worker.context import Signal
 from penstock.worker.execution.processes import ChildPool
-from penstock.worker.lanes.async_loop import AsyncExecutor
-from penstock.worker.lanes.collector import BatchExecutor
-from penstock.worker.lanes.threads import ThreadExecutor
+from penstock.worker.executors.async_loop import AsyncExecutor
+from penstock.worker.executors.collector import BatchExecutor
+from penstock.worker.executors.threads import ThreadExecutor
 from penstock.worker.options import WorkerOptions
 from penstock.worker.session import Renewal
 from penstock.worker.timeouts import FAST_SECONDS, SLOW_SECONDS, RunWatch
@@ -72,12 +72,12 @@ class Worker:
         )
         self._loop = AsyncExecutor(self.steps, self._pace, on_ends=self._on_ends)
         self._collect = BatchExecutor(self.steps, on_ends=self._on_ends)
-        lanes = (self._threads, self._loop, self._collect)
-        self._watch = RunWatch(self.steps, *lanes, on_ends=self._on_ends)
+        executors = (self._threads, self._loop, self._collect)
+        self._watch = RunWatch(self.steps, *executors, on_ends=self._on_ends)
         self._claimer = Claimer(
             self.steps,
             self._pace,
-            *lanes,
+            *executors,
             waiter=store.listen([runs_channel(options.pool)]),
             give_back=self._watch.release_later,
         )
@@ -118,7 +118,7 @@ class Worker:
             return
         self.steps.check()
         loops = {
-            "beat": self._beat_loop,
+            "beat": self._heartbeat_loop,
             "claimer": self._claim_loop,
             "completer": self._flush_loop,
             "watch": self._watch_loop,
@@ -200,7 +200,7 @@ class Worker:
             self.steps.flush_once()
 
     def _on_ends(self) -> None:
-        """Handle ends queued by a lane, or a thread that became free."""
+        """Handle ends queued by an executor, or a thread that became free."""
         self._has_ends.set()
         self._claimer.capacity_freed()
         if self._draining.is_set() and not self.steps.running:
@@ -225,21 +225,21 @@ class Worker:
                 self._guarded("completer", self.steps.flush_once, None)
                 self._claimer.capacity_freed()
 
-    def _beat_loop(self) -> None:
+    def _heartbeat_loop(self) -> None:
         self._opened.wait()
-        beat, progress = self._options.heartbeat_us / SECOND, self._options.progress_us / SECOND
-        next_beat = self._clock.monotonic() + beat
+        interval, progress = self._options.heartbeat_us / SECOND, self._options.progress_us / SECOND
+        next_heartbeat = self._clock.monotonic() + interval
         while not self._ended.is_set():
-            left = min(next_beat - self._clock.monotonic(), progress)
+            left = min(next_heartbeat - self._clock.monotonic(), progress)
             is_woken = self._cancels.wait(max(0.0, left))
             is_dirty = any(context.is_dirty for context in list(self.steps.running.values()))
-            if is_woken or is_dirty or self._clock.monotonic() >= next_beat:
+            if is_woken or is_dirty or self._clock.monotonic() >= next_heartbeat:
                 renewal = self._guarded("beat", self.steps.heartbeat_once, Renewal.UNKNOWN)
-                pause = beat if renewal is Renewal.RENEWED else min(beat, PAUSE_MAX_SECONDS)
+                pause = interval if renewal is Renewal.RENEWED else min(interval, PAUSE_MAX_SECONDS)
                 if renewal is Renewal.LOST:
                     self._watch.release_later(self._unstarted())
                     pause = 0.0
-                next_beat = self._clock.monotonic() + pause
+                next_heartbeat = self._clock.monotonic() + pause
                 self._claimer.has_held.set()
 
     def _watch_loop(self) -> None:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Final
 
 from penstock.access.store.registry import pool_ensure
-from penstock.audit.telemetry import Events, RunStarted, WorkerBeat
+from penstock.audit.telemetry import Events, RunStarted, WorkerHeartbeat
 from penstock.core.clock import SECOND, Clock
 from penstock.core.errors import StoreBusy, StoreUnavailable
 from penstock.core.ids import new_boot_id
@@ -109,7 +109,7 @@ class WorkerCore:
         if self.session.session_id is None:
             return self._reopen()
         dirty = [(c, p) for c in list(self.running.values()) if (p := c.take_progress())]
-        renewal, cancels = self.session.renew(lambda tx, sid: self._beat(tx, sid, dirty))
+        renewal, cancels = self.session.renew(lambda tx, sid: self._write_progress(tx, sid, dirty))
         if renewal is not Renewal.RENEWED:
             for context, _ in dirty:
                 context.is_dirty = True
@@ -127,7 +127,7 @@ class WorkerCore:
         if renewal is Renewal.LOST:
             self.signal_all(Signal.LEASE)
         if self.events.has_subscribers:
-            self.events.emit(WorkerBeat(self.session.session_id or 0, renewal, len(self.held)))
+            self.events.emit(WorkerHeartbeat(self.session.session_id or 0, renewal, len(self.held)))
         return renewal
 
     def claim_once(self, n: int, *, start: bool = False) -> list[HeldRun]:
@@ -268,9 +268,10 @@ class WorkerCore:
                     )
         return pool_ensure(tx, self.options.pool), known
 
-    def _beat(
+    def _write_progress(
         self, tx: Tx, session_id: int, dirty: Sequence[tuple[RunContext, Progress]]
     ) -> list[tuple[int, int]]:
+        """Write changed progress; return the runs to cancel."""
         if dirty:
             at, now = tx.now(), self.clock.monotonic()
             rows = [_progress_row(c, p, at, now, self.options.name) for c, p in dirty]

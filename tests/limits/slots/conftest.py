@@ -29,7 +29,7 @@ def still(store: Store, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) ->
     """
     limits.use(store)
     broker = broker_for_store(store, clock)
-    monkeypatch.setattr(broker._pulse, "wake", lambda _=0.0: None)
+    monkeypatch.setattr(broker._thread, "wake", lambda _=0.0: None)
     return broker
 
 

@@ -41,7 +41,7 @@ def test_closing_a_store_sends_pending_departures(
     broker = broker_for_store(other)
     with limits.slot("crm", capacity=1):
         limits.use(other)
-        monkeypatch.setattr(broker._pulse, "wake", lambda _=0.0: None)
+        monkeypatch.setattr(broker._thread, "wake", lambda _=0.0: None)
         with pytest.raises(LimitTimeout), limits.slot("crm", timeout=0.01):
             pass
         limits.use(live)

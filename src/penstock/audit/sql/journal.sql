@@ -88,13 +88,13 @@ SELECT t.name, NULL, :payload, {{now}} FROM topics t WHERE t.customer = 0 AND t.
 
 -- name: outbox_take
 -- Delete and return unsent rows; never by a high-water mark, so that no slow transaction is missed.
--- scope: system (relay)
+-- scope: system (outbox publisher)
 DELETE FROM outbox WHERE outbox_id IN (
     SELECT outbox_id FROM outbox ORDER BY outbox_id LIMIT :n {{pg:FOR UPDATE SKIP LOCKED}})
 RETURNING outbox_id, topic, ordering_key, payload, created_at, customer, attributes;
 
 -- name: outbox_count
--- Number of messages that wait for the relay.
+-- Number of messages that wait for the outbox publisher.
 -- scope: system (operators)
 SELECT count(*), min(created_at) FROM outbox;
 
@@ -142,7 +142,7 @@ INSERT INTO requests (scope, key, body_hash, response, created_at, expires_at)
 VALUES (:scope, :key, :body_hash, NULL, {{now}}, {{now}} + :ttl_us)
 ON CONFLICT (scope, key) DO NOTHING RETURNING key;
 
--- name: request_answer
+-- name: request_finish
 -- Store the response for a repeated request.
 -- scope: system (the scope names the caller)
 UPDATE requests SET response = :response WHERE scope = :scope AND key = :key;

@@ -82,7 +82,7 @@ def request_begin(tx: Tx, scope: str, key: str, body: bytes) -> Any | None:
     return msgspec.json.decode(row[1])
 
 
-def request_answer(tx: Tx, scope: str, key: str, answer: Any) -> None:
+def request_finish(tx: Tx, scope: str, key: str, response: Any) -> None:
     """Store the response, in the transaction that did the work."""
-    text = msgspec.json.encode(answer).decode()
-    tx.run("request_answer", {"scope": scope, "key": key, "response": text})
+    text = msgspec.json.encode(response).decode()
+    tx.run("request_finish", {"scope": scope, "key": key, "response": text})

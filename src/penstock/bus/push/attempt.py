@@ -41,7 +41,7 @@ CONFIGURATION: Final = frozenset({"refused", "configuration"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushAttempt:
-    """A leased delivery being pushed; `taken_at` is the monotonic time of the lease."""
+    """A leased delivery being pushed; `leased_at` is the monotonic time of the lease."""
 
     ready: PushReady
     leased: LeasedDelivery
@@ -75,19 +75,19 @@ class Settled:
 def sign_request(
     attempt: PushAttempt, *, bearer: TokenSigner, secrets: Secrets, now: Micros
 ) -> SignedRequest | PushResponse:
-    """Build a delivery's signed request; return an Answered failure if it cannot be built."""
-    sub, handed = attempt.ready.subscription, attempt.leased
+    """Build a delivery's signed request; return a failed response if it cannot be built."""
+    sub, leased = attempt.ready.subscription, attempt.leased
     delivery = Delivery(
         ack_id="",
-        message_id=str(handed.message_id),
+        message_id=str(leased.message_id),
         subscription=sub.name,
         topic=sub.topic_name,
-        data=handed.data,
-        attributes=handed.attributes,
-        ordering_key=handed.ordering_key,
-        publish_time=handed.published_at,
-        attempt=handed.attempt,
-        deadline=handed.until_at,
+        data=leased.data,
+        attributes=leased.attributes,
+        ordering_key=leased.ordering_key,
+        publish_time=leased.published_at,
+        attempt=leased.attempt,
+        deadline=leased.until_at,
     )
     try:
         spec = parse_stored_push(sub.push or "null")
@@ -110,7 +110,7 @@ def sign_request(
 def settle_push(
     tx: Tx,
     attempt: PushAttempt,
-    answered: PushResponse,
+    response: PushResponse,
     *,
     verdict: PushVerdict,
     delay_us: Micros | None,
@@ -122,8 +122,8 @@ def settle_push(
 
     `is_clean`: no alert about the endpoint can be open. `is_failing`: open the alert now.
     """
-    sub, handed = attempt.ready.subscription, attempt.leased
-    ticket = (handed.message_id, handed.epoch)
+    sub, leased = attempt.ready.subscription, attempt.leased
+    ticket = (leased.message_id, leased.epoch)
     if verdict is PushVerdict.ACK:
         is_done = ticket in delivery_ack(tx, sub, [ticket])
         if not is_clean:
@@ -131,19 +131,19 @@ def settle_push(
                 alert_resolve(tx, _key(rule, sub), ACTOR)
         return Settled(outcome="ack" if is_done else "stale")
     kind = ErrorKind.TRANSIENT
-    if answered.failure in CONFIGURATION:
+    if response.failure in CONFIGURATION:
         kind = ErrorKind.CONFIGURATION
-        _open_alert(tx, sub, MISCONFIGURED, "CRITICAL", answered.error)
+        _open_alert(tx, sub, MISCONFIGURED, "CRITICAL", response.error)
     elif is_failing:
-        _open_alert(tx, sub, FAILING, "HIGH", f"its endpoint keeps failing: {_why(answered)}")
-    refusal = DeliveryNack(
+        _open_alert(tx, sub, FAILING, "HIGH", f"its endpoint keeps failing: {_why(response)}")
+    nack = DeliveryNack(
         *ticket,
         kind,
-        answered.failure.upper() or f"HTTP_{answered.status}",
-        answered.error or f"the endpoint responded {answered.status}",
+        response.failure.upper() or f"HTTP_{response.status}",
+        response.error or f"the endpoint responded {response.status}",
         delay_us,
     )
-    refused = delivery_nack(tx, sub, [refusal], jitter)
+    refused = delivery_nack(tx, sub, [nack], jitter)
     if verdict is PushVerdict.GONE:
         subscription_pause(tx, sub.name, sub.customer_key, is_paused=True, actor=ACTOR)
         reason = "its endpoint responded 410 Gone; the subscription is paused until it is resumed"
@@ -171,5 +171,5 @@ def _key(rule: str, sub: Subscription) -> str:
     return f"{rule}:{sub.subscription_key}"
 
 
-def _why(answered: PushResponse) -> str:
-    return answered.error or f"it responds {answered.status}"
+def _why(response: PushResponse) -> str:
+    return response.error or f"it responds {response.status}"

@@ -1,7 +1,7 @@
 """The pusher: posts the messages of push subscriptions, and acks or nacks them by the response.
 
-A step finds push subscriptions with ready deliveries and starts *lanes*: threads that post one
-delivery after another; settling one and leasing the next is one transaction. The number of lanes
+A step finds push subscriptions with ready deliveries and starts threads that each post one
+delivery after another; settling one and leasing the next is one transaction. The number of threads
 per subscription is learned from its endpoint's responses (`bus.push.adaptive_concurrency`); the
 requests in flight are shared so that slow endpoints never starve another. Deliveries are held under
 the bus's lease, whose deadline is the timeout of the request: if a pusher dies, its deliveries
@@ -134,7 +134,7 @@ class Pusher:
         self._after = 0
 
     def run_once(self) -> PushCounts:
-        """Start lanes for ready deliveries; with threads, return without waiting for responses."""
+        """Start posting ready deliveries; with threads, return without waiting for responses."""
         begun = 0
         ready = list(self._ready())
         now = self._clock.monotonic()
@@ -167,7 +167,7 @@ class Pusher:
                 for number, one in self._in_flight.endpoints.items()
             }
 
-    # -- starting lanes ------------------------------------------------------------------------
+    # -- starting ------------------------------------------------------------------------------
 
     def _ready(self) -> Iterator[PushReady]:
         """Yield subscriptions with ready deliveries, round-robin from where the last step ended."""
@@ -207,32 +207,32 @@ class Pusher:
             self._in_flight.endpoints = kept
 
     def _begin(self, ready: PushReady) -> int:
-        """Lease deliveries of a subscription and start a lane for each."""
+        """Lease deliveries of a subscription and start posting them."""
         number = ready.subscription.subscription_key
         with self._in_flight.lock:
             if self._is_closing:
                 return 0
             reserved = self._in_flight.take(number, self._clock.monotonic())
-        handed: list[LeasedDelivery] = []
+        leased: list[LeasedDelivery] = []
         leased_at = self._clock.monotonic()  # the lease starts no earlier than this
         try:
             if reserved:
-                handed = self._store.write(
+                leased = self._store.write(
                     lambda tx: delivery_pull(tx, ready.subscription, reserved, self._options.holder)
                 )
         finally:
-            self._release(number, reserved - len(handed))
-        self._lanes(ready, handed, leased_at)
-        return len(handed)
+            self._release(number, reserved - len(leased))
+        self._start(ready, leased, leased_at)
+        return len(leased)
 
-    def _lanes(self, ready: PushReady, handed: list[LeasedDelivery], leased_at: float) -> None:
-        for one in handed:
+    def _start(self, ready: PushReady, leased: list[LeasedDelivery], leased_at: float) -> None:
+        for one in leased:
             attempt = PushAttempt(ready=ready, leased=one, leased_at=leased_at)
             if not self._options.threads:
-                self._lane(attempt)
+                self._post_loop(attempt)
                 continue
             threading.Thread(
-                target=self._lane, args=(attempt,), name="penstock-push", daemon=True
+                target=self._post_loop, args=(attempt,), name="penstock-push", daemon=True
             ).start()
 
     def _release(self, number: int, count: int) -> None:
@@ -243,7 +243,7 @@ class Pusher:
 
     # -- posting -------------------------------------------------------------------------------
 
-    def _lane(self, attempt: PushAttempt) -> None:
+    def _post_loop(self, attempt: PushAttempt) -> None:
         """Post a delivery, then further ones as long as the window allows."""
         number = attempt.subscription_key
         following: PushAttempt | None = attempt
@@ -257,7 +257,7 @@ class Pusher:
             self._release(number, 1)
 
     def _deliver(self, attempt: PushAttempt) -> PushAttempt | None:
-        """Post and settle one delivery; return the next one for this lane, or None."""
+        """Post and settle one delivery; return the next one for this thread, or None."""
         sub = attempt.ready.subscription
         begun = self._clock.monotonic()
         left = sub.ack_deadline_us / SECOND * DEADLINE_SHARE - (begun - attempt.leased_at)
@@ -265,14 +265,14 @@ class Pusher:
             attempt, bearer=self._bearer, secrets=self._secrets, now=self._clock.now()
         )
         if isinstance(request, PushResponse):
-            answered = request
+            response = request
         elif left <= 0:
-            answered = PushResponse(failure="timeout", error="the lease has no time left")
+            response = PushResponse(failure="timeout", error="the lease has no time left")
         else:
-            answered = self._post(request.with_timeout(left))
+            response = self._post(request.with_timeout(left))
         leased_at = self._clock.monotonic()
         seconds = leased_at - begun
-        settled, more, window = self._settle(attempt, answered)
+        settled, more, window = self._settle(attempt, response)
         if self._events.has_subscribers:
             self._events.emit(
                 PushPosted(
@@ -281,24 +281,24 @@ class Pusher:
                     message_id=attempt.leased.message_id,
                     attempt=attempt.leased.attempt,
                     outcome=settled.outcome,
-                    status=answered.status,
-                    failure=answered.failure,
+                    status=response.status,
+                    failure=response.failure,
                     seconds=round(seconds, 6),
                     window=window,
                 )
             )
         if not more:
             return None
-        self._lanes(attempt.ready, more[1:], leased_at)
+        self._start(attempt.ready, more[1:], leased_at)
         return PushAttempt(ready=attempt.ready, leased=more[0], leased_at=leased_at)
 
     def _settle(
-        self, attempt: PushAttempt, answered: PushResponse
+        self, attempt: PushAttempt, response: PushResponse
     ) -> tuple[Settled, list[LeasedDelivery], int]:
         """Update the window; settle the delivery and lease the next ones in one transaction."""
         number, sub = attempt.subscription_key, attempt.ready.subscription
-        verdict = PushVerdict.NACK if answered.status is None else verdict_of(answered.status)
-        delay = retry_after(answered.retry_after, self._clock.now())
+        verdict = PushVerdict.NACK if response.status is None else verdict_of(response.status)
+        delay = retry_after(response.retry_after, self._clock.now())
         with self._in_flight.lock:
             endpoint = self._in_flight.endpoints[number]
             is_clean = endpoint.is_clean
@@ -307,7 +307,7 @@ class Pusher:
 
         def body(tx: Tx) -> tuple[Settled, list[LeasedDelivery]]:
             settled = settle_push(
-                tx, attempt, answered,
+                tx, attempt, response,
                 verdict=verdict, delay_us=delay, jitter=self._jitter,
                 is_clean=is_clean, is_failing=failures == FAILING,
             )  # fmt: skip
@@ -318,13 +318,13 @@ class Pusher:
                 return settled, []
             return settled, delivery_pull(tx, current, more, self._options.holder)
 
-        handed: list[LeasedDelivery] = []
+        leased: list[LeasedDelivery] = []
         try:
-            settled, handed = self._store.write(body)
+            settled, leased = self._store.write(body)
         finally:
-            # The lane itself releases its own request.
-            self._release(number, max(0, more - 1) - max(0, len(handed) - 1))
-        return settled, handed, window
+            # `_post_loop` releases the request of its own thread.
+            self._release(number, max(0, more - 1) - max(0, len(leased) - 1))
+        return settled, leased, window
 
     def _learn(
         self, number: int, endpoint: _Endpoint, verdict: PushVerdict, delay: Micros | None

@@ -139,12 +139,12 @@ def delivery_extend(
 
 
 def delivery_nack(
-    tx: Tx, sub: Subscription, refusals: Sequence[DeliveryNack], jitter: Jitter
+    tx: Tx, sub: Subscription, nacks: Sequence[DeliveryNack], jitter: Jitter
 ) -> NackResult:
     """Delay or dead-letter deliveries, each with its reason. A repeated ticket counts once."""
     by_ticket: dict[LeaseKey, DeliveryNack] = {}
-    for refusal in refusals:
-        by_ticket.setdefault((refusal.message_id, refusal.epoch), refusal)
+    for nack in nacks:
+        by_ticket.setdefault((nack.message_id, nack.epoch), nack)
     return _nack(tx, sub, by_ticket, jitter, lapsed=False)
 
 
@@ -186,19 +186,19 @@ def delivery_lapse(
 def _nack(
     tx: Tx,
     sub: Subscription,
-    refusals: dict[LeaseKey, DeliveryNack],
+    nacks: dict[LeaseKey, DeliveryNack],
     jitter: Jitter,
     *,
     lapsed: bool,
 ) -> NackResult:
-    lock_keys_of(tx, sub, [message_id for message_id, _ in refusals])
+    lock_keys_of(tx, sub, [message_id for message_id, _ in nacks])
     params = {"subscription": sub.subscription_key, "lapsed": lapsed}
-    held = tx.rows("bus_lock_leased", params, batch=sorted(refusals))
+    held = tx.rows("bus_lock_leased", params, batch=sorted(nacks))
     failed: list[FailedDelivery] = []
     delays: list[tuple[int, int, int, str]] = []
     policy = sub.policy
     for message_id, epoch, number, attempt, replays, copy_id, published_at, key in held:
-        nack = refusals[message_id, epoch]
+        nack = nacks[message_id, epoch]
         wait = redelivery.redelivery_delay(policy, attempt, jitter(), nack.delay_us)
         if redelivery.becomes_dead_letter(policy, attempt, nack.kind):
             failed.append(

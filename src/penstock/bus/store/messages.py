@@ -73,7 +73,7 @@ def message_publish_to(tx: Tx, topic: OpenTopic, messages: Sequence[NewMessage])
         return Published([], 0, set())
     lock_keys(tx, topic.topic_key, (message.ordering_key for message in messages))
     ids, at = _take_ids(tx, len(messages))
-    answer, fresh = _deduplicate(tx, topic, messages, ids, at)
+    published_ids, fresh = _deduplicate(tx, topic, messages, ids, at)
     rows = [
         (ids[n], messages[n].data, attributes_text(dict(messages[n].attributes)),
          messages[n].ordering_key or None)
@@ -84,7 +84,7 @@ def message_publish_to(tx: Tx, topic: OpenTopic, messages: Sequence[NewMessage])
         for n in fresh
     ]
     tx.run("bus_messages_put", _message_params(topic, at), batch=rows)
-    return Published(answer, len(fresh), _fan_out(tx, topic, written, at))
+    return Published(published_ids, len(fresh), _fan_out(tx, topic, written, at))
 
 
 def message_copy_to(tx: Tx, topic: OpenTopic, copies: Sequence[ContentCopy]) -> Published:
@@ -127,7 +127,7 @@ def _deduplicate(
     tx: Tx, topic: OpenTopic, messages: Sequence[NewMessage], ids: list[int], at: int
 ) -> tuple[list[int], list[int]]:
     """Return the ids for the caller, and the indexes of messages that were not published before."""
-    answer = list(ids)
+    published_ids = list(ids)
     first_index: dict[str, int] = {}
     repeats: list[tuple[int, int]] = []
     for n, message in enumerate(messages):
@@ -137,7 +137,7 @@ def _deduplicate(
         if earlier != n:
             repeats.append((n, earlier))
     if not first_index:
-        return answer, list(range(len(messages)))
+        return published_ids, list(range(len(messages)))
     hashes = {key: rules.body_hash(messages[n]) for key, n in first_index.items()}
     for n, earlier in repeats:
         _check_same(messages[n], hashes[messages[earlier].dedupe_id or ""])
@@ -149,11 +149,11 @@ def _deduplicate(
     for key in old:
         body_hash, message_id = found[key]
         _check_same(messages[first_index[key]], body_hash)
-        answer[first_index[key]] = message_id
+        published_ids[first_index[key]] = message_id
     for n, earlier in repeats:
-        answer[n] = answer[earlier]
+        published_ids[n] = published_ids[earlier]
     skipped = {first_index[key] for key in old} | {n for n, _ in repeats}
-    return answer, [n for n in range(len(messages)) if n not in skipped]
+    return published_ids, [n for n in range(len(messages)) if n not in skipped]
 
 
 def _marks(tx: Tx, topic_key: TopicKey, keys: list[str]) -> dict[str, tuple[str, int]]:

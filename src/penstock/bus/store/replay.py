@@ -26,7 +26,7 @@ class _Generation(NamedTuple):
     """A new generation of a settled delivery (batch of `bus_generation_add`)."""
 
     message_id: int
-    round: int
+    generation: int
     epoch: int
     replays: int
     published_at: int
@@ -108,7 +108,7 @@ def delivery_replay(
     _extend_retention(tx, sub, [(content.message_id, content.published_at)])
     tx.run("bus_sums_add", batch=[(sub.subscription_key, sub.customer_key, 0, 0, 0, 1)])
     journal_note(tx, ("delivery", message_id, sub.customer_key), "replayed", actor, sub.name)
-    return Replayed(message_id, new.round, new.replays, {channel(sub.subscription_key)})
+    return Replayed(message_id, new.generation, new.replays, {channel(sub.subscription_key)})
 
 
 def _add(tx: Tx, sub: Subscription, generations: Sequence[_Generation]) -> set[int]:

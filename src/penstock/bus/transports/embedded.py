@@ -2,7 +2,7 @@
 
 One instance serves one customer (0 is the system). Every call is one durable transaction; a waiting
 pull holds no connection and only listens for hints. A pull also makes delayed messages ready and
-releases lapsed ones, so this works without the courier.
+releases lapsed ones, so this works without the delivery sweeper.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ class BusOperations:
 
     def pull(self, subscription: str, *, max_messages: int = 100) -> list[Delivery]:
         """Lease up to `max_messages` that are ready."""
-        sub, handed = self._take_ready(subscription, max_messages)
-        return [self._delivery(sub, one) for one in handed]
+        sub, leased = self._take_ready(subscription, max_messages)
+        return [self._delivery(sub, one) for one in leased]
 
     def _take_ready(self, name: str, n: int) -> tuple[Subscription, list[LeasedDelivery]]:
         if not 1 <= n <= PULL_MAX:
@@ -112,25 +112,25 @@ class BusOperations:
 
     def _take(self, tx: Tx, name: str, n: int) -> tuple[Subscription, list[LeasedDelivery]]:
         sub = subscription_get(tx, name, self._customer)
-        handed = delivery_pull(tx, sub, n, self._actor or None)
-        if not handed:
+        leased = delivery_pull(tx, sub, n, self._actor or None)
+        if not leased:
             count, _, wake = delivery_lapse(tx, self._jitter, subscription_key=sub.subscription_key)
             if count:
                 tx.after_commit(lambda: self._wake(wake))
-        return sub, handed
+        return sub, leased
 
-    def _delivery(self, sub: Subscription, handed: LeasedDelivery) -> Delivery:
+    def _delivery(self, sub: Subscription, leased: LeasedDelivery) -> Delivery:
         return Delivery(
-            ack_id=ackid.encode(sub.subscription_key, handed.message_id, handed.epoch),
-            message_id=str(handed.message_id),
+            ack_id=ackid.encode(sub.subscription_key, leased.message_id, leased.epoch),
+            message_id=str(leased.message_id),
             subscription=sub.name,
             topic=sub.topic_name,
-            data=handed.data,
-            attributes=handed.attributes,
-            ordering_key=handed.ordering_key,
-            publish_time=handed.published_at,
-            attempt=handed.attempt,
-            deadline=handed.until_at,
+            data=leased.data,
+            attributes=leased.attributes,
+            ordering_key=leased.ordering_key,
+            publish_time=leased.published_at,
+            attempt=leased.attempt,
+            deadline=leased.until_at,
         )
 
     def extend(self, subscription: str, ack_ids: Sequence[str], seconds: int) -> list[SettleResult]:
@@ -163,12 +163,12 @@ class BusOperations:
 
         def body(tx: Tx) -> list[SettleResult]:
             sub = subscription_get(tx, subscription, self._customer)
-            refusals = [
+            delivery_nacks = [
                 DeliveryNack(t.message_id, t.epoch, n.kind, n.error_type, n.error, n.delay_us)
                 for t, n in zip(tickets, nacks, strict=True)
                 if t.subscription_key == sub.subscription_key
             ]
-            refused = delivery_nack(tx, sub, refusals, self._jitter)
+            refused = delivery_nack(tx, sub, delivery_nacks, self._jitter)
             tx.after_commit(lambda: self._wake(refused.wake))
             return _results(sub, tickets, refused.tickets)
 
@@ -224,11 +224,11 @@ class EmbeddedBus(BusOperations):
         self, subscription: str, *, max_messages: int = 100, wait_seconds: float = 0.0
     ) -> list[Delivery]:
         """Lease up to `max_messages`, waiting up to `wait_seconds` for the first."""
-        sub, handed = self._take_ready(subscription, max_messages)
-        if not handed and wait_seconds > 0:
+        sub, leased = self._take_ready(subscription, max_messages)
+        if not leased and wait_seconds > 0:
             until = self._clock.monotonic() + min(wait_seconds, WAIT_MAX)
-            sub, handed = self._await(sub, max_messages, until)
-        return [self._delivery(sub, one) for one in handed]
+            sub, leased = self._await(sub, max_messages, until)
+        return [self._delivery(sub, one) for one in leased]
 
     def close(self) -> None:
         """Do nothing: the caller that built the store closes it."""
@@ -241,10 +241,10 @@ class EmbeddedBus(BusOperations):
         waiter = self._view.listen([channel(sub.subscription_key)])
         try:
             while True:
-                sub, handed = self._store.write(lambda tx: self._take(tx, name, n))
+                sub, leased = self._store.write(lambda tx: self._take(tx, name, n))
                 left = until - self._clock.monotonic()
-                if handed or left <= 0:
-                    return sub, handed
+                if leased or left <= 0:
+                    return sub, leased
                 waiter.wait(min(left, POLL_SECONDS))
         finally:
             waiter.close()

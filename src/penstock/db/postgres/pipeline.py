@@ -80,15 +80,15 @@ class PipelinedStatement:
 
     def rows(self) -> list[Row]:
         """Return the rows of the result."""
-        return self.answer().rows()
+        return self.arrived().rows()
 
     def count(self) -> int:
         """Return the number of rows affected or returned."""
-        return self.answer().count()
+        return self.arrived().count()
 
-    def answer(self) -> StatementResult:
+    def arrived(self) -> StatementResult:
         """Return the result, which must have arrived."""
-        assert self.result is not None, f"{self.label} has no answer yet"
+        assert self.result is not None, f"{self.label} has no result yet"
         return self.result
 
 

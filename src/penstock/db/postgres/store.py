@@ -24,7 +24,7 @@ from penstock.core.ids import new_boot_id, stable_fraction
 from penstock.core.naming import CustomerKey
 from penstock.db import migrate
 from penstock.db.close_hooks import CloseHooks
-from penstock.db.notifier import HubWaiter, Relay, WakeHub, after_commit
+from penstock.db.notifier import HintSender, HubWaiter, WakeHub, after_commit
 from penstock.db.postgres.pipeline import PostgresSession
 from penstock.db.postgres.plain import PlainSession
 from penstock.db.postgres.pool import ConnectionPool, connect, has_no_input
@@ -80,7 +80,7 @@ class PostgresStore:
         self._inside = threading.local()
         self._hub = WakeHub()
         self._close_hooks = CloseHooks()
-        self._relay = Relay(self._send_hints, "penstock-notify")
+        self._hint_sender = HintSender(self._send_hints, "penstock-notify")
         self._notify_connection: PostgresSession | None = None
         self._listener: threading.Thread | None = None
         self._listener_lock = threading.Lock()
@@ -143,7 +143,7 @@ class PostgresStore:
     def wake(self, channels: Iterable[str]) -> None:
         """Wake waiters in this and other processes; there may be work."""
         names = list(channels)
-        self._relay.send(names, is_heard=self._hub.notify(names))
+        self._hint_sender.send(names, has_local_waiter=self._hub.notify(names))
 
     def listen(self, channels: Iterable[str]) -> HubWaiter:
         """Return a waiter for wake-ups on the channels."""
@@ -196,7 +196,7 @@ class PostgresStore:
         self._closed = True
         for child in self._children:
             child.close()
-        self._relay.close()
+        self._hint_sender.close()
         if self._listener is not None:
             self._listener.join(timeout=5)
         if self._notify_connection is not None:
@@ -251,7 +251,7 @@ class PostgresStore:
         raise StoreBusy(f"PostgreSQL: gave up after {ATTEMPTS_MAX} tries: {last}") from last
 
     def _send_hints(self, channels: list[str]) -> None:
-        """Send one NOTIFY for many hints, on the relay's own thread and connection."""
+        """Send one NOTIFY for many hints, on the sender's own thread and connection."""
         try:
             if self._notify_connection is None:
                 # A hint need not survive a crash, so do not wait for the disk.

@@ -38,11 +38,11 @@ class PostgresResult:
 
     def rows(self) -> list[Row]:
         """Return the rows of the statement's last text."""
-        return [] if self._ask is None else self._tx.answered(self._ask).rows()
+        return [] if self._ask is None else self._tx.with_result(self._ask).rows()
 
     def count(self) -> int:
         """Return the number of rows affected by its last text."""
-        return 0 if self._ask is None else self._tx.answered(self._ask).count()
+        return 0 if self._ask is None else self._tx.with_result(self._ask).count()
 
 
 class PostgresTx:
@@ -68,7 +68,7 @@ class PostgresTx:
         self._is_single = is_single
         self._is_spent = False
         self._waiting = [verbatim("BEGIN", text) for text in begin]
-        self._answers = 0
+        self._flushes = 0
         self.callbacks: list[Callable[[], None]] = []
 
     def now(self) -> int:
@@ -76,7 +76,7 @@ class PostgresTx:
         if self._injected is not None:
             return self._injected
         ask = self._put("now", "SELECT db_now()", {})
-        return cast("int", self.answered(ask).rows()[0][0])
+        return cast("int", self.with_result(ask).rows()[0][0])
 
     def rows(
         self,
@@ -127,7 +127,7 @@ class PostgresTx:
         if self._wake is not None:
             self.callbacks.append(partial(self._wake, list(channels)))
 
-    def answered(self, ask: PipelinedStatement) -> PipelinedStatement:
+    def with_result(self, ask: PipelinedStatement) -> PipelinedStatement:
         """Return the statement with its result; sends queued statements first if necessary."""
         if ask.result is None:
             self.flush()
@@ -135,20 +135,20 @@ class PostgresTx:
 
     def commit(self) -> bool:
         """Send queued statements and commit. Return False if the server rolled back instead."""
-        if not self._answers and all(ask.label == "BEGIN" for ask in self._waiting):
+        if not self._flushes and all(ask.label == "BEGIN" for ask in self._waiting):
             return True  # no statement was queued
-        if not self._answers:
+        if not self._flushes:
             self.flush()  # sent with COMMIT, its outcome could be unknown
         commit = verbatim("COMMIT", "COMMIT")
         self._waiting.append(commit)
         self.flush()
         # After an error PostgreSQL turns COMMIT into ROLLBACK, without an error of its own.
-        return commit.answer().status() == "COMMIT"
+        return commit.arrived().status() == "COMMIT"
 
     def rollback(self) -> None:
         """Roll back what was sent, if the connection is still alive."""
         self._waiting.clear()
-        if self._answers and not self._is_single and not self._wire.is_dead:
+        if self._flushes and not self._is_single and not self._wire.is_dead:
             with contextlib.suppress(
                 psycopg.Error
             ):  # the server rolls back when the connection ends
@@ -164,11 +164,11 @@ class PostgresTx:
         except psycopg.OperationalError as error:
             # A single statement may have been executed; it can be retried only inside a
             # transaction.
-            if self._wire.is_dead and not self._answers and not self._is_single:
+            if self._wire.is_dead and not self._flushes and not self._is_single:
                 raise DeadConnection(str(error)) from error
             raise
         finally:
-            self._answers += 1
+            self._flushes += 1
 
     @property
     def _connection(self) -> psycopg.Connection[Row]:

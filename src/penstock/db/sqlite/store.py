@@ -23,7 +23,7 @@ from penstock.core.errors import PenstockError, SchemaMismatch, StoreBusy, Store
 from penstock.core.naming import CustomerKey
 from penstock.db import migrate
 from penstock.db.close_hooks import CloseHooks
-from penstock.db.notifier import HubWaiter, Relay, SocketNotifier, WakeHub, after_commit
+from penstock.db.notifier import HintSender, HubWaiter, SocketNotifier, WakeHub, after_commit
 from penstock.db.scoped import ScopedStore
 from penstock.db.sqlite.transaction import SqliteTx
 from penstock.db.sqlite.wal_preallocation import WalPreallocation
@@ -104,7 +104,7 @@ class SqliteStore:
         self._hub = WakeHub()
         self._close_hooks = CloseHooks()
         self._peers: SocketNotifier | None = None
-        self._relay: Relay | None = None
+        self._hint_sender: HintSender | None = None
         self._jobs: deque[_Job[Any]] = deque()
         self._writing = _WriterLock()
         self._readers: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue()
@@ -183,11 +183,11 @@ class SqliteStore:
     def wake(self, channels: Iterable[str]) -> None:
         """Wake waiters in this and other processes; there may be work."""
         names = list(channels)
-        is_heard = self._hub.notify(names)
+        has_local_waiter = self._hub.notify(names)
         if self.capabilities.cross_process_wake and not self._writing.is_closed:
             self._open_peers()
-            assert self._relay is not None
-            self._relay.send(names, is_heard=is_heard)
+            assert self._hint_sender is not None
+            self._hint_sender.send(names, has_local_waiter=has_local_waiter)
 
     def listen(self, channels: Iterable[str]) -> HubWaiter:
         """Return a waiter for wake-ups on the channels."""
@@ -219,8 +219,8 @@ class SqliteStore:
         if self._writing.is_closed:
             return
         self._writing.is_closed = True
-        if self._relay is not None:
-            self._relay.close()
+        if self._hint_sender is not None:
+            self._hint_sender.close()
         if self._peers is not None:
             self._peers.close()
         with contextlib.suppress(queue.Empty):
@@ -235,7 +235,7 @@ class SqliteStore:
         with self._reader_lock:
             if self._peers is None:
                 self._peers = SocketNotifier(self._path, self._hub.notify)
-                self._relay = Relay(self._peers.notify, "penstock-wake")
+                self._hint_sender = HintSender(self._peers.notify, "penstock-wake")
 
     def _take_reader(self) -> sqlite3.Connection:
         if self._writing.is_closed:

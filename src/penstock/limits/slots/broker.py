@@ -68,13 +68,13 @@ class Broker:
         self.id = new_boot_id()
         self.pid = os.getpid()
         self.held_leases = HeldLeases(store, self.clock, self.events)
-        self._pulse = BrokerThread(store, channel(self.id), self.clock, self)
+        self._thread = BrokerThread(store, channel(self.id), self.clock, self)
         self._lock = threading.Lock()
         self._making = threading.Lock()
         self._requests = itertools.count(1)
         self._states: dict[tuple[int, str], LimitState] = {}
         self._tickets_at = FAR_OFF_S
-        self._looks_at = FAR_OFF_S
+        self._poll_at = FAR_OFF_S
         self._retry_at = 0.0
 
     def limit_state(
@@ -104,7 +104,7 @@ class Broker:
         return f"{self.id}:{next(self._requests)}"
 
     def is_loaded(self, name: str, customer_key: CustomerKey = SYSTEM_CUSTOMER) -> bool:
-        """Return whether the state of a limit is loaded, so that `desk` needs no transaction."""
+        """Return whether a limit is loaded, so that `limit_state` needs no transaction."""
         return (customer_key, name) in self._states
 
     def request(self, waiter: SlotWaiter, *, direct: bool) -> None:
@@ -131,7 +131,7 @@ class Broker:
                 if not waiter.want.is_repeated:
                     return True  # never sent to the store
             state.leaves.append(Abandon(waiter.request, outcome))
-        self._pulse.wake()
+        self._thread.wake()
         return True
 
     def snooze(self, waiter: SlotWaiter, delay_us: int) -> bool:
@@ -172,15 +172,15 @@ class Broker:
 
     def close(self) -> None:
         """Send pending releases and end the thread. Held slots stay held."""
-        self._pulse.close()
+        self._thread.close()
         self._grant_each(lambda state: state.has_work)
 
     def run_once(self, *, is_woken: bool) -> None:
         """Run the grant transactions that are due, then renew leases and tickets."""
         now = self.clock.monotonic()
-        is_due = is_woken or now >= self._looks_at
+        is_due = is_woken or now >= self._poll_at
         if is_due:
-            self._looks_at = FAR_OFF_S
+            self._poll_at = FAR_OFF_S
         self._linger()
         try:
             self._grant_each(lambda state: state.has_work or (is_due and bool(state.waiting)))
@@ -198,9 +198,9 @@ class Broker:
                 if state.has_work and not state.is_busy:
                     at = min(at, max(now, self._retry_at))
                 if state.waiting or state.asked:
-                    self._looks_at = min(self._looks_at, now + POLL_INTERVAL_S)
+                    self._poll_at = min(self._poll_at, now + POLL_INTERVAL_S)
                     self._tickets_at = min(self._tickets_at, now + TICKET_RENEW_INTERVAL_S)
-                    at = min(at, self._looks_at, self._tickets_at)
+                    at = min(at, self._poll_at, self._tickets_at)
         return at
 
     def renew_tickets(self) -> None:
@@ -217,7 +217,7 @@ class Broker:
 
     def _go(self, state: LimitState, mine: bool) -> None:
         if not mine:
-            self._pulse.wake()
+            self._thread.wake()
             return
         try:
             self._grant(state)
@@ -245,7 +245,7 @@ class Broker:
         with self._lock:
             work = state.take()
         began = self.clock.monotonic()
-        turn = GrantInput(
+        grant = GrantInput(
             broker=self.id,
             requests=[waiter.want for waiter in work.wants],
             releases=work.releases,
@@ -253,14 +253,14 @@ class Broker:
             collect=work.collects,
         )
         try:
-            served = self.store.write(lambda tx: _serve(tx, state.limit, turn))
+            served = self.store.write(lambda tx: _serve(tx, state.limit, grant))
         except BaseException as error:
             with self._lock:
                 state.is_busy = False
                 woken = state.restore(work, error)
                 self._retry_at = self.clock.monotonic() + PAUSE_SECONDS
             _wake(woken)
-            self._pulse.wake(PAUSE_SECONDS)
+            self._thread.wake(PAUSE_SECONDS)
             raise
         with self._lock:
             state.is_busy = False
@@ -277,12 +277,12 @@ class Broker:
     def _follow_up(self, woken: Sequence[SlotWaiter], *, has_more: bool, has_waiters: bool) -> None:
         """Schedule the next run of the broker's thread, and emit events for granted slots."""
         if has_more:
-            self._pulse.wake()
+            self._thread.wake()
         elif has_waiters:
-            self._pulse.wake(POLL_INTERVAL_S)
+            self._thread.wake(POLL_INTERVAL_S)
         granted = [waiter.held for waiter in woken if waiter.held is not None]
         if granted:
-            self._pulse.wake(min(held.lease_s for held in granted) / 3)
+            self._thread.wake(min(held.lease_s for held in granted) / 3)
         if self.events.has_subscribers:
             for held in granted:
                 lease, name = held.lease, held.limit_state.limit.name
@@ -297,15 +297,15 @@ class Broker:
             )
 
 
-def _serve(tx: Tx, limit: Limit, turn: GrantInput) -> GrantResult:
+def _serve(tx: Tx, limit: Limit, grant: GrantInput) -> GrantResult:
     """Run a grant of a limit; create the limit again if upkeep has deleted it as unused."""
     try:
-        return limit_grant(tx, limit.limit_id, turn)
+        return limit_grant(tx, limit.limit_id, grant)
     except NotFound:
         made = limit_ensure(
             tx, limit.name, limit.terms, customer_key=limit.customer_key, actor=limit.updated_by
         )
-        return limit_grant(tx, made.limit_id, turn)
+        return limit_grant(tx, made.limit_id, grant)
 
 
 def _may_take(state: LimitState, *, asking: int) -> bool:

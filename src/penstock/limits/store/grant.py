@@ -28,7 +28,7 @@ from penstock.limits.store.rows import (
 )
 
 TICKET_US: Final = 15 * SECOND
-"""A broker that does not renew its tickets for this long loses its places in the queue."""
+"""A broker that does not renew its tickets for this long loses them."""
 SNOOZED: Final = ""
 """The broker of a run that waits without a worker."""
 SNOOZE_US: Final = 30 * SECOND
@@ -152,8 +152,8 @@ def _releasing(
     return tx.later("limit_release_many", params, batch)
 
 
-def _released(answer: PendingResult | None) -> list[_Released]:
-    return [] if answer is None else [_Released._make(row) for row in answer.rows()]
+def _released(result: PendingResult | None) -> list[_Released]:
+    return [] if result is None else [_Released._make(row) for row in result.rows()]
 
 
 def _leave(tx: Tx, limit: Limit, leaves: Sequence[Abandon]) -> None:
@@ -173,7 +173,7 @@ def _expire(tx: Tx, limit: Limit) -> int:
 
 
 def _adopt(tx: Tx, limit: Limit, grant: GrantInput, served: GrantResult) -> list[LeaseRequest]:
-    """Answer repeated requests as before. Return the others."""
+    """Give repeated requests their earlier leases and tickets. Return the others."""
     again = [want.request for want in grant.requests if want.is_repeated]
     if not again:
         return list(grant.requests)
@@ -290,15 +290,15 @@ def _grant(
 ) -> None:
     """Grant tickets in order, then new requests; the rest get tickets."""
     limit, served = queue.limit, queue.served
-    answer = first_page
+    result = first_page
     after = 0
     while queue.usage.has_tickets and not queue.is_blocked:
-        rows = (answer or _page(tx, limit.limit_id, after)).rows()
+        rows = (result or _page(tx, limit.limit_id, after)).rows()
         page = [Ticket._make(row) for row in rows]
         _grant_tickets(tx, queue, page)
         if len(page) < TICKET_PAGE:
             break
-        after, answer = page[-1].ticket, None
+        after, result = page[-1].ticket, None
     late = _grant_wants(queue, wants)
     if queue.rows:
         queue.grants = _put(tx, queue.rows)

@@ -24,7 +24,7 @@ from penstock.core.ids import encode
 from penstock.core.naming import CustomerKey
 from penstock.core.record import from_json
 from penstock.db.store import Row, Tx
-from penstock.limits import run_queue_rules as line
+from penstock.limits import run_queue_rules
 from penstock.limits.rules import CAPACITY_DEFAULT, effective_capacity
 from penstock.limits.run_queue_rules import FreeCapacity, WaitingRun
 from penstock.limits.token_bucket import PARTS_PER_TOKEN, load_bucket
@@ -33,7 +33,7 @@ from penstock.pipelines.declare.limit_needs import LimitNeed, limit_name_for_run
 ADMIT: Final = "admit"
 HEADS_LOCKED: Final = 16
 """Number of runs at the head of a queue whose other limits are locked as well."""
-PASSES_MAX: Final = 8
+READS_MAX: Final = 8
 """How often a queue is read again because runs moved from its head to another queue."""
 ADMIT_MAX: Final = 1000
 """Maximum number of runs admitted per queue and transaction; the admitter continues from there."""
@@ -122,15 +122,15 @@ def queue_admit(tx: Tx, limits: Iterable[int]) -> AdmitResult:
     if not asked:
         return promoted
     locked = [row[0] for row in tx.rows("queue_lock", {"ids": asked, "window": HEADS_LOCKED})]
-    rooms, buckets = _capacities(tx.rows("queue_capacity", {"ids": locked}))
+    capacities, buckets = _capacities(tx.rows("queue_capacity", {"ids": locked}))
     # A limit that was deleted in the meantime has no queue either.
-    asked = [limit for limit in asked if limit in rooms]
+    asked = [limit for limit in asked if limit in capacities]
     done: dict[int, WaitingRun] = {}
-    for _ in range(PASSES_MAX):
-        lines = _heads(tx, {limit: _read_count(rooms[limit]) for limit in asked}, done)
-        _lock_more(tx, lines, rooms, buckets)
-        judged = line.decide_admission(rooms, lines)
-        done.update((w.run_id, w) for w in judged.urgent)
+    for _ in range(READS_MAX):
+        queues = _heads(tx, {limit: _read_count(capacities[limit]) for limit in asked}, done)
+        _lock_more(tx, queues, capacities, buckets)
+        judged = run_queue_rules.decide_admission(capacities, queues)
+        done.update((w.run_id, w) for w in judged.escalated)
         done.update((w.run_id, w) for w in judged.admitted)
         promoted.add(_admit(tx, [waiting.run_id for waiting in judged.admitted]))
         promoted.add(AdmitResult(next_us=judged.next_tokens_in_us))
@@ -141,8 +141,9 @@ def queue_admit(tx: Tx, limits: Iterable[int]) -> AdmitResult:
         tx.run("queue_move_many", batch=[(run_id, to) for run_id, _, to in judged.moved])
         asked = sorted({limit for _, limit, _ in judged.moved})
     promoted.more = bool(judged.moved) or any(
-        len(found) >= ADMIT_MAX or not all(limit in rooms for w in found for limit, _ in w.needs)
-        for found in lines.values()
+        len(found) >= ADMIT_MAX
+        or not all(limit in capacities for w in found for limit, _ in w.needs)
+        for found in queues.values()
     )
     return promoted
 
@@ -166,15 +167,15 @@ def queue_check(tx: Tx) -> tuple[list[int], Micros | None]:
 
     Takes no locks: the result is only a hint on which queues to check.
     """
-    rooms, _ = _capacities(tx.rows("queue_capacity_all"))
-    found = [limit for limit, room in rooms.items() if not room.is_short_of(1)]
-    waits = [wait for room in rooms.values() if (wait := room.wait_us(1))]
+    capacities, _ = _capacities(tx.rows("queue_capacity_all"))
+    found = [limit for limit, available in capacities.items() if not available.is_short_of(1)]
+    waits = [wait for available in capacities.values() if (wait := available.wait_us(1))]
     return found, min(waits, default=None)
 
 
 def queue_age(tx: Tx, per_customer: int = AGE_PER_CUSTOMER) -> int:
     """Escalate runs that waited long, and delete queue entries without a run. Return how many."""
-    escalated = tx.run("queue_escalate", {"after_us": line.URGENT_AFTER})
+    escalated = tx.run("queue_escalate", {"after_us": run_queue_rules.ESCALATE_AFTER})
     orphaned = sorted({row[0] for row in tx.rows("queue_orphaned_waiting", {"n": ADMIT_MAX})})
     queue_leave(tx, orphaned)
     return escalated + tx.run("queue_age", {"per_customer": per_customer}) + len(orphaned)
@@ -183,7 +184,7 @@ def queue_age(tx: Tx, per_customer: int = AGE_PER_CUSTOMER) -> int:
 def queue_repair(tx: Tx) -> int:
     """Release slots of ended runs and of ready runs that no worker claims. Return how many."""
     orphaned = sorted({row[0] for row in tx.rows("queue_orphaned_held", {"n": ADMIT_MAX})})
-    params = {"n": ADMIT_MAX, "after_us": line.UNCLAIMED_AFTER}
+    params = {"n": ADMIT_MAX, "after_us": run_queue_rules.UNCLAIMED_AFTER}
     idle = sorted({row[0] for row in tx.rows("queue_unclaimed", params)})
     if idle:
         tx.run("queue_return", {"ids": idle})
@@ -229,11 +230,11 @@ def queue_positions(tx: Tx, run_id: int, limit: int) -> list[QueuePosition]:
     """Return the limits a run waits for, with the number of runs ahead, counted up to `limit`."""
     found = []
     for row in tx.rows("queue_positions", {"run_id": run_id, "limit": limit}):
-        ahead, name, weight, is_waiting, lined_at, *rest = row
-        rooms, _ = _capacities([tuple(rest)])
+        ahead, name, weight, is_waiting, queued_at, *rest = row
+        capacities, _ = _capacities([tuple(rest)])
         most = effective_capacity(rest[1], rest[4], rest[3], is_adaptive=bool(rest[2]))
-        place = (ahead, name, weight, bool(is_waiting), lined_at, rest[0], most)
-        found.append(QueuePosition(*place, rooms[rest[0]]))
+        position = (ahead, name, weight, bool(is_waiting), queued_at, rest[0], most)
+        found.append(QueuePosition(*position, capacities[rest[0]]))
     return found
 
 
@@ -310,53 +311,61 @@ def _capacity_changed(row: Row, need: LimitNeed) -> bool:
 
 def _capacities(rows: Iterable[Row]) -> tuple[dict[int, FreeCapacity], dict[int, BucketLevel]]:
     """Return free capacity by limit, and the buckets of limits with a rate."""
-    rooms: dict[int, FreeCapacity] = {}
+    capacities: dict[int, FreeCapacity] = {}
     buckets: dict[int, BucketLevel] = {}
     for (limit, capacity, adaptive, floor, learned, rate, burst, level, level_at,
             held, ahead, now) in rows:  # fmt: skip
         most = effective_capacity(capacity, learned, floor, is_adaptive=bool(adaptive))
-        room = FreeCapacity(free=None if most is None else most - held - ahead, held=held + ahead)
+        available = FreeCapacity(
+            free=None if most is None else most - held - ahead, held=held + ahead
+        )
         if rate is not None:
             most_saved = int(burst or max(1, rate // 1))
             saved = load_bucket(rate, most_saved, level, level_at, now).level_at(now)
-            room.rate, room.burst, room.tokens = rate, float(most_saved), saved / PARTS_PER_TOKEN
+            available.rate, available.burst, available.tokens = (
+                rate,
+                float(most_saved),
+                saved / PARTS_PER_TOKEN,
+            )
             buckets[limit] = BucketLevel(saved, now, most_saved)
-        rooms[limit] = room
-    return rooms, buckets
+        capacities[limit] = available
+    return capacities, buckets
 
 
-def _read_count(room: FreeCapacity) -> int:
+def _read_count(available: FreeCapacity) -> int:
     """Return how many queue heads to read: the free capacity, rounded up to a power of two."""
-    most = ADMIT_MAX if room.free is None else room.free
-    if room.tokens is not None:
-        most = min(most, max(1, int(room.tokens)))
+    most = ADMIT_MAX if available.free is None else available.free
+    if available.tokens is not None:
+        most = min(most, max(1, int(available.tokens)))
     return 0 if most <= 0 else min(ADMIT_MAX, 1 << (most - 1).bit_length())
 
 
 def _heads(tx: Tx, counts: Mapping[int, int], done: Container[int]) -> dict[int, list[WaitingRun]]:
     """Return the first runs of each queue, in order, except those already done."""
-    lines: dict[int, list[WaitingRun]] = {}
+    queues: dict[int, list[WaitingRun]] = {}
     for n in sorted(set(counts.values()) - {0}):
         batch = [(limit,) for limit, count in sorted(counts.items()) if count == n]
         for limit, run_id, level, needs in tx.rows("queue_heads", {"n": n}, batch):
             if run_id not in done:
-                lines.setdefault(limit, []).append(WaitingRun(run_id, level, _parsed(needs)))
-    return lines
+                queues.setdefault(limit, []).append(WaitingRun(run_id, level, _parsed(needs)))
+    return queues
 
 
 def _lock_more(
     tx: Tx,
-    lines: Mapping[int, Sequence[WaitingRun]],
-    rooms: dict[int, FreeCapacity],
+    queues: Mapping[int, Sequence[WaitingRun]],
+    capacities: dict[int, FreeCapacity],
     buckets: dict[int, BucketLevel],
 ) -> None:
     """Lock further limits that queue heads need, and read their free capacity."""
-    more = {k for line in lines.values() for w in line for k, _ in w.needs if k not in rooms}
+    more = {
+        k for queue in queues.values() for w in queue for k, _ in w.needs if k not in capacities
+    }
     if not more:
         return
     got = [row[0] for row in tx.rows("queue_lock_more", {"ids": sorted(more)})]
     found, saved = _capacities(tx.rows("queue_capacity", {"ids": got}))
-    rooms.update(found)
+    capacities.update(found)
     buckets.update(saved)
 
 

@@ -154,7 +154,7 @@ def _isolation(client: Client) -> Iterator[CheckResult]:
     if not client.store.capabilities.row_level_security:
         return
     isolation = client.views.tenant_isolation()
-    if isolation.confines_everybody:
+    if isolation.restricts_all:
         says = "row-level security hides rows from this database user: it must own the tables"
         fix = "Connect as the user that ran `penstock db migrate`."
         yield CheckResult("isolation", "FAIL", says, fix)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from penstock.access.store.names import NameResolver, check_limit
 from penstock.access.store.registry import customer_get
 from penstock.audit.rows import JournalRow
-from penstock.audit.store.alerts import request_answer, request_begin
+from penstock.audit.store.alerts import request_begin, request_finish
 from penstock.audit.store.journal import journal_for
 from penstock.core.clock import FAR_FUTURE
 from penstock.core.errors import IllegalTransition, InvalidInput, NotFound
@@ -99,7 +99,7 @@ class Runs:
             if earlier is not None:
                 return int(earlier["run_id"])
             run_id = insert(tx, self._store, self._names, checked, who)[0]
-            request_answer(tx, scope, key, {"run_id": run_id})
+            request_finish(tx, scope, key, {"run_id": run_id})
             return run_id
 
         return self._store.write(body)

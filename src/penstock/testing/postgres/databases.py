@@ -15,7 +15,7 @@ except ImportError as error:
 __all__ = [
     "ConfiguredServer",
     "DatabaseServer",
-    "database_answers",
+    "database_accepts_connections",
     "database_create",
     "database_drop",
 ]
@@ -54,7 +54,7 @@ class ConfiguredServer:
         database_drop(urlunsplit(self._url), name)
 
 
-def database_answers(dsn: str) -> bool:
+def database_accepts_connections(dsn: str) -> bool:
     """Return whether a database accepts connections."""
     try:
         psycopg.connect(dsn, connect_timeout=2).close()

@@ -30,7 +30,7 @@ from penstock.testing.postgres.binaries import (
 from penstock.testing.postgres.databases import (
     ConfiguredServer,
     DatabaseServer,
-    database_answers,
+    database_accepts_connections,
     database_create,
     database_drop,
 )
@@ -261,7 +261,7 @@ class PostgresServer:
             if self._process.poll() is not None:
                 self._release()
                 return False
-            if database_answers(self.dsn()):
+            if database_accepts_connections(self.dsn()):
                 return True
             threading.Event().wait(_POLL_SECONDS)
         self.kill()

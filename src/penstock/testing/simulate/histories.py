@@ -179,15 +179,15 @@ class FlowSimulation:
         for pool in sorted(pools):
             for n in range(2):
                 worker = SimWorker(self, f"worker-{pool}-{n}", pipelines, pool)
-                beat = SimHeartbeat(worker)
-                cast += [worker, beat]
-                self._groups[worker.name] = self._groups[beat.name] = (worker, beat)
+                heartbeat = SimHeartbeat(worker)
+                cast += [worker, heartbeat]
+                self._groups[worker.name] = self._groups[heartbeat.name] = (worker, heartbeat)
         return {actor.name: actor for actor in cast}
 
     def _orchestrator(self, name: str, pipelines: list[Pipeline]) -> Actor:
         def make(store: Store) -> Orchestrator:
-            look = self._sources.probe
-            return Orchestrator(store, look, holder=name, pipelines=pipelines, batch=3)
+            probe = self._sources.probe
+            return Orchestrator(store, probe, holder=name, pipelines=pipelines, batch=3)
 
         return ServiceActor(self, name, 40 * SECOND, "orchestrator", make)
 

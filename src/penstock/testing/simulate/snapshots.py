@@ -111,9 +111,9 @@ class LedgerRow(NamedTuple):
     """Occurrences that did not start."""
 
     config_id: int
-    slot_from: int
-    slot_to: int
-    slots: int
+    first_at: int
+    last_at: int
+    occurrences: int
     outcome: str
 
 

@@ -53,12 +53,12 @@ class Sources:
             for table in processor.terms.produces
         }
 
-    def probe(self, look: ProbeRequest) -> list[Observation]:
+    def probe(self, request: ProbeRequest) -> list[Observation]:
         """Return one observation per dependency; the orchestrator's probe function."""
-        tables = self._partitions.setdefault(look.partition, Tables(self._clock))
-        for dependency in look.dependencies:
-            self._plan(tables, dependency, look.partition)
-        seen = tables.probe(look)
+        tables = self._partitions.setdefault(request.partition, Tables(self._clock))
+        for dependency in request.dependencies:
+            self._plan(tables, dependency, request.partition)
+        seen = tables.probe(request)
         self.during_probe()
         if not self.is_healing and self._rng.random() < FAILS:
             place = self._rng.randrange(len(seen))

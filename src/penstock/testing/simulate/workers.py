@@ -26,7 +26,7 @@ from penstock.worker.session import Renewal
 from penstock.worker.worker_core import WorkerCore
 
 LEASE_US = 2 * MINUTE
-BEAT_US = 40 * SECOND
+HEARTBEAT_US = 40 * SECOND
 MARK_US = 20 * SECOND
 INTERRUPTED = AttemptOutcome(error_type="LEASE_LOST", is_interrupted=True)
 
@@ -67,7 +67,7 @@ class SimWorker(Actor):
             concurrency=self._slots,
             batch_max=3,
             lease_us=LEASE_US,
-            heartbeat_us=BEAT_US,
+            heartbeat_us=HEARTBEAT_US,
             margin_us=15 * SECOND,
             mark_running_after_us=MARK_US,
         )
@@ -192,7 +192,7 @@ class SimHeartbeat(Actor):
     kind = "worker"
 
     def __init__(self, worker: SimWorker) -> None:
-        super().__init__(worker.stage, f"{worker.name}-beat", BEAT_US)
+        super().__init__(worker.stage, f"{worker.name}-beat", HEARTBEAT_US)
         self.worker = worker
         self.store = worker.store
         self.sessions = worker.sessions

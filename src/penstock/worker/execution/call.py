@@ -1,6 +1,6 @@
 """Calling a processor in the current thread.
 
-The thread lane and the simulation use `call_inline`; child processes have their own version in
+The thread executor and the simulation use `call_inline`; child processes have their own version in
 `child`. The result is always an Outcome: no exception from a user's function, not even SystemExit,
 may end a worker's thread.
 """

@@ -1,4 +1,4 @@
-"""The collecting lane: gathers runs of processors that take many runs in one call.
+"""The batch executor: gathers runs of processors that take many runs in one call.
 
 A call starts when its group is full, or when its first run has waited long enough; the number of
 concurrent calls is bounded by the worker's concurrency. Each run of a call keeps its own context,
@@ -200,9 +200,9 @@ def _call_once(contexts: Sequence[RunContext]) -> list[object]:
     body = declared.body
     assert body is not None, declared.path
     try:
-        answer = body(list(contexts))
+        returned = body(list(contexts))
         if declared.runs == "async":
-            answer = asyncio.run(answer)
+            returned = asyncio.run(returned)
     except BaseException as error:
         return [error] * len(contexts)
-    return item_outcomes(answer, len(contexts))
+    return item_outcomes(returned, len(contexts))

@@ -1,4 +1,4 @@
-"""The async lane: an event loop on its own thread, one task per run, up to `concurrency` at once.
+"""The async executor: an event loop on its own thread, one task per run, at most `concurrency`.
 
 The first async run starts the loop. A signal cancels the task; how the processor handles the
 cancellation determines its outcome. Nothing here may block the loop: suspects are marked before

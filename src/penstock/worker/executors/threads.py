@@ -1,4 +1,4 @@
-"""The thread lane: up to `concurrency` threads, started when needed, each taking chunks of runs.
+"""The thread executor: up to `concurrency` threads, started on demand, each taking chunks of runs.
 
 Each thread has its current run and the rest of its chunk. Other threads can reach the rest:
 `steal` puts it back into the buffer when the current run takes long. The watch ends a run that
