@@ -24,7 +24,7 @@ from penstock.flows.client.flows import Flows
 from penstock.flows.client.trigger_preview import Previews
 from penstock.flows.explain.client import Diagnostics
 from penstock.flows.gates.client.gates import Gates
-from penstock.flows.gates.client.people import Interventions, Overrides
+from penstock.flows.gates.client.overrides import Interventions, Overrides
 from penstock.flows.gates.probe_request import Prober, no_probes
 from penstock.limits.client import Limits
 from penstock.monitoring.client import Views
@@ -50,11 +50,11 @@ class Client:
         *,
         actor: str = "python",
         names: NameResolver | None = None,
-        look: Prober = no_probes,
+        probe: Prober = no_probes,
     ) -> None:
         """Create a client over `store`; changes are recorded under `actor` unless a call names one.
 
-        Pass another client's `names` to share its cache and its customer scope. `look` probes the
+        Pass another client's `names` to share its cache and its customer scope. `probe` probes the
         data when a gate is checked; by default no probes run.
         """
         self.store = store
@@ -71,13 +71,13 @@ class Client:
         self.work = ExternalWork(store, names)
         self.keys = Keys(store, names, actor)
         self.flows = Flows(store, names, actor)
-        self.gates = Gates(store, names, look)
+        self.gates = Gates(store, names, probe)
         self.overrides = Overrides(store, names, actor)
         self.interventions = Interventions(store, names, actor)
         self.diagnostics = Diagnostics(store, names)
         self.previews = Previews(store, names)
         self._names = names
-        self._probe = look
+        self._probe = probe
 
     @property
     def customer_id(self) -> str | None:
@@ -93,16 +93,16 @@ class Client:
         number = self._names.lookup_customer_key(customer_id)
         names = self._names.scoped(customer_id, number)
         return Client(
-            self.store.scoped(number), actor=actor or self.actor, names=names, look=self._probe
+            self.store.scoped(number), actor=actor or self.actor, names=names, probe=self._probe
         )
 
     def with_store(self, store: Store, *, actor: str | None = None) -> Client:
         """Return the same client over another view of its store, e.g. one that marks a request."""
-        return Client(store, actor=actor or self.actor, names=self._names, look=self._probe)
+        return Client(store, actor=actor or self.actor, names=self._names, probe=self._probe)
 
     def as_actor(self, actor: str) -> Client:
         """Return the same client with another default actor."""
-        return Client(self.store, actor=actor, names=self._names, look=self._probe)
+        return Client(self.store, actor=actor, names=self._names, probe=self._probe)
 
     def request_scope(self, text: str) -> str:
         """Return the scope under which a caller's idempotency keys are stored."""

@@ -105,9 +105,9 @@ def _exchange(operation: Mapping[str, Any]) -> Iterator[str]:
     for kind, body in content.items():
         extra = "" if kind == "application/json" else f" as `{kind}`"
         yield f"Body{extra}: {_kind(body['schema'])}."
-    for status, answered in operation["responses"].items():
+    for status, response in operation["responses"].items():
         if status.startswith("2"):
-            shapes = [_kind(c["schema"]) for c in answered.get("content", {}).values()]
+            shapes = [_kind(c["schema"]) for c in response.get("content", {}).values()]
             yield f"Response: {status}{', ' + shapes[0] if shapes else ''}."
 
 
