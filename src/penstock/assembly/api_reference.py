@@ -68,7 +68,7 @@ def _page(document: Mapping[str, Any]) -> Iterator[str]:
     yield "[use the API](../how-to/use-the-api.md) is the guide. Request and response bodies are"
     yield "JSON in UTF-8, times are ISO 8601 in UTC, and long lists are paginated."
     for tag, meaning in TAGS.items():
-        yield from ("", f"## {tag.capitalize()}", "", meaning)
+        yield from ("", f"## {tag.replace('_', ' ').capitalize()}", "", meaning)
         for path, operations in document["paths"].items():
             for method, operation in operations.items():
                 if operation["tags"] == [tag]:

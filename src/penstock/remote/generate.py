@@ -82,7 +82,7 @@ class _Tag:
     @property
     def kind(self) -> str:
         """Name of the tag's class."""
-        return f"{self.name.capitalize()}Api"
+        return "".join(part.capitalize() for part in self.name.split("_")) + "Api"
 
     def shapes(self, document: Document) -> list[str]:
         """Return the models that its operations use, dependencies first."""

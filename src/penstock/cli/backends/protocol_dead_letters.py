@@ -1,7 +1,7 @@
 """The use cases of the commands for dead letters; see `cli.backends.protocol`.
 
-`DatabaseDeadLetters` implements them on the database, `HttpDeadLetters` through the API; both return
-the same plain JSON. A dead letter is identified by its own id or by the id of its run.
+`DatabaseDeadLetters` implements them on the database, `HttpDeadLetters` through the API; both
+return the same plain JSON. A dead letter is identified by its own id or by the id of its run.
 """
 
 from __future__ import annotations

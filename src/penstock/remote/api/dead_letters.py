@@ -23,7 +23,7 @@ from penstock.remote.shapes.topics import DoneOut
 from penstock.remote.transport import Transport, quote_segment
 
 
-class Dead_lettersApi:
+class DeadLettersApi:
     """Dead letters of runs and deliveries: list, replay, discard."""
 
     def __init__(self, transport: Transport) -> None:
