@@ -30,13 +30,13 @@ app = Consumer(
 @app.on("ingest.heartbeat", schema=1)
 def heartbeat(message: Message) -> Upsert:
     """Store the latest heartbeat of a pipeline."""
-    beat = message.json
-    if beat["status"] not in STATUSES:
+    report = message.json
+    if report["status"] not in STATUSES:
         raise Reject(f"status: expected one of {', '.join(STATUSES)}")
     return Upsert(
-        path=doc_path("ingest_pipelines", beat["pipeline"]),
-        fields={"status": beat["status"], "last_heartbeat_at": beat["at"]},
-        version=beat["at"],
+        path=doc_path("ingest_pipelines", report["pipeline"]),
+        fields={"status": report["status"], "last_heartbeat_at": report["at"]},
+        version=report["at"],
         add={"beats": 1},
     )
 

@@ -14,7 +14,7 @@ from urllib.request import Request, urlopen
 
 URL, KEY = os.environ.get("PENSTOCK_URL"), os.environ.get("PENSTOCK_API_KEY")
 NAME = os.environ.get("WORKER_ID", f"{socket.gethostname()}-{os.getpid()}")
-BEAT_SECONDS = float(os.environ.get("BEAT_SECONDS", "60"))
+HEARTBEAT_SECONDS = float(os.environ.get("BEAT_SECONDS", "60"))
 WAIT_SECONDS = float(os.environ.get("WAIT_SECONDS", "10"))
 HEADERS = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
 Json = dict[str, Any]
@@ -62,8 +62,8 @@ def execute(run: Json) -> None:
     progress: Json = {}
     stop, done = Event(), Event()
 
-    def beat() -> None:
-        while not done.wait(BEAT_SECONDS) and not stop.is_set():
+    def send_heartbeats() -> None:
+        while not done.wait(HEARTBEAT_SECONDS) and not stop.is_set():
             try:
                 if call(f"{path}/heartbeat", tries=1, **token, **progress)["cancel_requested"]:
                     stop.set()
@@ -73,7 +73,7 @@ def execute(run: Json) -> None:
 
     try:
         call(f"{path}/start", **token)
-        Thread(target=beat).start()
+        Thread(target=send_heartbeats).start()
         try:
             result = work(run, progress, stop)
             verb = "cancelled" if result is None else "complete"

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from penstock.dead_letters.client.dead_letters import DeadLetterFilter
     from penstock.dead_letters.client.deliveries import Edit as DeadLetterEdit
     from penstock.flows.client.requests import CompletionReport, FlowRequest
-    from penstock.flows.gates.client.people import OverrideRequest
+    from penstock.flows.gates.client.overrides import OverrideRequest
     from penstock.flows.rows import FlowFilter
     from penstock.pipelines.declare.collect import Collect
     from penstock.pipelines.declare.needs import Dependency, historical, optional, per, same_day
@@ -151,7 +151,7 @@ _HOMES = {
     "ModeOptions": "penstock.pipelines.mode",
     "NotFound": "penstock.core.errors",
     "Overloaded": "penstock.core.errors",
-    "OverrideRequest": "penstock.flows.gates.client.people",
+    "OverrideRequest": "penstock.flows.gates.client.overrides",
     "PenstockError": "penstock.core.errors",
     "PermanentError": "penstock.core.errors",
     "Phase": "penstock.pipelines.declare.pipeline",

@@ -24,7 +24,7 @@ from penstock.flows.client.flows import Flows
 from penstock.flows.client.trigger_preview import Previews
 from penstock.flows.explain.client import Diagnostics
 from penstock.flows.gates.client.gates import Gates
-from penstock.flows.gates.client.people import Interventions, Overrides
+from penstock.flows.gates.client.overrides import Interventions, Overrides
 from penstock.flows.gates.probe_request import Prober, no_probes
 from penstock.limits.client import Limits
 from penstock.monitoring.client import Views
@@ -44,7 +44,7 @@ connect_hooks()
 class UseCaseGroups:
     """The use cases of Penstock, grouped by subject."""
 
-    def __init__(self, store: Transactions, names: NameResolver, actor: str, look: Prober) -> None:
+    def __init__(self, store: Transactions, names: NameResolver, actor: str, probe: Prober) -> None:
         self.actor = actor
         self.runs = Runs(store, names, actor)
         self.dead_letters = DeadLetters(store, names, actor)
@@ -57,7 +57,7 @@ class UseCaseGroups:
         self.work = ExternalWork(store, names)
         self.keys = Keys(store, names, actor)
         self.flows = Flows(store, names, actor)
-        self.gates = Gates(store, names, look)
+        self.gates = Gates(store, names, probe)
         self.overrides = Overrides(store, names, actor)
         self.interventions = Interventions(store, names, actor)
         self.diagnostics = Diagnostics(store, names)
@@ -75,19 +75,19 @@ class Client(UseCaseGroups):
         *,
         actor: str = "python",
         names: NameResolver | None = None,
-        look: Prober = no_probes,
+        probe: Prober = no_probes,
     ) -> None:
         """Create a client over `store`; changes are recorded under `actor` unless a call names one.
 
-        Pass another client's `names` to share its cache and its customer scope. `look` probes the
+        Pass another client's `names` to share its cache and its customer scope. `probe` probes the
         data when a gate is checked; by default no probes run.
         """
         names = names or NameResolver(store)
-        super().__init__(store, names, actor, look)
+        super().__init__(store, names, actor, probe)
         self.subscriptions = WaitingSubscriptions(store, names, actor)
         self.store = store
         self._names = names
-        self._probe = look
+        self._probe = probe
 
     @property
     def customer_id(self) -> str | None:
@@ -103,7 +103,7 @@ class Client(UseCaseGroups):
         number = self._names.lookup_customer_key(customer_id)
         names = self._names.scoped(customer_id, number)
         return Client(
-            self.store.scoped(number), actor=actor or self.actor, names=names, look=self._probe
+            self.store.scoped(number), actor=actor or self.actor, names=names, probe=self._probe
         )
 
     def with_store(self, store: Transactions, *, actor: str | None = None) -> UseCaseGroups:
@@ -112,7 +112,7 @@ class Client(UseCaseGroups):
 
     def as_actor(self, actor: str) -> Client:
         """Return the same client with another default actor."""
-        return Client(self.store, actor=actor, names=self._names, look=self._probe)
+        return Client(self.store, actor=actor, names=self._names, probe=self._probe)
 
     def request_scope(self, text: str) -> str:
         """Return the scope under which a caller's idempotency keys are stored."""

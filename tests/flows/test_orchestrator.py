@@ -12,7 +12,7 @@ from penstock.core.clock import HOUR, MINUTE
 from penstock.core.record import loads
 from penstock.db.store import Store
 from penstock.flows.advance.store import PROBE_LEASE_US
-from penstock.flows.gates.client.people import OverrideRequest
+from penstock.flows.gates.client.overrides import OverrideRequest
 from penstock.flows.gates.gate import decide
 from penstock.flows.gates.verdict import Decision, GateInput
 from penstock.runs.states import RunStatus

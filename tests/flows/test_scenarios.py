@@ -15,7 +15,7 @@ from penstock.core.clock import HOUR, MINUTE
 from penstock.core.record import loads
 from penstock.db.store import Store
 from penstock.flows.explain.why import Cause
-from penstock.flows.gates.client.people import OverrideRequest
+from penstock.flows.gates.client.overrides import OverrideRequest
 from penstock.flows.gates.verdict import Decision
 from penstock.runs import attempt_result
 from penstock.runs.states import RunStatus

@@ -10,7 +10,7 @@ from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.db.store import Store
 from penstock.dead_letters.client.dead_letters import DeadLetterFilter
 from penstock.flows.client.requests import CompletionReport
-from penstock.flows.gates.client.people import OverrideRequest
+from penstock.flows.gates.client.overrides import OverrideRequest
 from penstock.flows.gates.store.gates import probe_lease_many, probe_release_many
 from penstock.flows.rows import NewCompletion
 from penstock.flows.store.completions import completion_put_many, completions_of, flow_event_take

@@ -15,7 +15,7 @@ from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.core.errors import PenstockError, StoreError
 from penstock.db.store import Store
 from penstock.flows.client.requests import CompletionReport, FlowRequest
-from penstock.flows.gates.client.people import OverrideRequest
+from penstock.flows.gates.client.overrides import OverrideRequest
 from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.probe_request import ProbeRequest
 from penstock.flows.orchestrator import Orchestrator

@@ -9,7 +9,7 @@ from penstock.runs import attempt_result
 from penstock.runs.admitter import Admitter
 from penstock.runs.rows import FinishedRun, HeldRun
 from penstock.runs.store.finish import run_end_many
-from penstock.runs.store.leases import session_beat, session_expire
+from penstock.runs.store.leases import session_expire, session_heartbeat
 from penstock.runs.store.runs import run_start_many
 from penstock.runs.sweeper import Sweeper
 from tests.harness.interleaving import Act, Outcome, exhaust, explore
@@ -130,7 +130,7 @@ def test_a_heartbeat_against_the_expiry_of_its_session(stage: Stage) -> None:
         stage.lapse()
 
         def beat(store: Store) -> bool:
-            return store.write(lambda tx: session_beat(tx, session_id, LEASE_US))
+            return store.write(lambda tx: session_heartbeat(tx, session_id, LEASE_US))
 
         def check(outcomes: list[Outcome]) -> None:
             alive, expired = outcomes[0].value, bool(outcomes[1].value)

@@ -58,7 +58,7 @@ class Stage:
         self.rows: dict[str, int] = {}
         self.days: dict[str, int] = {}
         self.looks: list[ProbeRequest] = []
-        self.client = Client(store, actor="tester", look=self.look)
+        self.client = Client(store, actor="tester", probe=self.look)
         self.client.register(pipelines)
         self.orchestrator = Orchestrator(store, self.look, holder="o1")
         self.admitter = Admitter(store)

@@ -18,11 +18,13 @@ from tests.conftest import OpenStore
 from tests.kits.world import World
 
 
-def truth(world: World, customer: int, slot_from: int, slot_to: int) -> list[ProviderMetrics]:
+def truth(
+    world: World, customer: int, occurrence_from: int, occurrence_to: int
+) -> list[ProviderMetrics]:
     """Compute the metrics from history, row by row."""
     rows = world.sql(
         "SELECT provider, final_state, started_at, finished_at, sla_met FROM history "
-        f"WHERE customer = {customer} AND slot >= {slot_from} AND slot < {slot_to}"
+        f"WHERE customer = {customer} AND slot >= {occurrence_from} AND slot < {occurrence_to}"
     )
     found = []
     for provider in sorted({row[0] for row in rows}):
@@ -76,15 +78,18 @@ class TestMetrics:
 
     def check(self, world: World) -> None:
         """Check that the metrics equal the truth in every window."""
-        for slot_from, slot_to in self.windows(world):
+        for occurrence_from, occurrence_to in self.windows(world):
             ask = partial(
                 store.customer_metrics,
                 customer_key=CustomerKey(world.customer),
-                slot_from=slot_from,
-                slot_to=slot_to,
+                occurrence_from=occurrence_from,
+                occurrence_to=occurrence_to,
             )
             got = world.read(ask)
-            assert got == truth(world, world.customer, slot_from, slot_to), (slot_from, slot_to)
+            assert got == truth(world, world.customer, occurrence_from, occurrence_to), (
+                occurrence_from,
+                occurrence_to,
+            )
 
     def test_exact_during_aggregation(self, world: World) -> None:
         """Before, between and after aggregation the metrics equal history."""

@@ -147,19 +147,19 @@ def _runs(ask: Recorder, served: ServedApi) -> None:
     end = ask(ask.api.work.fail_run, outside, {**_held(run), "error_type": "INVALID_CONFIGURATION",
                                                "should_retry": False})  # fmt: skip
     assert end["is_dead"]
-    assert ask(ask.api.letters.list_dead_letters, customer_id="acme")["items"]
-    letters = ask.api.letters
-    assert ask(letters.group_dead_letters)["items"]
-    assert ask(letters.get_dead_letter, outside)["run"]["run_id"] == outside
-    assert ask(letters.replay_dead_letters, {"dry_run": True})["replayed"]
-    again = ask(letters.replay_dead_letter, outside)["replayed_as"]
+    assert ask(ask.api.dead_letters.list_dead_letters, customer_id="acme")["items"]
+    dead_letters = ask.api.dead_letters
+    assert ask(dead_letters.group_dead_letters)["items"]
+    assert ask(dead_letters.get_dead_letter, outside)["run"]["run_id"] == outside
+    assert ask(dead_letters.replay_dead_letters, {"dry_run": True})["replayed"]
+    again = ask(dead_letters.replay_dead_letter, outside)["replayed_as"]
     ask.api.runs.cancel_run(again, {"reason": "r"})
     outside = runs.submit_run("acme", {"pipeline_template": "outside"})["run_id"]
     run = _claim(ask, outside)
     ask.api.work.start_run(outside, _held(run))
     failure: Any = {**_held(run), "error_type": "INVALID_CONFIGURATION", "should_retry": False}
     ask.api.work.fail_run(outside, failure)
-    ask(letters.discard_dead_letter, outside, {"reason": "r"})
+    ask(dead_letters.discard_dead_letter, outside, {"reason": "r"})
     assert served.heard
 
 

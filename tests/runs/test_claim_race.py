@@ -36,7 +36,7 @@ def test_a_beat_does_not_wait_for_a_claim(world: World, open_store: OpenStore) -
     claim = runs.Claim(pool_key=world.pool, processors=[], n=1, session_id=session)
 
     def beat(tx: Tx) -> bool:
-        return leases.session_beat(tx, session, LEASE, is_draining=False)
+        return leases.session_heartbeat(tx, session, LEASE, is_draining=False)
 
     def body(tx: Tx) -> bool:
         runs.run_claim(tx, claim)

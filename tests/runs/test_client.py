@@ -400,7 +400,7 @@ class TestReading:
         assert page(state="RUNNING") == ids[1::2][::-1]
         assert page(state="PENDING") == []
         assert page(config_id=1) == []
-        assert page(slot_from=harness.clock.now() + 1) == []
+        assert page(occurrence_from=harness.clock.now() + 1) == []
 
     def test_bad_filters(self, harness: Harness) -> None:
         """An unknown state or an invalid limit raises an error that names the field."""

@@ -22,14 +22,16 @@ class TestSessions:
         world.insert(3)
         world.claim(n=2, session_id=session)
         world.clock.advance(10 * SECOND)
-        assert world.write(lambda tx: leases.session_beat(tx, session, LEASE, is_draining=True))
+        assert world.write(
+            lambda tx: leases.session_heartbeat(tx, session, LEASE, is_draining=True)
+        )
         (row,) = world.read(leases.session_list)
         assert (row.session_id, row.name, row.pool, row.held) == (session, "w1", "default", 2)
-        assert (row.is_draining, row.beat_at) == (True, world.clock.now())
+        assert (row.is_draining, row.heartbeat_at) == (True, world.clock.now())
         assert row.until_at == world.clock.now() + LEASE
         world.write(lambda tx: leases.session_close(tx, session))
         assert world.read(leases.session_list) == []
-        assert not world.write(lambda tx: leases.session_beat(tx, session, LEASE))
+        assert not world.write(lambda tx: leases.session_heartbeat(tx, session, LEASE))
 
     def test_expiry(self, world: World) -> None:
         """A session that is not renewed expires after its lease, not at that very moment."""
@@ -37,18 +39,18 @@ class TestSessions:
         other = world.session("w2", LEASE)
         world.clock.advance(LEASE)
         assert world.write(leases.session_expire) == []
-        assert world.write(lambda tx: leases.session_beat(tx, other, LEASE))
+        assert world.write(lambda tx: leases.session_heartbeat(tx, other, LEASE))
         world.clock.advance(1)
         assert world.write(leases.session_expire) == [(session, "worker", "w1")]
         assert world.write(leases.session_expire) == []
-        assert not world.write(lambda tx: leases.session_beat(tx, session, LEASE))
+        assert not world.write(lambda tx: leases.session_heartbeat(tx, session, LEASE))
         assert [s.session_id for s in world.read(leases.session_list)] == [other]
 
     def test_late_beat_before_the_sweep(self, world: World) -> None:
         """A heartbeat that arrives late, but before any sweep, renews the session."""
         session = world.session("w1", LEASE)
         world.clock.advance(10 * LEASE)
-        assert world.write(lambda tx: leases.session_beat(tx, session, LEASE))
+        assert world.write(lambda tx: leases.session_heartbeat(tx, session, LEASE))
         assert world.write(leases.session_expire) == []
 
     def test_ids_are_new(self, world: World) -> None:

@@ -524,7 +524,7 @@ class TestLists:
         assert ids(state="COMPLETED" if ended else "PENDING", customer=beta) == [foreign]
         assert ids(state="RUNNING") == []
         assert ids(pipeline=world.pipeline + 1) == []
-        window = {"slot_from": now - 2 * HOUR, "slot_to": now}
+        window = {"occurrence_from": now - 2 * HOUR, "occurrence_to": now}
         assert sorted(ids(**window)) == sorted(own[1:3])
         assert sorted(ids(**window, customer=world.customer)) == sorted(own[1:3])
 
@@ -539,7 +539,7 @@ class TestLists:
             seen += [(run.occurrence_time, run.run_id) for run in page]
             slot, run_id = seen[-1]
             wanted = runs.RunFilter(
-                customer=world.customer, limit=5, slot_before=slot, before=run_id
+                customer=world.customer, limit=5, occurrence_before=slot, before=run_id
             )
         assert seen == sorted(seen, reverse=True)
         assert len(seen) == len(set(seen)) == 23

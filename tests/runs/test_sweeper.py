@@ -36,7 +36,7 @@ class TestSessions:
         held = harness.take(session=session)
         for _ in range(5):
             harness.clock.advance(29 * SECOND)
-            assert harness.write(lambda tx: leases.session_beat(tx, session, 30_000_000))
+            assert harness.write(lambda tx: leases.session_heartbeat(tx, session, 30_000_000))
             assert harness.sweeper.run_once().total == 0
         assert len(harness.complete(held)) == 1
 
@@ -223,7 +223,7 @@ class TestOverdue:
         harness.take(start=False, session=session)
         for _ in range(3):
             harness.clock.advance(2 * HOUR)
-            harness.write(lambda tx: leases.session_beat(tx, session, 3 * HOUR))
+            harness.write(lambda tx: leases.session_heartbeat(tx, session, 3 * HOUR))
             assert harness.sweeper.run_once().timed_out == 0
 
     def test_a_cancel_beats_the_timeout(self, harness: Harness) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from penstock.core.clock import HOUR
 from penstock.core.ids import encode
 from penstock.flows.client.requests import FlowRequest
-from penstock.flows.gates.client.people import OverrideRequest
+from penstock.flows.gates.client.overrides import OverrideRequest
 from penstock.flows.orchestrator import Orchestrator
 from penstock.pipelines.declare.needs import historical
 from penstock.pipelines.declare.pipeline import Pipeline

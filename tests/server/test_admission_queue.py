@@ -22,7 +22,7 @@ class Queue:
 
     def __init__(self, *, slots: int = SLOTS, most: int = MOST) -> None:
         self.clock = VirtualClock(0)
-        self.line = AdmissionQueue(slots=slots, most=most, clock=self.clock)
+        self.line = AdmissionQueue(concurrency=slots, most=most, clock=self.clock)
         self.callers: list[asyncio.Task[bool]] = []
 
     async def come(self, n: int = 1, patience: float = OVERLOAD_WAIT_SECONDS) -> None:

@@ -9,7 +9,7 @@ from penstock.client import Client
 from penstock.core.ids import encode
 from penstock.flows.client.requests import CompletionReport, FlowRequest
 from penstock.flows.explain.client import FlowFilter
-from penstock.flows.gates.client.people import OverrideRequest
+from penstock.flows.gates.client.overrides import OverrideRequest
 from tests.tenancy.tenants import Things
 
 Call = Callable[[Client, Things], Any]

@@ -20,7 +20,7 @@ from penstock.core.ids import encode
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.store import Store
 from penstock.flows.client.requests import CompletionReport, FlowRequest
-from penstock.flows.gates.client.people import OverrideRequest
+from penstock.flows.gates.client.overrides import OverrideRequest
 from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.probe_request import ProbeRequest
 from penstock.flows.orchestrator import Orchestrator

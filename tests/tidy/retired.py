@@ -39,6 +39,24 @@ KEPT_NAMES: Mapping[str, str] = {
 exemption to one file.
 """
 
+_JSON = "a field of the API or of stored JSON"
+_COLUMN = "a column of the ledger, and a field of the API"
+_SETTING = "a setting"
+KEPT_FIELDS: Mapping[str, str] = {
+    "last_beat_at": _JSON,
+    "looked_at": _JSON,
+    "next_look_at": _JSON,
+    "next_slot_at": _JSON,
+    "pulse": _JSON,
+    "round": _JSON,
+    "session_beat": _SETTING,
+    "slot_from": _COLUMN,
+    "slot_to": _COLUMN,
+    "slots": _COLUMN,
+    "worker_slots": _SETTING,
+}
+"""Names that stay as annotated fields of a class, and only there, each with the reason."""
+
 
 def _pattern(text: str | None) -> Pattern | None:
     if text is None:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from tests.tidy.retired import KEPT_NAMES, Rule
+from tests.tidy.retired import KEPT_FIELDS, KEPT_NAMES, Rule
 
 SCANNED = ("src/", "docs/", "tests/", "benchmarks/", "examples/", "README.md", "CHANGELOG.md")
 NOT_SCANNED = (
@@ -170,12 +170,22 @@ def _python_texts(text: str) -> Iterator[Text]:
 
 
 def _names(tree: ast.AST) -> Iterator[Text]:
-    """Return the names that a module binds."""
+    """Return the names that a module binds, except names that Python defines (`__slots__`)."""
+    fields = {id(target) for target in _fields(tree)}
     for node in ast.walk(tree):
         for name in _bound(node):
-            if name in KEPT_NAMES:
+            if name in KEPT_NAMES or (name in KEPT_FIELDS and id(node) in fields):
+                continue
+            if name.startswith("__") and name.endswith("__"):
                 continue
             yield Text(line=getattr(node, "lineno", 1), text=name, is_name=True)
+
+
+def _fields(tree: ast.AST) -> Iterator[ast.expr]:
+    """Return the targets of the annotated fields of classes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            yield from (part.target for part in node.body if isinstance(part, ast.AnnAssign))
 
 
 def _bound(node: ast.AST) -> Iterator[str]:

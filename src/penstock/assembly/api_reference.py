@@ -68,7 +68,7 @@ def _page(document: Mapping[str, Any]) -> Iterator[str]:
     yield "[use the API](../how-to/use-the-api.md) is the guide. Request and response bodies are"
     yield "JSON in UTF-8, times are ISO 8601 in UTC, and long lists are paginated."
     for tag, meaning in TAGS.items():
-        yield from ("", f"## {tag.capitalize()}", "", meaning)
+        yield from ("", f"## {tag.replace('_', ' ').capitalize()}", "", meaning)
         for path, operations in document["paths"].items():
             for method, operation in operations.items():
                 if operation["tags"] == [tag]:
@@ -105,9 +105,9 @@ def _exchange(operation: Mapping[str, Any]) -> Iterator[str]:
     for kind, body in content.items():
         extra = "" if kind == "application/json" else f" as `{kind}`"
         yield f"Body{extra}: {_kind(body['schema'])}."
-    for status, answered in operation["responses"].items():
+    for status, response in operation["responses"].items():
         if status.startswith("2"):
-            shapes = [_kind(c["schema"]) for c in answered.get("content", {}).values()]
+            shapes = [_kind(c["schema"]) for c in response.get("content", {}).values()]
             yield f"Response: {status}{', ' + shapes[0] if shapes else ''}."
 
 

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 INTERRUPTED_EXIT_CODE = 130
 SERVICES = (
-    "scheduler, orchestrator, admitter, sweeper, courier, pusher, relay, binder, replayer, sealer, "
-    "pruner"
+    "scheduler, orchestrator, admitter, sweeper, delivery sweeper, pusher, outbox publisher, "
+    "binder, replayer, sealer, pruner"
 )
 
 

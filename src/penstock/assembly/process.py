@@ -158,7 +158,7 @@ def open_client(settings: Settings, *, actor: str, create: bool = False) -> Iter
     store = open_store(settings, migrate=create)
     probes = _probes(settings, SystemClock())
     try:
-        yield Client(store, actor=actor, look=probes.probe)
+        yield Client(store, actor=actor, probe=probes.probe)
     finally:
         probes.close()
         store.close()
@@ -319,23 +319,23 @@ def build_scheduler_loops(
 ) -> list[Loop]:
     """Build the loops of a scheduler process: tick, cascade, admission, sweeping and upkeep."""
     jitter = random.Random().random  # noqa: S311 - spreads retries, guards nothing
-    beats = (
-        _beat(SECOND, "schedule"),
-        _beat(SECOND, "flows"),
-        _beat(SECOND, "admit"),
-        _beat(settings.sweep_interval),
-        _beat(SECOND),
-        _beat(SECOND, "push"),
-        _beat(SECOND, "outbox"),
-        _beat(SECOND, "bound"),
-        _beat(60 * SECOND),
-        _beat(settings.seal_interval),
-        _beat(settings.prune_interval),
+    schedules = (
+        _loop_schedule(SECOND, "schedule"),
+        _loop_schedule(SECOND, "flows"),
+        _loop_schedule(SECOND, "admit"),
+        _loop_schedule(settings.sweep_interval),
+        _loop_schedule(SECOND),
+        _loop_schedule(SECOND, "push"),
+        _loop_schedule(SECOND, "outbox"),
+        _loop_schedule(SECOND, "bound"),
+        _loop_schedule(60 * SECOND),
+        _loop_schedule(settings.seal_interval),
+        _loop_schedule(settings.prune_interval),
     )
     made = build_services(store, settings, events, jitter=jitter, pipelines=pipelines)
     return [
-        Loop(service, beat, store, events=events, jitter=jitter)
-        for service, beat in zip(made, beats, strict=True)
+        Loop(service, schedule, store, events=events, jitter=jitter)
+        for service, schedule in zip(made, schedules, strict=True)
     ]
 
 
@@ -370,7 +370,7 @@ def _probes(settings: Settings, clock: Clock, more: Mapping[str, str] | None = N
     return ProbeRunner(clock, names=names, own=store_file(settings.database_url))
 
 
-def _beat(interval_us: int, *channels: str) -> LoopSchedule:
+def _loop_schedule(interval_us: int, *channels: str) -> LoopSchedule:
     return LoopSchedule(interval_us=interval_us, channels=channels)
 
 

@@ -99,12 +99,12 @@ class App:
         with open_client(chosen, actor=actor(), create=create) as client:
             yield client
 
-    def emit(self, value: Any, people: Callable[[], None]) -> None:
-        """Print `value` as one JSON document under --json, or call `people` to print text."""
+    def emit(self, value: Any, print_text: Callable[[], None]) -> None:
+        """Print `value` as one JSON document under --json, or call `print_text` to print text."""
         if self.is_json:
             click.echo(json.dumps(value, indent=None if self.is_quiet else 2, ensure_ascii=False))
         else:
-            people()
+            print_text()
 
     def hint(self, text: str) -> None:
         """Print a hint that is not part of the result; silent under --quiet and --json."""

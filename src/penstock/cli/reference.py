@@ -197,9 +197,9 @@ def public_page() -> str:
         "",
         NOTE,
         "",
-        "Programs may rely on these names. Everything else is private and may change without",
-        "notice. The package is annotated (`py.typed`). `PenstockError` is the base class of all",
-        "errors of `penstock`.",
+        "Programs may rely on these names. Everything else is private and may change",
+        "without notice. The package is annotated (`py.typed`). `PenstockError` is the base class",
+        "of all errors of `penstock`.",
     ]
     for name in PUBLIC_MODULES:
         module = importlib.import_module(name)

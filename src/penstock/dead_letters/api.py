@@ -43,8 +43,8 @@ from penstock.server.params import (
 )
 from penstock.server.responses import Pagination, idempotent_write, json_response
 
-routes = router("letters")
-LetterId = Annotated[
+routes = router("dead_letters")
+DeadLetterId = Annotated[
     str,
     Path(
         description="Id of the dead letter (`dl_…`) or of its run (`run_…`).",
@@ -110,11 +110,11 @@ def list_dead_letters(
     """List dead letters, newest first."""
     asked = narrow.asked(by)
     pages = Pagination(request, by, **{name: getattr(asked, name) for name in asked.__slots__})
-    place = pages.position(cursor, 1)
-    letters = by.client.dead_letters.find(
-        asked, before=FAR if place is None else place[0], limit=limit
+    position = pages.position(cursor, 1)
+    found = by.client.dead_letters.find(
+        asked, before=FAR if position is None else position[0], limit=limit
     )
-    return pages.page(letters, limit, lambda row: [row.dead_letter_id], dead_letter_shape)
+    return pages.page(found, limit, lambda row: [row.dead_letter_id], dead_letter_shape)
 
 
 @routes.get("/dead-letters/groups", response_model=DeadLetterGroupsOut)
@@ -165,7 +165,7 @@ def replay_dead_letters(
 
 
 @routes.get("/dead-letters/{dead_letter_id}", response_model=DeadLetterDetailOut)
-def get_dead_letter(by: CurrentCaller, dead_letter_id: LetterId) -> Response:
+def get_dead_letter(by: CurrentCaller, dead_letter_id: DeadLetterId) -> Response:
     """Return a dead letter with its run, or with its message and payload."""
     number = _number(by, dead_letter_id)
     return json_response(
@@ -175,7 +175,7 @@ def get_dead_letter(by: CurrentCaller, dead_letter_id: LetterId) -> Response:
 
 @routes.post("/dead-letters/{dead_letter_id}/replay", response_model=ReplayOut)
 def replay_dead_letter(
-    request: Request, by: CurrentCaller, dead_letter_id: LetterId, body: ReplayIn | None = None,
+    request: Request, by: CurrentCaller, dead_letter_id: DeadLetterId, body: ReplayIn | None = None,
     _: IdempotencyKey = None,
 ) -> Response:  # fmt: skip
     """Replay one dead letter, unchanged or edited."""
@@ -195,7 +195,7 @@ def replay_dead_letter(
 def discard_dead_letter(
     request: Request,
     by: CurrentCaller,
-    dead_letter_id: LetterId,
+    dead_letter_id: DeadLetterId,
     body: DiscardIn,
     _: IdempotencyKey = None,
 ) -> Response:
@@ -215,10 +215,12 @@ def _number(by: Caller, text: str) -> int:
     """Return the key of a dead letter from its own id or from its run's id."""
     if not text.lower().startswith("run_"):
         return decode_path_id("dl", "dead letter", text)
-    letter = by.client.dead_letters.of_run(decode_path_id("run", "run", text), customer=by.customer)
-    if letter is None:
+    dead_letter = by.client.dead_letters.of_run(
+        decode_path_id("run", "run", text), customer=by.customer
+    )
+    if dead_letter is None:
         raise NotFound("dead letter", text)
-    return letter.dead_letter_id
+    return dead_letter.dead_letter_id
 
 
 def _edit(body: ReplayIn) -> Edit | None:

@@ -84,10 +84,10 @@ def list_flows(
 ) -> Response:
     """List flows, newest first."""
     pages = Pagination(request, by, **vars(which))
-    place = pages.position(cursor, 1)
+    position = pages.position(cursor, 1)
     asked = FlowFilter(
         partition=which.partition, mode=which.mode, state=which.state, limit=limit,
-        **({} if place is None else {"before": place[0]}),
+        **({} if position is None else {"before": position[0]}),
     )  # fmt: skip
     with renaming_field("pipeline_template", ("pipeline",)):
         flows = by.client.flows.page(

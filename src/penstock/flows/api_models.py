@@ -25,7 +25,9 @@ class FlowOut(ResponseModel):
     generation: int = Field(description=texts.GENERATION)
     state: str = Field(description=texts.FLOW_STATE)
     is_degraded: bool = Field(description="Whether the flow ended with incomplete data.")
-    missing: list[str] = Field(description="Tables and processors that the flow went on without.")
+    missing: list[str] = Field(
+        description="Tables and processors that were missing when the flow went on."
+    )
     correlation_id: str = Field(description=texts.CORRELATION_ID)
     trigger_source: str = Field(description=texts.TRIGGER_SOURCE)
     opened_by: str = Field(description="Name of the key, user or service that opened it.")

@@ -46,7 +46,7 @@ class StepCounts:
     next_at: int | None = None
     now: int = 0
 
-    def plus(self, part: AdvanceResult, looks: int = 0) -> StepCounts:
+    def plus(self, part: AdvanceResult, probes: int = 0) -> StepCounts:
         """Add the counts of one transaction."""
         return replace(
             self,
@@ -56,7 +56,7 @@ class StepCounts:
             runs=self.runs + part.runs,
             ended=self.ended + part.ended,
             reruns=self.reruns + part.reruns,
-            probes=self.probes + looks,
+            probes=self.probes + probes,
         )
 
 
@@ -82,7 +82,7 @@ class Orchestrator:
     def __init__(
         self,
         store: Transactions,
-        look: Prober = no_probes,
+        probe: Prober = no_probes,
         *,
         known: Callable[[ProbeRequest], Sequence[Observation] | None] | None = None,
         holder: str = "orchestrator",
@@ -90,14 +90,14 @@ class Orchestrator:
         threads: int = 0,
         batch: int = BATCH,
     ) -> None:
-        """Probe data through `look`; with `threads`, probes run in the background.
+        """Probe data through `probe`; with `threads`, probes run in the background.
 
         known: returns the observations of a probe from a cache, or None; cached observations are
         evaluated without a lease.
         pipelines: code loaded here, for expected counts that are functions.
         """
         self._store = store
-        self._probe = look
+        self._probe = probe
         self._known = known
         self._holder = holder
         self._batch = batch

@@ -55,8 +55,8 @@ State = Annotated[
 def pipeline_status(by: CurrentCaller) -> Response:
     """Return counts of active runs, and of runs that ended since midnight UTC."""
     views = by.client.views
-    next_slot_at, now = views.next_occurrence()
-    return json_response(overview_shape(views.overview(), now, next_slot_at))
+    next_at, now = views.next_occurrence()
+    return json_response(overview_shape(views.overview(), now, next_at))
 
 
 @routes.get("/customers/{customer_id}/metrics", response_model=MetricsOut)

@@ -30,13 +30,15 @@ class Views:
         """Return counts of live runs and of runs that ended today."""
         return self._store.read(lambda tx: overview(tx, self._names.customer_key(tx, None)))
 
-    def metrics(self, customer: str, slot_from: int, slot_to: int) -> list[ProviderMetrics]:
+    def metrics(
+        self, customer: str, occurrence_from: int, occurrence_to: int
+    ) -> list[ProviderMetrics]:
         """Return a customer's totals per provider over a window of scheduled times."""
 
         def body(tx: Tx) -> list[ProviderMetrics]:
             number = self._names.customer_key(tx, customer)
             assert number is not None
-            return customer_metrics(tx, number, slot_from, slot_to)
+            return customer_metrics(tx, number, occurrence_from, occurrence_to)
 
         return self._store.read(body)
 

@@ -1,6 +1,6 @@
 """Records as the API and the command line's `--json` show them: public ids, ISO times, plain JSON.
 
-One shape per thing, whoever asks: a program that reads the API reads the command line too. Field
+Each thing has one shape, in the API and under --json, so a program that reads one reads both. Field
 names are those of the API (`execution_priority`, `claim_expiry_time` …).
 """
 
@@ -54,7 +54,7 @@ def session_shape(session: Session) -> dict[str, Any]:
         "held": session.held,
         "is_draining": session.is_draining,
         "started_at": iso(session.started_at),
-        "last_beat_at": iso(session.beat_at),
+        "last_beat_at": iso(session.heartbeat_at),
         "lease_until": iso(session.until_at),
     }
 
@@ -78,15 +78,15 @@ def pipeline_shape(info: PipelineInfo) -> dict[str, Any]:
     }
 
 
-def overview_shape(seen: Overview, now: int, next_slot_at: int | None) -> dict[str, Any]:
+def overview_shape(seen: Overview, now: int, next_at: int | None) -> dict[str, Any]:
     """Return counts of live runs and of runs ended since midnight UTC.
 
-    `next_slot_at` is the next scheduled time over all customers.
+    `next_at` is the next scheduled time over all customers.
     """
     done = seen.completed_today
     return {
         "as_of": iso(now),
-        "next_slot_at": iso_or_none(next_slot_at),
+        "next_slot_at": iso_or_none(next_at),
         "pending_runs": seen.pending,
         "ready_runs": seen.ready,
         "later_runs": seen.later,

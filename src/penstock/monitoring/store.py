@@ -45,18 +45,18 @@ class Overview:
 
 
 def customer_metrics(
-    tx: Tx, customer_key: CustomerKey, slot_from: int, slot_to: int
+    tx: Tx, customer_key: CustomerKey, occurrence_from: int, occurrence_to: int
 ) -> list[ProviderMetrics]:
     """Return sums per provider of the runs whose scheduled time lies in the window."""
-    day_from = -(-slot_from // DAY) * DAY
-    day_to = slot_to // DAY * DAY
+    day_from = -(-occurrence_from // DAY) * DAY
+    day_to = occurrence_to // DAY * DAY
     if day_to < day_from:
-        day_from = day_to = slot_from
+        day_from = day_to = occurrence_from
     folded = first(tx.rows("counter_get", {"name": "folded_to"}))
     params = {
         "customer": customer_key,
-        "slot_from": slot_from,
-        "slot_to": slot_to,
+        "occurrence_from": occurrence_from,
+        "occurrence_to": occurrence_to,
         "day_from": day_from,
         "day_to": day_to,
         "folded_to": folded[0] if folded else 0,

@@ -82,7 +82,7 @@ class _Tag:
     @property
     def kind(self) -> str:
         """Name of the tag's class."""
-        return f"{self.name.capitalize()}Api"
+        return "".join(part.capitalize() for part in self.name.split("_")) + "Api"
 
     def shapes(self, document: Document) -> list[str]:
         """Return the models that its operations use, dependencies first."""
@@ -162,7 +162,7 @@ class _Tag:
             sent.append("body=body")
         if headers:
             sent.append(f"headers={{{', '.join(_pair(p) for p in headers)}}}")
-        call, kind = _success(operation)[0], _answer_kind(operation)
+        call, kind = _success(operation)[0], _response_kind(operation)
         yield f"    def {operation['operationId']}({', '.join(arguments)}) -> {kind}:"
         yield from _docstring(operation["description"], f"`{method.upper()} {path}`", flat)
         line = f"self._transport.{call}({', '.join(sent)})"
@@ -247,16 +247,16 @@ def _docstring(text: str, where: str, flat: list[Any]) -> Iterator[str]:
 
 def _success(operation: Mapping[str, Any]) -> tuple[str, Any]:
     """Return the transport method for the successful response, and the response's schema."""
-    for status, answered in operation["responses"].items():
+    for status, response in operation["responses"].items():
         if status.startswith("2"):
-            for kind, content in answered.get("content", {}).items():
+            for kind, content in response.get("content", {}).items():
                 ways = {NDJSON: "lines", "text/plain": "text"}
                 return ways.get(kind, "call"), content["schema"]
             return "call", None
     raise AssertionError(operation["operationId"])
 
 
-def _answer_kind(operation: Mapping[str, Any]) -> str:
+def _response_kind(operation: Mapping[str, Any]) -> str:
     call, schema = _success(operation)
     if schema is None:
         return "None"

@@ -83,26 +83,26 @@ class RunFilterQuery:
         limit, offset = part
         asked = RunFilter(
             state=self.state,
-            slot_from=parse_time(self.start_date, "start_date") or 0,
-            slot_to=parse_time(self.end_date, "end_date") or RunFilter().slot_to,
+            occurrence_from=parse_time(self.start_date, "start_date") or 0,
+            occurrence_to=parse_time(self.end_date, "end_date") or RunFilter().occurrence_to,
             limit=limit,
         )
         pages = Pagination(
             request, by, state=asked.state, pipeline=self.pipeline_template,
-            **{"from": asked.slot_from, "to": asked.slot_to},
+            **{"from": asked.occurrence_from, "to": asked.occurrence_to},
         )  # fmt: skip
-        place = pages.position(cursor, 3)
-        if place is None and self.before is not None:
+        position = pages.position(cursor, 3)
+        if position is None and self.before is not None:
             last = by.client.runs.get(decode_path_id("run", "run", self.before), customer)
-            place = list(position_of(last))
-        deeper = asked if place is not None else replace(asked, limit=limit + offset)
+            position = list(position_of(last))
+        deeper = asked if position is not None else replace(asked, limit=limit + offset)
         runs = by.client.runs.page_after(
             deeper,
-            None if place is None else RunPosition(*place),
+            None if position is None else RunPosition(*position),
             customer,
             pipeline=self.pipeline_template,
         )
-        shown = runs if place is not None else runs[offset:]
+        shown = runs if position is not None else runs[offset:]
         return pages.page(shown, limit, position_of, run_shape)
 
 

@@ -132,9 +132,9 @@ def status_fits(state: RunState, status: RunStatus | None) -> bool:
 
 def render_documentation() -> str:
     """Return the text of docs/state_machine.md."""
-    lines = ["    [*] --> PENDING: created"]
-    lines += [f"    {a} --> {b}: {why}" for (a, b), why in REASONS.items()]
-    lines += [f"    {state} --> [*]" for state in RunState if state in TERMINAL]
+    transitions = ["    [*] --> PENDING: created"]
+    transitions += [f"    {a} --> {b}: {why}" for (a, b), why in REASONS.items()]
+    transitions += [f"    {state} --> [*]" for state in RunState if state in TERMINAL]
     rows = [f"| {a} | {b} | {why} |" for (a, b), why in REASONS.items()]
     marks = [
         f"| {mark.name} | {why} | {holds} |" for mark, (why, holds) in ADMISSION_MEANINGS.items()
@@ -153,7 +153,7 @@ def render_documentation() -> str:
             "",
             "```mermaid",
             "stateDiagram-v2",
-            *lines,
+            *transitions,
             "```",
             "",
             "| from | to | when |",

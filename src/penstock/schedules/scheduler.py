@@ -127,7 +127,7 @@ class Scheduler:
             return None
         self._learn(tx, groups)
         plans = [(group, self._plan_or_postpone(tx, group)) for group in groups]
-        marked = [(group, slots, self._is_late(group, slots)) for group, slots in plans]
+        marked = [(group, plan, self._is_late(group, plan)) for group, plan in plans]
         gap_us = math.ceil(SECOND / self._options.catch_up_rate)
         late = [i for group, _, is_late in marked if is_late for i in group.config_ids]
         reserved = entry_count(tx, late) if late else 0
@@ -146,13 +146,13 @@ class Scheduler:
 
         Late ones use the end of the reserved stretch of start times, after single runs.
         """
-        slots = [
+        occurrences = [
             DueOccurrence(c, at, bool(late)) for c, at, late in json.loads(counts.flows or "[]")
         ]
-        late = [slot.config_id for slot in slots if slot.is_late]
+        late = [due.config_id for due in occurrences if due.is_late]
         needed = entry_count(tx, late) if late else 0
         reserved = pace.taken
-        opened = open_flows(tx, slots, pace._replace(taken=reserved - needed))
+        opened = open_flows(tx, occurrences, pace._replace(taken=reserved - needed))
         tx.after_commit(lambda: self._store.wake(["flows"]))
         given = reserved - (needed - opened.used) if late else counts.given
         return counts._replace(runs=counts.runs + opened.runs, given=given)
@@ -162,32 +162,32 @@ class Scheduler:
         cadence = self._cadences.get(group.cadence, Cadence())
         was_postponed = _was_postponed(group, cadence)
         try:
-            slots = self._plan(group, cadence, was_postponed)
+            plan = self._plan(group, cadence, was_postponed)
         except Exception as error:
             tx.after_commit(lambda: self._forget(group.cadence))
             alert_open(tx, _alert(group, cadence, error))
             return _postpone(group, was_postponed)
         if was_postponed:
             alert_resolve(tx, _alert_key(group), self.name)
-        return slots
+        return plan
 
     def _plan(self, group: DueGroup, cadence: Cadence, was_postponed: bool) -> MisfirePlan:
-        slot = group.occurrence_time
+        due_at = group.occurrence_time
         if was_postponed:
-            slot = next_after(cadence, slot - POSTPONE_US)
-            if slot > group.now:
-                return MisfirePlan(run_at=None, next_at=slot, missed_to=group.now)
+            due_at = next_after(cadence, due_at - POSTPONE_US)
+            if due_at > group.now:
+                return MisfirePlan(run_at=None, next_at=due_at, missed_to=group.now)
         return plan_misfires(
             cadence,
-            slot,
+            due_at,
             group.now,
             CatchUp(group.catch_up),
             window_us=group.window_us,
             grace_us=self._options.grace_us,
         )
 
-    def _is_late(self, group: DueGroup, slots: MisfirePlan) -> bool:
-        return slots.run_at is not None and group.now - slots.run_at > self._options.late_us
+    def _is_late(self, group: DueGroup, plan: MisfirePlan) -> bool:
+        return plan.run_at is not None and group.now - plan.run_at > self._options.late_us
 
     def _learn(self, tx: Tx, groups: list[DueGroup]) -> None:
         unknown = {group.cadence for group in groups} - self._cadences.keys()

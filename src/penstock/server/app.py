@@ -52,7 +52,7 @@ class Api:
     """The app with the parts that serve it."""
 
     app: RequestMiddleware
-    door: LoadShedder
+    load_shedder: LoadShedder
     fastapi: FastAPI
     waiting: LongPolls
 
@@ -103,18 +103,18 @@ def build(
                 )
             )
 
-    line = AdmissionQueue(slots=options.threads, most=options.inflight, clock=clock)
+    queue = AdmissionQueue(concurrency=options.threads, most=options.inflight, clock=clock)
     guard = RequestMiddleware(
         app,
         clock=clock,
-        line=line,
-        lane_inflight=options.worker_inflight,
+        queue=queue,
+        fast_path_max=options.worker_inflight,
         body_max=options.body_max,
         record=record,
     )
     keyring: KeyCache = app.state.keyring
-    guard.lane = routes.fastpath(keyring, client)
-    return Api(app=guard, door=LoadShedder(line, record), fastapi=app, waiting=waiting)
+    guard.fast_path = routes.fastpath(keyring, client)
+    return Api(app=guard, load_shedder=LoadShedder(queue, record), fastapi=app, waiting=waiting)
 
 
 def outline(routes: Routes, lifespan: Callable[[FastAPI], Any] | None = None) -> FastAPI:

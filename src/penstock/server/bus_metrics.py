@@ -31,7 +31,7 @@ class BusCollector:
             watched = self._client.subscriptions.backlogs(SHOWN)
             limits = self._client.limits.page(limit=SHOWN)
             now = self._client.views.now()
-            letters = self._client.dead_letters.groups(limit=SHOWN)
+            groups = self._client.dead_letters.groups(limit=SHOWN)
         except StoreError:
             return
         waiting = GaugeMetricFamily(
@@ -51,7 +51,7 @@ class BusCollector:
         dead = GaugeMetricFamily(
             "penstock_dead_letters", "Open dead letters by origin.", labels=["origin", "error_type"]
         )
-        for group in letters:
+        for group in groups:
             path = (group.pipeline, group.phase, group.processor)
             origin = group.subscription or "/".join(part for part in path if part)
             dead.add_metric([origin or group.kind, group.error_type], group.dead_letters)

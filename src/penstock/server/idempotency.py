@@ -26,11 +26,11 @@ class RequestKey:
     body: bytes
 
 
-class AlreadyAnswered(Exception):
-    """The request was executed before; `answer` is the stored response."""
+class AlreadyExecuted(Exception):
+    """The request was executed before; `response` is the stored response."""
 
-    def __init__(self, answer: Any) -> None:
-        self.answer = answer
+    def __init__(self, response: Any) -> None:
+        self.response = response
         super().__init__("the request was executed before")
 
 
@@ -58,7 +58,7 @@ class IdempotentStore:
         def marked(tx: Tx) -> T:
             earlier = request_begin(tx, request.scope, request.key, request.body)
             if earlier is not None:
-                raise AlreadyAnswered(earlier)
+                raise AlreadyExecuted(earlier)
             value = body(tx)
             self.response = self._render(value)
             request_finish(tx, request.scope, request.key, self.response)
@@ -81,10 +81,10 @@ def stored_response(store: Transactions, request: RequestKey) -> Any | None:
     """
 
     def check(tx: Tx) -> None:
-        raise AlreadyAnswered(request_begin(tx, request.scope, request.key, request.body))
+        raise AlreadyExecuted(request_begin(tx, request.scope, request.key, request.body))
 
     try:
         store.write(check)
-    except AlreadyAnswered as before:
-        return before.answer
+    except AlreadyExecuted as before:
+        return before.response
     raise AssertionError("unreachable")

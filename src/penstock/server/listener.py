@@ -40,7 +40,7 @@ class ApiServer:
         config = uvicorn.Config(
             api.app,
             loop="auto",
-            http=protocol_with(api.door),
+            http=protocol_with(api.load_shedder),
             lifespan="on",
             access_log=False,
             log_config=None,

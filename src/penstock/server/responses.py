@@ -20,7 +20,7 @@ from penstock.core import cursor
 from penstock.core.errors import InvalidInput
 from penstock.server.auth import Caller
 from penstock.server.idempotency import (
-    AlreadyAnswered,
+    AlreadyExecuted,
     IdempotentStore,
     RequestKey,
     stored_response,
@@ -61,8 +61,8 @@ def idempotent_write(
     store = IdempotentStore(caller.client.store, mark, rendered)
     try:
         value = act(caller.client.with_store(store))
-    except AlreadyAnswered as before:
-        stored = before.answer
+    except AlreadyExecuted as before:
+        stored = before.response
         return json_response(stored["body"], stored["status"], {"Idempotency-Replayed": "true"})
     assert store.response is not None, f"{request.url.path} is not one write"
     return json_response(store.response["body"] if kept is None else render(value), status)
@@ -82,8 +82,8 @@ def idempotent_action(
         store = IdempotentStore(caller.client.store, mark, render)
         try:
             store.write(lambda _: value)
-        except AlreadyAnswered as other:
-            before = other.answer
+        except AlreadyExecuted as other:
+            before = other.response
         else:
             return json_response(store.response)
     return json_response(before, headers={"Idempotency-Replayed": "true"})

@@ -16,7 +16,7 @@ from penstock.core.clock import SECOND, Clock
 from penstock.core.errors import StoreBusy, StoreUnavailable
 from penstock.core.naming import PoolKey
 from penstock.db.store import Transactions, Tx
-from penstock.runs.store.leases import session_beat, session_close, session_open
+from penstock.runs.store.leases import session_close, session_heartbeat, session_open
 from penstock.worker.options import WorkerOptions
 
 T = TypeVar("T")
@@ -77,7 +77,7 @@ class WorkerSession:
         left = self._clock.monotonic()
 
         def body(tx: Tx) -> tuple[bool, T | None]:
-            alive = session_beat(
+            alive = session_heartbeat(
                 tx, session_id, self._options.lease_us, is_draining=self.is_draining
             )
             return alive, more(tx, session_id) if alive else None

@@ -7,7 +7,7 @@ import pytest
 from penstock import Pipeline, same_day
 from penstock.core.clock import HOUR, MINUTE
 from penstock.db.store import Store
-from penstock.flows.gates.client.people import OverrideRequest
+from penstock.flows.gates.client.overrides import OverrideRequest
 from penstock.testing.clock import VirtualClock
 from tests.kits.flows import DAY, Stage, work
 

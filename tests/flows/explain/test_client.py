@@ -15,7 +15,7 @@ from penstock.flows.client.flows import TriggerResult
 from penstock.flows.client.requests import CompletionReport, FlowRequest
 from penstock.flows.explain.client import FlowExplanation
 from penstock.flows.explain.why import Clears, walk
-from penstock.flows.gates.client.people import OverrideRequest
+from penstock.flows.gates.client.overrides import OverrideRequest
 from penstock.runs import attempt_result
 from penstock.runs.attempt_result import AttemptFailure
 from penstock.runs.store.finish import run_end_many

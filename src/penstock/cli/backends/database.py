@@ -43,33 +43,33 @@ class DatabaseBackend:
     def flows(self) -> FlowCases:
         """Use cases for flows and gates."""
         # Imported here so that commands that do not need it start faster.
-        from penstock.cli.backends.database_flows import HereFlows
+        from penstock.cli.backends.database_flows import DatabaseFlows
 
-        return HereFlows(self._client)
+        return DatabaseFlows(self._client)
 
     @property
     def dead_letters(self) -> DeadLetterUseCases:
         """Use cases for dead letters."""
         # Imported here so that commands that do not need it start faster.
-        from penstock.cli.backends.database_dead_letters import HereLetters
+        from penstock.cli.backends.database_dead_letters import DatabaseDeadLetters
 
-        return HereLetters(self._client)
+        return DatabaseDeadLetters(self._client)
 
     @property
     def bus(self) -> BusCases:
         """Use cases for topics and subscriptions."""
         # Imported here so that commands that do not need it start faster.
-        from penstock.cli.backends.database_bus import HereBus
+        from penstock.cli.backends.database_bus import DatabaseBus
 
-        return HereBus(self._client)
+        return DatabaseBus(self._client)
 
     @property
     def limits(self) -> LimitCases:
         """Use cases for limits."""
         # Imported here so that commands that do not need it start faster.
-        from penstock.cli.backends.limits import HereLimits
+        from penstock.cli.backends.limits import DatabaseLimits
 
-        return HereLimits(self._client)
+        return DatabaseLimits(self._client)
 
     def now(self) -> int:
         """Return the database's current time, in micros."""
@@ -84,8 +84,8 @@ class DatabaseBackend:
             position = position_of(client.runs.get(decode("run", asked.before), asked.customer))
         wanted = RunFilter(
             state=asked.state,
-            slot_from=asked.since or 0,
-            slot_to=asked.until or RunFilter().slot_to,
+            occurrence_from=asked.since or 0,
+            occurrence_to=asked.until or RunFilter().occurrence_to,
             limit=asked.limit,
         )
         found = client.runs.page_after(wanted, position, asked.customer, pipeline=asked.pipeline)
@@ -219,8 +219,8 @@ class DatabaseBackend:
 
     def overview(self) -> Shape:
         """Return queue counts and today's totals."""
-        next_slot_at, now = self._client.views.next_occurrence()
-        return overview_shape(self._client.views.overview(), now, next_slot_at)
+        next_at, now = self._client.views.next_occurrence()
+        return overview_shape(self._client.views.overview(), now, next_at)
 
     def sessions(self) -> list[Shape]:
         """Return the sessions of live processes."""

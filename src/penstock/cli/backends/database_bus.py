@@ -12,7 +12,7 @@ from penstock.core.clock import SECOND, parse_iso
 from penstock.core.errors import NotFound
 
 
-class HereBus:
+class DatabaseBus:
     """Use cases for topics and subscriptions on the database."""
 
     def __init__(self, client: Client) -> None:

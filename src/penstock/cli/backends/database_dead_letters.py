@@ -13,35 +13,35 @@ from penstock.dead_letters import shapes as shapes
 from penstock.dead_letters.client.dead_letters import FAR, DeadLetterFilter, Edit
 
 
-class HereLetters:
+class DatabaseDeadLetters:
     """Use cases for dead letters on the database."""
 
     def __init__(self, client: Client) -> None:
-        self._letters = client.dead_letters
+        self._dead_letters = client.dead_letters
 
     def page(self, asked: DeadLetterQuery, limit: int) -> list[Shape]:
         """Return dead letters, newest first."""
-        found = self._letters.find(_filter(asked), limit=limit)
+        found = self._dead_letters.find(_filter(asked), limit=limit)
         return [shapes.dead_letter_shape(row) for row in found]
 
     def groups(self, asked: DeadLetterQuery, limit: int) -> list[Shape]:
         """Return counts of dead letters by origin and error type."""
-        found = self._letters.groups(_filter(asked), limit=limit)
+        found = self._dead_letters.groups(_filter(asked), limit=limit)
         return [shapes.dead_letter_group_shape(row) for row in found]
 
-    def detail(self, letter_id: str) -> Shape:
+    def detail(self, dead_letter_id: str) -> Shape:
         """Return one dead letter with its run or message."""
-        return shapes.dead_letter_detail_shape(self._letters.get(self._number(letter_id)))
+        return shapes.dead_letter_detail_shape(self._dead_letters.get(self._number(dead_letter_id)))
 
-    def replay(self, letter_id: str, edit: Edit | None) -> Shape:
+    def replay(self, dead_letter_id: str, edit: Edit | None) -> Shape:
         """Replay one dead letter, optionally edited; return what it was replayed as."""
-        number = self._number(letter_id)
-        new_id = self._letters.replay(number, edit)
+        number = self._number(dead_letter_id)
+        new_id = self._dead_letters.replay(number, edit)
         return {"dead_letter_id": encode("dl", number), "replayed_as": new_id}
 
     def replay_matching(self, asked: DeadLetterQuery, step: DeadLetterStep) -> Shape:
         """Replay the next `step.limit` dead letters that match; return the outcomes."""
-        done = self._letters.replay_matching(
+        done = self._dead_letters.replay_matching(
             _filter(asked),
             limit=step.limit,
             before=FAR if step.before is None else decode("dl", step.before, "before"),
@@ -51,17 +51,17 @@ class HereLetters:
         )
         return shapes.replay_shape(done)
 
-    def discard(self, letter_id: str, reason: str) -> None:
+    def discard(self, dead_letter_id: str, reason: str) -> None:
         """Close a dead letter without a replay."""
-        self._letters.discard([self._number(letter_id)], reason)
+        self._dead_letters.discard([self._number(dead_letter_id)], reason)
 
-    def _number(self, letter_id: str) -> int:
-        if not letter_id.startswith("run_"):
-            return decode("dl", letter_id, "id")
-        letter = self._letters.of_run(decode("run", letter_id, "id"))
-        if letter is None:
-            raise NotFound("dead letter", letter_id)
-        return letter.dead_letter_id
+    def _number(self, dead_letter_id: str) -> int:
+        if not dead_letter_id.startswith("run_"):
+            return decode("dl", dead_letter_id, "id")
+        dead_letter = self._dead_letters.of_run(decode("run", dead_letter_id, "id"))
+        if dead_letter is None:
+            raise NotFound("dead letter", dead_letter_id)
+        return dead_letter.dead_letter_id
 
 
 def _filter(asked: DeadLetterQuery) -> DeadLetterFilter:

@@ -16,11 +16,11 @@ from penstock.flows.client.completion_message import report_of
 from penstock.flows.client.requests import FlowRequest
 from penstock.flows.explain.client import FlowFilter
 from penstock.flows.gates import shapes as gate_shapes
-from penstock.flows.gates.client.people import OverrideRequest
+from penstock.flows.gates.client.overrides import OverrideRequest
 from penstock.flows.gates.override import parse_override_duration
 
 
-class HereFlows:
+class DatabaseFlows:
     """Use cases for flows and gates on the database."""
 
     def __init__(self, client: Client) -> None:

@@ -37,33 +37,33 @@ class ApiBackend:
     def flows(self) -> FlowCases:
         """Use cases for flows and gates."""
         # Imported here so that commands that do not need it start faster.
-        from penstock.cli.backends.http_flows import ThereFlows
+        from penstock.cli.backends.http_flows import HttpFlows
 
-        return ThereFlows(self._whole)
+        return HttpFlows(self._whole)
 
     @property
     def dead_letters(self) -> DeadLetterUseCases:
         """Use cases for dead letters."""
         # Imported here so that commands that do not need it start faster.
-        from penstock.cli.backends.http_dead_letters import ThereLetters
+        from penstock.cli.backends.http_dead_letters import HttpDeadLetters
 
-        return ThereLetters(self._whole)
+        return HttpDeadLetters(self._whole)
 
     @property
     def bus(self) -> BusCases:
         """Use cases for topics and subscriptions."""
         # Imported here so that commands that do not need it start faster.
-        from penstock.cli.backends.http_bus import ThereBus
+        from penstock.cli.backends.http_bus import HttpBus
 
-        return ThereBus(self._whole)
+        return HttpBus(self._whole)
 
     @property
     def limits(self) -> LimitCases:
         """Use cases for limits."""
         # Imported here so that commands that do not need it start faster.
-        from penstock.cli.backends.limits import ThereLimits
+        from penstock.cli.backends.limits import HttpLimits
 
-        return ThereLimits(self._whole)
+        return HttpLimits(self._whole)
 
     def now(self) -> int:
         """Return the server's current time in micros, accurate to a second."""

@@ -10,7 +10,7 @@ from penstock.cli.backends.protocol import Shape
 from penstock.remote import Api
 
 
-class ThereBus:
+class HttpBus:
     """Use cases for topics and subscriptions through the API."""
 
     def __init__(self, api: Api) -> None:

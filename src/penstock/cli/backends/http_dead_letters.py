@@ -15,28 +15,30 @@ from penstock.dead_letters.client.deliveries import Edit
 from penstock.remote import Api
 
 
-class ThereLetters:
+class HttpDeadLetters:
     """Use cases for dead letters through the API."""
 
     def __init__(self, api: Api) -> None:
         # Typed as Any: commands read the typed responses of the client as plain JSON objects.
-        self._letters: Any = api.letters
+        self._dead_letters: Any = api.dead_letters
 
     def page(self, asked: DeadLetterQuery, limit: int) -> list[Shape]:
         """Return dead letters, newest first."""
-        return read_pages(self._letters.list_dead_letters, limit, _query(asked))
+        return read_pages(self._dead_letters.list_dead_letters, limit, _query(asked))
 
     def groups(self, asked: DeadLetterQuery, limit: int) -> list[Shape]:
         """Return counts of dead letters by origin and error type."""
-        found: list[Shape] = self._letters.group_dead_letters(limit=limit, **_query(asked))["items"]
+        found: list[Shape] = self._dead_letters.group_dead_letters(limit=limit, **_query(asked))[
+            "items"
+        ]
         return found
 
-    def detail(self, letter_id: str) -> Shape:
+    def detail(self, dead_letter_id: str) -> Shape:
         """Return one dead letter with its run or message."""
-        found: Shape = self._letters.get_dead_letter(letter_id)
+        found: Shape = self._dead_letters.get_dead_letter(dead_letter_id)
         return found
 
-    def replay(self, letter_id: str, edit: Edit | None) -> Shape:
+    def replay(self, dead_letter_id: str, edit: Edit | None) -> Shape:
         """Replay one dead letter, optionally edited; return what it was replayed as."""
         body: Shape = {}
         if edit is not None:
@@ -45,7 +47,7 @@ class ThereLetters:
                 "data": None if edit.data is None else base64.b64encode(edit.data).decode(),
                 "attributes": edit.attributes,
             }
-        replayed: Shape = self._letters.replay_dead_letter(letter_id, _given(body))
+        replayed: Shape = self._dead_letters.replay_dead_letter(dead_letter_id, _given(body))
         return replayed
 
     def replay_matching(self, asked: DeadLetterQuery, step: DeadLetterStep) -> Shape:
@@ -59,12 +61,12 @@ class ThereLetters:
         }
         body.pop("status")
         with rename_field("pipeline", ["pipeline_template"]):
-            page: Shape = self._letters.replay_dead_letters(_given(body))
+            page: Shape = self._dead_letters.replay_dead_letters(_given(body))
         return page
 
-    def discard(self, letter_id: str, reason: str) -> None:
+    def discard(self, dead_letter_id: str, reason: str) -> None:
         """Close a dead letter without a replay."""
-        self._letters.discard_dead_letter(letter_id, {"reason": reason})
+        self._dead_letters.discard_dead_letter(dead_letter_id, {"reason": reason})
 
 
 def _query(asked: DeadLetterQuery) -> Shape:

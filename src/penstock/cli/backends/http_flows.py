@@ -11,7 +11,7 @@ from penstock.cli.backends.protocol_flows import DecisionQuery, FlowQuery, FlowR
 from penstock.remote import Api
 
 
-class ThereFlows:
+class HttpFlows:
     """Use cases for flows and gates through the API."""
 
     def __init__(self, api: Api) -> None:

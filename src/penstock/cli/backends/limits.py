@@ -30,7 +30,7 @@ class LimitCases(Protocol):
         ...
 
 
-class HereLimits:
+class DatabaseLimits:
     """Use cases for limits on the database."""
 
     def __init__(self, client: Client) -> None:
@@ -62,7 +62,7 @@ class HereLimits:
         return lease_shape(self._limits.release(decode("lease", lease_id), reason))
 
 
-class ThereLimits:
+class HttpLimits:
     """Use cases for limits through the API."""
 
     def __init__(self, api: Any) -> None:

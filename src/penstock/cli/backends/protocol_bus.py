@@ -1,6 +1,6 @@
 """The use cases of the commands for topics and subscriptions; see `cli.backends.protocol`.
 
-`HereBus` implements them on the database, `ThereBus` through the API; both take and return the
+`DatabaseBus` implements them on the database, `HttpBus` through the API; both take and return the
 API's JSON. `customer` None means a system topic or subscription, which no customer owns.
 """
 

@@ -1,7 +1,7 @@
 """The use cases of the commands for dead letters; see `cli.backends.protocol`.
 
-`HereLetters` implements them on the database, `ThereLetters` through the API; both return the same
-plain JSON. A dead letter is identified by its own id or by the id of its run.
+`DatabaseDeadLetters` implements them on the database, `HttpDeadLetters` through the API; both
+return the same plain JSON. A dead letter is identified by its own id or by the id of its run.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class DeadLetterUseCases(Protocol):
         """Return counts of dead letters by origin and error type."""
         ...
 
-    def detail(self, letter_id: str) -> Shape:
+    def detail(self, dead_letter_id: str) -> Shape:
         """Return one dead letter with its run or message."""
         ...
 
-    def replay(self, letter_id: str, edit: Edit | None) -> Shape:
+    def replay(self, dead_letter_id: str, edit: Edit | None) -> Shape:
         """Replay one dead letter, optionally edited; return what it was replayed as."""
         ...
 
@@ -65,6 +65,6 @@ class DeadLetterUseCases(Protocol):
         """Replay the next `step.limit` dead letters that match; return the outcomes."""
         ...
 
-    def discard(self, letter_id: str, reason: str) -> None:
+    def discard(self, dead_letter_id: str, reason: str) -> None:
         """Close a dead letter without a replay."""
         ...

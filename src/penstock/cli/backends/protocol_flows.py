@@ -1,6 +1,6 @@
 """The use cases of the commands for flows and gates; see `cli.backends.protocol`.
 
-`HereFlows` implements them on the database, `ThereFlows` through the API; both return the same
+`DatabaseFlows` implements them on the database, `HttpFlows` through the API; both return the same
 plain JSON. Bodies have the API's field names.
 """
 

@@ -140,18 +140,18 @@ def groups(app: App, /, limit: int, **given: Any) -> None:
 
 
 @dlq.command("show")
-@click.argument("letter_id", metavar="ID")
+@click.argument("dead_letter_id", metavar="ID")
 @click.pass_obj
-def show(app: App, letter_id: str) -> None:
+def show(app: App, dead_letter_id: str) -> None:
     """Show one dead letter in full; ID is its own id, or the id of the failed run."""
     with app.use_cases() as cases:
-        detail = cases.dead_letters.detail(letter_id)
+        detail = cases.dead_letters.detail(dead_letter_id)
         now = cases.now()
     app.emit(detail, lambda: print_dead_letter(detail, now))
 
 
 @dlq.command("replay")
-@click.argument("letter_ids", nargs=-1, metavar="[ID]...")
+@click.argument("dead_letter_ids", nargs=-1, metavar="[ID]...")
 @filter_options
 @click.option("--all", "everything", is_flag=True, help="Replay all open dead letters.")
 @click.option("--dry-run", is_flag=True, help="Show what would be replayed; change nothing.")
@@ -165,7 +165,7 @@ def show(app: App, letter_id: str) -> None:
 @click.option("--data", metavar="TEXT|@FILE", help="Edit: replace the message's content.")
 @click.option("--attributes", type=JSON, help="Edit: replace the message's attributes.")
 @click.pass_obj
-def replay(app: App, /, letter_ids: tuple[str, ...], **given: Any) -> None:
+def replay(app: App, /, dead_letter_ids: tuple[str, ...], **given: Any) -> None:
     r"""Replay dead letters by ID, or all open ones that match the options.
 
     A single dead letter can be edited with --param, --data or --attributes.
@@ -178,11 +178,11 @@ def replay(app: App, /, letter_ids: tuple[str, ...], **given: Any) -> None:
     """
     edit = _edit(given)
     with app.use_cases() as cases:
-        asked = _meant(cases, letter_ids, given)
+        asked = _meant(cases, dead_letter_ids, given)
         if asked is None:
-            if edit is not None and len(letter_ids) > 1:
-                raise InvalidInput("ID", "one id when editing", f"{len(letter_ids)} ids")
-            _replay_these(app, cases.dead_letters, letter_ids, edit, is_dry=given["dry_run"])
+            if edit is not None and len(dead_letter_ids) > 1:
+                raise InvalidInput("ID", "one id when editing", f"{len(dead_letter_ids)} ids")
+            _replay_these(app, cases.dead_letters, dead_letter_ids, edit, is_dry=given["dry_run"])
             return
         if edit is not None:
             raise InvalidInput("ID", "the id of the dead letter to edit", "a filter")
@@ -190,7 +190,7 @@ def replay(app: App, /, letter_ids: tuple[str, ...], **given: Any) -> None:
 
 
 @dlq.command("discard")
-@click.argument("letter_ids", nargs=-1, metavar="[ID]...")
+@click.argument("dead_letter_ids", nargs=-1, metavar="[ID]...")
 @filter_options
 @click.option("--all", "everything", is_flag=True, help="Discard all open dead letters.")
 @click.option("--dry-run", is_flag=True, help="Show what would be discarded; change nothing.")
@@ -199,7 +199,7 @@ def replay(app: App, /, letter_ids: tuple[str, ...], **given: Any) -> None:
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @click.option("--reason", required=True, metavar="TEXT", help="Reason, recorded in the journal.")
 @click.pass_obj
-def discard(app: App, /, letter_ids: tuple[str, ...], reason: str, **given: Any) -> None:
+def discard(app: App, /, dead_letter_ids: tuple[str, ...], reason: str, **given: Any) -> None:
     r"""Close dead letters without a replay: by ID, or all open ones that match the options.
 
     \b
@@ -207,26 +207,26 @@ def discard(app: App, /, letter_ids: tuple[str, ...], reason: str, **given: Any)
     penstock dlq discard --subscription rosters --error POISON --reason "a test" --dry-run
     """
     with app.use_cases() as cases:
-        asked = _meant(cases, letter_ids, given)
-        chosen = list(letter_ids)
+        asked = _meant(cases, dead_letter_ids, given)
+        chosen = list(dead_letter_ids)
         if asked is not None:
             chosen = [
                 row["dead_letter_id"] for row in cases.dead_letters.page(asked, given["limit"])
             ]
         elif given["dry_run"]:
-            chosen = [row["dead_letter_id"] for row in _open(cases.dead_letters, letter_ids)]
+            chosen = [row["dead_letter_id"] for row in _open(cases.dead_letters, dead_letter_ids)]
         if given["dry_run"]:
             text = f"Would discard {output.plural(len(chosen), 'dead letter')}.{_none(chosen)}"
             app.emit({"dry_run": True, "would_discard": chosen}, lambda: click.echo(text))
             return
         if asked is not None and len(chosen) > 1 and not given["yes"] and not app.is_json:
             confirm(f"Discard {output.plural(len(chosen), 'dead letter')}?")
-        for letter_id in chosen:
-            cases.dead_letters.discard(letter_id, reason)
+        for dead_letter_id in chosen:
+            cases.dead_letters.discard(dead_letter_id, reason)
 
     def print_text() -> None:
-        for letter_id in chosen:
-            click.echo(f"{letter_id} is discarded.")
+        for dead_letter_id in chosen:
+            click.echo(f"{dead_letter_id} is discarded.")
         if not chosen:
             click.echo(f"Nothing discarded.{_none(chosen)}")
         elif asked is not None and len(chosen) == given["limit"]:
@@ -236,22 +236,22 @@ def discard(app: App, /, letter_ids: tuple[str, ...], reason: str, **given: Any)
 
 
 def _meant(
-    cases: UseCases, letter_ids: tuple[str, ...], given: Mapping[str, Any]
+    cases: UseCases, dead_letter_ids: tuple[str, ...], given: Mapping[str, Any]
 ) -> DeadLetterQuery | None:
     """Return the filter, or None if ids were given; reject both and neither."""
     asked = _asked(cases, {**given, "status": "open"})
     is_narrow = asked != DeadLetterQuery()
-    if letter_ids and (is_narrow or given["everything"]):
-        raise InvalidInput("ID", "either ids or a filter", letter_ids[0])
-    if not letter_ids and not is_narrow and not given["everything"]:
+    if dead_letter_ids and (is_narrow or given["everything"]):
+        raise InvalidInput("ID", "either ids or a filter", dead_letter_ids[0])
+    if not dead_letter_ids and not is_narrow and not given["everything"]:
         fix = "Pass ids, a filter such as --error TYPE, or --all."
         raise InvalidInput("ID", "ids, a filter or --all", None, fix)
-    return None if letter_ids else asked
+    return None if dead_letter_ids else asked
 
 
-def _open(letters: DeadLetterUseCases, ids: tuple[str, ...]) -> list[Shape]:
+def _open(dead_letters: DeadLetterUseCases, ids: tuple[str, ...]) -> list[Shape]:
     """Return the dead letters with these ids; raise Conflict if one of them is not open."""
-    found = [letters.detail(letter_id)["dead_letter"] for letter_id in ids]
+    found = [dead_letters.detail(dead_letter_id)["dead_letter"] for dead_letter_id in ids]
     for row in found:
         if row["status"] != "open":
             raise Conflict(f"{row['dead_letter_id']} is not open: it was {row['status']}.")
@@ -285,17 +285,22 @@ def _edit(given: Mapping[str, Any]) -> Edit | None:
 
 
 def _replay_these(
-    app: App, letters: DeadLetterUseCases, ids: tuple[str, ...], edit: Edit | None, *, is_dry: bool
+    app: App,
+    dead_letters: DeadLetterUseCases,
+    ids: tuple[str, ...],
+    edit: Edit | None,
+    *,
+    is_dry: bool,
 ) -> None:
     if is_dry:
-        found = _open(letters, ids)
+        found = _open(dead_letters, ids)
         for row in found:
             _check_edit(edit, row["kind"])
         open_ones = [row["dead_letter_id"] for row in found]
         text = f"Would replay {output.plural(len(open_ones), 'dead letter')}."
         app.emit({"dry_run": True, "would_replay": open_ones}, lambda: click.echo(text))
         return
-    done = [letters.replay(letter_id, edit) for letter_id in ids]
+    done = [dead_letters.replay(dead_letter_id, edit) for dead_letter_id in ids]
 
     def print_text() -> None:
         for one in done:
@@ -319,11 +324,11 @@ def _check_edit(edit: Edit | None, kind: str) -> None:
 
 
 def _replay_matching(
-    app: App, letters: DeadLetterUseCases, asked: DeadLetterQuery, given: Mapping[str, Any]
+    app: App, dead_letters: DeadLetterUseCases, asked: DeadLetterQuery, given: Mapping[str, Any]
 ) -> None:
     """Count the matches with a dry run, ask for confirmation, then replay in steps of STEP."""
     limit = given["limit"]
-    would = letters.replay_matching(asked, DeadLetterStep(limit=STEP, is_dry=True))
+    would = dead_letters.replay_matching(asked, DeadLetterStep(limit=STEP, is_dry=True))
     many = would["matched"] if limit is None else min(limit, would["matched"])
     if given["dry_run"]:
         app.emit(would, lambda: _would(would, many))
@@ -340,7 +345,7 @@ def _replay_matching(
     with click.progressbar(length=many, label="Replaying", hidden=app.is_json) as bar:
         while many > len(done) + len(refused):
             left = many - len(done) - len(refused)
-            page = letters.replay_matching(asked, replace(step, limit=min(STEP, left)))
+            page = dead_letters.replay_matching(asked, replace(step, limit=min(STEP, left)))
             done += page["replayed"]
             refused += page["refused"]
             bar.update(len(page["replayed"]) + len(page["refused"]))

@@ -23,32 +23,32 @@ def origin(row: Mapping[str, Any]) -> str:
 
 def print_dead_letter(detail: Shape, now: int) -> None:
     """Print one dead letter in full, with the commands that apply to it."""
-    letter = detail["dead_letter"]
-    letter_id = letter["dead_letter_id"]
-    click.echo(f"{letter_id} · {origin(letter)} · {letter['status']}")
-    details = letter["error_details"]
+    dead_letter = detail["dead_letter"]
+    dead_letter_id = dead_letter["dead_letter_id"]
+    click.echo(f"{dead_letter_id} · {origin(dead_letter)} · {dead_letter['status']}")
+    details = dead_letter["error_details"]
     output.print_facts(
         [
-            ("failed", output.format_time(output.parse_time(letter["died_at"]), now)),
-            ("customer", letter["customer_id"] or "none (system)"),
-            ("run", letter["run_id"]),
-            ("message", letter["message_id"]),
-            ("topic", letter["topic"]),
-            ("partition", letter["partition"]),
-            ("correlation", letter["correlation_id"]),
-            ("attempts", letter["attempts"]),
-            ("replays", letter["replays"] or None),
-            ("error", f"{letter['error_type']}: {output.error_message(details)}"),
-            ("closed", _closed(letter, now)),
+            ("failed", output.format_time(output.parse_time(dead_letter["died_at"]), now)),
+            ("customer", dead_letter["customer_id"] or "none (system)"),
+            ("run", dead_letter["run_id"]),
+            ("message", dead_letter["message_id"]),
+            ("topic", dead_letter["topic"]),
+            ("partition", dead_letter["partition"]),
+            ("correlation", dead_letter["correlation_id"]),
+            ("attempts", dead_letter["attempts"]),
+            ("replays", dead_letter["replays"] or None),
+            ("error", f"{dead_letter['error_type']}: {output.error_message(details)}"),
+            ("closed", _closed(dead_letter, now)),
         ]
     )
     if detail["message"] is not None:
         _show_message(detail["message"])
     if detail["run"] is not None and detail["run"].get("parameters"):
         click.echo(f"  parameters  {json.dumps(detail['run']['parameters'], ensure_ascii=False)}")
-    if letter["status"] == "open":
-        click.echo(f"Replay: penstock dlq replay {letter_id}   ·   "
-                   f'discard: penstock dlq discard {letter_id} --reason "…"')  # fmt: skip
+    if dead_letter["status"] == "open":
+        click.echo(f"Replay: penstock dlq replay {dead_letter_id}   ·   "
+                   f'discard: penstock dlq discard {dead_letter_id} --reason "…"')  # fmt: skip
 
 
 def _show_message(message: Shape) -> None:
@@ -62,8 +62,10 @@ def _show_message(message: Shape) -> None:
         click.echo(output.escape_control(text[:2000]) + ("…" if len(text) > 2000 else ""))
 
 
-def _closed(letter: Shape, now: int) -> str | None:
-    if letter["resolved_at"] is None:
+def _closed(dead_letter: Shape, now: int) -> str | None:
+    if dead_letter["resolved_at"] is None:
         return None
-    at = output.format_time(output.parse_time(letter["resolved_at"]), now)
-    return f"{letter['status']} {at} by {letter['resolved_by']}: {letter['resolution']}"
+    at = output.format_time(output.parse_time(dead_letter["resolved_at"]), now)
+    return (
+        f"{dead_letter['status']} {at} by {dead_letter['resolved_by']}: {dead_letter['resolution']}"
+    )

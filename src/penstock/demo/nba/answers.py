@@ -72,11 +72,11 @@ def answer_for(client: Client, pipeline: str, partition: str, mode: str, now: Mi
     )
 
 
-def phase_statuses(told: Explanation) -> list[PhaseStatus]:
+def phase_statuses(explanation: Explanation) -> list[PhaseStatus]:
     """Return a line for each phase that the mode runs."""
     return [
         PhaseStatus(story.phase, story.word, story.count, story.headline)
-        for story in told.phases
+        for story in explanation.phases
         if story.state != "SKIPPED"
     ]
 

@@ -251,7 +251,7 @@ def _credentials(client: Client, runs: list[Run], configs: list[Config]) -> Clai
     """Check that permanent errors are not retried, and that failing configs are disabled."""
     dead = [r for r in runs if r.is_dead and r.error_type == "AUTHENTICATION_FAILED"]
     in_vain = {r.run_id for r in dead} & {r.parent_run_id for r in runs}
-    letters = client.dead_letters.find(limit=PAGE)
+    dead_letters = client.dead_letters.find(limit=PAGE)
     disabled = [c for c in configs if not c.is_active]
     restored = {r.customer_id for r in dead} - {c.customer_id for c in disabled}
     alerts = client.views.alerts(limit=PAGE)
@@ -265,7 +265,7 @@ def _credentials(client: Client, runs: list[Run], configs: list[Config]) -> Clai
         f"{output.plural(len(restored), 'customer')} got new credentials and was enabled again; "
         f"still disabled: {names or 'none'}."
     )
-    is_true = bool(dead) and high >= 1 and not in_vain and bool(letters)
+    is_true = bool(dead) and high >= 1 and not in_vain and bool(dead_letters)
     numbers = {"dead": len(dead), "alerts_medium": warned, "alerts_high": high,
                "disabled": len(disabled)}  # fmt: skip
     return Claim("Permanent errors wait for an operator.", text, is_true, numbers)

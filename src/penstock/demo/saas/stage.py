@@ -149,7 +149,7 @@ class DemoSimulation:
         self._scheduler.run_once()
 
     def upkeep(self) -> None:
-        """Run each remaining service once: relay, sealer, pruner and so on."""
+        """Run each remaining service once: outbox publisher, sealer, pruner and so on."""
         for service in self._upkeep:
             service.run_once()
 

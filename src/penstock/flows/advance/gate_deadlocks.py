@@ -50,9 +50,9 @@ def gate_deadlock(
             waits[node] = {*tables, *_order_dependencies(snapshot, phase, node, makers)}
     for name in snapshot.planned.plan.phase(ask.phase).expected:
         if ask.processor in (None, name):
-            ring = cycle_of(f"{ask.phase}/{name}", waits, makers)
-            if ring:
-                return ring
+            cycle = cycle_of(f"{ask.phase}/{name}", waits, makers)
+            if cycle:
+                return cycle
     return ()
 
 

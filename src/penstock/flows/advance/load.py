@@ -9,7 +9,7 @@ from penstock.db.store import Tx
 from penstock.flows.advance.snapshot import FlowSnapshot, Wakeup
 from penstock.flows.gates.breaker import Breaker
 from penstock.flows.gates.store.gates import breakers_of, probe_release_many
-from penstock.flows.gates.store.people import overrides_of
+from penstock.flows.gates.store.overrides import overrides_of
 from penstock.flows.rows import CompletionRow, Locked, PhaseRow
 from penstock.flows.store.completions import completions_later
 from penstock.flows.store.flows import phases_later

@@ -15,7 +15,7 @@ from penstock.db.store import Tx
 from penstock.flows.advance.change_set import ChangeSet, Start
 from penstock.flows.advance.snapshot import FlowSnapshot
 from penstock.flows.gates.store.gates import breaker_put_many, decision_put_many, trigger_put_many
-from penstock.flows.gates.store.people import intervention_close_many, intervention_put_many
+from penstock.flows.gates.store.overrides import intervention_close_many, intervention_put_many
 from penstock.flows.store.completions import flow_event_put_for_next, flow_event_put_for_partition
 from penstock.flows.store.flows import flow_end_many, phase_update_many
 from penstock.flows.store.logs import (

@@ -44,9 +44,9 @@ def complete(app: App, /, **given: Any) -> None:
     """
     with app.use_cases() as cases:
         if given["dry_run"]:
-            place = FlowRef(pipeline=given["pipeline"], partition=given["partition"],
+            flow_ref = FlowRef(pipeline=given["pipeline"], partition=given["partition"],
                           customer=given["customer"], mode=given["mode"])  # fmt: skip
-            would = _would(cases.flows.explain(place))
+            would = _would(cases.flows.explain(flow_ref))
             app.emit(would, lambda: click.echo(would["text"]))
             return
         outcome = cases.flows.complete(_message(given))

@@ -42,7 +42,7 @@ from penstock.flows.client.requests import (
 )
 from penstock.flows.gates.rows import DecisionFilter, DecisionRow, Trigger
 from penstock.flows.gates.store.gates import decision_list, triggers_of
-from penstock.flows.gates.store.people import flow_requests_close
+from penstock.flows.gates.store.overrides import flow_requests_close
 from penstock.flows.phases import ENDED, PhaseState
 from penstock.flows.rows import CompletionRow, Execution, Flow, FlowFilter, PhaseRow
 from penstock.flows.store.completions import (

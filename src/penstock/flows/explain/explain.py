@@ -330,7 +330,7 @@ def gate_sentences(gate: GateFact, wall: LocalClock) -> list[str]:
 
 
 def _next_evaluation(gate: GateFact, decision: DecisionFact, wall: LocalClock) -> str:
-    probe_at = gate.look_at if gate.look_at is not None else decision.recheck_at
+    probe_at = gate.probe_at if gate.probe_at is not None else decision.recheck_at
     text = "It is evaluated again when upstream data arrives"
     if probe_at is not None:
         text = f"It is evaluated again {_when(probe_at, wall)}, or when upstream data arrives"

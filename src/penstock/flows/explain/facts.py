@@ -197,13 +197,13 @@ class TriggerFact:
 class GateFact:
     """The gate of a phase, or of one of its processors (on="each").
 
-    processor: "" for the gate of the phase. look_at: when the gate is evaluated again.
+    processor: "" for the gate of the phase. probe_at: when the gate is evaluated again.
     """
 
     processor: str
     state: str
     since: Micros
-    look_at: Micros | None = None
+    probe_at: Micros | None = None
     waiting_since: Micros | None = None
     tries: int = 0
     decision: DecisionFact | None = None

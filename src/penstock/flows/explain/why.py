@@ -192,7 +192,7 @@ def _gate(flow: FlowFact, phase: PhaseFact, gate: GateFact, wall: LocalClock) ->
             text=f"{name} is being evaluated",
             clears=Clears.TIME,
             since=gate.since,
-            earliest_at=gate.look_at,
+            earliest_at=gate.probe_at,
         )
     waiting = gate.waiting_since if decision.verdict == "WAIT" else None
     since = gate.since if waiting is None else waiting
@@ -211,7 +211,7 @@ def _gate(flow: FlowFact, phase: PhaseFact, gate: GateFact, wall: LocalClock) ->
         if item.kind != "optional"
     )
     if decision.verdict == "WAIT":
-        recheck_at = gate.look_at if gate.look_at is not None else decision.recheck_at
+        recheck_at = gate.probe_at if gate.probe_at is not None else decision.recheck_at
         return Cause(
             kind="gate",
             text=text,

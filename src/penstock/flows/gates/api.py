@@ -24,7 +24,7 @@ from penstock.flows.gates.api_models import (
     WhatIfOut,
 )
 from penstock.flows.gates.client.gates import DecisionComparison, GateCheck
-from penstock.flows.gates.client.people import OverrideRequest
+from penstock.flows.gates.client.overrides import OverrideRequest
 from penstock.flows.gates.override import parse_override_duration
 from penstock.flows.gates.shapes import (
     backtest_shape,
@@ -105,7 +105,7 @@ def list_decisions(
     """List recorded gate decisions with their evidence, newest first."""
     pages = Pagination(request, by, pipeline=pipeline_template, partition=partition, phase=phase,
                   customer=customer_id)  # fmt: skip
-    place = pages.position(cursor, 1)
+    position = pages.position(cursor, 1)
     with renaming_field("pipeline_template", ("pipeline",)):
         rows = by.client.gates.history(
             pipeline_template,
@@ -113,7 +113,7 @@ def list_decisions(
             phase=phase,
             customer=by.customer if customer_id is None else customer_id,
             limit=limit,
-            **({} if place is None else {"before": place[0]}),
+            **({} if position is None else {"before": position[0]}),
         )
     return pages.page(rows, limit, lambda row: [row.decision_id], decision_shape)
 
@@ -192,7 +192,7 @@ def list_overrides(
     """List overrides, newest first."""
     pages = Pagination(request, by, pipeline=pipeline_template, partition=partition, live=live,
                   customer=customer_id)  # fmt: skip
-    place = pages.position(cursor, 1)
+    position = pages.position(cursor, 1)
     with renaming_field("pipeline_template", ("pipeline",)):
         rows = by.client.overrides.page(
             pipeline=pipeline_template,
@@ -200,7 +200,7 @@ def list_overrides(
             live=live,
             customer=by.customer if customer_id is None else customer_id,
             limit=limit,
-            **({} if place is None else {"before": place[0]}),
+            **({} if position is None else {"before": position[0]}),
         )
     return pages.page(rows, limit, lambda row: [row.override_id], override_shape)
 
@@ -264,12 +264,12 @@ def list_interventions(
 ) -> Response:
     """List interventions, newest first."""
     pages = Pagination(request, by, status=status, customer=customer_id)
-    place = pages.position(cursor, 1)
+    position = pages.position(cursor, 1)
     rows = by.client.interventions.page(
         status=None if status == "all" else status,
         customer=by.customer if customer_id is None else customer_id,
         limit=limit,
-        **({} if place is None else {"before": place[0]}),
+        **({} if position is None else {"before": position[0]}),
     )
     return pages.page(rows, limit, lambda row: [row.intervention_id], intervention_shape)
 

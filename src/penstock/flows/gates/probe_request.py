@@ -53,7 +53,7 @@ Prober: TypeAlias = Callable[[ProbeRequest], Sequence[Observation]]
 """Returns one observation per dependency, in their order. Never raises."""
 
 
-def no_probes(look: ProbeRequest) -> list[Observation]:
+def no_probes(request: ProbeRequest) -> list[Observation]:
     """Return an observation with an error for each dependency; used by processes without probes."""
     error = "this process has no probes; run an orchestrator with probes"
-    return [Observation(key=d.key, looked_at=0, error=error) for d in look.dependencies]
+    return [Observation(key=d.key, looked_at=0, error=error) for d in request.dependencies]

@@ -28,10 +28,12 @@ def completion_from_runs(tx: Tx, finished: Sequence[FinishedRun]) -> int:
     return _flow_events_put(tx, [(row[0], row[1], row[2], row[4] in dead) for row in news])
 
 
-def completion_put_many(tx: Tx, reports: Sequence[NewCompletion], *, nudge: bool = True) -> int:
+def completion_put_many(
+    tx: Tx, reports: Sequence[NewCompletion], *, emit_events: bool = True
+) -> int:
     """Record reports. Return how many are new; only those create flow events."""
     news = tx.rows("completion_put_many", batch=reports)
-    if nudge:
+    if emit_events:
         _flow_events_put(tx, [(row[0], row[1], row[2], row[3] == "failed") for row in news])
     return len(news)
 
@@ -52,11 +54,11 @@ def completions_of(tx: Tx, ids: Sequence[int]) -> dict[int, list[CompletionRow]]
 
 def completions_later(tx: Tx, ids: Sequence[int]) -> Callable[[], dict[int, list[CompletionRow]]]:
     """Send the query of `completions_of`; the returned function waits for the result."""
-    answer = tx.later("completion_rows_for_flows", {"ids": list(ids)})
+    result = tx.later("completion_rows_for_flows", {"ids": list(ids)})
 
     def read() -> dict[int, list[CompletionRow]]:
         found: dict[int, list[CompletionRow]] = {flow_id: [] for flow_id in ids}
-        for row in answer.rows():
+        for row in result.rows():
             found[row[0]].append(CompletionRow._make(row))
         return found
 

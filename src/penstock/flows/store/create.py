@@ -190,7 +190,7 @@ def _forward_to_newest(tx: Tx, late: LateData, generation: int) -> bool:
     seen = [
         _copy(newest.flow_id, CustomerKey(customer), s) for s in late.snapshot.completions_of(kept)
     ]
-    completion_put_many(tx, seen, nudge=False)
+    completion_put_many(tx, seen, emit_events=False)
     flow_event_put_many(tx, [(newest.flow_id, customer, source, False) for source in kept])
     return True
 
@@ -275,7 +275,7 @@ def _inherit(tx: Tx, opened: Sequence[tuple[FlowOpening, int]], rows: Sequence[N
         for s in seen[opening.parent.flow_id]
         if (flow_id, s.phase) in kept
     ]
-    completion_put_many(tx, copies, nudge=False)
+    completion_put_many(tx, copies, emit_events=False)
 
 
 def _copy(flow_id: int, customer_key: CustomerKey, seen: CompletionRow) -> NewCompletion:

@@ -64,9 +64,9 @@ def flow_lock_many(tx: Tx, ids: Iterable[int]) -> list[Locked]:
 
 def flow_lock_later(tx: Tx, ids: Iterable[int]) -> Callable[[], list[Locked]]:
     """Send the query of `flow_lock_many`; statements after it may share its flush."""
-    answer = tx.later("flow_lock_many", {"ids": sorted(set(ids))})
+    result = tx.later("flow_lock_many", {"ids": sorted(set(ids))})
     return lambda: [
-        Locked(_flow(row[:-4]), bool(row[-4]), bool(row[-3]), *row[-2:]) for row in answer.rows()
+        Locked(_flow(row[:-4]), bool(row[-4]), bool(row[-3]), *row[-2:]) for row in result.rows()
     ]
 
 
@@ -147,11 +147,11 @@ def phases_of(tx: Tx, ids: Sequence[int]) -> dict[int, list[PhaseRow]]:
 
 def phases_later(tx: Tx, ids: Sequence[int]) -> Callable[[], dict[int, list[PhaseRow]]]:
     """Send the query of `phases_of`; the returned function waits for the result."""
-    answer = tx.later("phase_rows_for_flows", {"ids": list(ids)})
+    result = tx.later("phase_rows_for_flows", {"ids": list(ids)})
 
     def read() -> dict[int, list[PhaseRow]]:
         found: dict[int, list[PhaseRow]] = {flow_id: [] for flow_id in ids}
-        for row in answer.rows():
+        for row in result.rows():
             phase = PhaseRow._make(row)
             converted = phase._replace(
                 probe_again=bool(phase.probe_again), is_degraded=bool(phase.is_degraded)
@@ -186,10 +186,10 @@ def cascade_next_at(tx: Tx) -> tuple[int | None, int]:
 
 def cascade_next_later(tx: Tx) -> Callable[[], tuple[int | None, int]]:
     """Send the query of `cascade_next_at`; the returned function waits for the result."""
-    answer = tx.later("cascade_next_at")
+    result = tx.later("cascade_next_at")
 
     def read() -> tuple[int | None, int]:
-        ((*due, now),) = answer.rows()
+        ((*due, now),) = result.rows()
         return min((at for at in due if at is not None), default=None), now
 
     return read
@@ -205,8 +205,8 @@ def processors_later(
     tx: Tx, pipelines: Iterable[int]
 ) -> Callable[[], dict[tuple[int, str, str], tuple[int, str]]]:
     """Query (key, pool) of processors by (pipeline, phase, name); the result is read by a call."""
-    answer = tx.later("processor_keys_list", {"ids": sorted(set(pipelines))})
-    return lambda: {(row[0], row[1], row[2]): (row[3], row[4]) for row in answer.rows()}
+    result = tx.later("processor_keys_list", {"ids": sorted(set(pipelines))})
+    return lambda: {(row[0], row[1], row[2]): (row[3], row[4]) for row in result.rows()}
 
 
 def _flow(row: Sequence[Any]) -> Flow:

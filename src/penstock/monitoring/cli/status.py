@@ -125,7 +125,7 @@ def _print_sessions(sessions: Sequence[Shape] | None, overview: Shape, now: int)
         click.echo(f"No worker is alive{need}: penstock up --pipelines my_pipelines.py")
         return
     output.print_table(
-        ("PROCESS", "KIND", "POOL", "RUNS", "CONCURRENCY", "HOST", "LAST BEAT", "STATE"),
+        ("PROCESS", "KIND", "POOL", "RUNS", "CONCURRENCY", "HOST", "HEARTBEAT", "STATE"),
         [
             (
                 s["name"], s["kind"], s["pool"], s["held"], s["slots"], f"{s['host']}:{s['pid']}",

@@ -65,7 +65,7 @@ WHERE r.run_id < :before
     AND (CAST(:config_id AS bigint) IS NULL OR r.config_id = :config_id)
     AND (CAST(:pipeline AS bigint) IS NULL OR p.pipeline = :pipeline)
     AND (CAST(:state AS text) IS NULL OR r.state = :state)
-    AND r.slot >= :slot_from AND r.slot < :slot_to
+    AND r.slot >= :occurrence_from AND r.slot < :occurrence_to
 ORDER BY r.run_id DESC LIMIT :limit;
 
 -- name: run_list_live_customer
@@ -75,7 +75,7 @@ WHERE r.customer = :customer AND r.run_id < :before
     AND (CAST(:config_id AS bigint) IS NULL OR r.config_id = :config_id)
     AND (CAST(:pipeline AS bigint) IS NULL OR p.pipeline = :pipeline)
     AND (CAST(:state AS text) IS NULL OR r.state = :state)
-    AND r.slot >= :slot_from AND r.slot < :slot_to
+    AND r.slot >= :occurrence_from AND r.slot < :occurrence_to
 ORDER BY r.run_id DESC LIMIT :limit;
 
 -- name: run_list_ended
@@ -86,14 +86,14 @@ WHERE h.run_id < :before
     AND (CAST(:config_id AS bigint) IS NULL OR h.config_id = :config_id)
     AND (CAST(:pipeline AS bigint) IS NULL OR p.pipeline = :pipeline)
     AND (CAST(:state AS text) IS NULL OR h.final_state = :state)
-    AND h.slot >= :slot_from AND h.slot < :slot_to
+    AND h.slot >= :occurrence_from AND h.slot < :occurrence_to
 ORDER BY h.run_id DESC LIMIT :limit;
 
 -- name: run_list_ended_customer
 -- Ended runs of one customer by scheduled time, newest first; keyset (slot, run id).
 SELECT {{ended_columns}} {{ended_joins}}
-WHERE h.customer = :customer AND (h.slot, h.run_id) < (:slot_before, :before)
-    AND h.slot >= :slot_from AND h.slot < :slot_to
+WHERE h.customer = :customer AND (h.slot, h.run_id) < (:occurrence_before, :before)
+    AND h.slot >= :occurrence_from AND h.slot < :occurrence_to
     AND (CAST(:config_id AS bigint) IS NULL OR h.config_id = :config_id)
     AND (CAST(:pipeline AS bigint) IS NULL OR p.pipeline = :pipeline)
     AND (CAST(:state AS text) IS NULL OR h.final_state = :state)
@@ -152,11 +152,11 @@ FROM (
     GROUP BY d.provider
     UNION ALL
     SELECT h.provider, {{metrics_sums}} FROM history h
-    WHERE h.customer = :customer AND h.slot >= :slot_from AND h.slot < :day_from
+    WHERE h.customer = :customer AND h.slot >= :occurrence_from AND h.slot < :day_from
     GROUP BY h.provider
     UNION ALL
     SELECT h.provider, {{metrics_sums}} FROM history h
-    WHERE h.customer = :customer AND h.slot >= :day_to AND h.slot < :slot_to
+    WHERE h.customer = :customer AND h.slot >= :day_to AND h.slot < :occurrence_to
     GROUP BY h.provider
     UNION ALL
     SELECT h.provider, {{metrics_sums}} FROM history h

@@ -52,18 +52,18 @@ class Collect:
             )
 
 
-def item_outcomes(answer: object, n: int) -> list[object]:
+def item_outcomes(returned: object, n: int) -> list[object]:
     """Return the outcome of each of `n` items: its value, or the exception it failed with.
 
     If the call returned anything but None or a list of `n` entries, every item fails.
     """
-    if answer is None:
+    if returned is None:
         return [None] * n
-    if isinstance(answer, str | bytes) or not isinstance(answer, Sequence):
-        wrong: object = f"{type(answer).__name__}"
-    elif len(answer) != n:
-        wrong = f"{len(answer)} entries"
+    if isinstance(returned, str | bytes) or not isinstance(returned, Sequence):
+        wrong: object = f"{type(returned).__name__}"
+    elif len(returned) != n:
+        wrong = f"{len(returned)} entries"
     else:
-        return list(answer)
+        return list(returned)
     error = InvalidInput("outcome", f"None or a list of {n} outcomes, one per item", wrong)
     return [error] * n

@@ -15,12 +15,12 @@ from penstock.remote.shapes.configs import (
     ConfigOut,
     ConfigPage,
     ConfigPatch,
+    ConfigStartIn,
+    ConfigStartOut,
     ListCustomerConfigsQuery,
     OccurrencePage,
     PreviewIn,
     PreviewOut,
-    StartIn,
-    StartOut,
 )
 from penstock.remote.transport import Transport, quote_segment
 
@@ -138,8 +138,12 @@ class ConfigsApi:
         )
 
     def start_config(
-        self, config_id: str, body: StartIn | None = None, *, idempotency_key: str | None = None
-    ) -> StartOut:
+        self,
+        config_id: str,
+        body: ConfigStartIn | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> ConfigStartOut:
         """Start a config now. 409 if it is inactive or its `overlap` forbids another run.
 
         `POST /api/v1/pipeline-configs/{config_id}/start`
@@ -152,7 +156,7 @@ class ConfigsApi:
             body=body,
             headers={"Idempotency-Key": idempotency_key},
         )
-        return cast("StartOut", response)
+        return cast("ConfigStartOut", response)
 
     def preview_config(self, config_id: str, *, n: int | None = None) -> PreviewOut:
         """Return the next occurrences of a config, with notes on daylight-saving changes.

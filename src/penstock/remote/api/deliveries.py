@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from typing import cast
 
-from penstock.remote.shapes.deliveries import AckIn, ExtendIn, NackIn, PullIn, PullOut, SettledOut
+from penstock.remote.shapes.deliveries import (
+    AckIn,
+    ExtendIn,
+    NackIn,
+    PullIn,
+    PullOut,
+    SettlementOut,
+)
 from penstock.remote.transport import Transport, quote_segment
 
 
@@ -48,7 +55,7 @@ class DeliveriesApi:
         *,
         customer_id: str | None = None,
         idempotency_key: str | None = None,
-    ) -> SettledOut:
+    ) -> SettlementOut:
         """Acknowledge deliveries. A stale ack id changes nothing and is reported as `stale`.
 
         `POST /api/v1/subscriptions/{name}/ack`
@@ -63,7 +70,7 @@ class DeliveriesApi:
             body=body,
             headers={"Idempotency-Key": idempotency_key},
         )
-        return cast("SettledOut", response)
+        return cast("SettlementOut", response)
 
     def nack_messages(
         self,
@@ -72,7 +79,7 @@ class DeliveriesApi:
         *,
         customer_id: str | None = None,
         idempotency_key: str | None = None,
-    ) -> SettledOut:
+    ) -> SettlementOut:
         """Return deliveries, each with its reason. They are redelivered or become dead letters.
 
         `POST /api/v1/subscriptions/{name}/nack`
@@ -87,7 +94,7 @@ class DeliveriesApi:
             body=body,
             headers={"Idempotency-Key": idempotency_key},
         )
-        return cast("SettledOut", response)
+        return cast("SettlementOut", response)
 
     def extend_messages(
         self,
@@ -96,7 +103,7 @@ class DeliveriesApi:
         *,
         customer_id: str | None = None,
         idempotency_key: str | None = None,
-    ) -> SettledOut:
+    ) -> SettlementOut:
         """Extend the ack deadlines of deliveries.
 
         `POST /api/v1/subscriptions/{name}/extend`
@@ -111,7 +118,7 @@ class DeliveriesApi:
             body=body,
             headers={"Idempotency-Key": idempotency_key},
         )
-        return cast("SettledOut", response)
+        return cast("SettlementOut", response)
 
     def release_messages(
         self,
@@ -120,7 +127,7 @@ class DeliveriesApi:
         *,
         customer_id: str | None = None,
         idempotency_key: str | None = None,
-    ) -> SettledOut:
+    ) -> SettlementOut:
         """Return unprocessed deliveries. They are ready at once and no attempt is counted.
 
         `POST /api/v1/subscriptions/{name}/release`
@@ -135,4 +142,4 @@ class DeliveriesApi:
             body=body,
             headers={"Idempotency-Key": idempotency_key},
         )
-        return cast("SettledOut", response)
+        return cast("SettlementOut", response)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Unpack, cast
 
 from penstock.remote.shapes.flows import (
-    EventIn,
+    CompletionReportIn,
+    CompletionReportOut,
     ExplainOut,
     ExplainPartitionQuery,
     FlowCancelOut,
@@ -16,9 +17,8 @@ from penstock.remote.shapes.flows import (
     FlowIn,
     FlowPage,
     FlowPreviewOut,
+    FlowTriggerOut,
     ListFlowsQuery,
-    OpenedOut,
-    ReceptionOut,
     TraceOut,
     WhyOut,
 )
@@ -40,7 +40,7 @@ class FlowsApi:
         response = self._transport.call("GET", "/api/v1/flows", query=query)
         return cast("FlowPage", response)
 
-    def trigger_flow(self, body: FlowIn, *, idempotency_key: str | None = None) -> OpenedOut:
+    def trigger_flow(self, body: FlowIn, *, idempotency_key: str | None = None) -> FlowTriggerOut:
         """Open a flow and start its first phases. Without `force` an existing flow is returned.
 
         `POST /api/v1/flows`
@@ -50,7 +50,7 @@ class FlowsApi:
         response = self._transport.call(
             "POST", "/api/v1/flows", body=body, headers={"Idempotency-Key": idempotency_key}
         )
-        return cast("OpenedOut", response)
+        return cast("FlowTriggerOut", response)
 
     def preview_flow(self, body: FlowIn, *, idempotency_key: str | None = None) -> FlowPreviewOut:
         """Return what a trigger would do. Nothing is changed.
@@ -134,8 +134,8 @@ class FlowsApi:
         return cast("TraceOut", response)
 
     def report_completion(
-        self, body: EventIn, *, idempotency_key: str | None = None
-    ) -> ReceptionOut:
+        self, body: CompletionReportIn, *, idempotency_key: str | None = None
+    ) -> CompletionReportOut:
         """Report the completion of a processor that Penstock does not run.
 
         The newest open flow of its partition and mode receives it; without one, a new flow is
@@ -148,4 +148,4 @@ class FlowsApi:
         response = self._transport.call(
             "POST", "/api/v1/events", body=body, headers={"Idempotency-Key": idempotency_key}
         )
-        return cast("ReceptionOut", response)
+        return cast("CompletionReportOut", response)

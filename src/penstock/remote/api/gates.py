@@ -10,11 +10,12 @@ from typing import Unpack, cast
 from penstock.remote.shapes.gates import (
     BacktestIn,
     BacktestOut,
-    CheckIn,
-    CheckOut,
     DecisionPage,
+    GateCheckIn,
+    GateCheckOut,
     InterventionOut,
     InterventionPage,
+    InterventionResolveIn,
     ListDecisionsQuery,
     ListInterventionsQuery,
     ListOverridesQuery,
@@ -22,11 +23,10 @@ from penstock.remote.shapes.gates import (
     OverrideOut,
     OverridePage,
     OverrideRevokeIn,
-    ResolveIn,
     WhatIfIn,
     WhatIfOut,
 )
-from penstock.remote.shapes.topics import Done
+from penstock.remote.shapes.topics import DoneOut
 from penstock.remote.transport import Transport, quote_segment
 
 
@@ -36,7 +36,7 @@ class GatesApi:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    def check_gate(self, body: CheckIn, *, idempotency_key: str | None = None) -> CheckOut:
+    def check_gate(self, body: GateCheckIn, *, idempotency_key: str | None = None) -> GateCheckOut:
         """Evaluate a gate now. The data is probed; nothing is changed.
 
         `POST /api/v1/gates/check`
@@ -46,7 +46,7 @@ class GatesApi:
         response = self._transport.call(
             "POST", "/api/v1/gates/check", body=body, headers={"Idempotency-Key": idempotency_key}
         )
-        return cast("CheckOut", response)
+        return cast("GateCheckOut", response)
 
     def list_decisions(self, **query: Unpack[ListDecisionsQuery]) -> DecisionPage:
         """List recorded gate decisions with their evidence, newest first.
@@ -111,7 +111,7 @@ class GatesApi:
         body: OverrideRevokeIn | None = None,
         *,
         idempotency_key: str | None = None,
-    ) -> Done:
+    ) -> DoneOut:
         """Revoke an override. Runs that it allowed to start continue.
 
         `POST /api/v1/overrides/{override_id}/revoke`
@@ -124,7 +124,7 @@ class GatesApi:
             body=body,
             headers={"Idempotency-Key": idempotency_key},
         )
-        return cast("Done", response)
+        return cast("DoneOut", response)
 
     def list_interventions(self, **query: Unpack[ListInterventionsQuery]) -> InterventionPage:
         """List interventions, newest first.
@@ -145,8 +145,12 @@ class GatesApi:
         return cast("InterventionOut", response)
 
     def resolve_intervention(
-        self, intervention_id: str, body: ResolveIn, *, idempotency_key: str | None = None
-    ) -> Done:
+        self,
+        intervention_id: str,
+        body: InterventionResolveIn,
+        *,
+        idempotency_key: str | None = None,
+    ) -> DoneOut:
         """Resolve an intervention. Its gate is evaluated again immediately.
 
         `POST /api/v1/interventions/{intervention_id}/resolve`
@@ -159,4 +163,4 @@ class GatesApi:
             body=body,
             headers={"Idempotency-Key": idempotency_key},
         )
-        return cast("Done", response)
+        return cast("DoneOut", response)

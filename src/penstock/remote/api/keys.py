@@ -7,8 +7,15 @@ from __future__ import annotations
 
 from typing import Unpack, cast
 
-from penstock.remote.shapes.keys import KeyIn, KeyMade, KeyPage, ListKeysQuery, RevokeIn, RotateIn
-from penstock.remote.shapes.views import Changed
+from penstock.remote.shapes.keys import (
+    KeyCreatedOut,
+    KeyIn,
+    KeyPage,
+    ListKeysQuery,
+    RevokeIn,
+    RotateIn,
+)
+from penstock.remote.shapes.views import ChangedOut
 from penstock.remote.transport import Transport, quote_segment
 
 
@@ -26,7 +33,7 @@ class KeysApi:
         response = self._transport.call("GET", "/api/v1/keys", query=query)
         return cast("KeyPage", response)
 
-    def create_key(self, body: KeyIn, *, idempotency_key: str | None = None) -> KeyMade:
+    def create_key(self, body: KeyIn, *, idempotency_key: str | None = None) -> KeyCreatedOut:
         """Create an API key. Its secret is returned only in this response.
 
         `POST /api/v1/keys`
@@ -36,11 +43,11 @@ class KeysApi:
         response = self._transport.call(
             "POST", "/api/v1/keys", body=body, headers={"Idempotency-Key": idempotency_key}
         )
-        return cast("KeyMade", response)
+        return cast("KeyCreatedOut", response)
 
     def rotate_key(
         self, key_id: str, body: RotateIn | None = None, *, idempotency_key: str | None = None
-    ) -> KeyMade:
+    ) -> KeyCreatedOut:
         """Give a key a new secret. The old one stays valid for the overlap.
 
         `POST /api/v1/keys/{key_id}/rotate`
@@ -53,11 +60,11 @@ class KeysApi:
             body=body,
             headers={"Idempotency-Key": idempotency_key},
         )
-        return cast("KeyMade", response)
+        return cast("KeyCreatedOut", response)
 
     def revoke_key(
         self, key_id: str, body: RevokeIn | None = None, *, idempotency_key: str | None = None
-    ) -> Changed:
+    ) -> ChangedOut:
         """Revoke a key permanently. All servers refuse it within 60 seconds.
 
         `POST /api/v1/keys/{key_id}/revoke`
@@ -70,4 +77,4 @@ class KeysApi:
             body=body,
             headers={"Idempotency-Key": idempotency_key},
         )
-        return cast("Changed", response)
+        return cast("ChangedOut", response)

@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from typing import cast
 
-from penstock.remote.shapes.limits import LeaseOut, LimitDetailOut, LimitIn, LimitPage, ReleaseIn
+from penstock.remote.shapes.limits import (
+    LeaseOut,
+    LimitDetailOut,
+    LimitIn,
+    LimitPage,
+    LimitReleaseIn,
+)
 from penstock.remote.transport import Transport
 
 
@@ -52,7 +58,7 @@ class LimitsApi:
         response = self._transport.call("GET", "/api/v1/limits/detail", query={"name": name})
         return cast("LimitDetailOut", response)
 
-    def release_slot(self, body: ReleaseIn, *, idempotency_key: str | None = None) -> LeaseOut:
+    def release_slot(self, body: LimitReleaseIn, *, idempotency_key: str | None = None) -> LeaseOut:
         """Take a slot away from its holder. Its fencing token is invalid from then on.
 
         `POST /api/v1/limits/release`

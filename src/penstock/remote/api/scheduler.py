@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from penstock.remote.shapes.scheduler import TriggerIn, TriggerOut
+from penstock.remote.shapes.scheduler import SchedulerTickIn, SchedulerTickOut
 from penstock.remote.transport import Transport
 
 
@@ -18,8 +18,8 @@ class SchedulerApi:
         self._transport = transport
 
     def trigger(
-        self, body: TriggerIn | None = None, *, idempotency_key: str | None = None
-    ) -> TriggerOut:
+        self, body: SchedulerTickIn | None = None, *, idempotency_key: str | None = None
+    ) -> SchedulerTickOut:
         """Run a scheduler tick, which starts everything that is due.
 
         The built-in scheduler does this continuously. Calling it as well starts nothing twice.
@@ -34,4 +34,4 @@ class SchedulerApi:
             body=body,
             headers={"Idempotency-Key": idempotency_key},
         )
-        return cast("TriggerOut", response)
+        return cast("SchedulerTickOut", response)

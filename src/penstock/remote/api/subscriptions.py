@@ -18,7 +18,7 @@ from penstock.remote.shapes.subscriptions import (
     SubscriptionOut,
     SubscriptionPage,
 )
-from penstock.remote.shapes.topics import Done
+from penstock.remote.shapes.topics import DoneOut
 from penstock.remote.transport import Transport, quote_segment
 
 
@@ -75,7 +75,7 @@ class SubscriptionsApi:
         )
         return cast("SubscriptionDetailOut", response)
 
-    def delete_subscription(self, name: str, *, customer_id: str | None = None) -> Done:
+    def delete_subscription(self, name: str, *, customer_id: str | None = None) -> DoneOut:
         """Delete a subscription. Its unsettled deliveries are purged.
 
         `DELETE /api/v1/subscriptions/{name}`
@@ -87,7 +87,7 @@ class SubscriptionsApi:
             f"/api/v1/subscriptions/{quote_segment(name)}",
             query={"customer_id": customer_id},
         )
-        return cast("Done", response)
+        return cast("DoneOut", response)
 
     def pause_subscription(
         self,

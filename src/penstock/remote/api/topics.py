@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import cast
 
 from penstock.remote.shapes.topics import (
-    Done,
+    DoneOut,
     MessageDetailOut,
     PublishIn,
     PublishOut,
@@ -75,7 +75,7 @@ class TopicsApi:
         )
         return cast("TopicDetailOut", response)
 
-    def delete_topic(self, topic: str, *, customer_id: str | None = None) -> Done:
+    def delete_topic(self, topic: str, *, customer_id: str | None = None) -> DoneOut:
         """Delete a topic but keep its subscriptions and their backlogs. They get no new messages.
 
         `DELETE /api/v1/topics/{topic}`
@@ -85,7 +85,7 @@ class TopicsApi:
         response = self._transport.call(
             "DELETE", f"/api/v1/topics/{quote_segment(topic)}", query={"customer_id": customer_id}
         )
-        return cast("Done", response)
+        return cast("DoneOut", response)
 
     def publish(
         self,

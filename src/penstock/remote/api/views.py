@@ -9,7 +9,7 @@ from typing import Unpack, cast
 
 from penstock.remote.shapes.views import (
     AlertPage,
-    Changed,
+    ChangedOut,
     ListAlertsQuery,
     MetricsOut,
     OverviewOut,
@@ -92,7 +92,7 @@ class ViewsApi:
         response = self._transport.call("GET", "/api/v1/pauses")
         return cast("list[PauseOut]", response)
 
-    def pause(self, body: PauseIn, *, idempotency_key: str | None = None) -> Changed:
+    def pause(self, body: PauseIn, *, idempotency_key: str | None = None) -> ChangedOut:
         """Pause everything, a customer, a pipeline or a config. Active runs continue.
 
         `POST /api/v1/pauses`
@@ -102,9 +102,9 @@ class ViewsApi:
         response = self._transport.call(
             "POST", "/api/v1/pauses", body=body, headers={"Idempotency-Key": idempotency_key}
         )
-        return cast("Changed", response)
+        return cast("ChangedOut", response)
 
-    def resume(self, body: PauseIn, *, idempotency_key: str | None = None) -> Changed:
+    def resume(self, body: PauseIn, *, idempotency_key: str | None = None) -> ChangedOut:
         """Lift a pause and release the runs that it held back.
 
         `POST /api/v1/pauses/resume`
@@ -114,4 +114,4 @@ class ViewsApi:
         response = self._transport.call(
             "POST", "/api/v1/pauses/resume", body=body, headers={"Idempotency-Key": idempotency_key}
         )
-        return cast("Changed", response)
+        return cast("ChangedOut", response)

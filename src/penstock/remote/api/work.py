@@ -8,20 +8,20 @@ from __future__ import annotations
 from typing import cast
 
 from penstock.remote.shapes.work import (
-    BeatsIn,
-    BeatsOut,
     ClaimByIdIn,
     ClaimedRun,
+    ClaimHolderIn,
     ClaimIn,
     ClaimOut,
+    ClaimStatusOut,
     CompleteIn,
-    EndOut,
+    CompletionBatchIn,
+    CompletionBatchOut,
     FailIn,
+    HeartbeatBatchIn,
+    HeartbeatBatchOut,
     HeartbeatIn,
-    Holder,
-    PulseOut,
-    ReportsIn,
-    ReportsOut,
+    RunResultOut,
     StartRunIn,
 )
 from penstock.remote.transport import Transport, quote_segment
@@ -70,7 +70,7 @@ class WorkApi:
 
     def start_run(
         self, run_id: str, body: StartRunIn | None = None, *, idempotency_key: str | None = None
-    ) -> PulseOut:
+    ) -> ClaimStatusOut:
         """Start a claimed run. The claim lasts five minutes from now and from each heartbeat.
 
         `POST /api/v1/pipeline-runs/{run_id}/start`
@@ -83,11 +83,11 @@ class WorkApi:
             body=body,
             headers={"Idempotency-Key": idempotency_key},
         )
-        return cast("PulseOut", response)
+        return cast("ClaimStatusOut", response)
 
     def heartbeat_run(
         self, run_id: str, body: HeartbeatIn | None = None, *, idempotency_key: str | None = None
-    ) -> PulseOut:
+    ) -> ClaimStatusOut:
         """Extend a claim by five minutes and report progress. The response says whether to stop.
 
         `POST /api/v1/pipeline-runs/{run_id}/heartbeat`
@@ -100,9 +100,11 @@ class WorkApi:
             body=body,
             headers={"Idempotency-Key": idempotency_key},
         )
-        return cast("PulseOut", response)
+        return cast("ClaimStatusOut", response)
 
-    def heartbeat_runs(self, body: BeatsIn, *, idempotency_key: str | None = None) -> BeatsOut:
+    def heartbeat_runs(
+        self, body: HeartbeatBatchIn, *, idempotency_key: str | None = None
+    ) -> HeartbeatBatchOut:
         """Send heartbeats of several runs. Each item has its own outcome.
 
         `POST /api/v1/pipeline-runs/heartbeat`
@@ -115,11 +117,11 @@ class WorkApi:
             body=body,
             headers={"Idempotency-Key": idempotency_key},
         )
-        return cast("BeatsOut", response)
+        return cast("HeartbeatBatchOut", response)
 
     def complete_run(
         self, run_id: str, body: CompleteIn | None = None, *, idempotency_key: str | None = None
-    ) -> EndOut:
+    ) -> RunResultOut:
         """Report that a run completed. A repeat by the same worker returns the stored result.
 
         `POST /api/v1/pipeline-runs/{run_id}/complete`
@@ -132,9 +134,11 @@ class WorkApi:
             body=body,
             headers={"Idempotency-Key": idempotency_key},
         )
-        return cast("EndOut", response)
+        return cast("RunResultOut", response)
 
-    def complete_runs(self, body: ReportsIn, *, idempotency_key: str | None = None) -> ReportsOut:
+    def complete_runs(
+        self, body: CompletionBatchIn, *, idempotency_key: str | None = None
+    ) -> CompletionBatchOut:
         """Report that several runs completed. Each item has its own outcome.
 
         `POST /api/v1/pipeline-runs/complete`
@@ -147,9 +151,11 @@ class WorkApi:
             body=body,
             headers={"Idempotency-Key": idempotency_key},
         )
-        return cast("ReportsOut", response)
+        return cast("CompletionBatchOut", response)
 
-    def fail_run(self, run_id: str, body: FailIn, *, idempotency_key: str | None = None) -> EndOut:
+    def fail_run(
+        self, run_id: str, body: FailIn, *, idempotency_key: str | None = None
+    ) -> RunResultOut:
         """Report the failure of a run. It is retried later or becomes a dead letter.
 
         `POST /api/v1/pipeline-runs/{run_id}/fail`
@@ -162,11 +168,11 @@ class WorkApi:
             body=body,
             headers={"Idempotency-Key": idempotency_key},
         )
-        return cast("EndOut", response)
+        return cast("RunResultOut", response)
 
     def confirm_cancel(
-        self, run_id: str, body: Holder | None = None, *, idempotency_key: str | None = None
-    ) -> EndOut:
+        self, run_id: str, body: ClaimHolderIn | None = None, *, idempotency_key: str | None = None
+    ) -> RunResultOut:
         """Confirm that a run was stopped after a cancellation request.
 
         `POST /api/v1/pipeline-runs/{run_id}/cancelled`
@@ -179,4 +185,4 @@ class WorkApi:
             body=body,
             headers={"Idempotency-Key": idempotency_key},
         )
-        return cast("EndOut", response)
+        return cast("RunResultOut", response)

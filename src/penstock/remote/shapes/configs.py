@@ -190,19 +190,19 @@ class ConfigPatch(TypedDict):
     reason: NotRequired[str | None]  # Reason for the change, recorded in the audit trail.
 
 
-class StartIn(TypedDict):
+class ConfigStartIn(TypedDict):
     """Options for starting a config."""
 
     trigger_source: NotRequired[str]  # Trigger source to record on the runs.
 
 
-class StartOut(TypedDict):
+class ConfigStartOut(TypedDict):
     """The runs that were started."""
 
     run_ids: list[str]  # Ids of the created runs (`run_…`).
 
 
-class FireOut(TypedDict):
+class FutureOccurrenceOut(TypedDict):
     """A future occurrence."""
 
     at: str  # Scheduled time of the occurrence.
@@ -214,7 +214,7 @@ class FireOut(TypedDict):
 class PreviewOut(TypedDict):
     """The next occurrences of a schedule."""
 
-    fires: list[FireOut]  # Occurrences in order; empty for EVENT_DRIVEN.
+    fires: list[FutureOccurrenceOut]  # Occurrences in order; empty for EVENT_DRIVEN.
 
 
 class PreviewIn(TypedDict):

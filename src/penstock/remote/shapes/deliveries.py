@@ -46,14 +46,14 @@ class AckIn(TypedDict):
     ack_ids: list[str]  # Ack ids as returned by pull.
 
 
-class SettledOut(TypedDict):
+class SettlementOut(TypedDict):
     """The outcome of each item, in the order of the request."""
 
     # `stale` means that nothing changed because the delivery was settled or redelivered.
     outcomes: list[Literal["done", "stale"]]
 
 
-class NackOne(TypedDict):
+class NackItem(TypedDict):
     """A delivery to return, with the reason."""
 
     ack_id: str  # Ack id as returned by pull.
@@ -68,7 +68,7 @@ class NackOne(TypedDict):
 class NackIn(TypedDict):
     """Deliveries to return."""
 
-    nacks: list[NackOne]  # Deliveries with their reasons.
+    nacks: list[NackItem]  # Deliveries with their reasons.
 
 
 class ExtendIn(TypedDict):

@@ -21,7 +21,7 @@ class FlowOut(TypedDict):
     generation: int  # Number of the flow among those of its partition and mode, from 1.
     state: str  # OPEN, COMPLETE, DEGRADED, FAILED or CANCELLED.
     is_degraded: bool  # Whether the flow ended with incomplete data.
-    missing: list[str]  # Tables and processors that the flow went on without.
+    missing: list[str]  # Tables and processors that were missing when the flow went on.
     correlation_id: str  # Correlation id shared by everything that the same cause started.
     trigger_source: str  # What triggered it, such as `scheduler` or `manual`.
     opened_by: str  # Name of the key, user or service that opened it.
@@ -65,7 +65,7 @@ class FlowIn(TypedDict):
     correlation_id: NotRequired[str | None]
 
 
-class OpenedOut(TypedDict):
+class FlowTriggerOut(TypedDict):
     """The flow of a trigger."""
 
     flow: FlowOut  # Flow that was opened, or that existed already.
@@ -73,7 +73,7 @@ class OpenedOut(TypedDict):
     run_ids: list[str]  # Ids of the runs that were created immediately.
 
 
-class FatePreviewOut(TypedDict):
+class PhasePreviewOut(TypedDict):
     """What a trigger would do with one phase."""
 
     phase: str  # Name of the phase within the pipeline.
@@ -93,7 +93,7 @@ class FlowPreviewOut(TypedDict):
     generation: int  # Generation that the flow would have.
     flow_id: str | None  # Id of the existing flow; null if there is none.
     text: str  # The preview as a sentence.
-    phases: list[FatePreviewOut]  # Preview of each phase; empty if no flow would be opened.
+    phases: list[PhasePreviewOut]  # Preview of each phase; empty if no flow would be opened.
 
 
 class FlowPhaseOut(TypedDict):
@@ -199,7 +199,7 @@ class FlowDetailOut(TypedDict):
     journal: list[JournalOut]  # Journal of the flow's state changes and actions.
 
 
-class FlowNameOut(TypedDict):
+class FlowRefOut(TypedDict):
     """Identity and state of a flow."""
 
     flow_id: str  # Id of the flow (`flow_…`).
@@ -216,7 +216,7 @@ class FlowNameOut(TypedDict):
     deadline_at: str | None
 
 
-class PhaseStoryOut(TypedDict):
+class PhaseExplanationOut(TypedDict):
     """An explanation of one phase."""
 
     phase: str  # Name of the phase within the pipeline.
@@ -252,11 +252,11 @@ class ExplainOut(TypedDict):
     """An explanation of a flow."""
 
     as_of: str  # Time at which the data was read, by the database clock.
-    flow: FlowNameOut | None  # Flow that is explained; null if the partition has none.
+    flow: FlowRefOut | None  # Flow that is explained; null if the partition has none.
     timezone: str  # IANA time zone of the times within the sentences.
     title: str  # One line that names the flow.
     summary: str  # State of the flow in a sentence.
-    phases: list[PhaseStoryOut]  # Explanation of each phase, in pipeline order.
+    phases: list[PhaseExplanationOut]  # Explanation of each phase, in pipeline order.
     actions: list[ActionOut]  # Actions that an operator can take now.
     still_open: list[OpenFlowOut]  # Older open flows of the same partition, newest first.
 
@@ -305,7 +305,7 @@ class StepOut(TypedDict):
     text: str  # Sentence that describes the event.
 
 
-class AbsenceOut(TypedDict):
+class MissingStepOut(TypedDict):
     """Something that has not happened in a trace."""
 
     flow_id: str  # Id of the flow (`flow_…`).
@@ -320,9 +320,9 @@ class TraceOut(TypedDict):
 
     correlation_id: str  # Correlation id shared by everything that the same cause started.
     as_of: str  # Time at which the data was read, by the database clock.
-    flows: list[FlowNameOut]  # Flows with this correlation id.
+    flows: list[FlowRefOut]  # Flows with this correlation id.
     steps: list[StepOut]  # Events in chronological order.
-    never: list[AbsenceOut]  # Phases that have not started, with the reasons.
+    never: list[MissingStepOut]  # Phases that have not started, with the reasons.
 
 
 class CompletenessIn(TypedDict):
@@ -335,7 +335,7 @@ class CompletenessIn(TypedDict):
     quality_score: NotRequired[float | None]  # Quality of the result, from 0 (worst) to 1 (best).
 
 
-class CheckedIn(TypedDict):
+class DependencyCheckIn(TypedDict):
     """A dependency as the processor found it; stored with the report."""
 
     table: str  # Name of the table that was checked.
@@ -344,7 +344,7 @@ class CheckedIn(TypedDict):
     status: NotRequired[str | None]  # Result of the check, such as COMPLETE or DEGRADED.
 
 
-class EventIn(TypedDict):
+class CompletionReportIn(TypedDict):
     """The completion of a processor that Penstock does not run."""
 
     pipeline_template: str  # Registered name of the pipeline.
@@ -366,14 +366,15 @@ class EventIn(TypedDict):
     trigger_source: NotRequired[str | None]  # What triggered the execution, as free text.
     completeness: NotRequired[CompletenessIn | None]  # How much of the expected work was done.
     dependencies_met: NotRequired[bool | None]  # Whether all dependencies were available.
-    dependency_checks: NotRequired[list[CheckedIn]]  # Dependencies as the processor found them.
+    # Dependencies as the processor found them.
+    dependency_checks: NotRequired[list[DependencyCheckIn]]
     # Ids of changed entities, grouped by kind.
     entities_changed: NotRequired[dict[str, list[str | int]] | None]
     records_processed: NotRequired[int | None]  # Number of records that the processor reported.
     metadata: NotRequired[dict[str, Any] | None]  # Additional data that is stored with the report.
 
 
-class ReceptionOut(TypedDict):
+class CompletionReportOut(TypedDict):
     """The outcome of a completion report."""
 
     # Accepted by an open flow, opened a new flow, already known, or stored as a dead letter

@@ -10,7 +10,7 @@ from typing import Literal, NotRequired, TypedDict
 from penstock.remote.shapes.flows import DecisionOut, DependencyOut
 
 
-class CheckIn(TypedDict):
+class GateCheckIn(TypedDict):
     """A gate to evaluate now."""
 
     pipeline_template: str  # Registered name of the pipeline.
@@ -25,7 +25,7 @@ class CheckIn(TypedDict):
     flow_id: NotRequired[str | None]
 
 
-class CheckOut(TypedDict):
+class GateCheckOut(TypedDict):
     """The decision a gate would make now; nothing was changed."""
 
     phase: str  # Phase that the gate belongs to.
@@ -58,7 +58,7 @@ class DecisionPage(TypedDict):
     next_cursor: str | None  # Value of `cursor` for the next page; null on the last page.
 
 
-class ChangesIn(TypedDict):
+class ModeChangesIn(TypedDict):
     """Changed settings of the mode; omitted settings keep their recorded values."""
 
     proceed_at: NotRequired[float | None]  # Completeness in percent from which the gate proceeds.
@@ -76,7 +76,7 @@ class WhatIfIn(TypedDict):
     """Recorded decisions to evaluate again."""
 
     pipeline_template: str  # Registered name of the pipeline.
-    changes: ChangesIn  # Mode settings to evaluate the recorded decisions with.
+    changes: ModeChangesIn  # Mode settings to evaluate the recorded decisions with.
     partition: NotRequired[str | None]  # Return only rows of this partition.
     phase: NotRequired[str | None]  # Return only rows of this phase.
     flow_id: NotRequired[str | None]  # Evaluate only decisions of this flow.
@@ -84,7 +84,7 @@ class WhatIfIn(TypedDict):
     limit: NotRequired[int]  # Maximum number of decisions, the newest first.
 
 
-class RetriedOut(TypedDict):
+class ReevaluatedDecisionOut(TypedDict):
     """A recorded decision beside its verdict under changed settings."""
 
     decision_id: str  # Id of the recorded decision (`dec_…`).
@@ -105,20 +105,20 @@ class RetriedOut(TypedDict):
 class WhatIfOut(TypedDict):
     """Recorded decisions evaluated under changed settings."""
 
-    items: list[RetriedOut]  # Decisions that were evaluated again, newest first.
+    items: list[ReevaluatedDecisionOut]  # Decisions that were evaluated again, newest first.
 
 
 class BacktestIn(TypedDict):
     """Days of recorded decisions to evaluate again."""
 
     pipeline_template: str  # Registered name of the pipeline.
-    changes: ChangesIn  # Mode settings to evaluate the recorded decisions with.
+    changes: ModeChangesIn  # Mode settings to evaluate the recorded decisions with.
     days: NotRequired[int]  # Number of days before now to evaluate.
     phase: NotRequired[str | None]  # Return only rows of this phase.
     customer_id: NotRequired[str | None]  # Return only rows of this customer.
 
 
-class MoveOut(TypedDict):
+class VerdictChangeOut(TypedDict):
     """The number of decisions that would change from one verdict to another."""
 
     then: str  # Verdict that was recorded.
@@ -131,8 +131,9 @@ class BacktestOut(TypedDict):
 
     decisions: int  # Number of decisions that were evaluated again, at most 5,000.
     changed: int  # Number of decisions whose verdict would differ.
-    moves: list[MoveOut]  # Counts by recorded verdict and verdict under the changed settings.
-    items: list[RetriedOut]  # Decisions whose verdict would differ.
+    # Counts by recorded verdict and verdict under the changed settings.
+    moves: list[VerdictChangeOut]
+    items: list[ReevaluatedDecisionOut]  # Decisions whose verdict would differ.
 
 
 class OverrideOut(TypedDict):
@@ -216,7 +217,7 @@ class InterventionPage(TypedDict):
     next_cursor: str | None  # Value of `cursor` for the next page; null on the last page.
 
 
-class ResolveIn(TypedDict):
+class InterventionResolveIn(TypedDict):
     """The resolution of an intervention."""
 
     resolution: str  # Description of what was done, kept with the intervention.

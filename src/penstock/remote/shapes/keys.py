@@ -47,7 +47,7 @@ class KeyIn(TypedDict):
     rate: NotRequired[float | None]  # Allowed requests per second; the server's default when null.
 
 
-class KeyMade(TypedDict):
+class KeyCreatedOut(TypedDict):
     """An API key with its secret, which is returned only once."""
 
     key: str | None  # The key with its secret; null in the response to a repeated request.

@@ -58,7 +58,7 @@ class LimitIn(TypedDict):
     queue_max: NotRequired[int | None]
 
 
-class WaitsOut(TypedDict):
+class WaitTimesOut(TypedDict):
     """Waiting times of the most recent holders."""
 
     measured: int  # Number of waits that the figures are based on.
@@ -82,7 +82,7 @@ class LeaseOut(TypedDict):
     until: str | None  # Time at which the slot expires; null if it is held until its run ends.
 
 
-class TicketOut(TypedDict):
+class LimitWaiterOut(TypedDict):
     """A caller waiting for a slot."""
 
     place: int  # Position in the queue, counted from 1.
@@ -92,7 +92,7 @@ class TicketOut(TypedDict):
     asked_at: str  # Time at which the slot was requested.
 
 
-class LimitNoteOut(TypedDict):
+class LimitHistoryOut(TypedDict):
     """A finished wait or hold."""
 
     holder: str  # Name of the process or run that holds or wants the slot.
@@ -108,13 +108,13 @@ class LimitDetailOut(TypedDict):
     """A limit with its holders, queue and history."""
 
     limit: LimitOut  # Settings and current use of the limit.
-    waits: WaitsOut  # Waiting times over the last 100 waits and holds.
+    waits: WaitTimesOut  # Waiting times over the last 100 waits and holds.
     holders: list[LeaseOut]  # Slots that are held, oldest first; at most 200.
-    queue: list[TicketOut]  # Waiting callers in order; at most 200.
-    history: list[LimitNoteOut]  # The last 100 waits and holds.
+    queue: list[LimitWaiterOut]  # Waiting callers in order; at most 200.
+    history: list[LimitHistoryOut]  # The last 100 waits and holds.
 
 
-class ReleaseIn(TypedDict):
+class LimitReleaseIn(TypedDict):
     """A slot to take away from its holder."""
 
     lease_id: str  # Id of the lease (`lease_…`).

@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import Literal, NotRequired, TypedDict
 
 
-class TriggerIn(TypedDict):
+class SchedulerTickIn(TypedDict):
     """Options of a scheduler tick."""
 
     batch_size: NotRequired[int]  # Maximum number of configs per transaction.
     max_processing_time_seconds: NotRequired[float]  # Time budget of the tick in seconds.
 
 
-class TriggerOut(TypedDict):
+class SchedulerTickOut(TypedDict):
     """The result of a scheduler tick."""
 
     # `completed` if everything due was started, otherwise `out_of_time`.

@@ -89,7 +89,7 @@ class BacklogOut(TypedDict):
     oldest_publish_time: str | None  # Publish time of the oldest of them; null if there are none.
 
 
-class SumsOut(TypedDict):
+class DeliveryCountersOut(TypedDict):
     """Counters of a subscription's deliveries."""
 
     accepted: int  # Number of messages that it received from its topic.
@@ -108,7 +108,7 @@ class SubscriptionDetailOut(TypedDict):
 
     subscription: SubscriptionOut  # Settings of the subscription.
     backlog: BacklogOut  # Deliveries that are not settled.
-    sums: SumsOut  # Counters of its deliveries.
+    sums: DeliveryCountersOut  # Counters of its deliveries.
 
 
 class PausedIn(TypedDict):

@@ -41,13 +41,13 @@ class TopicDetailOut(TypedDict):
     subscriptions: list[str]  # Names of the subscriptions to the topic.
 
 
-class Done(TypedDict):
+class DoneOut(TypedDict):
     """A confirmation that the action was performed."""
 
     status: Literal["done"]  # Always the text `done`.
 
 
-class OutgoingIn(TypedDict):
+class MessageIn(TypedDict):
     """A message to publish."""
 
     data: NotRequired[str]  # Payload of the message, base64-encoded.
@@ -61,7 +61,7 @@ class OutgoingIn(TypedDict):
 class PublishIn(TypedDict):
     """Messages to publish in one transaction."""
 
-    messages: list[OutgoingIn]  # Messages in publish order; all are stored or none.
+    messages: list[MessageIn]  # Messages in publish order; all are stored or none.
 
 
 class PublishOut(TypedDict):
@@ -70,7 +70,7 @@ class PublishOut(TypedDict):
     message_ids: list[str]  # Message ids, in the order of the request.
 
 
-class PlaceOut(TypedDict):
+class DeliveryStateOut(TypedDict):
     """The state of a message in one subscription."""
 
     subscription: str  # Name of the subscription.
@@ -93,4 +93,4 @@ class MessageDetailOut(TypedDict):
     publish_time: str  # Time at which the message was published.
     topic: str  # Topic that it was published to.
     expires_at: str  # Time at which retention removes the message.
-    deliveries: list[PlaceOut]  # One entry per subscription and generation.
+    deliveries: list[DeliveryStateOut]  # One entry per subscription and generation.

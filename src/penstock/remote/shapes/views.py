@@ -141,7 +141,7 @@ class PauseIn(TypedDict):
     reason: NotRequired[str]  # Reason for the action, stored with its record.
 
 
-class Changed(TypedDict):
+class ChangedOut(TypedDict):
     """Whether the request changed anything."""
 
     changed: bool  # False if the requested state was already in place.

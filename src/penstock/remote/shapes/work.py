@@ -74,7 +74,7 @@ class StartRunIn(TypedDict):
     execution_context: NotRequired[ExecutionContext | None]
 
 
-class PulseOut(TypedDict):
+class ClaimStatusOut(TypedDict):
     """The state of a held run, and whether to continue."""
 
     run_id: str  # Id of the run (`run_…`).
@@ -106,7 +106,7 @@ class HeartbeatIn(TypedDict):
     fencing_token: NotRequired[int | None]
 
 
-class BeatItem(TypedDict):
+class HeartbeatItem(TypedDict):
     """One heartbeat of a batch."""
 
     # Coarse state of the execution.
@@ -127,15 +127,15 @@ class BeatItem(TypedDict):
     run_id: str  # Id of the run (`run_…`).
 
 
-class BeatsIn(TypedDict):
+class HeartbeatBatchIn(TypedDict):
     """Heartbeats of several runs."""
 
     # Name that the worker gives itself; the header X-Worker-Id is equivalent.
     worker_id: NotRequired[str | None]
-    heartbeats: list[BeatItem]  # One heartbeat per run, at most 1,000.
+    heartbeats: list[HeartbeatItem]  # One heartbeat per run, at most 1,000.
 
 
-class Refusal(TypedDict):
+class ItemProblem(TypedDict):
     """The reason why one item of a batch was refused."""
 
     status: int  # HTTP status that a single request would have had.
@@ -143,18 +143,18 @@ class Refusal(TypedDict):
     detail: str  # Explanation in one sentence.
 
 
-class BeatOutcome(TypedDict):
+class HeartbeatOutcome(TypedDict):
     """The outcome of one heartbeat."""
 
     run_id: str  # Id of the run (`run_…`).
-    pulse: PulseOut | None  # State of the run; null if the heartbeat was refused.
-    problem: Refusal | None  # Reason of the refusal; null if the heartbeat was accepted.
+    pulse: ClaimStatusOut | None  # State of the run; null if the heartbeat was refused.
+    problem: ItemProblem | None  # Reason of the refusal; null if the heartbeat was accepted.
 
 
-class BeatsOut(TypedDict):
+class HeartbeatBatchOut(TypedDict):
     """The outcomes of a batch of heartbeats."""
 
-    outcomes: list[BeatOutcome]  # One outcome per item, in the order of the request.
+    outcomes: list[HeartbeatOutcome]  # One outcome per item, in the order of the request.
 
 
 class CompleteIn(TypedDict):
@@ -172,7 +172,7 @@ class CompleteIn(TypedDict):
     fencing_token: NotRequired[int | None]
 
 
-class EndOut(TypedDict):
+class RunResultOut(TypedDict):
     """The result of ending a run."""
 
     run_id: str  # Id of the run (`run_…`).
@@ -185,7 +185,7 @@ class EndOut(TypedDict):
     consecutive_failures: int
 
 
-class ReportItem(TypedDict):
+class CompletionItemIn(TypedDict):
     """One completion of a batch."""
 
     # Whether all or only part of the work succeeded.
@@ -201,26 +201,26 @@ class ReportItem(TypedDict):
     run_id: str  # Id of the run (`run_…`).
 
 
-class ReportsIn(TypedDict):
+class CompletionBatchIn(TypedDict):
     """Completions of several runs."""
 
     # Name that the worker gives itself; the header X-Worker-Id is equivalent.
     worker_id: NotRequired[str | None]
-    completions: list[ReportItem]  # One completion per run, at most 1,000.
+    completions: list[CompletionItemIn]  # One completion per run, at most 1,000.
 
 
-class ReportOutcome(TypedDict):
+class CompletionOutcome(TypedDict):
     """The outcome of one completion."""
 
     run_id: str  # Id of the run (`run_…`).
-    end: EndOut | None  # Result of ending the run; null if the completion was refused.
-    problem: Refusal | None  # Reason of the refusal; null if the completion was accepted.
+    end: RunResultOut | None  # Result of ending the run; null if the completion was refused.
+    problem: ItemProblem | None  # Reason of the refusal; null if the completion was accepted.
 
 
-class ReportsOut(TypedDict):
+class CompletionBatchOut(TypedDict):
     """The outcomes of a batch of completions."""
 
-    outcomes: list[ReportOutcome]  # One outcome per item, in the order of the request.
+    outcomes: list[CompletionOutcome]  # One outcome per item, in the order of the request.
 
 
 class FailIn(TypedDict):
@@ -238,7 +238,7 @@ class FailIn(TypedDict):
     retry_after_seconds: NotRequired[float | None]  # Minimum seconds until the next attempt.
 
 
-class Holder(TypedDict):
+class ClaimHolderIn(TypedDict):
     """The worker that holds a run."""
 
     # Name that the worker gives itself; the header X-Worker-Id is equivalent.

@@ -163,7 +163,7 @@ class Runs:
     def page_after(
         self,
         wanted: RunFilter,
-        place: RunPosition | None,
+        position: RunPosition | None,
         customer: str | None = None,
         *,
         pipeline: str | None = None,
@@ -172,7 +172,7 @@ class Runs:
 
         A run that ends between two pages may appear twice, but is never missed.
         """
-        return self._page(wanted, customer, pipeline, lambda _tx, _number: place)
+        return self._page(wanted, customer, pipeline, lambda _tx, _number: position)
 
     def _page(
         self,
@@ -259,5 +259,5 @@ def _listed(tx: Tx, wanted: RunFilter, position: RunPosition | None) -> list[Run
     # Live runs are ordered by id, ended ones by scheduled time and id: the second list starts at
     # its top.
     if position is not None and not position.is_live:
-        found = replace(found, before=position.run_id, slot_before=position.occurrence_time)
+        found = replace(found, before=position.run_id, occurrence_before=position.occurrence_time)
     return runs + run_list_ended(tx, replace(found, limit=wanted.limit - len(runs)))

@@ -179,7 +179,7 @@ def heartbeat_runs(
     _: IdempotencyKey = None,
 ) -> Response:
     """Send heartbeats of several runs. Each item has its own outcome."""
-    beats = [
+    heartbeats = [
         Heartbeat(
             run_id=_number(item.run_id),
             token=item.fencing_token,
@@ -192,7 +192,7 @@ def heartbeat_runs(
         request,
         by,
         lambda client: client.work.heartbeat_many(
-            _worker(by, body.worker_id, worker_id), beats, customer=by.customer
+            _worker(by, body.worker_id, worker_id), heartbeats, customer=by.customer
         ),
         lambda outcomes: _each(names, outcomes, "pulse", claim_status_body),
     )

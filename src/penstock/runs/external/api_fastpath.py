@@ -59,10 +59,10 @@ OPERATIONS: Final[Mapping[str, WorkerOperation]] = {
 class WorkerFastPath:
     """Serves the operations of `OPERATIONS`; `entry` selects the requests."""
 
-    def __init__(self, keyring: KeyCache, beats: GroupCommit, changes: GroupCommit) -> None:
+    def __init__(self, keyring: KeyCache, heartbeats: GroupCommit, changes: GroupCommit) -> None:
         """Use separate queues, so that heartbeats never wait behind slower changes."""
         self._keyring = keyring
-        self._beats = beats
+        self._heartbeats = heartbeats
         self._changes = changes
 
     def match(self, scope: Scope, headers: Mapping[bytes, bytes]) -> tuple[str, str] | None:
@@ -109,7 +109,7 @@ class WorkerFastPath:
         try:
             parsed = _read(OPERATIONS[verb], headers, body)
             ask = OPERATIONS[verb].ask(caller, decode_path_id("run", "run", run_id), parsed)
-            queue = self._beats if verb == "heartbeat" else self._changes
+            queue = self._heartbeats if verb == "heartbeat" else self._changes
             outcome = await queue.execute(ask)
         except ValidationError as error:
             wrong = [{**one, "loc": ("body", *one["loc"])} for one in error.errors()[:20]]

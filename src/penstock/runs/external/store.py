@@ -83,6 +83,6 @@ def run_retry_of(tx: Tx, run: Run) -> tuple[int, int] | None:
     return (ended[0].run_id, ended[0].scheduled_time) if ended else None
 
 
-def progress_update_many(tx: Tx, beats: Sequence[ProgressUpdate]) -> set[int]:
+def progress_update_many(tx: Tx, updates: Sequence[ProgressUpdate]) -> set[int]:
     """Write the progress of runs that the caller holds. Return the runs written."""
-    return {row[0] for row in tx.rows("progress_update_many", batch=beats)}
+    return {row[0] for row in tx.rows("progress_update_many", batch=updates)}

@@ -7,7 +7,7 @@ INSERT INTO sessions (boot_id, kind, name, host, pid, pool, slots, started_at, b
 VALUES (:boot_id, :kind, :name, :host, :pid, :pool, :slots, {{now}}, {{now}}, {{now}} + :lease_us)
 RETURNING session_id;
 
--- name: session_beat
+-- name: session_heartbeat
 -- Renew a session; no row means that it expired and was swept.
 -- scope: system (processes serve all customers)
 UPDATE sessions SET beat_at = {{now}}, until_at = {{now}} + :lease_us, is_draining = :is_draining

@@ -78,7 +78,7 @@ temp.seats u ON p.admission = 0 AND u.pool = p.pool AND u.level = p.level
     AND u.customer = p.customer
 
 -- fragment: fair_rank_of_staged [sqlite]
--- The fair rank of staged row `p` with seat `u`: the customer's last row has the rank just
+-- The fair rank of staged row `p` with rank `u`: the customer's last row has the rank just
 -- assigned.
 coalesce(u.pass - u.last + p.place, 0)
 

@@ -26,7 +26,7 @@ class Session(NamedTuple):
     concurrency: int
     is_draining: bool
     started_at: int
-    beat_at: int
+    heartbeat_at: int
     until_at: int
     held: int
 
@@ -39,10 +39,10 @@ def session_open(tx: Tx, params: dict[str, Any]) -> int:
     return int(one(tx.rows("session_open", params))[0])
 
 
-def session_beat(tx: Tx, session_id: int, lease_us: int, *, is_draining: bool = False) -> bool:
+def session_heartbeat(tx: Tx, session_id: int, lease_us: int, *, is_draining: bool = False) -> bool:
     """Renew a session. Return False if it expired and a sweeper deleted it."""
     params = {"session_id": session_id, "lease_us": lease_us, "is_draining": is_draining}
-    return first(tx.rows("session_beat", params)) is not None
+    return first(tx.rows("session_heartbeat", params)) is not None
 
 
 def session_cancels(tx: Tx, session_id: int) -> list[tuple[int, int]]:

@@ -158,15 +158,15 @@ def run_get(tx: Tx, run_id: int, customer_key: CustomerKey | None = None) -> Run
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFilter:
-    """Filter and page of a list of runs; (slot_before, before) continues an earlier page."""
+    """Filter and page of a list of runs; (occurrence_before, before) continues an earlier page."""
 
     customer: int | None = None
     config_id: int | None = None
     pipeline: int | None = None
     state: str | None = None
-    slot_from: int = 0
-    slot_to: int = FAR_FUTURE
-    slot_before: int = FAR_FUTURE
+    occurrence_from: int = 0
+    occurrence_to: int = FAR_FUTURE
+    occurrence_before: int = FAR_FUTURE
     before: int = FAR_FUTURE
     limit: int = 50
     offset: int = 0

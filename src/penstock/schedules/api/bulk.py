@@ -31,7 +31,7 @@ from penstock.schedules.api.models import BulkItem, BulkOutcome
 from penstock.schedules.rows import Config
 from penstock.schedules.shapes import config_shape
 from penstock.server.auth import Caller
-from penstock.server.idempotency import AlreadyAnswered, IdempotentStore, RequestKey
+from penstock.server.idempotency import AlreadyExecuted, IdempotentStore, RequestKey
 from penstock.server.params import CurrentCaller, IdempotencyKey, router
 from penstock.server.problems import Refused, field_errors
 from penstock.server.responses import request_key
@@ -158,9 +158,9 @@ def _part(asked: _BulkRequest, items: list[Any], start: int) -> list[dict[str, A
     store = IdempotentStore(by.client.store, part, recorded)
     try:
         create(by.client.with_store(store))
-    except AlreadyAnswered as before:
-        answer: list[dict[str, Any]] = before.answer
-        return answer
+    except AlreadyExecuted as before:
+        stored: list[dict[str, Any]] = before.response
+        return stored
     return outcomes
 
 

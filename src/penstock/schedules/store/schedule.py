@@ -30,9 +30,9 @@ class LedgerEntry(NamedTuple):
 def schedule_take_due(tx: Tx, n: int) -> list[DueGroup]:
     """Lock up to `n` due configs, grouped by what determines their scheduled times."""
     groups = []
-    for cadence, slot, catch_up, window_us, ids, now in tx.rows("schedule_take_due", {"n": n}):
+    for cadence, due_at, catch_up, window_us, ids, now in tx.rows("schedule_take_due", {"n": n}):
         config_ids = msgspec.json.decode(ids) if isinstance(ids, str) else ids
-        groups.append(DueGroup(cadence, slot, catch_up, window_us, config_ids, now))
+        groups.append(DueGroup(cadence, due_at, catch_up, window_us, config_ids, now))
     return groups
 
 
@@ -154,11 +154,11 @@ def schedule_retire(tx: Tx, config_id: int) -> None:
 
 def schedule_write_off(tx: Tx, config_id: int, row: tuple[int, int, int]) -> None:
     """Record the due occurrences of a locked schedule row as missed."""
-    number, slot, _ = row
+    number, due_at, _ = row
     now = tx.now()
-    if slot <= now:
+    if due_at <= now:
         cadence = cadence_list(tx, [number])[number]
-        ledger_put(tx, config_id, plan_misfires(cadence, slot, now, CatchUp.NONE, grace_us=-1))
+        ledger_put(tx, config_id, plan_misfires(cadence, due_at, now, CatchUp.NONE, grace_us=-1))
 
 
 def ledger_list(tx: Tx, config_id: int, limit: int, before: int = 2**62) -> list[LedgerEntry]:

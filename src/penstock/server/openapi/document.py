@@ -44,7 +44,7 @@ TAGS = {
     "subscriptions": "Subscriptions: create, change, pause, seek, purge.",
     "deliveries": "Messages of a subscription: pull, ack, nack, extend, release.",
     "limits": "Shared capacity and rates: holders, queues, learned capacity.",
-    "letters": "Dead letters of runs and deliveries: list, replay, discard.",
+    "dead_letters": "Dead letters of runs and deliveries: list, replay, discard.",
     "flows": "Flows: trigger, report, explain, trace, cancel.",
     "gates": "Gates: check, history, what-if; overrides and interventions.",
     "views": "Overview, metrics, pipelines, alerts, pauses.",
@@ -104,10 +104,10 @@ def _finish(operation: dict[str, Any], method: str, path: str) -> None:
     operation["summary"] = (
         operation["description"].partition("\n")[0].partition(". ")[0].rstrip(".")
     )
-    for status, answered in operation["responses"].items():
-        content = answered.get("content", {})
+    for status, response in operation["responses"].items():
+        content = response.get("content", {})
         if int(status) >= 400 and "application/json" in content:
-            answered["content"] = {MEDIA_TYPE: content["application/json"]}
+            response["content"] = {MEDIA_TYPE: content["application/json"]}
     if method == "get":
         operation["responses"].pop("422", None)
 

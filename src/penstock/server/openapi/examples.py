@@ -43,7 +43,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
         ]
     },
     "PullIn": {"max_messages": 100, "wait_seconds": 20},
-    "ReleaseIn": {"lease_id": "lease_5m7t0c2d", "reason": "its machine is gone"},
+    "LimitReleaseIn": {"lease_id": "lease_5m7t0c2d", "reason": "its machine is gone"},
     "ReplayIn": {"data": "eyJ0ZWFtIjogIkFUTCJ9"},
     "ReplayManyIn": {"subscription": "rosters-to-table", "error_type": "TIMEOUT", "rate": 10},
     "SeekIn": {"time": "2025-12-31T02:00:00Z"},
@@ -55,13 +55,13 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "TopicIn": {"name": "rosters"},
     "BacktestIn": {"pipeline_template": "nba", "changes": {"proceed_at": 95}, "days": 90},
-    "BeatsIn": {
+    "HeartbeatBatchIn": {
         "worker_id": _WORKER,
         "heartbeats": [{"run_id": "run_7h2kq0v3", "fencing_token": 4711, **_PROGRESS}],
     },
     "BulkItem": {"customer_id": "acme", **_CONFIG},
     "CancelIn": {"reason": "the source is being repaired"},
-    "CheckIn": {"pipeline_template": "nba", "phase": "analytics", "partition": "2025-12-31"},
+    "GateCheckIn": {"pipeline_template": "nba", "phase": "analytics", "partition": "2025-12-31"},
     "ClaimByIdIn": {"worker_id": _WORKER, "claim_duration_seconds": 300},
     "ClaimIn": {
         "worker_id": _WORKER,
@@ -70,7 +70,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
         "processors": ["cost_billing"],
     },
     "CompleteIn": {**_HELD, **_DONE},
-    "EventIn": {
+    "CompletionReportIn": {
         "pipeline_template": "nba",
         "processor_name": "nbac_player_boxscore",
         "phase": "raw",
@@ -95,7 +95,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "FlowIn": {"pipeline_template": "nba", "partition": "2025-12-31", "phases": ["predict"]},
     "HeartbeatIn": {**_HELD, **_PROGRESS, "records_extracted": 800000},
-    "Holder": _HELD,
+    "ClaimHolderIn": _HELD,
     "KeyIn": {"name": "nightly-worker", "role": "worker", "expires": "90d"},
     "OverrideIn": {
         "pipeline_template": "nba",
@@ -117,14 +117,14 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
         },
         "subscription": "projects/my-project/subscriptions/orders",
     },
-    "ReportsIn": {
+    "CompletionBatchIn": {
         "worker_id": _WORKER,
         "completions": [{"run_id": "run_7h2kq0v3", "fencing_token": 4711, **_DONE}],
     },
-    "ResolveIn": {"resolution": "the missing days were loaded by hand"},
+    "InterventionResolveIn": {"resolution": "the missing days were loaded by hand"},
     "RevokeIn": {"reason": "it was in a log"},
     "RotateIn": {"overlap": "24h"},
-    "StartIn": {"trigger_source": "manual"},
+    "ConfigStartIn": {"trigger_source": "manual"},
     "StartRunIn": {**_HELD, "execution_context": {"pod_name": _WORKER, "region": "eu-west-1"}},
     "SubmitIn": {
         "pipeline_template": "cost_billing",
@@ -132,6 +132,6 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
         "parameters": {"billing_account_id": "012345-ABCDEF-678900"},
     },
     "WhatIfIn": {"pipeline_template": "nba", "changes": {"min_quality": 0.9}, "limit": 20},
-    "TriggerIn": {"batch_size": 1000, "max_processing_time_seconds": 60},
+    "SchedulerTickIn": {"batch_size": 1000, "max_processing_time_seconds": 60},
 }
 """Example request bodies by model name."""

@@ -1,6 +1,6 @@
 """The admission queue: which requests are served, which wait, and which are refused.
 
-At most `slots` requests are served concurrently; more would only wait for each other. Further
+At most `concurrency` requests are served at once; more would only wait for each other. Further
 requests are queued, up to `most` of both together. A short burst is served. Overload begins when a
 request finds the queue full, or when no request has been admitted directly for a while; it ends
 when no request has been refused for a moment. Under overload few requests may wait, and only
@@ -32,11 +32,11 @@ class _Waiter(NamedTuple):
 
 
 class AdmissionQueue:
-    """Admits requests to at most `slots` concurrent executions."""
+    """Admits at most `concurrency` requests at a time."""
 
-    def __init__(self, *, slots: int, most: int, clock: Clock) -> None:
-        self._slots = min(slots, most)
-        self._slots_in_overload = max(1, self._slots - 1)
+    def __init__(self, *, concurrency: int, most: int, clock: Clock) -> None:
+        self._concurrency = min(concurrency, most)
+        self._concurrency_in_overload = max(1, self._concurrency - 1)
         self._most = most
         self._clock = clock
         self._waiting: deque[_Waiter] = deque()
@@ -47,16 +47,16 @@ class AdmissionQueue:
     @property
     def has_capacity(self) -> bool:
         """Whether a new request is admitted directly."""
-        if self.active < self._slots_in_overload:
+        if self.active < self._concurrency_in_overload:
             return True
-        return self.active < self._slots and not self._is_overload()
+        return self.active < self._concurrency and not self._is_overload()
 
     def refuses(self) -> bool:
         """Return whether a new request is refused at once, and count the refusal."""
         if self.has_capacity:
             return False
         # Under overload the queue holds no more requests than can be served next.
-        most = 2 * self._slots_in_overload if self._is_overload() else self._most
+        most = 2 * self._concurrency_in_overload if self._is_overload() else self._most
         if self.active + len(self._waiting) < min(most, self._most):
             return False
         self._refused_at = self._clock.monotonic()

@@ -35,8 +35,8 @@ MARK: Final = b"-" * 64
 class LoadShedder:
     """Decides whether a request is refused at once, and builds the response."""
 
-    def __init__(self, line: AdmissionQueue, record: Callable[[AccessRecord], None]) -> None:
-        self._line = line
+    def __init__(self, queue: AdmissionQueue, record: Callable[[AccessRecord], None]) -> None:
+        self._queue = queue
         self._record = record
         response = refusal_response(overloaded(), MARK.decode())
         before, after = bytes(response.body).split(MARK)
@@ -49,7 +49,7 @@ class LoadShedder:
         self, method: bytes, target: bytes, headers: Mapping[bytes, bytes]
     ) -> tuple[bytes, bytes] | None:
         """Return the header lines and body of a refusal; None for a request to serve."""
-        if self._line.has_capacity or method not in METHODS:
+        if self._queue.has_capacity or method not in METHODS:
             return None
         plain = TARGET.fullmatch(target)
         if plain is None or b"transfer-encoding" in headers or b"expect" in headers:
@@ -60,7 +60,7 @@ class LoadShedder:
         path = plain[1].decode()
         if path in UNBOUNDED_PATHS or (method == b"POST" and path.startswith(WORKER_PREFIX)):
             return None
-        if not self._line.refuses():
+        if not self._queue.refuses():
             return None
         access = AccessRecord(request_id_of(headers), method.decode(), path, status=503)
         self._record(access)

@@ -2,7 +2,7 @@
 
 Pure ASGI, so that refusing a request is cheap. The `AdmissionQueue` decides which requests
 are served, which wait and which are answered with 503. Requests of the worker fast path,
-which are committed in groups, are refused when `lane_inflight` of them are active. A body is
+which are committed in groups, are refused when `fast_path_max` of them are active. A body is
 bounded in size and in transfer time. Each request produces one access record.
 """
 
@@ -87,19 +87,19 @@ class RequestMiddleware:
         app: ASGIApp,
         *,
         clock: Clock,
-        line: AdmissionQueue,
-        lane_inflight: int,
+        queue: AdmissionQueue,
+        fast_path_max: int,
         body_max: int,
         record: Callable[[AccessRecord], None],
     ) -> None:
         self._app = app
         self._clock = clock
-        self._line = line
-        self._lane_inflight = lane_inflight
+        self._queue = queue
+        self._fast_path_max = fast_path_max
         self._body_max = body_max
         self._record = record
-        self.in_lane = 0
-        self.lane: FastPath | None = None
+        self.in_fast_path = 0
+        self.fast_path: FastPath | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request within the bounds, or refuse it."""
@@ -118,28 +118,28 @@ class RequestMiddleware:
         body = _BodyReader(receive, self._body_max * times, BODY_SECONDS * times, self._clock)
         try:
             _check_headers(headers, self._body_max * times)
-            entry = None if self.lane is None else self.lane.match(scope, headers)
-            if self.lane is not None and entry is not None:
-                if self.in_lane >= self._lane_inflight:
+            entry = None if self.fast_path is None else self.fast_path.match(scope, headers)
+            if self.fast_path is not None and entry is not None:
+                if self.in_fast_path >= self._fast_path_max:
                     raise overloaded()
-                self.in_lane += 1
+                self.in_fast_path += 1
                 try:
-                    prepared = await self.lane.serve(entry, headers, body.receive, access)
+                    prepared = await self.fast_path.serve(entry, headers, body.receive, access)
                     await prepared(scope, receive, response.send)
                 finally:
-                    self.in_lane -= 1
+                    self.in_fast_path -= 1
                 return
             if access.path in UNBOUNDED_PATHS:
                 await self._app(scope, body.receive, response.send)
                 return
-            if not await self._line.enter(
+            if not await self._queue.enter(
                 MAX_WAIT_SECONDS_BY_PATH.get(access.path, OVERLOAD_WAIT_SECONDS)
             ):
                 raise overloaded()
             try:
                 await self._app(scope, body.receive, response.send)
             finally:
-                self._line.leave()
+                self._queue.leave()
         except Refused as error:
             if response.has_begun:
                 raise
@@ -151,15 +151,15 @@ class RequestMiddleware:
     @property
     def active(self) -> int:
         """Number of requests being served; queued requests do not count."""
-        return self._line.active
+        return self._queue.active
 
     def begin_wait(self) -> None:
         """Stop counting a long poll as active while it waits."""
-        self._line.leave()
+        self._queue.leave()
 
     def end_wait(self) -> None:
         """Count a long poll as active again."""
-        self._line.reenter()
+        self._queue.reenter()
 
 
 class _ResponseSender:

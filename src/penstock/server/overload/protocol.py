@@ -32,11 +32,11 @@ TOO_LARGE: Final = (
 )
 
 
-def protocol_with(door: EarlyRefusal) -> type[BoundedProtocol]:
+def protocol_with(refuse_early: EarlyRefusal) -> type[BoundedProtocol]:
     """Return the protocol class with a load-shedding callback."""
 
     class Guarded(BoundedProtocol):
-        _door = staticmethod(door)
+        _refuse_early = staticmethod(refuse_early)
 
     return Guarded
 
@@ -56,7 +56,7 @@ class BoundedProtocol(HttpToolsProtocol):
     set too). No other request of the connection is started before the response is sent.
     """
 
-    _door: EarlyRefusal | None = None
+    _refuse_early: EarlyRefusal | None = None
     _in_head = False
     _head_bytes = 0
     _late: asyncio.TimerHandle | None = None
@@ -146,9 +146,9 @@ class BoundedProtocol(HttpToolsProtocol):
     def _refused_early(self) -> bytes | None:
         """Return the response to a request that is refused; None to serve it."""
         is_busy = bool(self.cycle) and not self.cycle.response_complete
-        if self._door is None or is_busy or self.parser.should_upgrade():
+        if self._refuse_early is None or is_busy or self.parser.should_upgrade():
             return None
-        refusal = self._door(self.parser.get_method(), self.url, dict(self.headers))
+        refusal = self._refuse_early(self.parser.get_method(), self.url, dict(self.headers))
         if refusal is None:
             return None
         is_kept = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()

@@ -1,4 +1,4 @@
-"""Long polls: requests that wait for a result without occupying a thread or an admission slot."""
+"""Long polls: requests that wait for a result without a thread, and are not counted as active."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class _Queue:
         self._waiters: deque[asyncio.Future[None]] = deque()
 
     def join(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
-        """Append a waiter; its future is done when it is its turn to try."""
+        """Append a waiter; its future is done when the waiter may try again."""
         waiter: asyncio.Future[None] = loop.create_future()
         self._waiters.append(waiter)
         return waiter

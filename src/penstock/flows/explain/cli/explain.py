@@ -45,9 +45,9 @@ def explain(
         elif partition is None:
             raise missing_partition_error(pipeline)
         else:
-            place = FlowRef(pipeline=pipeline, partition=partition, customer=customer, mode=mode,
+            flow_ref = FlowRef(pipeline=pipeline, partition=partition, customer=customer, mode=mode,
                           generation=generation)  # fmt: skip
-            explanation = cases.flows.explain(place)
+            explanation = cases.flows.explain(flow_ref)
     app.emit(explanation, lambda: print_explanation(explanation, brief=brief))
 
 

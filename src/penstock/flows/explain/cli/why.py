@@ -44,8 +44,8 @@ def why(
         elif partition is None:
             raise missing_partition_error(thing)
         else:
-            place = FlowRef(pipeline=thing, partition=partition, customer=customer, mode=mode)
-            found = flows.explain(place)["flow"]
+            flow_ref = FlowRef(pipeline=thing, partition=partition, customer=customer, mode=mode)
+            found = flows.explain(flow_ref)["flow"]
             if found is None:
                 raise NotFound("flow", f"{thing} {partition}")
             proof = flows.why_flow(found["flow_id"], phase)

@@ -48,7 +48,7 @@ from penstock.flows.explain.store.rows import (
 from penstock.flows.gates.breaker import BreakerState
 from penstock.flows.gates.rows import Intervention
 from penstock.flows.gates.store.gates import breakers_of, triggers_of
-from penstock.flows.gates.store.people import overrides_of
+from penstock.flows.gates.store.overrides import overrides_of
 from penstock.flows.phases import PhaseState
 from penstock.flows.plan import FlowPlan
 from penstock.flows.rows import CompletionRow, Flow, FlowFilter, PhaseRow
@@ -299,7 +299,7 @@ class _Parts:
             processor=row.processor,
             state=row.state,
             since=row.since_at,
-            look_at=row.probe_at,
+            probe_at=row.probe_at,
             waiting_since=row.waiting_since,
             tries=row.tries,
             decision=self.decided.get(gate_key),

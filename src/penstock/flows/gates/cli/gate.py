@@ -60,9 +60,9 @@ def check(app: App, /, **given: Any) -> None:
 
 
 def _check(cases: UseCases, given: dict[str, Any]) -> Shape:
-    place = FlowRef(pipeline=given["pipeline"], partition=given["partition"],
+    flow_ref = FlowRef(pipeline=given["pipeline"], partition=given["partition"],
                   customer=given["customer"], mode=given["mode"])  # fmt: skip
-    flow = open_flow(cases.flows.explain(place))
+    flow = open_flow(cases.flows.explain(flow_ref))
     return {
         "pipeline_template": given["pipeline"],
         "partition": given["partition"],

@@ -51,9 +51,9 @@ def grant(app: App, /, **given: Any) -> None:
     }
     with app.use_cases() as cases:
         if given["dry_run"]:
-            place = FlowRef(pipeline=given["pipeline"], partition=given["partition"],
+            flow_ref = FlowRef(pipeline=given["pipeline"], partition=given["partition"],
                           customer=given["customer"])  # fmt: skip
-            explanation = cases.flows.explain(place)
+            explanation = cases.flows.explain(flow_ref)
             app.emit({"would_grant": wanted}, lambda: _print_would(wanted, explanation))
             return
         made = cases.flows.grant(wanted)

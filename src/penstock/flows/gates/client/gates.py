@@ -76,10 +76,10 @@ class Backtest:
 class Gates:
     """Use cases of gates."""
 
-    def __init__(self, store: Transactions, names: NameResolver, look: Prober = no_probes) -> None:
+    def __init__(self, store: Transactions, names: NameResolver, probe: Prober = no_probes) -> None:
         self._store = store
         self._names = names
-        self._probe = look
+        self._probe = probe
 
     def check(
         self,

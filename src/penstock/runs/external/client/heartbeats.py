@@ -84,20 +84,24 @@ def start_many(
 
 
 def heartbeat_many(
-    tx: Tx, beats: Sequence[HeartbeatCall], customer_key: CustomerKey | None = None
+    tx: Tx, heartbeats: Sequence[HeartbeatCall], customer_key: CustomerKey | None = None
 ) -> list[ClaimStatus | PenstockError]:
     """Extend leases to five minutes from now and record the progress of the runs."""
-    found = external_run_get_many(tx, [beat.call.run_id for beat in beats], customer_key)
-    lost = {beat.call.run_id for beat in beats} - found.keys()
+    found = external_run_get_many(
+        tx, [heartbeat.call.run_id for heartbeat in heartbeats], customer_key
+    )
+    lost = {heartbeat.call.run_id for heartbeat in heartbeats} - found.keys()
     others = run_find_many(tx, lost, customer_key) if lost else {}
     errors = [
         _too_late(found[call.run_id], call)
         if call.run_id in found
         else late_heartbeat_error(others.get(call.run_id), call)
-        for call, _ in beats
+        for call, _ in heartbeats
     ]
     good = {
-        beat.call.run_id: beat for beat, error in zip(beats, errors, strict=True) if error is None
+        heartbeat.call.run_id: heartbeat
+        for heartbeat, error in zip(heartbeats, errors, strict=True)
+        if error is None
     }
     held = [found[run_id] for run_id in sorted(good)]
     until = lease_extend_many(
@@ -107,8 +111,8 @@ def heartbeat_many(
     running = [one.held.run_id for one in held if one.held.state == RunState.RUNNING]
     progress_update_many(tx, [_progress(run_id, good[run_id].progress) for run_id in running])
     return [
-        error or _response(found[beat.call.run_id], until.get(beat.call.run_id))
-        for beat, error in zip(beats, errors, strict=True)
+        error or _response(found[heartbeat.call.run_id], until.get(heartbeat.call.run_id))
+        for heartbeat, error in zip(heartbeats, errors, strict=True)
     ]
 
 

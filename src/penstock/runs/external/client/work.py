@@ -136,22 +136,26 @@ class ExternalWork:
         The lease of a claimed run that has not started is extended too; its progress is ignored.
         Raise RunTimedOut after the run's maximum duration.
         """
-        beat = Heartbeat(run_id=run_id, token=token, progress=progress or ProgressReport())
-        reporting.check_progress(beat.progress)
+        heartbeat = Heartbeat(run_id=run_id, token=token, progress=progress or ProgressReport())
+        reporting.check_progress(heartbeat.progress)
 
         def body(tx: Tx) -> ClaimStatus:
-            return _only(self._beat(tx, caller, [beat], customer))
+            return _only(self._heartbeat(tx, caller, [heartbeat], customer))
 
         return self._store.write(body)
 
     def heartbeat_many(
-        self, caller: ExternalWorker, beats: Sequence[Heartbeat], *, customer: str | None = None
+        self,
+        caller: ExternalWorker,
+        heartbeats: Sequence[Heartbeat],
+        *,
+        customer: str | None = None,
     ) -> list[ClaimStatus | PenstockError]:
         """Record heartbeats in one transaction; return the response or the error of each."""
-        _check_batch(len(beats), "heartbeats")
-        for beat in beats:
-            reporting.check_progress(beat.progress)
-        return self._store.write(lambda tx: self._beat(tx, caller, beats, customer))
+        _check_batch(len(heartbeats), "heartbeats")
+        for heartbeat in heartbeats:
+            reporting.check_progress(heartbeat.progress)
+        return self._store.write(lambda tx: self._heartbeat(tx, caller, heartbeats, customer))
 
     def complete(
         self,
@@ -193,7 +197,7 @@ class ExternalWork:
         self,
         run_id: int,
         caller: ExternalWorker,
-        mishap: FailureReport,
+        failure: FailureReport,
         *,
         token: int | None = None,
         customer: str | None = None,
@@ -203,7 +207,7 @@ class ExternalWork:
         A run with a cancel request is cancelled instead.
         """
         call = TransitionRequest(run_id, token, caller, RunState.FAILED)
-        item = reporting.EndCall(call, reporting.failed(mishap))
+        item = reporting.EndCall(call, reporting.failed(failure))
         return self._store.write(lambda tx: _only(self._end(tx, [item], customer)))
 
     def cancelled(
@@ -232,12 +236,12 @@ class ExternalWork:
             # Lock all runs first, in id order: locking them kind by kind could deadlock.
             external_run_get_many(tx, [ask.call.run_id for ask in asks])
             starts = [ask for ask in asks if isinstance(ask, StartCall)]
-            beats = [ask for ask in asks if isinstance(ask, HeartbeatCall)]
+            heartbeats = [ask for ask in asks if isinstance(ask, HeartbeatCall)]
             ends = [ask for ask in asks if isinstance(ask, reporting.EndCall)]
             outcomes: dict[int, ClaimStatus | RunOutcome | PenstockError] = {}
             for kind, results in (
                 (starts, start_many(tx, starts) if starts else []),
-                (beats, heartbeat_many(tx, beats) if beats else []),
+                (heartbeats, heartbeat_many(tx, heartbeats) if heartbeats else []),
                 (ends, self._end(tx, ends, None) if ends else []),
             ):
                 ids = [ask.call.run_id for ask in kind]
@@ -246,14 +250,17 @@ class ExternalWork:
 
         return self._store.write(body)
 
-    def _beat(
-        self, tx: Tx, caller: ExternalWorker, beats: Sequence[Heartbeat], customer: str | None
+    def _heartbeat(
+        self, tx: Tx, caller: ExternalWorker, heartbeats: Sequence[Heartbeat], customer: str | None
     ) -> list[ClaimStatus | PenstockError]:
         calls = [
-            TransitionRequest(beat.run_id, beat.token, caller, RunState.RUNNING) for beat in beats
+            TransitionRequest(heartbeat.run_id, heartbeat.token, caller, RunState.RUNNING)
+            for heartbeat in heartbeats
         ]
-        heartbeats = [HeartbeatCall(call, b.progress) for call, b in zip(calls, beats, strict=True)]
-        return heartbeat_many(tx, heartbeats, self._names.customer_key(tx, customer))
+        requests = [
+            HeartbeatCall(call, one.progress) for call, one in zip(calls, heartbeats, strict=True)
+        ]
+        return heartbeat_many(tx, requests, self._names.customer_key(tx, customer))
 
     def _end(
         self, tx: Tx, items: Sequence[reporting.EndCall], customer: str | None

@@ -47,7 +47,7 @@ class DeadLetterPage(TypedDict):
     next_cursor: str | None  # Value of `cursor` for the next page; null on the last page.
 
 
-class LetterGroupOut(TypedDict):
+class DeadLetterGroupOut(TypedDict):
     """Dead letters of the same origin and error type."""
 
     kind: Literal["run", "delivery"]  # Whether a run or the delivery of a message failed for good.
@@ -62,10 +62,10 @@ class LetterGroupOut(TypedDict):
     latest: str  # Id of the newest dead letter in the group.
 
 
-class LetterGroups(TypedDict):
+class DeadLetterGroupsOut(TypedDict):
     """Groups of dead letters."""
 
-    items: list[LetterGroupOut]  # Groups, the largest first.
+    items: list[DeadLetterGroupOut]  # Groups, the largest first.
 
 
 class ReplayManyIn(TypedDict):
@@ -90,14 +90,14 @@ class ReplayManyIn(TypedDict):
     dry_run: NotRequired[bool]  # Report what would be replayed without replaying it.
 
 
-class ReplayedOne(TypedDict):
+class ReplayedItem(TypedDict):
     """A dead letter that was replayed."""
 
     dead_letter_id: str  # Id of the dead letter (`dl_…`).
     replayed_as: str | None  # Id of the new run, or of the message; null in a dry run.
 
 
-class RefusedOne(TypedDict):
+class RefusedItem(TypedDict):
     """A dead letter that could not be replayed."""
 
     dead_letter_id: str  # Id of the dead letter (`dl_…`).
@@ -108,15 +108,15 @@ class ReplayManyOut(TypedDict):
     """The result of one step of a bulk replay."""
 
     matched: int  # Number of dead letters that matched before this step.
-    replayed: list[ReplayedOne]  # Dead letters that were replayed, or would be in a dry run.
-    refused: list[RefusedOne]  # Dead letters that cannot be replayed, with the reasons.
+    replayed: list[ReplayedItem]  # Dead letters that were replayed, or would be in a dry run.
+    refused: list[RefusedItem]  # Dead letters that cannot be replayed, with the reasons.
     left: int  # Number of dead letters that still match.
     dry_run: bool  # Whether this was a dry run, which changes nothing.
     next_before: str | None  # Value of `before` for the next step; null after the last one.
     next_at: str | None  # Value of `start_at` for the next step; null in a dry run.
 
 
-class LetterMessageOut(TypedDict):
+class DeadLetterMessageOut(TypedDict):
     """The message of an undeliverable delivery."""
 
     data: str  # Payload of the message, base64-encoded.
@@ -126,13 +126,13 @@ class LetterMessageOut(TypedDict):
     publish_time: str | None  # Time at which the message was published.
 
 
-class LetterDetailOut(TypedDict):
+class DeadLetterDetailOut(TypedDict):
     """A dead letter with its run or message."""
 
     dead_letter: DeadLetterOut  # Origin, error and status of the dead letter.
     run: RunOut | None  # The failed run; null for a delivery.
     # The undeliverable message; null for runs, and once retention removed it.
-    message: LetterMessageOut | None
+    message: DeadLetterMessageOut | None
 
 
 class ReplayIn(TypedDict):

@@ -17,7 +17,7 @@ from penstock.core.naming import CustomerKey
 from penstock.db.store import Transactions, Tx
 from penstock.flows.gates.override import Override, check_override
 from penstock.flows.gates.rows import Intervention, InterventionFilter, OverrideFilter, OverrideRow
-from penstock.flows.gates.store.people import (
+from penstock.flows.gates.store.overrides import (
     intervention_list,
     intervention_resolve,
     override_list,

@@ -7,23 +7,23 @@ from __future__ import annotations
 
 from typing import Unpack, cast
 
-from penstock.remote.shapes.letters import (
+from penstock.remote.shapes.dead_letters import (
+    DeadLetterDetailOut,
+    DeadLetterGroupsOut,
     DeadLetterPage,
     DiscardIn,
     GroupDeadLettersQuery,
-    LetterDetailOut,
-    LetterGroups,
     ListDeadLettersQuery,
     ReplayIn,
     ReplayManyIn,
     ReplayManyOut,
     ReplayOut,
 )
-from penstock.remote.shapes.topics import Done
+from penstock.remote.shapes.topics import DoneOut
 from penstock.remote.transport import Transport, quote_segment
 
 
-class LettersApi:
+class DeadLettersApi:
     """Dead letters of runs and deliveries: list, replay, discard."""
 
     def __init__(self, transport: Transport) -> None:
@@ -37,13 +37,13 @@ class LettersApi:
         response = self._transport.call("GET", "/api/v1/dead-letters", query=query)
         return cast("DeadLetterPage", response)
 
-    def group_dead_letters(self, **query: Unpack[GroupDeadLettersQuery]) -> LetterGroups:
+    def group_dead_letters(self, **query: Unpack[GroupDeadLettersQuery]) -> DeadLetterGroupsOut:
         """Count dead letters by origin and error type, the largest group first.
 
         `GET /api/v1/dead-letters/groups`
         """
         response = self._transport.call("GET", "/api/v1/dead-letters/groups", query=query)
-        return cast("LetterGroups", response)
+        return cast("DeadLetterGroupsOut", response)
 
     def replay_dead_letters(
         self, body: ReplayManyIn, *, idempotency_key: str | None = None
@@ -62,7 +62,7 @@ class LettersApi:
         )
         return cast("ReplayManyOut", response)
 
-    def get_dead_letter(self, dead_letter_id: str) -> LetterDetailOut:
+    def get_dead_letter(self, dead_letter_id: str) -> DeadLetterDetailOut:
         """Return a dead letter with its run, or with its message and payload.
 
         `GET /api/v1/dead-letters/{dead_letter_id}`
@@ -70,7 +70,7 @@ class LettersApi:
         response = self._transport.call(
             "GET", f"/api/v1/dead-letters/{quote_segment(dead_letter_id)}"
         )
-        return cast("LetterDetailOut", response)
+        return cast("DeadLetterDetailOut", response)
 
     def replay_dead_letter(
         self,
@@ -95,7 +95,7 @@ class LettersApi:
 
     def discard_dead_letter(
         self, dead_letter_id: str, body: DiscardIn, *, idempotency_key: str | None = None
-    ) -> Done:
+    ) -> DoneOut:
         """Discard a dead letter without replaying it.
 
         `POST /api/v1/dead-letters/{dead_letter_id}/discard`
@@ -108,4 +108,4 @@ class LettersApi:
             body=body,
             headers={"Idempotency-Key": idempotency_key},
         )
-        return cast("Done", response)
+        return cast("DoneOut", response)
