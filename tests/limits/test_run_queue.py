@@ -262,9 +262,9 @@ class TestSeveralLimits:
             limited.check()
         else:
             pytest.fail("it starved")
-        assert passed > 5, "other runs were admitted before it became urgent"
+        assert passed > 5, "other runs were admitted before it was escalated"
 
-    def test_urgent_runs_keep_what_comes_free(self, limited: LimitWorld) -> None:
+    def test_escalated_runs_keep_what_comes_free(self, limited: LimitWorld) -> None:
         """After ten minutes no run passes it: a free limit is kept until the other is free."""
         limited.declare(
             both={"limits": ["a", "b"]}, a={"limits": ["a"]}, b={"limits": ["b"]},
@@ -297,7 +297,7 @@ class TestOrder:
     """The order of admission."""
 
     def test_priority_then_fair_rank_then_age(self, limited: LimitWorld) -> None:
-        """A customer's backlog is behind another's first run; an urgent run precedes both."""
+        """A backlog is behind another customer's first run; a high priority precedes both."""
         limited.declare(load={"concurrency": 1})
         acme, other = limited.world.customers("acme", "other")
         flood = limited.put("load", 20, customer=acme)

@@ -383,11 +383,11 @@ NAMES_OF_THINGS = (
         innocent=("label", "a bell curve"),
     ),
     _rule(
-        "harness",
+        "desk",
         "desks?",
         allowed="(?:help|service|front) desks?",
-        reported=("harness", "limit_desk", "a harness with two customers"),
-        innocent=("desktop", "the service harness answers"),
+        reported=("desk", "limit_desk", "a desk with two customers"),
+        innocent=("desktop", "the service desk answers"),
     ),
     _rule(
         "book",

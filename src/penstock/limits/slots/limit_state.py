@@ -60,10 +60,10 @@ class HeldSlot:
 
     __slots__ = ("lease", "lease_s", "limit_state", "lost", "renew_at", "safe_until")
 
-    def __init__(self, desk: LimitState, lease: Lease, began: float) -> None:
+    def __init__(self, limit_state: LimitState, lease: Lease, began: float) -> None:
         """`began`: monotonic time before the grant was requested; `safe_until` counts from it."""
         assert lease.lease_us is not None
-        self.limit_state = desk
+        self.limit_state = limit_state
         self.lease = lease
         self.lease_s = lease.lease_us / SECOND
         self.lost = LazyEvent()
@@ -99,9 +99,11 @@ class SlotWaiter:
         "want",
     )
 
-    def __init__(self, desk: LimitState, want: LeaseRequest, notify: Callable[[], None]) -> None:
+    def __init__(
+        self, limit_state: LimitState, want: LeaseRequest, notify: Callable[[], None]
+    ) -> None:
         """`notify` is called, from any thread, whenever the state changes."""
-        self.limit_state = desk
+        self.limit_state = limit_state
         self.want = want
         self.state = WaiterState.ASKED
         self.held: HeldSlot | None = None
