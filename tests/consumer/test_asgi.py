@@ -202,7 +202,7 @@ class TestSenders:
             (StoreUnavailable("keys are unavailable"), 503),
         ],
     )  # fmt: skip
-    def test_answers(self, tmp_path: Path, response: Any, status: int) -> None:
+    def test_responses(self, tmp_path: Path, response: Any, status: int) -> None:
         """The sender is known, unknown, not allowed, or cannot be verified at the moment."""
         seen: list[Any] = []
 

@@ -63,10 +63,10 @@ class Stage:
         self.orchestrator = Orchestrator(store, self.probe, holder="o1")
         self.admitter = Admitter(store)
 
-    def probe(self, probe: ProbeRequest) -> list[Observation]:
+    def probe(self, request: ProbeRequest) -> list[Observation]:
         """Return what the test stored."""
-        self.probes.append(probe)
-        return [self._see(d, probe.partition) for d in probe.dependencies]
+        self.probes.append(request)
+        return [self._see(d, request.partition) for d in request.dependencies]
 
     def _see(self, need: Dependency, partition: str) -> Observation:
         now, table = self.clock.now(), need.table
