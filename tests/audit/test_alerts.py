@@ -108,7 +108,7 @@ class TestDeadLetters:
         """Dead letters are listed newest first, by customer and status, page by page."""
         (beta,) = world.customers("beta")
         own = self.die(world, 4)
-        foreign = self.die(world, 1, customer=beta)
+        foreign = self.die(world, 1, customer_key=beta)
 
         def subjects(**fields: object) -> list[int]:
             wanted = DeadLetterRowFilter(**fields)  # type: ignore[arg-type]

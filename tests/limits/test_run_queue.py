@@ -132,7 +132,10 @@ class TestCapacity:
         """Each customer and each key has a limit of its own."""
         limited.declare(load={"per_customer": 1}, keyed={"per_key": "{table}"})
         acme, other = limited.world.customers("acme", "other")
-        own, foreign = limited.put("load", 2, customer=acme), limited.put("load", 2, customer=other)
+        own, foreign = (
+            limited.put("load", 2, customer_key=acme),
+            limited.put("load", 2, customer_key=other),
+        )
         keyed = [limited.put("keyed", 2, parameters=table(name)) for name in ("a", "b")]
         limited.admit()
         assert limited.world.marks(own) == limited.world.marks(foreign) == [READY, LIMITED]
@@ -300,10 +303,10 @@ class TestOrder:
         """A backlog is behind another customer's first run; a high priority precedes both."""
         limited.declare(load={"concurrency": 1})
         acme, other = limited.world.customers("acme", "other")
-        flood = limited.put("load", 20, customer=acme)
+        flood = limited.put("load", 20, customer_key=acme)
         limited.admit()
-        late = limited.put("load", 2, customer=other)
-        first = limited.put("load", 1, customer=acme, priority=9)
+        late = limited.put("load", 2, customer_key=other)
+        first = limited.put("load", 1, customer_key=acme, priority=9)
         limited.admit()
         order = [h.run_id for h in limited.world.drain(batch=1)]
         assert order[:2] == [flood[0], first[0]]
@@ -390,7 +393,7 @@ class TestRelease:
     def test_pause_and_resume(self, limited: LimitWorld, pair: list[int]) -> None:
         """A paused run neither holds nor waits; after a resume it is queued again."""
         other = limited.world.customers("other")[0]
-        (foreign,) = limited.put("load", customer=other)
+        (foreign,) = limited.put("load", customer_key=other)
         limited.admit()
         acme = limited.world.customer
         limited.world.write(lambda tx: admission.pause_put(tx, "customer", acme, "me", ""))

@@ -126,7 +126,7 @@ def test_counted_and_logged(full: ServedApi) -> None:
     assert {(e.method, e.path, e.status, e.key) for e in lines} == {
         ("GET", "/api/v1/pauses", 503, None)
     }
-    meters = full.api.fastapi.state.meters.answer().body.decode()
+    meters = full.api.fastapi.state.meters.response().body.decode()
     name = 'penstock_http_requests_total{method="GET",route="other",status="503"}'
     assert f"{name} 3.0" in meters
     assert full.harness.counts() == before

@@ -377,7 +377,7 @@ class TestSession:
                     raise
 
         flaky = Unreachable(store)
-        options = {"lease_us": SECOND, "beat_us": SECOND // 10, "margin_us": SECOND // 5}
+        options = {"lease_us": SECOND, "heartbeat_us": SECOND // 10, "margin_us": SECOND // 5}
         with Running(flaky, [pipeline], **options) as running:
             submit(store, pipeline, 1, partition="old")
             running.events.until(RunStarted)
