@@ -97,16 +97,16 @@ async def _worker(
     due = time.perf_counter() + chance.random() * gap
     steps = _steps(number, chance)
     wrong = 0
-    answer = b"{}"
+    response = b"{}"
     while time.perf_counter() < between[1]:
         await asyncio.sleep(max(0.0, due - time.perf_counter()))
-        kind, path, body = steps.send(answer)
-        status, answer, took = await caller.call("POST", PREFIX + path, body)
+        kind, path, body = steps.send(response)
+        status, response, took = await caller.call("POST", PREFIX + path, body)
         if time.perf_counter() >= between[0]:
             samples[kind].append(took)
         if status != 200:
             wrong += 1
-            answer = b"{}"
+            response = b"{}"
         due = max(due + gap, time.perf_counter() - 10 * gap)
     caller.close()
     return wrong
@@ -132,8 +132,8 @@ def _endless(number: int, chance: random.Random) -> Steps:
     while True:
         if len(held) < EACH // 2:
             body = {"worker_id": f"w{number}", "max_claims": EACH - len(held)}
-            answer = yield "claim", "/scheduler/claim-runs", body
-            claimed = json.loads(answer).get("claimed_runs", [])
+            response = yield "claim", "/scheduler/claim-runs", body
+            claimed = json.loads(response).get("claimed_runs", [])
             held += [_Held(run["run_id"], run["fencing_token"]) for run in claimed]
             if not held:
                 continue

@@ -154,10 +154,10 @@ def bus_poison(site: Site, *, quick: bool) -> Iterator[Result]:
         place = site.create("poison")
         store = place.store()
         made = _bus(store, min_backoff_us=SECOND // 5, max_backoff_us=2 * SECOND)
-        beat = LoopSchedule(interval_us=SECOND // 5)
+        schedule = LoopSchedule(interval_us=SECOND // 5)
         jitter = random.Random(7).random
         loop = Loop(
-            DeliverySweeper(store, jitter=jitter), beat, store, events=Events(), jitter=jitter
+            DeliverySweeper(store, jitter=jitter), schedule, store, events=Events(), jitter=jitter
         )
         loop.start()
         _paced(made, 500, None)

@@ -38,11 +38,11 @@ class Caller:
                 await self._connect()
             assert self._writer is not None
             self._writer.write(head.encode() + raw)
-            status, answer = await self._read()
+            status, response = await self._read()
         except (ConnectionError, asyncio.IncompleteReadError):
             self.close()
             return 0, b"", (time.perf_counter() - began) * 1_000
-        return status, answer, (time.perf_counter() - began) * 1_000
+        return status, response, (time.perf_counter() - began) * 1_000
 
     def close(self) -> None:
         """Close the connection."""

@@ -37,9 +37,9 @@ first_runs: dict[int, str] = {}
 delays_ms: list[float] = []
 
 
-def relay() -> Pipeline:
+def two_phases() -> Pipeline:
     """Two phases, the second behind a gate whose data is cached."""
-    made = Pipeline("relay", partition="day", warehouse="memory")
+    made = Pipeline("two_phases", partition="day", warehouse="memory")
     first = made.phase("first")
 
     @first.processor
@@ -73,19 +73,19 @@ def _nothing(_: RunContext) -> None:
     """Return at once."""
 
 
-def _there(look: ProbeRequest) -> list[Observation]:
+def _there(probe: ProbeRequest) -> list[Observation]:
     """Return observations from memory, like a cached gate."""
-    return [Observation(key=d.key, looked_at=0, rows=1) for d in look.dependencies]
+    return [Observation(key=d.key, looked_at=0, rows=1) for d in probe.dependencies]
 
 
-def _absent(look: ProbeRequest) -> list[Observation]:
-    return [Observation(key=d.key, looked_at=0, rows=0) for d in look.dependencies]
+def _absent(probe: ProbeRequest) -> list[Observation]:
+    return [Observation(key=d.key, looked_at=0, rows=0) for d in probe.dependencies]
 
 
-def _loop(store: Store, look: Prober, threads: int = 4) -> Loop:
-    service = Orchestrator(store, look, known=look, holder="bench", threads=threads)
-    beat = LoopSchedule(interval_us=SECOND, channels=("flows",))
-    return Loop(service, beat, store, events=Events(), jitter=random.Random(7).random)
+def _loop(store: Store, probe: Prober, threads: int = 4) -> Loop:
+    service = Orchestrator(store, probe, known=probe, holder="bench", threads=threads)
+    schedule = LoopSchedule(interval_us=SECOND, channels=("flows",))
+    return Loop(service, schedule, store, events=Events(), jitter=random.Random(7).random)
 
 
 def cascade_latency(site: Site, *, quick: bool) -> Iterator[Result]:
@@ -93,7 +93,7 @@ def cascade_latency(site: Site, *, quick: bool) -> Iterator[Result]:
     seconds = 3 if quick else 10
     place = site.create("cascade")
     store = place.store()
-    client, pipeline = Client(store), relay()
+    client, pipeline = Client(store), two_phases()
     client.register([pipeline])
     for known in (ended_ns, first_runs, delays_ms):
         known.clear()
@@ -132,7 +132,7 @@ def _trigger_at_rate(client: Client, seconds: int, name: str) -> None:
     began = time.monotonic()
     for i in range(seconds * RATE):
         time.sleep(max(0.0, began + i / RATE - time.monotonic()))
-        wanted = FlowRequest(pipeline="relay", partition=f"{name}{i}", mode="same_day")
+        wanted = FlowRequest(pipeline="two_phases", partition=f"{name}{i}", mode="same_day")
         client.flows.trigger(wanted)
 
 
@@ -233,7 +233,7 @@ def cascade_waiting(site: Site, *, quick: bool) -> Iterator[Result]:
     gated.phase("only").processor("take", needs=[same_day("t.rows")])(_nothing)
     Client(store).register([gated])
     _open(store, "gated", "tomorrow", [f"day{n}" for n in range(flows)])
-    print_progress("letting every gate look once")
+    print_progress("probing every gate once")
     service = Orchestrator(store, _absent, holder="bench")
     while service.run_once().flows:
         pass

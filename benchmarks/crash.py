@@ -47,7 +47,7 @@ def crash(site: Site, *, quick: bool) -> Iterator[Result]:
     supervisor.start()
     heir.start()
     heir.started.wait(30)
-    _await_beat(raw)
+    _await_heartbeat(raw)
     print_progress("killing the worker")
     victim.send_signal(signal.SIGKILL)
     killed = time.perf_counter()
@@ -87,13 +87,13 @@ def _await(raw: Raw, condition: str, count: int) -> None:
         time.sleep(0.1)
 
 
-def _await_beat(raw: Raw) -> None:
+def _await_heartbeat(raw: Raw) -> None:
     """Wait until the victim has just renewed its session."""
-    beat = "SELECT beat_at FROM sessions WHERE name = 'victim'"
-    before = raw.rows(beat)
+    query = "SELECT beat_at FROM sessions WHERE name = 'victim'"
+    before = raw.rows(query)
     deadline = time.monotonic() + WAIT_SECONDS
-    while raw.rows(beat) == before:
-        assert time.monotonic() < deadline, "the victim does not beat"
+    while raw.rows(query) == before:
+        assert time.monotonic() < deadline, "the victim sends no heartbeat"
         time.sleep(0.02)
 
 

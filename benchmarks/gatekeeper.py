@@ -73,15 +73,15 @@ class QuotaServer:
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while line := await reader.readline():
-                answer = await self._answer(json.loads(line), reader)
-                writer.write(json.dumps(answer).encode() + b"\n")
+                response = await self._respond(json.loads(line), reader)
+                writer.write(json.dumps(response).encode() + b"\n")
                 await writer.drain()
         except (ConnectionError, EOFError):
             pass
         finally:
             writer.close()
 
-    async def _answer(self, asked: dict[str, Any], reader: asyncio.StreamReader) -> dict[str, Any]:
+    async def _respond(self, asked: dict[str, Any], reader: asyncio.StreamReader) -> dict[str, Any]:
         seen = self._seen
         if asked.get("report"):
             return {
@@ -129,8 +129,8 @@ class QuotaClient:
 
     def write(self, row: str, seconds: float, token: int = 0) -> None:
         """Run one job; raises QuotaExceeded when there are too many."""
-        answer = self._ask({"row": row, "seconds": seconds, "token": token})
-        if answer.get("quota"):
+        response = self._ask({"row": row, "seconds": seconds, "token": token})
+        if response.get("quota"):
             raise QuotaExceeded
 
     def report(self) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from penstock.worker.worker_core import WorkerCore
 RUNS = 5_000
 PERIOD_SECONDS = 10
 # A worker checks for changed progress every two seconds, so a period has five heartbeats.
-BEATS = 5
+HEARTBEATS = 5
 SHARE = 0.2
 LEASE_BATCH = 500
 
@@ -59,10 +59,10 @@ def heartbeat(site: Site, *, quick: bool) -> Iterator[Result]:
     settle(place, raw)
     store = place.store()
     steps, contexts = _started(store)
-    beat = _Beats(steps, contexts)
-    beat.period()
-    print_progress(f"{periods} periods of {BEATS} beats")
-    server, worker = _percent(site, periods, beat.period)
+    sender = _HeartbeatSender(steps, contexts)
+    sender.period()
+    print_progress(f"{periods} periods of {HEARTBEATS} heartbeats")
+    server, worker = _percent(site, periods, sender.period)
     leases = [("run", c.held.run_id, c.held.token, "outside", 300 * SECOND) for c in contexts]
     store.write(lambda tx: lease_take_many(tx, leases))
     extend = _Extends(store, leases)
@@ -111,7 +111,7 @@ def _started(store: Store) -> tuple[WorkerCore, list[RunContext]]:
     return steps, contexts
 
 
-class _Beats:
+class _HeartbeatSender:
     """One period of the built-in worker."""
 
     def __init__(self, steps: WorkerCore, contexts: list[RunContext]) -> None:
@@ -121,8 +121,8 @@ class _Beats:
 
     def period(self) -> None:
         """Send five heartbeats; before each, some runs report progress."""
-        count = int(RUNS * SHARE / BEATS)
-        for _ in range(BEATS):
+        count = int(RUNS * SHARE / HEARTBEATS)
+        for _ in range(HEARTBEATS):
             for _ in range(count):
                 context = self._contexts[self._next % RUNS]
                 self._next += 1
@@ -147,9 +147,9 @@ class _Extends:
 
 def _raw_period(raw: Raw, contexts: list[RunContext]) -> None:
     """Do the same writes by hand: the session's row five times, progress of a fifth of the runs."""
-    count = int(RUNS * SHARE / BEATS)
-    for beat in range(BEATS):
-        ids = [context.held.run_id for context in contexts[beat * count : (beat + 1) * count]]
+    count = int(RUNS * SHARE / HEARTBEATS)
+    for number in range(HEARTBEATS):
+        ids = [context.held.run_id for context in contexts[number * count : (number + 1) * count]]
         raw.run("BEGIN")
         raw.run("UPDATE sessions SET beat_at = beat_at + 1, until_at = until_at + 1")
         if isinstance(raw, PostgresRaw):

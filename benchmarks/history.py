@@ -120,7 +120,7 @@ def _indexes_drop(place: BenchDatabase, raw: Raw, now: int) -> list[str]:
 def _ended(place: BenchDatabase, raw: Raw, n: int, now: int, processor: int) -> None:
     """Insert rows in order of time, as in production; one customer has 5 % of them."""
     start, step = now - DAYS * DAY, DAYS * DAY // n
-    slot = f"({start} + s.i * {step} - 10 * {MINUTE})"
+    due = f"({start} + s.i * {step} - 10 * {MINUTE})"
     # A multiplication distributes neighbours over the customers, the same on both engines.
     owner = f"CASE WHEN s.i % 20 = 0 THEN {WHALE} ELSE 2 + (s.i * 7919) % {CUSTOMERS} END"
     raw.run(
@@ -130,8 +130,8 @@ def _ended(place: BenchDatabase, raw: Raw, n: int, now: int, processor: int) -> 
         "result, trigger_source) "
         f"SELECT s.i, {owner}, 1 + s.i % {CONFIGS}, {processor}, "
         "CASE s.i % 3 WHEN 0 THEN 'aws' WHEN 1 THEN 'gcp' ELSE 'azure' END, "
-        f"{slot}, {slot}, 5, {slot}, {slot} + 1000000, 'worker-7', {slot} + 1000000, "
-        f"{slot} + 2000000 + (s.i % 60) * 1000000, "
+        f"{due}, {due}, 5, {due}, {due} + 1000000, 'worker-7', {due} + 1000000, "
+        f"{due} + 2000000 + (s.i % 60) * 1000000, "
         "CASE WHEN s.i % 25 = 3 THEN 'FAILED' ELSE 'COMPLETED' END, "
         "CASE WHEN s.i % 25 = 3 THEN 'FAILURE' ELSE 'SUCCESS' END, "
         "s.i, 1, 0, FALSE, FALSE, s.i % 1000, (s.i % 50 <> 7), "

@@ -161,9 +161,9 @@ class Processes:
 
 def start(place: BenchDatabase, job: dict[str, Any]) -> subprocess.Popen[str]:
     """Start one worker process."""
-    told = json.dumps({**job, "engine": place.engine, "where": place.where})
+    described = json.dumps({**job, "engine": place.engine, "where": place.where})
     return subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.limit_worker", told],
+        [sys.executable, "-m", "benchmarks.limit_worker", described],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

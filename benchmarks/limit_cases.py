@@ -49,7 +49,7 @@ def limit_source(site: Site, *, quick: bool) -> Iterator[Result]:
             with Processes(place, jobs) as three:
                 began = time.time()
                 three.go()
-                done = [at for answer in three.reports() for at in answer["done"]]
+                done = [at for report in three.reports() for at in report["done"]]
             seen = gate.report()
         store = place.store()
         (view,) = store.read(lambda tx: limit_list(tx, name="bq:rosters"))
@@ -84,7 +84,7 @@ def limit_rate(site: Site, *, quick: bool) -> Iterator[Result]:
     job = {"mode": "rate", "threads": 10, "rate": rate, "burst": burst, "seconds": seconds}
     with Processes(place, [job] * 4) as four:
         four.go()
-        times = sorted(at for answer in four.reports() for at in answer["times"])
+        times = sorted(at for report in four.reports() for at in report["times"])
     site.drop(place)
     spent = times[-1] - times[0]
     allowed = burst + rate * spent

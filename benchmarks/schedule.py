@@ -67,7 +67,7 @@ def sched_idle(site: Site, *, quick: bool) -> Iterator[Result]:
     )
     settle(place, raw)
     query = "SELECT min(next_run_time) FROM schedule"
-    looks = [_timed(lambda: raw.rows(query)) for _ in range(300)]
+    queries = [_timed(lambda: raw.rows(query)) for _ in range(300)]
     raw.close()
     store = place.store()
     scheduler = Scheduler(store, OPTIONS)
@@ -75,7 +75,7 @@ def sched_idle(site: Site, *, quick: bool) -> Iterator[Result]:
     ticks = [_timed(scheduler.run_once) for _ in range(1_000)]
     store.close()
     site.drop(place)
-    p50, limit = percentile(ticks, 0.5), percentile(looks, 0.5)
+    p50, limit = percentile(ticks, 0.5), percentile(queries, 0.5)
     yield Result(
         bench="sched_idle",
         engine=site.engine,

@@ -70,8 +70,8 @@ def _once(compiled: str) -> tuple[float, float]:
                 started["api"] + "/api/v1/dashboard/pipeline-status",
                 headers={"Authorization": f"Bearer {started['development_key']}"},
             )
-            with urllib.request.urlopen(request, timeout=10) as answer:
-                assert answer.status == 200
+            with urllib.request.urlopen(request, timeout=10) as response:
+                assert response.status == 200
             seconds = time.perf_counter() - began
             status = Path(f"/proc/{process.pid}/status").read_text()
             kilobytes = int(status.split("VmRSS:")[1].split()[0])

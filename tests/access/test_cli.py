@@ -77,9 +77,9 @@ def test_rotate_and_revoke(shell: Shell) -> None:
 )
 def test_refusals(shell: Shell, args: tuple[str, ...], code: int, word: str) -> None:
     """Errors name the bad input, and no key is created."""
-    answer = shell("keys", *args)
-    assert answer.code == code, answer
-    assert word in answer.err
+    result = shell("keys", *args)
+    assert result.code == code, result
+    assert word in result.err
     assert shell.json("keys", "list")["keys"] == []
 
 

@@ -130,11 +130,11 @@ def test_second_signal_exits_immediately(bare: Shell, start: Callable[..., Proce
 
 def test_worker_requires_pipelines(shell: Shell, tmp_path: Path) -> None:
     """Missing pipelines and a module that fails to import are input errors."""
-    answer = shell("worker")
-    assert answer.code == 2
-    assert "--pipelines" in answer.err
+    result = shell("worker")
+    assert result.code == 2
+    assert "--pipelines" in result.err
     (tmp_path / "bad.py").write_text("1 / 0\n")
-    answer = shell("worker", "--pipelines", str(tmp_path / "bad.py"), "--json")
-    assert answer.code == 2
-    assert answer.error()["field"] == "pipelines"
+    result = shell("worker", "--pipelines", str(tmp_path / "bad.py"), "--json")
+    assert result.code == 2
+    assert result.error()["field"] == "pipelines"
     assert shell("up", "--slots", "0").code == 2

@@ -108,7 +108,7 @@ class TestDeadLetters:
         """Dead letters are listed newest first, by customer and status, page by page."""
         (beta,) = world.customers("beta")
         own = self.die(world, 4)
-        foreign = self.die(world, 1, customer=beta)
+        foreign = self.die(world, 1, customer_key=beta)
 
         def subjects(**fields: object) -> list[int]:
             wanted = DeadLetterRowFilter(**fields)  # type: ignore[arg-type]
@@ -147,15 +147,15 @@ class TestDeadLetters:
 class TestRequests:
     """A client can repeat a request safely."""
 
-    def ask(self, world: World, key: str, body: bytes, answer: object) -> object:
+    def ask(self, world: World, key: str, body: bytes, response: object) -> object:
         """Handle a request: return the stored response, or do the work and store it."""
 
         def handle(tx: Tx) -> object:
             earlier = alerts.request_begin(tx, "acme:submit", key, body)
             if earlier is not None:
                 return earlier
-            alerts.request_finish(tx, "acme:submit", key, answer)
-            return answer
+            alerts.request_finish(tx, "acme:submit", key, response)
+            return response
 
         return world.write(handle)
 
@@ -209,19 +209,19 @@ class TestRequests:
     def test_racing(self, world: World, open_store: OpenStore) -> None:
         """Of many equal requests at once, one is executed, and all get its response."""
         worlds = [World(open_store(), world.clock) for _ in range(3)]
-        answers: list[object] = []
+        responses: list[object] = []
 
         def race(number: int) -> None:
             for _ in range(10):
                 try:
-                    answers.append(self.ask(worlds[number], "k", b"x", number))
+                    responses.append(self.ask(worlds[number], "k", b"x", number))
                 except Conflict:
-                    answers.append(None)
+                    responses.append(None)
 
         threads = [threading.Thread(target=race, args=(n,)) for n in range(3)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(60)
-        assert len(answers) == 30
-        assert len({answer for answer in answers if answer is not None}) == 1
+        assert len(responses) == 30
+        assert len({response for response in responses if response is not None}) == 1

@@ -234,8 +234,8 @@ class TestOutbox:
         assert json.loads(message.payload) == payload
         assert message.created_at == world.clock.now()
 
-    def test_failed_relay_loses_nothing(self, world: World) -> None:
-        """Messages of a relay that fails are there for the next."""
+    def test_failed_publisher_loses_nothing(self, world: World) -> None:
+        """Messages of a publisher that fails are taken by the next."""
         self.put(world, 1, 2)
 
         def body(tx: Tx) -> None:
@@ -255,15 +255,15 @@ class TestOutbox:
         assert self.take(world) == [1]
 
     @only_postgres
-    def test_two_relays(self, world: World, open_store: OpenStore) -> None:
-        """A second relay neither waits for nor gets messages that the first holds."""
+    def test_two_publishers(self, world: World, open_store: OpenStore) -> None:
+        """A second publisher neither waits for nor gets messages that the first holds."""
         self.put(world, *range(6))
         with slow_transaction(open_store(), lambda tx: journal.outbox_take(tx, 4)):
             assert self.take(world) == [4, 5]
         assert self.take(world) == []
 
-    def test_racing_relays(self, world: World, open_store: OpenStore) -> None:
-        """Relays racing over 300 messages get each of them once."""
+    def test_racing_publishers(self, world: World, open_store: OpenStore) -> None:
+        """Publishers racing over 300 messages get each of them once."""
         self.put(world, *range(300))
         worlds = [World(open_store(), world.clock) for _ in range(3)]
         got: list[int] = []

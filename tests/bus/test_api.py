@@ -77,23 +77,23 @@ def test_dead_letters(served: ServedApi) -> None:
         (one,) = pulled(served)
         nack = {"ack_id": one["ack_id"], "kind": "poison", "error_type": "SCHEMA", "error": "no"}
         operator.ok("POST", f"{READER}/nack", {"nacks": [nack]})
-        (letter,) = operator.ok("GET", "/dead-letters?subscription=reader")["items"]
-        assert (letter["message_id"], letter["error_kind"]) == (message_id, "poison")
-        assert (letter["topic"], letter["partition"]) == ("rosters", "2025-12-31")
-        found: str = letter["dead_letter_id"]
+        (dead_letter,) = operator.ok("GET", "/dead-letters?subscription=reader")["items"]
+        assert (dead_letter["message_id"], dead_letter["error_kind"]) == (message_id, "poison")
+        assert (dead_letter["topic"], dead_letter["partition"]) == ("rosters", "2025-12-31")
+        found: str = dead_letter["dead_letter_id"]
         return found
 
-    letter = die()
-    detail = operator.ok("GET", f"/dead-letters/{letter}")
+    dead_letter = die()
+    detail = operator.ok("GET", f"/dead-letters/{dead_letter}")
     assert (detail["message"]["text"], detail["run"]) == ("bad", None)
     assert detail["message"]["attributes"] == {"partition": "2025-12-31"}
     (group,) = operator.ok("GET", "/dead-letters/groups?kind=delivery")["items"]
-    assert (group["subscription"], group["count"], group["latest"]) == ("reader", 1, letter)
-    response = operator.ok("POST", f"/dead-letters/{letter}/replay")
+    assert (group["subscription"], group["count"], group["latest"]) == ("reader", 1, dead_letter)
+    response = operator.ok("POST", f"/dead-letters/{dead_letter}/replay")
     assert response["replayed_as"] == message_id
-    assert operator.post(f"/dead-letters/{letter}/replay", None).status == 409
-    letter = die()
-    response = operator.ok("POST", f"/dead-letters/{letter}/replay", {"data": b64("good")})
+    assert operator.post(f"/dead-letters/{dead_letter}/replay", None).status == 409
+    dead_letter = die()
+    response = operator.ok("POST", f"/dead-letters/{dead_letter}/replay", {"data": b64("good")})
     (one,) = pulled(served)
     assert base64.b64decode(one["message"]["data"]) == b"good"
     assert one["message"]["attributes"]["penstock-origin-message-id"] == message_id
@@ -165,7 +165,7 @@ def test_metrics(served: ServedApi) -> None:
 
 
 def test_a_pull_waits(served: ServedApi) -> None:
-    """A publish answers a long poll, which occupies no thread and no admission slot meanwhile."""
+    """A publish answers a long poll, which meanwhile occupies no thread and is not in flight."""
     made(served)
     replies: list[Any] = []
 

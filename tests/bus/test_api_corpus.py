@@ -263,7 +263,7 @@ def replayed(served: ServedApi) -> list[Any]:
     """Replay a dead letter, replay it again, then discard it."""
     by, outcomes = served.by("operator"), []
     by.ok("POST", "/topics/abused/publish", {"messages": [{"data": "aGk="}]})
-    letter = ""
+    dead_letter = ""
     for _ in range(2):
         (one,) = by.ok("POST", "/subscriptions/yours/pull", {"max_messages": 1})[
             "received_messages"
@@ -271,13 +271,13 @@ def replayed(served: ServedApi) -> list[Any]:
         poison = {"ack_id": one["ack_id"], "kind": "poison"}
         by.ok("POST", "/subscriptions/yours/nack", {"nacks": [poison]})
         (found, *_) = by.ok("GET", "/dead-letters?subscription=yours")["items"]
-        letter = found["dead_letter_id"]
+        dead_letter = found["dead_letter_id"]
         for _ in range(2):
-            reply = by.post(f"/dead-letters/{letter}/replay", None)
+            reply = by.post(f"/dead-letters/{dead_letter}/replay", None)
             outcomes.append(verdict(reply)[:2])
-    reply = by.post(f"/dead-letters/{letter}/discard", {"reason": "x"})
+    reply = by.post(f"/dead-letters/{dead_letter}/discard", {"reason": "x"})
     outcomes.append(verdict(reply)[:2])
-    reply = by.post(f"/dead-letters/{letter}/replay", None)
+    reply = by.post(f"/dead-letters/{dead_letter}/replay", None)
     outcomes.append(verdict(reply)[:2])
     return outcomes
 

@@ -112,18 +112,18 @@ class TestDeadLetters:
 
     def test_selection_is_required(self, bus: Shell) -> None:
         """Passing neither ids nor a filter, or both, is an error."""
-        answer = bus("dlq", "discard", "--reason", "x")
-        assert answer.code == 2
-        assert "or --all" in answer.err
+        result = bus("dlq", "discard", "--reason", "x")
+        assert result.code == 2
+        assert "or --all" in result.err
         (dead_letter,) = poison(bus, 1)
         assert bus("dlq", "discard", dead_letter, "--all", "--reason", "x").code == 2
 
     def test_dry_run_fails_like_the_replay(self, bus: Shell) -> None:
         """A dry run rejects parameters for a message, and a closed dead letter."""
         (dead_letter,) = poison(bus, 1)
-        answer = bus("dlq", "replay", dead_letter, "--param", "a=b", "--dry-run", "--json")
-        assert answer.code == 2
-        assert answer.error()["field"] == "param"
+        result = bus("dlq", "replay", dead_letter, "--param", "a=b", "--dry-run", "--json")
+        assert result.code == 2
+        assert result.error()["field"] == "param"
         assert bus.ok("dlq", "replay", dead_letter, "--data", "{}", "--dry-run").startswith("Would")
         bus.ok("dlq", "replay", dead_letter)
         for verb in (("replay",), ("discard", "--reason", "x")):
@@ -135,8 +135,8 @@ class TestDeadLetters:
         """--data applies to messages only."""
         run_id = shell.submit("broken")
         shell.work()
-        answer = shell("dlq", "replay", run_id, "--data", "{}", "--dry-run", "--json")
-        assert answer.error()["field"] == "data"
+        result = shell("dlq", "replay", run_id, "--data", "{}", "--dry-run", "--json")
+        assert result.error()["field"] == "data"
 
     def test_no_match(self, bus: Shell) -> None:
         """A filter without matches prints a hint and no progress bar."""
@@ -158,9 +158,9 @@ class TestDeadLetters:
 )
 def test_confirmation_without_a_terminal(bus: Shell, line: list[str]) -> None:
     """Without input, a command that needs a confirmation fails and suggests --yes."""
-    answer = bus(*line, stdin="")
-    assert answer.code == 2
-    assert "add --yes" in answer.err
+    result = bus(*line, stdin="")
+    assert result.code == 2
+    assert "add --yes" in result.err
 
 
 def test_full_page_has_a_hint(bus: Shell) -> None:

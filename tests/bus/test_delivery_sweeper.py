@@ -1,4 +1,4 @@
-"""The courier and the relay on both engines: deliveries are swept, built-in topics are fed."""
+"""Delivery sweeper and outbox publisher on both engines, and the built-in topics they feed."""
 
 import json
 
@@ -27,8 +27,8 @@ def subscribe(bus: EmbeddedBus, topic: str, name: str = "reader") -> None:
     bus.declare([], [SubscriptionSpec(name=name, topic=topic)])
 
 
-class TestCourier:
-    """Single passes of the courier."""
+class TestDeliverySweeper:
+    """Single passes of the sweeper."""
 
     def test_counts(self, harness: Harness, bus: EmbeddedBus) -> None:
         """Due, lapsed, dead, expired and purged deliveries are each counted once."""
@@ -39,23 +39,23 @@ class TestCourier:
                 SubscriptionSpec(name="idle", topic="events"),
             ],
         )
-        courier = DeliverySweeper(harness.store, jitter=lambda: 0.0, batch=2)
+        sweeper = DeliverySweeper(harness.store, jitter=lambda: 0.0, batch=2)
         bus.publish("events", [NewMessage(data=str(n).encode()) for n in range(5)])
         got = bus.pull("work")
         bus.nack("work", [Nack(ack_id=one.ack_id) for one in got[:3]])
-        assert courier.run_once() == DeliverySweepCounts()
+        assert sweeper.run_once() == DeliverySweepCounts()
         harness.clock.advance(60 * SECOND)
-        assert courier.run_once() == DeliverySweepCounts(due=3, lapsed=2)
+        assert sweeper.run_once() == DeliverySweepCounts(due=3, lapsed=2)
         for _ in range(4):
             for _ in range(2):  # released, then due
                 harness.clock.advance(700 * SECOND)
-                courier.run_once()
+                sweeper.run_once()
             bus.pull("work")
         harness.clock.advance(700 * SECOND)
-        assert courier.run_once().dead == 5
+        assert sweeper.run_once().dead == 5
         harness.clock.advance(7 * DAY_SECONDS * SECOND)
-        assert courier.run_once() == DeliverySweepCounts(expired=5)
-        assert courier.run_once() == DeliverySweepCounts()
+        assert sweeper.run_once() == DeliverySweepCounts(expired=5)
+        assert sweeper.run_once() == DeliverySweepCounts()
 
     def test_wakes_waiting_consumers(self, harness: Harness, bus: EmbeddedBus) -> None:
         """A message that becomes ready sends a hint to its subscription's consumers."""

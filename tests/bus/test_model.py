@@ -40,7 +40,7 @@ class Expected:
     state: str = "ready"
     attempt: int = 0
     epoch: int = 0
-    round: int = 1
+    generation: int = 1
     replays: int = 0
     at: int = 0
     held: LeasedDelivery | None = None
@@ -152,7 +152,7 @@ class Play:
             row.attempt += 1
             row.epoch += 1
             assert (leased.attempt, leased.epoch) == (row.attempt, row.epoch)
-            assert (leased.generation, leased.replays) == (row.round, row.replays)
+            assert (leased.generation, leased.replays) == (row.generation, row.replays)
             row.held = leased
         self.held += got
 
@@ -233,7 +233,9 @@ class Play:
                 self.world.replay(self.sub, message)
             return
         self.world.replay(self.sub, message)
-        again = Expected(row.key, epoch=row.epoch, round=row.round + 1, replays=row.replays + 1)
+        again = Expected(
+            row.key, epoch=row.epoch, generation=row.generation + 1, replays=row.replays + 1
+        )
         self.model.enter(message, again)
 
     def do_seek(self, n: int) -> None:
@@ -242,7 +244,9 @@ class Play:
         for message in sorted(self.model.rows):
             row = self.model.rows[message]
             if row.state not in LIVE:
-                again = Expected(row.key, epoch=row.epoch, round=row.round + 1, replays=row.replays)
+                again = Expected(
+                    row.key, epoch=row.epoch, generation=row.generation + 1, replays=row.replays
+                )
                 self.model.enter(message, again)
 
     def do_purge(self, n: int) -> None:

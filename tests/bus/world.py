@@ -36,7 +36,7 @@ class BusWorld:
         self.topic("work.dlq")
         self.work = self.subscribe("work", dead_letter_topic="work.dlq")
         self.burial = self.subscribe("burial", topic="work.dlq")
-        self.courier = DeliverySweeper(store, jitter=lambda: 0.0, batch=50)
+        self.sweeper = DeliverySweeper(store, jitter=lambda: 0.0, batch=50)
 
     def write(self, body: Callable[[Tx], T]) -> T:
         """Run one write transaction."""
@@ -111,7 +111,7 @@ class BusWorld:
     def pass_seconds(self, seconds: float) -> None:
         """Advance the time and run the delivery sweeper."""
         self.clock.advance(int(seconds * SECOND))
-        self.courier.run_once()
+        self.sweeper.run_once()
 
     def checked(self) -> None:
         """Check the invariants that hold at every commit."""
@@ -153,5 +153,5 @@ class BusWorld:
             "UNION ALL SELECT subscription, message_id FROM settled WHERE round = 1) AS r"
         )[0][0]
         assert accepted == first, "accepted messages are not all there"
-        letters = self.sql("SELECT count(*) FROM dead_letters WHERE subscription IS NOT NULL")[0][0]
-        assert letters == outcomes.get("dead_lettered", 0), "dead letters disagree"
+        dead = self.sql("SELECT count(*) FROM dead_letters WHERE subscription IS NOT NULL")[0][0]
+        assert dead == outcomes.get("dead_lettered", 0), "dead letters disagree"

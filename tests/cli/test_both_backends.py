@@ -30,7 +30,7 @@ _RELATIVE = re.compile(r"\((?:in )?[\d.]+ \w+(?: ago)?\)|\(now\)|\b[\d.]+ (?:ms|
 
 
 @dataclass(frozen=True)
-class Answer:
+class CommandResult:
     """The output and exit code of a command."""
 
     code: int
@@ -52,15 +52,15 @@ class Pair:
         self.server = server
         self.key = key
 
-    def near(self, *args: str, stdin: str | None = None) -> Answer:
+    def near(self, *args: str, stdin: str | None = None) -> CommandResult:
         """Run a command on the database."""
         return call("--database-url", self.database_url, *args, stdin=stdin)
 
-    def far(self, *args: str, stdin: str | None = None) -> Answer:
+    def far(self, *args: str, stdin: str | None = None) -> CommandResult:
         """Run a command over the URL."""
         return call("--url", self.server.url, *args, stdin=stdin, PENSTOCK_API_KEY=self.key)
 
-    def both(self, *args: str, stdin: str | None = None) -> tuple[Answer, Answer]:
+    def both(self, *args: str, stdin: str | None = None) -> tuple[CommandResult, CommandResult]:
         """Run a command both ways with --json."""
         return self.near(*args, "--json", stdin=stdin), self.far(*args, "--json", stdin=stdin)
 
@@ -75,10 +75,10 @@ class Pair:
             run_pending(client, [hello, broken, pair])
 
 
-def call(*args: str, stdin: str | None = None, **environment: str) -> Answer:
+def call(*args: str, stdin: str | None = None, **environment: str) -> CommandResult:
     """Run a command and return its result."""
     result = CliRunner().invoke(cli, list(args), input=stdin, env=environment)
-    return Answer(result.exit_code, result.stdout, result.stderr)
+    return CommandResult(result.exit_code, result.stdout, result.stderr)
 
 
 def alike(text: str) -> str:
@@ -386,10 +386,10 @@ def test_files(ways: Pair) -> None:
 )  # fmt: skip
 def test_commands_of_the_database_refuse(line: str) -> None:
     """Commands that need a database refuse a URL, given as a flag or a setting."""
-    answer = call("--url", "http://127.0.0.1:1", *line.split())
-    assert answer.code == 2
+    result = call("--url", "http://127.0.0.1:1", *line.split())
+    assert result.code == 2
     expected = f"`cli {line.split(' shop')[0]}` needs direct access to the database"
-    assert expected in answer.err.replace("penstock ", "cli ")
+    assert expected in result.err.replace("penstock ", "cli ")
     if line != "demo":
         assert call(*line.split(), PENSTOCK_URL="http://127.0.0.1:1").code == 2
 
@@ -404,9 +404,9 @@ class TestKeys:
 
     def test_without_a_key(self, ways: Pair) -> None:
         """Without a key, the server's error says how to provide one."""
-        answer = call("--url", ways.server.url, "runs", "list", "--json")
-        assert answer.code == 4
-        assert json.loads(answer.err)["code"] == "auth.required"
+        result = call("--url", ways.server.url, "runs", "list", "--json")
+        assert result.code == 4
+        assert json.loads(result.err)["code"] == "auth.required"
 
     def test_the_development_key(self, ways: Pair) -> None:
         """On the same machine, the key file beside the default database is used."""
@@ -418,18 +418,18 @@ class TestKeys:
     def test_never_unencrypted(self) -> None:
         """A key is never sent unencrypted to another machine."""
         key = "pnk_53qhrxfy_0000000000000000000000000000000000000000000000"
-        answer = call("--url", "http://penstock.example", "status", PENSTOCK_API_KEY=key)
-        assert answer.code == 2
-        assert key not in answer.err
+        result = call("--url", "http://penstock.example", "status", PENSTOCK_API_KEY=key)
+        assert result.code == 2
+        assert key not in result.err
 
     def test_a_viewer_may_not_change(self, ways: Pair) -> None:
         """A role that lacks the power has its own exit code."""
         with connect(ways.database_url) as client:
             key = client.keys.create("looker", "viewer").text
         assert key is not None
-        answer = call("--url", ways.server.url, "pause", "all", PENSTOCK_API_KEY=key)
-        assert answer.code == 4
-        assert "viewer" in answer.err
+        result = call("--url", ways.server.url, "pause", "all", PENSTOCK_API_KEY=key)
+        assert result.code == 4
+        assert "viewer" in result.err
 
     def test_a_key_of_one_customer(self, ways: Pair) -> None:
         """It sees its own data, and errors say how to ask for it."""
@@ -438,7 +438,7 @@ class TestKeys:
             key = client.keys.create("acme-only", "operator", customer="acme").text
         assert key is not None
 
-        def bound(*args: str) -> Answer:
+        def bound(*args: str) -> CommandResult:
             return call("--url", ways.server.url, *args, PENSTOCK_API_KEY=key)
 
         listed = bound("configs", "list", "--json").json["configs"]
@@ -464,9 +464,9 @@ class TestKeys:
 
     def test_unreachable_server(self) -> None:
         """An unreachable server has the same exit code as an unavailable database."""
-        answer = call("--url", "http://127.0.0.1:1", "status", "--json")
-        assert answer.code == 5
-        assert json.loads(answer.err)["code"] == "api.unavailable"
+        result = call("--url", "http://127.0.0.1:1", "status", "--json")
+        assert result.code == 5
+        assert json.loads(result.err)["code"] == "api.unavailable"
 
     def test_nothing_heavy(self, ways: Pair) -> None:
         """Over a URL neither the web framework nor the store is loaded."""

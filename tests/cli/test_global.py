@@ -160,11 +160,11 @@ class TestErrors:
     )
     def test_usage(self, shell: Shell, args: list[str], words: str) -> None:
         """A usage error is one line that points to the help; exit code 2."""
-        answer = shell(*args)
-        assert answer.code == 2
-        assert words in answer.err
-        assert "--help`" in answer.err
-        assert len(answer.err.strip().splitlines()) == 1
+        result = shell(*args)
+        assert result.code == 2
+        assert words in result.err
+        assert "--help`" in result.err
+        assert len(result.err.strip().splitlines()) == 1
         assert shell(*args, "--json").error()["code"] == "usage"
 
     @pytest.mark.parametrize("args", [[], ["runs"], ["configs"]])
@@ -193,8 +193,8 @@ class TestErrors:
             raise KeyboardInterrupt
 
         monkeypatch.setattr(App, "settings", interrupt)
-        answer = shell("status")
-        assert (answer.code, answer.out) == (130, "")
+        result = shell("status")
+        assert (result.code, result.out) == (130, "")
 
 
 class TestWrongIds:
@@ -215,9 +215,9 @@ class TestWrongIds:
     )
     def test_suggestion(self, shell: Shell, line: list[str], code: int, words: str) -> None:
         """The suggestion is in the text and in the JSON's `fix`."""
-        answer = shell(*line)
-        assert answer.code == code
-        assert words in answer.err
+        result = shell(*line)
+        assert result.code == code
+        assert words in result.err
         assert words in shell(*line, "--json").error()["fix"]
 
 
@@ -225,10 +225,10 @@ def test_file_that_is_not_a_database(tmp_path: Path) -> None:
     """The error names the file and what is expected."""
     path = tmp_path / "notes.txt"
     path.write_text("not a database at all, just some words\n" * 50)
-    answer = Shell(path)("status")
-    assert answer.code == 5
-    assert f"cannot open {path}" in answer.err
-    assert "Use a SQLite file created by Penstock" in answer.err
+    result = Shell(path)("status")
+    assert result.code == 5
+    assert f"cannot open {path}" in result.err
+    assert "Use a SQLite file created by Penstock" in result.err
 
 
 def test_unreachable_api() -> None:

@@ -48,8 +48,8 @@ def test_event_texts() -> None:
         (Ticked(9, 7, 1, 1, 3), "info", "7 runs of 9 due configs"),
         (Swept(1, 2, 3, 0, 0), "warning", "1 sessions, 2 lapsed, 3 stale"),
         (WorkerHeartbeat(1, "lost", 4), "warning", "session lost"),
-        (ServiceError("relay", "gone", 1.5), "error", "relay failed: gone"),
-        (ServiceStarted("relay"), "debug", "service started relay"),
+        (ServiceError("sweeper", "gone", 1.5), "error", "sweeper failed: gone"),
+        (ServiceStarted("sweeper"), "debug", "service started sweeper"),
     ):
         found, text = describe_event(event, lambda _: "bill")
         assert found == level, event

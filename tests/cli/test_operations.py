@@ -49,9 +49,9 @@ class TestPauses:
     )
     def test_bad_subjects(self, shell: Shell, args: list[str], code: int, words: str) -> None:
         """The error names the bad subject, and nothing is paused."""
-        answer = shell("pause", *args)
-        assert answer.code == code
-        assert words in answer.err
+        result = shell("pause", *args)
+        assert result.code == code
+        assert words in result.err
         assert shell.ok("pauses") == "Nothing is paused.\n"
 
 
@@ -122,18 +122,18 @@ class TestDatabase:
     def test_reading_does_not_create_a_file(self, bare: Shell) -> None:
         """A typo in the path does not create an empty database."""
         for args in (["status"], ["runs", "list"], ["configs", "list"], ["db", "verify"]):
-            answer = bare(*args)
-            assert answer.code == 5
-            assert "there is no database at" in answer.err
-            assert "penstock up" in answer.err
+            result = bare(*args)
+            assert result.code == 5
+            assert "there is no database at" in result.err
+            assert "penstock up" in result.err
         assert not bare.path.exists()
 
     def test_file_that_is_not_a_database(self, bare: Shell) -> None:
         """A file that is not a database is an error without a traceback."""
         bare.path.write_bytes(b"not a database" * 1000)
-        answer = bare("status")
-        assert answer.code != 0
-        assert "Traceback" not in answer.err
+        result = bare("status")
+        assert result.code != 0
+        assert "Traceback" not in result.err
 
     def test_passwords_are_not_shown(self, shell: Shell) -> None:
         """The URL is printed without its password and options."""
@@ -159,9 +159,9 @@ class TestDoctor:
     def test_ready_runs_without_a_worker_fail(self, shell: Shell) -> None:
         """The check fails with a fix, and the exit code is 1."""
         shell.submit()
-        answer = shell("doctor", "--json")
-        assert answer.code == 1
-        found = {check["check"]: check for check in answer.json()["checks"]}
+        result = shell("doctor", "--json")
+        assert result.code == 1
+        found = {check["check"]: check for check in result.json()["checks"]}
         assert found["workers"]["verdict"] == "FAIL"
         assert found["workers"]["fix"].startswith("penstock up")
         assert found["pools"]["verdict"] == "WARN"
@@ -209,9 +209,9 @@ class TestDoctor:
 
     def test_no_database(self, bare: Shell) -> None:
         """A missing database fails with the command that creates it."""
-        answer = bare("doctor")
-        assert answer.code == 1
-        assert "penstock db migrate" in answer.out
+        result = bare("doctor")
+        assert result.code == 1
+        assert "penstock db migrate" in result.out
 
     def test_stalls_warn(self, shell: Shell) -> None:
         """Ready runs that no worker claims and an overdue occurrence are warnings."""
@@ -243,8 +243,8 @@ class TestDoctor:
     def test_unmigrated_database(self, bare: Shell) -> None:
         """It has its own error code and exit code; doctor suggests `db migrate`."""
         bare.path.touch()
-        answer = bare("status", "--json")
-        assert (answer.code, answer.error()["code"]) == (6, "store.schema_mismatch")
+        result = bare("status", "--json")
+        assert (result.code, result.error()["code"]) == (6, "store.schema_mismatch")
         found = {c["check"]: c for c in bare("doctor", "--json").json()["checks"]}
         assert found["database"]["verdict"] == "FAIL"
         assert found["database"]["fix"] == "penstock db migrate"

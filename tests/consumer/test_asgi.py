@@ -21,7 +21,7 @@ from penstock.testing.clock import VirtualClock
 from tests.bus.test_envelope import INVALID, VALID
 from tests.consumer.kit import SUB, envelope, request
 
-BEAT = envelope(b'{"p": 1}', {"event_type": "beat"})
+HEARTBEAT = envelope(b'{"p": 1}', {"event_type": "beat"})
 
 
 def consumer(path: Path, **more: Any) -> Consumer:
@@ -30,7 +30,7 @@ def consumer(path: Path, **more: Any) -> Consumer:
     app = Consumer(SUB, sink=f"sqlite:{path}", options=ConsumerOptions(**quiet), **more)
 
     @app.on("beat")
-    def beat(message: Message) -> Upsert:
+    def heartbeat(message: Message) -> Upsert:
         return Upsert(path="beats/1", add={"n": 1}, fields={"p": message.json["p"]})
 
     return app
@@ -62,23 +62,23 @@ class TestRequests:
         self, app: Consumer, method: str, path: str, status: int, allow: str | None
     ) -> None:
         """Pushes are posted to one path or the root; health checks use GET; the rest is 404."""
-        answer = request(app.asgi(), BEAT, method=method, path=path)
-        assert answer.status == status
-        assert answer.headers.get("allow") == allow
-        assert answer.headers["content-type"] == "application/json"
-        assert bool(answer.body) == (method != "HEAD")
+        response = request(app.asgi(), HEARTBEAT, method=method, path=path)
+        assert response.status == status
+        assert response.headers.get("allow") == allow
+        assert response.headers["content-type"] == "application/json"
+        assert bool(response.body) == (method != "HEAD")
 
     def test_mounted(self, app: Consumer) -> None:
         """Mounted under another application, the path below the mount point counts."""
-        answer = request(app.asgi(), BEAT, path="/api/in/pubsub/push", root="/api/in")
-        assert answer.status == 200
-        assert request(app.asgi(), BEAT, path="/api/in", root="/api/in").status == 200
+        response = request(app.asgi(), HEARTBEAT, path="/api/in/pubsub/push", root="/api/in")
+        assert response.status == 200
+        assert request(app.asgi(), HEARTBEAT, path="/api/in", root="/api/in").status == 200
 
     def test_custom_path(self, tmp_path: Path) -> None:
         """The option `path` replaces the default path."""
         app = consumer(tmp_path / "state.db", options={"path": "/in"})
-        assert request(app.asgi(), BEAT, path="/in").status == 200
-        assert request(app.asgi(), BEAT, path="/pubsub/push").status == 404
+        assert request(app.asgi(), HEARTBEAT, path="/in").status == 200
+        assert request(app.asgi(), HEARTBEAT, path="/pubsub/push").status == 404
         app.close()
 
     def test_unwrapped(self, tmp_path: Path) -> None:
@@ -106,8 +106,8 @@ class TestRequests:
             return sent
 
         events = ["lifespan.startup", "lifespan.shutdown"]
-        answered = ["lifespan.startup.complete", "lifespan.shutdown.complete"]
-        assert asyncio.run(exchange("lifespan", events)) == answered
+        expected = ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+        assert asyncio.run(exchange("lifespan", events)) == expected
         assert asyncio.run(exchange("websocket", [])) == ["websocket.close"]
 
 
@@ -118,15 +118,15 @@ class TestBounds:
         """A body over 14 MiB is refused, also without Content-Length; the largest message fits."""
         most = app.options.body_max
         for headers in ([("content-length", str(most + 1))], [("content-length", "9" * 20)], []):
-            answer = request(app.asgi(), b"x" * (most + 1), headers=headers)
-            assert (answer.status, answer.headers["connection"]) == (413, "close")
+            response = request(app.asgi(), b"x" * (most + 1), headers=headers)
+            assert (response.status, response.headers["connection"]) == (413, "close")
         largest = json.dumps({"p": "x" * (10_000_000 - 9)}).encode()
         assert request(app.asgi(), envelope(largest, {"event_type": "beat"})).status == 200
 
     def test_compressed(self, app: Consumer) -> None:
         """A compressed body is refused, not decompressed."""
         headers = [("content-encoding", "gzip")]
-        assert request(app.asgi(), BEAT, headers=headers).status == 415
+        assert request(app.asgi(), HEARTBEAT, headers=headers).status == 415
 
     def test_slow_and_disconnected(self, app: Consumer, tmp_path: Path) -> None:
         """An incomplete body gets 408 after the time limit; a disconnect gets no response."""
@@ -195,31 +195,31 @@ class TestSenders:
     """The verifier checks the headers before the body is read."""
 
     @pytest.mark.parametrize(
-        ("answer", "status"),
+        ("response", "status"),
         [
             (None, 200), (True, 200), (False, 401), (Unauthorised("no token"), 401),
             (Forbidden("not yours"), 403), (ValueError("a bug"), 401),
             (StoreUnavailable("keys are unavailable"), 503),
         ],
     )  # fmt: skip
-    def test_answers(self, tmp_path: Path, answer: Any, status: int) -> None:
+    def test_responses(self, tmp_path: Path, response: Any, status: int) -> None:
         """The sender is known, unknown, not allowed, or cannot be verified at the moment."""
         seen: list[Any] = []
 
         def verify(headers: Any) -> Any:
             seen.append(dict(headers))
-            if isinstance(answer, Exception):
-                raise answer
-            return answer
+            if isinstance(response, Exception):
+                raise response
+            return response
 
         app = consumer(tmp_path / "state.db", verify=verify)
-        got = request(app.asgi(), BEAT, headers=[("Authorization", "Bearer x")])
+        got = request(app.asgi(), HEARTBEAT, headers=[("Authorization", "Bearer x")])
         assert got.status == status
         assert seen == [{"authorization": "Bearer x"}]
         assert app.tally == ({"applied": 1} if status == 200 else {})
         assert ("www-authenticate" in got.headers) == (status in (401, 403))
         twice = [("authorization", "Bearer x"), ("authorization", "Bearer y")]
-        assert request(app.asgi(), BEAT, headers=twice).status == 400
+        assert request(app.asgi(), HEARTBEAT, headers=twice).status == 400
         app.close()
 
 

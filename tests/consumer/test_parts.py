@@ -197,14 +197,14 @@ class TestGates:
 
     def test_answers(self, sink: SqliteSink, clock: VirtualClock) -> None:
         """False and TryAgain retry, other values reach the handler; a route can have its own."""
-        answers: list[Any] = [False, TryAgain("later", after="2m"), {"degraded": True}]
+        outcomes: list[Any] = [False, TryAgain("later", after="2m"), {"degraded": True}]
         seen: list[Any] = []
 
         def gate(_: Message) -> Any:
-            answer = answers.pop(0)
-            if isinstance(answer, Exception):
-                raise answer
-            return answer
+            outcome = outcomes.pop(0)
+            if isinstance(outcome, Exception):
+                raise outcome
+            return outcome
 
         app = make(sink, clock, gate=gate)
         app.on("x")(lambda m: seen.append(m.gate))

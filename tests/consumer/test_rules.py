@@ -143,7 +143,7 @@ class Scene:
         )  # fmt: skip
 
         @self.app.on("beat", schema=1)
-        def beat(message: Message) -> Upsert:
+        def heartbeat(message: Message) -> Upsert:
             name = message.json["p"]
             if "/" in name:
                 raise ValueError("pipeline names have no slash")
@@ -251,15 +251,15 @@ def test_push(sink: Sink, clock: VirtualClock, dead_letters: bool) -> None:
             if row.is_again:
                 assert request(scene.app.asgi(), body).status == 200
                 scene.lines.clear()
-            answer = request(scene.app.asgi(), body)
+            response = request(scene.app.asgi(), body)
             if row.outcome == "retry":
                 expected = 500
             elif row.outcome == "poison" and dead_letters:
                 expected = 400 if row.is_malformed else 422
             else:
                 expected = 200
-            assert (answer.status, answer.json) == (expected, {"outcome": row.outcome})
-            assert answer.headers.get("retry-after") == ("45" if name == "try again" else None)
+            assert (response.status, response.json) == (expected, {"outcome": row.outcome})
+            assert response.headers.get("retry-after") == ("45" if name == "try again" else None)
             line = scene.check(row, name, before)
             assert (line["http_status"], line["ack_action"]) == (expected, None)
             assert line["messageId"] == "m1"

@@ -81,9 +81,9 @@ class TestLater:
             tx.after_commit(lambda: called.append(1))
             if ending != "is alone":
                 registry.customer_ensure_many(tx, ["x"])
-            answer = tx.later("outbox_put", message(None))
+            result = tx.later("outbox_put", message(None))
             if ending == "reads":
-                answer.count()
+                result.count()
             elif ending == "goes on":
                 tx.rows("outbox_count")
 

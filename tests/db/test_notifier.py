@@ -37,7 +37,7 @@ def test_notify_reports_whether_all_channels_had_waiters() -> None:
 
 
 class Sent:
-    """Collects what a relay sent."""
+    """Collects the channels that were sent."""
 
     def __init__(self) -> None:
         self.notes: list[list[str]] = []
@@ -54,26 +54,26 @@ def sent() -> Sent:
 
 
 @pytest.fixture
-def relay(sent: Sent) -> Iterator[HintSender]:
+def sender(sent: Sent) -> Iterator[HintSender]:
     made = HintSender(sent, "relay")
     yield made
     made.close()
 
 
-def test_local_hints_reach_other_processes(relay: HintSender, sent: Sent) -> None:
+def test_local_hints_reach_other_processes(sender: HintSender, sent: Sent) -> None:
     """They are sent later, but always."""
-    relay.send(["a"], has_local_waiter=True)
+    sender.send(["a"], has_local_waiter=True)
     assert sent.some.wait(20)
     assert sent.notes == [["a"]]
 
 
 def test_hints_without_a_local_waiter_are_sent_at_once(
-    relay: HintSender, sent: Sent, monkeypatch: pytest.MonkeyPatch
+    sender: HintSender, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pending local hints are sent along with it."""
     monkeypatch.setattr(notifier, "LOCAL_DELAY_S", 3_600.0)
-    relay.send(["a"], has_local_waiter=True)
+    sender.send(["a"], has_local_waiter=True)
     assert sent.notes == []
-    relay.send(["b"])
+    sender.send(["b"])
     assert sent.some.wait(20)
     assert sent.notes == [["a", "b"]]

@@ -26,10 +26,10 @@ class TestReading:
         one = harness.dead_run()
         harness.clock.advance(HOUR)
         two = harness.dead_run(customer="other")
-        letters = harness.client.dead_letters
+        dead_letters = harness.client.dead_letters
 
         def subjects(**fields: object) -> list[int]:
-            return [row.subject for row in letters.find(DeadLetterFilter(**fields))]  # type: ignore[arg-type]
+            return [row.subject for row in dead_letters.find(DeadLetterFilter(**fields))]  # type: ignore[arg-type]
 
         assert subjects() == [two, one]
         assert subjects(customer="acme") == subjects(until=harness.clock.now() - SECOND) == [one]
@@ -40,17 +40,17 @@ class TestReading:
                   {"processor": "x"}, {"status": "replayed"})  # fmt: skip
         for fields in unmatched:
             assert subjects(**fields) == []
-            assert letters.count(DeadLetterFilter(**fields)) == 0  # type: ignore[arg-type]
-        (first,) = letters.find(limit=1)
-        assert [r.subject for r in letters.find(before=first.dead_letter_id)] == [one]
+            assert dead_letters.count(DeadLetterFilter(**fields)) == 0  # type: ignore[arg-type]
+        (first,) = dead_letters.find(limit=1)
+        assert [r.subject for r in dead_letters.find(before=first.dead_letter_id)] == [one]
         for field, bad in (
             ("status", DeadLetterFilter(status="lost")),
             ("kind", DeadLetterFilter(kind="flow")),
         ):
             with pytest.raises(InvalidInput, match=field):
-                letters.find(bad)
+                dead_letters.find(bad)
         with pytest.raises(InvalidInput, match="limit"):
-            letters.find(limit=0)
+            dead_letters.find(limit=0)
 
     def test_groups(self, harness: Harness) -> None:
         """Dead letters with the same origin and error type form one group."""
@@ -85,44 +85,44 @@ class TestClosing:
     def test_discarding(self, harness: Harness) -> None:
         """Discarding needs a reason, closes all dead letters or none, and does not change runs."""
         one, two = harness.dead_run(), harness.dead_run()
-        letters = harness.client.dead_letters
+        dead_letters = harness.client.dead_letters
         numbers = [dead_letter_id_of(harness, one), dead_letter_id_of(harness, two)]
         with pytest.raises(InvalidInput, match="reason"):
-            letters.discard(numbers, "")
-        assert letters.discard(numbers[:1], "not needed", customer="acme") == 1
+            dead_letters.discard(numbers, "")
+        assert dead_letters.discard(numbers[:1], "not needed", customer="acme") == 1
         with pytest.raises(Conflict, match="not an open dead letter"):
-            letters.discard(numbers, "again")
-        assert [row.subject for row in letters.find()] == [two]
-        (closed,) = letters.find(DeadLetterFilter(status="discarded"))
+            dead_letters.discard(numbers, "again")
+        assert [row.subject for row in dead_letters.find()] == [two]
+        (closed,) = dead_letters.find(DeadLetterFilter(status="discarded"))
         assert (closed.subject, closed.replays, closed.resolution) == (one, 0, "not needed")
         assert harness.client.runs.get(one).state == "FAILED"
 
     def test_replay_edited(self, harness: Harness) -> None:
         """A replay creates a new run, optionally with other parameters, and only once."""
         run_id = harness.dead_run()
-        letters = harness.client.dead_letters
+        dead_letters = harness.client.dead_letters
         number = dead_letter_id_of(harness, run_id)
         with pytest.raises(InvalidInput, match="parameters"):
-            letters.replay(number, Edit(data=b"x"))
-        new_id = letters.replay(number, Edit(parameters={"region": "eu"}), actor="ann")
+            dead_letters.replay(number, Edit(data=b"x"))
+        new_id = dead_letters.replay(number, Edit(parameters={"region": "eu"}), actor="ann")
         new = harness.client.runs.get(decode("run", new_id))
         assert (new.parent_run_id, new.parameters) == (run_id, '{"region": "eu"}')
-        (closed,) = letters.find(DeadLetterFilter(status="replayed"))
+        (closed,) = dead_letters.find(DeadLetterFilter(status="replayed"))
         assert (closed.resolved_by, closed.resolution) == ("ann", f"replayed as {new_id}")
         with pytest.raises(Conflict, match="was replayed"):
-            letters.replay(number)
+            dead_letters.replay(number)
 
     def test_replay_by_filter(self, harness: Harness) -> None:
         """Steps continue after the previous one, spread by the rate; a dry run changes nothing."""
         for _ in range(3):
             harness.dead_run()
-        letters = harness.client.dead_letters
-        would = letters.replay_matching(DeadLetterFilter(customer="acme"), is_dry=True)
+        dead_letters = harness.client.dead_letters
+        would = dead_letters.replay_matching(DeadLetterFilter(customer="acme"), is_dry=True)
         assert (would.matched, len(would.replayed), would.is_dry_run) == (3, 3, True)
-        assert letters.count() == 3
-        step = letters.replay_matching(DeadLetterFilter(), limit=2, rate=0.5)
+        assert dead_letters.count() == 3
+        step = dead_letters.replay_matching(DeadLetterFilter(), limit=2, rate=0.5)
         assert (step.matched, len(step.replayed), step.left) == (3, 2, 1)
-        last = letters.replay_matching(
+        last = dead_letters.replay_matching(
             DeadLetterFilter(), limit=2, rate=0.5,
             before=step.next_before or 0, start_at=step.next_at,
         )  # fmt: skip
@@ -135,7 +135,7 @@ class TestClosing:
         assert [run.scheduled_time - now for run in runs] == [0, 2 * SECOND, 4 * SECOND]
         for bad in ({"limit": 0}, {"rate": 0.0}):
             with pytest.raises(InvalidInput, match=next(iter(bad))):
-                letters.replay_matching(DeadLetterFilter(), **bad)
+                dead_letters.replay_matching(DeadLetterFilter(), **bad)
 
     def test_replays_are_limited(self, harness: Harness) -> None:
         """A run that failed after three replays is refused with a reason by a filter replay."""

@@ -65,7 +65,7 @@ def test_the_bus_from_an_empty_folder(tmp_path: Path, monkeypatch: pytest.Monkey
     block = TOPICS.read_text("utf-8").split("```console\n")[1].split("```")[0]
     shown = [part.partition("\n") for part in block.split("$ penstock ")[1:]]
     assert len(shown) > 4
-    for line, _, answer in shown:
+    for line, _, output in shown:
         result = CliRunner().invoke(cli, shlex.split(line))
         assert result.exit_code == 0, (line, result.output)
-        assert result.stdout.endswith(answer), line
+        assert result.stdout.endswith(output), line

@@ -21,7 +21,7 @@ from tests.examples.test_workers import ROOT, Process
 
 PATH = os.pathsep.join([str(ROOT), str(ROOT / "src")])
 """The examples, and the package of the same checkout."""
-BEAT = {"pipeline": "nba", "status": "ok", "at": "2025-11-17T02:00:05Z"}
+REPORT = {"pipeline": "nba", "status": "ok", "at": "2025-11-17T02:00:05Z"}
 TYPED = {"event_type": "ingest.heartbeat", "schema_version": "1"}
 EVENT = {"service": "api-1", "state": "up", "region": "eu", "occurredAt": "2025-11-17T02:00:05Z"}
 
@@ -50,8 +50,8 @@ class Served:
         )
         request = urllib.request.Request(f"{self.url}/pubsub/push", encode(pushed))
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
-                return answer.status, json.load(answer)
+            with urllib.request.urlopen(request, timeout=30) as response:
+                return response.status, json.load(response)
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, json.load(error)
@@ -63,8 +63,8 @@ class Served:
 
     def get(self, path: str) -> int:
         """Return the status of a GET request."""
-        with urllib.request.urlopen(f"{self.url}{path}", timeout=30) as answer:
-            return int(answer.status)
+        with urllib.request.urlopen(f"{self.url}{path}", timeout=30) as response:
+            return int(response.status)
 
 
 @pytest.fixture
@@ -92,16 +92,17 @@ def test_heartbeats_pushed(tmp_path: Path, started: list[Process]) -> None:
     """Applied, duplicate, stale, poison: over real HTTP, with one line each, and a clean end."""
     service = Served("ingest_heartbeat", tmp_path)
     started.append(service.process)
-    older = {**BEAT, "at": "2025-11-17T02:00:00Z", "status": "failed"}
-    newer = {**BEAT, "at": "2025-11-17T02:00:09Z", "status": "degraded"}
-    assert service.push(BEAT, "1", TYPED) == (200, {"outcome": "applied"})
-    assert service.push(BEAT, "1", TYPED) == (200, {"outcome": "duplicate"})
+    older = {**REPORT, "at": "2025-11-17T02:00:00Z", "status": "failed"}
+    newer = {**REPORT, "at": "2025-11-17T02:00:09Z", "status": "degraded"}
+    assert service.push(REPORT, "1", TYPED) == (200, {"outcome": "applied"})
+    assert service.push(REPORT, "1", TYPED) == (200, {"outcome": "duplicate"})
     assert service.push(older, "2", TYPED) == (200, {"outcome": "stale_ignored"})
     assert service.push(newer, "3", TYPED) == (200, {"outcome": "applied"})
     poison = [
-        ({**BEAT, "status": "fine"}, TYPED, 422), ({"status": "ok", "at": BEAT["at"]}, TYPED, 422),
-        ({**BEAT, "pipeline": "../x"}, TYPED, 422), ({**BEAT, "at": "noon"}, TYPED, 422),
-        (BEAT, {**TYPED, "schema_version": "2"}, 422), (b"{", TYPED, 400), (BEAT, {}, 422),
+        ({**REPORT, "status": "fine"}, TYPED, 422),
+        ({"status": "ok", "at": REPORT["at"]}, TYPED, 422),
+        ({**REPORT, "pipeline": "../x"}, TYPED, 422), ({**REPORT, "at": "noon"}, TYPED, 422),
+        (REPORT, {**TYPED, "schema_version": "2"}, 422), (b"{", TYPED, 400), (REPORT, {}, 422),
     ]  # fmt: skip
     for number, (payload, attributes, status) in enumerate(poison):
         got = service.push(payload, f"p{number}", attributes)
@@ -148,7 +149,7 @@ def test_pulled(tmp_path: Path, started: list[Process], name: str) -> None:
             [SubscriptionSpec(name=name, topic="system-events", dead_letter_topic=f"{name}.dlq"),
              SubscriptionSpec(name="dead", topic=f"{name}.dlq")],
         )  # fmt: skip
-        good = BEAT if name == "ingest-heartbeat" else EVENT
+        good = REPORT if name == "ingest-heartbeat" else EVENT
         bus.publish(
             "system-events",
             [NewMessage(data=json.dumps(good).encode(), attributes={**TYPED, "n": "1"}),

@@ -121,8 +121,8 @@ class Bench:
             f"{self.url}/api/v1{path}", json.dumps(body).encode(), headers
         )
         with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as response:
-            answer: dict[str, Any] = json.load(response)
-        return answer
+            found: dict[str, Any] = json.load(response)
+        return found
 
     def submit(self, **parameters: Any) -> str:
         """Submit a run for the worker."""

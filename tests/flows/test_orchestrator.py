@@ -156,7 +156,7 @@ class TestGates:
         assert (stepped.probes, stepped.triggers) == (1, 1)
         (row, _) = stage.client.gates.history("nba")
         assert decide(loads(GateInput, row.input)) == loads(Decision, row.decision)
-        assert stage.looks[0].partition == DAY
+        assert stage.probes[0].partition == DAY
         assert stage.sql("SELECT count(*) FROM leases") == [(0,)]
         assert stage.states(opened)["analytics"] == "IN_PROGRESS"
 
@@ -290,7 +290,7 @@ class TestGates:
         lost._probe = gone
         with pytest.raises(ConnectionError):
             lost.run_once()
-        stage.orchestrator = type(lost)(store, stage.look, holder="o2")
+        stage.orchestrator = type(lost)(store, stage.probe, holder="o2")
         assert stage.step().probes == 0, "the other replica still has the lease"
         clock.advance(PROBE_LEASE_US + MINUTE)
         assert stage.step().triggers == 1
@@ -306,7 +306,7 @@ class TestGates:
         part = store.write(lambda tx: slow._step(tx, [])).part
         (order,) = part.probes
         clock.advance(PROBE_LEASE_US + MINUTE)
-        stage.orchestrator = type(slow)(store, stage.look, holder="o2")
+        stage.orchestrator = type(slow)(store, stage.probe, holder="o2")
         stage.rows["raw.box"] = 5
         assert stage.step().triggers == 1
         slow._keep(order, [])

@@ -199,8 +199,8 @@ class TestFreshness:
         ended = clock.now()
         clock.advance(SECOND)
         stage.step()
-        assert stage.looks[-1].since is not None
-        assert stage.looks[-1].since >= ended
+        assert stage.probes[-1].since is not None
+        assert stage.probes[-1].since >= ended
 
     def test_a_recheck_probes_again(self, stage: Stage, clock: VirtualClock) -> None:
         """A recheck uses only observations made since it was due."""
@@ -209,10 +209,10 @@ class TestFreshness:
         stage.step()
         due = stage.orchestrator.run_once().next_at
         assert due is not None
-        assert len(stage.looks) == 1
+        assert len(stage.probes) == 1
         clock.advance_to(due + 5 * SECOND)
         stage.step()
-        assert [probe.since for probe in stage.looks[1:]] == [due]
+        assert [probe.since for probe in stage.probes[1:]] == [due]
 
     def test_a_manual_check_uses_current_data(self, stage: Stage, clock: VirtualClock) -> None:
         """Triggering a waiting phase and `gate check` probe the data as of now."""
@@ -221,9 +221,9 @@ class TestFreshness:
         stage.step()
         clock.advance(MINUTE)
         check = stage.client.gates.check("nba", "analytics", flow_id=opened.flow.flow_id)
-        assert stage.looks[-1].since == clock.now()
+        assert stage.probes[-1].since == clock.now()
         assert check.decision.verdict == "WAIT"
         stage.rows["t.rows"] = 2
         check = stage.client.gates.check("nba", "analytics", partition=opened.flow.partition)
         assert check.decision.verdict == "PROCEED"
-        assert stage.looks[-1].since == clock.now()
+        assert stage.probes[-1].since == clock.now()

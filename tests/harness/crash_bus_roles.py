@@ -103,8 +103,8 @@ def _published(url: str, key: str, numbers: list[int]) -> list[str]:
         {"Authorization": f"Bearer {key}", "Content-Type": "application/json"},
     )
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            ids: list[str] = json.load(answer)["message_ids"]
+        with urllib.request.urlopen(request, timeout=10) as response:
+            ids: list[str] = json.load(response)["message_ids"]
             return ids
     except urllib.error.HTTPError as error:
         with error:

@@ -108,13 +108,13 @@ def drive(store: Store, clock: VirtualClock, partition: str) -> None:
     wanted = FlowRequest(pipeline=NAME, partition=partition, mode="tomorrow")
     flow_id = client.flows.trigger(wanted).flow.flow_id
 
-    def look(asked: ProbeRequest) -> Sequence[Observation]:
+    def probe(asked: ProbeRequest) -> Sequence[Observation]:
         there = 5 if clock.now() >= opened_at + 20 * MINUTE else 0
         return [
             Observation(key=d.key, looked_at=clock.now(), rows=there) for d in asked.dependencies
         ]
 
-    orchestrator = Orchestrator(store, look, holder=f"driver-{opened_at}")
+    orchestrator = Orchestrator(store, probe, holder=f"driver-{opened_at}")
     options = WorkerOptions(
         name=f"driver-{opened_at}", concurrency=1, lease_us=2 * HOUR, heartbeat_us=HOUR
     )

@@ -220,8 +220,8 @@ def _commits(open_store: Open) -> int:
 
     _child(body)
     os.close(into)
-    with os.fdopen(out) as answer:
-        return int(answer.read())
+    with os.fdopen(out) as output:
+        return int(output.read())
 
 
 def _point(open_store: Open, start: int, fate: KillPoint, partition: str) -> None:

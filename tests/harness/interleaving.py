@@ -30,7 +30,7 @@ from penstock.db.store import Capabilities, Store, Tx, Waiter
 T = TypeVar("T")
 Act = Callable[[Store], Any]
 Chooser = Callable[[Sequence[int]], int]
-"""Given the parked lanes, return the index of the one that continues."""
+"""Given the parked actors, return the index of the one that continues."""
 
 BEGIN_WRITE: LiteralString = "BEGIN"
 BEGIN_READ: LiteralString = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -56,7 +56,7 @@ class Outcome:
 
 
 @dataclass(slots=True, eq=False)
-class _Lane:
+class _Actor:
     """One thread with its connection."""
 
     name: str
@@ -75,86 +75,86 @@ class _Lane:
 class Arena:
     """Connections to one database on which acts run in chosen orders."""
 
-    def __init__(self, dsn: str, clock: Clock, lanes: int = 3) -> None:
-        """Open one connection per lane and one to watch them."""
+    def __init__(self, dsn: str, clock: Clock, actors: int = 3) -> None:
+        """Open one connection per actor and one to watch them."""
         options = f"{SESSION} -c deadlock_timeout=20ms"
         self._clock = clock
         self._changed = threading.Condition()
         self._watch = psycopg.connect(dsn, autocommit=True)
-        self._lanes: list[_Lane] = []
-        for n in range(lanes):
+        self._actors: list[_Actor] = []
+        for n in range(actors):
             connection = PostgresSession.connect(dsn, autocommit=True, options=options)
-            self._lanes.append(_Lane(f"{chr(65 + n)}", connection))
+            self._actors.append(_Actor(f"{chr(65 + n)}", connection))
         self.trace: list[str] = []
 
     def close(self) -> None:
         """Close every connection."""
-        for lane in self._lanes:
-            lane.connection.close()
+        for actor in self._actors:
+            actor.connection.close()
         self._watch.close()
 
     def play(self, acts: Sequence[Act], choose: Chooser) -> list[Outcome]:
         """Run the acts to their ends, one statement at a time, in the chooser's order."""
-        assert len(acts) <= len(self._lanes), "more acts than lanes"
+        assert len(acts) <= len(self._actors), "more acts than actors"
         self.trace = []
-        lanes = self._lanes[: len(acts)]
+        actors = self._actors[: len(acts)]
         threads = []
-        for lane, act in zip(lanes, acts, strict=True):
-            lane.state, lane.is_granted, lane.outcome = "running", False, Outcome()
-            thread = threading.Thread(target=self._run, args=(lane, act), daemon=True)
+        for actor, act in zip(actors, acts, strict=True):
+            actor.state, actor.is_granted, actor.outcome = "running", False, Outcome()
+            thread = threading.Thread(target=self._run, args=(actor, act), daemon=True)
             threads.append(thread)
             thread.start()
         while True:
-            self._settle(lanes)
-            parked = [lane for lane in lanes if lane.state == "parked"]
+            self._settle(actors)
+            parked = [actor for actor in actors if actor.state == "parked"]
             if not parked:
-                if all(lane.state == "done" for lane in lanes):
+                if all(actor.state == "done" for actor in actors):
                     break
                 continue
-            places = [lanes.index(lane) for lane in parked]
-            lane = parked[choose(places) if len(parked) > 1 else 0]
-            self.trace.append(f"{lane.name}: {lane.label}")
+            places = [actors.index(actor) for actor in parked]
+            actor = parked[choose(places) if len(parked) > 1 else 0]
+            self.trace.append(f"{actor.name}: {actor.label}")
             with self._changed:
-                lane.is_granted, lane.state = True, "running"
+                actor.is_granted, actor.state = True, "running"
                 self._changed.notify_all()
         for thread in threads:
             thread.join()
-        return [lane.outcome for lane in lanes]
+        return [actor.outcome for actor in actors]
 
-    def park(self, lane: _Lane, label: str) -> None:
-        """Wait to be chosen; called by a lane's thread before each statement."""
+    def park(self, actor: _Actor, label: str) -> None:
+        """Wait to be chosen; called by an actor's thread before each statement."""
         with self._changed:
-            lane.label, lane.state = label, "parked"
+            actor.label, actor.state = label, "parked"
             self._changed.notify_all()
-            while not lane.is_granted:
+            while not actor.is_granted:
                 self._changed.wait()
-            lane.is_granted = False
+            actor.is_granted = False
 
-    def _run(self, lane: _Lane, act: Act) -> None:
+    def _run(self, actor: _Actor, act: Act) -> None:
         try:
-            lane.outcome.value = act(cast("Store", LaneStore(self, lane, self._clock)))
+            actor.outcome.value = act(cast("Store", ActorStore(self, actor, self._clock)))
         except BaseException as error:
-            lane.outcome.error = error
+            actor.outcome.error = error
         with self._changed:
-            lane.state = "done"
+            actor.state = "done"
             self._changed.notify_all()
 
-    def _settle(self, lanes: Sequence[_Lane]) -> None:
-        """Wait until every lane is parked, done, or waits for a lock in the server."""
+    def _settle(self, actors: Sequence[_Actor]) -> None:
+        """Wait until every actor is parked, done, or waits for a lock in the server."""
         for _ in range(POLLS_MAX):
             with self._changed:
-                moving = [lane for lane in lanes if lane.state == "running"]
+                moving = [actor for actor in actors if actor.state == "running"]
                 if not moving:
                     return
                 self._changed.wait(POLL_SECONDS)
-                moving = [lane for lane in lanes if lane.state == "running"]
+                moving = [actor for actor in actors if actor.state == "running"]
             if not moving:
                 return
-            blocked = self._blocked([lane.pid for lane in moving])
-            parked = any(lane.state == "parked" for lane in lanes)
-            if parked and all(lane.pid in blocked for lane in moving):
+            blocked = self._blocked([actor.pid for actor in moving])
+            parked = any(actor.state == "parked" for actor in actors)
+            if parked and all(actor.pid in blocked for actor in moving):
                 return
-        raise AssertionError(f"no lane makes progress: {self.trace[-5:]}")
+        raise AssertionError(f"no actor makes progress: {self.trace[-5:]}")
 
     def _blocked(self, pids: list[int]) -> set[int]:
         rows = self._watch.execute(
@@ -171,23 +171,23 @@ class _ParkingTx(PostgresTx):
     and reads data statement by statement.
     """
 
-    def __init__(self, arena: Arena, lane: _Lane, injected: int | None) -> None:
-        super().__init__(lane.connection.statement_pipeline, injected)
+    def __init__(self, arena: Arena, actor: _Actor, injected: int | None) -> None:
+        super().__init__(actor.connection.statement_pipeline, injected)
         self._arena = arena
-        self._lane = lane
+        self._actor = actor
 
     def _send(self, asks: Sequence[PipelinedStatement]) -> None:
         for ask in asks:
-            self._arena.park(self._lane, ask.label)
+            self._arena.park(self._actor, ask.label)
             super()._send([ask])
 
 
-class LaneStore:
-    """A store whose statements wait until their lane is chosen."""
+class ActorStore:
+    """A store whose statements wait until their actor is chosen."""
 
-    def __init__(self, arena: Arena, lane: _Lane, clock: Clock) -> None:
+    def __init__(self, arena: Arena, actor: _Actor, clock: Clock) -> None:
         self._arena = arena
-        self._lane = lane
+        self._actor = actor
         self._clock = clock
 
     @property
@@ -209,7 +209,7 @@ class LaneStore:
         """Write in a transaction; it also parks before its commit."""
         return self._attempt(body, BEGIN_WRITE)
 
-    def reserved(self) -> LaneStore:
+    def reserved(self) -> ActorStore:
         """Return the same connection."""
         return self
 
@@ -239,15 +239,15 @@ class LaneStore:
         """Do nothing: the arena owns the connection."""
 
     def _attempt(self, body: Callable[[Tx], T], begin: LiteralString) -> T:
-        connection = self._lane.connection
+        connection = self._actor.connection
         for _ in range(ATTEMPTS_MAX):
-            tx = _ParkingTx(self._arena, self._lane, self._clock.now())
+            tx = _ParkingTx(self._arena, self._actor, self._clock.now())
             connection.execute(begin)
             try:
                 value = body(tx)
                 tx.flush()
                 if begin is BEGIN_WRITE:
-                    self._arena.park(self._lane, "COMMIT")
+                    self._arena.park(self._actor, "COMMIT")
                 connection.execute("COMMIT")
             except (pgerrors.DeadlockDetected, pgerrors.SerializationFailure):
                 connection.execute("ROLLBACK")
@@ -269,7 +269,7 @@ Scene = Callable[[], tuple[Sequence[Act], Callable[[list[Outcome]], None]]]
 def explore(arena: Arena, scene: Scene, seeds: Iterable[int]) -> int:
     """Run the scene in one random order per seed; return how many orders were different.
 
-    Every other seed lets lanes run for a while: many races need one lane to pause for long.
+    Every other seed lets actors run for a while: many races need one actor to pause for long.
     """
     orders: set[tuple[str, ...]] = set()
     for seed in seeds:
@@ -280,23 +280,23 @@ def explore(arena: Arena, scene: Scene, seeds: Iterable[int]) -> int:
 
 
 def _uniform(rng: random.Random) -> Chooser:
-    return lambda lanes: rng.randrange(len(lanes))
+    return lambda actors: rng.randrange(len(actors))
 
 
 def _ranked(rng: random.Random) -> Chooser:
-    """Continue the highest-ranked parked lane; a few times, mostly early, demote it."""
+    """Continue the highest-ranked parked actor; a few times, mostly early, demote it."""
     rank: dict[int, float] = {}
     moments = {int(24 * rng.random() ** 2) for _ in range(rng.randint(1, 3))}
     steps = itertools.count()
 
-    def choose(lanes: Sequence[int]) -> int:
-        for lane in lanes:
-            rank.setdefault(lane, rng.random())
-        best = max(lanes, key=rank.__getitem__)
+    def choose(actors: Sequence[int]) -> int:
+        for actor in actors:
+            rank.setdefault(actor, rng.random())
+        best = max(actors, key=rank.__getitem__)
         if next(steps) in moments:
             rank[best] = min(rank.values()) - 1
-            best = max(lanes, key=rank.__getitem__)
-        return lanes.index(best)
+            best = max(actors, key=rank.__getitem__)
+        return actors.index(best)
 
     return choose
 
@@ -317,11 +317,11 @@ def _all_orders(limit: int) -> Iterator[tuple[Chooser, str]]:
         widths: list[int] = []
 
         def choose(
-            lanes: Sequence[int], path: list[int] = prefix, widths: list[int] = widths
+            actors: Sequence[int], path: list[int] = prefix, widths: list[int] = widths
         ) -> int:
             place = len(widths)
-            widths.append(len(lanes))
-            return min(path[place], len(lanes) - 1) if place < len(path) else 0
+            widths.append(len(actors))
+            return min(path[place], len(actors) - 1) if place < len(path) else 0
 
         yield choose, f"order {prefix}"
         path = [prefix[i] if i < len(prefix) else 0 for i in range(len(widths))]

@@ -124,10 +124,10 @@ class BusChecks:
         if old is None or old.generation != new.generation:
             self._began(new, statements)
             return
-        handed = new.epoch - old.epoch
-        if handed not in (0, 1) or (handed == 1) != (new.attempt == old.attempt + 1):
+        leased = new.epoch - old.epoch
+        if leased not in (0, 1) or (leased == 1) != (new.attempt == old.attempt + 1):
             raise Violation("I4", f"{old} became {new}")
-        if handed:
+        if leased:
             due = old.state == DELAYED and old.due_at <= now
             if (old.state != READY and not due) or new.state != LEASED:
                 raise Violation("I5", f"{old} was delivered as {new}")

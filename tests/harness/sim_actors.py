@@ -51,14 +51,14 @@ def services(stage: Stage, schedulers: int, sweepers: int, batch: int) -> list[A
         for n in range(2)
     ]  # fmt: skip
 
-    def relay(store: Store) -> OutboxPublisher:
+    def outbox_publisher(store: Store) -> OutboxPublisher:
         made = OutboxPublisher(store, batch=batch)
         made.subscribe(lambda tx, messages: _deliver(stage, tx, messages))
         return made
 
     cast += [
-        ServiceActor(stage, "relay-0", 90 * SECOND, "relay", relay),
-        ServiceActor(stage, "relay-1", 240 * SECOND, "relay", relay),
+        ServiceActor(stage, "relay-0", 90 * SECOND, "relay", outbox_publisher),
+        ServiceActor(stage, "relay-1", 240 * SECOND, "relay", outbox_publisher),
         ServiceActor(stage, "sealer-0", 200 * SECOND, "sealer", lambda s: Sealer(s, block=7)),
         ServiceActor(stage, "sealer-1", 300 * SECOND, "sealer", lambda s: Sealer(s, block=50)),
         ServiceActor(stage, "pruner-0", 600 * SECOND, "pruner", Pruner),

@@ -61,9 +61,9 @@ class OrchestratorActor(ServiceActor):
 
         super().__init__(stage, name, 25 * SECOND, "orchestrator", make)
 
-    def probe(self, look: ProbeRequest) -> list[Observation]:
+    def probe(self, request: ProbeRequest) -> list[Observation]:
         """Return complete, partial or no data, or an error; complete data after recovery."""
-        return [self._observe(d.key, d.kind) for d in look.dependencies]
+        return [self._observe(d.key, d.kind) for d in request.dependencies]
 
     def _observe(self, key: str, kind: DependencyKind) -> Observation:
         rng, now = self.stage.rng, self.stage.clock.now()

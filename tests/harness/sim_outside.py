@@ -98,10 +98,10 @@ class SimExternalWorker(Actor):
             self._report(work, lambda: self._work.cancelled(run_id, self._me, token=token))
         elif not self._is_done(work):
             progress = ProgressReport(percent=self.stage.rng.randrange(100))
-            pulse = self._try(
+            status = self._try(
                 work, lambda: self._work.heartbeat(run_id, self._me, token=token, progress=progress)
             )
-            self._apply_response(work, pulse)
+            self._apply_response(work, status)
         elif (failure := work.failure) is not None and not self.is_recovering:
             self._report(work, lambda: self._work.fail(run_id, self._me, failure, token=token))
         else:
@@ -110,12 +110,12 @@ class SimExternalWorker(Actor):
     def _many(self) -> None:
         """Send heartbeats for all held runs, then report the finished ones, each in one call."""
         held = list(self._held)
-        beats = [Heartbeat(run_id=w.run.run_id, token=self._token(w)) for w in held]
-        for work, pulse in zip(held, self._work.heartbeat_many(self._me, beats), strict=True):
-            if isinstance(pulse, PenstockError):
+        heartbeats = [Heartbeat(run_id=w.run.run_id, token=self._token(w)) for w in held]
+        for work, status in zip(held, self._work.heartbeat_many(self._me, heartbeats), strict=True):
+            if isinstance(status, PenstockError):
                 self._drop(work)
             else:
-                self._apply_response(work, pulse)
+                self._apply_response(work, status)
         good = [w for w in self._held if w.failure is None or self.is_recovering]
         done = [w for w in good if w.is_started and self._is_done(w)]
         if not done:
@@ -176,13 +176,13 @@ class SimExternalWorker(Actor):
         else:
             self._held.remove(work)
 
-    def _apply_response(self, work: _Work, pulse: ClaimStatus | None) -> None:
-        if pulse is None:
+    def _apply_response(self, work: _Work, status: ClaimStatus | None) -> None:
+        if status is None:
             return
-        if pulse.claim_expiry_time < self.stage.clock.now():
-            raise Violation("I3", f"returned an expired lease: {pulse}")
-        work.is_to_stop = work.is_to_stop or pulse.cancel_requested
-        work.is_started = work.is_started or pulse.state == "RUNNING"
+        if status.claim_expiry_time < self.stage.clock.now():
+            raise Violation("I3", f"returned an expired lease: {status}")
+        work.is_to_stop = work.is_to_stop or status.cancel_requested
+        work.is_started = work.is_started or status.state == "RUNNING"
 
     def _check(self, end: RunOutcome) -> None:
         """Check that the response matches what is stored, including the token."""

@@ -195,9 +195,9 @@ class Simulation:
         cast += slot_actors(self)
         for n in range(options.workers):
             worker = SimWorker(self, f"worker-{n}", self._pipelines)
-            beat = SimHeartbeat(worker)
-            cast += [worker, beat]
-            self._groups[worker.name] = self._groups[beat.name] = (worker, beat)
+            heartbeat = SimHeartbeat(worker)
+            cast += [worker, heartbeat]
+            self._groups[worker.name] = self._groups[heartbeat.name] = (worker, heartbeat)
         cast += [SimExternalWorker(self, f"outside-{n}") for n in range(options.externals)]
         self.actors = {actor.name: actor for actor in cast}
         self.observer = Observer(self._store, self.clock)

@@ -39,7 +39,7 @@ class Stage:
         self.store.migrate()
         self.client = Client(self.store)
         self.client.register(declared())
-        self.arena = Arena(dsn, self.clock, lanes=4)
+        self.arena = Arena(dsn, self.clock, actors=4)
         self.pool = int(self.value("SELECT pool FROM pools WHERE name = 'default'"))
         self.processors = [
             row[0]

@@ -112,7 +112,7 @@ def stale_scene(stage: Stage) -> Scene:
         (message,) = bus.publish("a")
         (held,) = bus.pull(bus.work)
         stage.lapse()
-        bus.courier.run_once()
+        bus.sweeper.run_once()
         stage.lapse()
 
         def check(outcomes: list[Outcome]) -> None:
@@ -140,7 +140,7 @@ def test_the_sweep_against_a_second_sweep_of_the_last_attempt(stage: Stage) -> N
         for _ in range(4):
             bus.nack(bus.work, *bus.pull(bus.work))
             stage.lapse()
-            bus.courier.run_once()
+            bus.sweeper.run_once()
         (held,) = bus.pull(bus.work)
         assert held.attempt == 5
         stage.lapse()

@@ -130,8 +130,8 @@ def test_a_late_heartbeat_against_the_sweep(stage: Stage, start: bool) -> None:
             assert isinstance(response, StaleToken)
             assert rows == []
 
-        beat = by(stage, lambda w: w.heartbeat(run_id, W1, token=one.run.token))
-        return [beat, sweep, sweep], check
+        heartbeat = by(stage, lambda w: w.heartbeat(run_id, W1, token=one.run.token))
+        return [heartbeat, sweep, sweep], check
 
     assert explore(stage.arena, scene, range(40)) > 5
 
@@ -162,12 +162,12 @@ def test_a_call_and_its_repeat_at_once(stage: Stage) -> None:
         (one,) = held(stage)
 
         def check(outcomes: list[Outcome]) -> None:
-            answers = [outcome.value for outcome in outcomes]
+            responses = [outcome.value for outcome in outcomes]
             assert not any(isinstance(outcome.value, Exception) for outcome in outcomes), outcomes
-            assert {answer._replace(is_repeat=False) for answer in answers} == {
-                answers[0]._replace(is_repeat=False)
+            assert {response._replace(is_repeat=False) for response in responses} == {
+                responses[0]._replace(is_repeat=False)
             }
-            assert sorted(answer.is_repeat for answer in answers) == [False, True]
+            assert sorted(response.is_repeat for response in responses) == [False, True]
             assert ends(stage) == ["FAILED"]
             assert stage.value("SELECT count(*) FROM runs") == 1
 
@@ -216,10 +216,10 @@ def test_batches_in_opposite_orders(stage: Stage) -> None:
             assert ends(stage) == ["COMPLETED"] * 3
             assert stage.value("SELECT count(*) FROM leases") == 0
 
-        beats = [Heartbeat(run_id=run_id, token=token) for run_id, token in pairs]
+        heartbeats = [Heartbeat(run_id=run_id, token=token) for run_id, token in pairs]
         reports = [CompletionItem(run_id=run_id, token=token) for run_id, token in reversed(pairs)]
         acts = [
-            by(stage, lambda w: w.heartbeat_many(W1, beats)),
+            by(stage, lambda w: w.heartbeat_many(W1, heartbeats)),
             by(stage, lambda w: w.complete_many(W1, reports)),
             by(stage, lambda w: w.complete_many(W1, list(reversed(reports)))),
         ]

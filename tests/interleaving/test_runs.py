@@ -129,7 +129,7 @@ def test_a_heartbeat_against_the_expiry_of_its_session(stage: Stage) -> None:
         session_id = stage.session()
         stage.lapse()
 
-        def beat(store: Store) -> bool:
+        def heartbeat(store: Store) -> bool:
             return store.write(lambda tx: session_heartbeat(tx, session_id, LEASE_US))
 
         def check(outcomes: list[Outcome]) -> None:
@@ -138,7 +138,7 @@ def test_a_heartbeat_against_the_expiry_of_its_session(stage: Stage) -> None:
             assert alive == there
             assert alive != expired
 
-        return [beat, lambda store: store.write(session_expire)], check
+        return [heartbeat, lambda store: store.write(session_expire)], check
 
     assert exhaust(stage.arena, scene, 60) > 1
 
@@ -210,8 +210,8 @@ def test_concurrent_retries_of_a_dead_run(stage: Stage) -> None:
         held = stage.claim(stage.session(), start=True)
         ends = [attempt_result.failed(run, failure, jitter=0.0) for run in held]
         stage.store.write(lambda tx: run_end_many(tx, ends))
-        (letter,) = stage.client.dead_letters.find()
-        number = letter.dead_letter_id
+        (dead_letter,) = stage.client.dead_letters.find()
+        number = dead_letter.dead_letter_id
 
         def check(outcomes: list[Outcome]) -> None:
             retries = stage.value("SELECT count(*) FROM runs")

@@ -27,7 +27,7 @@ from penstock.services import upkeep
 from tests.harness.interleaving import Act, InterleavingFailed, Outcome, Scene, explore
 from tests.interleaving.stage import Stage, claim_act, submit_act
 from tests.interleaving.test_runs import conserved, one_free
-from tests.interleaving.test_services import relayed, slots_once, tick
+from tests.interleaving.test_services import publish_outbox, slots_once, tick
 
 pytestmark = pytest.mark.postgres
 
@@ -123,7 +123,7 @@ def test_cap_by_count_then_insert(stage: Stage) -> None:
 
 
 def outbox_scene(stage: Stage) -> Scene:
-    """A producer that commits late, another one, and a relay that runs in between."""
+    """A producer that commits late, another one, and an outbox publisher that runs in between."""
 
     def scene():  # type: ignore[no-untyped-def]
         stage.empty()
@@ -133,10 +133,10 @@ def outbox_scene(stage: Stage) -> Scene:
             return lambda store: store.write(lambda tx: outbox_put(tx, "t", name))
 
         def check(_: list[Outcome]) -> None:
-            relayed(seen, stage.store)
+            publish_outbox(seen, stage.store)
             assert sorted(seen) == ['"a"', '"b"'], "a message was never delivered"
 
-        return [produce("a"), produce("b"), lambda store: relayed(seen, store)], check
+        return [produce("a"), produce("b"), lambda store: publish_outbox(seen, store)], check
 
     return scene
 

@@ -141,7 +141,7 @@ def test_a_pause_against_inserts_covers_all_after_a_sweep(stage: Stage) -> None:
     assert explore(stage.arena, scene, range(20)) > 5
 
 
-def test_a_relay_never_misses_a_slow_producer(stage: Stage) -> None:
+def test_the_outbox_publisher_never_misses_a_slow_producer(stage: Stage) -> None:
     def scene():  # type: ignore[no-untyped-def]
         stage.empty()
         seen: list[str] = []
@@ -153,20 +153,20 @@ def test_a_relay_never_misses_a_slow_producer(stage: Stage) -> None:
 
             return lambda store: store.write(body)
 
-        def relay(store: Store) -> None:
-            relayed(seen, store)
+        def publish(store: Store) -> None:
+            publish_outbox(seen, store)
 
         def check(_: list[Outcome]) -> None:
-            relay(stage.store)
+            publish(stage.store)
             assert sorted(seen) == ['"a1"', '"a2"', '"b1"', '"b2"']
 
-        return [produce("a"), produce("b"), relay], check
+        return [produce("a"), produce("b"), publish], check
 
     assert explore(stage.arena, scene, range(20)) > 5
 
 
-def relayed(seen: list[str], store: Store) -> None:
-    """Run a relay once, with a subscriber that records its messages."""
+def publish_outbox(seen: list[str], store: Store) -> None:
+    """Run the outbox publisher once, with a subscriber that records its messages."""
 
     def subscriber(tx: Tx, messages: Sequence[OutboxMessage]) -> None:
         got = [message.payload for message in messages]

@@ -51,8 +51,8 @@ class Scene:
             GrantInput(broker=broker, releases=[Release(lease.lease_id, lease.token)])
         )
 
-    def grant(self, turn: GrantInput) -> Act:
-        return lambda store: store.write(lambda tx: limit_grant(tx, self.id, turn))
+    def grant(self, grant_input: GrantInput) -> Act:
+        return lambda store: store.write(lambda tx: limit_grant(tx, self.id, grant_input))
 
     def renew(self, lease: Lease) -> Act:
         pair = (lease.lease_id, lease.token)

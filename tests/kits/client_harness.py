@@ -130,7 +130,7 @@ class Harness:
         return [(r.slot_from, r.slot_to, r.occurrences, r.outcome) for r in reversed(rows)]
 
     def occurrences(self, config_id: int) -> list[int]:
-        """Slots of a config that started, live and ended, in order of creation."""
+        """Occurrences of a config that started, live and ended, in order of creation."""
         rows = self.sql(
             f"SELECT run_id, slot FROM runs WHERE config_id = {config_id} AND attempt = 1 UNION "
             f"SELECT run_id, slot FROM history WHERE config_id = {config_id} AND attempt = 1"
@@ -146,7 +146,7 @@ class Harness:
         )
 
     def session(self, name: str = "w1", lease_us: int = 30_000_000) -> int:
-        """Open a worker's session, of 30 seconds unless told."""
+        """Open a worker's session; its lease lasts 30 seconds by default."""
         params = {
             "boot_id": f"{name}-{self.clock.now()}", "kind": "worker", "name": name, "host": "h",
             "pid": 1, "pool": None, "slots": 5, "lease_us": lease_us,
@@ -174,7 +174,7 @@ class Harness:
         return held
 
     def end(self, *finishes: RunEnd) -> list[FinishedRun]:
-        """End runs through the one door."""
+        """End runs in one transaction."""
         return self.write(lambda tx: run_end_many(tx, finishes))
 
     def complete(self, *held: HeldRun) -> list[FinishedRun]:

@@ -1,10 +1,10 @@
-"""PostgreSQL databases that tests use one after another: brought back, not made anew.
+"""PostgreSQL databases that tests use one after another: restored, not created again.
 
 To clone a migrated template and to drop the copy takes ten times what it takes to empty the copy
 again. A test must not see the difference, so after each test:
 
 - every other connection is ended, and the database gets a new name: a thread that a test left
-  behind finds nobody under the old one;
+  behind finds no database under the old one;
 - tables which the template does not have are dropped, weekly partitions above all; rows are
   deleted wherever there are any; the rows that the migrations wrote come back; sequences start
   again;
@@ -77,7 +77,7 @@ $clean$;
 COMMIT;
 """
 
-# Whoever makes, alters or drops something writes a row of a catalog: its xmin is the writer.
+# Creating, altering or dropping an object writes a row of a catalog, whose xmin is the writer.
 _CATALOGS = (
     ("pg_class", "oid"),
     ("pg_attribute", "attrelid"),
@@ -125,7 +125,7 @@ def database_name() -> str:
 
 
 class Admin:
-    """A connection that creates and drops databases; opened anew when the server was stopped."""
+    """A connection that creates and drops databases; reopened when the server was stopped."""
 
     def __init__(self, server: DatabaseServer) -> None:
         self._server = server

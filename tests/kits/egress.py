@@ -122,17 +122,17 @@ class ScriptedResponse:
 class Receiver:
     """An HTTP server in this process that writes down what it gets.
 
-    `answer` decides what is said, and may wait on an event to be slow.
+    `respond` returns the response, and may wait on an event to be slow.
     """
 
     def __init__(
         self,
-        answer: Callable[[ReceivedRequest], ScriptedResponse] | None = None,
+        respond: Callable[[ReceivedRequest], ScriptedResponse] | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.got: list[ReceivedRequest] = []
         self.arrived = threading.Condition()
-        self.answer = answer or (lambda _: ScriptedResponse())
+        self.respond = respond or (lambda _: ScriptedResponse())
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -145,14 +145,14 @@ class Receiver:
                 with outer.arrived:
                     outer.got.append(got)
                     outer.arrived.notify_all()
-                said = outer.answer(got)
-                self.send_response(said.status)
-                for name, value in said.headers.items():
+                response = outer.respond(got)
+                self.send_response(response.status)
+                for name, value in response.headers.items():
                     self.send_header(name, value)
-                if said.status not in (102, 204):
-                    self.send_header("Content-Length", str(len(said.body)))
+                if response.status not in (102, 204):
+                    self.send_header("Content-Length", str(len(response.body)))
                 self.end_headers()
-                self.wfile.write(said.body)
+                self.wfile.write(response.body)
 
             do_GET = do_POST = handle_one  # noqa: N815 - names that http.server asks for
 
@@ -177,7 +177,7 @@ class Receiver:
         self._thread.start()
 
     def wait_for(self, count: int, seconds: float = 20.0) -> list[ReceivedRequest]:
-        """The requests, once there are so many."""
+        """Wait until at least `count` requests have arrived, and return all of them."""
         with self.arrived:
             assert self.arrived.wait_for(lambda: len(self.got) >= count, seconds), len(self.got)
             return list(self.got)
@@ -191,11 +191,11 @@ class Receiver:
 
 @contextlib.contextmanager
 def receiving(
-    answer: Callable[[ReceivedRequest], ScriptedResponse] | None = None,
+    respond: Callable[[ReceivedRequest], ScriptedResponse] | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> Iterator[Receiver]:
     """A receiver for the length of a block."""
-    made = Receiver(answer, tls)
+    made = Receiver(respond, tls)
     try:
         yield made
     finally:
@@ -204,7 +204,7 @@ def receiving(
 
 @contextlib.contextmanager
 def raw_server(talk: Callable[[socket.socket], None]) -> Iterator[int]:
-    """A server that does what it is told with each raw connection; its port."""
+    """Run a server that passes each raw connection to `talk`; yield its port."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:

@@ -1,4 +1,4 @@
-"""Scenes of the tests of outside work: runs in the hands of worker w1, in every state."""
+"""Scenes of the tests of outside work: runs that worker w1 holds, in every state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def call(harness: Harness, what: str, run_id: int, caller: ExternalWorker, **mor
 
 
 def claimed(harness: Harness) -> Claimed:
-    """A run in the hands of w1, not started."""
+    """A run that w1 claimed and did not start."""
     harness.submit("outside")
     (one,) = harness.client.work.claim(W1)
     return one
@@ -37,7 +37,7 @@ def running(harness: Harness) -> Claimed:
 
 
 def lapsed(harness: Harness) -> Claimed:
-    """A claim that ran out and was swept: the run waits for somebody else."""
+    """A claim that ran out and was swept: the run waits for another worker."""
     one = claimed(harness)
     harness.clock.advance(5 * MINUTE + 1)
     assert harness.sweeper.run_once().lapsed == 1
@@ -45,14 +45,14 @@ def lapsed(harness: Harness) -> Claimed:
 
 
 def late(harness: Harness) -> Claimed:
-    """A running run whose lease ran out; nobody swept it yet."""
+    """A running run whose lease ran out and that was not swept yet."""
     one = running(harness)
     harness.clock.advance(10 * MINUTE)
     return one
 
 
 def stale(harness: Harness) -> Claimed:
-    """A running run that was not heard of and was swept."""
+    """A running run that was swept because its heartbeats stopped."""
     one = running(harness)
     harness.clock.advance(5 * MINUTE + 1)
     assert harness.sweeper.run_once().stale == 1

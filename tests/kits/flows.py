@@ -57,16 +57,16 @@ class Stage:
         self.clock = clock
         self.rows: dict[str, int] = {}
         self.days: dict[str, int] = {}
-        self.looks: list[ProbeRequest] = []
-        self.client = Client(store, actor="tester", probe=self.look)
+        self.probes: list[ProbeRequest] = []
+        self.client = Client(store, actor="tester", probe=self.probe)
         self.client.register(pipelines)
-        self.orchestrator = Orchestrator(store, self.look, holder="o1")
+        self.orchestrator = Orchestrator(store, self.probe, holder="o1")
         self.admitter = Admitter(store)
 
-    def look(self, look: ProbeRequest) -> list[Observation]:
-        """See what the test put there."""
-        self.looks.append(look)
-        return [self._see(d, look.partition) for d in look.dependencies]
+    def probe(self, request: ProbeRequest) -> list[Observation]:
+        """Return what the test stored."""
+        self.probes.append(request)
+        return [self._see(d, request.partition) for d in request.dependencies]
 
     def _see(self, need: Dependency, partition: str) -> Observation:
         now, table = self.clock.now(), need.table

@@ -19,7 +19,7 @@ SHOP = str(Path(__file__).parents[1] / "cli" / "shop.py")
 
 
 @dataclass(frozen=True)
-class Answer:
+class CommandResult:
     """Output and exit code of a command."""
 
     code: int
@@ -40,16 +40,16 @@ class Shell:
         self.path = path
         self.url = f"sqlite:{path}"
 
-    def __call__(self, *args: str, stdin: str | None = None) -> Answer:
+    def __call__(self, *args: str, stdin: str | None = None) -> CommandResult:
         """Run a command and return its result, whatever the exit code."""
         result = CliRunner().invoke(cli, ["--database-url", self.url, *args], input=stdin)
-        return Answer(result.exit_code, result.stdout, result.stderr)
+        return CommandResult(result.exit_code, result.stdout, result.stderr)
 
     def ok(self, *args: str, stdin: str | None = None) -> str:
         """Run a command that must succeed and return its output."""
-        answer = self(*args, stdin=stdin)
-        assert answer.code == 0, answer
-        return answer.out
+        result = self(*args, stdin=stdin)
+        assert result.code == 0, result
+        return result.out
 
     def json(self, *args: str, stdin: str | None = None) -> Any:
         """Run a command that must succeed with --json and return the parsed output."""
@@ -96,4 +96,4 @@ def bare(alone: None, tmp_path: Path) -> Shell:  # noqa: ARG001
     return Shell(tmp_path / "new.db")
 
 
-Call = Callable[..., Answer]
+Call = Callable[..., CommandResult]

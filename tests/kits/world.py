@@ -218,7 +218,7 @@ class World:
     def config_many(self, n: int, **fields: Any) -> list[int]:
         """Create `n` equal scheduled configs; with `cadence=None` they are not scheduled."""
         cadence = fields.pop("cadence", cron("0 * * * *"))
-        first_slot = fields.pop("first_slot", self.clock.now() + HOUR)
+        first_occurrence = fields.pop("first_occurrence", self.clock.now() + HOUR)
         offset_us = fields.pop("offset_us", 0)
 
         def body(tx: Tx) -> list[int]:
@@ -230,7 +230,7 @@ class World:
             if number is not None:
                 rest = (fields.get("catch_up", "one"), fields.get("catch_up_window_us", DAY))
                 schedule.schedule_put_many(
-                    tx, [(i, number, first_slot, first_slot - 1, *rest) for i in ids]
+                    tx, [(i, number, first_occurrence, first_occurrence - 1, *rest) for i in ids]
                 )
             return ids
 

@@ -22,8 +22,8 @@ def grant(harness: Harness, *wants: str, releases: tuple[Release, ...] = ()) -> 
         limit = limit_get(tx, "bq:t")
         assert limit is not None
         requests = [LeaseRequest(request=name, holder=f"who-{name}") for name in wants]
-        turn = GrantInput(broker="b", requests=requests, releases=releases)
-        return limit_grant(tx, limit.limit_id, turn)
+        grant_input = GrantInput(broker="b", requests=requests, releases=releases)
+        return limit_grant(tx, limit.limit_id, grant_input)
 
     return harness.write(body)
 

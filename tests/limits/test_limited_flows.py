@@ -118,8 +118,8 @@ class TestWhy:
         put(harness, "one", customer="other")
         mine = put(harness, "one")
         admit(harness)
-        told = causes(harness.client.scoped("acme"), mine)
-        assert [cause.text for cause in told] == [
+        shown = causes(harness.client.scoped("acme"), mine)
+        assert [cause.text for cause in shown] == [
             "limit processor:limited/main/one has no free capacity for it",
             "other holders (not shown)",
         ]

@@ -113,8 +113,8 @@ def test_learned_capacity_stays_between_floor_and_capacity(
             assert min(floor, capacity) <= learned <= capacity
 
 
-def test_a_full_round_of_successes_adds_one() -> None:
-    """Additive increase: one full round of successes adds one; None at the configured capacity."""
+def test_a_full_epoch_of_successes_adds_one() -> None:
+    """Additive increase: one full epoch of successes adds one; None at the configured capacity."""
     assert raised_capacity(10, 4.0, 1, 4) == 5.0
     assert raised_capacity(10, 4.0, 1, 2) == 4.5
     assert raised_capacity(10, 9.0, 1, 9) is None

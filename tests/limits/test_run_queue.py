@@ -132,7 +132,10 @@ class TestCapacity:
         """Each customer and each key has a limit of its own."""
         limited.declare(load={"per_customer": 1}, keyed={"per_key": "{table}"})
         acme, other = limited.world.customers("acme", "other")
-        own, foreign = limited.put("load", 2, customer=acme), limited.put("load", 2, customer=other)
+        own, foreign = (
+            limited.put("load", 2, customer_key=acme),
+            limited.put("load", 2, customer_key=other),
+        )
         keyed = [limited.put("keyed", 2, parameters=table(name)) for name in ("a", "b")]
         limited.admit()
         assert limited.world.marks(own) == limited.world.marks(foreign) == [READY, LIMITED]
@@ -262,9 +265,9 @@ class TestSeveralLimits:
             limited.check()
         else:
             pytest.fail("it starved")
-        assert passed > 5, "other runs were admitted before it became urgent"
+        assert passed > 5, "other runs were admitted before it was escalated"
 
-    def test_urgent_runs_keep_what_comes_free(self, limited: LimitWorld) -> None:
+    def test_escalated_runs_keep_what_comes_free(self, limited: LimitWorld) -> None:
         """After ten minutes no run passes it: a free limit is kept until the other is free."""
         limited.declare(
             both={"limits": ["a", "b"]}, a={"limits": ["a"]}, b={"limits": ["b"]},
@@ -297,13 +300,13 @@ class TestOrder:
     """The order of admission."""
 
     def test_priority_then_fair_rank_then_age(self, limited: LimitWorld) -> None:
-        """A customer's backlog is behind another's first run; an urgent run precedes both."""
+        """A backlog is behind another customer's first run; a high priority precedes both."""
         limited.declare(load={"concurrency": 1})
         acme, other = limited.world.customers("acme", "other")
-        flood = limited.put("load", 20, customer=acme)
+        flood = limited.put("load", 20, customer_key=acme)
         limited.admit()
-        late = limited.put("load", 2, customer=other)
-        first = limited.put("load", 1, customer=acme, priority=9)
+        late = limited.put("load", 2, customer_key=other)
+        first = limited.put("load", 1, customer_key=acme, priority=9)
         limited.admit()
         order = [h.run_id for h in limited.world.drain(batch=1)]
         assert order[:2] == [flood[0], first[0]]
@@ -390,7 +393,7 @@ class TestRelease:
     def test_pause_and_resume(self, limited: LimitWorld, pair: list[int]) -> None:
         """A paused run neither holds nor waits; after a resume it is queued again."""
         other = limited.world.customers("other")[0]
-        (foreign,) = limited.put("load", customer=other)
+        (foreign,) = limited.put("load", customer_key=other)
         limited.admit()
         acme = limited.world.customer
         limited.world.write(lambda tx: admission.pause_put(tx, "customer", acme, "me", ""))

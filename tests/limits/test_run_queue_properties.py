@@ -1,4 +1,4 @@
-"""The lines before limits: never too many, all or none, nobody overtaken, nobody starved."""
+"""Queues of limits: never above capacity, all or none, no run overtaken, no run starved."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NEEDS = st.dictionaries(st.sampled_from(LIMITS), st.integers(1, 4), min_size=1).
 def halls(
     draw: st.DrawFn,
 ) -> tuple[dict[int, int], dict[int, int], list[WaitingRun], dict[int, int]]:
-    """Capacities, what is held, the runs, and the line each of them stands in."""
+    """Capacities, what is held, the runs, and the queue each of them waits in."""
     capacities = {limit: draw(st.integers(1, 6)) for limit in LIMITS}
     held = {limit: draw(st.integers(0, capacities[limit])) for limit in LIMITS}
     needs = draw(st.lists(NEEDS, max_size=12))
@@ -35,22 +35,22 @@ def halls(
     return capacities, held, runs, stands
 
 
-def lined(runs: list[WaitingRun], stands: dict[int, int]) -> dict[int, list[WaitingRun]]:
-    """The lines: urgent runs in front of all theirs, the others where they stand."""
-    lines: dict[int, list[WaitingRun]] = {}
+def queues_of(runs: list[WaitingRun], stands: dict[int, int]) -> dict[int, list[WaitingRun]]:
+    """The queues: escalated runs at the head of all of theirs, other runs in one queue each."""
+    queues: dict[int, list[WaitingRun]] = {}
     for run in sorted(runs, key=lambda w: (-w.level, w.run_id)):
         limits = [k for k, _ in run.needs] if run.level >= ESCALATED else [stands[run.run_id]]
         for limit in limits:
-            lines.setdefault(limit, []).append(run)
-    return lines
+            queues.setdefault(limit, []).append(run)
+    return queues
 
 
 def judged(
     capacities: dict[int, int], held: dict[int, int], runs: list[WaitingRun], stands: dict[int, int]
 ) -> AdmissionDecision:
-    """Judge with the rooms that capacities and holders leave."""
-    rooms = {k: FreeCapacity(free=capacities[k] - held[k], held=held[k]) for k in LIMITS}
-    return decide_admission(rooms, lined(runs, stands))
+    """Decide with the free capacity that the holders leave."""
+    free = {k: FreeCapacity(free=capacities[k] - held[k], held=held[k]) for k in LIMITS}
+    return decide_admission(free, queues_of(runs, stands))
 
 
 @given(halls())
@@ -75,14 +75,14 @@ def test_never_more_than_fits(hall: tuple) -> None:  # type: ignore[type-arg]
 
 @given(halls())
 @settings(max_examples=300)
-def test_nobody_is_overtaken_in_a_line(hall: tuple) -> None:  # type: ignore[type-arg]
-    """Before a run that goes from a line, everybody went, moved elsewhere, or is being kept for."""
+def test_no_run_is_overtaken_in_a_queue(hall: tuple) -> None:  # type: ignore[type-arg]
+    """All runs before an admitted one were admitted, moved, or have capacity kept for them."""
     found = judged(*hall)
-    lines = lined(hall[2], hall[3])
+    queues = queues_of(hall[2], hall[3])
     gone = {w.run_id for w in found.admitted} | {run_id for run_id, _, _ in found.moved}
     kept = {w.run_id for w in found.escalated}
-    for limit, line in lines.items():
-        ordinary = [w for w in line if w.level < ESCALATED and hall[3][w.run_id] == limit]
+    for limit, queue in queues.items():
+        ordinary = [w for w in queue if w.level < ESCALATED and hall[3][w.run_id] == limit]
         goes = [w.run_id in gone for w in ordinary]
         assert goes == sorted(goes, reverse=True)
     for w in hall[2]:
@@ -91,8 +91,8 @@ def test_nobody_is_overtaken_in_a_line(hall: tuple) -> None:  # type: ignore[typ
 
 @given(st.integers(0, 2**32))
 @settings(max_examples=40, deadline=None)
-def test_an_urgent_run_gets_its_turn(seed: int) -> None:
-    """Whatever comes and goes meanwhile, it goes once those have ended who held before it."""
+def test_an_escalated_run_is_admitted(seed: int) -> None:
+    """It is admitted once the earlier holders have ended, whatever else arrives."""
     rng = random.Random(seed)
     capacities = {limit: rng.randint(1, 3) for limit in LIMITS}
     holders: list[tuple[int, tuple[tuple[int, int], ...]]] = []

@@ -50,8 +50,8 @@ class LimitHarness:
         self.id = self.limit.limit_id
 
     def grant(self, broker: str = "a", **given: object) -> GrantResult:
-        turn = GrantInput(broker=broker, **given)  # type: ignore[arg-type]
-        return self.store.write(lambda tx: limit_grant(tx, self.id, turn))
+        grant_input = GrantInput(broker=broker, **given)  # type: ignore[arg-type]
+        return self.store.write(lambda tx: limit_grant(tx, self.id, grant_input))
 
     def ask(self, *requests: str, broker: str = "a", **given: object) -> GrantResult:
         wants = [LeaseRequest(request=r, holder=f"h-{r}", **given) for r in requests]  # type: ignore[arg-type]

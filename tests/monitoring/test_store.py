@@ -18,13 +18,11 @@ from tests.conftest import OpenStore
 from tests.kits.world import World
 
 
-def truth(
-    world: World, customer: int, occurrence_from: int, occurrence_to: int
-) -> list[ProviderMetrics]:
+def truth(world: World, customer: int, since: int, until: int) -> list[ProviderMetrics]:
     """Compute the metrics from history, row by row."""
     rows = world.sql(
         "SELECT provider, final_state, started_at, finished_at, sla_met FROM history "
-        f"WHERE customer = {customer} AND slot >= {occurrence_from} AND slot < {occurrence_to}"
+        f"WHERE customer = {customer} AND slot >= {since} AND slot < {until}"
     )
     found = []
     for provider in sorted({row[0] for row in rows}):
@@ -44,7 +42,7 @@ def truth(
 
 
 def work(world: World, chance: random.Random, configs: list[int], n: int) -> None:
-    """Run and end some runs with slots around now, with mixed results."""
+    """Run and end some runs with scheduled times around now, with mixed results."""
     new = [
         world.new(
             config_id=chance.choice([*configs, None]),
@@ -78,18 +76,15 @@ class TestMetrics:
 
     def check(self, world: World) -> None:
         """Check that the metrics equal the truth in every window."""
-        for occurrence_from, occurrence_to in self.windows(world):
+        for since, until in self.windows(world):
             ask = partial(
                 store.customer_metrics,
                 customer_key=CustomerKey(world.customer),
-                occurrence_from=occurrence_from,
-                occurrence_to=occurrence_to,
+                slot_from=since,
+                slot_to=until,
             )
             got = world.read(ask)
-            assert got == truth(world, world.customer, occurrence_from, occurrence_to), (
-                occurrence_from,
-                occurrence_to,
-            )
+            assert got == truth(world, world.customer, since, until), (since, until)
 
     def test_exact_during_aggregation(self, world: World) -> None:
         """Before, between and after aggregation the metrics equal history."""

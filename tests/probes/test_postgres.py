@@ -61,8 +61,8 @@ def test_transactions_are_read_only_and_bounded(warehouse: PostgresWarehouse) ->
         ProbeStatement(text=f"SELECT current_setting('{name}')")
         for name in ("transaction_read_only", "statement_timeout", "TimeZone")
     ]
-    answer = warehouse.read(statements, ProbeBudget(dependency_timeout_s=2.5))
-    assert [rows[0][0] for rows in answer.results] == ["on", "2500ms", "UTC"]
+    response = warehouse.read(statements, ProbeBudget(dependency_timeout_s=2.5))
+    assert [rows[0][0] for rows in response.results] == ["on", "2500ms", "UTC"]
     warehouse.close()
 
 

@@ -283,11 +283,11 @@ class TestBounded:
     ) -> None:
         """The waiting caller receives an error."""
         controlled.go.clear()
-        look = request(same_day("schedule"))
+        asked = request(same_day("schedule"))
         with probing(clock, controlled, threads=1) as probes, ThreadPoolExecutor(3) as flows:
             in_progress = flows.submit(probes.probe, request(BOX))
             assert controlled.begun.acquire(timeout=WAIT_MAX)
-            queued = probes._begin(look.dependencies[0], look)
+            queued = probes._begin(asked.dependencies[0], asked)
             assert isinstance(queued, Future)
             waiting = flows.submit(_wait_for, [queued], 3 * WAIT_MAX)
             closing = flows.submit(probes.close)
@@ -295,7 +295,7 @@ class TestBounded:
             controlled.go.set()
             closing.result(WAIT_MAX)
             assert in_progress.result(WAIT_MAX)[0].rows == 40
-            found = probes._end(look.dependencies[0], queued, look)
+            found = probes._end(asked.dependencies[0], queued, asked)
         assert "closed before" in (found.error or "")
 
     def test_errors_of_any_kind(self, clock: VirtualClock, controlled: ControlledWarehouse) -> None:

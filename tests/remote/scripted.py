@@ -13,7 +13,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class ScriptedReply:
     """One response: a status and a body, or a lost connection."""
 
     status: int = 200
@@ -37,8 +37,8 @@ class Asked:
 class Scripted:
     """The server; `asked` contains the received requests."""
 
-    def __init__(self, *lines: Line) -> None:
-        self.lines = list(lines)
+    def __init__(self, *replies: ScriptedReply) -> None:
+        self.replies = list(replies)
         self.asked: list[Asked] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
@@ -67,7 +67,7 @@ class Scripted:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
-            def answer(self) -> None:
+            def respond(self) -> None:
                 length = int(self.headers.get("content-length", "0"))
                 script.asked.append(
                     Asked(
@@ -78,22 +78,24 @@ class Scripted:
                         self.client_address[1],
                     )
                 )
-                line = script.lines.pop(0)
-                if line.breaks:
+                reply = script.replies.pop(0)
+                if reply.breaks:
                     self.close_connection = True
                     self.connection.shutdown(socket.SHUT_RDWR)
                     return
-                raw = line.body if isinstance(line.body, bytes) else json.dumps(line.body).encode()
-                self.send_response(line.status)
-                for name, value in line.headers.items():
+                raw = (
+                    reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body).encode()
+                )
+                self.send_response(reply.status)
+                for name, value in reply.headers.items():
                     self.send_header(name, value)
                 self.send_header("content-length", str(len(raw)))
                 self.end_headers()
                 self.wfile.write(raw)
                 # Close without a response, as a server does with an idle connection.
-                self.close_connection = line.closes
+                self.close_connection = reply.closes
 
-            do_GET = do_POST = do_PATCH = do_DELETE = answer  # noqa: N815 - http.server's names
+            do_GET = do_POST = do_PATCH = do_DELETE = respond  # noqa: N815 - http.server's names
 
             def log_message(self, format: str, *args: Any) -> None:
                 """Do not log."""
@@ -101,8 +103,10 @@ class Scripted:
         return Handler
 
 
-def problem(status: int, code: str, headers: dict[str, str] | None = None, **more: Any) -> Line:
+def problem(
+    status: int, code: str, headers: dict[str, str] | None = None, **more: Any
+) -> ScriptedReply:
     """Return a response with a problem document."""
     body = {"type": f"urn:penstock:problem:{code}", "title": "T", "status": status, "code": code,
             "detail": "It was refused.", "request_id": "r", **more}  # fmt: skip
-    return Line(status=status, body=body, headers=headers or {})
+    return ScriptedReply(status=status, body=body, headers=headers or {})

@@ -74,11 +74,11 @@ class Recorder:
 
     def __call__(self, method: Callable[..., Any], *args: Any, **more: Any) -> Any:
         """Call one method and check its result."""
-        answer = method(*args, **more)
+        result = method(*args, **more)
         self.called.add(method.__name__)
         kind = get_type_hints(method, include_extras=True)["return"]
-        assert list(faults(kind, answer, method.__name__)) == []
-        return answer
+        assert list(faults(kind, result, method.__name__)) == []
+        return result
 
     def all(self) -> set[str]:
         """Return the names of all methods."""
@@ -160,7 +160,7 @@ def _runs(ask: Recorder, served: ServedApi) -> None:
     failure: Any = {**_held(run), "error_type": "INVALID_CONFIGURATION", "should_retry": False}
     ask.api.work.fail_run(outside, failure)
     ask(dead_letters.discard_dead_letter, outside, {"reason": "r"})
-    assert served.heard
+    assert served.received
 
 
 def _work(ask: Recorder, served: ServedApi) -> None:
@@ -175,9 +175,9 @@ def _work(ask: Recorder, served: ServedApi) -> None:
         ask(work.start_run, run_id, held[run_id])
     ask(work.heartbeat_run, ids[0], {**held[ids[0]], "progress_percentage": 10})
     assert ask.api.runs.get_run(ids[0])["progress"] is not None
-    beats = [{"run_id": run_id, **held[run_id]} for run_id in ids[:2]]
-    beats.append({"run_id": "run_00000000"})
-    outcomes = ask(work.heartbeat_runs, {"worker_id": WORKER, "heartbeats": beats})["outcomes"]
+    heartbeats = [{"run_id": run_id, **held[run_id]} for run_id in ids[:2]]
+    heartbeats.append({"run_id": "run_00000000"})
+    outcomes = ask(work.heartbeat_runs, {"worker_id": WORKER, "heartbeats": heartbeats})["outcomes"]
     assert [one["problem"] is None for one in outcomes] == [True, True, False]
     ask(work.complete_run, ids[0], {**held[ids[0]], "records_processed": 3})
     ask(work.complete_runs, {"completions": [{"run_id": ids[1], **held[ids[1]]}]})

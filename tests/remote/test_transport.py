@@ -28,7 +28,7 @@ from penstock.core.errors import (
 )
 from penstock.core.ids import new_secret
 from penstock.remote import Transport, connect
-from tests.remote.scripted import Line, Scripted, problem
+from tests.remote.scripted import Scripted, ScriptedReply, problem
 
 KEY = api_keys.format_key(7, new_secret(lambda n: b"\7" * n))
 Serve = Callable[..., Scripted]
@@ -58,8 +58,8 @@ def serve() -> Iterator[Serve]:
     """Return a factory of scripted servers; all are stopped at the end."""
     made: list[Scripted] = []
 
-    def start(*lines: Line) -> Scripted:
-        made.append(Scripted(*lines))
+    def start(*replies: ScriptedReply) -> Scripted:
+        made.append(Scripted(*replies))
         return made[-1]
 
     yield start
@@ -84,18 +84,18 @@ class TestRepeats:
         server = serve(
             problem(429, "rate.exceeded", {"Retry-After": "3"}),
             problem(503, "overloaded"),
-            Line(body={"ok": True}),
+            ScriptedReply(body={"ok": True}),
         )
         made = transport(server, clock)
         assert made.call("GET", "/x") == {"ok": True}
         assert clock.slept == [3.0, 0.5]
         made.close()
 
-    def test_a_lost_answer_of_a_post_is_repeated_under_its_key(
+    def test_a_post_without_a_response_is_repeated_under_its_key(
         self, serve: Serve, clock: Steps
     ) -> None:
         """Both attempts have the same idempotency key, so that the action happens once."""
-        server = serve(Line(breaks=True), Line(body={"run_id": "r"}))
+        server = serve(ScriptedReply(breaks=True), ScriptedReply(body={"run_id": "r"}))
         made = transport(server, clock)
         assert made.call("POST", "/x", body={"a": 1}) == {"run_id": "r"}
         first, second = server.keys()
@@ -105,7 +105,7 @@ class TestRepeats:
 
     def test_the_caller_may_name_the_key(self, serve: Serve, clock: Steps) -> None:
         """An idempotency key of the caller is used unchanged."""
-        server = serve(Line(), Line())
+        server = serve(ScriptedReply(), ScriptedReply())
         made = transport(server, clock)
         made.call("POST", "/x", headers={"Idempotency-Key": "mine"})
         made.call("POST", "/x", headers={"Idempotency-Key": None})
@@ -116,7 +116,7 @@ class TestRepeats:
     @pytest.mark.parametrize("method", ["PATCH", "DELETE"])
     def test_a_lost_change_is_not_repeated(self, serve: Serve, clock: Steps, method: str) -> None:
         """The change may have been made; the error says to check."""
-        server = serve(Line(breaks=True))
+        server = serve(ScriptedReply(breaks=True))
         made = transport(server, clock)
         with pytest.raises(ApiUnavailable, match="may have been made"):
             made.call(method, "/x")
@@ -128,7 +128,9 @@ class TestRepeats:
         self, serve: Serve, clock: Steps, method: str
     ) -> None:
         """A request refused before it began is retried; one that failed in the database is not."""
-        server = serve(problem(503, "overloaded"), Line(), problem(503, "store.unavailable"))
+        server = serve(
+            problem(503, "overloaded"), ScriptedReply(), problem(503, "store.unavailable")
+        )
         made = transport(server, clock)
         made.call(method, "/x")
         with pytest.raises(StoreUnavailable):
@@ -170,7 +172,7 @@ class TestRepeats:
         self, serve: Serve, clock: Steps
     ) -> None:
         """A long poll with an idempotency key would be answered at once."""
-        server = serve(Line())
+        server = serve(ScriptedReply())
         made = transport(server, clock)
         made.call("POST", "/x", body={"wait_seconds": 20})
         assert server.keys() == [None]
@@ -182,7 +184,7 @@ class TestConnections:
 
     def test_connections_are_reused(self, serve: Serve, clock: Steps) -> None:
         """Two reads share one connection."""
-        server = serve(Line(), Line(), Line())
+        server = serve(ScriptedReply(), ScriptedReply(), ScriptedReply())
         made = transport(server, clock)
         for _ in range(2):
             made.call("GET", "/x")
@@ -194,7 +196,7 @@ class TestConnections:
 
     def test_a_closed_one_is_replaced(self, serve: Serve, clock: Steps) -> None:
         """The next read opens another connection."""
-        server = serve(Line(closes=True), Line(body={"ok": True}))
+        server = serve(ScriptedReply(closes=True), ScriptedReply(body={"ok": True}))
         made = transport(server, clock)
         made.call("GET", "/x")
         assert made.call("GET", "/x") == {"ok": True}
@@ -210,7 +212,7 @@ class TestConnections:
         subprocess.run(["openssl", *command.split()], cwd=tmp_path, check=True, capture_output=True)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(tmp_path / "crt", tmp_path / "key")
-        server = Scripted(Line())
+        server = Scripted(ScriptedReply())
         server.encrypt(context)
         made = Transport(f"https://localhost:{server.port}", key=KEY, clock=clock)
         with pytest.raises(ApiUnavailable, match="cannot verify the certificate"):
@@ -255,8 +257,8 @@ class TestErrors:
         server = serve(
             problem(418, "tea.pot"),
             problem(401, "auth.required"),
-            Line(status=502, body=b"<html>"),
-            Line(status=302, headers={"Location": "http://evil.example/"}),
+            ScriptedReply(status=502, body=b"<html>"),
+            ScriptedReply(status=302, headers={"Location": "http://evil.example/"}),
         )
         made = transport(server, clock)
         with pytest.raises(ApiError) as caught:
@@ -327,7 +329,7 @@ class TestAddresses:
 
     def test_a_path_before_the_api(self, serve: Serve) -> None:
         """The API may have a path prefix; query values are encoded as the API expects."""
-        server = serve(Line(body={"items": [], "next_cursor": None}))
+        server = serve(ScriptedReply(body={"items": [], "next_cursor": None}))
         with connect(f"{server.url}/penstock/", key=KEY) as api:
             api.configs.list_customer_configs("a/b", is_active=True, limit=5, cursor=None)
         assert server.asked[0].path == (

@@ -275,7 +275,7 @@ class Replay:
 def play(steps: list[Step], model: Model, replay: Replay) -> list[Any]:
     """Run the steps on both and compare every result. Return the results."""
     held: list[tuple[int, int]] = []
-    answers = []
+    results = []
     for verb, *values in steps:
         arguments = tuple(values)
         if verb in ("start", "release", "lapse", "complete", "fail"):
@@ -292,9 +292,9 @@ def play(steps: list[Step], model: Model, replay: Replay) -> list[Any]:
         assert got == expected, (verb, arguments, got, expected)
         if verb == "claim":
             held += expected
-        answers.append(got)
+        results.append(got)
     assert replay.picture() == model.picture()
     live, ended = model.picture()
     assert len(live) + len(ended) == model.created
     assert all(attempt <= ATTEMPTS_MAX for _, attempt in ended.values())
-    return answers
+    return results

@@ -170,12 +170,12 @@ class TestFairness:
         assert rows_by_priority[4] == rows_by_priority[6]
         assert [row[4] for row in rows_by_priority[4]] == [0, 0, 1, 2, 0, 3, 0, 0]
 
-    def test_urgent_run_of_a_flooding_customer(self, world: World) -> None:
-        """An urgent run of a customer with a backlog does not put newcomers behind that backlog."""
+    def test_high_priority_run_of_a_flooding_customer(self, world: World) -> None:
+        """A high-priority run of a customer with a backlog puts no newcomer behind that backlog."""
         world.insert(1_000)
         world.insert(1, priority=9)
-        (urgent,) = world.claim(n=1)
-        world.write(lambda tx: runs.fair_clock_raise(tx, [urgent]))
+        (first,) = world.claim(n=1)
+        world.write(lambda tx: runs.fair_clock_raise(tx, [first]))
         (late,) = world.customers("late")
         world.insert(5, customer_key=late)
         order = world.drain(batch=50)

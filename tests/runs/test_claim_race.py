@@ -30,16 +30,16 @@ def test_a_session_is_not_swept_under_a_claim(world: World, open_store: OpenStor
     assert [run.run_id for run in world.read(lambda tx: leases.run_orphans(tx, 10))] == [run_id]
 
 
-def test_a_beat_does_not_wait_for_a_claim(world: World, open_store: OpenStore) -> None:
+def test_a_heartbeat_does_not_wait_for_a_claim(world: World, open_store: OpenStore) -> None:
     """A worker renews its session while one of its claims is in progress."""
     session, other = world.session(), open_store()
     claim = runs.Claim(pool_key=world.pool, processors=[], n=1, session_id=session)
 
-    def beat(tx: Tx) -> bool:
+    def heartbeat(tx: Tx) -> bool:
         return leases.session_heartbeat(tx, session, LEASE, is_draining=False)
 
     def body(tx: Tx) -> bool:
         runs.run_claim(tx, claim)
-        return other.write(beat)
+        return other.write(heartbeat)
 
     assert world.write(body)

@@ -55,10 +55,10 @@ class TestSubmit:
         self, shell: Shell, args: list[str], field: str, words: str
     ) -> None:
         """The error names the field and what is expected; nothing is stored."""
-        answer = shell("runs", "submit", *args, "--json")
-        assert answer.code == 2
-        assert answer.error()["field"] == field
-        assert words in answer.error()["message"]
+        result = shell("runs", "submit", *args, "--json")
+        assert result.code == 2
+        assert result.error()["field"] == field
+        assert words in result.error()["message"]
         assert shell.json("runs", "list")["runs"] == []
 
 
@@ -110,15 +110,15 @@ class TestList:
     )
     def test_bad_filters(self, shell: Shell, args: list[str], field: str) -> None:
         """The error names the invalid filter."""
-        answer = shell("runs", "list", *args, "--json")
-        assert answer.code == 2
-        assert answer.error()["field"] == field
+        result = shell("runs", "list", *args, "--json")
+        assert result.code == 2
+        assert result.error()["field"] == field
 
     def test_unknown_customer_is_not_found(self, shell: Shell) -> None:
         """An unknown customer is an error, because an empty list would hide a typo."""
-        answer = shell("runs", "list", "--customer", "unknown")
-        assert answer.code == 3
-        assert "customer unknown" in answer.err
+        result = shell("runs", "list", "--customer", "unknown")
+        assert result.code == 3
+        assert "customer unknown" in result.err
 
 
 class TestShow:
@@ -139,9 +139,9 @@ class TestShow:
     def test_unknown_and_malformed_ids(self, shell: Shell) -> None:
         """A malformed id is invalid input; an unknown one is not found."""
         assert shell("runs", "show", "run_00000000").code == 3
-        answer = shell("runs", "show", "17")
-        assert answer.code == 2
-        assert "run_id: expected an id such as" in answer.err
+        result = shell("runs", "show", "17")
+        assert result.code == 2
+        assert "run_id: expected an id such as" in result.err
 
 
 class TestEnds:
@@ -151,9 +151,9 @@ class TestEnds:
         """A pending run is cancelled immediately; a finished one is an error."""
         run_id = shell.submit()
         assert "is cancelled" in shell.ok("runs", "cancel", run_id, "--reason", "test")
-        answer = shell("runs", "cancel", run_id, "--json")
-        assert answer.code == 4
-        assert answer.error()["code"] == "run.illegal_transition"
+        result = shell("runs", "cancel", run_id, "--json")
+        assert result.code == 4
+        assert result.error()["code"] == "run.illegal_transition"
 
     def test_dead_letters(self, shell: Shell) -> None:
         """Dead letters are listed with hints, can be retried, and can be discarded once."""
@@ -181,9 +181,9 @@ class TestEnds:
 
     def test_discard_requires_a_reason(self, shell: Shell) -> None:
         """The error names the missing option."""
-        answer = shell("dlq", "discard", "run_00000000")
-        assert answer.code == 2
-        assert "--reason" in answer.err
+        result = shell("dlq", "discard", "run_00000000")
+        assert result.code == 2
+        assert "--reason" in result.err
 
 
 def test_show_of_a_replayed_run(shell: Shell) -> None:

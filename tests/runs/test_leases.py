@@ -46,7 +46,7 @@ class TestSessions:
         assert not world.write(lambda tx: leases.session_heartbeat(tx, session, LEASE))
         assert [s.session_id for s in world.read(leases.session_list)] == [other]
 
-    def test_late_beat_before_the_sweep(self, world: World) -> None:
+    def test_late_heartbeat_before_the_sweep(self, world: World) -> None:
         """A heartbeat that arrives late, but before any sweep, renews the session."""
         session = world.session("w1", LEASE)
         world.clock.advance(10 * LEASE)
@@ -130,7 +130,7 @@ class TestRunLeases:
         assert self.unleased(world) == [held.run_id]
         assert self.extend(world, held) == {}
 
-    def test_late_beat_before_the_sweep(self, world: World) -> None:
+    def test_late_heartbeat_before_the_sweep(self, world: World) -> None:
         """An expired lease can be renewed until a sweeper deletes it."""
         held = self.external(world)
         world.clock.advance(10 * LEASE)
@@ -220,12 +220,12 @@ class TestProgress:
         assert self.put(world, held, current_state="FINALIZING", bytes_processed=9)
         got = world.read(lambda tx: leases.progress_get(tx, held.run_id))
         assert got is not None
-        progress, beat_at = got
+        progress, heartbeat_at = got
         assert (progress.stage, progress.percent, progress.current_state) == (
             "extract", 12.5, "FINALIZING",
         )  # fmt: skip
         assert (progress.bytes_processed, progress.records_extracted) == (9, 0)
-        assert beat_at == world.clock.now()
+        assert heartbeat_at == world.clock.now()
         assert world.read(lambda tx: leases.progress_get(tx, 424_242)) is None
 
     def test_only_the_current_holder(self, world: World) -> None:

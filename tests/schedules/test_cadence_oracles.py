@@ -117,7 +117,7 @@ def test_times_do_not_depend_on_the_start_of_the_search(rule: Cadence, t: int, a
 def test_every_occurrence_is_started_or_missed_exactly_once(
     rule: Cadence, t: int, late: int, catch_up: CatchUp, limits: tuple[int, int], on_grid: bool
 ) -> None:
-    """I20: the plan covers [slot, next_slot) with no gap and no overlap."""
+    """I20: the plan covers [scheduled, next_at) with no gap and no overlap."""
     scheduled = cadence.next_after(rule, t) if on_grid else t
     now = scheduled + late
     window, grace = limits
@@ -143,16 +143,16 @@ def test_every_occurrence_is_started_or_missed_exactly_once(
 
 
 def _check_policy(
-    run_slot: int | None, times: list[int], now: int, catch_up: CatchUp, limits: tuple[int, int]
+    run_at: int | None, times: list[int], now: int, catch_up: CatchUp, limits: tuple[int, int]
 ) -> None:
     window, grace = limits
     due = [s for s in times if s <= now]
     if catch_up is CatchUp.ONE:
-        assert run_slot == due[-1]
+        assert run_at == due[-1]
     elif catch_up is CatchUp.NONE:
-        assert run_slot == (due[-1] if now - due[-1] <= grace else None)
+        assert run_at == (due[-1] if now - due[-1] <= grace else None)
     else:
-        assert run_slot == next((s for s in due if s >= now - window), None)
+        assert run_at == next((s for s in due if s >= now - window), None)
 
 
 @given(

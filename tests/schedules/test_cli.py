@@ -63,9 +63,9 @@ class TestCreate:
     )
     def test_bad_input_names_the_field(self, shell: Shell, args: list[str], field: str) -> None:
         """The error names the field, and nothing is created."""
-        answer = shell("configs", "create", *args, "--json")
-        assert answer.code == 2, answer
-        assert answer.error()["field"] == field
+        result = shell("configs", "create", *args, "--json")
+        assert result.code == 2, result
+        assert result.error()["field"] == field
         assert shell.json("configs", "list")["configs"] == []
 
 
@@ -108,9 +108,9 @@ class TestFiles:
         bad[2]["priority"] = 99
         path = tmp_path / "configs.json"
         path.write_text(json.dumps(bad))
-        answer = shell("configs", "create", "--file", str(path), "--json")
-        assert answer.code == 2
-        assert answer.error()["field"] == "configs.json item 3: priority"
+        result = shell("configs", "create", "--file", str(path), "--json")
+        assert result.code == 2
+        assert result.error()["field"] == "configs.json item 3: priority"
         assert shell.json("configs", "list")["configs"] == []
 
     @pytest.mark.parametrize(
@@ -130,9 +130,9 @@ class TestFiles:
     ) -> None:
         """The error says what is wrong with the file."""
         (tmp_path / name).write_text(text)
-        answer = shell("configs", "create", "--file", name)
-        assert answer.code == 2
-        assert words in answer.err
+        result = shell("configs", "create", "--file", name)
+        assert result.code == 2
+        assert words in result.err
 
 
 class TestChange:
@@ -212,8 +212,8 @@ def test_hints(shell: Shell) -> None:
     made = shell.json("configs", "create", "acme", "hello", "--every", "5m")["configs"][0]
     assert made["schedule_interval_minutes"] == 5
     assert shell("configs", "create", "acme", "hello", "--every", "often").code == 2
-    answer = shell("configs", "delete", made["config_id"])
-    assert answer.code == 2
-    assert "add --yes" in answer.err
+    result = shell("configs", "delete", made["config_id"])
+    assert result.code == 2
+    assert "add --yes" in result.err
     text = shell.ok("configs", "create", "acme", "hello", "--event-topic", "orders")
     assert "starts on messages of orders, or with `penstock configs start cfg_" in text

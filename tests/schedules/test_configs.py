@@ -149,8 +149,8 @@ class TestConfigs:
         """Enabling a config again resets its failures; a config without health is accepted."""
         config_id = world.config(cadence=None)
         world.write(lambda tx: configs.config_health_reset(tx, config_id))
-        for slot in (1, 2):
-            world.fail(world.running(config_id=config_id, occurrence_time=slot), is_dead=True)
+        for occurrence in (1, 2):
+            world.fail(world.running(config_id=config_id, occurrence_time=occurrence), is_dead=True)
         config = world.read(lambda tx: configs.config_get(tx, config_id))
         assert config is not None
         assert (config.consecutive_failures, config.last_run_status) == (2, "FAILED")

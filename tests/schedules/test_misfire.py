@@ -49,13 +49,13 @@ def test_none_runs_the_latest_only_within_the_grace() -> None:
 def test_all_runs_the_oldest_within_the_window_and_stays_due() -> None:
     """Occurrences before the window are missed; the others start one at a time, oldest first."""
     now = MIDNIGHT + 5 * HOUR + 10 * MINUTE
-    slot, started, missed = MIDNIGHT, [], 0
-    while slot <= now:
-        found = plan_misfires(HOURLY, slot, now, CatchUp.ALL, window_us=3 * HOUR)
+    occurrence, started, missed = MIDNIGHT, [], 0
+    while occurrence <= now:
+        found = plan_misfires(HOURLY, occurrence, now, CatchUp.ALL, window_us=3 * HOUR)
         missed += found.missed_count
         if found.run_at is not None:
             started.append((found.run_at - MIDNIGHT) // HOUR)
-        slot = found.next_at
+        occurrence = found.next_at
     assert (started, missed) == ([3, 4, 5], 3)
 
 

@@ -32,9 +32,9 @@ def ledger_is_complete(world: World, config: int, first: int, step: int) -> None
     """Check that every occurrence up to evaluated_to ran or is in exactly one ledger range."""
     _, evaluated_to = world.clock_row(config)
     seen = scheduled_times(world, config)
-    for slot_from, slot_to, slots, _ in world.ledger(config):
-        found = list(range(slot_from, slot_to + 1, step))
-        assert len(found) == slots
+    for missed_from, missed_to, count, _ in world.ledger(config):
+        found = list(range(missed_from, missed_to + 1, step))
+        assert len(found) == count
         seen += found
     assert sorted(seen) == list(range(first, evaluated_to + 1, step))
 
@@ -52,16 +52,16 @@ class TestTick:
     def test_one_run_per_occurrence(self, world: World) -> None:
         """A due config starts one run per occurrence and advances, however often the tick runs."""
         config = world.config(parameters='{"a":1}', priority=7)
-        slot = world.clock.advance(HOUR)
+        occurrence = world.clock.advance(HOUR)
         assert world.tick() == TickCounts(
             due=1, advanced=1, runs=1, overlapped=0, paused=0, missed=0, given=1
         )
         assert world.tick().due == 0
-        ((run_id, run_slot, scheduled, mark),) = world.runs_of(config)
-        assert (run_slot, scheduled, mark) == (slot, slot, READY)
+        ((run_id, run_occurrence, scheduled, mark),) = world.runs_of(config)
+        assert (run_occurrence, scheduled, mark) == (occurrence, occurrence, READY)
         run = world.run(run_id)
         assert (run.priority, run.trigger_source, run.attempt) == (7, "scheduler", 1)
-        assert world.clock_row(config) == (slot + HOUR, slot)
+        assert world.clock_row(config) == (occurrence + HOUR, occurrence)
         (created,) = world.journal(run_id)
         assert (created.actor, created.why) == ("scheduler", "scheduler")
         assert world.claim_one().parameters == '{"a":1}'
@@ -69,14 +69,16 @@ class TestTick:
     def test_many_configs_in_batches(self, world: World) -> None:
         """Batches cover all due configs, each once, and `next` is the time of the next tick."""
         ids = world.config_many(25, overlap="allow")
-        other = world.config(cadence=every(10 * MINUTE), first_slot=world.clock.now() + 2 * HOUR)
-        slot = world.clock.advance(HOUR)
+        other = world.config(
+            cadence=every(10 * MINUTE), first_occurrence=world.clock.now() + 2 * HOUR
+        )
+        occurrence = world.clock.advance(HOUR)
         counts = [world.tick(n=10) for _ in range(4)]
         assert [c.due for c in counts] == [10, 10, 5, 0]
         assert [c.runs for c in counts] == [10, 10, 5, 0]
         started = world.sql("SELECT config_id, count(*) FROM runs GROUP BY config_id")
         assert sorted(started) == [(i, 1) for i in ids]
-        assert world.read(schedule.schedule_next_at) == (slot + HOUR, slot)
+        assert world.read(schedule.schedule_next_at) == (occurrence + HOUR, occurrence)
         assert scheduled_times(world, other) == []
 
     def test_groups(self, world: World) -> None:
@@ -121,10 +123,10 @@ class TestTick:
     def test_jitter(self, world: World) -> None:
         """A config's offset within its jitter delays its run, not its scheduled time."""
         config = world.config(jitter_us=10 * MINUTE, offset_us=3 * MINUTE)
-        slot = world.clock.advance(HOUR)
+        occurrence = world.clock.advance(HOUR)
         world.tick()
-        ((_, run_slot, scheduled, mark),) = world.runs_of(config)
-        assert (run_slot, scheduled, mark) == (slot, slot + 3 * MINUTE, LATER)
+        ((_, run_occurrence, scheduled, mark),) = world.runs_of(config)
+        assert (run_occurrence, scheduled, mark) == (occurrence, occurrence + 3 * MINUTE, LATER)
 
     def test_retired_processors_start_nothing(self, world: World) -> None:
         """Only current entry processors are started."""
@@ -140,19 +142,19 @@ class TestTick:
         """A pipeline of several processors opens one flow with all its entry runs."""
         world.pipeline = world.pipeline_add("many", ["a", "b", "c"], has_flow=True)
         config = world.config()
-        slot = world.clock.advance(HOUR)
+        occurrence = world.clock.advance(HOUR)
         counts = world.tick()
         assert (counts.due, counts.runs) == (1, 3)
         flows = world.sql("SELECT flow_id, config_id, partition, mode, correlation_id FROM flows")
         assert len(flows) == 1
         flow_id, flow_config, partition, mode, correlation = flows[0]
         assert (flow_config, partition, mode) == (config, "2025-11-17T01:00:00Z", "overnight")
-        for run_id, run_slot, *_ in world.runs_of(config):
+        for run_id, run_occurrence, *_ in world.runs_of(config):
             run = world.run(run_id)
             assert (run.flow_id, run.partition, run.correlation_id) == (
                 flow_id, partition, correlation,
             )  # fmt: skip
-            assert run_slot == slot
+            assert run_occurrence == occurrence
 
 
 class TestMissed:
@@ -225,7 +227,9 @@ class TestMissed:
     def test_late_runs_are_spread(self, world: World) -> None:
         """Late runs start one gap apart, from the shared cursor on, across all batches."""
         world.config_many(30, overlap="allow")
-        on_time = world.config(cadence=cron("0 12 * * *"), first_slot=world.clock.now() + 12 * HOUR)
+        on_time = world.config(
+            cadence=cron("0 12 * * *"), first_occurrence=world.clock.now() + 12 * HOUR
+        )
         world.clock.advance(12 * HOUR + 10 * MINUTE)
         gap = 10_000
         while world.tick(n=7, gap_us=gap, late_us=MINUTE).due:
@@ -244,7 +248,7 @@ class TestMissed:
         world.config_many(10)
         world.clock.advance(HOUR + 10 * MINUTE)
         world.tick(gap_us=gap, late_us=MINUTE)
-        world.config_many(10, first_slot=world.clock.now() - 9 * MINUTE)
+        world.config_many(10, first_occurrence=world.clock.now() - 9 * MINUTE)
         world.tick(gap_us=gap, late_us=MINUTE)
         times = [row[0] for row in world.sql("SELECT scheduled_time FROM runs ORDER BY 1")]
         assert len(times) == 20
@@ -367,35 +371,35 @@ class TestPaused:
 class TestExactlyOnce:
     """What prevents a second start."""
 
-    def move_back(self, world: World, config: int, slot: int) -> None:
+    def move_back(self, world: World, config: int, occurrence: int) -> None:
         """Move a config's schedule back by hand, as a bad restore might."""
         world.sql(
-            f"UPDATE schedule SET next_run_time = {slot}, evaluated_to = {slot - 1} "
+            f"UPDATE schedule SET next_run_time = {occurrence}, evaluated_to = {occurrence - 1} "
             f"WHERE config_id = {config}"
         )
 
     def test_clock_moved_back(self, world: World) -> None:
         """The unique key prevents a second run if the schedule row is moved back."""
         config = world.config(overlap="allow")
-        slot = world.clock.advance(HOUR)
+        occurrence = world.clock.advance(HOUR)
         world.tick()
-        self.move_back(world, config, slot)
+        self.move_back(world, config, occurrence)
         counts = world.tick()
         assert (counts.due, counts.advanced, counts.given, counts.runs) == (1, 1, 1, 0)
         assert len(world.runs_of(config)) == 1
-        assert world.clock_row(config) == (slot + HOUR, slot)
+        assert world.clock_row(config) == (occurrence + HOUR, occurrence)
 
     def test_ledger_moved_back(self, world: World) -> None:
         """An occurrence that is already in the ledger does not stop the tick for other configs."""
         config = world.config(catch_up="none")
         other = world.config(overlap="allow")
-        slot = world.clock.advance(HOUR)
+        occurrence = world.clock.advance(HOUR)
         world.clock.advance(30 * MINUTE)
         world.tick()
         before = world.ledger(config)
         assert len(before) == 1
-        self.move_back(world, config, slot)
-        self.move_back(world, other, slot + MINUTE)
+        self.move_back(world, config, occurrence)
+        self.move_back(world, other, occurrence + MINUTE)
         world.tick()
         assert world.ledger(config) == before
         assert world.clock_row(config)[0] > world.clock.now()
@@ -440,8 +444,8 @@ class TestExactlyOnce:
         started: list[Any] = world.sql(
             "SELECT config_id, slot, count(*) FROM runs GROUP BY 1, 2 ORDER BY 1, 2"
         )
-        slots = [first, first + HOUR] if catch_up == "all" else [first + HOUR]
-        assert started == [(i, slot, 1) for i in ids for slot in slots]
+        occurrences = [first, first + HOUR] if catch_up == "all" else [first + HOUR]
+        assert started == [(i, occurrence, 1) for i in ids for occurrence in occurrences]
         missed = world.value("SELECT count(*) FROM ledger")
         assert missed == (0 if catch_up == "all" else 200)
 
@@ -488,6 +492,6 @@ class TestPut:
             world.tick()
         page = world.read(lambda tx: schedule.ledger_list(tx, config, 3))
         rest = world.read(lambda tx: schedule.ledger_list(tx, config, 3, before=page[-1].slot_from))
-        slots = [entry.slot_from for entry in page + rest]
-        assert len(slots) == 5
-        assert slots == sorted(slots, reverse=True)
+        occurrences = [entry.slot_from for entry in page + rest]
+        assert len(occurrences) == 5
+        assert occurrences == sorted(occurrences, reverse=True)

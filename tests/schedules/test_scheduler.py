@@ -67,12 +67,12 @@ class TestOccurrences:
             ("America/New_York", "30 1 * * *", "2026-11-01T05:30:00Z"),
         ]
         for n, (zone, text, expected) in enumerate(days):
-            slot = parse_iso(expected)
-            harness.clock.advance_to(slot - 2 * HOUR)
+            occurrence = parse_iso(expected)
+            harness.clock.advance_to(occurrence - 2 * HOUR)
             daily = harness.config(f"d{n}", schedule_cron=text, timezone=zone).config_id
             hourly = harness.config(f"h{n}", schedule_cron="0 * * * *", timezone=zone).config_id
-            walk(harness, slot + 4 * HOUR, 29 * MINUTE)
-            assert harness.occurrences(daily) == [slot]
+            walk(harness, occurrence + 4 * HOUR, 29 * MINUTE)
+            assert harness.occurrences(daily) == [occurrence]
             assert len(harness.occurrences(hourly)) in (5, 6)
             assert harness.ledger(daily) == harness.ledger(hourly) == []
             harness.client.configs.disable(daily)
@@ -88,8 +88,8 @@ class TestOccurrences:
             harness.tick()
             harness.clock.advance(SECOND)
             harness.drain()
-        slots = harness.occurrences(config.config_id)
-        assert slots == [start + k * 10 * MINUTE for k in (1, 2, 3, 6, 7)]
+        occurrences = harness.occurrences(config.config_id)
+        assert occurrences == [start + k * 10 * MINUTE for k in (1, 2, 3, 6, 7)]
         assert harness.ledger(config.config_id) == [
             (start + 40 * MINUTE, start + 50 * MINUTE, 2, "skipped_missed")
         ]
@@ -312,7 +312,7 @@ class TestCatchUp:
         assert [tick.due for tick in ticks[1:]] == [0, 0]
         runs = harness.sql("SELECT slot, scheduled_time FROM runs")
         assert len(runs) == ticks[0].runs > 900
-        late = sorted(time for slot, time in runs if now - slot > MINUTE)
+        late = sorted(time for occurrence, time in runs if now - occurrence > MINUTE)
         assert len(late) > 900
         assert late[0] > now
         assert all(count <= rate for count in Counter(t // SECOND for t in late).values())

@@ -65,8 +65,8 @@ def _slot(tx: Tx, name: str) -> int:
     """Acquire a slot of a limit."""
     limit = limit_get(tx, name)
     assert limit is not None
-    turn = GrantInput(broker="b", requests=[LeaseRequest(request="r", holder="other")])
-    return limit_grant(tx, limit.limit_id, turn).leases["r"].lease_id
+    grant_input = GrantInput(broker="b", requests=[LeaseRequest(request="r", holder="other")])
+    return limit_grant(tx, limit.limit_id, grant_input).leases["r"].lease_id
 
 
 DATA = "eyJuIjogMX0="

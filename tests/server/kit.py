@@ -68,9 +68,9 @@ class Client:
         connection = HTTPConnection(self.host, self.port, timeout=30)
         try:
             connection.request(method, whole, raw, sent)
-            answer = connection.getresponse()
+            response = connection.getresponse()
             return Reply(
-                answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
+                response.status, {k.lower(): v for k, v in response.getheaders()}, response.read()
             )
         finally:
             connection.close()
@@ -112,8 +112,8 @@ class ServedApi:
         """Serve a harness; `clock` is the API's (key cache, rates), by default the system clock."""
         self.harness = harness
         self.events = Events()
-        self.heard: list[Event] = []
-        self.events.subscribe(self.heard.append)
+        self.received: list[Event] = []
+        self.events.subscribe(self.received.append)
         chosen = {"scheduler_token": SCHEDULER_TOKEN, "rate": 100_000.0, "threads": 16, **options}
         self.api = build(
             harness.client,

@@ -13,35 +13,35 @@ from penstock.server.overload.admission_queue import (
 )
 from penstock.testing.clock import VirtualClock
 
-SLOTS, MOST = 3, 10
+CONCURRENCY, MOST = 3, 10
 MOMENT = OVERLOAD_WAIT_SECONDS / 10
 
 
 class Queue:
     """An admission queue with callers; each is served, refused or waiting."""
 
-    def __init__(self, *, slots: int = SLOTS, most: int = MOST) -> None:
+    def __init__(self, *, concurrency: int = CONCURRENCY, most: int = MOST) -> None:
         self.clock = VirtualClock(0)
-        self.line = AdmissionQueue(concurrency=slots, most=most, clock=self.clock)
+        self.admission = AdmissionQueue(concurrency=concurrency, most=most, clock=self.clock)
         self.callers: list[asyncio.Task[bool]] = []
 
     async def come(self, n: int = 1, patience: float = OVERLOAD_WAIT_SECONDS) -> None:
         """Let n callers enter one after another."""
         for _ in range(n):
-            self.callers.append(asyncio.create_task(self.line.enter(patience)))
+            self.callers.append(asyncio.create_task(self.admission.enter(patience)))
             await _settle()
 
     async def leave(self, n: int = 1) -> None:
         """Let n served callers leave."""
         for _ in range(n):
-            self.line.leave()
+            self.admission.leave()
             await _settle()
 
     async def overload(self) -> None:
         """Overfill the queue, and let its waiters exceed their waiting time."""
         await self.come(MOST + 1)
         self.clock.advance(seconds=2 * OVERLOAD_WAIT_SECONDS)
-        await self.leave(SLOTS)
+        await self.leave(CONCURRENCY)
 
     @property
     def states(self) -> str:
@@ -53,9 +53,9 @@ class Queue:
 async def _settle() -> None:
     """Let all runnable tasks proceed."""
     for _ in range(4):
-        turn = asyncio.Event()
-        asyncio.get_running_loop().call_soon(turn.set)
-        await turn.wait()
+        proceeded = asyncio.Event()
+        asyncio.get_running_loop().call_soon(proceeded.set)
+        await proceeded.wait()
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
@@ -125,7 +125,7 @@ def test_few_wait_under_overload() -> None:
     async def scenario() -> None:
         queue = Queue()
         await queue.overload()
-        assert queue.line.active == 0
+        assert queue.admission.active == 0
         queue.callers.clear()
         await queue.come(6)
         assert queue.states == "ss..rr"
@@ -148,7 +148,7 @@ def test_empty_queue_does_not_end_overload() -> None:
             queue.clock.advance(seconds=2 * OVERLOAD_WAIT_SECONDS)
             await queue.leave(2)
             assert queue.states == "ssrrr", "refusing the late waiter empties the queue"
-            assert queue.line.has_capacity
+            assert queue.admission.has_capacity
 
     run(scenario())
 
@@ -185,7 +185,7 @@ def test_concurrency_of_one() -> None:
     """A process with a concurrency of one still serves one request under overload."""
 
     async def scenario() -> None:
-        queue = Queue(slots=1, most=1)
+        queue = Queue(concurrency=1, most=1)
         await queue.come(3)
         assert queue.states == "srr"
         await queue.leave()
@@ -204,12 +204,12 @@ def test_gone_callers() -> None:
         gone, served = queue.callers[3], queue.callers[4]
         gone.cancel()
         await _settle()
-        queue.line.leave()
+        queue.admission.leave()
         served.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await served
         await _settle()
         assert queue.callers[5].result() is True
-        assert queue.line.active == SLOTS
+        assert queue.admission.active == CONCURRENCY
 
     run(scenario())

@@ -15,7 +15,7 @@ from tests.server.pair import Pair, verdict
 from tests.server.scene import NIGHTLY, Scene, scene
 
 PATIENCE = 2.0
-"""Seconds within which every answer has to come."""
+"""Seconds within which every response has to arrive."""
 
 CONFIGS, RUNS = "/customers/acme/pipeline-configs", "/customers/acme/pipeline-runs"
 CLAIM = "/scheduler/claim-runs"

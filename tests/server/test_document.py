@@ -12,7 +12,7 @@ from penstock.assembly import api_reference
 from penstock.assembly.routes import ROUTES as API
 from penstock.bus.api import models as bus
 from penstock.bus.incoming import api_models as push
-from penstock.dead_letters import api_models as letters
+from penstock.dead_letters import api_models as dead_letters
 from penstock.flows import api_models as flows
 from penstock.flows.gates import api_models as gates
 from penstock.limits import api_models
@@ -38,7 +38,19 @@ OPERATIONS = {
 }
 MODELS = {
     name: model
-    for module in (bus, common, models, flows, gates, letters, api_models, push, runs, views, work)
+    for module in (
+        bus,
+        common,
+        models,
+        flows,
+        gates,
+        dead_letters,
+        api_models,
+        push,
+        runs,
+        views,
+        work,
+    )
     for name, model in vars(module).items()
     if isinstance(model, type) and issubclass(model, BaseModel)
 }
@@ -107,10 +119,10 @@ def test_operations(name: str) -> None:
     wanted = {"400", "401", "403", "404", "429", "503"}
     wanted |= {"409", "413", "415", "422"} if method == "POST" else set()
     assert wanted <= set(operation["responses"])
-    for status, answered in operation["responses"].items():
-        assert answered["description"]
+    for status, response in operation["responses"].items():
+        assert response["description"]
         if int(status) >= 400:
-            assert answered["content"][MEDIA_TYPE]["schema"] == {
+            assert response["content"][MEDIA_TYPE]["schema"] == {
                 "$ref": "#/components/schemas/Problem"
             }
 

@@ -113,10 +113,10 @@ class TestAccessControl:
         before = shared.harness.counts()
         for name in ROUTES:
             path, body = CALLS[name](EMPTY_SCENE)
-            answers = [by.call(method_of(name), path, body, dict(sent)) for sent in headers]
+            replies = [by.call(method_of(name), path, body, dict(sent)) for sent in headers]
             if name == "POST /api/v1/scheduler/trigger":
-                assert answers.pop(9).status == 200
-            for reply in answers:
+                assert replies.pop(9).status == 200
+            for reply in replies:
                 assert reply.status == 401, (name, reply.body)
                 assert reply.json["code"] == "auth.required"
                 assert reply.headers["www-authenticate"].startswith("Bearer")
@@ -384,11 +384,11 @@ class TestRequestIds:
 
     def test_access_log(self, shared: ServedApi) -> None:
         """Each request emits one event with caller, path and status, and one log entry."""
-        shared.heard.clear()
+        shared.received.clear()
         by = shared.by("acme-viewer")
         by.get("/pipeline-runs/run_00000000?", X_Request_Id="line-1")
         shared.by(None).get("/pauses", X_Request_Id="line-2")
-        lines = [event for event in shared.heard if isinstance(event, ServedEvent)]
+        lines = [event for event in shared.received if isinstance(event, ServedEvent)]
         assert [(e.request_id, e.method, e.status, e.key, e.customer_id) for e in lines] == [
             ("line-1", "GET", 404, "acme-viewer", "acme"),
             ("line-2", "GET", 401, None, None),

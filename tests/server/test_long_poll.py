@@ -40,7 +40,7 @@ class Poll(threading.Thread):
         self.status = reply.status
         self.claimed = reply.json.get("claimed_runs")
 
-    def answer(self, seconds: float = 20) -> list[dict[str, Any]]:
+    def claimed_runs(self, seconds: float = 20) -> list[dict[str, Any]]:
         """Return the claimed runs."""
         self.join(seconds)
         assert not self.is_alive(), "it is still waiting"
@@ -89,19 +89,19 @@ class TestAnswers:
         made = served.by("operator").ok(
             "POST", "/customers/acme/pipeline-runs", {"pipeline_template": "outside"}
         )
-        (run,) = poll.answer()
+        (run,) = poll.claimed_runs()
         assert run["run_id"] == made["run_id"]
         waiting(served, 0)
 
     def test_work_that_is_there(self, served: ServedApi) -> None:
         """A claim does not wait if a run is ready."""
         served.harness.submit("outside")
-        assert len(Poll(served).answer()) == 1
+        assert len(Poll(served).claimed_runs()) == 1
 
     def test_no_work(self, served: ServedApi) -> None:
         """Without work the response is empty: after the waiting time, or at once without one."""
-        assert Poll(served, wait_seconds=0.2).answer() == []
-        assert Poll(served, wait_seconds=0).answer() == []
+        assert Poll(served, wait_seconds=0.2).claimed_runs() == []
+        assert Poll(served, wait_seconds=0).claimed_runs() == []
         waiting(served, 0)
 
     def test_another_store(self, served: ServedApi, open_store: OpenStore) -> None:
@@ -109,7 +109,7 @@ class TestAnswers:
         poll = Poll(served)
         waiting(served, 1)
         Harness(open_store(), served.harness.clock).submit("outside")
-        assert len(poll.answer()) == 1
+        assert len(poll.claimed_runs()) == 1
 
     def test_another_process(self, served: ServedApi, store: Store, request: Any) -> None:
         """A run submitted by another process wakes the worker, on either engine."""
@@ -127,7 +127,7 @@ class TestAnswers:
         poll = Poll(served)
         waiting(served, 1)
         subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
-        assert len(poll.answer()) == 1
+        assert len(poll.claimed_runs()) == 1
 
     def test_with_a_key_there_is_no_wait(self, served: ServedApi) -> None:
         """A claim with an Idempotency-Key is answered at once and its response is final."""
@@ -151,7 +151,7 @@ class TestAnswers:
         poll = Poll(served)
         waiting(served, 1)
         served.harness.submit("outside")
-        assert len(poll.answer()) == 1, "a failed attempt consumes no wake-up"
+        assert len(poll.claimed_runs()) == 1, "a failed attempt consumes no wake-up"
 
 
 class TestQueues:
@@ -177,8 +177,8 @@ class TestQueues:
         assert len(claimed) == 1
         served.api.waiting.is_stopping = True
         served.api.waiting.release()
-        answers = [poll.answer() for poll in polls]
-        assert sorted(len(answer) for answer in answers) == [0] * 49 + [1]
+        claims = [poll.claimed_runs() for poll in polls]
+        assert sorted(len(runs) for runs in claims) == [0] * 49 + [1]
 
     def test_many_runs(self, served: ServedApi) -> None:
         """Ten waiting workers receive ten runs submitted at once."""
@@ -186,7 +186,7 @@ class TestQueues:
         waiting(served, 10)
         wanted = Submission(pipeline="outside", customer="acme")
         served.harness.client.runs.submit_many([wanted] * 10)
-        runs = [run["run_id"] for poll in polls for run in poll.answer()]
+        runs = [run["run_id"] for poll in polls for run in poll.claimed_runs()]
         assert len(set(runs)) == 10
 
     def test_wakeups_by_customer_and_processor(self, served: ServedApi) -> None:
@@ -201,7 +201,7 @@ class TestQueues:
         waiting(served, 17)
         served.harness.submit("outside")
         # In one queue of seventeen the timer would reach it only after many seconds.
-        assert len(right.answer(4 * POLL_SECONDS)) == 1
+        assert len(right.claimed_runs(4 * POLL_SECONDS)) == 1
         assert all(poll.is_alive() for poll in wrong)
 
 
@@ -217,7 +217,7 @@ class TestLeaving:
         waiting(served, 0)
         run = served.harness.submit("outside")
         assert served.harness.client.runs.get(run).state == "PENDING"
-        assert len(Poll(served).answer()) == 1
+        assert len(Poll(served).claimed_runs()) == 1
 
     def test_next_waiter_is_called(self, served: ServedApi) -> None:
         """The next worker is called if the first one has left."""
@@ -230,18 +230,18 @@ class TestLeaving:
             served, 1
         )  # before the server notices, the run may be claimed for the disconnected one
         served.harness.submit("outside")
-        assert len(poll.answer()) == 1
+        assert len(poll.claimed_runs()) == 1
 
     def test_stop_releases_them(self, served: ServedApi) -> None:
         """Stopping answers all waiting workers with an empty response."""
         polls = [Poll(served) for _ in range(5)]
         waiting(served, 5)
         served.stop()
-        assert [poll.answer() for poll in polls] == [[]] * 5
+        assert [poll.claimed_runs() for poll in polls] == [[]] * 5
         assert {poll.status for poll in polls} == {200}
 
     def test_waiting_is_not_active(self, harness: Harness) -> None:
-        """Waiting workers occupy no admission slots and do not affect the metrics."""
+        """Waiting workers are not in flight and do not affect the metrics."""
         served = ServedApi(harness, inflight=2)
         try:
             polls = []
@@ -253,9 +253,9 @@ class TestLeaving:
             assert b"penstock_http_waiting 5.0" in served.by("viewer").get("/metrics").body
             served.api.waiting.is_stopping = True
             served.api.waiting.release()
-            assert [poll.answer() for poll in polls] == [[]] * 5
+            assert [poll.claimed_runs() for poll in polls] == [[]] * 5
             until(lambda: served.api.app.active == 0)
-            done = [e for e in served.heard if isinstance(e, ServedEvent) and CLAIM in e.path]
+            done = [e for e in served.received if isinstance(e, ServedEvent) and CLAIM in e.path]
             assert len(done) == 5
         finally:
             served.stop()

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.parametrize("engine", ["sqlite"])
 
 @pytest.fixture
 def full(harness: Harness) -> Iterator[ServedApi]:
-    """Return a server whose only admission slot is taken until the test ends; keys are cached."""
+    """Return a server at its limit of requests until the test ends; keys are cached."""
     served = ServedApi(harness, threads=1, inflight=1)
     with served_until_left(served):
         yield served
@@ -34,7 +34,7 @@ def full(harness: Harness) -> Iterator[ServedApi]:
 
 @contextlib.contextmanager
 def served_until_left(served: ServedApi) -> Iterator[None]:
-    """Occupy the only admission slot while the block runs."""
+    """Keep a request in flight while the block runs; the server allows one."""
     entered, go_on = threading.Event(), threading.Event()
     tick = served.api.fastapi.state.trigger
 
@@ -118,15 +118,15 @@ def test_early_and_regular_refusals_are_equal(full: ServedApi, wires: Wires) -> 
 def test_counted_and_logged(full: ServedApi) -> None:
     """Each refusal is in the access log and the metrics, and changes nothing."""
     before = full.harness.counts()
-    full.heard.clear()
+    full.received.clear()
     by = full.by("viewer")
     ids = [by.get("/pauses?x=1").headers["x-request-id"] for _ in range(3)]
-    lines = [event for event in full.heard if isinstance(event, ServedEvent)]
+    lines = [event for event in full.received if isinstance(event, ServedEvent)]
     assert [event.request_id for event in lines] == ids
     assert {(e.method, e.path, e.status, e.key) for e in lines} == {
         ("GET", "/api/v1/pauses", 503, None)
     }
-    meters = full.api.fastapi.state.meters.answer().body.decode()
+    meters = full.api.fastapi.state.meters.response().body.decode()
     name = 'penstock_http_requests_total{method="GET",route="other",status="503"}'
     assert f"{name} 3.0" in meters
     assert full.harness.counts() == before
@@ -196,7 +196,7 @@ def test_stop_sends_delayed_refusals(
     served = ServedApi(harness, threads=1, inflight=1)
     wire = wires(served)
     with served_until_left(served):
-        served.heard.clear()
+        served.received.clear()
         wire.send(f"GET {RUNS} HTTP/1.1")
         until_served(served, 503)
         stopping = threading.Thread(target=served.stop)
@@ -211,7 +211,7 @@ def until_served(served: ServedApi, status: int) -> None:
     """Wait for a response of this status in the list of events."""
     gate = threading.Event()
     for _ in range(1000):
-        if any(isinstance(e, ServedEvent) and e.status == status for e in list(served.heard)):
+        if any(isinstance(e, ServedEvent) and e.status == status for e in list(served.received)):
             return
         gate.wait(0.01)
     raise AssertionError("no request was refused")

@@ -141,12 +141,12 @@ class TestWalk:
             "attempt_number": 1, "execution_priority": 5, "parameters": ENABLE["parameters"],
         }.items()  # fmt: skip
         assert walker.run(run["run_id"])["state"] == "CLAIMED"
-        pulse = walker.begin(run["run_id"])
-        assert (pulse["state"], pulse["execution_start_time"]) == ("RUNNING", iso(FIRST))
-        assert pulse["timeout_at"] == iso(FIRST + HOUR)
+        status = walker.begin(run["run_id"])
+        assert (status["state"], status["execution_start_time"]) == ("RUNNING", iso(FIRST))
+        assert status["timeout_at"] == iso(FIRST + HOUR)
         for minute in range(1, 31):
             walker.to(FIRST + minute * MINUTE)
-            beat = walker.worker.ok(
+            heartbeat = walker.worker.ok(
                 "POST",
                 f"/pipeline-runs/{run['run_id']}/heartbeat",
                 {
@@ -156,7 +156,7 @@ class TestWalk:
                     "estimated_completion_time": "2025-11-17T07:35:00Z",
                 },
             )
-            assert not beat["cancel_requested"]
+            assert not heartbeat["cancel_requested"]
         self.check_running(walker, run["run_id"])
         summary = {
             "records_extracted": 2000000,
@@ -245,9 +245,9 @@ class TestWalk:
             parent = end["run_id"]
         end = walker.fail("TRANSIENT_NETWORK")
         assert (end["is_dead"], end["retry_run_id"], end["consecutive_failures"]) == (True, None, 1)
-        (letter,) = walker.by.ok("GET", f"/dead-letters?customer_id={CUSTOMER}")["items"]
-        assert (letter["run_id"], letter["attempts"]) == (end["run_id"], 4)
-        assert letter["error_type"] == "TRANSIENT_NETWORK"
+        (dead_letter,) = walker.by.ok("GET", f"/dead-letters?customer_id={CUSTOMER}")["items"]
+        assert (dead_letter["run_id"], dead_letter["attempts"]) == (end["run_id"], 4)
+        assert dead_letter["error_type"] == "TRANSIENT_NETWORK"
         status = walker.by.ok("GET", "/dashboard/pipeline-status")
         assert status["failed_today"] == 4
 

@@ -124,10 +124,10 @@ class TestRuns:
             binder.run_once()
         harness.store.write = write  # type: ignore[method-assign]
         assert harness.client.views.overview().pending == 0
-        courier = DeliverySweeper(harness.store, jitter=lambda: 0.0)
+        sweeper = DeliverySweeper(harness.store, jitter=lambda: 0.0)
         for _ in range(3):
             harness.clock.advance(seconds=61)
-            courier.run_once()
+            sweeper.run_once()
             binder.run_once()
         assert harness.client.views.overview().pending == 1
 

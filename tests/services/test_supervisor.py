@@ -58,8 +58,8 @@ class Bench:
 
     def loop(self, service: Any, interval_us: int = HOUR, *channels: str) -> Loop:
         """Return a loop that is not started yet."""
-        beat = LoopSchedule(interval_us=interval_us, channels=channels)
-        loop = Loop(service, beat, self.store, events=self.events, jitter=lambda: 0.0)
+        schedule = LoopSchedule(interval_us=interval_us, channels=channels)
+        loop = Loop(service, schedule, self.store, events=self.events, jitter=lambda: 0.0)
         self.loops.append(loop)
         return loop
 
@@ -232,9 +232,11 @@ class TestSupervisor:
 
         services = [Fake(), Fake(), Fake()]
         loops = [bench.loop(service) for service in services]
-        beat = LoopSchedule(interval_us=SECOND)
+        schedule = LoopSchedule(interval_us=SECOND)
         stubborn = Fake()
-        loops.append(Stubborn(stubborn, beat, bench.store, events=bench.events, jitter=lambda: 0.0))
+        loops.append(
+            Stubborn(stubborn, schedule, bench.store, events=bench.events, jitter=lambda: 0.0)
+        )
         supervisor = Supervisor(loops)
         supervisor.start()
         for service in (*services, stubborn):

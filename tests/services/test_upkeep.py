@@ -1,4 +1,4 @@
-"""Relay, sealer and pruner on both engines."""
+"""Outbox publisher, sealer and pruner on both engines."""
 
 import json
 from collections.abc import Sequence
@@ -22,27 +22,27 @@ def send(harness: Harness, n: int) -> None:
         harness.write(lambda tx, i=i: outbox_put(tx, "t", {"n": i}))  # type: ignore[misc]
 
 
-class TestRelay:
-    """Relaying from the outbox to subscribers."""
+class TestOutboxPublisher:
+    """Publishing from the outbox to subscribers."""
 
     def test_every_message_once_in_order(self, harness: Harness) -> None:
         """Every subscriber receives every message once, in order, in batches."""
         send(harness, 7)
-        relay = OutboxPublisher(harness.store, batch=3)
+        publisher = OutboxPublisher(harness.store, batch=3)
         one: list[str] = []
         two: list[int] = []
-        relay.subscribe(lambda _, messages: one.extend(m.payload for m in messages))
-        relay.subscribe(lambda _, messages: two.append(len(messages)))
-        assert relay.run_once() == 7
+        publisher.subscribe(lambda _, messages: one.extend(m.payload for m in messages))
+        publisher.subscribe(lambda _, messages: two.append(len(messages)))
+        assert publisher.run_once() == 7
         assert one == [f'{{"n":{i}}}' for i in range(7)]
         assert two == [3, 3, 1]
-        assert relay.run_once() == 0
+        assert publisher.run_once() == 0
         assert len(two) == 3
 
     def test_a_failing_subscriber_rolls_back_the_batch(self, harness: Harness) -> None:
         """An exception keeps the messages and rolls back what other subscribers wrote."""
         send(harness, 2)
-        relay = OutboxPublisher(harness.store)
+        publisher = OutboxPublisher(harness.store)
         is_broken = [True]
 
         def writes(tx: Tx, messages: Sequence[OutboxMessage]) -> None:
@@ -52,15 +52,15 @@ class TestRelay:
             if is_broken[0]:
                 raise RuntimeError("broken")
 
-        relay.subscribe(writes)
-        relay.subscribe(fails)
+        publisher.subscribe(writes)
+        publisher.subscribe(fails)
         for _ in range(2):
             with pytest.raises(RuntimeError):
-                relay.run_once()
+                publisher.run_once()
             assert harness.client.views.outbox()[0] == 2
             assert harness.counts("customers") == {"customers": 0}
         is_broken[0] = False
-        assert relay.run_once() == 2
+        assert publisher.run_once() == 2
         assert harness.counts("customers", "outbox") == {"customers": 1, "outbox": 0}
 
     def test_runs_are_announced_once_the_topic_exists(self, harness: Harness) -> None:
@@ -71,13 +71,13 @@ class TestRelay:
         run_id = harness.submit()
         harness.submit(at=harness.clock.now() + HOUR)
         received: list[str] = []
-        relay = OutboxPublisher(harness.store)
-        relay.subscribe(lambda _, messages: received.extend(m.payload for m in messages))
-        assert relay.run_once() == 1
+        publisher = OutboxPublisher(harness.store)
+        publisher.subscribe(lambda _, messages: received.extend(m.payload for m in messages))
+        assert publisher.run_once() == 1
         assert json.loads(received[0])["run_id"] == run_id
         harness.clock.advance(HOUR)
         harness.admitter.run_once()
-        assert relay.run_once() == 1
+        assert publisher.run_once() == 1
 
 
 class TestSealer:

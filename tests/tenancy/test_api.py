@@ -312,7 +312,7 @@ class TestSecrets:
             assert self.CANARY.encode() not in reply.body, reply.body
             assert self.CANARY not in json.dumps(reply.headers)
         assert self.CANARY not in log.getvalue()
-        assert not [event for event in served.heard if self.CANARY in repr(event)]
+        assert not [event for event in served.received if self.CANARY in repr(event)]
         assert columns_holding(served.harness.store, self.CANARY) == []
 
     def put(self, served: ServedApi) -> Iterator[Reply]:
@@ -381,7 +381,7 @@ class TestSecrets:
         for value in (secret, newer):
             assert columns_holding(served.harness.store, value) == []
             assert value.encode() not in listed.body + again.body
-            assert not [event for event in served.heard if value in repr(event)]
+            assert not [event for event in served.received if value in repr(event)]
             assert value not in json.dumps(echoed.headers)
 
     def test_audit(self, served: ServedApi) -> None:

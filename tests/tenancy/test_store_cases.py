@@ -231,7 +231,7 @@ ANYBODYS = {"configs.check", "configs.preview_of", "views.now", "views.answers",
             "keys.authenticate", *ANYBODYS_FLOWS}  # fmt: skip
 """Use cases without customers' objects."""
 
-OF_THE_HOUSE = ("topics.page", "subscriptions.page", "dead_letters.groups")
+SYSTEM_LISTS = ("topics.page", "subscriptions.page", "dead_letters.groups")
 """Lists without all customers' rows for a tenant: system rows, or groups."""
 
 GHOST = Things("ghost", 10**6, 10**9, 10**9, None, 10**9, 10**9)  # type: ignore[arg-type]
@@ -258,10 +258,10 @@ def anonymous(error: PenstockError, things: Things) -> tuple[type, str, str]:
 def refusal(name: str, call: Call, client: Client, things: Things) -> PenstockError:
     """Return the error of a call, which must fail."""
     try:
-        answer = call(client, things)
+        result = call(client, things)
     except PenstockError as error:
         return error
-    raise AssertionError(f"{name} answered {answer!r:.200}")
+    raise AssertionError(f"{name} answered {result!r:.200}")
 
 
 def rows_of(store: Store, things: Things) -> dict[str, list[Any]]:
@@ -345,7 +345,7 @@ def test_own_lists(tenants: Tenants) -> None:
             assert acme, name
             everybodys = len(call(tenants.client))
             assert len(acme) == len(bravo), name
-            assert len(acme) < everybodys or name in ("runs.page", *OF_THE_HOUSE), name
+            assert len(acme) < everybodys or name in ("runs.page", *SYSTEM_LISTS), name
     total, own = tenants.client.views.overview(), tenants.scoped(tenants.acme).views.overview()
     assert (own.running, total.running) == (1, 2)
     assert (own.completed_today, total.completed_today) == (3, 6)

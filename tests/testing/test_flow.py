@@ -47,7 +47,7 @@ def test_a_flow_runs_to_its_end() -> None:
 
 
 def test_functions_are_called_only_when_asked_for() -> None:
-    """Without `call` nobody's function runs; with it each runs once, in its partition."""
+    """Without `call` no function runs; with it each runs once, in its partition."""
     CALLED.clear()
     for call in (False, True):
         with FlowTest(shop(), call=call, partition="2025-12-31") as t:

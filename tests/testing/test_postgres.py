@@ -226,7 +226,7 @@ class TestBinaries:
         assert [folder.parent.name for folder in folders] == ["15", "9"]
 
     def test_a_closed_tree_is_copied_and_an_open_one_is_not(self, tmp_path: Path) -> None:
-        """Binaries below a private folder are copied to where everybody can run them."""
+        """Binaries below a private folder are copied to where every user can run them."""
         source = self._fake_install(tmp_path / "closed")
         (tmp_path / "closed").chmod(0o700)
         copy = binaries_copy_if_closed(source, tmp_path / "copy")

@@ -135,7 +135,7 @@ def call_faults(path: str, text: str) -> list[str]:
     """Return uses of the real clock, of sleeping and of global chance.
 
     A mention counts as a use: passing `time.time` as an argument reads the clock just the same.
-    Benchmarks may measure and wait; nobody but the two owners may do the rest.
+    Benchmarks may measure and wait; only the two owners may do the rest.
     """
     tree = _parsed(text)
     names = _imported_names(tree)
@@ -156,7 +156,7 @@ def call_faults(path: str, text: str) -> list[str]:
 
 
 def sql_faults(path: str, text: str) -> list[str]:
-    """Return string literals that look like SQL statements outside the rooms that own SQL."""
+    """Return string literals that look like SQL statements outside the packages that own SQL."""
     if not path.startswith(("src/", "examples/")) or _SQL_PLACE.match(path) or path in SHOWN_SQL:
         return []
     tree = _parsed(text)

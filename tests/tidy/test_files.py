@@ -1,4 +1,4 @@
-"""Every file keeps the house rules; every rule is proved on a snippet that breaks it."""
+"""Every file keeps the rules; every rule is proved on a snippet that breaks it."""
 
 from pathlib import Path
 
@@ -43,7 +43,7 @@ class TestRepository:
         assert [f for s in python for f in tidy.call_faults(s.path, s.text)] == []
 
     def test_sql(self, python: list[tidy.Source]) -> None:
-        """SQL lives in the rooms that own it."""
+        """SQL is only in the packages that own it."""
         assert [f for s in python for f in tidy.sql_faults(s.path, s.text)] == []
 
     def test_docstrings(self, python: list[tidy.Source]) -> None:
@@ -189,7 +189,7 @@ class TestSql:
         ],
     )
     def test_statements(self, literal: str) -> None:
-        """A statement in an ordinary room or an example is reported once; the store may hold it."""
+        """A statement in another module or in an example is reported once; a store may have it."""
         text = f"x = {literal}"
         assert len(tidy.sql_faults(SRC, text)) == 1
         assert len(tidy.sql_faults("examples/saas/app.py", text)) == 1

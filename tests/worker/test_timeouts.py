@@ -23,14 +23,14 @@ class Steps:
         self.released: list[int] = []
         self.late: list[HeldRun] = []
         self.is_away = False
-        lane = SimpleNamespace(
+        executor = SimpleNamespace(
             steal=lambda _: None,
             expire=lambda _: [],
             waiting=0,
             buffer=SimpleNamespace(expire=lambda _: [], count=0),
         )
         gathering = SimpleNamespace(expire=lambda *_: [], tick=lambda _: None)
-        made: Any = (self, lane, lane, gathering)
+        made: Any = (self, executor, executor, gathering)
         self.watch = RunWatch(*made, on_ends=lambda: None)
 
     def release_many(self, runs: list[HeldRun]) -> int:

@@ -376,18 +376,18 @@ class TestSession:
                     stopped.set()
                     raise
 
-        beats = Unreachable(store)
-        options = {"lease_us": SECOND, "beat_us": SECOND // 10, "margin_us": SECOND // 5}
-        with Running(beats, [pipeline], **options) as running:
+        flaky = Unreachable(store)
+        options = {"lease_us": SECOND, "heartbeat_us": SECOND // 10, "margin_us": SECOND // 5}
+        with Running(flaky, [pipeline], **options) as running:
             submit(store, pipeline, 1, partition="old")
             running.events.until(RunStarted)
-            beats.is_away = True
+            flaky.is_away = True
             running.events.until(WorkerHeartbeat, renewal="unknown")
             wait_set(stopped)
             (later,) = submit(store, pipeline)
             running.events.until(RunEnded, error_type="STALE_EXECUTION")
             assert run_of(store, later).state == "PENDING"
-            beats.is_away = False
+            flaky.is_away = False
             store.wake(["cancel"])
             running.events.until(WorkerHeartbeat, renewal="renewed")
             store.wake(["runs:default"])

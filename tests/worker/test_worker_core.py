@@ -218,7 +218,7 @@ class TestRenewal:
         clock.advance(seconds=1.5)
         assert (before, steps.session.is_safe) == (True, False)
 
-    def test_lost_signals_runs_and_the_next_beat_opens_a_session(
+    def test_lost_signals_runs_and_the_next_heartbeat_opens_a_session(
         self, store: SqliteStore, clock: VirtualClock
     ) -> None:
         pipeline = pipeline_of()

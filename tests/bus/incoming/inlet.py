@@ -83,7 +83,7 @@ class Inlet:
         """Apply these settings; no key of the issuer is cached yet."""
         made = build_push_auth(self.store, self.settings(**table))
         self.served.api.fastapi.state.receiving = made
-        self.served.heard.clear()
+        self.served.received.clear()
 
     def push(self, body: Any, bearer: str | None = None, name: str = NAME) -> Reply:
         sent = {"Authorization": f"Bearer {bearer or token()}"}
@@ -106,7 +106,7 @@ class Inlet:
 
     @property
     def reasons(self) -> list[str]:
-        return [event.reason for event in self.served.heard if isinstance(event, PushRefused)]
+        return [event.reason for event in self.served.received if isinstance(event, PushRefused)]
 
 
 @contextlib.contextmanager

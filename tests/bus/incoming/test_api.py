@@ -75,7 +75,7 @@ class TestAccepted:
             assert inlet.push(envelope("m1", b"\x00\xff")).status == 204
         (got,) = inlet.drained("orders")
         assert (got.data, dict(got.attributes)) == (b"\x00\xff", {"kind": "order"})
-        outcomes = [e.outcome for e in inlet.served.heard if isinstance(e, PushAccepted)]
+        outcomes = [e.outcome for e in inlet.served.received if isinstance(e, PushAccepted)]
         assert outcomes == ["published", "duplicate", "duplicate"]
         assert len(inlet.keys.got) == before + 1, "keys are fetched once"
 
@@ -103,11 +103,11 @@ class TestAccepted:
 
     def test_keys_are_kept_while_their_server_is_away(self, inlet: Inlet) -> None:
         assert inlet.push(envelope("k1")).status == 204
-        answer, inlet.keys.answer = inlet.keys.answer, lambda _: ScriptedResponse(500)
+        respond, inlet.keys.respond = inlet.keys.respond, lambda _: ScriptedResponse(500)
         try:
             assert inlet.push(envelope("k2")).status == 204
         finally:
-            inlet.keys.answer = answer
+            inlet.keys.respond = respond
 
 
 class TestRefused:
@@ -125,7 +125,7 @@ class TestRefused:
             (403, "email_verified", token(email_verified="true")),
         ]  # fmt: skip
         for status, reason, bearer in cases:
-            inlet.served.heard.clear()
+            inlet.served.received.clear()
             reply = inlet.push(envelope("bad"), bearer)
             assert reply.status == status, (reason, reply.body)
             assert reply.json["code"] in ("auth.required", "auth.forbidden")
@@ -153,12 +153,12 @@ class TestRefused:
 
     def test_unavailable_keys(self, inlet: Inlet) -> None:
         """Without the issuer's keys no token can be verified, so the sender is asked to retry."""
-        answer, inlet.keys.answer = inlet.keys.answer, lambda _: ScriptedResponse(500)
+        respond, inlet.keys.respond = inlet.keys.respond, lambda _: ScriptedResponse(500)
         try:
             reply = inlet.push(envelope("later"))
             assert (reply.status, reply.headers["retry-after"]) == (503, "10")
         finally:
-            inlet.keys.answer = answer
+            inlet.keys.respond = respond
 
     def test_the_body_is_not_read_before_the_token(self, inlet: Inlet) -> None:
         """A request of 15 MB is refused before its body is sent; 20 MB are always refused."""
@@ -257,8 +257,8 @@ class TestBothEnds:
             message_publish(tx, "far", [NewMessage(data=b"sent", attributes={"n": "1"})])
 
         inlet.store.write(declare)
-        events, heard = Events(), list[Any]()
-        events.subscribe(heard.append)
+        events, received = Events(), list[Any]()
+        events.subscribe(received.append)
         pusher = build_pusher(
             inlet.store, settings, events, jitter=lambda: 0.0, clock=inlet.served.harness.clock
         )
@@ -266,23 +266,23 @@ class TestBothEnds:
         now = SystemClock().now() - inlet.served.harness.clock.now()
         inlet.served.harness.clock.advance(now)
         assert pusher.run_once().started == 1
-        posted = [event for event in heard if isinstance(event, PushPosted)]
-        assert [(event.outcome, event.status) for event in posted] == [("ack", 204)], heard
+        posted = [event for event in received if isinstance(event, PushPosted)]
+        assert [(event.outcome, event.status) for event in posted] == [("ack", 204)], received
         (got,) = inlet.drained("orders")
         assert (got.data, dict(got.attributes)) == (b"sent", {"n": "1"})
 
     def test_rotation(self, inlet: Inlet) -> None:
         """The new key and the one before are published; a third rotation drops the oldest."""
-        ring = signing_keys(inlet.store)
-        first = ring.current()
+        keys = signing_keys(inlet.store)
+        first = keys.current()
         assert signing_keys(inlet.store).current() == first, "one key for all processes"
-        second = ring.rotate("tester")
+        second = keys.rotate("tester")
         published = inlet.by.ok("GET", "/.well-known/jwks.json")["keys"]
         assert [key["kid"] for key in published] == [second.key_id, first.key_id]
         assert all(set(key) == {"kty", "n", "e", "kid", "use", "alg"} for key in published)
-        third = ring.rotate("tester")
-        assert ring.current() == third
-        assert [key.key_id for key in ring.published()] == [third.key_id, second.key_id]
+        third = keys.rotate("tester")
+        assert keys.current() == third
+        assert [key.key_id for key in keys.published()] == [third.key_id, second.key_id]
         found = inlet.by.ok("GET", "/.well-known/openid-configuration")
         home = f"http://127.0.0.1:{inlet.served.server.port}"
         assert (found["issuer"], found["jwks_uri"]) == (home, f"{home}/.well-known/jwks.json")

@@ -87,9 +87,9 @@ def test_invalid_settings(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, word: str
 ) -> None:
     monkeypatch.setenv(f"PENSTOCK_{variable}", value)
-    answer = shell("status")
-    assert answer.code == 2
-    assert word in answer.err
+    result = shell("status")
+    assert result.code == 2
+    assert word in result.err
 
 
 class TestLog:

@@ -223,7 +223,7 @@ class TestResponses:
             world.later(119 * SECOND)
             assert world.drain(pusher) == 0
             world.later(2 * SECOND)
-            receiver.answer = lambda _: ScriptedResponse(200)
+            receiver.respond = lambda _: ScriptedResponse(200)
             assert world.drain(pusher) == 2
 
     def test_gone_pauses_the_subscription(self, world: PushWorld) -> None:
@@ -238,7 +238,7 @@ class TestResponses:
             assert world.alerts() == [("push_gone", "HIGH")]
             world.later(MINUTE)
             assert world.drain(pusher) == 0
-            receiver.answer = lambda _: ScriptedResponse(200)
+            receiver.respond = lambda _: ScriptedResponse(200)
             world.store.write(lambda tx: subscription_pause(tx, "orders", is_paused=False))
             assert world.drain(pusher) == 2
         assert world.alerts() == []
@@ -361,7 +361,7 @@ class TestLeases:
         assert (world.sums(sub).acked, world.waiting(sub).delayed) == (0, 1)
 
 
-class TestLanes:
+class TestThreads:
     """Threads: many endpoints and messages, with bounded concurrency."""
 
     def run(self, pusher: Pusher, until: Callable[[], bool], seconds: float = 30.0) -> None:

@@ -242,10 +242,10 @@ class TestWindow:
     """Slow start, additive increase, multiplicative decrease, and fair sharing."""
 
     @given(st.lists(st.booleans(), max_size=400), st.integers(1, 50))
-    def test_within_bounds(self, answers: list[bool], most: int) -> None:
+    def test_within_bounds(self, successes: list[bool], most: int) -> None:
         """For any responses the size is between one and the maximum; a success never lowers it."""
         window = ConcurrencyWindow(size_max=most)
-        for is_good in answers:
+        for is_good in successes:
             after = succeeded(window) if is_good else failed(window)
             assert 1 <= after.max_in_flight <= most
             assert (after.size >= window.size) if is_good else (after.size <= window.size)
@@ -255,12 +255,12 @@ class TestWindow:
 
     def test_slow_start_doubles_each_epoch_then_adds_one(self) -> None:
         window = ConcurrencyWindow()
-        rooms = []
+        sizes = []
         for _ in range(4):
             for _ in range(window.max_in_flight):
                 window = succeeded(window)
-            rooms.append(window.max_in_flight)
-        assert rooms == [2, 4, 8, 16]
+            sizes.append(window.max_in_flight)
+        assert sizes == [2, 4, 8, 16]
         window = failed(window)
         assert (window.max_in_flight, window.threshold) == (8, 8.0)
         for _ in range(9):
@@ -288,20 +288,20 @@ class TestWindow:
         assert succeeded(window).pause_us == 0
 
     @given(st.integers(2, 64), st.data())
-    def test_slow_endpoints_do_not_exclude_others(self, slots: int, data: st.DataObject) -> None:
+    def test_slow_endpoints_do_not_exclude_others(self, most: int, data: st.DataObject) -> None:
         """Even if some endpoints never respond, every other one can start its first request."""
-        count = data.draw(st.integers(1, slots))
-        turns = data.draw(st.lists(st.integers(0, count - 1), max_size=100))
+        count = data.draw(st.integers(1, most))
+        order = data.draw(st.lists(st.integers(0, count - 1), max_size=100))
         held = [0] * count
-        for turn in turns:
-            free = slots - sum(held)
-            idle = sum(1 for i, n in enumerate(held) if n == 0 and i != turn)
+        for endpoint in order:
+            free = most - sum(held)
+            idle = sum(1 for i, n in enumerate(held) if n == 0 and i != endpoint)
             took = additional_requests(
-                ConcurrencyWindow(size=1000.0), held=held[turn], free=free, idle=idle
+                ConcurrencyWindow(size=1000.0), held=held[endpoint], free=free, idle=idle
             )
             assert 0 <= took <= free
-            assert took >= 1 or held[turn] >= 1
-            held[turn] += took
+            assert took >= 1 or held[endpoint] >= 1
+            held[endpoint] += took
 
     def test_requests_in_flight_follow_the_window(self) -> None:
         assert additional_requests(ConcurrencyWindow(size=3.9), held=1, free=100) == 2

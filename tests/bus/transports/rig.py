@@ -87,11 +87,11 @@ def embedded(engine: str, request: pytest.FixtureRequest) -> Iterator[Rig]:
         path = request.getfixturevalue("tmp_path") / "penstock.db"
         shutil.copy(request.getfixturevalue("sqlite_template"), path)
         store = SqliteStore(path, clock)
-    courier = DeliverySweeper(store, jitter=lambda: 0.0)
+    sweeper = DeliverySweeper(store, jitter=lambda: 0.0)
 
     def pass_seconds(seconds: float) -> None:
         clock.advance(int(seconds * SECOND))
-        courier.run_once()
+        sweeper.run_once()
 
     yield Rig(
         EmbeddedBus(store, jitter=lambda: 0.0, actor="one"),

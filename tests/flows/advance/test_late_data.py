@@ -163,7 +163,7 @@ class TestEach:
         return stage
 
     def test_missing_data_is_passed_on(self, store: Store, clock: VirtualClock) -> None:
-        """The next phase receives what any of the processors started without."""
+        """The next phase receives the data that any of the processors lacked at its start."""
         stage = self.each(store, clock)
         stage.rows["t.slow"] = 5
         opened = stage.open()

@@ -153,8 +153,8 @@ class TestHolding:
         run_id = one.run.run_id
         for _ in range(10):
             harness.clock.advance(4 * MINUTE)
-            pulse = harness.client.work.heartbeat(run_id, W1)
-            assert pulse.claim_expiry_time == harness.clock.now() + 5 * MINUTE
+            status = harness.client.work.heartbeat(run_id, W1)
+            assert status.claim_expiry_time == harness.clock.now() + 5 * MINUTE
             assert harness.sweeper.run_once().total == 0
         harness.clock.advance(5 * MINUTE)
         assert harness.sweeper.run_once().total == 0
@@ -173,9 +173,9 @@ class TestHolding:
         harness.clock.advance(30 * MINUTE)
         held = harness.client.work.heartbeat(one.run.run_id, W1)
         assert held.claim_expiry_time == one.claim_expiry_time
-        pulse = harness.client.work.start(one.run.run_id, W1)
-        assert pulse.claim_expiry_time == harness.clock.now() + 5 * MINUTE
-        assert pulse.timeout_at == harness.clock.now() + HOUR
+        status = harness.client.work.start(one.run.run_id, W1)
+        assert status.claim_expiry_time == harness.clock.now() + 5 * MINUTE
+        assert status.timeout_at == harness.clock.now() + HOUR
 
     def test_a_heartbeat_extends_a_claim(self, harness: Harness) -> None:
         """A heartbeat extends the claim of a run that has not started; its progress is ignored."""
@@ -204,8 +204,8 @@ class TestHolding:
     def test_cancel_is_reported(self, harness: Harness) -> None:
         """A heartbeat reports a cancel request and holds the run until the worker confirms."""
         one = asked(harness)
-        pulse = harness.client.work.heartbeat(one.run.run_id, W1)
-        assert pulse.cancel_requested
+        status = harness.client.work.heartbeat(one.run.run_id, W1)
+        assert status.cancel_requested
         assert harness.sweeper.run_once().total == 0
         end = harness.client.work.cancelled(one.run.run_id, W1)
         assert (end.state, end.status, end.retry_run_id) == ("CANCELLED", None, None)
@@ -362,13 +362,13 @@ class TestBatches:
         """Leases of held runs are extended; the others get an error, in the order given."""
         swept, done, good = lapsed(harness), ended("complete", running)(harness), running(harness)
         harness.admitter.run_once()
-        beats = [
+        heartbeats = [
             Heartbeat(run_id=done.run.run_id),
             Heartbeat(run_id=good.run.run_id, progress=ProgressReport(percent=1)),
             Heartbeat(run_id=10_000),
             Heartbeat(run_id=swept.run.run_id, token=swept.run.token),
         ]
-        got = harness.client.work.heartbeat_many(W1, beats)
+        got = harness.client.work.heartbeat_many(W1, heartbeats)
         kinds = [type(one).__name__ for one in got]
         assert kinds == ["IllegalTransition", "ClaimStatus", "NotFound", "StaleToken"]
         assert got[1].claim_expiry_time == harness.clock.now() + 5 * MINUTE  # type: ignore[union-attr]
@@ -405,8 +405,8 @@ class TestBatches:
         assert len({one.run.token for one in ones}) == 300
         for one in itertools.islice(ones, 150):
             harness.client.work.start(one.run.run_id, W1)
-        beats = [Heartbeat(run_id=one.run.run_id, token=one.run.token) for one in ones]
-        states = [one.state for one in harness.client.work.heartbeat_many(W1, beats)]  # type: ignore[union-attr]
+        heartbeats = [Heartbeat(run_id=one.run.run_id, token=one.run.token) for one in ones]
+        states = [one.state for one in harness.client.work.heartbeat_many(W1, heartbeats)]  # type: ignore[union-attr]
         assert states == ["RUNNING"] * 150 + ["CLAIMED"] * 150
         reports = [CompletionItem(run_id=one.run.run_id, token=one.run.token) for one in ones]
         got = harness.client.work.complete_many(W1, reports)

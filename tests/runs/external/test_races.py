@@ -85,12 +85,12 @@ def test_one_report_many_times(harness: Harness) -> None:
         done = CompletionResult(result_summary={"n": 1})
         report = partial(harness.client.work.complete, first.run_id, W1, completion=done)
         reports = [CompletionItem(run_id=one.run.run_id, token=one.run.token) for one in ones]
-        beats = [Heartbeat(run_id=one.run.run_id) for one in reversed(ones)]
+        heartbeats = [Heartbeat(run_id=one.run.run_id) for one in reversed(ones)]
         results = race(
             report,
             report,
             partial(harness.client.work.complete_many, W1, reports),
-            partial(harness.client.work.heartbeat_many, W1, beats),
+            partial(harness.client.work.heartbeat_many, W1, heartbeats),
         )
         assert results[0].state == results[1].state == results[2][0].state == "COMPLETED"
         repeats = [results[0].is_repeat, results[1].is_repeat, results[2][0].is_repeat]

@@ -104,7 +104,7 @@ class Broker:
         return f"{self.id}:{next(self._requests)}"
 
     def is_loaded(self, name: str, customer_key: CustomerKey = SYSTEM_CUSTOMER) -> bool:
-        """Return whether a limit is loaded, so that `limit_state` needs no transaction."""
+        """Return whether a state is loaded, so that `limit_state` needs no transaction."""
         return (customer_key, name) in self._states
 
     def request(self, waiter: SlotWaiter, *, direct: bool) -> None:

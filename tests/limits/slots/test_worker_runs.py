@@ -16,14 +16,14 @@ from tests.worker.kit import Running, run_of, submit
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-@pytest.mark.parametrize("lane", ["thread", "loop"])
-def test_runs_hold_slots_of_the_workers_store(open_store: OpenStore, lane: str) -> None:
+@pytest.mark.parametrize("executor", ["thread", "loop"])
+def test_runs_hold_slots_of_the_workers_store(open_store: OpenStore, executor: str) -> None:
     """Without `limits.use`, the slot is in the worker's store, and the run is its holder."""
     store = open_store(clock=None)
-    pipeline = Pipeline("laned")
+    pipeline = Pipeline("holding")
     holders: list[str] = []
 
-    if lane == "thread":
+    if executor == "thread":
 
         @pipeline.processor
         def work(_: RunContext) -> None:
