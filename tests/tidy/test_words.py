@@ -9,8 +9,6 @@ from tests.tidy.retired import Rule
 
 ROOT = Path(__file__).parents[2]
 GLOSSARY = "docs/reference/glossary.md"
-RENAMES_IN_PROGRESS = True
-"""Set to False once the renames are complete: then a retired word fails the tests."""
 
 
 def example_uses(rule: Rule, example: str) -> list[tuple[int, str]]:
@@ -28,7 +26,6 @@ def word_of(rule: Rule) -> str:
 class TestRepository:
     """The rules, applied to the repository."""
 
-    @pytest.mark.skipif(RENAMES_IN_PROGRESS, reason="retired words are still being renamed")
     @pytest.mark.parametrize("part", words.SCANNED)
     def test_no_retired_word(self, part: str) -> None:
         """No name and no prose uses a retired word."""
