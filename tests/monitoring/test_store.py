@@ -80,8 +80,8 @@ class TestMetrics:
             ask = partial(
                 store.customer_metrics,
                 customer_key=CustomerKey(world.customer),
-                slot_from=since,
-                slot_to=until,
+                occurrence_from=since,
+                occurrence_to=until,
             )
             got = world.read(ask)
             assert got == truth(world, world.customer, since, until), (since, until)
