@@ -36,7 +36,7 @@ print(json.dumps({"files": files, "path": sys.path}))
 """
 
 PIPELINE = """
-from penstock import Pipeline, Result, RunContext, Submission, connect, work_off
+from penstock import Pipeline, Result, RunContext, Submission, connect, run_pending
 
 double = Pipeline("double")
 
@@ -49,7 +49,7 @@ def twice(run: RunContext) -> Result:
 with connect("sqlite:penstock.db") as client:
     client.register([double])
     run_id = client.runs.submit(Submission(pipeline="double", parameters={"value": 21}))
-    assert work_off(client, [double]) == 1
+    assert run_pending(client, [double]) == 1
     print(client.runs.get(run_id).state, client.runs.get(run_id).result)
 """
 
