@@ -1,7 +1,8 @@
 """PostgreSQL with the libpq pipeline and through psycopg's cursors, in alternation.
 
-Both stores use the same database in turns of 50 calls, so that the machine's other load affects
-both alike. `value` and the fields without prefix are with the pipeline, `plain_*` are without.
+Both stores use the same database in alternating batches of 50 calls, so that the machine's other
+load affects both alike. `value` and the fields without prefix are with the pipeline,
+`plain_*` with cursors.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from penstock.db.postgres.store import PostgresStore
 from penstock.db.store import Store
 from penstock.runs.client.runs import Submission
 
-TURN = 50
+BATCH = 50
 
 Call = Callable[[], object]
 
@@ -81,11 +82,11 @@ def _result(site: Site, name: str, calls: list[Call], rounds: int) -> Result:
     for _ in range(rounds):
         for place, call in enumerate(calls):
             cpu, server = time.process_time(), server_seconds(site) or 0.0
-            walls[place] += [_milliseconds(call) for _ in range(TURN)]
+            walls[place] += [_milliseconds(call) for _ in range(BATCH)]
             used[place] += time.process_time() - cpu
             served[place] += (server_seconds(site) or 0.0) - server
     fast, plain = (percentile(samples, 0.5) for samples in walls)
-    per_call = 1_000 / (rounds * TURN)
+    per_call = 1_000 / (rounds * BATCH)
     return Result(
         bench="drivers",
         engine="postgres",
@@ -93,7 +94,7 @@ def _result(site: Site, name: str, calls: list[Call], rounds: int) -> Result:
         unit="ms",
         limit=plain,
         ratio=plain / fast,
-        n=rounds * TURN,
+        n=rounds * BATCH,
         extra={
             "call": name,
             "p10_ms": percentile(walls[0], 0.1),

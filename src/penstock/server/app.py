@@ -186,7 +186,7 @@ def _plain_routes(app: FastAPI) -> None:
                 request_id=problems.request_id_of(request), headers={"Retry-After": "1"},
             )  # fmt: skip
         try:
-            request.app.state.client.views.answers()
+            request.app.state.client.views.ping()
         except StoreError:
             return problems.problem(
                 503, "store.unavailable", "The database does not answer.",
