@@ -134,14 +134,14 @@ class TestFairness:
         world.write(lambda tx: admission.pause_put(tx, "customer", paused, "x", "tester"))
         now = world.clock.now()
         story: list[dict[str, Any]] = [
-            {"customer": a},
-            {"customer": b, "parameters": '{"x": "é\\" \\\\"}', "correlation_id": "c"},
-            {"customer": a, "scheduled_time": now + 5, "max_execution_us": 7, "sla_us": 9},
-            {"customer": paused},
-            {"customer": a, "ordering_key": "k", "partition": "p", "mode": "m"},
-            {"customer": a, "ordering_key": "k"},
-            {"customer": b, "slot": now - 1, "attempt": 2, "trigger_source": "api"},
-            {"customer": a},
+            {"customer_key": a},
+            {"customer_key": b, "parameters": '{"x": "é\\" \\\\"}', "correlation_id": "c"},
+            {"customer_key": a, "scheduled_time": now + 5, "max_execution_us": 7, "sla_us": 9},
+            {"customer_key": paused},
+            {"customer_key": a, "ordering_key": "k", "partition": "p", "mode": "m"},
+            {"customer_key": a, "ordering_key": "k"},
+            {"customer_key": b, "occurrence_time": now - 1, "attempt": 2, "trigger_source": "api"},
+            {"customer_key": a},
         ]
         rows_by_priority: dict[int, list[Row]] = {}
         for priority in (4, 6):

@@ -40,8 +40,8 @@ class TestInsert:
         fields = {
             "partition": "2025-12-31", "mode": "backfill", "occurrence_time": 5,
             "scheduled_time": 7, "priority": 9, "attempt": 2, "max_execution_us": 11, "ordering_key": "k'\"%s",
-            "parameters": '{"a": "ü"}', "correlation_id": "c-1", "parent_run_id": 3,
-            "root_run_id": 2, "trigger_source": "api",
+            "parameters": '{"a": "ü"}', "correlation_id": "c-1",
+            "parent_run_id": 3, "root_run_id": 2, "trigger_source": "api",
         }  # fmt: skip
         run = world.run(world.insert_one(**fields))
         assert {name: getattr(run, name) for name in fields} == fields

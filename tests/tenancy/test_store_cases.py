@@ -227,7 +227,7 @@ NOTHING: dict[str, Call] = {
 }
 """With another customer's objects: empty, as with objects that do not exist."""
 
-ANYBODYS = {"configs.check", "configs.preview_of", "views.now", "views.answers", "views.pipelines",
+ANYBODYS = {"configs.check", "configs.preview_of", "views.now", "views.ping", "views.pipelines",
             "keys.authenticate", *ANYBODYS_FLOWS}  # fmt: skip
 """Use cases without customers' objects."""
 
