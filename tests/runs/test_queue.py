@@ -39,7 +39,8 @@ class TestInsert:
         """Values given by the caller override every default."""
         fields = {
             "partition": "2025-12-31", "mode": "backfill", "occurrence_time": 5,
-            "scheduled_time": 7, "priority": 9, "attempt": 2, "max_execution_us": 11, "ordering_key": "k'\"%s",
+            "scheduled_time": 7, "priority": 9, "attempt": 2, "max_execution_us": 11,
+            "ordering_key": "k'\"%s",
             "parameters": '{"a": "ü"}', "correlation_id": "c-1",
             "parent_run_id": 3, "root_run_id": 2, "trigger_source": "api",
         }  # fmt: skip

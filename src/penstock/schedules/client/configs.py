@@ -183,9 +183,8 @@ class Configs:
             schedule_retire(tx, config_id)
             config_delete(tx, config_id)
             changes.alerts_resolve(tx, config_id, who)
-            change = Change(
-                old.customer_key, "DELETED", config_id, who, reason, describe(old), None
-            )
+            gone = describe(old)
+            change = Change(old.customer_key, "DELETED", config_id, who, reason, gone, None)
             audit_append(tx, [change])
 
         self._store.write(body)
@@ -245,9 +244,8 @@ class Configs:
             config = config_get(tx, config_id, self._names.customer_key(tx, customer))
             if config is None:
                 raise NotFound("config", encode("cfg", config_id))
-            return audit_list(
-                tx, config.customer_key, config_id=config_id, after=after, limit=limit
-            )
+            owner = config.customer_key
+            return audit_list(tx, owner, config_id=config_id, after=after, limit=limit)
 
         return self._store.read(body)
 
