@@ -474,7 +474,7 @@ class TestKeys:
             "import sys; sys.argv = ['penstock', *sys.argv[1:]]\n"
             "import penstock.cli\n"
             "try:\n    penstock.cli.main()\nexcept SystemExit as end: assert not end.code\n"
-            "heavy = ('fastapi', 'pydantic', 'penstock.server', 'penstock.store', 'sqlite3')\n"
+            "heavy = ('fastapi', 'pydantic', 'penstock.server', 'penstock.db.store', 'sqlite3')\n"
             "print([m for m in heavy if m in sys.modules], file=sys.stderr)"
         )
         # Coverage would add its own imports.

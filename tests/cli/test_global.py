@@ -42,13 +42,13 @@ class TestHelp:
             assert (command.help or "").split("\n")[0] == text, name
 
     def test_nothing_heavy_is_imported(self) -> None:
-        """`penstock --help` does not import the store, the engine, rich or psycopg."""
+        """`penstock --help` does not import the store, the worker, rich or psycopg."""
         code = (
             "import sys; sys.argv = ['penstock', '--help']\n"
             "import penstock.cli\n"
             "try:\n    penstock.cli.main()\nexcept SystemExit: pass\n"
-            "heavy = ('rich', 'psycopg', 'msgspec', 'sqlite3', 'pysqlite3', 'penstock.store',"
-            " 'penstock.engine', 'penstock.client', 'importlib.metadata')\n"
+            "heavy = ('rich', 'psycopg', 'msgspec', 'sqlite3', 'pysqlite3', 'penstock.db.store',"
+            " 'penstock.worker', 'penstock.client', 'importlib.metadata')\n"
             "print([m for m in heavy if m in sys.modules], file=sys.stderr)"
         )
         done = python("-c", code)

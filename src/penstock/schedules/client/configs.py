@@ -184,8 +184,7 @@ class Configs:
             config_delete(tx, config_id)
             changes.alerts_resolve(tx, config_id, who)
             gone = describe(old)
-            change = Change(old.customer_key, "DELETED", config_id, who, reason, gone, None)
-            audit_append(tx, [change])
+            audit_append(tx, [Change(old.customer_key, "DELETED", config_id, who, reason, gone)])
 
         self._store.write(body)
 
