@@ -28,7 +28,7 @@ class TestStream:
         assert one == two == sent
 
     def test_no_subscribers(self) -> None:
-        """Emitting without subscribers does nothing, and `is_heard` says so."""
+        """Emitting without subscribers does nothing, and `has_subscribers` says so."""
         stream = Events()
         stream.emit(TICK)
         found = [stream.has_subscribers]

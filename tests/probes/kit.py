@@ -193,7 +193,7 @@ def fill(site: SqliteSite | DuckDbSite | PostgresSite) -> None:
 def probe_one(
     probes: ProbeRunner, site: Site, dependency: Dependency, partition: str = DAY, **more: Any
 ) -> Observation:
-    """Probe one dependency; `more` are fields of `Look`, or `seconds_each`."""
+    """Probe one dependency; `more` are fields of `ProbeRequest`, or `dependency_timeout_s`."""
     if "seconds_each" in more:
         more["budget"] = ProbeBudget(dependency_timeout_s=more.pop("seconds_each"))
     resolved = dependency.with_defaults("game_date", site.address)

@@ -46,7 +46,7 @@ class TestCompleted:
         assert not finish.is_dead
 
     def test_a_failure_status_cannot_complete_a_run(self) -> None:
-        """`completed` does not accept a failure status."""
+        """`completed_result` does not accept a failure status."""
         with pytest.raises(AssertionError):
             attempt_result.completed_result(held(), status=RunStatus.FAILURE)
 

@@ -71,6 +71,6 @@ def test_statuses_fit_states() -> None:
 
 
 def test_the_documentation_is_up_to_date() -> None:
-    """docs/state_machine.md equals the output of `document`."""
+    """docs/state_machine.md equals the output of `render_documentation`."""
     page = Path(__file__).parents[2] / "docs" / "state_machine.md"
     assert page.read_text(encoding="utf-8") == states.render_documentation()

@@ -22,7 +22,7 @@ BYTES_MAX: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """The secrets available to one worker; `given` maps names to values of its environment."""
+    """The secrets available to one worker; `environment` maps names to values."""
 
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     folder: str | None = None

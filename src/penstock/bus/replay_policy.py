@@ -22,7 +22,7 @@ RATE_MAX: Final = 1_000.0
 class ReplayPolicy:
     """A policy for replaying dead letters automatically.
 
-    Dead letters at least `after_us` old are replayed, at most `rate` per second, while a GET of
+    Dead letters at least `min_age_us` old are replayed, at most `rate` per second, while a GET of
     `health_url` returns 2xx.
     """
 

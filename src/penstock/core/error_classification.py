@@ -1,7 +1,7 @@
 """Classification of exceptions into error types, with a registry that users can extend.
 
 Library exceptions are recognised by class names and attributes, never by importing the library. The
-worker calls ``verdict`` after a processor raises; it never raises itself, even if reading the
+worker calls ``retry_hint`` after a processor raises; it never raises itself, even if reading the
 exception's attributes does. The built-in exception families are in ``core.exception_families``.
 """
 
@@ -81,7 +81,7 @@ class ErrorRegistry:
 
 
 DEFAULT: Final = ErrorRegistry()
-"""The process-wide registry that ``register``, ``classify`` and ``verdict`` use."""
+"""The process-wide registry that ``register``, ``classify`` and ``retry_hint`` use."""
 
 
 def register(matcher: Matcher, error_type: str) -> None:

@@ -39,7 +39,7 @@ class DeadLetterRowFilter:
 class DeadLetter(NamedTuple):
     """A run or a delivery that used up its attempts or failed permanently.
 
-    `subject` is the run, or the message in the dead-letter topic. `message_id`, `round` and
+    `subject` is the run, or the message in the dead-letter topic. `message_id`, `generation` and
     `subscription` identify the failed delivery. `customer_id` is None for system messages.
     """
 

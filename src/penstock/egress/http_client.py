@@ -58,7 +58,7 @@ class RequestFailed(PenstockError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A request to send. The response's body is read only if `wants_body`.
+    """A request to send. The response's body is read only if `read_body`.
 
     `keep_alive`: reuse a pooled connection if there is one, and return it to the pool. A pooled
     connection that turns out to be closed is replaced, so such a request may arrive twice.

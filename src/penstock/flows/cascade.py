@@ -47,7 +47,7 @@ class FlowState(StrEnum):
 class PhaseProgress:
     """The progress of a phase in a flow.
 
-    seen: the latest report of each processor, FAILED once its attempts are used up. triggered: the
+    reports: the latest report of each processor, FAILED once its attempts are used up. triggered: the
     processors that were started individually (on="each"). degraded: the phase was started degraded.
     """
 

@@ -66,7 +66,7 @@ class QueryClient(Protocol):
 class DmlOptions:
     """Options of a DML job.
 
-    timeout_us: maximum wait for a slot. job_seconds: timeout of a job. queued: number of MERGE,
+    timeout_us: maximum wait for a slot. job_timeout_s: timeout of a job. queued: number of MERGE,
     UPDATE or DELETE jobs that may wait in BigQuery in addition to the two that run (0 to 20).
     retry: retry policy, None for the default. client: Penstock client whose database has the limit.
     """

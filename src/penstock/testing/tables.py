@@ -22,7 +22,7 @@ from penstock.pipelines.dependency import Dependency, DependencyKind, ExpectKind
 class TableContent:
     """What a table contains from `at` on; rows None means as many as expected.
 
-    filled: share of non-null cells in required columns. failed: checks that fail. newest: time of
+    not_null_share: share of non-null cells in required columns. failed: checks that fail. newest: time of
     the newest row, by default its arrival. days: days of history. error: the probe fails with this
     text.
     """

@@ -72,7 +72,7 @@ class _Declared(NamedTuple):
 
 
 class _Cache:
-    """Cache shared by all `Names` of one store, bound or not."""
+    """Cache shared by all `NameResolver` of one store, bound or not."""
 
     def __init__(self) -> None:
         self.customers: dict[str, CustomerKey] = {}

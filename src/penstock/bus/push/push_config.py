@@ -46,7 +46,7 @@ _OUR_STARTS: Final = ("x-goog-", "x-forwarded-", "webhook-", "sec-", "proxy-", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushRequest:
-    """A request that is ready to send; `seconds` is its total timeout."""
+    """A request that is ready to send; `timeout_s` is its total timeout."""
 
     url: str
     headers: Mapping[str, str]
@@ -112,7 +112,7 @@ class PushConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsignedRequest:
-    """Headers and body of a request, without the authentication headers (see `proof`)."""
+    """Headers and body of a request, without the authentication headers (see `auth_headers`)."""
 
     headers: Mapping[str, str]
     body: bytes

@@ -47,7 +47,7 @@ def message_states(tx: Tx, message_id: int, topic_key: TopicKey) -> list[Message
 
 
 class Backlog(NamedTuple):
-    """Deliveries that wait in a subscription; each count stops at `BOUND`."""
+    """Deliveries that wait in a subscription; each count stops at `COUNT_MAX`."""
 
     ready: int
     leased: int

@@ -34,7 +34,7 @@ class Evidence:
 class Wakeup:
     """Why a flow is evaluated: phases with new reports, gates that are due, and their evidence.
 
-    everything: evaluate every gate that can be evaluated. source: the trigger source, if it is not
+    all_gates: evaluate every gate that can be evaluated. source: the trigger source, if it is not
     the cascade itself.
     """
 

@@ -41,7 +41,7 @@ _SLACK_US: Final = 10_000
 
 @dataclass(slots=True, kw_only=True)
 class AdvanceResult:
-    """The result of `advance`; the caller has to run `looks`."""
+    """The result of `advance`; the caller has to run `probes`."""
 
     flows: int = 0
     decisions: int = 0

@@ -37,7 +37,7 @@ class HolderFact:
 class LimitFact:
     """A limit that a waiting run needs.
 
-    lacks: the limit has no free capacity for the run now. most: the capacity; held: the part in
+    is_exhausted: the limit has no free capacity for the run now. most: the capacity; held: the part in
     use. ahead: the number of waiters before the run in this limit's queue. What concerns other
     customers is None if the caller may not see it; `holders` then lists only the caller's own, and
     `has_others` says whether there are others.
@@ -60,7 +60,7 @@ class LimitFact:
 class RunFact:
     """One attempt of a processor.
 
-    waits: why the run is pending: ready, later, paused, blocked or limited. behind: the preceding
+    pending_reason: why the run is pending: ready, later, paused, blocked or limited. behind: the preceding
     run of its ordering key. ahead: the number of ready runs before it, counted up to
     `RUNS_AHEAD_MAX`. workers: the number of live workers of its pool; None if the caller may not
     see it.
@@ -274,7 +274,7 @@ class OpenFlowFact:
 class FlowFact:
     """A flow with all its facts; phases are in the order of the plan.
 
-    observes: its cascade is in observe mode. newer: a later generation of the same partition and
+    is_observe_mode: its cascade is in observe mode. newer: a later generation of the same partition and
     mode, which replaces this one. behind: the earlier flow of its config that must end before this
     one starts. still_open: older flows of the partition that have not ended.
     """

@@ -1,6 +1,6 @@
 """Times and durations in sentences: local time of the pipeline, with the date only when needed.
 
-`Wall(now, zone)` formats times relative to `now`. Responses also contain the exact ISO times.
+`LocalClock(now, zone)` formats times relative to `now`. Responses also contain the exact ISO times.
 """
 
 from __future__ import annotations

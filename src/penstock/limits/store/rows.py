@@ -108,7 +108,7 @@ class LeaseRequest(NamedTuple):
     """A request for a slot.
 
     request: a unique id; with `is_repeated` it may have been answered before. waits: whether the
-    request is queued if no slot is free. within_us: the longest acceptable delay by a rate.
+    request is queued if no slot is free. max_wait_us: the longest acceptable delay by a rate.
     """
 
     request: str
@@ -123,7 +123,7 @@ class LeaseRequest(NamedTuple):
 
 
 class Release(NamedTuple):
-    """A lease that its holder releases. is_good: no quota error occurred under it."""
+    """A lease that its holder releases. is_success: no quota error occurred under it."""
 
     lease_id: int
     token: int
