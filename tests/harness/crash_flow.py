@@ -2,8 +2,8 @@
 
 Four phases: two processors of which one fails at first, a gate that waits for data, a processor
 with its own gate, and a last phase. `drive` does everything one process does, from registration to
-the end of the flow, over the real services in one thread; it can continue from any state. `check_result`
-reads the tables directly.
+the end of the flow, over the real services in one thread; it can continue from any state.
+`check_result` reads the tables directly.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Retries: the policy of each error type, the backoff, and whether there is a next attempt.
 
-``decide_retry`` is total: every failed attempt is either retried after a delay or dead, and attempts are
-bounded even if the caller forces a retry. It draws no randomness and reads no clock: the jitter is
-an argument. The worker and the sweepers call it; ``core.error_classification`` maps exceptions to
-error types.
+``decide_retry`` is total: every failed attempt is either retried after a delay or dead, and
+attempts are bounded even if the caller forces a retry. It draws no randomness and reads no clock:
+the jitter is an argument. The worker and the sweepers call it; ``core.error_classification`` maps
+exceptions to error types.
 """
 
 from __future__ import annotations

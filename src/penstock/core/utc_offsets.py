@@ -33,9 +33,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class OffsetPeriod:
     """A period [start, end) during which wall-clock time is UTC plus ``offset``.
 
-    ``first_new_wall_time``: first wall time in it that has not occurred before; later than start + offset if the
-    clock was set back. ``gap_from``: first wall time skipped at the start if the clock was set
-    forward, else None.
+    ``first_new_wall_time``: first wall time in it that has not occurred before; later than start +
+    offset if the clock was set back. ``gap_from``: first wall time skipped at the start if the
+    clock was set forward, else None.
     """
 
     start: Micros

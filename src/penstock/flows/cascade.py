@@ -47,8 +47,9 @@ class FlowState(StrEnum):
 class PhaseProgress:
     """The progress of a phase in a flow.
 
-    reports: the latest report of each processor, FAILED once its attempts are used up. triggered: the
-    processors that were started individually (on="each"). degraded: the phase was started degraded.
+    reports: the latest report of each processor, FAILED once its attempts are used up. triggered:
+    the processors that were started individually (on="each"). degraded: the phase was started
+    degraded.
     """
 
     state: PhaseState = PhaseState.PENDING

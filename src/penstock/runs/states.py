@@ -3,7 +3,8 @@
 A run is created as PENDING. COMPLETED, FAILED, TIMEOUT and CANCELLED are final and never change; a
 retry is a new run. Claims and starts are not recorded separately, so one change may cover several
 transitions (``path_is_legal``). The store and the services check transitions here before they
-write; ``render_documentation`` renders docs/state_machine.md from the same table. Nothing here changes a run.
+write; ``render_documentation`` renders docs/state_machine.md from the same table. Nothing here
+changes a run.
 """
 
 from __future__ import annotations

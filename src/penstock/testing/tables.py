@@ -22,9 +22,9 @@ from penstock.pipelines.dependency import Dependency, DependencyKind, ExpectKind
 class TableContent:
     """What a table contains from `at` on; rows None means as many as expected.
 
-    not_null_share: share of non-null cells in required columns. failed: checks that fail. newest: time of
-    the newest row, by default its arrival. days: days of history. error: the probe fails with this
-    text.
+    not_null_share: share of non-null cells in required columns. failed_checks: checks that fail.
+    newest_us: time of the newest row, by default its arrival. days: days of history. error: the
+    probe fails with this text.
     """
 
     at: Micros

@@ -28,7 +28,10 @@ HURT_US = 5 * MINUTE
 
 @dataclass(slots=True)
 class DemoWaitTimes:
-    """Wait times of runs since the flood began; `delayed` are customers that waited over HURT_US."""
+    """Wait times of runs since the flood began.
+
+    `delayed` are customers that waited over HURT_US.
+    """
 
     others_us: list[int] = field(default_factory=list)
     delayed: set[str] = field(default_factory=set)

@@ -37,10 +37,10 @@ class HolderFact:
 class LimitFact:
     """A limit that a waiting run needs.
 
-    is_exhausted: the limit has no free capacity for the run now. most: the capacity; held: the part in
-    use. ahead: the number of waiters before the run in this limit's queue. What concerns other
-    customers is None if the caller may not see it; `holders` then lists only the caller's own, and
-    `has_others` says whether there are others.
+    is_exhausted: the limit has no free capacity for the run now. capacity: the configured one;
+    held: the part in use. waiters_ahead: the number of waiters before the run in this limit's
+    queue. What concerns other customers is None if the caller may not see it; `holders` then lists
+    only the caller's own, and `has_others` says whether there are others.
     """
 
     name: str
@@ -60,10 +60,10 @@ class LimitFact:
 class RunFact:
     """One attempt of a processor.
 
-    pending_reason: why the run is pending: ready, later, paused, blocked or limited. behind: the preceding
-    run of its ordering key. ahead: the number of ready runs before it, counted up to
-    `RUNS_AHEAD_MAX`. workers: the number of live workers of its pool; None if the caller may not
-    see it.
+    pending_reason: why the run is pending: ready, later, paused, blocked or limited.
+    preceding_run_id: the preceding run of its ordering key. runs_ahead: the number of ready runs
+    before it, counted up to `RUNS_AHEAD_MAX`. workers: the number of live workers of its pool; None
+    if the caller may not see it.
     """
 
     run_id: str
@@ -274,9 +274,10 @@ class OpenFlowFact:
 class FlowFact:
     """A flow with all its facts; phases are in the order of the plan.
 
-    is_observe_mode: its cascade is in observe mode. newer: a later generation of the same partition and
-    mode, which replaces this one. behind: the earlier flow of its config that must end before this
-    one starts. still_open: older flows of the partition that have not ended.
+    is_observe_mode: its cascade is in observe mode. newer_generation: a later generation of the
+    same partition and mode, which replaces this one. preceding_flow_id: the earlier flow of its
+    config that must end before this one starts. still_open: older flows of the partition that have
+    not ended.
     """
 
     flow_id: str

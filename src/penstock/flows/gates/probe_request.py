@@ -22,9 +22,9 @@ TIMEOUT_S: Final = 30.0
 class ProbeBudget:
     """Time and cost bounds of a probe request.
 
-    dependency_timeout_s: timeout of one dependency, counted from the start of its probe. seconds: timeout
-    of the whole request, including the wait for a free thread. bytes_max: bytes that a warehouse
-    billed by bytes may scan per statement; None is unlimited.
+    dependency_timeout_s: timeout of one dependency, counted from the start of its probe. timeout_s:
+    timeout of the whole request, including the wait for a free thread. bytes_max: bytes that a
+    warehouse billed by bytes may scan per statement; None is unlimited.
     """
 
     dependency_timeout_s: float = DEPENDENCY_TIMEOUT_S

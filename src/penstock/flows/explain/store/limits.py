@@ -18,7 +18,8 @@ HOLDERS_MAX = 5
 
 
 def limit_facts(tx: Tx, run_id: int, customer_key: CustomerKey | None) -> tuple[LimitFact, ...]:
-    """Return the limits a waiting run needs; `customer_key` is the key of a scoped client's customer.
+    """Return the limits a waiting run needs; `customer_key` is the key of a scoped client's
+    customer.
 
     With `customer_key` None, facts about all holders are included.
     """
