@@ -28,6 +28,8 @@ from penstock.limits.store.limits import limit_alter, limit_ensure
 from penstock.limits.store.reads import limit_list
 
 CAPACITY = 10
+WARM_UP = 1_000
+"""Until SQLite's log has its full length: a commit that extends a file takes longer."""
 RAW_PG = (
     "BEGIN",
     "SELECT capacity FROM limits WHERE name = 'raw' FOR NO KEY UPDATE",
@@ -180,7 +182,7 @@ def processes(place: BenchDatabase, jobs: Sequence[dict[str, Any]]) -> list[Any]
 def _alternating(raw: Raw, rounds: int) -> tuple[list[float], list[float], float]:
     """Alternate slots and hand-written SQL by hundreds; return ms of each, and CPU ms of a slot."""
     raw.run("INSERT INTO limits (name, capacity, created_at, updated_at) VALUES ('raw', 10, 1, 1)")
-    _alone(20)
+    _alone(WARM_UP)
     alone: list[float] = []
     by_hand: list[float] = []
     used = 0.0

@@ -29,6 +29,7 @@ from penstock.testing.postgres.server import ConfiguredServer, DatabaseServer, P
 
 URL_VARIABLE = "PENSTOCK_DATABASE_URL"
 PIPELINE_VARIABLE = "PENSTOCK_POSTGRES_PIPELINE"
+PREALLOCATION_VARIABLE = "PENSTOCK_SQLITE_PREALLOCATION"
 
 # fsync, synchronous_commit and full_page_writes are on (durable=True). The others are common
 # values for a machine with a few gigabytes and an SSD.
@@ -58,7 +59,8 @@ class BenchDatabase:
         if self.engine == "postgres":
             is_pipelined = os.environ.get(PIPELINE_VARIABLE, "on") == "on"
             return PostgresStore(self.where, is_pipelined=is_pipelined)
-        return SqliteStore(Path(self.where))
+        preallocates_wal = os.environ.get(PREALLOCATION_VARIABLE, "off") == "on"
+        return SqliteStore(Path(self.where), preallocates_wal=preallocates_wal)
 
     def raw(self) -> Raw:
         """Open a new direct connection; the caller closes it."""

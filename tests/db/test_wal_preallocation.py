@@ -2,6 +2,8 @@
 
 import itertools
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +18,7 @@ CHUNK_BYTES = wal_preallocation.CHUNK_FRAMES * (wal_preallocation.FRAME_HEADER +
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SqliteStore]:
-    made = SqliteStore(tmp_path / "a.db")
+    made = SqliteStore(tmp_path / "a.db", preallocates_wal=True)
     made.migrate()
     yield made
     made.close()
@@ -53,7 +55,7 @@ def test_a_crash_leaves_what_was_committed(store: SqliteStore, tmp_path: Path) -
     assert not any(tail), "the end of this log is not preallocated"
     for suffix in ("", "-wal"):  # as they are on disk after a crash
         shutil.copy(f"{store._path}{suffix}", tmp_path / f"b.db{suffix}")
-    after = SqliteStore(tmp_path / "b.db")
+    after = SqliteStore(tmp_path / "b.db", preallocates_wal=True)
     assert customers(after) == customers(store) >= {"c0", "c39"}
     assert after._writer.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     put(after, "later")
@@ -61,8 +63,56 @@ def test_a_crash_leaves_what_was_committed(store: SqliteStore, tmp_path: Path) -
     after.close()
 
 
+WRITER = """
+import itertools, sys
+from penstock.access.store.registry import customer_ensure_many
+from penstock.db.sqlite.store import SqliteStore
+store = SqliteStore(sys.argv[1], preallocates_wal=True)
+for number in itertools.count():
+    store.write(lambda tx: customer_ensure_many(tx, [f"{sys.argv[2]}-{number}"]))
+    print(f"{sys.argv[2]}-{number}", flush=True)
+"""
+
+
+def test_killed_writers_lose_no_commit(store: SqliteStore) -> None:
+    """Two processes write, this one checkpoints; SIGKILL leaves every acknowledged commit."""
+    acknowledged: set[str] = set()
+    for turn in range(3):
+        writers = [
+            subprocess.Popen(
+                [sys.executable, "-c", WRITER, str(store._path), f"{turn}-{name}"],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for name in ("a", "b")
+        ]
+        for checkpoint in ("PASSIVE", "RESTART", "TRUNCATE"):
+            for writer in writers:
+                assert writer.stdout is not None
+                acknowledged.update(next(writer.stdout).strip() for _ in range(30))
+            put(store, f"{turn}-{checkpoint}")
+            store._writer.execute(f"PRAGMA wal_checkpoint({checkpoint})")  # as far as it gets
+        for writer in writers:
+            writer.kill()
+            assert writer.stdout is not None
+            acknowledged.update(line.strip() for line in writer.stdout if line.endswith("\n"))
+            writer.stdout.close()
+            writer.wait(20)
+        assert store._writer.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert acknowledged <= customers(store)
+
+
+def test_off_by_default(tmp_path: Path) -> None:
+    """Without the option, SQLite alone writes to the log."""
+    plain = SqliteStore(tmp_path / "plain.db")
+    plain.migrate()
+    put(plain, *(f"c{number}" for number in range(40)))
+    assert any(Path(f"{plain._path}-wal").read_bytes()[-CHUNK_BYTES // 256 :])
+    plain.close()
+
+
 def test_two_writers_share_the_preallocation(store: SqliteStore) -> None:
-    other = SqliteStore(store._path)
+    other = SqliteStore(store._path, preallocates_wal=True)
     put(other, "first")  # it knows the log's current size
     put(store, *(f"c{number}" for number in range(20)))
     size = log_size(store)

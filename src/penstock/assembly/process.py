@@ -377,7 +377,8 @@ def _loop_schedule(interval_us: int, *channels: str) -> LoopSchedule:
 def _connect(settings: Settings, clock: Clock | None = None) -> Store:
     url = settings.database_url
     if url.startswith("sqlite:"):
-        return SqliteStore(sqlite_path(url), clock)
+        preallocates_wal = settings.sqlite_preallocation == "on"
+        return SqliteStore(sqlite_path(url), clock, preallocates_wal=preallocates_wal)
     return _postgres(settings, clock)
 
 

@@ -151,6 +151,11 @@ class Settings:
     pool_size: int = _setting(
         10, "Maximum number of PostgreSQL connections per process.", low=2, high=1_000
     )
+    sqlite_preallocation: str = _setting(
+        "off",
+        "Whether SQLite's write-ahead log is lengthened ahead of the commits of a new process.",
+        choices=("on", "off"),
+    )
     postgres_pipeline: str = _setting(
         "on",
         "Whether several statements are sent to PostgreSQL in one round trip. off uses only "

@@ -94,8 +94,13 @@ class _WriterLock:
 class SqliteStore:
     """Penstock's state in one SQLite file (or in memory, for tests and simulation)."""
 
-    def __init__(self, path: str | Path, clock: Clock | None = None) -> None:
-        """Open `path` (":memory:" allowed). An injected `clock` replaces the database's time."""
+    def __init__(
+        self, path: str | Path, clock: Clock | None = None, *, preallocates_wal: bool = False
+    ) -> None:
+        """Open `path` (":memory:" allowed). An injected `clock` replaces the database's time.
+
+        `preallocates_wal`: lengthen the write-ahead log ahead of the commits.
+        """
         self._is_memory = str(path) == ":memory:"
         self._path = Path(path)
         self._clock = clock
@@ -112,7 +117,7 @@ class SqliteStore:
         self._reader_lock = threading.Lock()
         self._writer = _connect(self._path)
         self._preallocation = None
-        if not self._is_memory and hasattr(os, "pwrite"):
+        if preallocates_wal and not self._is_memory and hasattr(os, "pwrite"):
             page = self._writer.execute("PRAGMA page_size").fetchone()[0]
             self._preallocation = WalPreallocation(self._path.resolve(), page, CHECKPOINT_PAGES)
 

@@ -3,7 +3,8 @@
 A commit that extends a file also has to flush the file system's own journal, which doubles its
 duration. After its first checkpoint the log is overwritten in place and no longer grows. Until then
 this module extends it with zeros, one megabyte at a time. SQLite ignores them like any bytes after
-the last frame, because their salt does not match.
+the last frame: their salt does not match, and a frame of page 0 is never valid. The setting
+`sqlite_preallocation` turns it on; decision 0016 says why it is off by default.
 
 Only the holder of SQLite's write lock may extend the log, so `extend` is called inside a
 transaction that has begun. SQLite alone decides what is durable, and when.
