@@ -51,7 +51,7 @@ def egress(rules: EgressRules = INSIDE, resolve: Resolve = here) -> HttpClient:
 
 def plain(port: int, **more: object) -> HttpResponse:
     """Send a request over plain http."""
-    options = {"seconds": 20.0, "wants_body": True, **more}
+    options = {"timeout_s": 20.0, "read_body": True, **more}
     return egress(PLAIN).send(Request(url=f"http://{HOST}:{port}/x", **options))  # type: ignore[arg-type]
 
 
@@ -313,7 +313,7 @@ class TestPool:
 
         with raw_server(server) as port:
             out = egress(PLAIN, resolve)
-            options = {"seconds": 20.0, "keeps": True, **more}
+            options = {"timeout_s": 20.0, "keep_alive": True, **more}
             request = Request(url=f"http://{HOST}:{port}/x", **options)  # type: ignore[arg-type]
             statuses = [out.send(request).status for _ in range(n)]
             out.close()
