@@ -116,7 +116,7 @@ class TestDeadLetters:
             return [row.subject for row in rows]
 
         assert subjects() == [*foreign, *reversed(own)]
-        assert subjects(customer_key=beta) == foreign
+        assert subjects(customer=beta) == foreign
         assert subjects(status="replayed") == []
         page = world.read(lambda tx: dead_letter_find(tx, DeadLetterRowFilter(), limit=2))
         last = page[-1].dead_letter_id

@@ -77,10 +77,10 @@ for number in itertools.count():
 def test_killed_writers_lose_no_commit(store: SqliteStore) -> None:
     """Two processes write, this one checkpoints; SIGKILL leaves every acknowledged commit."""
     acknowledged: set[str] = set()
-    for turn in range(3):
+    for step in range(3):
         writers = [
             subprocess.Popen(
-                [sys.executable, "-c", WRITER, str(store._path), f"{turn}-{name}"],
+                [sys.executable, "-c", WRITER, str(store._path), f"{step}-{name}"],
                 stdout=subprocess.PIPE,
                 text=True,
             )
@@ -90,7 +90,7 @@ def test_killed_writers_lose_no_commit(store: SqliteStore) -> None:
             for writer in writers:
                 assert writer.stdout is not None
                 acknowledged.update(next(writer.stdout).strip() for _ in range(30))
-            put(store, f"{turn}-{checkpoint}")
+            put(store, f"{step}-{checkpoint}")
             store._writer.execute(f"PRAGMA wal_checkpoint({checkpoint})")  # as far as it gets
         for writer in writers:
             writer.kill()

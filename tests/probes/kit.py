@@ -194,8 +194,8 @@ def probe_one(
     probes: ProbeRunner, site: Site, dependency: Dependency, partition: str = DAY, **more: Any
 ) -> Observation:
     """Probe one dependency; `more` are fields of `ProbeRequest`, or `dependency_timeout_s`."""
-    if "seconds_each" in more:
-        more["budget"] = ProbeBudget(dependency_timeout_s=more.pop("seconds_each"))
+    if "dependency_timeout_s" in more:
+        more["budget"] = ProbeBudget(dependency_timeout_s=more.pop("dependency_timeout_s"))
     resolved = dependency.with_defaults("game_date", site.address)
     (found,) = probes.probe(ProbeRequest(dependencies=[resolved], partition=partition, **more))
     return found

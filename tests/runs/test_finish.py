@@ -218,7 +218,8 @@ class TestRetry:
         assert (new.parent_run_id, new.root_run_id) == (held.run_id, held.run_id)
         assert (new.trigger_source, new.max_execution_us) == ("retry", 2 * HOUR)
         same = (
-            "config_id slot priority partition mode ordering_key parameters correlation_id flow_id"
+            "config_id occurrence_time priority partition mode ordering_key parameters"
+            " correlation_id flow_id"
         )
         for name in same.split():
             assert getattr(new, name) == getattr(old, name), name

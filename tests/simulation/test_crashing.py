@@ -13,12 +13,12 @@ _TWO_STEPS = """
 import penstock.flows.orchestrator as service
 from tests.harness.crashing import main
 
-take = service.nudge_take
+take = service.flow_event_take
 
 
 def own_transaction(self, seen, _stepped=service.Orchestrator._stepped):
     events = self._store.write(lambda tx: take(tx, 100))
-    service.nudge_take = lambda tx, n: events
+    service.flow_event_take = lambda tx, n: events
     return _stepped(self, seen)
 
 
@@ -55,4 +55,4 @@ def test_flow_events_taken_in_a_separate_transaction() -> None:
     """The harness detects a completion that is lost between two transactions."""
     done = _run("-c", _TWO_STEPS)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "Wrong: killed right" in done.stderr
+    assert "CrashTestFailed: killed right" in done.stderr

@@ -135,7 +135,7 @@ def test_a_run_that_keeps_its_limits_when_it_ends(monkeypatch: pytest.MonkeyPatc
 
 def test_more_runs_admitted_than_the_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(FreeCapacity, "lacks", lambda *_: False)
+        patch.setattr(FreeCapacity, "is_short_of", lambda *_: False)
         seed = first_detecting_seed("I29")
     run_seed(seed)
 

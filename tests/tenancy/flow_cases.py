@@ -57,16 +57,16 @@ FOREIGN_FLOWS: dict[str, list[Call]] = {
     "interventions.get": [lambda c, t: c.interventions.get(t.item)],
     "interventions.resolve": [lambda c, t: c.interventions.resolve(t.item, "done")],
     "interventions.page": [lambda c, t: c.interventions.page(customer=t.customer_id)],
-    "explaining.explain": [
+    "diagnostics.explain": [
         lambda c, t: c.diagnostics.explain("gated", "p", customer=t.customer_id)
     ],
-    "explaining.explain_flow": [lambda c, t: c.diagnostics.explain_flow(t.flow)],
-    "explaining.why_flow": [lambda c, t: c.diagnostics.why_flow(t.flow)],
-    "explaining.why_run": [
+    "diagnostics.explain_flow": [lambda c, t: c.diagnostics.explain_flow(t.flow)],
+    "diagnostics.why_flow": [lambda c, t: c.diagnostics.why_flow(t.flow)],
+    "diagnostics.why_run": [
         lambda c, t: c.diagnostics.why_run(t.waiting),
         lambda c, t: c.diagnostics.why_run(t.ended),
     ],
-    "explaining.trace": [
+    "diagnostics.trace": [
         lambda c, t: c.diagnostics.trace(encode("flow", t.flow)),
         lambda c, t: c.diagnostics.trace(encode("run", t.waiting)),
     ],

@@ -187,13 +187,13 @@ FORBIDDEN: dict[str, list[Callable[[Client], Any]]] = {
     "pauses.resume": [
         lambda c: c.pauses.resume("all", None), lambda c: c.pauses.resume("pipeline", "nightly")
     ],
-    "work.together": [lambda c: c.work.execute_batch([])],
+    "work.execute_batch": [lambda c: c.work.execute_batch([])],
     "views.sessions": [lambda c: c.views.sessions()],
     "views.sizes": [lambda c: c.views.sizes()],
     "views.outbox": [lambda c: c.views.outbox()],
     "views.verify_journal": [lambda c: c.views.verify_journal()],
-    "views.wall": [lambda c: c.views.tenant_isolation()],
-    "subscriptions.watch": [lambda c: c.subscriptions.backlogs()],
+    "views.tenant_isolation": [lambda c: c.views.tenant_isolation()],
+    "subscriptions.backlogs": [lambda c: c.subscriptions.backlogs()],
     "limits.page": [lambda c: c.limits.page()],
     "limits.get": [lambda c: c.limits.get("l")],
     "limits.declare": [lambda c: c.limits.declare("l", {"capacity": 1})],
@@ -215,7 +215,7 @@ OWN: dict[str, Callable[[Client], Any]] = {
     "pauses.in_force": lambda c: c.pauses.in_force(),
     "views.overview": lambda c: c.views.overview(),
     "views.alerts": lambda c: c.views.alerts(),
-    "views.next_slot": lambda c: c.views.next_occurrence(),
+    "views.next_occurrence": lambda c: c.views.next_occurrence(),
     **OWN_FLOWS,
 }
 """Lists without a customer: the tenant's own, which resemble the other's."""
@@ -374,7 +374,7 @@ def test_row_level_security_alone(tenants: Tenants) -> None:
             refusal(name, call, unbound, tenants.bravo)
             assert rows_of(tenants.store, tenants.bravo) == before, name
     for name, listed in OWN.items():
-        if name not in ("views.next_slot", "views.overview"):
+        if name not in ("views.next_occurrence", "views.overview"):
             assert "bravo" not in str(listed(unbound)), name
 
 

@@ -49,7 +49,8 @@ def ago(minutes: int) -> Micros:
 def run(**fields: Any) -> RunFact:
     """Return a run of processor `features` that waits for a worker."""
     given = {"run_id": "run_1", "phase": "precompute", "processor": "features", "attempt": 1,
-             "state": "PENDING", "since": ago(9), "due_at": ago(9), "waits": "ready"}  # fmt: skip
+             "state": "PENDING", "since": ago(9), "due_at": ago(9),
+             "pending_reason": "ready"}  # fmt: skip
     return RunFact(**{**given, **fields})
 
 
@@ -202,7 +203,7 @@ class TestPhases:
             ),
             (phase("x", "BLOCKED"), "blocked|since 11:02: its gate failed"),
             (
-                phase("x", "DEGRADED", ended_at=ago(1), lacking=("raw.odds",)),
+                phase("x", "DEGRADED", ended_at=ago(1), missing=("raw.odds",)),
                 "degraded|11:10  without raw.odds since an earlier phase",
             ),
             (
