@@ -24,7 +24,8 @@ def keys() -> None:
 @keys.command("create")
 @click.argument("name")
 @click.option("--role", type=click.Choice([role.value for role in Role]), required=True,
-              help="viewer: read; worker: claim and report; operator: all but keys.")  # fmt: skip
+              help="viewer reads; worker claims and reports runs; operator may do everything "
+              "except manage API keys; admin may do everything.")  # fmt: skip
 @click.option("--customer", metavar="ID", help="Restrict the key to this customer's data.")
 @click.option(
     "--expires", metavar="DURATION", help="Lifetime, such as 90d; does not expire if omitted."

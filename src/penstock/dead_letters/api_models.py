@@ -1,4 +1,4 @@
-"""Request and response bodies of dead letters."""
+"""Request and response bodies of the dead-letter routes."""
 
 from __future__ import annotations
 

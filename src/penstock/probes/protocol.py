@@ -90,7 +90,7 @@ class Warehouse(Protocol):
     def read(self, statements: Sequence[ProbeStatement], budget: ProbeBudget) -> QueryResults:
         """Read the statements in order, in one snapshot if the warehouse has snapshots.
 
-        Raises ProbeFailed with a redacted text if that fails or takes longer than `seconds_each`.
+        Raises ProbeFailed with a redacted text if that fails or exceeds `dependency_timeout_s`.
         """
         ...
 

@@ -1,7 +1,7 @@
-"""Cached lookup of customers and pipelines by name; their keys never change once assigned.
+"""Cached lookup of customers and pipelines by name; their database keys never change.
 
-Declarations do change, also by other processes: the cache is refreshed after two seconds, so that
-callers do not keep submitting to retired processors.
+Declarations do change, and other processes may change them, so the cache is refreshed after two
+seconds; callers do not keep submitting to retired processors.
 
 Errors about an unknown pipeline or processor suggest similar names.
 

@@ -41,6 +41,10 @@ class Cloud:
     breaks: float = 0.0
     calls: int = 0
 
+    def recover(self) -> None:
+        """End every incident: all calls succeed again."""
+        self.throttled_seconds, self.revoked, self.breaks = {}, set(), 0.0
+
     def call(self, run: RunContext, provider: str, question: str) -> Answer:
         """Return the response to a request, or raise as the provider would."""
         self.calls += 1

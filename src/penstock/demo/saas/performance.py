@@ -11,6 +11,7 @@ from penstock.audit.telemetry import Events
 from penstock.client import Client
 from penstock.core.clock import Micros, SystemClock
 from penstock.core.errors import Conflict
+from penstock.demo.saas.cloud import CLOUD
 from penstock.demo.saas.pipelines import PIPELINES
 from penstock.demo.saas.play import DemoDriver
 from penstock.demo.saas.report import Facts, Report, check_claims
@@ -66,6 +67,7 @@ def run_demo(wanted: DemoOptions, settings: Settings, *, is_live: bool, is_silen
         )
         return check_claims(client, facts)
     finally:
+        CLOUD.recover()
         store.close()
 
 

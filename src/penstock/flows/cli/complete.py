@@ -33,7 +33,8 @@ _OUTCOMES = {
 @click.option("--correlation-id", metavar="TEXT", help="Correlation id to record.")
 @click.option("--records", type=click.IntRange(0), metavar="N", help="Count of processed records.")
 @click.option("--quality", type=click.FloatRange(0, 1), metavar="N", help="Quality, from 0 to 1.")
-@click.option("--entities", type=JSON, metavar="JSON|@FILE", help="Changed entities: ids by kind.")
+@click.option("--entities", type=JSON, metavar="JSON|@FILE",
+              help="Changed entities: an object of id lists by kind.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Show which flow would record it; change nothing.")
 @click.pass_obj
 def complete(app: App, /, **given: Any) -> None:

@@ -26,7 +26,7 @@ MAX_WAIT: Final = "60s"
 
 @dataclass(frozen=True, slots=True, init=False)
 class Collect:
-    """Maximum number of items per call, and how long the first item waits for more."""
+    """Maximum batch size of a call, and the maximum wait after the first item arrives."""
 
     max: int
     wait_us: Micros

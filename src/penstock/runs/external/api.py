@@ -1,4 +1,4 @@
-"""Routes of external workers: claim, start, heartbeat, complete, fail, confirm a cancellation."""
+"""Routes for external workers: claim, start, heartbeat, complete, fail, confirm a cancellation."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def run_find_many(
 
 
 def run_retry_of(tx: Tx, run: Run) -> tuple[int, int] | None:
-    """Return (run, due time) of the next attempt of an ended run, live or ended."""
+    """Return (run, due time) of the retry of an ended run, even if that retry has ended too."""
     customer = customer_get(tx, run.customer_id)
     assert customer is not None
     params = {

@@ -66,7 +66,7 @@ class BatchExecutor:
         return gathered + sum(len(call.contexts) - 1 for call in list(self._calls))
 
     def put(self, runs: Sequence[HeldRun], now: float) -> None:
-        """Gather runs claimed at `now`; full groups start at once."""
+        """Add runs claimed at `now` to their groups; start each group that is full."""
         with self._lock:
             for run in runs:
                 self._groups.setdefault(run.processor_key, deque()).append((now, run))

@@ -1,10 +1,10 @@
 """The thread executor: up to `concurrency` threads, started on demand, each taking chunks of runs.
 
 Each thread has its current run and the rest of its chunk. Other threads can reach the rest:
-`steal` puts it back into the buffer when the current run takes long. The watch ends a run that
-exceeds its time at once; its thread is then a zombie, which no longer counts toward the
-concurrency, is replaced, and exits when the processor finally returns. Removing a run from
-`steps.running` gives the right to end it, so its end is reported once.
+`steal` returns it to the buffer if the current run is slow. `RunWatch` ends a run as soon as it
+exceeds its time limit. The run's thread is then a zombie: it no longer counts toward the
+concurrency, is replaced, and exits when the processor returns. Only the code that removes a run
+from `steps.running` may end it, so each end is reported once.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class FactLoader:
         self._workers: Counter[str] | None = None
 
     def flow(self, flow: Flow) -> FlowFact:
-        """Return all facts about a flow."""
+        """Load a flow with its phases, gates, runs, breakers, pauses and interventions."""
         tx, flow_id = self._tx, flow.flow_id
         plan = planned(tx, flow.pipeline_key, flow.digest, flow.mode)
         newest = generation_newest(tx, flow)

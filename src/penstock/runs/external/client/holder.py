@@ -190,7 +190,10 @@ def late_heartbeat_error(run: Run | None, call: TransitionRequest) -> PenstockEr
 
 
 def is_repeat(run: Run | None, call: TransitionRequest) -> bool:
-    """Return whether the caller ended this run: same token or, without a token, same name."""
+    """Return whether the caller already ended this run and repeats its report.
+
+    The tokens match or, if the caller sent none, the worker names do.
+    """
     if run is None or run.finished_at is None:
         return False
     if call.token is not None:
