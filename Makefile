@@ -45,7 +45,7 @@ fix: $(STAMP) ## Format the code and apply the safe lint fixes
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
 
-reference: $(STAMP) ## Write docs/reference and the API's client anew from the code
+reference: $(STAMP) ## Regenerate docs/reference and the API's client from the code
 	$(BIN)/python -m penstock.cli.reference docs/reference
 	$(BIN)/python -m penstock.assembly.api_reference docs/reference
 	$(BIN)/python -m penstock.remote.generate docs/reference/openapi.json
@@ -56,7 +56,7 @@ bench: $(STAMP) ## Measure (BENCH=name for one), one JSON line per result
 simulate: $(STAMP) ## Run the long simulation (SEEDS=n histories)
 	$(BIN)/python -m tests.harness.simulate --seeds $(SEEDS)
 
-crash: $(STAMP) ## Kill a flow's process at every commit; kill whoever publishes, consumes and serves
+crash: $(STAMP) ## Kill a flow's process at every commit; kill publishers, consumers and servers
 	$(BIN)/python -m tests.harness.crashing
 	$(BIN)/python -m tests.harness.crash_bus
 	$(BIN)/python -m benchmarks limit_crash

@@ -1,1 +1,1 @@
-"""Who may do what: customers, API keys, roles, secrets."""
+"""Access control: customers, API keys, roles and secrets."""

@@ -90,7 +90,7 @@ def rotate_key(
     body: RotateIn | None = None,
     _: IdempotencyKey = None,
 ) -> Response:
-    """Give a key a new secret. The old one stays valid for the overlap."""
+    """Replace the secret of a key. The old one stays valid for the overlap."""
     number = decode_path_id("key", "key", key_id)
     overlap = parse_duration((body or RotateIn()).overlap, "overlap")
     return idempotent_write(

@@ -28,9 +28,13 @@ def keys() -> None:
               "except manage API keys; admin may do everything.")  # fmt: skip
 @click.option("--customer", metavar="ID", help="Restrict the key to this customer's data.")
 @click.option(
-    "--expires", metavar="DURATION", help="Lifetime, such as 90d; does not expire if omitted."
+    "--expires",
+    metavar="DURATION",
+    help="Lifetime, such as 90d. The key does not expire if omitted.",
 )
-@click.option("--rate", type=float, metavar="N", help="Requests per second; default api_rate.")
+@click.option(
+    "--rate", type=float, metavar="N", help="Requests per second. Defaults to the setting api_rate."
+)
 @click.pass_obj
 def create(
     app: App, name: str, role: str, customer: str | None, expires: str | None, rate: float | None

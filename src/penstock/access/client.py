@@ -151,7 +151,7 @@ class Keys:
     def rotate(
         self, key_id: int, *, overlap_us: int = OVERLAP_US, actor: str | None = None
     ) -> ApiKey:
-        """Give a key a new secret; the old one stays valid for `overlap_us` microseconds."""
+        """Replace the secret of a key; the old one stays valid for `overlap_us` microseconds."""
         self._names.require_unscoped("API keys")
         if isinstance(overlap_us, bool) or not 0 <= overlap_us <= OVERLAP_MAX_US:
             raise InvalidInput("overlap", "a duration from 0 to 30 days", overlap_us)

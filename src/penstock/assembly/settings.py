@@ -191,7 +191,8 @@ class Settings:
         1_048_576, "Maximum bytes of a request's body.", low=1_024, high=1e9
     )
     scheduler_token: str = _setting(
-        "", "Value that X-Scheduler-Token must have to trigger a tick; empty disables it."
+        "",
+        "Token required in the X-Scheduler-Token header to trigger a tick; empty disables it.",
     )
     public_url: str = _setting(
         "", "URL at which others reach this API; also the issuer of tokens sent with push requests."

@@ -1,1 +1,1 @@
-"""PACKAGE DOC penstock.audit"""
+"""The journal and its seals, the outbox, alerts and telemetry."""

@@ -31,15 +31,15 @@ def verify_cursor(secret: bytes, question: Mapping[str, Any], cursor: object) ->
     """Return the position in a cursor; raise InvalidInput unless it was issued for `question`."""
     expected = "the next_cursor of an earlier page of this same list"
     if not isinstance(cursor, str) or not 0 < len(cursor) <= CURSOR_MAX:
-        raise InvalidInput("cursor", expected, "something else")
+        raise InvalidInput("cursor", expected, "an invalid cursor")
     try:
         raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
-        raise InvalidInput("cursor", expected, "something else") from None
+        raise InvalidInput("cursor", expected, "an invalid cursor") from None
     mac, body = raw[:_MAC_BYTES], raw[_MAC_BYTES:]
     is_ours = hmac.compare_digest(mac, _mac(secret, question, body)) and _text(raw) == cursor
     if not is_ours:
-        raise InvalidInput("cursor", expected, "something else")
+        raise InvalidInput("cursor", expected, "an invalid cursor")
     place = json.loads(body)
     assert isinstance(place, list)
     return place

@@ -1,1 +1,1 @@
-"""PACKAGE DOC penstock.db"""
+"""Database access: the store protocol, SQLite and PostgreSQL drivers, statements and migrations."""

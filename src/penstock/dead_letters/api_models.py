@@ -24,7 +24,7 @@ class DeadLetterOut(ResponseModel):
     )
     round: int | None = Field(description=texts.DELIVERY_GENERATION)
     customer_id: str | None = Field(
-        description="Customer that owns it; null for messages of system topics."
+        description="Customer that owns the dead letter; null for messages of system topics."
     )
     pipeline_template: str | None = Field(description="Pipeline of the run; null for a delivery.")
     phase: str | None = Field(description="Phase of the run; null for a delivery.")

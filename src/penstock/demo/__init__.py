@@ -44,7 +44,7 @@ LEAD_US = 26 * HOUR
     help="Seed of the generated data and faults.",
 )
 @click.option("--engine", type=click.Choice(["sqlite", "postgres"]), default=None,
-              help="postgres requires --database-url of an empty database.")  # fmt: skip
+              help="Database engine; postgres requires the URL of an empty database.")  # fmt: skip
 @click.pass_obj
 def demo(
     app: App,

@@ -245,7 +245,7 @@ class StepOut(ResponseModel):
 
 
 class MissingStepOut(ResponseModel):
-    """Something that has not happened in a trace."""
+    """A step of a trace that has not happened."""
 
     flow_id: str = Field(description=texts.FLOW_ID)
     phase: str = Field(description=texts.PHASE)
@@ -294,7 +294,7 @@ class FlowIn(RequestModel):
 
 
 class FlowTriggerOut(ResponseModel):
-    """The flow of a trigger."""
+    """The flow that a trigger opened or found."""
 
     flow: FlowOut = Field(description="Flow that was opened, or that existed already.")
     is_new: bool = Field(description="Whether this request opened the flow.")
@@ -380,12 +380,12 @@ class CompletionReportIn(RequestModel):
     processor_name: str = Field(description=texts.PROCESSOR, min_length=1, max_length=200)
     phase: str | None = Field(
         default=None,
-        description="Phase of the processor; required if several phases have one of that name.",
+        description="Phase of the processor; required if the name occurs in several phases.",
     )
     partition: str | None = Field(default=None, description=texts.PARTITION, max_length=500)
     game_date: str | None = Field(
         default=None,
-        description="Alternative name of `partition`, from the source design.",
+        description="Alternative name of `partition`.",
         max_length=500,
     )
     status: Literal["success", "partial", "failed"] = Field(

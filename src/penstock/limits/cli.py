@@ -61,7 +61,11 @@ def show(app: App, name: str) -> None:
 
 @limits.command("set")
 @click.argument("name")
-@click.option("--capacity", type=click.IntRange(0), help="Slots held at once; 0 admits none.")
+@click.option(
+    "--capacity",
+    type=click.IntRange(0),
+    help="Maximum number of slots held at once; 0 grants none.",
+)
 @click.option("--adaptive/--fixed", default=None, help="Whether quota errors lower the capacity.")
 @click.option("--floor", type=click.IntRange(1), help="Lowest capacity that --adaptive may reach.")
 @click.option("--rate", type=float, metavar="N", help="Tokens per second.")

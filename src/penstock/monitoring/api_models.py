@@ -120,7 +120,7 @@ class SessionOut(ResponseModel):
 
     session_id: str = Field(description="Id of the process's session.")
     kind: str = Field(description="Role of the process, such as `worker`.")
-    name: str = Field(description="Name that the process gives itself.")
+    name: str = Field(description="Name under which the process is registered.")
     host: str = Field(description="Host name of its machine.")
     pid: int = Field(description="Operating system's process id.")
     pool: str | None = Field(description="Worker pool that it serves; null if it is not a worker.")

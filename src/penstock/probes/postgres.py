@@ -54,7 +54,7 @@ class PostgresWarehouse:
         self._idle: list[psycopg.Connection[Any]] = []
 
     def from_clause(self, table: str, tag: str) -> ProbeStatement:  # noqa: ARG002  # the protocol's
-        """Return the quoted name."""
+        """Return the quoted name of the table; no values are bound."""
         return ProbeStatement(text=table_quoted(table, self.dialect))
 
     def read(self, statements: Sequence[ProbeStatement], budget: ProbeBudget) -> QueryResults:

@@ -1,4 +1,4 @@
-"""Redacting error texts and addresses for display: no password, one line, bounded length.
+"""Redaction of error texts and addresses for display: no password, one line, bounded length.
 
 Database libraries often quote the address they were given, so every text that leaves this package
 passes through here.

@@ -35,7 +35,7 @@ class SqliteWarehouse:
         self._path = Path(path)
 
     def from_clause(self, table: str, tag: str) -> ProbeStatement:  # noqa: ARG002  # the protocol's
-        """Return the quoted name."""
+        """Return the quoted name of the table; no values are bound."""
         return ProbeStatement(text=table_quoted(table, self.dialect))
 
     def read(self, statements: Sequence[ProbeStatement], budget: ProbeBudget) -> QueryResults:

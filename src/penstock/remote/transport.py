@@ -144,7 +144,7 @@ class Transport:
             return
         if parse_key(key) is None:
             fix = "Check that it is complete, or create another with `penstock keys create`."
-            raise InvalidInput("api_key", "a key such as pnk_…", "something else", fix)
+            raise InvalidInput("api_key", "a key such as pnk_…", "a malformed key", fix)
         host = urlsplit(self.url).hostname or ""
         if self.url.startswith("http:") and not is_loopback(host) and not allow_plain:
             raise InvalidInput(

@@ -1,1 +1,1 @@
-"""PACKAGE DOC penstock.runs"""
+"""The run queue: submission, admission, claims, results, external workers and the sweeper."""

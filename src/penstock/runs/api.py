@@ -183,7 +183,7 @@ def cancel_run(
     body: CancelIn | None = None,
     _: IdempotencyKey = None,
 ) -> Response:
-    """Cancel a pending run, or ask the worker to stop. The worker learns of it by a heartbeat."""
+    """Cancel a pending run, or ask the worker to stop. Heartbeat responses carry the request."""
     number = decode_path_id("run", "run", run_id)
     reason = (body or CancelIn()).reason
     return idempotent_write(

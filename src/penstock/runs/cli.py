@@ -30,8 +30,12 @@ def runs() -> None:
 @click.option("--customer", metavar="ID", help="Only runs of this customer.")
 @click.option("--pipeline", metavar="NAME", help="Only runs of this pipeline.")
 @click.option("--state", type=STATE, metavar="STATE", help=f"One of {', '.join(RunState)}.")
-@click.option("--since", metavar="WHEN", help="Occurrence at or after an ISO time, or 2h, 3d ago.")
-@click.option("--until", metavar="WHEN", help="Occurrence before an ISO time, or 2h, 3d ago.")
+@click.option(
+    "--since", metavar="WHEN", help="Only occurrences at or after this ISO time or age (2h, 3d)."
+)
+@click.option(
+    "--until", metavar="WHEN", help="Only occurrences before this ISO time or age (2h, 3d)."
+)
 @click.option("--limit", type=LIMIT, default=50, show_default=True, help="Maximum number of runs.")
 @click.option("--before", type=RUN, metavar="RUN", help="Continue after this run; needs --state.")
 @click.pass_obj
@@ -198,12 +202,22 @@ def _replayed(cases: UseCases, run: Shape) -> str:
 
 @runs.command("submit")
 @click.argument("pipeline")
-@click.option("--customer", metavar="ID", default="default", show_default=True, help="Customer id.")
-@click.option("--processor", metavar="NAME", help="Required if the pipeline has several.")
+@click.option(
+    "--customer", metavar="ID", default="default", help="Customer id. Defaults to `default`."
+)
+@click.option(
+    "--processor", metavar="NAME", help="Processor to run; required if the pipeline has several."
+)
 @click.option("--partition", metavar="TEXT", help="Slice of data to process, usually a date.")
 @click.option("--param", "param", multiple=True, metavar="KEY=VALUE", help="Set one parameter.")
 @click.option("--parameters", type=JSON, metavar="JSON", help="Parameters as JSON, or @FILE.")
-@click.option("--priority", type=int, default=5, show_default=True, help="1 (last) to 10 (first).")
+@click.option(
+    "--priority",
+    type=int,
+    default=5,
+    show_default=True,
+    help="Priority from 1 (last) to 10 (first).",
+)
 @click.option("--at", metavar="TIME", help="Earliest start: an ISO time, or a delay such as 10m.")
 @click.option("--ordering-key", metavar="TEXT", help="Runs with the same key run one at a time.")
 @click.option("--key", metavar="TEXT", help="Idempotency key; repeating it returns the same run.")

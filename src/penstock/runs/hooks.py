@@ -1,4 +1,4 @@
-"""What the run queue asks of, and reports to, subjects above it; connected in `penstock.wiring`."""
+"""Hooks by which the run queue calls packages above it; connected in `penstock.wiring`."""
 
 from __future__ import annotations
 

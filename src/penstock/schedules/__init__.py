@@ -1,1 +1,1 @@
-"""PACKAGE DOC penstock.schedules"""
+"""Configs and their schedules: cron and intervals, misfires, pauses and the scheduler."""

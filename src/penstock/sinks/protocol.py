@@ -27,7 +27,7 @@ Version: TypeAlias = int | str | datetime
 
 
 class Fate(StrEnum):
-    """Outcome of a message in its mark; poison may still be handled later."""
+    """Outcome recorded for a message. POISON is not final: a replayed message is handled again."""
 
     APPLIED = "applied"
     STALE_IGNORED = "stale_ignored"

@@ -302,7 +302,7 @@ class SeekIn(RequestModel):
 class SeekOut(ResponseModel):
     """The effect of a seek."""
 
-    time: Time = Field(description="Time that the subscription was moved to.")
+    time: Time = Field(description="Time that the subscription was set to.")
     purged: int = Field(description="Number of older deliveries that were removed.")
     delivered_again: int = Field(
         description="Number of settled deliveries that are delivered again."
@@ -333,7 +333,7 @@ class DeliveryStateOut(ResponseModel):
     attempts: int = Field(description="Number of delivery attempts in this generation.")
     replays: int = Field(description=texts.REPLAYS)
     at: Time = Field(description="Time at which it is due, its lease expires, or it was settled.")
-    last_error: str | None = Field(description="Reason of the last nack; null if there was none.")
+    last_error: str | None = Field(description="Reason for the last nack; null if there was none.")
 
 
 class MessageDetailOut(MessageOut):

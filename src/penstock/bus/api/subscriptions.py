@@ -131,7 +131,7 @@ def seek_subscription(
     request: Request, by: CurrentCaller, name: Name, body: SeekIn, customer_id: OwnerId = None,
     _: IdempotencyKey = None,
 ) -> Response:  # fmt: skip
-    """Move a subscription to a time. Newer messages are delivered again, older ones are purged."""
+    """Seek a subscription to a time. Newer messages are delivered again, older ones are purged."""
     to = parse_time(body.time, "time")
     assert to is not None
     return idempotent_action(

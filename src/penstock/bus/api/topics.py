@@ -38,7 +38,7 @@ MessageId = Annotated[
 OwnerId = Annotated[
     str | None,
     Query(
-        description="Customer that owns it; omit it for system topics and subscriptions.",
+        description="Customer that owns the resource; omit it for system topics and subscriptions.",
         max_length=200,
     ),
 ]

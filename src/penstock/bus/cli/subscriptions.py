@@ -82,7 +82,9 @@ def show(app: App, name: str, customer: str | None) -> None:
 @click.option("--max-attempts", type=click.IntRange(5, 100), default=5, show_default=True,
               help="Delivery attempts before a message becomes a dead letter.")  # fmt: skip
 @click.option("--no-dead-letters", is_flag=True, help="Retry until the retention ends.")
-@click.option("--dead-letter-topic", metavar="NAME", help="Default: the subscription's NAME.dlq.")
+@click.option(
+    "--dead-letter-topic", metavar="NAME", help="Topic for dead letters. Defaults to NAME.dlq."
+)
 @click.option("--filter", "filter_", metavar="EXPR",
               help='Deliver only matches, such as attributes.league = "nba".')  # fmt: skip
 @click.option("--ordered", is_flag=True, help="Deliver in order, one at a time per ordering key.")
@@ -181,7 +183,7 @@ def resume(app: App, name: str, customer: str | None) -> None:
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @click.pass_obj
 def seek(app: App, name: str, when: str, customer: str | None, yes: bool) -> None:
-    """Redeliver all messages published since WHEN (ISO, or 2h, 3d ago) and purge older ones."""
+    """Redeliver messages published since WHEN, an ISO time or an age (2h, 3d); purge older ones."""
     with app.use_cases() as cases:
         to = parse_when(when, "when", cases.now())
         assert to is not None
@@ -254,7 +256,9 @@ def ack(app: App, name: str, ack_ids: tuple[str, ...], customer: str | None) -> 
 @click.argument("name")
 @click.argument("ack_ids", nargs=-1, required=True, metavar="ACK_ID...")
 @OWNER_OPTION
-@click.option("--poison", is_flag=True, help="Make it a dead letter without further attempts.")
+@click.option(
+    "--poison", is_flag=True, help="Make the message a dead letter without further attempts."
+)
 @click.option("--error", default="", metavar="TEXT", help="Error text, stored with the delivery.")
 @click.pass_obj
 def nack(

@@ -40,7 +40,7 @@ class ConcurrencyWindow:
 
     @property
     def max_in_flight(self) -> int:
-        """Maximum number of requests in flight."""
+        """Maximum number of requests in flight: `size`, rounded down."""
         return int(self.size)
 
     @property

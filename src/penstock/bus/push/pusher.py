@@ -66,7 +66,7 @@ class PushCounts:
 
 @dataclass(slots=True)
 class _Endpoint:
-    """What this process knows about one subscription's endpoint."""
+    """State of one subscription's endpoint in this process."""
 
     text: str
     window: ConcurrencyWindow

@@ -13,7 +13,7 @@ from penstock.core.errors import NotFound
 
 
 class DatabaseBus:
-    """Use cases for topics and subscriptions on the database."""
+    """Use cases for topics and subscriptions that access the database directly."""
 
     def __init__(self, client: Client) -> None:
         self._topics = client.topics

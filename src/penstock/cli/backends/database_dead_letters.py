@@ -14,7 +14,7 @@ from penstock.dead_letters.client.dead_letters import FAR, DeadLetterFilter, Edi
 
 
 class DatabaseDeadLetters:
-    """Use cases for dead letters on the database."""
+    """Use cases for dead letters that access the database directly."""
 
     def __init__(self, client: Client) -> None:
         self._dead_letters = client.dead_letters

@@ -21,7 +21,7 @@ from penstock.flows.gates.override import parse_override_duration
 
 
 class DatabaseFlows:
-    """Use cases for flows and gates on the database."""
+    """Use cases for flows and gates that access the database directly."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

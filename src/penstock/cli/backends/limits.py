@@ -31,7 +31,7 @@ class LimitCases(Protocol):
 
 
 class DatabaseLimits:
-    """Use cases for limits on the database."""
+    """Use cases for limits that access the database directly."""
 
     def __init__(self, client: Client) -> None:
         self._limits = client.limits

@@ -30,17 +30,32 @@ WORDS = 60
 def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that select dead letters."""
     options = (
-        click.option("--kind", type=click.Choice(["run", "delivery"]), help="Runs or deliveries."),
-        click.option("--customer", metavar="ID", help="Only those of this customer."),
+        click.option(
+            "--kind", type=click.Choice(["run", "delivery"]), help="Only runs, or only deliveries."
+        ),
+        click.option("--customer", metavar="ID", help="Only dead letters of this customer."),
         click.option("--subscription", metavar="NAME", help="Only messages of this subscription."),
         click.option("--topic", metavar="NAME", help="Only messages of this topic."),
         click.option("--pipeline", metavar="NAME", help="Only runs of this pipeline."),
         click.option("--processor", metavar="NAME", help="Only runs of this processor."),
-        click.option("--partition", metavar="TEXT", help="Only those of this partition."),
-        click.option("--correlation", "correlation_id", metavar="ID", help="By correlation id."),
-        click.option("--error", "error_type", metavar="TYPE", help="Only this error type."),
-        click.option("--since", metavar="WHEN", help="Failed since an ISO time, or 2h, 3d ago."),
-        click.option("--until", metavar="WHEN", help="Failed before an ISO time, or 2h, 3d ago."),
+        click.option("--partition", metavar="TEXT", help="Only runs of this partition."),
+        click.option(
+            "--correlation",
+            "correlation_id",
+            metavar="ID",
+            help="Only dead letters with this correlation id.",
+        ),
+        click.option(
+            "--error", "error_type", metavar="TYPE", help="Only dead letters with this error type."
+        ),
+        click.option(
+            "--since",
+            metavar="WHEN",
+            help="Only failures at or after this ISO time or age (2h, 3d).",
+        ),
+        click.option(
+            "--until", metavar="WHEN", help="Only failures before this ISO time or age (2h, 3d)."
+        ),
     )
     for option in reversed(options):
         command = option(command)
@@ -156,8 +171,8 @@ def show(app: App, dead_letter_id: str) -> None:
 @click.option("--all", "everything", is_flag=True, help="Replay all open dead letters.")
 @click.option("--dry-run", is_flag=True, help="Show what would be replayed; change nothing.")
 @click.option("--rate", type=click.FloatRange(0, 10_000, min_open=True), metavar="N",
-              help="Replays per second; later ones are scheduled ahead.")  # fmt: skip
-@click.option("--limit", type=LIMIT, metavar="N", help="Maximum number to replay.")
+              help="Replays per second; the remaining ones are scheduled for later.")  # fmt: skip
+@click.option("--limit", type=LIMIT, metavar="N", help="Maximum number of dead letters to replay.")
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @click.option(
     "--param", "parameters", multiple=True, metavar="K=V", help="Edit: set a parameter of the run."
@@ -195,7 +210,7 @@ def replay(app: App, /, dead_letter_ids: tuple[str, ...], **given: Any) -> None:
 @click.option("--all", "everything", is_flag=True, help="Discard all open dead letters.")
 @click.option("--dry-run", is_flag=True, help="Show what would be discarded; change nothing.")
 @click.option("--limit", type=LIMIT, default=1_000, show_default=True, metavar="N",
-              help="Maximum number to discard.")  # fmt: skip
+              help="Maximum number of dead letters to discard.")  # fmt: skip
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @click.option("--reason", required=True, metavar="TEXT", help="Reason, recorded in the journal.")
 @click.pass_obj

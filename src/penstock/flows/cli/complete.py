@@ -25,7 +25,7 @@ _OUTCOMES = {
 @click.argument("partition")
 @click.argument("processor")
 @click.option("--phase", metavar="NAME", help="Phase, if several phases have this processor.")
-@click.option("--customer", metavar="ID", help="Customer id; the customer `default` if omitted.")
+@click.option("--customer", metavar="ID", help="Customer id. Defaults to `default`.")
 @click.option("--mode", metavar="NAME", help="Mode of the flow; that of the open flow if omitted.")
 @click.option("--status", type=click.Choice(["success", "partial", "failed"]), default="success",
               show_default=True, help="Result; partial counts as completed.")  # fmt: skip
@@ -35,7 +35,9 @@ _OUTCOMES = {
 @click.option("--quality", type=click.FloatRange(0, 1), metavar="N", help="Quality, from 0 to 1.")
 @click.option("--entities", type=JSON, metavar="JSON|@FILE",
               help="Changed entities: an object of id lists by kind.")  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Show which flow would record it; change nothing.")
+@click.option(
+    "--dry-run", is_flag=True, help="Show which flow would record the completion; change nothing."
+)
 @click.pass_obj
 def complete(app: App, /, **given: Any) -> None:
     """Report the completion of a processor that Penstock does not run.

@@ -16,14 +16,20 @@ from penstock.cli.backends.protocol import Shape
 @click.argument("pipeline")
 @click.argument("partition", required=False)
 @click.argument("phase", required=False)
-@click.option("--customer", metavar="ID", help="Customer id; the customer `default` if omitted.")
+@click.option("--customer", metavar="ID", help="Customer id. Defaults to `default`.")
 @click.option("--mode", metavar="NAME", help="Mode of the flow; `manual` if omitted.")
 @click.option("--backfill", is_flag=True, help="Use mode `backfill`, for past data.")
 @click.option("--force", is_flag=True, help="Open a new generation even if a flow exists.")
 @click.option("--no-downstream", is_flag=True, help="Do not continue with later phases.")
 @click.option("--param", "params", multiple=True, metavar="KEY=VALUE", help="Set one parameter.")
 @click.option("--parameters", type=JSON, metavar="JSON|@FILE", help="Parameters as one object.")
-@click.option("--priority", type=int, default=5, show_default=True, help="1 (last) to 10 (first).")
+@click.option(
+    "--priority",
+    type=int,
+    default=5,
+    show_default=True,
+    help="Priority from 1 (last) to 10 (first).",
+)
 @click.option("--correlation-id", metavar="TEXT", help="Correlation id; generated if omitted.")
 @click.option("--dry-run", is_flag=True, help="Show what would be started; change nothing.")
 @click.pass_obj

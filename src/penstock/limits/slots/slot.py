@@ -123,7 +123,7 @@ class SlotRequest:
 
     @property
     def broker(self) -> Broker:
-        """The broker for the caller."""
+        """The broker of the current client, run or settings."""
         return self._find()
 
     @property

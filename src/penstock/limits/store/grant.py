@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+import penstock.limits.rules as rules
+import penstock.limits.token_bucket as token_bucket
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import NotFound
 from penstock.db.store import PendingResult, Tx, first
-from penstock.limits import rules, token_bucket
 from penstock.limits.store.rows import (
     Abandon,
     GrantInput,

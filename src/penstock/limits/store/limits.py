@@ -11,12 +11,12 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+import penstock.limits.rules as rules
 from penstock.audit.rows import Entry
 from penstock.audit.store.journal import journal_append_many
 from penstock.core.errors import NotFound
 from penstock.core.naming import SYSTEM_CUSTOMER, CustomerKey
 from penstock.db.store import Tx, first, one
-from penstock.limits import rules
 from penstock.limits.rules import HISTORY_KEPT, LimitSettings
 from penstock.limits.store.grant import SNOOZED, TICKET_US, grant_locked, limit_lock
 from penstock.limits.store.rows import GrantInput, GrantResult, Lease, Limit

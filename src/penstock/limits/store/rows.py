@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+import penstock.limits.rules as rules
+import penstock.limits.token_bucket as token_bucket
 from penstock.core.naming import CustomerKey
-from penstock.limits import rules, token_bucket
 from penstock.limits.rules import LimitSettings
 
 ADMIT: Final = "admit"

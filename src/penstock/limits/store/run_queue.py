@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+import penstock.limits.run_queue_rules as run_queue_rules
 from penstock.core.clock import Micros
 from penstock.core.ids import encode
 from penstock.core.naming import CustomerKey
 from penstock.core.record import from_json
 from penstock.db.store import Row, Tx
-from penstock.limits import run_queue_rules
 from penstock.limits.rules import CAPACITY_DEFAULT, effective_capacity
 from penstock.limits.run_queue_rules import FreeCapacity, WaitingRun
 from penstock.limits.token_bucket import PARTS_PER_TOKEN, load_bucket

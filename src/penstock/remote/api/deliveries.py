@@ -36,7 +36,7 @@ class DeliveriesApi:
 
         `POST /api/v1/subscriptions/{name}/pull`
 
-        customer_id: Customer that owns it; omit it for system topics and subscriptions.
+        customer_id: Customer that owns the resource; omit it for system topics and subscriptions.
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
         response = self._transport.call(
@@ -60,7 +60,7 @@ class DeliveriesApi:
 
         `POST /api/v1/subscriptions/{name}/ack`
 
-        customer_id: Customer that owns it; omit it for system topics and subscriptions.
+        customer_id: Customer that owns the resource; omit it for system topics and subscriptions.
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
         response = self._transport.call(
@@ -84,7 +84,7 @@ class DeliveriesApi:
 
         `POST /api/v1/subscriptions/{name}/nack`
 
-        customer_id: Customer that owns it; omit it for system topics and subscriptions.
+        customer_id: Customer that owns the resource; omit it for system topics and subscriptions.
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
         response = self._transport.call(
@@ -108,7 +108,7 @@ class DeliveriesApi:
 
         `POST /api/v1/subscriptions/{name}/extend`
 
-        customer_id: Customer that owns it; omit it for system topics and subscriptions.
+        customer_id: Customer that owns the resource; omit it for system topics and subscriptions.
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
         response = self._transport.call(
@@ -132,7 +132,7 @@ class DeliveriesApi:
 
         `POST /api/v1/subscriptions/{name}/release`
 
-        customer_id: Customer that owns it; omit it for system topics and subscriptions.
+        customer_id: Customer that owns the resource; omit it for system topics and subscriptions.
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
         response = self._transport.call(

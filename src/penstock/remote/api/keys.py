@@ -48,7 +48,7 @@ class KeysApi:
     def rotate_key(
         self, key_id: str, body: RotateIn | None = None, *, idempotency_key: str | None = None
     ) -> KeyCreatedOut:
-        """Give a key a new secret. The old one stays valid for the overlap.
+        """Replace the secret of a key. The old one stays valid for the overlap.
 
         `POST /api/v1/keys/{key_id}/rotate`
 

@@ -73,7 +73,7 @@ class RunsApi:
     def cancel_run(
         self, run_id: str, body: CancelIn | None = None, *, idempotency_key: str | None = None
     ) -> CancelOut:
-        """Cancel a pending run, or ask the worker to stop. The worker learns of it by a heartbeat.
+        """Cancel a pending run, or ask the worker to stop. Heartbeat responses carry the request.
 
         `POST /api/v1/pipeline-runs/{run_id}/cancel`
 

@@ -39,7 +39,7 @@ class SubscriptionsApi:
 
         `POST /api/v1/subscriptions`
 
-        customer_id: Customer that owns it; omit it for system topics and subscriptions.
+        customer_id: Customer that owns the resource; omit it for system topics and subscriptions.
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
         response = self._transport.call(
@@ -66,7 +66,7 @@ class SubscriptionsApi:
 
         `GET /api/v1/subscriptions/{name}`
 
-        customer_id: Customer that owns it; omit it for system topics and subscriptions.
+        customer_id: Customer that owns the resource; omit it for system topics and subscriptions.
         """
         response = self._transport.call(
             "GET",
@@ -80,7 +80,7 @@ class SubscriptionsApi:
 
         `DELETE /api/v1/subscriptions/{name}`
 
-        customer_id: Customer that owns it; omit it for system topics and subscriptions.
+        customer_id: Customer that owns the resource; omit it for system topics and subscriptions.
         """
         response = self._transport.call(
             "DELETE",
@@ -101,7 +101,7 @@ class SubscriptionsApi:
 
         `POST /api/v1/subscriptions/{name}/pause`
 
-        customer_id: Customer that owns it; omit it for system topics and subscriptions.
+        customer_id: Customer that owns the resource; omit it for system topics and subscriptions.
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
         response = self._transport.call(
@@ -121,11 +121,11 @@ class SubscriptionsApi:
         customer_id: str | None = None,
         idempotency_key: str | None = None,
     ) -> SeekOut:
-        """Move a subscription to a time. Newer messages are delivered again, older ones are purged.
+        """Seek a subscription to a time. Newer messages are delivered again, older ones are purged.
 
         `POST /api/v1/subscriptions/{name}/seek`
 
-        customer_id: Customer that owns it; omit it for system topics and subscriptions.
+        customer_id: Customer that owns the resource; omit it for system topics and subscriptions.
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
         response = self._transport.call(
@@ -144,7 +144,7 @@ class SubscriptionsApi:
 
         `POST /api/v1/subscriptions/{name}/purge`
 
-        customer_id: Customer that owns it; omit it for system topics and subscriptions.
+        customer_id: Customer that owns the resource; omit it for system topics and subscriptions.
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
         response = self._transport.call(

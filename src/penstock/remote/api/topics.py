@@ -33,7 +33,7 @@ class TopicsApi:
 
         `POST /api/v1/topics`
 
-        customer_id: Customer that owns it; omit it for system topics and subscriptions.
+        customer_id: Customer that owns the resource; omit it for system topics and subscriptions.
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
         response = self._transport.call(
@@ -52,7 +52,7 @@ class TopicsApi:
 
         `GET /api/v1/topics`
 
-        customer_id: Customer that owns it; omit it for system topics and subscriptions.
+        customer_id: Customer that owns the resource; omit it for system topics and subscriptions.
         limit: Maximum number of rows to return.
         cursor: `next_cursor` of the previous page; the first page when omitted.
         """
@@ -68,7 +68,7 @@ class TopicsApi:
 
         `GET /api/v1/topics/{topic}`
 
-        customer_id: Customer that owns it; omit it for system topics and subscriptions.
+        customer_id: Customer that owns the resource; omit it for system topics and subscriptions.
         """
         response = self._transport.call(
             "GET", f"/api/v1/topics/{quote_segment(topic)}", query={"customer_id": customer_id}
@@ -80,7 +80,7 @@ class TopicsApi:
 
         `DELETE /api/v1/topics/{topic}`
 
-        customer_id: Customer that owns it; omit it for system topics and subscriptions.
+        customer_id: Customer that owns the resource; omit it for system topics and subscriptions.
         """
         response = self._transport.call(
             "DELETE", f"/api/v1/topics/{quote_segment(topic)}", query={"customer_id": customer_id}
@@ -99,7 +99,7 @@ class TopicsApi:
 
         `POST /api/v1/topics/{topic}/publish`
 
-        customer_id: Customer that owns it; omit it for system topics and subscriptions.
+        customer_id: Customer that owns the resource; omit it for system topics and subscriptions.
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
         response = self._transport.call(

@@ -80,8 +80,8 @@ class ConfigOut(TypedDict):
     last_run_time: str | None  # Time at which its last run ended; null if none has.
     last_run_status: str | None  # Status of its last run; null if none has ended.
     consecutive_failures: int  # Number of runs in a row that failed after all attempts.
-    created_at: str  # Time at which it was created.
-    created_by: str  # Name of the key or user that created it.
+    created_at: str  # Time at which the resource was created.
+    created_by: str  # Name of the key or user that created the resource.
     updated_at: str  # Time of the last change.
 
 
@@ -143,7 +143,7 @@ class ConfigIn(TypedDict):
 
 
 class ConfigPage(TypedDict):
-    """One page of a list of ConfigOut."""
+    """One page of ConfigOut records."""
 
     items: list[ConfigOut]  # Rows of this page, in the order of the list.
     next_cursor: str | None  # Value of `cursor` for the next page; null on the last page.
@@ -244,7 +244,7 @@ class AuditOut(TypedDict):
 
 
 class AuditPage(TypedDict):
-    """One page of a list of AuditOut."""
+    """One page of AuditOut records."""
 
     items: list[AuditOut]  # Rows of this page, in the order of the list.
     next_cursor: str | None  # Value of `cursor` for the next page; null on the last page.
@@ -261,7 +261,7 @@ class OccurrenceOut(TypedDict):
 
 
 class OccurrencePage(TypedDict):
-    """One page of a list of OccurrenceOut."""
+    """One page of OccurrenceOut records."""
 
     items: list[OccurrenceOut]  # Rows of this page, in the order of the list.
     next_cursor: str | None  # Value of `cursor` for the next page; null on the last page.

@@ -20,7 +20,8 @@ class DeadLetterOut(TypedDict):
     subscription: str | None  # Subscription of the delivery; null for a run.
     topic: str | None  # Topic that the message was published to; null for a run.
     round: int | None  # Generation of the delivery; each replay or seek starts the next.
-    customer_id: str | None  # Customer that owns it; null for messages of system topics.
+    # Customer that owns the dead letter; null for messages of system topics.
+    customer_id: str | None
     pipeline_template: str | None  # Pipeline of the run; null for a delivery.
     phase: str | None  # Phase of the run; null for a delivery.
     processor: str | None  # Processor of the run; null for a delivery.
@@ -41,7 +42,7 @@ class DeadLetterOut(TypedDict):
 
 
 class DeadLetterPage(TypedDict):
-    """One page of a list of DeadLetterOut."""
+    """One page of DeadLetterOut records."""
 
     items: list[DeadLetterOut]  # Rows of this page, in the order of the list.
     next_cursor: str | None  # Value of `cursor` for the next page; null on the last page.

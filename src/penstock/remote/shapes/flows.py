@@ -23,7 +23,7 @@ class FlowOut(TypedDict):
     is_degraded: bool  # Whether the flow ended with incomplete data.
     missing: list[str]  # Tables and processors that were missing when the flow went on.
     correlation_id: str  # Correlation id shared by everything that the same cause started.
-    trigger_source: str  # What triggered it, such as `scheduler` or `manual`.
+    trigger_source: str  # What triggered the work, such as `scheduler` or `manual`.
     opened_by: str  # Name of the key, user or service that opened it.
     config_id: str | None  # Config whose schedule opened the flow; null for other triggers.
     # Flow of the previous generation whose phases were reused; null for none.
@@ -37,7 +37,7 @@ class FlowOut(TypedDict):
 
 
 class FlowPage(TypedDict):
-    """One page of a list of FlowOut."""
+    """One page of FlowOut records."""
 
     items: list[FlowOut]  # Rows of this page, in the order of the list.
     next_cursor: str | None  # Value of `cursor` for the next page; null on the last page.
@@ -66,7 +66,7 @@ class FlowIn(TypedDict):
 
 
 class FlowTriggerOut(TypedDict):
-    """The flow of a trigger."""
+    """The flow that a trigger opened or found."""
 
     flow: FlowOut  # Flow that was opened, or that existed already.
     is_new: bool  # Whether this request opened the flow.
@@ -135,7 +135,7 @@ class PhaseTriggerOut(TypedDict):
     processor: str | None  # Processor that the gate belongs to; null for the gate of a whole phase.
     at: str  # Time at which the phase was triggered.
     verdict: str  # PROCEED or PROCEED_DEGRADED.
-    trigger_source: str  # What triggered it, such as `scheduler` or `manual`.
+    trigger_source: str  # What triggered the work, such as `scheduler` or `manual`.
     is_observed: bool  # Whether the trigger was only recorded and created no runs.
     runs: int  # Number of runs that it created.
 
@@ -185,7 +185,7 @@ class DecisionOut(TypedDict):
     partition: str  # Partition of the data, such as `2025-12-31`.
     mode: str  # Operating mode; it sets the thresholds of the gates.
     decided_at: str  # Time at which the decision was made.
-    trigger_source: str  # What triggered it, such as `scheduler` or `manual`.
+    trigger_source: str  # What triggered the work, such as `scheduler` or `manual`.
 
 
 class FlowDetailOut(TypedDict):
@@ -306,7 +306,7 @@ class StepOut(TypedDict):
 
 
 class MissingStepOut(TypedDict):
-    """Something that has not happened in a trace."""
+    """A step of a trace that has not happened."""
 
     flow_id: str  # Id of the flow (`flow_…`).
     phase: str  # Name of the phase within the pipeline.
@@ -351,10 +351,10 @@ class CompletionReportIn(TypedDict):
     # Customer that the request is about; `default` when omitted.
     customer_id: NotRequired[str | None]
     processor_name: str  # Name of the processor within its phase.
-    # Phase of the processor; required if several phases have one of that name.
+    # Phase of the processor; required if the name occurs in several phases.
     phase: NotRequired[str | None]
     partition: NotRequired[str | None]  # Partition of the data, such as `2025-12-31`.
-    game_date: NotRequired[str | None]  # Alternative name of `partition`, from the source design.
+    game_date: NotRequired[str | None]  # Alternative name of `partition`.
     # Outcome; `partial` counts as completed.
     status: NotRequired[Literal["success", "partial", "failed"]]
     # Correlation id of the report; an existing one continues its trace.

@@ -52,7 +52,7 @@ class GateCheckOut(TypedDict):
 
 
 class DecisionPage(TypedDict):
-    """One page of a list of DecisionOut."""
+    """One page of DecisionOut records."""
 
     items: list[DecisionOut]  # Rows of this page, in the order of the list.
     next_cursor: str | None  # Value of `cursor` for the next page; null on the last page.
@@ -157,7 +157,7 @@ class OverrideOut(TypedDict):
 
 
 class OverridePage(TypedDict):
-    """One page of a list of OverrideOut."""
+    """One page of OverrideOut records."""
 
     items: list[OverrideOut]  # Rows of this page, in the order of the list.
     next_cursor: str | None  # Value of `cursor` for the next page; null on the last page.
@@ -211,7 +211,7 @@ class InterventionOut(TypedDict):
 
 
 class InterventionPage(TypedDict):
-    """One page of a list of InterventionOut."""
+    """One page of InterventionOut records."""
 
     items: list[InterventionOut]  # Rows of this page, in the order of the list.
     next_cursor: str | None  # Value of `cursor` for the next page; null on the last page.

@@ -17,8 +17,8 @@ class KeyOut(TypedDict):
     customer_id: str | None  # Customer that the key is restricted to; null for all customers.
     state: str  # active, rotating, expired or revoked.
     rate: float | None  # Allowed requests per second; the server's default when null.
-    created_at: str  # Time at which it was created.
-    created_by: str  # Name of the key or user that created it.
+    created_at: str  # Time at which the resource was created.
+    created_by: str  # Name of the key or user that created the resource.
     expires_at: str | None  # Time at which it expires; null if it does not.
     # Time until which the old secret is valid too; null unless rotating.
     rotating_until: str | None
@@ -28,7 +28,7 @@ class KeyOut(TypedDict):
 
 
 class KeyPage(TypedDict):
-    """One page of a list of KeyOut."""
+    """One page of KeyOut records."""
 
     items: list[KeyOut]  # Rows of this page, in the order of the list.
     next_cursor: str | None  # Value of `cursor` for the next page; null on the last page.

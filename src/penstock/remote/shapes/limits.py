@@ -23,7 +23,8 @@ class LimitOut(TypedDict):
     burst: int | None  # Most tokens that may accumulate; one second's worth when null.
     lease_seconds: float  # Seconds that a slot is held without renewal.
     grace_seconds: float  # Seconds that an expired slot still counts as held.
-    queue_max: int | None  # Callers that may wait; further ones are refused. Null for no bound.
+    # Maximum number of waiting callers; further ones are refused. Null for no maximum.
+    queue_max: int | None
     held: int  # Total weight that is held now.
     holders: int  # Number of slots that are held now.
     waiting: int  # Number of callers waiting for a slot.
@@ -35,7 +36,7 @@ class LimitOut(TypedDict):
 
 
 class LimitPage(TypedDict):
-    """One page of a list of LimitOut."""
+    """One page of LimitOut records."""
 
     items: list[LimitOut]  # Rows of this page, in the order of the list.
     next_cursor: str | None  # Value of `cursor` for the next page; null on the last page.
@@ -54,7 +55,7 @@ class LimitIn(TypedDict):
     lease: NotRequired[str | None]
     # Time that an expired slot still counts as held, as a duration such as `30s`.
     grace: NotRequired[str | None]
-    # Callers that may wait; further ones are refused. Null for no bound.
+    # Maximum number of waiting callers; further ones are refused. Null for no maximum.
     queue_max: NotRequired[int | None]
 
 
@@ -73,7 +74,7 @@ class LeaseOut(TypedDict):
 
     lease_id: str  # Id of the lease (`lease_…`).
     holder: str  # Name of the process or run that holds or wants the slot.
-    run_id: str | None  # Run on whose behalf it was requested; null outside of a run.
+    run_id: str | None  # Run that the slot was requested for; null outside of a run.
     weight: int  # Weight of the slot, counted against the capacity.
     # Token that increases with every slot; sinks refuse writes with an older one.
     fencing_token: int
@@ -87,7 +88,7 @@ class LimitWaiterOut(TypedDict):
 
     place: int  # Position in the queue, counted from 1.
     holder: str  # Name of the process or run that holds or wants the slot.
-    run_id: str | None  # Run on whose behalf it was requested; null outside of a run.
+    run_id: str | None  # Run that the slot was requested for; null outside of a run.
     weight: int  # Weight of the slot, counted against the capacity.
     asked_at: str  # Time at which the slot was requested.
 
@@ -96,7 +97,7 @@ class LimitHistoryOut(TypedDict):
     """A finished wait or hold."""
 
     holder: str  # Name of the process or run that holds or wants the slot.
-    run_id: str | None  # Run on whose behalf it was requested; null outside of a run.
+    run_id: str | None  # Run that the slot was requested for; null outside of a run.
     weight: int  # Weight of the slot, counted against the capacity.
     outcome: str  # released, expired, forced, timeout, abandoned, refused or quota.
     asked_at: str | None  # Time at which the slot was requested.

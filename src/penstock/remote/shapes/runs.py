@@ -73,13 +73,13 @@ class RunOut(TypedDict):
     cancel_requested_at: str | None  # Time at which cancellation was requested; null if it was not.
     correlation_id: str | None  # Correlation id shared by everything that the same cause started.
     ordering_key: str | None  # Runs with the same key are executed one after another.
-    trigger_source: str  # What triggered it, such as `scheduler` or `manual`.
+    trigger_source: str  # What triggered the work, such as `scheduler` or `manual`.
     parameters: Any  # Parameters passed to the processor, as a JSON object.
-    created_at: str  # Time at which it was created.
+    created_at: str  # Time at which the resource was created.
 
 
 class RunPage(TypedDict):
-    """One page of a list of RunOut."""
+    """One page of RunOut records."""
 
     items: list[RunOut]  # Rows of this page, in the order of the list.
     next_cursor: str | None  # Value of `cursor` for the next page; null on the last page.

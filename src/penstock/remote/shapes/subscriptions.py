@@ -68,12 +68,12 @@ class SubscriptionOut(TypedDict):
     replays_max: int  # Maximum number of replays per message.
     is_paused: bool  # Whether delivery is paused.
     version: int  # Version, incremented by every change.
-    created_at: str  # Time at which it was created.
-    created_by: str  # Name of the key or user that created it.
+    created_at: str  # Time at which the resource was created.
+    created_by: str  # Name of the key or user that created the resource.
 
 
 class SubscriptionPage(TypedDict):
-    """One page of a list of SubscriptionOut."""
+    """One page of SubscriptionOut records."""
 
     items: list[SubscriptionOut]  # Rows of this page, in the order of the list.
     next_cursor: str | None  # Value of `cursor` for the next page; null on the last page.
@@ -126,7 +126,7 @@ class SeekIn(TypedDict):
 class SeekOut(TypedDict):
     """The effect of a seek."""
 
-    time: str  # Time that the subscription was moved to.
+    time: str  # Time that the subscription was set to.
     purged: int  # Number of older deliveries that were removed.
     delivered_again: int  # Number of settled deliveries that are delivered again.
 
@@ -144,4 +144,5 @@ class ListSubscriptionsQuery(TypedDict, total=False):
     cursor: str | None  # `next_cursor` of the previous page; the first page when omitted.
     topic: str | None  # Return only subscriptions to this topic.
     kind: Literal["pull", "push", "bound"] | None  # Return only subscriptions of this kind.
-    customer_id: str | None  # Customer that owns it; omit it for system topics and subscriptions.
+    # Customer that owns the resource; omit it for system topics and subscriptions.
+    customer_id: str | None

@@ -20,12 +20,12 @@ class TopicOut(TypedDict):
 
     name: str  # Name of the topic, unique per customer.
     retention_seconds: int  # Seconds that messages are kept after publication.
-    created_at: str  # Time at which it was created.
-    created_by: str  # Name of the key or user that created it.
+    created_at: str  # Time at which the resource was created.
+    created_by: str  # Name of the key or user that created the resource.
 
 
 class TopicPage(TypedDict):
-    """One page of a list of TopicOut."""
+    """One page of TopicOut records."""
 
     items: list[TopicOut]  # Rows of this page, in the order of the list.
     next_cursor: str | None  # Value of `cursor` for the next page; null on the last page.
@@ -36,8 +36,8 @@ class TopicDetailOut(TypedDict):
 
     name: str  # Name of the topic, unique per customer.
     retention_seconds: int  # Seconds that messages are kept after publication.
-    created_at: str  # Time at which it was created.
-    created_by: str  # Name of the key or user that created it.
+    created_at: str  # Time at which the resource was created.
+    created_by: str  # Name of the key or user that created the resource.
     subscriptions: list[str]  # Names of the subscriptions to the topic.
 
 
@@ -80,7 +80,7 @@ class DeliveryStateOut(TypedDict):
     attempts: int  # Number of delivery attempts in this generation.
     replays: int  # Number of replays so far.
     at: str  # Time at which it is due, its lease expires, or it was settled.
-    last_error: str | None  # Reason of the last nack; null if there was none.
+    last_error: str | None  # Reason for the last nack; null if there was none.
 
 
 class MessageDetailOut(TypedDict):

@@ -80,7 +80,7 @@ class AlertOut(TypedDict):
 
 
 class AlertPage(TypedDict):
-    """One page of a list of AlertOut."""
+    """One page of AlertOut records."""
 
     items: list[AlertOut]  # Rows of this page, in the order of the list.
     next_cursor: str | None  # Value of `cursor` for the next page; null on the last page.
@@ -91,7 +91,7 @@ class SessionOut(TypedDict):
 
     session_id: str  # Id of the process's session.
     kind: str  # Role of the process, such as `worker`.
-    name: str  # Name that the process gives itself.
+    name: str  # Name under which the process is registered.
     host: str  # Host name of its machine.
     pid: int  # Operating system's process id.
     pool: str | None  # Worker pool that it serves; null if it is not a worker.

@@ -11,7 +11,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 class ClaimIn(TypedDict):
     """A request to claim runs."""
 
-    worker_id: str  # Name that the worker gives itself, at most 255 characters.
+    worker_id: str  # Name that identifies the worker, at most 255 characters.
     max_claims: NotRequired[int]  # Maximum number of runs to claim.
     # Seconds until the claim expires unless it is extended.
     claim_duration_seconds: NotRequired[float]
@@ -51,7 +51,7 @@ class ClaimOut(TypedDict):
 class ClaimByIdIn(TypedDict):
     """A request to claim a given run."""
 
-    worker_id: str  # Name that the worker gives itself, at most 255 characters.
+    worker_id: str  # Name that identifies the worker, at most 255 characters.
     # Seconds until the claim expires unless it is extended.
     claim_duration_seconds: NotRequired[float]
 
@@ -66,7 +66,7 @@ class ExecutionContext(TypedDict):
 class StartRunIn(TypedDict):
     """The start of a claimed run."""
 
-    # Name that the worker gives itself; the header X-Worker-Id is equivalent.
+    # Name that identifies the worker; the header X-Worker-Id is equivalent.
     worker_id: NotRequired[str | None]
     # Fencing token of the claim; when omitted, the caller must be the one that claimed the run.
     fencing_token: NotRequired[int | None]
@@ -100,7 +100,7 @@ class HeartbeatIn(TypedDict):
     records_loaded: NotRequired[int | None]  # Number of records written to the target.
     bytes_processed: NotRequired[int | None]  # Number of bytes processed.
     estimated_completion_time: NotRequired[str | None]  # Expected end as an ISO 8601 time.
-    # Name that the worker gives itself; the header X-Worker-Id is equivalent.
+    # Name that identifies the worker; the header X-Worker-Id is equivalent.
     worker_id: NotRequired[str | None]
     # Fencing token of the claim; when omitted, the caller must be the one that claimed the run.
     fencing_token: NotRequired[int | None]
@@ -120,7 +120,7 @@ class HeartbeatItem(TypedDict):
     records_loaded: NotRequired[int | None]  # Number of records written to the target.
     bytes_processed: NotRequired[int | None]  # Number of bytes processed.
     estimated_completion_time: NotRequired[str | None]  # Expected end as an ISO 8601 time.
-    # Name that the worker gives itself; the header X-Worker-Id is equivalent.
+    # Name that identifies the worker; the header X-Worker-Id is equivalent.
     worker_id: NotRequired[str | None]
     # Fencing token of the claim; when omitted, the caller must be the one that claimed the run.
     fencing_token: NotRequired[int | None]
@@ -130,7 +130,7 @@ class HeartbeatItem(TypedDict):
 class HeartbeatBatchIn(TypedDict):
     """Heartbeats of several runs."""
 
-    # Name that the worker gives itself; the header X-Worker-Id is equivalent.
+    # Name that identifies the worker; the header X-Worker-Id is equivalent.
     worker_id: NotRequired[str | None]
     heartbeats: list[HeartbeatItem]  # One heartbeat per run, at most 1,000.
 
@@ -148,7 +148,7 @@ class HeartbeatOutcome(TypedDict):
 
     run_id: str  # Id of the run (`run_…`).
     pulse: ClaimStatusOut | None  # State of the run; null if the heartbeat was refused.
-    problem: ItemProblem | None  # Reason of the refusal; null if the heartbeat was accepted.
+    problem: ItemProblem | None  # Reason for the refusal; null if the heartbeat was accepted.
 
 
 class HeartbeatBatchOut(TypedDict):
@@ -166,7 +166,7 @@ class CompleteIn(TypedDict):
     records_processed: NotRequired[int | None]  # Number of records that the processor reported.
     bytes_processed: NotRequired[int | None]  # Number of bytes processed.
     stages: NotRequired[dict[str, float] | None]  # Duration in seconds by stage, such as `extract`.
-    # Name that the worker gives itself; the header X-Worker-Id is equivalent.
+    # Name that identifies the worker; the header X-Worker-Id is equivalent.
     worker_id: NotRequired[str | None]
     # Fencing token of the claim; when omitted, the caller must be the one that claimed the run.
     fencing_token: NotRequired[int | None]
@@ -194,7 +194,7 @@ class CompletionItemIn(TypedDict):
     records_processed: NotRequired[int | None]  # Number of records that the processor reported.
     bytes_processed: NotRequired[int | None]  # Number of bytes processed.
     stages: NotRequired[dict[str, float] | None]  # Duration in seconds by stage, such as `extract`.
-    # Name that the worker gives itself; the header X-Worker-Id is equivalent.
+    # Name that identifies the worker; the header X-Worker-Id is equivalent.
     worker_id: NotRequired[str | None]
     # Fencing token of the claim; when omitted, the caller must be the one that claimed the run.
     fencing_token: NotRequired[int | None]
@@ -204,7 +204,7 @@ class CompletionItemIn(TypedDict):
 class CompletionBatchIn(TypedDict):
     """Completions of several runs."""
 
-    # Name that the worker gives itself; the header X-Worker-Id is equivalent.
+    # Name that identifies the worker; the header X-Worker-Id is equivalent.
     worker_id: NotRequired[str | None]
     completions: list[CompletionItemIn]  # One completion per run, at most 1,000.
 
@@ -214,7 +214,7 @@ class CompletionOutcome(TypedDict):
 
     run_id: str  # Id of the run (`run_…`).
     end: RunResultOut | None  # Result of ending the run; null if the completion was refused.
-    problem: ItemProblem | None  # Reason of the refusal; null if the completion was accepted.
+    problem: ItemProblem | None  # Reason for the refusal; null if the completion was accepted.
 
 
 class CompletionBatchOut(TypedDict):
@@ -226,7 +226,7 @@ class CompletionBatchOut(TypedDict):
 class FailIn(TypedDict):
     """The failure of a run."""
 
-    # Name that the worker gives itself; the header X-Worker-Id is equivalent.
+    # Name that identifies the worker; the header X-Worker-Id is equivalent.
     worker_id: NotRequired[str | None]
     # Fencing token of the claim; when omitted, the caller must be the one that claimed the run.
     fencing_token: NotRequired[int | None]
@@ -241,7 +241,7 @@ class FailIn(TypedDict):
 class ClaimHolderIn(TypedDict):
     """The worker that holds a run."""
 
-    # Name that the worker gives itself; the header X-Worker-Id is equivalent.
+    # Name that identifies the worker; the header X-Worker-Id is equivalent.
     worker_id: NotRequired[str | None]
     # Fencing token of the claim; when omitted, the caller must be the one that claimed the run.
     fencing_token: NotRequired[int | None]

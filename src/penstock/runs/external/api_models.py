@@ -272,7 +272,7 @@ class HeartbeatOutcome(ResponseModel):
         description="State of the run; null if the heartbeat was refused."
     )
     problem: ItemProblem | None = Field(
-        description="Reason of the refusal; null if the heartbeat was accepted."
+        description="Reason for the refusal; null if the heartbeat was accepted."
     )
 
 
@@ -290,7 +290,7 @@ class CompletionOutcome(ResponseModel):
         description="Result of ending the run; null if the completion was refused."
     )
     problem: ItemProblem | None = Field(
-        description="Reason of the refusal; null if the completion was accepted."
+        description="Reason for the refusal; null if the completion was accepted."
     )
 
 

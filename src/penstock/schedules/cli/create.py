@@ -36,11 +36,14 @@ _TEXT = {
     "event_filter": "Start only for messages whose attributes match.",
 }
 _NUMBERS = {
-    "priority": (int, "1 (last) to 10 (first)."),
+    "priority": (int, "Priority from 1 (last) to 10 (first)."),
     "max_execution_duration_minutes": (float, "Stop a run after this many minutes."),
-    "sla_breach_threshold_minutes": (float, "A later start is an SLA breach."),
+    "sla_breach_threshold_minutes": (
+        float,
+        "A start later than this many minutes breaches the SLA.",
+    ),
     "catch_up_window_minutes": (float, "Ignore missed occurrences older than this."),
-    "jitter_seconds": (float, "Delay starts by up to this; constant per config."),
+    "jitter_seconds": (float, "Maximum delay of starts in seconds; constant per config."),
 }
 
 
@@ -63,7 +66,8 @@ def _field_options() -> list[Callable[[F], F]]:
         click.option("--parameters", type=JSON, metavar="JSON",
                      help="Parameters as JSON, or @FILE."),
         click.option("--retry", "retry", multiple=True, metavar="KEY=VALUE",
-                     help="Set max_attempts, base_delay_minutes, backoff_multiplier …"),
+                     help="Set max_attempts, base_delay_minutes, backoff_multiplier, "
+                          "max_delay_minutes or timeout_multiplier."),
         click.option("--catch-up", "catch_up", type=_choice(CatchUp),
                      help="Which missed occurrences start after an outage."),
         click.option("--overlap", "overlap", type=_choice(Overlap),
@@ -94,7 +98,7 @@ def given_config_fields(given: dict[str, Any]) -> dict[str, Any]:
 @click.argument("customer", required=False)
 @click.argument("pipeline", required=False)
 @config_field_options
-@click.option("--inactive", is_flag=True, help="Create it disabled.")
+@click.option("--inactive", is_flag=True, help="Create the config disabled.")
 @click.option("--file", "file", type=click.Path(path_type=Path), metavar="FILE",
               help="Create many: JSON, JSON lines or TOML [[configs]]; - is stdin.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Validate only; create nothing.")

@@ -74,7 +74,7 @@ def describe(app: FastAPI, models: Sequence[type[BaseModel]]) -> dict[str, Any]:
     for name, schema in schemas.items():
         if name.endswith("Page"):
             kind = schema["properties"]["items"]["items"]["$ref"].rpartition("/")[2]
-            schema["description"] = f"One page of a list of {kind}."
+            schema["description"] = f"One page of {kind} records."
     for name, example in EXAMPLES.items():
         if name in schemas:
             schemas[name]["examples"] = [example]
@@ -122,6 +122,6 @@ def _describe_success(operation: dict[str, Any], schemas: Mapping[str, Any]) -> 
         if not name:
             response["description"] = "The response has no body."
         elif "items" in schema:
-            response["description"] = f"A list of {name}."
+            response["description"] = f"A list of {name} records."
         else:
             response["description"] = schemas[name]["description"]

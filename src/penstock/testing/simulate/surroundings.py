@@ -68,7 +68,7 @@ class Sources:
         return seen
 
     def _plan(self, tables: Tables, dependency: Dependency, partition: str) -> None:
-        """Draw the arrival of a table when it is first probed."""
+        """Choose at random when a table arrives; called when it is first probed."""
         historical = dependency.kind is DependencyKind.HISTORICAL
         units = dependency.expect.table
         if units is not None and (partition, units, False) not in self._planned:

@@ -19,7 +19,7 @@ COLOURS = {
 @click.command("explain", cls=Command)
 @click.argument("pipeline", metavar="PIPELINE|FLOW")
 @click.argument("partition", required=False)
-@click.option("--customer", metavar="ID", help="Customer id; the customer `default` if omitted.")
+@click.option("--customer", metavar="ID", help="Customer id. Defaults to `default`.")
 @click.option("--mode", metavar="NAME", help="Mode of the flow; any mode if omitted.")
 @click.option("--generation", type=click.IntRange(1), metavar="N",
               help="Generation of the flow; the newest if omitted.")  # fmt: skip

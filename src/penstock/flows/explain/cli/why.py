@@ -18,7 +18,7 @@ CLEARS_TEXT = {"event": "clears on an event", "person": "needs a person", "time"
 @click.argument("thing", metavar="PIPELINE|FLOW|RUN")
 @click.argument("partition", required=False)
 @click.argument("phase", required=False)
-@click.option("--customer", metavar="ID", help="Customer id; the customer `default` if omitted.")
+@click.option("--customer", metavar="ID", help="Customer id. Defaults to `default`.")
 @click.option("--mode", metavar="NAME", help="Mode of the flow; any mode if omitted.")
 @click.pass_obj
 def why(

@@ -45,7 +45,7 @@ def gate() -> None:
 @click.argument("partition")
 @click.argument("phase")
 @click.option("--processor", metavar="NAME", help="Check only the needs of this processor.")
-@click.option("--customer", metavar="ID", help="Customer id; the customer `default` if omitted.")
+@click.option("--customer", metavar="ID", help="Customer id. Defaults to `default`.")
 @click.option("--mode", metavar="NAME", help="Mode of the flow; that of the open flow if omitted.")
 @click.pass_obj
 def check(app: App, /, **given: Any) -> None:
@@ -155,7 +155,13 @@ def history(app: App, /, **given: Any) -> None:
 @click.argument("phase", required=False)
 @gate_setting_options
 @click.option("--customer", metavar="ID", help="Only decisions for this customer.")
-@click.option("--limit", type=LIMIT, default=20, show_default=True, help="Newest decisions to try.")
+@click.option(
+    "--limit",
+    type=LIMIT,
+    default=20,
+    show_default=True,
+    help="Number of newest decisions to evaluate.",
+)
 @click.pass_obj
 def what_if(app: App, /, **given: Any) -> None:
     """Recompute recorded decisions with other settings; changes nothing."""

@@ -24,7 +24,7 @@ def override() -> None:
 @click.option("--phase", metavar="NAME", help="Only for this phase; all phases if omitted.")
 @click.option("--processor", metavar="NAME", help="Only for this processor; all if omitted.")
 @click.option("--dependency", metavar="TABLE", help="Table that may be missing; any if omitted.")
-@click.option("--customer", metavar="ID", help="Customer id; the customer `default` if omitted.")
+@click.option("--customer", metavar="ID", help="Customer id. Defaults to `default`.")
 @click.option("--expires", metavar="DURATION", required=True, help="Lifetime, at most 7d.")
 @click.option("--reason", metavar="TEXT", required=True, help="Reason, recorded with the approval.")
 @click.option(
