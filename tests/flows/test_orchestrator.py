@@ -9,7 +9,7 @@ import pytest
 
 from penstock import Pipeline, historical, optional, same_day
 from penstock.core.clock import HOUR, MINUTE
-from penstock.core.record import loads
+from penstock.core.stored_json import loads
 from penstock.db.store import Store
 from penstock.flows.advance.store import PROBE_LEASE_US
 from penstock.flows.gates.client.overrides import OverrideRequest

@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock import Pipeline, historical, optional, same_day
 from penstock.core.clock import HOUR, MINUTE
-from penstock.core.record import loads
+from penstock.core.stored_json import loads
 from penstock.db.store import Store
 from penstock.flows.explain.why import Cause
 from penstock.flows.gates.client.overrides import OverrideRequest

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from penstock.client import Client
 from penstock.core.clock import HOUR, MINUTE
-from penstock.core.record import loads
+from penstock.core.stored_json import loads
 from penstock.db.store import Store
 from penstock.flows.client.requests import FlowRequest
 from penstock.flows.gates.evidence import Observation

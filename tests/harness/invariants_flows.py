@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.core.record import loads
+from penstock.core.stored_json import loads
 from penstock.flows.gates.gate import decide
 from penstock.flows.gates.verdict import Decision, GateInput
 from penstock.testing.simulate.snapshots import DirectReader

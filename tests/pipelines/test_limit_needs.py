@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.errors import DeclarationError
 from penstock.core.naming import LIMIT_NAME_MAX
-from penstock.core.record import dumps, loads
+from penstock.core.stored_json import dumps, loads
 from penstock.limits.rules import check_limit_name
 from penstock.pipelines.declare.limit_needs import (
     NO_VALUE,

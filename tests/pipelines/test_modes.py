@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from penstock.core import record
+from penstock.core import stored_json
 from penstock.core.clock import HOUR, MINUTE, Micros, from_datetime, parse_iso
 from penstock.core.errors import InvalidInput
 from penstock.pipelines.mode import FallbackVerdict, Mode
@@ -175,7 +175,7 @@ class TestTable:
         )
         assert found == row
         assert mode.waits is (mode.otherwise is FallbackVerdict.WAIT)
-        assert record.loads(Mode, record.dumps(mode)) == mode
+        assert stored_json.loads(Mode, stored_json.dumps(mode)) == mode
 
     def test_deadlines(self) -> None:
         assert BUILT_IN["overnight"].deadline_after_us == 12 * HOUR

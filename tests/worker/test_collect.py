@@ -9,7 +9,7 @@ import pytest
 
 from penstock.audit.telemetry import RunEnded, RunStarted
 from penstock.core.errors import DeclarationError
-from penstock.core.record import dumps, loads
+from penstock.core.stored_json import dumps, loads
 from penstock.db.sqlite.store import SqliteStore
 from penstock.pipelines.declare.collect import Collect, item_outcomes
 from penstock.pipelines.declare.pipeline import Pipeline

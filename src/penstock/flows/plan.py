@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.core.record import from_json
+from penstock.core.stored_json import from_json
 from penstock.pipelines.declare.terms import PipelineSettings
 from penstock.pipelines.mode import Mode
 from penstock.pipelines.plan import Need, Plan, gate_mode, modes_of, needs_from_definition, plan_of

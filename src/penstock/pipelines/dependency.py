@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 from penstock.core.clock import Micros
-from penstock.core.record import NOT_SERIALIZED, to_json
+from penstock.core.stored_json import NOT_SERIALIZED, to_json
 
 RowCounter: TypeAlias = Callable[[str], int]
 """A function from the partition to the number of rows expected."""
@@ -143,5 +143,5 @@ class Dependency:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the dependency as JSON without defaults; `core.record.from_json` reads it back."""
+        """Return the dependency as JSON without defaults; `stored_json.from_json` reads it."""
         return to_json(self)

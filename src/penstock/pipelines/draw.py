@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from penstock.core.clock import format_duration
 from penstock.core.formatting import format_percent
-from penstock.core.record import from_json
+from penstock.core.stored_json import from_json
 from penstock.pipelines.declare import limit_needs
 from penstock.pipelines.declare.declaration_options import EVERY_MODE
 from penstock.pipelines.declare.terms import PhaseSettings, PipelineSettings, ProcessorSettings

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 from typing import Any
 
-from penstock.core.record import from_json
+from penstock.core.stored_json import from_json
 from penstock.pipelines.declare.declaration_options import EVERY_MODE
 from penstock.pipelines.declare.terms import PhaseSettings, PipelineSettings, ProcessorSettings
 from penstock.pipelines.dependency import Dependency

@@ -17,7 +17,7 @@ from penstock.access.store.registry import (
     processor_list,
     processor_put,
 )
-from penstock.core.record import to_json
+from penstock.core.stored_json import to_json
 from penstock.db.store import Tx
 from penstock.pipelines.declare.limit_needs import limit_needs_of
 from penstock.pipelines.declare.pipeline import Pipeline

@@ -22,7 +22,7 @@ from penstock.core.clock import Micros, iso, parse_duration, parse_iso
 from penstock.core.error_classification import classify
 from penstock.core.errors import InvalidInput
 from penstock.core.naming import PipelineKey
-from penstock.core.record import loads
+from penstock.core.stored_json import loads
 from penstock.db.store import Store, Tx
 from penstock.flows.gates.rows import DecisionFilter, Trigger
 from penstock.flows.gates.store.gates import decision_list, triggers_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core import record
+from penstock.core import stored_json
 from penstock.core.clock import HOUR
 from penstock.core.errors import DeclarationError, InvalidInput
 from penstock.core.formatting import format_percent
@@ -146,7 +146,7 @@ class TestNeeds:
             historical("t", days=10, min_days=8, degraded_at=3),
         ]  # fmt: skip
         for need in needs:
-            assert record.loads(Dependency, record.dumps(need)) == need
+            assert stored_json.loads(Dependency, stored_json.dumps(need)) == need
         assert [n.expect.kind for n in needs[:3]] == [
             ExpectKind.PER,
             ExpectKind.QUERY,
@@ -224,7 +224,7 @@ class TestRecord:
 
     def test_a_record_of_another_version(self) -> None:
         data = {"key": "k", "looked_at": 5, "later": "unknown"}
-        assert record.from_json(Observation, data) == Observation(key="k", looked_at=5)
+        assert stored_json.from_json(Observation, data) == Observation(key="k", looked_at=5)
 
     @pytest.mark.parametrize(
         ("data", "text"),
@@ -238,4 +238,4 @@ class TestRecord:
     )
     def test_invalid_records(self, data: Any, text: str) -> None:
         with pytest.raises(InvalidInput, match=text):
-            record.from_json(Observation, data)
+            stored_json.from_json(Observation, data)

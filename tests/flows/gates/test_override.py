@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core import record
+from penstock.core import stored_json
 from penstock.core.clock import DAY
 from penstock.core.errors import InvalidInput
 from penstock.flows.gates.override import Override, check_override
@@ -37,7 +37,7 @@ def test_a_week_is_the_maximum() -> None:
     given = check_override(override(expires_at=NOW + 7 * DAY), NOW)
     assert given.is_live(NOW + 7 * DAY - 1)
     assert not given.is_live(NOW + 7 * DAY)
-    assert record.loads(Override, record.dumps(given)) == given
+    assert stored_json.loads(Override, stored_json.dumps(given)) == given
 
 
 def test_scope() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from penstock.core import record
+from penstock.core import stored_json
 from penstock.core.clock import DAY, HOUR, Micros
 from penstock.flows.gates.evidence import Assessment, DependencyStatus, Observation, assess
 from penstock.flows.gates.gate import decide, what_if
@@ -144,12 +144,12 @@ def test_repeating_and_replaying_yield_the_same_decision(gate_input: GateInput) 
     """Evaluating the same input again, or its stored record, yields an equal decision."""
     decision = decide(gate_input)
     assert decide(gate_input) == decision
-    text = record.dumps(gate_input)
-    again = record.loads(GateInput, text)
+    text = stored_json.dumps(gate_input)
+    again = stored_json.loads(GateInput, text)
     assert again == gate_input
-    assert record.dumps(again) == text
+    assert stored_json.dumps(again) == text
     assert decide(again) == decision
-    assert record.loads(Decision, record.dumps(decision)) == decision
+    assert stored_json.loads(Decision, stored_json.dumps(decision)) == decision
     assert what_if(gate_input, {}) == decision
 
 
@@ -231,8 +231,8 @@ def test_any_observation_can_be_assessed(
     found = assess(need, observation, judged_at=judged_at, age_counts=age_counts)
     assert 0 <= found.completeness <= 100
     assert 0 <= found.quality <= 1
-    assert record.loads(Assessment, record.dumps(found)) == found
-    assert record.loads(Dependency, record.dumps(need)) == need
+    assert stored_json.loads(Assessment, stored_json.dumps(found)) == found
+    assert stored_json.loads(Dependency, stored_json.dumps(need)) == need
     if observation is None or observation.error is not None:
         assert found.absent
         assert found.issues

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core import record, retry
+from penstock.core import retry, stored_json
 from penstock.core.clock import HOUR, MINUTE
 from penstock.core.retry import ErrorType, NoRetry, Retry
 from penstock.flows.gates.evidence import Observation, assess, date_ranges
@@ -211,6 +211,6 @@ def test_a_recorded_decision_round_trips() -> None:
         "overnight", table(72.72727272727273, 0.951), history(5), odds(present=False),
         overrides=(override("raw.box"),), waited_us=HOUR,
     )  # fmt: skip
-    restored = record.loads(type(given), record.dumps(given))
+    restored = stored_json.loads(type(given), stored_json.dumps(given))
     assert restored == given
-    assert record.loads(Decision, record.dumps(decide(given))) == decide(restored)
+    assert stored_json.loads(Decision, stored_json.dumps(decide(given))) == decide(restored)

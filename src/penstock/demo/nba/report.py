@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.assembly.process import FlowFilter, RunFilter
 from penstock.cli.output import plural
 from penstock.core.clock import MINUTE
-from penstock.core.record import loads
+from penstock.core.stored_json import loads
 from penstock.demo.claims import Claim, claims_text, program
 from penstock.demo.nba import day
 from penstock.demo.nba.answers import local_time

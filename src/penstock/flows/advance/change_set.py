@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from penstock.audit.rows import Entry, NewAlert
 from penstock.core.naming import ProcessorKey
-from penstock.core.record import dumps
+from penstock.core.stored_json import dumps
 from penstock.flows.advance.late_data import LateData
 from penstock.flows.advance.messages import (
     detail_of,

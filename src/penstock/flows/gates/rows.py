@@ -58,7 +58,7 @@ class NewDecision(NamedTuple):
 
 
 class DecisionRow(NamedTuple):
-    """A decision as listed. `core.record.loads` restores its GateInput and Decision."""
+    """A decision as listed. `core.stored_json.loads` restores its GateInput and Decision."""
 
     decision_id: int
     customer_id: str

@@ -7,7 +7,7 @@ from typing import Any
 from penstock.core.clock import SECOND, iso
 from penstock.core.formatting import id_or_none, iso_or_none, parsed
 from penstock.core.ids import encode
-from penstock.core.record import loads
+from penstock.core.stored_json import loads
 from penstock.flows.gates.client.gates import Backtest, DecisionComparison, GateCheck
 from penstock.flows.gates.evidence import Assessment
 from penstock.flows.gates.rows import DecisionRow, Intervention, OverrideRow

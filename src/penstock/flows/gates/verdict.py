@@ -1,7 +1,7 @@
 """Input and output of a gate, as records that can be stored and replayed.
 
 `GateInput` has everything that a decision depends on, `Decision` everything that follows from it;
-both are equal to themselves after a round trip through canonical JSON (`core.record`). Only
+both are equal to themselves after a round trip through canonical JSON (`core.stored_json`). Only
 `flows.gates.gate.decide` creates decisions. The orchestrator stores both records; `explain`,
 `gate history` and the backtest read them.
 """

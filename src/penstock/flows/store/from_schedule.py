@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.core.clock import Micros, iso
-from penstock.core.record import from_json
+from penstock.core.stored_json import from_json
 from penstock.db.store import Tx
 from penstock.flows.advance.snapshot import Wakeup
 from penstock.flows.advance.store import advance

@@ -23,7 +23,7 @@ import penstock.limits.run_queue_rules as run_queue_rules
 from penstock.core.clock import Micros
 from penstock.core.ids import encode
 from penstock.core.naming import CustomerKey
-from penstock.core.record import from_json
+from penstock.core.stored_json import from_json
 from penstock.db.store import Row, Tx
 from penstock.limits.rules import CAPACITY_DEFAULT, effective_capacity
 from penstock.limits.run_queue_rules import FreeCapacity, WaitingRun

@@ -22,8 +22,8 @@ from typing import Any, Final, TypeVar, Unpack, overload
 from penstock.core.clock import Duration, parse_duration
 from penstock.core.errors import DeclarationError, InvalidInput
 from penstock.core.naming import DEFAULT_POOL, check_declared_name
-from penstock.core.record import to_json
 from penstock.core.retry import RetryConfig
+from penstock.core.stored_json import to_json
 from penstock.core.utc_offsets import check_timezone
 from penstock.pipelines.declare.declaration_options import (
     PhaseOptions,

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from penstock.core.clock import Micros
 from penstock.core.errors import DeclarationError
-from penstock.core.record import to_json
+from penstock.core.stored_json import to_json
 from penstock.pipelines.declare.terms import ProcessorSettings
 
 ProcessorFunction: TypeAlias = Callable[..., Any]

@@ -2,8 +2,8 @@
 
 `pipelines.declare.declaration_options` creates them from a declaration. Their JSON omits defaults,
 so that a declaration without options has a definition and a digest that do not change when new
-options are introduced. They are read back from that JSON (`core.record`), so a process without the
-pipeline's code can plan its flows.
+options are introduced. They are read back from that JSON (`core.stored_json`), so a process without
+the pipeline's code can plan its flows.
 """
 
 from __future__ import annotations

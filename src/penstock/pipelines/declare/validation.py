@@ -12,7 +12,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any, TypeAlias
 
 from penstock.core.errors import DeclarationError
-from penstock.core.record import from_json
+from penstock.core.stored_json import from_json
 from penstock.pipelines.cycles import cycle_of, deadlocked
 from penstock.pipelines.declare.declaration_options import EVERY_MODE
 from penstock.pipelines.declare.limit_needs import check_placeholders, limit_needs_of

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from penstock.core.record import loads
+from penstock.core.stored_json import loads
 from penstock.db.sqlite.store import SqliteStore
 from penstock.flows.gates.gate import decide
 from penstock.flows.gates.verdict import Decision, GateInput

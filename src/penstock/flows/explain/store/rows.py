@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from penstock.core.ids import encode
-from penstock.core.record import loads
+from penstock.core.stored_json import loads
 from penstock.flows.explain.facts import DecisionFact, EvidenceFact, InterventionFact, RunFact
 from penstock.flows.explain.store.reads import EndedExecution
 from penstock.flows.gates.rows import DecisionRow, Intervention

@@ -15,7 +15,7 @@ from penstock.access.store.names import NameResolver, check_limit
 from penstock.core.clock import DAY, FAR_FUTURE
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import encode
-from penstock.core.record import loads
+from penstock.core.stored_json import loads
 from penstock.db.store import Transactions, Tx
 from penstock.flows.advance.decide import gate_input
 from penstock.flows.advance.load import snapshot_of
