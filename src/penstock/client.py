@@ -12,62 +12,185 @@ returns plain records; invalid input raises an error that names the field. Every
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from penstock.access.client import Keys
 from penstock.access.store.names import NameResolver
-from penstock.bus.client.subscriptions import Subscriptions, WaitingSubscriptions
-from penstock.bus.client.topics import Topics
+from penstock.db.hooks import connect_on_first_use
 from penstock.db.store import StoreView, Transactions
-from penstock.dead_letters.client.dead_letters import DeadLetters
-from penstock.flows.client.flows import Flows
-from penstock.flows.client.trigger_preview import Previews
-from penstock.flows.explain.client import Diagnostics
-from penstock.flows.gates.client.gates import Gates
-from penstock.flows.gates.client.overrides import Interventions, Overrides
 from penstock.flows.gates.probe_request import Prober, no_probes
-from penstock.limits.client import Limits
-from penstock.monitoring.client import Views
-from penstock.pipelines.declare.pipeline import Pipeline
-from penstock.pipelines.store import pipeline_register
-from penstock.runs.client.runs import Runs
-from penstock.runs.external.client.work import ExternalWork
-from penstock.schedules.client.configs import Configs
-from penstock.schedules.client.pauses import Pauses
-from penstock.wiring import connect_hooks
+
+if TYPE_CHECKING:
+    from penstock.access.client import Keys
+    from penstock.bus.client.subscriptions import Subscriptions, WaitingSubscriptions
+    from penstock.bus.client.topics import Topics
+    from penstock.dead_letters.client.dead_letters import DeadLetters
+    from penstock.flows.client.flows import Flows
+    from penstock.flows.client.trigger_preview import Previews
+    from penstock.flows.explain.client import Diagnostics
+    from penstock.flows.gates.client.gates import Gates
+    from penstock.flows.gates.client.overrides import Interventions, Overrides
+    from penstock.limits.client import Limits
+    from penstock.monitoring.client import Views
+    from penstock.pipelines.declare.pipeline import Pipeline
+    from penstock.runs.client.runs import Runs
+    from penstock.runs.external.client.work import ExternalWork
+    from penstock.schedules.client.configs import Configs
+    from penstock.schedules.client.pauses import Pauses
 
 __all__ = ["Client", "UseCaseGroups"]
 
-connect_hooks()
+P = ParamSpec("P")
+G = TypeVar("G")
+
+
+def _connect_hooks() -> None:
+    from penstock.wiring import connect_hooks  # it loads every subject
+
+    connect_hooks()
+
+
+connect_on_first_use(_connect_hooks)
 
 
 class UseCaseGroups:
-    """The use cases of Penstock, grouped by subject."""
+    """The use cases of Penstock, grouped by subject; a group is loaded when it is first used."""
+
+    _store: Transactions
+    _names: NameResolver
+    _probe: Prober
+    actor: str
 
     def __init__(self, store: Transactions, names: NameResolver, actor: str, probe: Prober) -> None:
+        self._store = store
+        self._names = names
+        self._probe = probe
         self.actor = actor
-        self.runs = Runs(store, names, actor)
-        self.dead_letters = DeadLetters(store, names, actor)
-        self.configs = Configs(store, names, actor)
-        self.topics = Topics(store, names, actor)
-        self.subscriptions = Subscriptions(store, names, actor)
-        self.limits = Limits(store, names, actor)
-        self.pauses = Pauses(store, names, actor)
-        self.views = Views(store, names)
-        self.work = ExternalWork(store, names)
-        self.keys = Keys(store, names, actor)
-        self.flows = Flows(store, names, actor)
-        self.gates = Gates(store, names, probe)
-        self.overrides = Overrides(store, names, actor)
-        self.interventions = Interventions(store, names, actor)
-        self.diagnostics = Diagnostics(store, names)
-        self.previews = Previews(store, names)
+
+    def _group(self, kind: Callable[P, G], *args: P.args, **kwargs: P.kwargs) -> G:
+        """Return the use cases of one subject; a remote client returns those over HTTP."""
+        return kind(*args, **kwargs)
+
+    def now(self) -> int:
+        """Return the time of the database in microseconds."""
+        return self._store.read(lambda tx: tx.now())
+
+    @cached_property
+    def runs(self) -> Runs:
+        """Submit, list, cancel and retry runs."""
+        from penstock.runs.client.runs import Runs  # loaded on first use
+
+        return self._group(Runs, self._store, self._names, self.actor)
+
+    @cached_property
+    def dead_letters(self) -> DeadLetters:
+        """Dead letters of runs and deliveries: list, replay, discard."""
+        from penstock.dead_letters.client.dead_letters import DeadLetters  # loaded on first use
+
+        return self._group(DeadLetters, self._store, self._names, self.actor)
+
+    @cached_property
+    def configs(self) -> Configs:
+        """Schedules of customers: create, change, preview, audit."""
+        from penstock.schedules.client.configs import Configs  # loaded on first use
+
+        return self._group(Configs, self._store, self._names, self.actor)
+
+    @cached_property
+    def topics(self) -> Topics:
+        """Topics and messages: create, publish, find a message."""
+        from penstock.bus.client.topics import Topics  # loaded on first use
+
+        return self._group(Topics, self._store, self._names, self.actor)
+
+    @cached_property
+    def subscriptions(self) -> Subscriptions:
+        """Subscriptions: create, change, pull, ack, pause, seek, purge."""
+        from penstock.bus.client.subscriptions import Subscriptions  # loaded on first use
+
+        return self._group(Subscriptions, self._store, self._names, self.actor)
+
+    @cached_property
+    def limits(self) -> Limits:
+        """Shared capacity and rates: holders, queues, learned capacity."""
+        from penstock.limits.client import Limits  # loaded on first use
+
+        return self._group(Limits, self._store, self._names, self.actor)
+
+    @cached_property
+    def pauses(self) -> Pauses:
+        """Pauses of customers, pipelines and configs."""
+        from penstock.schedules.client.pauses import Pauses  # loaded on first use
+
+        return self._group(Pauses, self._store, self._names, self.actor)
+
+    @cached_property
+    def views(self) -> Views:
+        """Overview, metrics, pipelines, alerts, sessions."""
+        from penstock.monitoring.client import Views  # loaded on first use
+
+        return self._group(Views, self._store, self._names)
+
+    @cached_property
+    def work(self) -> ExternalWork:
+        """Runs of external workers: claim, start, heartbeat, complete, fail."""
+        from penstock.runs.external.client.work import ExternalWork  # loaded on first use
+
+        return self._group(ExternalWork, self._store, self._names)
+
+    @cached_property
+    def keys(self) -> Keys:
+        """API keys: create, rotate, revoke."""
+        from penstock.access.client import Keys  # loaded on first use
+
+        return self._group(Keys, self._store, self._names, self.actor)
+
+    @cached_property
+    def flows(self) -> Flows:
+        """Flows: trigger, report, cancel."""
+        from penstock.flows.client.flows import Flows  # loaded on first use
+
+        return self._group(Flows, self._store, self._names, self.actor)
+
+    @cached_property
+    def gates(self) -> Gates:
+        """Gates: check, history, what-if."""
+        from penstock.flows.gates.client.gates import Gates  # loaded on first use
+
+        return self._group(Gates, self._store, self._names, self._probe)
+
+    @cached_property
+    def overrides(self) -> Overrides:
+        """Overrides of gates."""
+        from penstock.flows.gates.client.overrides import Overrides  # loaded on first use
+
+        return self._group(Overrides, self._store, self._names, self.actor)
+
+    @cached_property
+    def interventions(self) -> Interventions:
+        """Interventions that people are asked for."""
+        from penstock.flows.gates.client.overrides import Interventions  # loaded on first use
+
+        return self._group(Interventions, self._store, self._names, self.actor)
+
+    @cached_property
+    def diagnostics(self) -> Diagnostics:
+        """Explanations of flows and runs, and traces."""
+        from penstock.flows.explain.client import Diagnostics  # loaded on first use
+
+        return self._group(Diagnostics, self._store, self._names)
+
+    @cached_property
+    def previews(self) -> Previews:
+        """Previews of triggers."""
+        from penstock.flows.client.trigger_preview import Previews  # loaded on first use
+
+        return self._group(Previews, self._store, self._names)
 
 
 class Client(UseCaseGroups):
     """The use cases of Penstock over a store, for all customers or scoped to one."""
-
-    subscriptions: WaitingSubscriptions
 
     def __init__(
         self,
@@ -84,10 +207,14 @@ class Client(UseCaseGroups):
         """
         names = names or NameResolver(store)
         super().__init__(store, names, actor, probe)
-        self.subscriptions = WaitingSubscriptions(store, names, actor)
         self.store = store
-        self._names = names
-        self._probe = probe
+
+    @cached_property
+    def subscriptions(self) -> WaitingSubscriptions:
+        """Subscriptions: create, change, pull, ack, pause, seek, purge; a pull can wait."""
+        from penstock.bus.client.subscriptions import WaitingSubscriptions  # loaded on first use
+
+        return self._group(WaitingSubscriptions, self.store, self._names, self.actor)
 
     @property
     def customer_id(self) -> str | None:
@@ -120,6 +247,8 @@ class Client(UseCaseGroups):
 
     def register(self, pipelines: Sequence[Pipeline]) -> None:
         """Register pipeline declarations, so that configs and runs can refer to them."""
+        from penstock.pipelines.store import pipeline_register  # loaded on first use
+
         self._names.require_unscoped("registering pipelines")
         for pipeline in pipelines:
             pipeline.check()

@@ -31,8 +31,8 @@ from penstock.limits.store.rows import (
     Abandon,
     GrantInput,
     GrantResult,
-    Lease,
     LeaseRequest,
+    LeaseRow,
     Release,
 )
 from penstock.testing.simulate.actors import Actor, Stage
@@ -51,7 +51,7 @@ LIMITS: Final = {
 class _Held:
     """A slot as the process remembers it; safe_until is its own estimate."""
 
-    lease: Lease
+    lease: LeaseRow
     safe_until: int
 
 
@@ -90,8 +90,8 @@ class SlotHolder(Actor):
         self._held: list[_Held] = []
         self._wants: dict[str, LeaseRequest] = {}
         self._waiting: dict[str, LeaseRequest] = {}
-        self._giving: list[Lease] = []
-        self._stale: list[Lease] = []
+        self._giving: list[LeaseRow] = []
+        self._stale: list[LeaseRow] = []
 
     def step(self) -> None:
         """Perform one action; during recovery, release everything."""
@@ -232,7 +232,7 @@ class SlotHolder(Actor):
         return served
 
 
-def _release(broker: str, lease: Lease) -> GrantInput:
+def _release(broker: str, lease: LeaseRow) -> GrantInput:
     return GrantInput(broker=broker, releases=[Release(lease.lease_id, lease.token)])
 
 

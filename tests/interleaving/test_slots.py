@@ -18,7 +18,7 @@ from penstock.limits.store.limits import (
     limit_renew_many,
 )
 from penstock.limits.store.reads import limit_holders, limit_queue
-from penstock.limits.store.rows import GrantInput, GrantResult, Lease, LeaseRequest, Release
+from penstock.limits.store.rows import GrantInput, GrantResult, LeaseRequest, LeaseRow, Release
 from tests.harness.interleaving import Act, Outcome, exhaust, explore
 from tests.harness.interleaving import Scene as PlayedScene
 from tests.interleaving.stage import Stage
@@ -46,7 +46,7 @@ class Scene:
         want = LeaseRequest(request=request, holder=request, **more)  # type: ignore[arg-type]
         return self.grant(GrantInput(broker=broker, requests=[want]))
 
-    def release(self, lease: Lease, broker: str = "a") -> Act:
+    def release(self, lease: LeaseRow, broker: str = "a") -> Act:
         return self.grant(
             GrantInput(broker=broker, releases=[Release(lease.lease_id, lease.token)])
         )
@@ -54,7 +54,7 @@ class Scene:
     def grant(self, grant_input: GrantInput) -> Act:
         return lambda store: store.write(lambda tx: limit_grant(tx, self.id, grant_input))
 
-    def renew(self, lease: Lease) -> Act:
+    def renew(self, lease: LeaseRow) -> Act:
         pair = (lease.lease_id, lease.token)
         return lambda store: store.write(lambda tx: limit_renew_many(tx, [pair]))
 
@@ -68,7 +68,7 @@ class Scene:
     def queue(self) -> list[str]:
         return [ticket.request for ticket in self._read(limit_queue)]
 
-    def _read(self, query: object) -> Sequence[Lease]:
+    def _read(self, query: object) -> Sequence[LeaseRow]:
         return self.stage.store.read(lambda tx: query(tx, self.id))  # type: ignore[operator]
 
 

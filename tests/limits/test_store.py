@@ -32,8 +32,8 @@ from penstock.limits.store.rows import (
     Abandon,
     GrantInput,
     GrantResult,
-    Lease,
     LeaseRequest,
+    LeaseRow,
     Release,
 )
 from penstock.testing.clock import VirtualClock
@@ -57,14 +57,14 @@ class LimitHarness:
         wants = [LeaseRequest(request=r, holder=f"h-{r}", **given) for r in requests]  # type: ignore[arg-type]
         return self.grant(broker, requests=wants)
 
-    def one(self, request: str, broker: str = "a", **given: object) -> Lease:
+    def one(self, request: str, broker: str = "a", **given: object) -> LeaseRow:
         return self.ask(request, broker=broker, **given).leases[request]
 
-    def release(self, *leases: Lease, broker: str = "a", good: bool = True) -> GrantResult:
+    def release(self, *leases: LeaseRow, broker: str = "a", good: bool = True) -> GrantResult:
         releases = [Release(lease.lease_id, lease.token, good) for lease in leases]
         return self.grant(broker, releases=releases, collect=True)
 
-    def renew(self, *leases: Lease) -> dict[int, int]:
+    def renew(self, *leases: LeaseRow) -> dict[int, int]:
         pairs = [(lease.lease_id, lease.token) for lease in leases]
         return self.store.write(lambda tx: limit_renew_many(tx, pairs))
 
@@ -73,7 +73,7 @@ class LimitHarness:
         return [lease.request for lease in self.leases]
 
     @property
-    def leases(self) -> Sequence[Lease]:
+    def leases(self) -> Sequence[LeaseRow]:
         return self.store.read(lambda tx: limit_holders(tx, self.id))
 
     @property

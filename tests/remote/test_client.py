@@ -12,7 +12,6 @@ import pytest
 
 from penstock.core.errors import Conflict, Forbidden, InvalidInput, NotFound, Unauthorised
 from penstock.remote import Api, connect
-from tests.server.bus_scene import bus_things
 from tests.server.flow_scene import flow_things
 from tests.server.kit import ServedApi
 
@@ -102,7 +101,6 @@ def test_every_method(served: ServedApi, api: Api) -> None:
     _gates(ask, served)
     _keys(ask)
     _bus(ask)
-    _limits(ask, served)
     _push(ask)
     assert ask.all() - ask.called == set()
 
@@ -247,14 +245,6 @@ def _keys(ask: Recorder) -> None:
     assert ask(keys.rotate_key, key_id)["key"] != made["key"]
     assert ask(keys.revoke_key, key_id)["changed"]
     ask(keys.list_keys, with_revoked=True)
-
-
-def _limits(ask: Recorder, served: ServedApi) -> None:
-    limits, held = ask.api.limits, bus_things(served.harness, "globex")
-    assert ask(limits.declare_limit, {"name": "bq:t", "capacity": 2})["limit"]["capacity"] == 2
-    assert ask(limits.list_limits, limit=1)["items"]
-    assert ask(limits.get_limit, name=held.limit)["holders"][0]["lease_id"] == held.lease
-    ask(limits.release_slot, {"lease_id": held.lease, "reason": "stuck"})
 
 
 def _push(ask: Recorder) -> None:

@@ -29,4 +29,6 @@ def test_every_operation_is_a_method() -> None:
     text = "".join(MADE.values())
     for operations in document["paths"].values():
         for operation in operations.values():
+            if "." in operation["operationId"]:
+                continue  # a declared route has no generated code
             assert f"    def {operation['operationId']}(" in text

@@ -46,7 +46,7 @@ def bus_things(harness: Harness, customer: str) -> BusThings:
     ids = client.topics.publish("events", messages, customer=customer)
     held = client.subscriptions.pull("reader", max_messages=3, customer=customer)
     limit = f"bq:{customer}"
-    client.limits.declare(limit, {"capacity": 3})
+    client.limits.declare(limit, capacity=3)
     lease = harness.write(lambda tx: _slot(tx, limit))
     return BusThings(
         customer=customer,

@@ -11,7 +11,7 @@ import pytest
 from penstock.core.clock import DAY
 from penstock.core.ids import decode
 from penstock.schedules.api.bulk import PART
-from penstock.server.access import ROUTES
+from tests.server.access_table import ROUTES
 from tests.server.kit import Client, Reply, ServedApi
 from tests.server.scene import CALLS, NIGHTLY, scene
 

@@ -12,10 +12,10 @@ import pytest
 
 from penstock.access.api_keys import Permission, Role
 from penstock.core.redact import MASK
-from penstock.server.access import ALL_CUSTOMERS, ROUTES
 from tests.conftest import ENGINES
 from tests.kits.dump import columns_holding, tables
 from tests.kits.served import Serve
+from tests.server.access_table import ALL_CUSTOMERS, ROUTES
 from tests.server.flow_scene import FLOW_BODIES, FLOW_CALLS
 from tests.server.kit import Reply, ServedApi
 from tests.server.scene import CALLS, NIGHTLY, Scene, method_of, scene

@@ -89,7 +89,7 @@ def other_use_cases(client: Client) -> None:
     assert_type(client.diagnostics.explain("nba", "2025-12-31").explanation.summary, str)
     assert_type(client.keys.create("docs", Role.ADMIN).text, str | None)
     assert_type(client.dead_letters.count(DeadLetterFilter(pipeline="nba")), int)
-    assert_type(client.limits.declare("crm", {"capacity": 3}).view.held, int)
+    assert_type(client.limits.declare("crm", capacity=3).limit.held, int)
     assert_type(client.scoped("acme"), Client)
     client.flows.trigger(FlowRequest(partition="2025-12-31"))  # type: ignore[call-arg]
     client.keys.creat("docs", "admin")  # type: ignore[attr-defined]

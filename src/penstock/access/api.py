@@ -17,7 +17,7 @@ from penstock.monitoring.api_models import (
     RevokeIn,
     RotateIn,
 )
-from penstock.server.models import Page
+from penstock.server.models import PageModel
 from penstock.server.params import (
     CurrentCaller,
     Cursor,
@@ -34,7 +34,7 @@ KeyId = Annotated[
 ]
 
 
-@routes.get("/keys", response_model=Page[KeyOut])
+@routes.get("/keys", response_model=PageModel[KeyOut])
 def list_keys(
     request: Request,
     by: CurrentCaller,

@@ -49,7 +49,7 @@ _STATUSES = {"internal": 500, "draining": 503, "store.schema_mismatch": 503}
 
 def pages() -> dict[str, str]:
     """Return the text of each file by name."""
-    document = describe(outline(ROUTES), ROUTES.models)
+    document = describe(outline(ROUTES), ROUTES.models, ROUTES.declared)
     return {
         "openapi.json": json.dumps(document, indent=1, ensure_ascii=False) + "\n",
         "api.md": "\n".join(_page(document)) + "\n",

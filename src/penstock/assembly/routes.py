@@ -33,13 +33,14 @@ _MODULES: Final = (
     topics,
     subscriptions,
     deliveries,
-    limits,
     flows,
     gates,
     monitoring,
     keys,
     incoming,
 )
+
+_DECLARED: Final = (limits,)
 
 
 def _fastpath(keyring: KeyCache, client: Client) -> WorkerFastPath:
@@ -51,6 +52,7 @@ def _fastpath(keyring: KeyCache, client: Client) -> WorkerFastPath:
 
 ROUTES: Final = Routes(
     routers=tuple(module.routes for module in _MODULES),
+    declared=tuple(module.routes for module in _DECLARED),
     models=(BulkItem, BulkOutcome, PushedMessageIn, PushEnvelopeIn),
     fastpath=_fastpath,
 )

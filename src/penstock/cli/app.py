@@ -12,7 +12,7 @@ import getpass
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -31,9 +31,11 @@ from penstock.egress.addresses import is_loopback
 
 if TYPE_CHECKING:
     from penstock.cli.backends.protocol import UseCases
-    from penstock.client import Client
+    from penstock.client import Client, UseCaseGroups
+    from penstock.core.records.record import Page
 
 F = TypeVar("F", bound=Callable[..., Any])
+R = TypeVar("R")
 
 DEFAULT_FILE = "penstock.toml"
 
@@ -46,6 +48,8 @@ class App:
         self.url: str | None = None
         self.config: str | None = None
         self.is_json = False
+        self.output: str | None = None
+        self.columns: str | None = None
         self.is_quiet = False
         self.is_debug = False
 
@@ -88,6 +92,25 @@ class App:
             yield ApiBackend(api)
 
     @contextlib.contextmanager
+    def connect(self) -> Iterator[UseCaseGroups]:
+        """Open the client: over the API if a URL is set, otherwise on the database."""
+        settings = self.settings()
+        if not settings.url:
+            with self.client(settings) as client:
+                yield client
+            return
+        # Imported here because only commands over a URL need it.
+        from penstock.remote.client import RemoteClient
+        from penstock.remote.transport import Transport  # as above
+
+        is_plain = settings.url_plain == "allowed"
+        transport = Transport(settings.url, key=_key(settings), allow_plain=is_plain)
+        try:
+            yield RemoteClient(transport)
+        finally:
+            transport.close()
+
+    @contextlib.contextmanager
     def client(self, settings: Settings | None = None, *, create: bool = False) -> Iterator[Client]:
         """Open a client on the database; a missing SQLite file is created only with `create`."""
         chosen = settings or self.database_settings()
@@ -101,14 +124,48 @@ class App:
 
     def emit(self, value: Any, print_text: Callable[[], None]) -> None:
         """Print `value` as one JSON document under --json, or call `print_text` to print text."""
-        if self.is_json:
-            click.echo(json.dumps(value, indent=None if self.is_quiet else 2, ensure_ascii=False))
+        # Imported here because help needs none of it.
+        from penstock.cli.rows import write_rows
+        from penstock.core.records.record import to_json_value  # as above
+
+        if self.format == "json":
+            shown = to_json_value(value)
+            click.echo(json.dumps(shown, indent=None if self.is_quiet else 2, ensure_ascii=False))
+        elif self.format != "table" or self.columns is not None:
+            write_rows(value, self.format, self.columns)
         else:
             print_text()
 
+    def emit_page(
+        self, page: Page[R], columns: Mapping[str, Callable[[R], object]], *, empty: str
+    ) -> None:
+        """Print a list: as a table of these columns, or in the format and columns of the options.
+
+        `empty` is the hint for a list without rows.
+        """
+        # Imported here because help does not need it.
+        from penstock.cli.output import print_table
+
+        def print_text() -> None:
+            if not page.items:
+                self.hint(empty)
+                return
+            rows = [[cell(item) for cell in columns.values()] for item in page.items]
+            print_table(tuple(columns), rows)
+            if page.next_cursor is not None:
+                shown = len(page.items)
+                self.hint(f"{shown} shown, there are more: add --limit {shown * 2}")
+
+        self.emit(page, print_text)
+
+    @property
+    def format(self) -> str:
+        """Format of the output: table, json, jsonl or csv."""
+        return "json" if self.is_json else self.output or "table"
+
     def hint(self, text: str) -> None:
         """Print a hint that is not part of the result; silent under --quiet and --json."""
-        if not self.is_quiet and not self.is_json:
+        if not self.is_quiet and self.format == "table":
             click.echo(text)
 
 
@@ -197,6 +254,10 @@ def _global_options() -> list[click.Option]:
         option("--config", metavar="FILE", type=click.Path(),
                help=f"TOML file with settings.  [default: ./{DEFAULT_FILE} if it exists]"),
         option("--json", "is_json", is_flag=True, help="Print results and errors as JSON."),
+        option("--output", type=click.Choice(["table", "json", "jsonl", "csv"]),
+               help="Format of the results. --json is short for --output json."),
+        option("--columns", metavar="A,B",
+               help="Print only these fields, in this order; for table, jsonl and csv."),
         option("--quiet", "-q", "is_quiet", is_flag=True, help="Print only results, no hints."),
         option("--debug", "is_debug", is_flag=True, help="Print the traceback of an error."),
     ]  # fmt: skip

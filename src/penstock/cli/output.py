@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +19,7 @@ from penstock.core.clock import (
     MINUTE,
     SECOND,
     format_duration,
+    from_datetime,
     parse_iso,
     to_datetime,
 )
@@ -33,20 +35,26 @@ COLOURS = {
 }  # fmt: skip
 
 
-def format_time(us: int | None, now: int | None = None) -> str:
+def format_time(at: datetime | int | None, now: int | None = None) -> str:
     """Format a time as UTC to the second; with `now`, add the relative time. None is `-`."""
-    if us is None:
+    if at is None:
         return "-"
+    us = _micros(at)
     text = to_datetime(us).strftime("%Y-%m-%d %H:%M:%SZ")
     return text if now is None else f"{text} ({format_relative(us - now)})"
 
 
-def format_time_short(us: int | None, now: int) -> str:
+def format_time_short(at: datetime | int | None, now: int) -> str:
     """Format a time for a table: without the date if it is the same day as `now`."""
-    if us is None:
+    if at is None:
         return "-"
+    us = _micros(at)
     form = "%H:%MZ" if us // DAY == now // DAY else "%m-%d %H:%MZ"
     return f"{to_datetime(us).strftime(form)} ({format_relative(us - now)})"
+
+
+def _micros(at: datetime | int) -> int:
+    return from_datetime(at) if isinstance(at, datetime) else at
 
 
 def format_relative(us: int) -> str:
@@ -57,10 +65,11 @@ def format_relative(us: int) -> str:
     return f"in {text}" if us > 0 else f"{text} ago"
 
 
-def format_span(us: int | None) -> str:
+def format_span(span: timedelta | int | None) -> str:
     """Format a duration in one unit: `350 ms`, `42 s`, `4 min`, `3 h`, `2 d`. None is `-`."""
-    if us is None:
+    if span is None:
         return "-"
+    us = span // timedelta(microseconds=1) if isinstance(span, timedelta) else span
     for unit, name in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min"), (SECOND, "s")):
         if us >= 2 * unit or (us >= unit and unit != DAY):
             return f"{us / unit:.0f} {name}" if us >= 10 * unit else f"{us / unit:.2g} {name}"

@@ -1,8 +1,9 @@
 """Hooks: how a lower subject calls a higher one without importing it.
 
-A subject declares a hook, a higher subject's function is connected to it in `penstock.wiring`.
-A hook that nothing is connected to raises when it is called: a missing connection would otherwise
-lose a completion or an alert without a trace.
+A subject declares a hook, a higher subject's function is connected to it in `penstock.wiring`. The
+connections are made when the first hook is called, so that a program that only reads does not load
+the higher subjects. A hook that nothing is connected to raises when it is called: a missing
+connection would otherwise lose a completion or an alert without a trace.
 """
 
 from __future__ import annotations
@@ -12,6 +13,15 @@ from typing import Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+_connectors: list[Callable[[], None]] = []
+
+
+def connect_on_first_use(connect: Callable[[], None]) -> None:
+    """Call `connect`, which connects all hooks, when a hook is called that is not connected."""
+    if connect not in _connectors:
+        _connectors.append(connect)
 
 
 class Hook(Generic[P]):
@@ -28,6 +38,8 @@ class Hook(Generic[P]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Call every connected function."""
+        if not self._functions:
+            _connect()
         _check_connected(self._name, bool(self._functions))
         for function in self._functions:
             function(*args, **kwargs)
@@ -46,11 +58,18 @@ class Provider(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the connected function and return its result."""
+        if self._function is None:
+            _connect()
         _check_connected(self._name, self._function is not None)
         assert self._function is not None
         return self._function(*args, **kwargs)
 
 
+def _connect() -> None:
+    for connect in _connectors:
+        connect()
+
+
 def _check_connected(name: str, is_connected: bool) -> None:
     if not is_connected:
-        raise RuntimeError(f"hook {name} is not connected: import penstock.wiring first")
+        raise RuntimeError(f"hook {name} is not connected: import penstock.client first")

@@ -30,7 +30,7 @@ from penstock.dead_letters.shapes import (
 )
 from penstock.runs.api_models import DoneOut
 from penstock.server.auth import Caller
-from penstock.server.models import Page
+from penstock.server.models import PageModel
 from penstock.server.openapi import texts
 from penstock.server.params import (
     CurrentCaller,
@@ -103,7 +103,7 @@ class DeadLetterFilterQuery:
 Narrowed = Annotated[DeadLetterFilterQuery, Depends()]
 
 
-@routes.get("/dead-letters", response_model=Page[DeadLetterOut])
+@routes.get("/dead-letters", response_model=PageModel[DeadLetterOut])
 def list_dead_letters(
     request: Request, by: CurrentCaller, narrow: Narrowed, limit: Limit = 50, cursor: Cursor = None
 ) -> Response:

@@ -36,7 +36,7 @@ from penstock.flows.shapes import (
     trace_shape,
 )
 from penstock.runs.api_models import CancelIn
-from penstock.server.models import Page
+from penstock.server.models import PageModel
 from penstock.server.openapi import texts
 from penstock.server.params import (
     CurrentCaller,
@@ -74,7 +74,7 @@ class FlowFilterQuery:
     state: State = None
 
 
-@routes.get("/flows", response_model=Page[FlowOut])
+@routes.get("/flows", response_model=PageModel[FlowOut])
 def list_flows(
     request: Request,
     by: CurrentCaller,

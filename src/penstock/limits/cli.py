@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import click
@@ -9,9 +10,9 @@ import click
 from penstock.cli import output
 from penstock.cli.app import App, Group
 from penstock.cli.arguments import confirm
-from penstock.cli.backends.protocol import Shape
-from penstock.core.clock import SECOND
+from penstock.cli.rows import collect
 from penstock.core.errors import InvalidInput
+from penstock.limits.records import Limit, LimitDetail
 
 LIMIT = click.IntRange(1, 10_000)
 
@@ -26,26 +27,21 @@ def limits() -> None:
 @click.pass_obj
 def list_(app: App, limit: int) -> None:
     """List limits by name, with used, configured and learned capacity and the queue length."""
-    with app.use_cases() as cases:
-        found = cases.limits.page(limit)
-
-    def print_text() -> None:
-        if not found:
-            app.hint("No limits yet: limits.slot(NAME) creates one on first use, or create it with "
-                    "penstock limits set NAME --capacity 10")  # fmt: skip
-            return
-        output.print_table(
-            ("LIMIT", "HELD", "CAPACITY", "RATE", "WAITING", "QUOTA ERRORS"),
-            [
-                (one["name"], one["held"], _capacity(one), _rate(one),
-                 one["waiting"] + one["waiting_runs"], one["quota_errors"] or None)
-                for one in found
-            ],
-        )  # fmt: skip
-        if len(found) == limit:
-            app.hint(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
-
-    app.emit({"limits": found}, print_text)
+    with app.connect() as client:
+        page = collect(lambda n, cursor: client.limits.list(limit=n, cursor=cursor), limit)
+    app.emit_page(
+        page,
+        {
+            "LIMIT": lambda one: one.name,
+            "HELD": lambda one: one.held,
+            "CAPACITY": _capacity,
+            "RATE": _rate,
+            "WAITING": lambda one: one.waiting + one.waiting_runs,
+            "QUOTA ERRORS": lambda one: one.quota_errors or None,
+        },
+        empty="No limits yet: limits.slot(NAME) creates one on first use, or create it with "
+        "penstock limits set NAME --capacity 10",
+    )
 
 
 @limits.command("show")
@@ -53,9 +49,9 @@ def list_(app: App, limit: int) -> None:
 @click.pass_obj
 def show(app: App, name: str) -> None:
     """Show a limit with its holders, its queue and recent wait times."""
-    with app.use_cases() as cases:
-        found = cases.limits.detail(name)
-        now = cases.now()
+    with app.connect() as client:
+        found = client.limits.get(name)
+        now = client.now()
     app.emit(found, lambda: _show(found, now))
 
 
@@ -79,9 +75,9 @@ def set_(app: App, /, name: str, **given: Any) -> None:
     settings = {key: value for key, value in given.items() if value is not None}
     if not settings:
         raise InvalidInput("capacity", "at least one option", None, "For example --capacity 10.")
-    with app.use_cases() as cases:
-        made = cases.limits.declare(name, settings)
-        now = cases.now()
+    with app.connect() as client:
+        made = client.limits.declare(name, **settings)
+        now = client.now()
     app.emit(made, lambda: _show(made, now))
 
 
@@ -94,65 +90,68 @@ def release(app: App, lease_id: str, reason: str, yes: bool) -> None:
     """End a lease; its slot goes to the next in the queue, and its fencing token becomes stale."""
     if not yes and not app.is_json:
         confirm(f"Take {lease_id} away from its holder?")
-    with app.use_cases() as cases:
-        lease = cases.limits.release(lease_id, reason)
-    app.emit(lease, lambda: click.echo(f"{lease_id} of {lease['holder']} is released."))
+    with app.connect() as client:
+        lease = client.limits.release(lease_id, reason)
+    app.emit(lease, lambda: click.echo(f"{lease_id} of {lease.holder} is released."))
 
 
-def _capacity(limit: Shape) -> str:
-    if limit["capacity"] is None:
+def _capacity(limit: Limit) -> str:
+    if limit.capacity is None:
         return "any"
-    if limit["effective_capacity"] != limit["capacity"]:
-        return f"{limit['effective_capacity']} of {limit['capacity']} (learned)"
-    return str(limit["capacity"])
+    if limit.effective_capacity != limit.capacity:
+        return f"{limit.effective_capacity} of {limit.capacity} (learned)"
+    return str(limit.capacity)
 
 
-def _rate(limit: Shape) -> str | None:
-    return None if limit["rate"] is None else f"{limit['rate']:g}/s"
+def _rate(limit: Limit) -> str | None:
+    return None if limit.rate is None else f"{limit.rate:g}/s"
 
 
-def _show(found: Shape, now: int) -> None:
-    limit, waits = found["limit"], found["waits"]
-    click.echo(f"{limit['name']} · {limit['held']} held of {_capacity(limit)}")
-    if limit["effective_capacity"] == 0:
-        click.echo(f"It admits no holders: penstock limits set {limit['name']} --capacity N")
+def _seconds(span: timedelta) -> str:
+    return f"{span.total_seconds():.3g} s"
+
+
+def _show(found: LimitDetail, now: int) -> None:
+    limit, waits = found.limit, found.waits
+    click.echo(f"{limit.name} · {limit.held} held of {_capacity(limit)}")
+    if limit.effective_capacity == 0:
+        click.echo(f"It admits no holders: penstock limits set {limit.name} --capacity N")
     rate = _rate(limit)
-    quota = output.parse_time(limit["last_quota_error_at"])
+    quota = limit.last_quota_error_at
     output.print_facts(
         [
-            ("rate", f"{rate}, burst {limit['burst'] or 'one second'}" if rate else None),
-            ("adaptive", f"down to {limit['floor']}" if limit["adaptive"] else None),
+            ("rate", f"{rate}, burst {limit.burst or 'one second'}" if rate else None),
+            ("adaptive", f"down to {limit.floor}" if limit.is_adaptive else None),
             ("quota errors", None if quota is None else
-             f"{limit['quota_errors']}, the last {output.format_time_short(quota, now)}"),
-            ("lease", output.format_span(int(limit["lease_seconds"] * SECOND))),
-            ("in queue", limit["waiting"]),
-            ("runs waiting", limit["waiting_runs"]),
-            ("waits", f"p50 {waits['p50_seconds']:.3g} s, p95 {waits['p95_seconds']:.3g} s, p99 "
-             f"{waits['p99_seconds']:.3g} s; {waits['contention']:.0%} waited"
-             if waits["measured"] else None),
+             f"{limit.quota_errors}, the last {output.format_time_short(quota, now)}"),
+            ("lease", output.format_span(limit.lease)),
+            ("in queue", limit.waiting),
+            ("runs waiting", limit.waiting_runs),
+            ("waits", f"p50 {_seconds(waits.p50)}, p95 {_seconds(waits.p95)}, p99 "
+             f"{_seconds(waits.p99)}; {waits.contention:.0%} waited" if waits.measured else None),
         ]
     )  # fmt: skip
-    if found["holders"]:
+    if found.holders:
         output.print_table(
             ("LEASE", "HOLDER", "RUN", "WEIGHT", "SINCE", "TOKEN"),
             [
                 (
-                    one["lease_id"],
-                    one["holder"],
-                    one["run_id"],
-                    one["weight"],
-                    output.format_time_short(output.parse_time(one["since"]), now),
-                    one["fencing_token"],
+                    one.lease_id,
+                    one.holder,
+                    one.run_id,
+                    one.weight,
+                    output.format_time_short(one.since, now),
+                    one.fencing_token,
                 )
-                for one in found["holders"]
+                for one in found.holders
             ],
         )
-    if found["queue"]:
+    if found.queue:
         output.print_table(
             ("POSITION", "WAITING", "RUN", "WEIGHT", "SINCE"),
             [
-                (one["place"], one["holder"], one["run_id"], one["weight"],
-                 output.format_time_short(output.parse_time(one["asked_at"]), now))
-                for one in found["queue"]
+                (one.position, one.holder, one.run_id, one.weight,
+                 output.format_time_short(one.asked_at, now))
+                for one in found.queue
             ],
         )  # fmt: skip

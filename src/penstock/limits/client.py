@@ -6,52 +6,41 @@ customer has no access to them (`why` shows what its own runs wait for).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
-from penstock.access.store.names import NameResolver, check_limit
-from penstock.core.errors import NotFound
+from penstock.access.store.names import NameResolver
+from penstock.access.store.paging import Cursor, PageLimit, paged
+from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.fields import check_text
-from penstock.core.ids import encode
+from penstock.core.ids import decode
+from penstock.core.records.parameters import Reason
+from penstock.core.records.record import UNSET, DurationInput, Meta, Page, UnsetType
 from penstock.db.store import Transactions, Tx
+from penstock.limits.from_rows import (
+    history_record,
+    lease_record,
+    limit_record,
+    wait_times,
+    waiter_record,
+)
+from penstock.limits.records import Limit, LimitDetail, LimitLease, LimitName
 from penstock.limits.rules import check_limit_name, parse_limit_settings
 from penstock.limits.store.limits import limit_declare, limit_force_release, limit_get
-from penstock.limits.store.reads import (
-    LimitEvent,
-    LimitView,
-    limit_history,
-    limit_holders,
-    limit_list,
-    limit_queue,
-)
-from penstock.limits.store.rows import Lease, Ticket
+from penstock.limits.store.reads import limit_history, limit_holders, limit_list, limit_queue
 
-__all__ = ["LimitDetail", "Limits", "WaitTimes", "wait_times"]
+__all__ = ["Limits"]
 
 DETAIL_ROWS_MAX = 200
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitTimes:
-    """Wait times of the last holders in microseconds, and the share that had to wait at all."""
-
-    measured: int
-    p50: int
-    p95: int
-    p99: int
-    contention: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LimitDetail:
-    """A limit with its holders, its queue, its recent history and the wait times in it."""
-
-    view: LimitView
-    holders: list[Lease]
-    queue: list[Ticket]
-    history: list[LimitEvent]
-    waits: WaitTimes
+_LEASE_ID = Meta(description="Id of the lease (`lease_…`).", max_length=64)
+_CAPACITY = Meta(description="Total weight that may be held at once; 10 for a new limit.")
+_ADAPTIVE = Meta(description="Whether quota errors lower the capacity temporarily.")
+_FLOOR = Meta(description="Lowest capacity that quota errors may cause.")
+_RATE = Meta(description="Tokens added per second; null for no rate limit.")
+_BURST = Meta(description="Most tokens that may accumulate; one second's worth when null.")
+_LEASE = Meta(description="Time that a slot is held without renewal, such as `10m`.")
+_GRACE = Meta(description="Time that an expired slot still counts as held, such as `30s`.")
+_QUEUE_MAX = Meta(description="Maximum number of waiting callers; null for no maximum.")
 
 
 class Limits:
@@ -62,48 +51,74 @@ class Limits:
         self._names = names
         self._actor = actor
 
-    def page(self, *, after: str = "", limit: int = 50) -> list[LimitView]:
-        """Return limits ordered by name, with the weight held and the number of waiters."""
+    def list(self, *, limit: PageLimit = 50, cursor: Cursor = None) -> Page[Limit]:
+        """List limits by name, with their current use."""
         self._names.require_unscoped("limits")
-        check_limit(limit)
-        return self._store.read(lambda tx: limit_list(tx, after=after, n=limit))
+        return paged(
+            self._names,
+            "limits",
+            lambda after: self._store.read(
+                lambda tx: limit_list(tx, after=after[0] if after else "", n=limit)
+            ),
+            cursor=cursor,
+            limit=limit,
+            position=lambda view: [view.limit.name],
+            record=limit_record,
+        )
 
-    def get(self, name: str) -> LimitDetail:
-        """Return one limit in full; raise NotFound if it does not exist."""
+    def get(self, name: LimitName) -> LimitDetail:
+        """Return a limit with its holders, queue, waiting times and history."""
         self._names.require_unscoped("limits")
         return self._store.read(lambda tx: _detail(tx, name))
 
     def declare(
-        self, name: str, settings: Mapping[str, Any], *, actor: str | None = None
+        self,
+        name: LimitName,
+        *,
+        capacity: Annotated[int | UnsetType | None, _CAPACITY] = UNSET,
+        adaptive: Annotated[bool | UnsetType, _ADAPTIVE] = UNSET,
+        floor: Annotated[int | UnsetType, _FLOOR] = UNSET,
+        rate: Annotated[float | UnsetType | None, _RATE] = UNSET,
+        burst: Annotated[int | UnsetType | None, _BURST] = UNSET,
+        lease: Annotated[DurationInput | UnsetType, _LEASE] = UNSET,
+        grace: Annotated[DurationInput | UnsetType, _GRACE] = UNSET,
+        queue_max: Annotated[int | UnsetType | None, _QUEUE_MAX] = UNSET,
     ) -> LimitDetail:
-        """Create or change a limit; omitted settings keep their values. Takes effect at once."""
+        """Create or change a limit. Omitted settings keep their values; changes apply at once."""
         self._names.require_unscoped("limits")
         check_limit_name(name)
-        who = actor or self._actor
+        given = {
+            "capacity": capacity, "adaptive": adaptive, "floor": floor, "rate": rate,
+            "burst": burst, "lease": lease, "grace": grace, "queue_max": queue_max,
+        }  # fmt: skip
+        settings = {key: value for key, value in given.items() if value is not UNSET}
 
         def body(tx: Tx) -> LimitDetail:
             found = limit_get(tx, name)
-            terms = parse_limit_settings(dict(settings), None if found is None else found.terms)
-            _, served = limit_declare(tx, name, terms, actor=who)
+            terms = parse_limit_settings(settings, None if found is None else found.terms)
+            _, served = limit_declare(tx, name, terms, actor=self._actor)
             if served is not None:
                 tx.after_commit(lambda: self._store.wake(sorted(served.channels)))
             return _detail(tx, name)
 
         return self._store.write(body)
 
-    def release(self, lease_id: int, reason: str, *, actor: str | None = None) -> Lease:
-        """Take a slot from its holder and grant it to the next waiter; the journal records it."""
+    def release(self, lease_id: Annotated[str, _LEASE_ID], reason: Reason) -> LimitLease:
+        """Take a slot from its holder and grant it to the next waiter. The old token is invalid."""
         self._names.require_unscoped("limits")
         check_text("reason", reason)
-        who = actor or self._actor
+        try:
+            number = decode("lease", lease_id)
+        except InvalidInput:
+            raise NotFound("lease", lease_id) from None
 
-        def body(tx: Tx) -> Lease:
+        def body(tx: Tx) -> LimitLease:
             try:
-                lease, served = limit_force_release(tx, lease_id, actor=who, why=reason)
+                lease, served = limit_force_release(tx, number, actor=self._actor, why=reason)
             except NotFound:
-                raise NotFound("lease", encode("lease", lease_id)) from None
+                raise NotFound("lease", lease_id) from None
             tx.after_commit(lambda: self._store.wake(sorted(served.channels)))
-            return lease
+            return lease_record(lease)
 
         return self._store.write(body)
 
@@ -114,29 +129,11 @@ def _detail(tx: Tx, name: str) -> LimitDetail:
         raise NotFound("limit", name)
     number = found[0].limit.limit_id
     history = limit_history(tx, number)
+    queue = limit_queue(tx, number, DETAIL_ROWS_MAX)
     return LimitDetail(
-        view=found[0],
-        holders=limit_holders(tx, number, DETAIL_ROWS_MAX),
-        queue=limit_queue(tx, number, DETAIL_ROWS_MAX),
-        history=history,
+        limit=limit_record(found[0]),
         waits=wait_times(history),
-    )
-
-
-def wait_times(history: Sequence[LimitEvent]) -> WaitTimes:
-    """Compute wait times from a limit's recent history; a timeout counts until it gave up."""
-    waits = sorted(
-        max(0, (note.at if note.since_at is None else note.since_at) - note.asked_at)
-        for note in history
-        if note.asked_at is not None and note.outcome != "quota"
-    )
-    if not waits:
-        return WaitTimes(measured=0, p50=0, p95=0, p99=0, contention=0.0)
-
-    def at(share: float) -> int:
-        return waits[min(len(waits) - 1, int(share * len(waits)))]
-
-    waited = sum(1 for wait in waits if wait > 0)
-    return WaitTimes(
-        measured=len(waits), p50=at(0.5), p95=at(0.95), p99=at(0.99), contention=waited / len(waits)
+        holders=[lease_record(row) for row in limit_holders(tx, number, DETAIL_ROWS_MAX)],
+        queue=[waiter_record(position, row) for position, row in enumerate(queue, 1)],
+        history=[history_record(event) for event in history],
     )

@@ -27,7 +27,7 @@ from penstock.monitoring.shapes import (
     session_shape,
 )
 from penstock.schedules.shapes import pause_shape
-from penstock.server.models import Page
+from penstock.server.models import PageModel
 from penstock.server.openapi import texts
 from penstock.server.params import (
     CurrentCaller,
@@ -91,7 +91,7 @@ def customer_metrics(
     return json_response(metrics_shape(customer_id, start, end, rows))
 
 
-@routes.get("/alerts", response_model=Page[AlertOut])
+@routes.get("/alerts", response_model=PageModel[AlertOut])
 def list_alerts(
     request: Request,
     by: CurrentCaller,

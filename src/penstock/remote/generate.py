@@ -46,7 +46,9 @@ def modules(document: Document) -> dict[str, str]:
     tags = {tag["name"]: _Tag(tag["name"], tag["description"]) for tag in document["tags"]}
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            tags[operation["tags"][0]].operations.append((method, path, operation))
+            if "." not in operation["operationId"]:  # declared routes need no generated code
+                tags[operation["tags"][0]].operations.append((method, path, operation))
+    tags = {name: tag for name, tag in tags.items() if tag.operations}
     homes: dict[str, str] = {}
     for tag in tags.values():
         for name in tag.shapes(document):

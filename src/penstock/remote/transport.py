@@ -115,6 +115,20 @@ class Transport:
         response = self._send(self._request(method, path, query, body, headers))
         return json.loads(response.body) if response.body else None
 
+    def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Query | None = None,
+        body: bytes | None = None,
+        headers: Headers | None = None,
+        wait_seconds: float = 0.0,
+    ) -> bytes:
+        """Send a request whose body is JSON; return the body of the response or raise its error."""
+        made = self._request(method, path, query, body, headers, wait_seconds)
+        return self._send(made).body
+
     def lines(
         self,
         method: str,
@@ -155,19 +169,26 @@ class Transport:
             )
 
     def _request(
-        self, method: str, path: str, query: Query | None, body: object, headers: Headers | None
+        self,
+        method: str,
+        path: str,
+        query: Query | None,
+        body: object,
+        headers: Headers | None,
+        waits: float = 0.0,
     ) -> _Request:
         sent = {"Accept": "application/json, application/problem+json", "User-Agent": "penstock"}
         sent |= {name: value for name, value in (headers or {}).items() if value is not None}
         if self._key is not None:
             sent["Authorization"] = f"Bearer {self._key}"
-        waits = body.get("wait_seconds") or 0 if isinstance(body, dict) else 0
+        if isinstance(body, dict):
+            waits = body.get("wait_seconds") or 0
         # With an Idempotency-Key the server would not wait, so long polls are sent without one.
         if method == "POST" and not waits:
             sent.setdefault("Idempotency-Key", new_correlation_id())
         raw = None
         if body is not None:
-            raw = json.dumps(body, allow_nan=False).encode()
+            raw = body if isinstance(body, bytes) else json.dumps(body, allow_nan=False).encode()
             sent["Content-Type"] = "application/json"
         asked = {name: _spelled(v) for name, v in (query or {}).items() if v is not None}
         target = f"{self._prefix}{path}{'?' + urlencode(asked) if asked else ''}"

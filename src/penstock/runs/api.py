@@ -20,7 +20,7 @@ from penstock.runs.api_models import (
 from penstock.runs.client.runs import RunFilter, RunPosition, Submission, position_of
 from penstock.runs.shapes import detail_shape, run_shape
 from penstock.server.auth import Caller
-from penstock.server.models import Page
+from penstock.server.models import PageModel
 from penstock.server.openapi import texts
 from penstock.server.params import (
     CurrentCaller,
@@ -139,7 +139,7 @@ def submit_run(
         )
 
 
-@routes.get("/customers/{customer_id}/pipeline-runs", response_model=Page[RunOut])
+@routes.get("/customers/{customer_id}/pipeline-runs", response_model=PageModel[RunOut])
 def list_customer_runs(
     request: Request,
     by: CurrentCaller,
@@ -154,7 +154,7 @@ def list_customer_runs(
     return window.page(request, by, customer_id, (limit, offset), cursor)
 
 
-@routes.get("/pipeline-runs", response_model=Page[RunOut])
+@routes.get("/pipeline-runs", response_model=PageModel[RunOut])
 def list_runs(
     request: Request,
     by: CurrentCaller,

@@ -6,7 +6,6 @@ worker claims and reports runs, an operator does both and makes changes, an admi
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -35,10 +34,6 @@ ALL_CUSTOMERS: Final = frozenset(
         "GET /api/v1/pipeline-runs",
         "GET /api/v1/sessions",
         "GET /metrics",
-        "GET /api/v1/limits",
-        "GET /api/v1/limits/detail",
-        "POST /api/v1/limits",
-        "POST /api/v1/limits/release",
     }
 )
 """Routes that cover all customers; keys restricted to a customer are refused."""
@@ -113,10 +108,6 @@ ROUTES: Final[Mapping[str, Permission]] = {
     "POST /api/v1/subscriptions/{name}/pause": OPERATE,
     "POST /api/v1/subscriptions/{name}/seek": OPERATE,
     "POST /api/v1/subscriptions/{name}/purge": OPERATE,
-    "GET /api/v1/limits": READ,
-    "GET /api/v1/limits/detail": READ,
-    "POST /api/v1/limits": OPERATE,
-    "POST /api/v1/limits/release": OPERATE,
     "GET /api/v1/dead-letters": READ,
     "GET /api/v1/dead-letters/groups": READ,
     "POST /api/v1/dead-letters/replay": OPERATE,
@@ -137,20 +128,6 @@ ROUTES: Final[Mapping[str, Permission]] = {
     "POST /api/v1/keys/{key_id}/revoke": ADMINISTER,
     "GET /metrics": READ,
 }
-
-
-def methods_of(path: str) -> str:
-    """Return the methods of a path as the value of an Allow header."""
-    known = {method for method, shape in _SHAPES if shape.fullmatch(path)}
-    return ", ".join(sorted(known)) or "GET"
-
-
-_SHAPES: Final = [
-    (method, re.compile(re.sub(r"\{\w+\}", "[^/]+", shape)))
-    for method, _, shape in (
-        name.partition(" ") for name in (*ROUTES, *sorted(TOKEN_AUTHENTICATED))
-    )
-]
 
 
 def forbidden(role: Role, power: Permission) -> str:

@@ -35,6 +35,7 @@ from penstock.server.push_auth import PushAuth
 from penstock.server.responses import json_response
 from penstock.server.route import StrictRoute
 from penstock.server.routes import Routes
+from penstock.server.routing.endpoint import starlette_route
 
 DESCRIPTION = """Configs, runs, external workers and metrics.
 
@@ -132,6 +133,7 @@ def outline(routes: Routes, lifespan: Callable[[FastAPI], Any] | None = None) ->
     for router in routes.routers:
         # Add the routes themselves: `include_router` would build each again at startup (0.15 s).
         app.router.routes.extend(router.routes)
+    app.router.routes.extend(starlette_route(route) for route in routes.all)
     _plain_routes(app)
     return app
 
@@ -234,6 +236,6 @@ def _up(text: str) -> dict[int | str, dict[str, Any]]:
 def _document(app: FastAPI, routes: Routes) -> dict[str, Any]:
     """Return the OpenAPI document, building it on first use."""
     if app.state.document is None:
-        app.state.document = describe(app, routes.models)
+        app.state.document = describe(app, routes.models, routes.declared)
     document: dict[str, Any] = app.state.document
     return document

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from prometheus_client.core import GaugeMetricFamily
@@ -10,6 +10,7 @@ from prometheus_client.core import GaugeMetricFamily
 from penstock.client import Client
 from penstock.core.clock import SECOND
 from penstock.core.errors import StoreError
+from penstock.limits.records import Limit
 
 SHOWN: Final = 200
 """Number of subscriptions and of limits that are exported, by name."""
@@ -29,7 +30,7 @@ class BusCollector:
         """Yield the metrics; nothing while the database is unavailable."""
         try:
             watched = self._client.subscriptions.backlogs(SHOWN)
-            limits = self._client.limits.page(limit=SHOWN)
+            limits = self._client.limits.list(limit=SHOWN).items
             now = self._client.views.now()
             groups = self._client.dead_letters.groups(limit=SHOWN)
         except StoreError:
@@ -59,7 +60,7 @@ class BusCollector:
         yield from _limit_gauges(limits)
 
 
-def _limit_gauges(limits: list[Any]) -> Iterator[GaugeMetricFamily]:
+def _limit_gauges(limits: Sequence[Limit]) -> Iterator[GaugeMetricFamily]:
     descriptions = {
         "held": "Total weight that is held.",
         "waiting": "Waiting callers and queued runs.",
@@ -71,13 +72,12 @@ def _limit_gauges(limits: list[Any]) -> Iterator[GaugeMetricFamily]:
         name: GaugeMetricFamily(f"penstock_limit_{name}", words, labels=["limit"])
         for name, words in descriptions.items()
     }
-    for view in limits:
-        limit = view.limit
+    for limit in limits:
         values = {
-            "held": view.held,
-            "waiting": view.waiting + view.waiting_runs,
+            "held": limit.held,
+            "waiting": limit.waiting + limit.waiting_runs,
             "capacity": limit.capacity,
-            "effective_capacity": limit.effective,
+            "effective_capacity": limit.effective_capacity,
             "quota_errors": limit.quota_errors,
         }
         for name, value in values.items():

@@ -61,7 +61,7 @@ class Problem(BaseModel):
     )
 
 
-class Page(ResponseModel, Generic[T]):
+class PageModel(ResponseModel, Generic[T]):
     """A page of a list."""
 
     items: list[T] = Field(description="Rows of this page, in the order of the list.")

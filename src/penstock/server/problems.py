@@ -30,7 +30,6 @@ from penstock.core.errors import (
     short_repr,
 )
 from penstock.core.redact import redact, redact_text
-from penstock.server.access import methods_of
 
 log = logging.getLogger(__name__)
 
@@ -171,10 +170,19 @@ async def _plain(request: Request, error: Exception) -> Response:
     detail = texts.get(error.status_code, str(error.detail))
     headers = dict(error.headers or {})
     if error.status_code == 405:
-        headers["Allow"] = methods_of(request.url.path)
+        headers["Allow"] = _methods_of(request)
     return problem(
         error.status_code, code, detail, request_id=request_id_of(request), headers=headers
     )
+
+
+def _methods_of(request: Request) -> str:
+    """Return the methods of a path as the value of an Allow header."""
+    path, found = request.url.path, set[str]()
+    for route in request.app.routes:
+        if route.path_regex.match(path):
+            found |= route.methods
+    return ", ".join(sorted(found)) or "GET"
 
 
 async def _gone(request: Request, _: Exception) -> Response:

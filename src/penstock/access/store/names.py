@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from penstock.access.store.keys import secret_ensure
 from penstock.access.store.registry import (
     ProcessorRow,
     customer_ensure_many,
@@ -28,6 +29,7 @@ from penstock.access.store.registry import (
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import Forbidden, InvalidInput, NotFound
 from penstock.core.fields import check_customer
+from penstock.core.ids import new_secret
 from penstock.core.naming import DEFAULT_CUSTOMER, EXTERNAL_POOL, CustomerKey, PipelineKey
 from penstock.db.store import Transactions, Tx
 
@@ -77,6 +79,7 @@ class _Cache:
     def __init__(self) -> None:
         self.customers: dict[str, CustomerKey] = {}
         self.declared: _Declared | None = None
+        self.cursor_secret: bytes | None = None
         self.clock_raised_at = 0
         """When a claim last advanced the fair clock; shared by all callers in the process."""
 
@@ -117,6 +120,14 @@ class NameResolver:
     def request_scope(self, text: str) -> str:
         """Return the scope for idempotency keys; row-level security recognizes a bound scope."""
         return text if self._bound is None else f"customer:{self._bound[1]}:{text}"
+
+    def cursor_secret(self) -> bytes:
+        """Return the secret that signs cursors; all processes of an installation share it."""
+        if self._cache.cursor_secret is None:
+            made = new_secret()
+            text = self._store.write(lambda tx: secret_ensure(tx, "cursor", made))
+            self._cache.cursor_secret = text.encode()
+        return self._cache.cursor_secret
 
     def invalidate(self) -> None:
         """Drop cached declarations, after new ones were registered."""

@@ -22,7 +22,7 @@ from penstock.bus.client.requests import subscription_of
 from penstock.bus.push.push_config import parse_push
 from penstock.bus.shapes import seek_shape, subscription_detail_shape, subscription_shape
 from penstock.runs.api_models import DoneOut
-from penstock.server.models import Page
+from penstock.server.models import PageModel
 from penstock.server.params import CurrentCaller, Cursor, IdempotencyKey, Limit, parse_time, router
 from penstock.server.responses import Pagination, idempotent_action, idempotent_write, json_response
 
@@ -73,7 +73,7 @@ class SubscriptionFilterQuery:
     customer_id: OwnerId = None
 
 
-@routes.get("/subscriptions", response_model=Page[SubscriptionOut])
+@routes.get("/subscriptions", response_model=PageModel[SubscriptionOut])
 def list_subscriptions(
     request: Request,
     by: CurrentCaller,

@@ -21,7 +21,7 @@ from penstock.core.clock import SECOND
 from penstock.core.errors import NotFound
 from penstock.runs.api_models import DoneOut
 from penstock.server.auth import Caller
-from penstock.server.models import Page
+from penstock.server.models import PageModel
 from penstock.server.params import CurrentCaller, Cursor, IdempotencyKey, Limit, router
 from penstock.server.responses import Pagination, idempotent_write, json_response
 
@@ -72,7 +72,7 @@ def create_topic(
     )
 
 
-@routes.get("/topics", response_model=Page[TopicOut])
+@routes.get("/topics", response_model=PageModel[TopicOut])
 def list_topics(
     request: Request,
     by: CurrentCaller,

@@ -24,7 +24,6 @@ from penstock.schedules.shapes import (
 )
 
 if TYPE_CHECKING:
-    from penstock.cli.backends.limits import LimitCases
     from penstock.cli.backends.protocol_bus import BusCases
     from penstock.cli.backends.protocol_dead_letters import DeadLetterUseCases
     from penstock.cli.backends.protocol_flows import FlowCases
@@ -62,14 +61,6 @@ class DatabaseBackend:
         from penstock.cli.backends.database_bus import DatabaseBus
 
         return DatabaseBus(self._client)
-
-    @property
-    def limits(self) -> LimitCases:
-        """Use cases for limits."""
-        # Imported here so that commands that do not need it start faster.
-        from penstock.cli.backends.limits import DatabaseLimits
-
-        return DatabaseLimits(self._client)
 
     def now(self) -> int:
         """Return the database's current time, in micros."""

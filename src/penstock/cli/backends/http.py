@@ -15,7 +15,6 @@ from penstock.remote import Api
 from penstock.remote.problems import error_from_code
 
 if TYPE_CHECKING:
-    from penstock.cli.backends.limits import LimitCases
     from penstock.cli.backends.protocol_bus import BusCases
     from penstock.cli.backends.protocol_dead_letters import DeadLetterUseCases
     from penstock.cli.backends.protocol_flows import FlowCases
@@ -56,14 +55,6 @@ class ApiBackend:
         from penstock.cli.backends.http_bus import HttpBus
 
         return HttpBus(self._whole)
-
-    @property
-    def limits(self) -> LimitCases:
-        """Use cases for limits."""
-        # Imported here so that commands that do not need it start faster.
-        from penstock.cli.backends.limits import HttpLimits
-
-        return HttpLimits(self._whole)
 
     def now(self) -> int:
         """Return the server's current time in micros, accurate to a second."""

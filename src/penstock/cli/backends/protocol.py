@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from penstock.core.errors import InvalidInput, PenstockError
 
 if TYPE_CHECKING:
-    from penstock.cli.backends.limits import LimitCases
     from penstock.cli.backends.protocol_bus import BusCases
     from penstock.cli.backends.protocol_dead_letters import DeadLetterUseCases
     from penstock.cli.backends.protocol_flows import FlowCases
@@ -72,11 +71,6 @@ class UseCases(Protocol):
     @property
     def bus(self) -> BusCases:
         """Use cases for topics and subscriptions."""
-        ...
-
-    @property
-    def limits(self) -> LimitCases:
-        """Use cases for limits."""
         ...
 
     def now(self) -> int:

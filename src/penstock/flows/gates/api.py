@@ -37,7 +37,7 @@ from penstock.flows.gates.shapes import (
 from penstock.pipelines.mode import ModeOptions
 from penstock.runs.api_models import DoneOut
 from penstock.server.auth import Caller
-from penstock.server.models import Page
+from penstock.server.models import PageModel
 from penstock.server.openapi import texts
 from penstock.server.params import (
     CurrentCaller,
@@ -90,7 +90,7 @@ def check_gate(
         return idempotent_action(request, by, act, check_shape)
 
 
-@routes.get("/gates/decisions", response_model=Page[DecisionOut])
+@routes.get("/gates/decisions", response_model=PageModel[DecisionOut])
 def list_decisions(
     request: Request,
     by: CurrentCaller,
@@ -173,7 +173,7 @@ def backtest(
         return idempotent_action(request, by, act, lambda shaped: shaped)
 
 
-@routes.get("/overrides", response_model=Page[OverrideOut])
+@routes.get("/overrides", response_model=PageModel[OverrideOut])
 def list_overrides(
     request: Request,
     by: CurrentCaller,
@@ -253,7 +253,7 @@ def revoke_override(
     )
 
 
-@routes.get("/interventions", response_model=Page[InterventionOut])
+@routes.get("/interventions", response_model=PageModel[InterventionOut])
 def list_interventions(
     request: Request,
     by: CurrentCaller,

@@ -43,8 +43,8 @@ from penstock.limits.store.rows import (
     Abandon,
     GrantInput,
     GrantResult,
-    Lease,
-    Limit,
+    LeaseRow,
+    LimitRow,
     Release,
     channel,
 )
@@ -162,7 +162,9 @@ class Broker:
         """Stop renewing a slot without releasing it; a snoozed run resumes it later."""
         self.held_leases.pop(held)
 
-    def report_quota(self, state: LimitState, lease: Lease | None, holder: str = "") -> QuotaResult:
+    def report_quota(
+        self, state: LimitState, lease: LeaseRow | None, holder: str = ""
+    ) -> QuotaResult:
         """Report a quota error of the limited resource."""
         limit_id = state.limit.limit_id
         quota = self.store.write(lambda tx: limit_quota(tx, limit_id, lease, holder=holder))
@@ -297,7 +299,7 @@ class Broker:
             )
 
 
-def _serve(tx: Tx, limit: Limit, grant: GrantInput) -> GrantResult:
+def _serve(tx: Tx, limit: LimitRow, grant: GrantInput) -> GrantResult:
     """Run a grant of a limit; create the limit again if upkeep has deleted it as unused."""
     try:
         return limit_grant(tx, limit.limit_id, grant)

@@ -12,7 +12,14 @@ from typing import Final, NamedTuple
 
 from penstock.core.clock import SECOND
 from penstock.core.errors import PenstockError
-from penstock.limits.store.rows import Abandon, GrantResult, Lease, LeaseRequest, Limit, Release
+from penstock.limits.store.rows import (
+    Abandon,
+    GrantResult,
+    LeaseRequest,
+    LeaseRow,
+    LimitRow,
+    Release,
+)
 
 _making: Final = threading.Lock()
 
@@ -60,7 +67,7 @@ class HeldSlot:
 
     __slots__ = ("lease", "lease_s", "limit_state", "lost", "renew_at", "safe_until")
 
-    def __init__(self, limit_state: LimitState, lease: Lease, began: float) -> None:
+    def __init__(self, limit_state: LimitState, lease: LeaseRow, began: float) -> None:
         """`began`: monotonic time before the grant was requested; `safe_until` counts from it."""
         assert lease.lease_us is not None
         self.limit_state = limit_state
@@ -171,7 +178,7 @@ class LimitState:
         "wants",
     )  # fmt: skip
 
-    def __init__(self, limit: Limit) -> None:
+    def __init__(self, limit: LimitRow) -> None:
         self.limit = limit
         self.is_busy = False
         self.asked: dict[str, SlotWaiter] = {}

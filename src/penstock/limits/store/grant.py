@@ -21,11 +21,11 @@ from penstock.limits.store.rows import (
     Abandon,
     GrantInput,
     GrantResult,
-    Lease,
     LeaseRequest,
-    Limit,
+    LeaseRow,
+    LimitRow,
     Release,
-    Ticket,
+    TicketRow,
 )
 
 TICKET_US: Final = 15 * SECOND
@@ -57,10 +57,10 @@ class _Usage(NamedTuple):
     has_tickets: bool
 
 
-def limit_lock(tx: Tx, limit_id: int) -> Limit | None:
+def limit_lock(tx: Tx, limit_id: int) -> LimitRow | None:
     """Return a limit, locked for the rest of the transaction."""
     row = first(tx.rows("limit_lock", {"limit_id": limit_id}))
-    return None if row is None else Limit._make(row)
+    return None if row is None else LimitRow._make(row)
 
 
 def limit_grant(tx: Tx, limit_id: int, grant: GrantInput) -> GrantResult:
@@ -78,7 +78,7 @@ def limit_grant(tx: Tx, limit_id: int, grant: GrantInput) -> GrantResult:
     row = first(lock.rows())
     if row is None:
         raise NotFound("limit", limit_id)
-    return _serve(tx, Limit._make(row), grant, _released(released), early)
+    return _serve(tx, LimitRow._make(row), grant, _released(released), early)
 
 
 def _serve_sqlite(tx: Tx, limit_id: int, grant: GrantInput) -> GrantResult:
@@ -88,11 +88,11 @@ def _serve_sqlite(tx: Tx, limit_id: int, grant: GrantInput) -> GrantResult:
     row = first(query.usage.rows())
     if row is None:
         raise NotFound("limit", limit_id)
-    limit = Limit._make(row[len(_Usage._fields) :])
+    limit = LimitRow._make(row[len(_Usage._fields) :])
     return _serve(tx, limit, grant, _released(released), query)
 
 
-def grant_locked(tx: Tx, limit: Limit, grant: GrantInput) -> GrantResult:
+def grant_locked(tx: Tx, limit: LimitRow, grant: GrantInput) -> GrantResult:
     """Run a grant transaction for a limit whose row is already locked."""
     released = _releasing(tx, limit.limit_id, grant.releases, "released")
     return _serve(tx, limit, grant, _released(released), None)
@@ -100,7 +100,7 @@ def grant_locked(tx: Tx, limit: Limit, grant: GrantInput) -> GrantResult:
 
 def _serve(
     tx: Tx,
-    limit: Limit,
+    limit: LimitRow,
     grant: GrantInput,
     released: Sequence[_Released],
     early: _UsageQuery | None,
@@ -128,11 +128,11 @@ def _serve(
     if queue is not None:
         queue.report()
     for row in collected.rows() if collected is not None else ():
-        _add_lease(served, Lease._make(row))
+        _add_lease(served, LeaseRow._make(row))
     return served
 
 
-def _add_lease(served: GrantResult, lease: Lease) -> None:
+def _add_lease(served: GrantResult, lease: LeaseRow) -> None:
     """Add a lease granted by another process to the result; a rate may delay its use."""
     served.add(lease)
     if served.limit.rate is not None:
@@ -157,7 +157,7 @@ def _released(result: PendingResult | None) -> list[_Released]:
     return [] if result is None else [_Released._make(row) for row in result.rows()]
 
 
-def _leave(tx: Tx, limit: Limit, leaves: Sequence[Abandon]) -> None:
+def _leave(tx: Tx, limit: LimitRow, leaves: Sequence[Abandon]) -> None:
     batch = [(limit.limit_id, leave.request, leave.outcome) for leave in leaves]
     dropped = {row[0] for row in tx.rows("ticket_drop_many", batch=batch)}
     asked = [leave.request for leave in leaves if leave.request not in dropped]
@@ -167,13 +167,13 @@ def _leave(tx: Tx, limit: Limit, leaves: Sequence[Abandon]) -> None:
         _releasing(tx, limit.limit_id, late, "abandoned")
 
 
-def _expire(tx: Tx, limit: Limit) -> int:
+def _expire(tx: Tx, limit: LimitRow) -> int:
     params = {"limit_id": limit.limit_id, "grace_us": limit.grace_us}
     gone = [(row[0], row[1]) for row in tx.rows("limit_expired", params)]
     return len(_released(_releasing(tx, limit.limit_id, gone, "expired")))
 
 
-def _adopt(tx: Tx, limit: Limit, grant: GrantInput, served: GrantResult) -> list[LeaseRequest]:
+def _adopt(tx: Tx, limit: LimitRow, grant: GrantInput, served: GrantResult) -> list[LeaseRequest]:
     """Give repeated requests their earlier leases and tickets. Return the others."""
     again = [want.request for want in grant.requests if want.is_repeated]
     if not again:
@@ -182,9 +182,9 @@ def _adopt(tx: Tx, limit: Limit, grant: GrantInput, served: GrantResult) -> list
     if limit.rate is not None:
         served.now = tx.now()
     for row in tx.rows("limit_adopt_leases", params):
-        _add_lease(served, Lease._make(row))
+        _add_lease(served, LeaseRow._make(row))
     for row in tx.rows("limit_adopt_tickets", {**params, "ticket_us": TICKET_US}):
-        ticket = Ticket._make(row)
+        ticket = TicketRow._make(row)
         served.tickets[ticket.request] = (ticket.ticket, ticket.asked_at)
     known = served.leases.keys() | served.tickets.keys()
     return [want for want in grant.requests if want.request not in known]
@@ -213,8 +213,8 @@ def _page(tx: Tx, limit_id: int, after: int) -> PendingResult:
 
 
 def _learn_success(
-    tx: Tx, limit: Limit, grant: GrantInput, released: Sequence[_Released], usage: _Usage
-) -> Limit:
+    tx: Tx, limit: LimitRow, grant: GrantInput, released: Sequence[_Released], usage: _Usage
+) -> LimitRow:
     """Raise an adaptive capacity for successes while the limit was fully used."""
     if not limit.is_adaptive or limit.learned is None or limit.capacity is None or not released:
         return limit
@@ -236,7 +236,7 @@ def _learn_success(
 class _Queue:
     """The queue during a grant transaction; `held` grows with every grant."""
 
-    def __init__(self, limit: Limit, broker: str, usage: _Usage, served: GrantResult) -> None:
+    def __init__(self, limit: LimitRow, broker: str, usage: _Usage, served: GrantResult) -> None:
         self.limit = limit
         self.broker = broker
         self.usage = usage
@@ -266,7 +266,7 @@ class _Queue:
         """Add what was granted to, or queued for, the calling broker to the result."""
         served = self.served
         for row in self.grants.rows() if self.grants is not None else ():
-            lease = Lease._make(row)
+            lease = LeaseRow._make(row)
             if lease.broker == self.broker and lease.is_taken:
                 served.add(lease)
                 if self.waits.get(lease.request):
@@ -295,7 +295,7 @@ def _grant(
     after = 0
     while queue.usage.has_tickets and not queue.is_blocked:
         rows = (result or _page(tx, limit.limit_id, after)).rows()
-        page = [Ticket._make(row) for row in rows]
+        page = [TicketRow._make(row) for row in rows]
         _grant_tickets(tx, queue, page)
         if len(page) < TICKET_PAGE:
             break
@@ -323,11 +323,11 @@ def _put(tx: Tx, rows: Sequence[tuple[Any, ...]]) -> PendingResult:
     return tx.later("limit_grant_many", batch=rows)
 
 
-def _grant_tickets(tx: Tx, queue: _Queue, page: Sequence[Ticket]) -> None:
+def _grant_tickets(tx: Tx, queue: _Queue, page: Sequence[TicketRow]) -> None:
     limit, served = queue.limit, queue.served
     runs = sorted({t.run_id for t in page if t.broker == SNOOZED and t.run_id is not None})
     alive = {row[0] for row in tx.rows("limit_run_alive", {"ids": runs})} if runs else set()
-    live: list[Ticket] = []
+    live: list[TicketRow] = []
     gone: list[tuple[int, str, str]] = []
     for ticket in page:
         if limit.capacity and ticket.weight > limit.capacity:

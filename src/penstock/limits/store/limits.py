@@ -19,7 +19,7 @@ from penstock.core.naming import SYSTEM_CUSTOMER, CustomerKey
 from penstock.db.store import Tx, first, one
 from penstock.limits.rules import HISTORY_KEPT, LimitSettings
 from penstock.limits.store.grant import SNOOZED, TICKET_US, grant_locked, limit_lock
-from penstock.limits.store.rows import GrantInput, GrantResult, Lease, Limit
+from penstock.limits.store.rows import GrantInput, GrantResult, LeaseRow, LimitRow
 
 HISTORY_TRIM: Final = 2 * HISTORY_KEPT
 NO_REQUESTS: Final = GrantInput(broker=SNOOZED)
@@ -35,10 +35,10 @@ class QuotaResult(NamedTuple):
     learned: float | None
 
 
-def limit_get(tx: Tx, name: str, customer_key: CustomerKey = SYSTEM_CUSTOMER) -> Limit | None:
+def limit_get(tx: Tx, name: str, customer_key: CustomerKey = SYSTEM_CUSTOMER) -> LimitRow | None:
     """Return a limit by name."""
     row = first(tx.rows("limit_get", {"customer": customer_key, "name": name}))
-    return None if row is None else Limit._make(row)
+    return None if row is None else LimitRow._make(row)
 
 
 def limit_ensure(
@@ -48,7 +48,7 @@ def limit_ensure(
     *,
     customer_key: CustomerKey = SYSTEM_CUSTOMER,
     actor: str = "",
-) -> Limit:
+) -> LimitRow:
     """Return a limit by name; create it with these terms if it does not exist."""
     found = limit_get(tx, name, customer_key)
     if found is None:
@@ -65,7 +65,7 @@ def limit_declare(
     *,
     customer_key: CustomerKey = SYSTEM_CUSTOMER,
     actor: str,
-) -> tuple[Limit, GrantResult | None]:
+) -> tuple[LimitRow, GrantResult | None]:
     """Create or change a limit. A change takes effect at once, in this transaction."""
     rules.check_limit_name(name)
     if tx.rows("limit_add", _params(name, terms, customer_key, actor, is_declared=True)):
@@ -80,7 +80,7 @@ def limit_declare(
 
 def limit_alter(
     tx: Tx, limit_id: int, terms: LimitSettings, *, actor: str
-) -> tuple[Limit, GrantResult]:
+) -> tuple[LimitRow, GrantResult]:
     """Change a limit's terms.
 
     More capacity is granted at once. With less capacity, current holders keep their slots and
@@ -132,7 +132,7 @@ def requeued_wake(tx: Tx, run_ids: Sequence[int]) -> bool:
 
 
 def limit_quota(
-    tx: Tx, limit_id: int, lease: Lease | None = None, *, holder: str = ""
+    tx: Tx, limit_id: int, lease: LeaseRow | None = None, *, holder: str = ""
 ) -> QuotaResult:
     """Report that the protected resource rejected a call by quota; lowers an adaptive capacity.
 
@@ -169,16 +169,16 @@ def limit_quota_of_run(tx: Tx, limit_id: int, run_id: int) -> tuple[int, int]:
 
 def limit_force_release(
     tx: Tx, lease_id: int, *, actor: str, why: str, customer_key: CustomerKey | None = None
-) -> tuple[Lease, GrantResult]:
+) -> tuple[LeaseRow, GrantResult]:
     """Take a slot from its holder and grant it to the next in the queue; journaled with a reason.
 
     The holder learns of it at its next renewal. Until then it may continue, with a stale token.
     """
     row = first(tx.rows("limit_lease_find", {"lease_id": lease_id}))
-    limit = None if row is None else limit_lock(tx, Lease._make(row).limit_id)
+    limit = None if row is None else limit_lock(tx, LeaseRow._make(row).limit_id)
     if row is None or limit is None or customer_key not in (None, limit.customer_key):
         raise NotFound("lease", lease_id)
-    lease = Lease._make(row)
+    lease = LeaseRow._make(row)
     params = {"limit_id": limit.limit_id, "outcome": "forced"}
     if not tx.rows("limit_release_many", params, [(lease.lease_id, lease.token)]):
         raise NotFound("lease", lease_id)
@@ -232,7 +232,7 @@ def _detail(terms: LimitSettings, before: LimitSettings | None = None) -> str:
 
 def _journal(
     tx: Tx,
-    limit: Limit,
+    limit: LimitRow,
     action: str,
     actor: str,
     *,

@@ -7,15 +7,15 @@ from typing import NamedTuple
 from penstock.core.naming import CustomerKey
 from penstock.db.store import Tx, first
 from penstock.limits.rules import HISTORY_KEPT
-from penstock.limits.store.rows import Lease, Limit, Ticket
+from penstock.limits.store.rows import LeaseRow, LimitRow, TicketRow
 
-_WIDTH = len(Limit._fields)
+_WIDTH = len(LimitRow._fields)
 
 
 class LimitView(NamedTuple):
     """A limit with its held weight, holders, waiting tickets, and the runs that wait for it."""
 
-    limit: Limit
+    limit: LimitRow
     held: int
     holders: int
     waiting: int
@@ -47,21 +47,21 @@ def limit_list(
     """Return limits by name. A tenant sees its own limits and the system's."""
     params = {"customer": customer_key, "name": name, "after": after, "n": n}
     return [
-        LimitView(Limit._make(row[:_WIDTH]), *(int(value) for value in row[_WIDTH:]))
+        LimitView(LimitRow._make(row[:_WIDTH]), *(int(value) for value in row[_WIDTH:]))
         for row in tx.rows("limit_list", params)
     ]
 
 
-def limit_holders(tx: Tx, limit_id: int, n: int = 1_000) -> list[Lease]:
+def limit_holders(tx: Tx, limit_id: int, n: int = 1_000) -> list[LeaseRow]:
     """Return the holders of a limit, longest-held first."""
     params = {"limit_id": limit_id, "n": n}
-    return [Lease._make(row) for row in tx.rows("limit_holders_list", params)]
+    return [LeaseRow._make(row) for row in tx.rows("limit_holders_list", params)]
 
 
-def limit_queue(tx: Tx, limit_id: int, n: int = 1_000) -> list[Ticket]:
+def limit_queue(tx: Tx, limit_id: int, n: int = 1_000) -> list[TicketRow]:
     """Return the tickets of a limit, in queue order."""
     params = {"limit_id": limit_id, "n": n}
-    return [Ticket._make(row) for row in tx.rows("limit_queue_list", params)]
+    return [TicketRow._make(row) for row in tx.rows("limit_queue_list", params)]
 
 
 def limit_position(tx: Tx, limit_id: int, request: str) -> int | None:

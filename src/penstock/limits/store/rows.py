@@ -17,7 +17,7 @@ from penstock.limits.rules import LimitSettings
 ADMIT: Final = "admit"
 
 
-class Limit(NamedTuple):
+class LimitRow(NamedTuple):
     """A row of table `limits`."""
 
     limit_id: int
@@ -73,7 +73,7 @@ class Limit(NamedTuple):
         return token_bucket.load_bucket(self.rate, burst, self.level, self.level_at, now)
 
 
-class Lease(NamedTuple):
+class LeaseRow(NamedTuple):
     """A held slot. since_at: the time from which it may be used."""
 
     lease_id: int
@@ -91,7 +91,7 @@ class Lease(NamedTuple):
     until_at: int | None
 
 
-class Ticket(NamedTuple):
+class TicketRow(NamedTuple):
     """A request that waits in the queue."""
 
     ticket: int
@@ -156,9 +156,9 @@ class GrantResult:
     only.
     """
 
-    limit: Limit
+    limit: LimitRow
     now: int = 0
-    leases: dict[str, Lease] = field(default_factory=dict)
+    leases: dict[str, LeaseRow] = field(default_factory=dict)
     waits: dict[str, int] = field(default_factory=dict)
     tickets: dict[str, tuple[int, int]] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
@@ -167,7 +167,7 @@ class GrantResult:
     brokers: set[str] = field(default_factory=set)
     wakes_admitter: bool = False
 
-    def add(self, lease: Lease) -> None:
+    def add(self, lease: LeaseRow) -> None:
         """Add a lease to the result, and drop the ticket if it was granted in this transaction."""
         self.leases[lease.request] = lease
         self.tickets.pop(lease.request, None)

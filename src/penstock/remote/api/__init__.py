@@ -12,7 +12,6 @@ from penstock.remote.api.flows import FlowsApi
 from penstock.remote.api.gates import GatesApi
 from penstock.remote.api.health import HealthApi
 from penstock.remote.api.keys import KeysApi
-from penstock.remote.api.limits import LimitsApi
 from penstock.remote.api.push import PushApi
 from penstock.remote.api.runs import RunsApi
 from penstock.remote.api.scheduler import SchedulerApi
@@ -37,7 +36,6 @@ class Api:
         self.topics = TopicsApi(transport)
         self.subscriptions = SubscriptionsApi(transport)
         self.deliveries = DeliveriesApi(transport)
-        self.limits = LimitsApi(transport)
         self.dead_letters = DeadLettersApi(transport)
         self.flows = FlowsApi(transport)
         self.gates = GatesApi(transport)

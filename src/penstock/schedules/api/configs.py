@@ -25,7 +25,7 @@ from penstock.schedules.api.models import (
 from penstock.schedules.rows import Config
 from penstock.schedules.shapes import audit_shape, config_shape, ledger_shape, occurrence_shape
 from penstock.server.auth import Caller
-from penstock.server.models import Page
+from penstock.server.models import PageModel
 from penstock.server.openapi import texts
 from penstock.server.params import (
     ConfigId,
@@ -125,7 +125,7 @@ class ConfigFilterQuery:
         return pages.page(configs, limit, lambda config: [config.config_id], config_shape)
 
 
-@routes.get("/customers/{customer_id}/pipeline-configs", response_model=Page[ConfigOut])
+@routes.get("/customers/{customer_id}/pipeline-configs", response_model=PageModel[ConfigOut])
 def list_customer_configs(
     request: Request,
     by: CurrentCaller,
@@ -140,7 +140,7 @@ def list_customer_configs(
     return chosen.page(request, by, customer_id, (limit, offset), cursor)
 
 
-@routes.get("/pipeline-configs", response_model=Page[ConfigOut])
+@routes.get("/pipeline-configs", response_model=PageModel[ConfigOut])
 def list_configs(
     request: Request,
     by: CurrentCaller,
@@ -252,7 +252,7 @@ def preview_schedule(
     )
 
 
-@routes.get("/pipeline-configs/{config_id}/audit", response_model=Page[AuditOut])
+@routes.get("/pipeline-configs/{config_id}/audit", response_model=PageModel[AuditOut])
 def audit_config(
     request: Request,
     by: CurrentCaller,
@@ -270,7 +270,7 @@ def audit_config(
     return pages.page(rows, limit, lambda row: [row.n], audit_shape)
 
 
-@routes.get("/customers/{customer_id}/audit", response_model=Page[AuditOut])
+@routes.get("/customers/{customer_id}/audit", response_model=PageModel[AuditOut])
 def audit_customer(
     request: Request,
     by: CurrentCaller,
@@ -290,7 +290,7 @@ def audit_customer(
     return pages.page(rows, limit, lambda row: [row.n], audit_shape)
 
 
-@routes.get("/pipeline-configs/{config_id}/occurrences", response_model=Page[OccurrenceOut])
+@routes.get("/pipeline-configs/{config_id}/occurrences", response_model=PageModel[OccurrenceOut])
 def list_occurrences(
     request: Request,
     by: CurrentCaller,

@@ -17,8 +17,11 @@ from pydantic import BaseModel
 
 from penstock.server.access import PUBLIC, ROUTES, TOKEN_AUTHENTICATED
 from penstock.server.models import FieldError, Problem
+from penstock.server.openapi.declared import operations
 from penstock.server.openapi.examples import EXAMPLES
+from penstock.server.params import PROBLEMS
 from penstock.server.problems import MEDIA_TYPE
+from penstock.server.routing.declare import RouteList
 
 SECURITY = {
     "key": {"type": "http", "scheme": "bearer", "description": "API key (`pnk_…`)."},
@@ -54,14 +57,16 @@ TAGS = {
 }
 
 
-def describe(app: FastAPI, models: Sequence[type[BaseModel]]) -> dict[str, Any]:
+def describe(
+    app: FastAPI, models: Sequence[type[BaseModel]], declared: Sequence[RouteList] = ()
+) -> dict[str, Any]:
     """Return the OpenAPI document of an app."""
     found = get_openapi(
         title=app.title, version=app.version, description=app.description, routes=app.routes
     )
     # FastAPI names a page of RunOut Page_RunOut_; RunPage is a better type name in clients.
     made: dict[str, Any] = json.loads(
-        re.sub(r"Page[\[_](\w+?)Out[\]_]", r"\1Page", json.dumps(found))
+        re.sub(r"PageModel[\[_](\w+?)Out[\]_]", r"\1Page", json.dumps(found))
     )
     schemas = made["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
@@ -80,10 +85,15 @@ def describe(app: FastAPI, models: Sequence[type[BaseModel]]) -> dict[str, Any]:
             schemas[name]["examples"] = [example]
     made["components"]["securitySchemes"] = SECURITY
     made["tags"] = [{"name": name, "description": text} for name, text in TAGS.items()]
-    for path, operations in made["paths"].items():
-        for method, operation in operations.items():
+    for path, by_method in made["paths"].items():
+        for method, operation in by_method.items():
             _finish(operation, method, path)
             _describe_success(operation, schemas)
+    routes = [route for listed in declared for route in listed.routes]
+    paths, described_records = operations(routes, PROBLEMS)
+    for path, by_method in paths.items():
+        made["paths"].setdefault(path, {}).update(by_method)
+    schemas.update(described_records)
     return made
 
 

@@ -32,7 +32,6 @@ _ACK: Final = "AAAAAAAAAAEAAAAAAAAAAQAAAAGYJFsu"
 EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
     "AckIn": {"ack_ids": [_ACK]},
     "ExtendIn": {"ack_ids": [_ACK], "ack_deadline_seconds": 60},
-    "LimitIn": {"name": "bq:nba_raw.br_rosters_current", "capacity": 10, "adaptive": True},
     "NackIn": {
         "nacks": [{"ack_id": _ACK, "kind": "poison", "error_type": "SCHEMA", "error": "no team"}]
     },
@@ -43,7 +42,6 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
         ]
     },
     "PullIn": {"max_messages": 100, "wait_seconds": 20},
-    "LimitReleaseIn": {"lease_id": "lease_5m7t0c2d", "reason": "its machine is gone"},
     "ReplayIn": {"data": "eyJ0ZWFtIjogIkFUTCJ9"},
     "ReplayManyIn": {"subscription": "rosters-to-table", "error_type": "TIMEOUT", "rate": 10},
     "SeekIn": {"time": "2025-12-31T02:00:00Z"},

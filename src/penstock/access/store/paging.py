@@ -1,0 +1,62 @@
+"""Pages of lists: signed cursors that are valid for one list, its filters and its customer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any, TypeVar
+
+from penstock.access.store.names import NameResolver, check_limit
+from penstock.core import cursor as cursors
+from penstock.core.records.record import Meta, Page
+
+__all__ = ["Cursor", "PageLimit", "paged"]
+
+Row = TypeVar("Row")
+Item = TypeVar("Item")
+
+LIMIT_MAX = 1_000
+
+PageLimit = Annotated[
+    int, Meta(description="Maximum number of rows to return.", ge=1, le=LIMIT_MAX)
+]
+Cursor = Annotated[
+    str | None,
+    Meta(description="`next_cursor` of the previous page; the first page when omitted."),
+]
+
+
+def paged(
+    names: NameResolver,
+    what: str,
+    read: Callable[[list[Any] | None], Sequence[Row]],
+    *,
+    cursor: str | None,
+    limit: int,
+    position: Callable[[Row], Sequence[Any]],
+    record: Callable[[Row], Item],
+    filters: Mapping[str, Any] | None = None,
+) -> Page[Item]:
+    """Return one page of the list `what`.
+
+    `read` returns at most `limit` rows after a position, `position` that of a row. A cursor of
+    another list, of other filters or of another customer raises InvalidInput.
+    """
+    check_limit(limit)
+    question = {
+        "list": what,
+        "for": names.customer_id,
+        "filters": {
+            name: value.isoformat() if isinstance(value, datetime) else value
+            for name, value in (filters or {}).items()
+            if value is not None
+        },
+    }
+    after = None
+    if cursor is not None:
+        after = cursors.verify_cursor(names.cursor_secret(), question, cursor)
+    rows = read(after)
+    following = None
+    if len(rows) >= limit:
+        following = cursors.sign_cursor(names.cursor_secret(), question, position(rows[-1]))
+    return Page(items=[record(row) for row in rows], next_cursor=following)

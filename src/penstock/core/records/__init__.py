@@ -1,0 +1,1 @@
+"""Records: resources declared once, with their parameters and their validation."""

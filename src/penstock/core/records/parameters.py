@@ -1,0 +1,60 @@
+"""Parameters that use cases of several subjects share: names in the API, bounds, descriptions."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+from penstock.core.records.record import Meta, Time, Wire
+
+Customer: TypeAlias = Annotated[
+    str, Wire("customer_id"), Meta(description="Customer id.", examples=["acme"], max_length=200)
+]
+CustomerOrDefault: TypeAlias = Annotated[
+    str | None,
+    Wire("customer_id"),
+    Meta(description="Customer that the request is about; `default` when omitted."),
+]
+CustomerFilter: TypeAlias = Annotated[
+    str | None, Wire("customer_id"), Meta(description="Return only rows of this customer.")
+]
+Owner: TypeAlias = Annotated[
+    str | None,
+    Wire("customer_id"),
+    Meta(description="Customer that owns the resource; omit it for a resource of the system."),
+]
+PipelineName: TypeAlias = Annotated[
+    str,
+    Wire("pipeline_template"),
+    Meta(description="Registered name of the pipeline.", examples=["nba"], max_length=200),
+]
+PipelineFilter: TypeAlias = Annotated[
+    str | None,
+    Wire("pipeline_template"),
+    Meta(description="Return only rows of this pipeline."),
+]
+PhaseFilter: TypeAlias = Annotated[str | None, Meta(description="Return only rows of this phase.")]
+PartitionFilter: TypeAlias = Annotated[
+    str | None, Meta(description="Return only rows of this partition.")
+]
+CorrelationFilter: TypeAlias = Annotated[
+    str | None, Meta(description="Return only rows with this correlation id.")
+]
+Since: TypeAlias = Annotated[
+    Time | None, Meta(description="Return only rows at or after this ISO 8601 time or date.")
+]
+Until: TypeAlias = Annotated[
+    Time | None, Meta(description="Return only rows before this ISO 8601 time or date.")
+]
+RunId: TypeAlias = Annotated[
+    str, Meta(description="Id of the run (`run_…`).", examples=["run_7h2kq0v3"], max_length=64)
+]
+ConfigId: TypeAlias = Annotated[
+    str, Meta(description="Id of the config (`cfg_…`).", examples=["cfg_5m7t0c2d"], max_length=64)
+]
+FlowId: TypeAlias = Annotated[str, Meta(description="Id of the flow (`flow_…`).", max_length=64)]
+Reason: TypeAlias = Annotated[
+    str,
+    Meta(
+        description="Reason for the action, stored with its record.", min_length=1, max_length=255
+    ),
+]

@@ -1,0 +1,152 @@
+"""Records: a resource declared once for Python, JSON, the OpenAPI document and the terminal.
+
+A subject declares its resources in `records.py` as frozen structs with text ids, aware datetimes,
+timedeltas and parsed JSON. The docstring of the class and the string below each field become the
+descriptions of the OpenAPI document; `Meta` holds the bounds. A field whose name in JSON differs
+says so with `field(name=...)`.
+
+    class Topic(Record):
+        '''A topic that messages are published to.'''
+
+        name: TopicName
+        '''Name of the topic, unique per customer.'''
+        retention: Seconds = field(name="retention_seconds", default_factory=week)
+        '''Time that messages are kept after publication.'''
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar, dataclass_transform
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType, field
+
+from penstock.core.clock import Duration, Micros, to_datetime
+
+__all__ = [
+    "UNSET", "DurationInput", "JsonObject", "Meta", "Minutes", "Page", "Record", "Seconds", "Time",
+    "UnsetType", "Wire", "decode_custom", "decode_record", "encode_record", "field", "minutes",
+    "seconds", "time", "time_or_none", "to_json_value",
+]  # fmt: skip
+
+T = TypeVar("T")
+
+JsonObject: TypeAlias = dict[str, Any]
+"""A JSON object whose names the user chooses."""
+Time: TypeAlias = Annotated[datetime, Meta(tz=True)]
+"""A point in time with its UTC offset; ISO 8601 in JSON."""
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+class RecordMeta(msgspec.StructMeta):
+    """Makes every record immutable, with fields that are keyword arguments."""
+
+    def __new__(
+        cls, name: str, bases: tuple[type, ...], fields: dict[str, Any], **options: Any
+    ) -> Any:
+        """Create the class of a record."""
+        options = {"frozen": True, "kw_only": True, **options}
+        return super().__new__(cls, name, bases, fields, **options)
+
+
+class Record(msgspec.Struct, metaclass=RecordMeta):
+    """Base of all records: immutable, and created with keyword arguments."""
+
+
+class Page(Record, Generic[T]):
+    """One page of a list."""
+
+    items: list[T]
+    """Rows of this page, in the order of the list."""
+    next_cursor: str | None = None
+    """Value of `cursor` for the next page; null on the last page."""
+
+
+class Wire:
+    """Name of a parameter in the API where it differs from the name in Python."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+if TYPE_CHECKING:
+    Seconds: TypeAlias = timedelta
+    Minutes: TypeAlias = timedelta
+    DurationInput: TypeAlias = Duration
+else:
+    DurationInput = str | float
+    """A duration as users write it; JSON has no timedelta."""
+
+    class Seconds(timedelta):
+        """A duration that JSON gives as a number of seconds."""
+
+        unit = "seconds"
+
+    class Minutes(timedelta):
+        """A duration that JSON gives as a number of minutes."""
+
+        unit = "minutes"
+
+
+def seconds(us: Micros) -> Seconds:
+    """Return microseconds as a duration that JSON gives in seconds."""
+    return Seconds(microseconds=us)
+
+
+def minutes(us: Micros) -> Minutes:
+    """Return microseconds as a duration that JSON gives in minutes."""
+    return Minutes(microseconds=us)
+
+
+def time(us: Micros) -> datetime:
+    """Return the time of a row as the time of a record."""
+    return to_datetime(us)
+
+
+def time_or_none(us: Micros | None) -> datetime | None:
+    """Return the time of a row as the time of a record; None stays None."""
+    return None if us is None else to_datetime(us)
+
+
+def encode_record(value: Any) -> bytes:
+    """Return a record, or a list of records, as JSON."""
+    return _ENCODER.encode(value)
+
+
+def to_json_value(value: Any) -> Any:
+    """Return a record as the objects, lists, texts and numbers of its JSON."""
+    return msgspec.to_builtins(value, enc_hook=_encode_custom, str_keys=True)
+
+
+def decode_record(body: bytes, kind: type[T]) -> T:
+    """Read a record from JSON that Penstock wrote; unknown fields are ignored."""
+    return msgspec.json.decode(body, type=kind, dec_hook=decode_custom)
+
+
+def decode_custom(kind: type[Any], value: Any) -> Any:
+    """Convert a JSON value to a class that msgspec does not know."""
+    unit = getattr(kind, "unit", None)
+    if unit is None:
+        raise NotImplementedError(kind)
+    if isinstance(value, timedelta):
+        return kind(microseconds=value // timedelta(microseconds=1))
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"Expected a number of {unit}")
+    try:
+        return kind(**{unit: value})
+    except (OverflowError, ValueError):
+        raise ValueError(f"Expected a smaller number of {unit}") from None
+
+
+def _encode_custom(value: Any) -> Any:
+    unit = getattr(value, "unit", None)
+    if not isinstance(value, timedelta) or unit is None:
+        raise NotImplementedError(f"{type(value).__name__} has no form in JSON")
+    amount = value / timedelta(**{unit: 1})
+    return int(amount) if amount.is_integer() else amount
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_encode_custom)

@@ -1,0 +1,99 @@
+"""Records of limits from the rows of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.core.formatting import id_or_none
+from penstock.core.ids import encode
+from penstock.core.records.record import seconds, time, time_or_none
+from penstock.limits.records import Limit, LimitHistory, LimitLease, LimitWaiter, WaitTimes
+from penstock.limits.store.reads import LimitEvent, LimitView
+from penstock.limits.store.rows import LeaseRow, TicketRow
+
+
+def limit_record(view: LimitView) -> Limit:
+    """Return the record of a limit."""
+    row = view.limit
+    return Limit(
+        name=row.name,
+        capacity=row.capacity,
+        effective_capacity=row.effective,
+        learned_capacity=row.learned,
+        is_adaptive=bool(row.is_adaptive),
+        floor=row.floor,
+        rate=row.rate,
+        burst=row.burst,
+        lease=seconds(row.lease_us),
+        grace=seconds(row.grace_us),
+        queue_max=row.queue_max,
+        held=view.held,
+        holders=view.holders,
+        waiting=view.waiting,
+        waiting_runs=view.waiting_runs,
+        quota_errors=row.quota_errors,
+        last_quota_error_at=time_or_none(row.last_quota_at),
+        updated_at=time(row.updated_at),
+        updated_by=row.updated_by,
+    )
+
+
+def lease_record(row: LeaseRow) -> LimitLease:
+    """Return the record of a slot that is held."""
+    return LimitLease(
+        lease_id=encode("lease", row.lease_id),
+        holder=row.holder,
+        run_id=id_or_none("run", row.run_id),
+        weight=row.weight,
+        fencing_token=row.token,
+        asked_at=time(row.requested_at),
+        since=time(row.since_at),
+        until=time_or_none(row.until_at),
+    )
+
+
+def waiter_record(position: int, row: TicketRow) -> LimitWaiter:
+    """Return the record of a waiting caller."""
+    return LimitWaiter(
+        position=position,
+        holder=row.holder,
+        run_id=id_or_none("run", row.run_id),
+        weight=row.weight,
+        asked_at=time(row.asked_at),
+    )
+
+
+def history_record(event: LimitEvent) -> LimitHistory:
+    """Return the record of a finished wait or hold."""
+    return LimitHistory(
+        holder=event.holder,
+        run_id=id_or_none("run", event.run_id),
+        weight=event.weight,
+        outcome=event.outcome,
+        asked_at=time_or_none(event.asked_at),
+        since=time_or_none(event.since_at),
+        at=time(event.at),
+    )
+
+
+def wait_times(history: Sequence[LimitEvent]) -> WaitTimes:
+    """Compute waiting times from a limit's recent history; a timeout counts until it gave up."""
+    waits = sorted(
+        max(0, (event.at if event.since_at is None else event.since_at) - event.asked_at)
+        for event in history
+        if event.asked_at is not None and event.outcome != "quota"
+    ) or [0]
+    measured = sum(
+        1 for event in history if event.asked_at is not None and event.outcome != "quota"
+    )
+
+    def at(share: float) -> int:
+        return waits[min(len(waits) - 1, int(share * len(waits)))]
+
+    return WaitTimes(
+        measured=measured,
+        p50=seconds(at(0.5)),
+        p95=seconds(at(0.95)),
+        p99=seconds(at(0.99)),
+        contention=sum(1 for wait in waits if wait > 0) / len(waits),
+    )

@@ -1,0 +1,148 @@
+"""The declaration of routes: method, path, permission, use case, example.
+
+A use case is a method of the client: its parameters are those of the route, its docstring is the
+description, and its annotations are the records of request and response. The API, the access table,
+the OpenAPI document and the remote client are made from these declarations.
+
+    routes = RouteList("limits", "Shared capacity and rates.")
+    routes.get("/limits", READ, Limits.list)
+    routes.post("/limits", OPERATE, Limits.declare, example={"name": "crm", "capacity": 10})
+
+A function whose first parameter is a `Call` is a route that no use case fits, such as a long poll.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from inspect import cleandoc, iscoroutinefunction
+from typing import Any, Final
+
+from penstock.access.api_keys import Permission
+from penstock.server.routing.binding import RouteBinding, bind
+
+PREFIX: Final = "/api/v1"
+
+
+class Idempotency(Enum):
+    """How a route treats an Idempotency-Key."""
+
+    NONE = "none"
+    """The route changes nothing, or handles the key itself."""
+    WRITE = "write"
+    """The use case is one transaction; key and response are stored in it."""
+    ACTION = "action"
+    """The use case is repeatable and has several transactions; the response is stored after it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApiRoute:
+    """One route of the API."""
+
+    method: str
+    path: str
+    permission: Permission
+    use_case: Callable[..., Any]
+    tag: str
+    group: str
+    """Name of the client's group of use cases; empty for a function."""
+    status: int = 200
+    example: Mapping[str, Any] | None = None
+    """Example of the request body."""
+    idempotency: Idempotency = Idempotency.NONE
+    covers_all_customers: bool = False
+    """Whether keys that are restricted to a customer are refused."""
+    query: tuple[str, ...] = ()
+    """Parameters of a POST that are in the query although it has no other body."""
+    stored: Callable[[Any], Any] | None = None
+    """Turns a result into the one that is stored for repeats; it removes secrets."""
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of the use case that are not part of the request."""
+
+    @property
+    def name(self) -> str:
+        """Method and path, as in the access table."""
+        return f"{self.method} {self.path}"
+
+    @property
+    def operation_id(self) -> str:
+        """Name of the operation in the OpenAPI document, such as `limits.list`."""
+        name = self.use_case.__name__.rstrip("_")
+        return f"{self.group}.{name}" if self.group else name
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the route runs on the event loop."""
+        return iscoroutinefunction(self.use_case)
+
+    @property
+    def description(self) -> str:
+        """The docstring of the use case."""
+        return cleandoc(self.use_case.__doc__ or "")
+
+    @cached_property
+    def binding(self) -> RouteBinding:
+        """How request and arguments correspond."""
+        return bind(self.use_case, self.method, self.path, self.query, self.fixed)
+
+
+class RouteList:
+    """The routes of a subject."""
+
+    def __init__(self, tag: str, description: str, *, group: str | None = None) -> None:
+        """`group` is the client's attribute with the use cases, by default the tag."""
+        self.tag = tag
+        self.description = description
+        self.group = tag if group is None else group
+        self.routes: list[ApiRoute] = []
+
+    def get(
+        self, path: str, permission: Permission, use_case: Callable[..., Any], **more: Any
+    ) -> None:
+        """Declare a route that reads."""
+        self._add("GET", path, permission, use_case, more)
+
+    def post(
+        self, path: str, permission: Permission, use_case: Callable[..., Any], **more: Any
+    ) -> None:
+        """Declare a POST; it accepts an Idempotency-Key unless it is a function."""
+        if "." in use_case.__qualname__:
+            is_read = permission in (Permission.READ, Permission.READ_RUNS)
+            kind = Idempotency.ACTION if is_read else Idempotency.WRITE
+            more.setdefault("idempotency", kind)
+        self._add("POST", path, permission, use_case, more)
+
+    def patch(
+        self, path: str, permission: Permission, use_case: Callable[..., Any], **more: Any
+    ) -> None:
+        """Declare a route that changes a resource."""
+        self._add("PATCH", path, permission, use_case, more)
+
+    def delete(
+        self, path: str, permission: Permission, use_case: Callable[..., Any], **more: Any
+    ) -> None:
+        """Declare a route that deletes a resource."""
+        self._add("DELETE", path, permission, use_case, more)
+
+    def _add(
+        self,
+        method: str,
+        path: str,
+        permission: Permission,
+        use_case: Callable[..., Any],
+        more: Mapping[str, Any],
+    ) -> None:
+        is_use_case = "." in use_case.__qualname__
+        self.routes.append(
+            ApiRoute(
+                method=method,
+                path=f"{PREFIX}{path}",
+                permission=permission,
+                use_case=use_case,
+                tag=self.tag,
+                group=self.group if is_use_case else "",
+                **more,
+            )
+        )

@@ -1,0 +1,139 @@
+"""The endpoint of a declared route: key, role, rate and parameters are checked before the body.
+
+The body is parsed under the strict JSON profile, then converted to the record of the route. Use
+cases run in a thread; functions that are coroutines run on the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Final
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route as StarletteRoute
+
+from penstock.core import json_profile
+from penstock.core.records.record import encode_record
+from penstock.server.access import forbidden
+from penstock.server.auth import Caller, KeyCache, bearer, is_scheduler
+from penstock.server.overload.middleware import AccessRecord
+from penstock.server.problems import Refused
+from penstock.server.routing.call import Call, ReplayedRequest
+from penstock.server.routing.declare import ApiRoute, Idempotency
+
+INLINE_MAX: Final = 65_536
+TRIGGER: Final = "POST /api/v1/scheduler/trigger"
+DONE: Final = b'{"status":"done"}'
+Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+def starlette_route(route: ApiRoute) -> StarletteRoute:
+    """Return the route for Starlette's router."""
+    made = StarletteRoute(
+        route.path, endpoint(route), methods=[route.method], name=route.operation_id
+    )
+    made.methods = {route.method}  # Starlette adds HEAD to GET
+    return made
+
+
+def endpoint(route: ApiRoute) -> Endpoint:
+    """Return the coroutine that serves a route."""
+    binding = route.binding
+
+    async def serve(request: Request) -> Response:
+        access: AccessRecord = request.scope["penstock.access"]
+        access.route = route.path
+        caller = await authenticate(request, route)
+        access.key = caller.principal.name
+        access.customer = caller.customer
+        authorize(route, caller)
+        arguments = binding.arguments(
+            request.path_params, request.query_params.multi_items(), request.headers
+        )
+        body, is_absent = None, True
+        if binding.body_type is not None:
+            body, is_absent = await read_json(request)
+        call = Call(request, caller, route.status)
+        if route.is_async:
+            arguments |= binding.body_arguments(body, is_absent=is_absent)
+            return _response(route, await route.use_case(call, **arguments))
+        return await run_in_threadpool(
+            partial(_execute, route, call, arguments, body, is_absent=is_absent)
+        )
+
+    async def serve_or_replay(request: Request) -> Response:
+        try:
+            return await serve(request)
+        except ReplayedRequest as before:
+            body = encode_record(before.body)
+            headers = {"Idempotency-Replayed": "true"}
+            return Response(body, before.status, headers, "application/json")
+
+    return serve_or_replay
+
+
+async def authenticate(request: Request, route: ApiRoute) -> Caller:
+    """Return the caller of a request; raise Refused for an invalid key or an exceeded rate."""
+    keys: KeyCache = request.app.state.keyring
+    if route.name == TRIGGER and "x-scheduler-token" in request.headers:
+        token: str = request.app.state.scheduler_token
+        if not is_scheduler(request.headers["x-scheduler-token"], token):
+            raise Refused(401, "X-Scheduler-Token: expected the configured token.")
+        scheduler: Caller = request.app.state.scheduler
+        return scheduler
+    text = bearer(request.headers.get("authorization"))
+    known = keys.cached(text)
+    if known is None:
+        known = await run_in_threadpool(keys.look_up, text)
+    return keys.admit(known)
+
+
+def authorize(route: ApiRoute, caller: Caller) -> None:
+    """Raise Refused if the caller's role or its restriction to a customer forbids the route."""
+    if not caller.principal.role.has_permission(route.permission):
+        raise Refused(403, forbidden(caller.principal.role, route.permission))
+    if caller.customer is not None and route.covers_all_customers:
+        raise Refused(
+            403, "This operation covers all customers: use a key that is not restricted to one."
+        )
+
+
+async def read_json(request: Request) -> tuple[Any, bool]:
+    """Return the parsed body, and whether there is none."""
+    body = await request.body()
+    if not body:
+        return None, True
+    given = request.headers.get("content-type", "")
+    if given.partition(";")[0].strip().lower() != "application/json":
+        raise Refused(415, "Content-Type: expected application/json.")
+    # A large body is parsed in a thread, so that it does not block other requests.
+    if len(body) > INLINE_MAX:
+        return await run_in_threadpool(json_profile.parse_json, body), False
+    return json_profile.parse_json(body), False
+
+
+def _execute(
+    route: ApiRoute, call: Call, arguments: dict[str, Any], body: Any, *, is_absent: bool
+) -> Response:
+    arguments |= route.binding.body_arguments(body, is_absent=is_absent)
+    if not route.group:
+        return _response(route, route.use_case(call, **arguments))
+
+    def act(client: Any) -> Any:
+        return getattr(getattr(client, route.group), route.use_case.__name__)(**arguments)
+
+    if route.idempotency is Idempotency.WRITE:
+        return _response(route, call.write(act, route.stored))
+    if route.idempotency is Idempotency.ACTION:
+        return _response(route, call.action(act))
+    return _response(route, act(call.client))
+
+
+def _response(route: ApiRoute, value: Any) -> Response:
+    if isinstance(value, Response):
+        return value
+    body = DONE if value is None else encode_record(value)
+    return Response(body, route.status, media_type="application/json")

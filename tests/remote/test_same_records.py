@@ -1,0 +1,67 @@
+"""The local and the remote client return the same records for the same question."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.client import UseCaseGroups
+from penstock.core.errors import InvalidInput, NotFound
+from penstock.core.records.record import encode_record
+from penstock.remote.client import RemoteClient
+from penstock.remote.transport import Transport
+from tests.server.bus_scene import bus_things
+from tests.server.kit import ServedApi
+
+
+@pytest.fixture
+def remote(served: ServedApi) -> Iterator[RemoteClient]:
+    """Return a client of the served API."""
+    transport = Transport(f"http://127.0.0.1:{served.server.port}", key=served.keys["admin"])
+    yield RemoteClient(transport)
+    transport.close()
+
+
+def same(served: ServedApi, remote: RemoteClient, subject: str, method: str, /, *args: object,
+         **more: object) -> object:  # fmt: skip
+    """Ask both clients the same, compare the bytes, and return the result."""
+
+    def ask(client: UseCaseGroups) -> object:
+        return getattr(getattr(client, subject), method)(*args, **more)
+
+    local, far = ask(served.harness.client), ask(remote)
+    assert encode_record(local) == encode_record(far)
+    assert type(local) is type(far)
+    return far
+
+
+class TestLimits:
+    """Limits."""
+
+    def test_reads(self, served: ServedApi, remote: RemoteClient) -> None:
+        """Lists, pages and details are equal."""
+        things = bus_things(served.harness, "globex")
+        same(served, remote, "limits", "get", things.limit)
+        same(served, remote, "limits", "list")
+        remote.limits.declare("crm", capacity=1)
+        first = remote.limits.list(limit=1)
+        assert first.next_cursor is not None
+        same(served, remote, "limits", "list", limit=1, cursor=first.next_cursor)
+
+    def test_changes(self, served: ServedApi, remote: RemoteClient) -> None:
+        """Arguments that are omitted keep their values; null removes a bound."""
+        things = bus_things(served.harness, "globex")
+        made = remote.limits.declare("crm", capacity=3, lease="5m", rate=2.0)
+        assert (made.limit.capacity, made.limit.lease.total_seconds()) == (3, 300)
+        assert remote.limits.declare("crm", rate=None).limit.rate is None
+        assert remote.limits.release(things.lease, "stuck").lease_id == things.lease
+
+    def test_errors(self, remote: RemoteClient) -> None:
+        """Errors have the class and the message of the local client."""
+        with pytest.raises(NotFound, match="limit"):
+            remote.limits.get("unknown")
+        with pytest.raises(InvalidInput, match="lease: expected from 1s to 1d"):
+            remote.limits.declare("crm", lease="0s")
+        with pytest.raises(InvalidInput, match="capacity"):
+            remote.limits.declare("crm", capacity="three")  # type: ignore[arg-type]
