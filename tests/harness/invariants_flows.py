@@ -8,7 +8,6 @@ journal entries as triggers, nothing left open, every decision replays, every ov
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 from penstock.core.stored_json import loads
@@ -18,7 +17,6 @@ from penstock.testing.simulate.snapshots import DirectReader
 from penstock.testing.simulate.violation import Violation
 
 RANKS = {"failed": 0, "partial": 1, "success": 2}
-_TOUCHES = ("trigger_put", "completion_", "flow_", "phase_update")
 _ONCE = """SELECT flow_id, processor, count(*) FROM (
     SELECT flow_id, processor, trigger_source FROM runs WHERE parent_run_id IS NULL
     UNION ALL SELECT flow_id, processor, trigger_source FROM history WHERE parent_run_id IS NULL)
@@ -74,10 +72,8 @@ class FlowChecks:
         self._seen: dict[tuple[int, int], int] = {}
         self._definitions: dict[str, Any] = {}
 
-    def check(self, now: int, statements: Sequence[str]) -> None:
+    def check(self, now: int) -> None:
         """Check what a commit added."""
-        if not any(name.startswith(_TOUCHES) for name in statements):
-            return
         self._completions()
         rows = self._peek.rows(
             "SELECT rowid, flow_id, phase, processor, source, runs FROM triggers WHERE rowid > ?"

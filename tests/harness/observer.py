@@ -93,8 +93,8 @@ class Observer:
         for check in CHECKS:
             check(commit)
         self._clocks.check(commit)
-        self._flows.check(self._clock.now(), statements)
-        self._limits.check(statements)
+        self._flows.check(self._clock.now())
+        self._limits.check()
         if self.live_sessions is not None:
             _check_dropped(commit, self.live_sessions())
         self.checks += len(CHECKS) + 1

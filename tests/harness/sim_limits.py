@@ -1,13 +1,15 @@
 """Limits in the simulation: pipelines whose runs need them, and their invariants.
 
-I29: a limit is never exceeded, and while a lowered capacity is exceeded, holders never increase.
+I29: a limit is never exceeded, with two exceptions: while a lowered capacity is exceeded, the held
+weight may stay or decrease; and a single lease that weighs more than the capacity is held alone.
 I31, I32: what a run holds follows from its state: ready and held runs hold all limits they need,
-any other run none, and at the end nothing is held. Checked after every commit.
+any other run none, and at the end nothing is held.
+
+Checked after every commit: I29 compares the held weight with that of the previous commit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from penstock.db.store import Tx
@@ -19,7 +21,6 @@ from penstock.testing.simulate.violation import Violation
 
 SHARED: Final = "shared"
 LIMITED: Final = ("narrow", "heavy")
-_WRITERS: Final = ("line_", "limit_", "run_", "schedule_", "pause_")
 _HELD = """SELECT l.limit_id, l.name, l.capacity, coalesce(sum(e.weight), 0) FROM limits l
     LEFT JOIN limit_leases e ON e.limit_id = l.limit_id GROUP BY l.limit_id"""
 _INCONSISTENT = """SELECT r.run_id, r.admission, r.limits,
@@ -60,24 +61,26 @@ def resize_shared_limit(tx: Tx, capacity: int) -> None:
 
 
 class LimitChecks:
-    """Checks limits after each commit that may have changed them."""
+    """Checks limits after each commit."""
 
     def __init__(self, peek: DirectReader) -> None:
         self._peek = peek
         self._held: dict[int, int] = {}
 
-    def check(self, statements: Sequence[str]) -> None:
+    def check(self) -> None:
         """Raise Violation unless capacities hold and every run holds what it should."""
-        if not any(name.startswith(_WRITERS) for name in statements):
-            return
         for limit_id, name, capacity, held in self._peek.rows(_HELD):
             before, self._held[limit_id] = self._held.get(limit_id, 0), held
             if capacity is not None and held > max(capacity, before):
-                alone = self._peek.rows(
+                ((leases,),) = self._peek.rows(
                     "SELECT count(*) FROM limit_leases WHERE limit_id = ?", limit_id
-                )[0][0]
-                if alone > 1:
-                    raise Violation("I29", f"{held} of {name} are held, at most {capacity} may be")
+                )
+                if leases > 1:
+                    raise Violation(
+                        "I29",
+                        f"{held} of {name} are held, at most {max(capacity, before)} may be"
+                        f" (capacity {capacity}, {before} held before)",
+                    )
         for decreased in self._peek.rows(_DECREASED):
             raise Violation("I30", f"a later lease has no higher token: {decreased}")
         for inconsistent in self._peek.rows(_INCONSISTENT):

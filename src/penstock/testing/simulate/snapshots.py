@@ -154,16 +154,17 @@ _QUERIES = {
     "pauses": "SELECT scope, subject FROM pauses",
     "flows": "SELECT flow_id, config_id, slot, is_ordered, ended_at FROM flows WHERE config_id > 0",
 }
-# Tables, by the name prefixes of statements that may write them; all others are always read.
+# Tables, by the name prefixes of statements that write them (tests/simulation/test_harness.py
+# compares both); all others are always read.
 _GROUPS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (("schedule_", "config_", "pause_"), ("schedules", "configs", "pauses")),
-    (("flow_",), ("flows",)),
+    (("flow_", "flows_"), ("flows",)),
     (
-        ("run_insert", "run_admit", "run_age", "fair_clock", "schedule_start", "queue_"),
+        ("run_insert", "run_admit", "fair_clock", "schedule_start", "queue_"),
         ("fair_ranks",),
     ),
     (
-        ("session_", "lease_", "run_finish", "run_release", "config_health"),
+        ("session_", "lease_", "probe_lease_", "run_finish", "config_health"),
         ("sessions", "leases", "failures"),
     ),
 )
