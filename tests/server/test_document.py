@@ -20,7 +20,6 @@ from penstock.flows import api_models as flows
 from penstock.flows.gates import api_models as gates
 from penstock.monitoring import api_models as views
 from penstock.runs import api_models as runs
-from penstock.runs.external import api_models as work
 from penstock.schedules.api import models
 from penstock.server import models as common
 from penstock.server.access import PUBLIC, TOKEN_AUTHENTICATED
@@ -52,7 +51,6 @@ MODELS = {
         push,
         runs,
         views,
-        work,
     )
     for name, model in vars(module).items()
     if isinstance(model, type) and issubclass(model, BaseModel)

@@ -29,6 +29,20 @@ from penstock.runs.external.client.holder import (
     FailureReport,
     Heartbeat,
 )
+from penstock.runs.external.records import (
+    ClaimRequest,
+    CompletionBatch,
+    CompletionEntry,
+    CompletionOutcomes,
+    HeartbeatBatch,
+    HeartbeatItem,
+    HeartbeatOutcomes,
+    RunCompletion,
+    RunFailure,
+    RunHeartbeat,
+    RunHolder,
+    RunStart,
+)
 from penstock.runs.rows import HeldRun
 from penstock.testing.clock import VirtualClock
 from tests.kits.dump import raw, tables
@@ -80,6 +94,18 @@ def only(outcomes: Sequence[Any]) -> Any:
     if isinstance(outcome, PenstockError):
         raise outcome
     return outcome
+
+
+def accepted(batch: HeartbeatOutcomes | CompletionOutcomes) -> list[str]:
+    """Return the runs of a batch whose item was accepted; a refusal says that there is no run."""
+    refused = [one.problem.code for one in batch.outcomes if one.problem is not None]
+    assert set(refused) <= {"not_found"}
+    return [one.run_id for one in batch.outcomes if one.problem is None]
+
+
+def run_text(things: Things) -> str:
+    """Return the public id of the run that a worker holds."""
+    return encode("run", things.held.run.run_id)
 
 
 def cfg(things: Things) -> str:
@@ -178,6 +204,24 @@ FOREIGN: dict[str, list[Call]] = {
         )
     ],
     "work.cancelled": [lambda c, t: c.work.cancelled(t.held.run.run_id, W, token=t.held.run.token)],
+    "workers.claim_by_id": [lambda c, t: c.workers.claim_by_id(run_text(t), "w")],
+    "workers.start": [
+        lambda c, t: c.workers.start(run_text(t), RunStart(fencing_token=t.held.run.token))
+    ],
+    "workers.heartbeat": [
+        lambda c, t: c.workers.heartbeat(run_text(t), RunHeartbeat(fencing_token=t.held.run.token))
+    ],
+    "workers.complete": [
+        lambda c, t: c.workers.complete(run_text(t), RunCompletion(fencing_token=t.held.run.token))
+    ],
+    "workers.fail": [
+        lambda c, t: c.workers.fail(
+            run_text(t), RunFailure(error_type="TIMEOUT", fencing_token=t.held.run.token)
+        )
+    ],
+    "workers.cancelled": [
+        lambda c, t: c.workers.cancelled(run_text(t), RunHolder(fencing_token=t.held.run.token))
+    ],
     **FOREIGN_FLOWS,
 }
 """With another customer's objects: NotFound, in the same words as for objects that do not exist."""
@@ -226,6 +270,21 @@ NOTHING: dict[str, Call] = {
     "configs.page": lambda c, t: c.configs.page(after=t.config_id - 1, limit=1),
     "runs.page": lambda c, t: c.runs.page(RunFilter(config_id=t.config_id)),
     "work.claim": lambda c, t: c.work.claim(W, customer=t.customer_id),
+    "workers.claim": lambda c, _: c.workers.claim(ClaimRequest(worker_id="w")).claimed_runs,
+    "workers.heartbeat_many": lambda c, t: accepted(
+        c.workers.heartbeat_many(
+            HeartbeatBatch(
+                heartbeats=[HeartbeatItem(run_id=run_text(t), fencing_token=t.held.run.token)]
+            )
+        )
+    ),
+    "workers.complete_many": lambda c, t: accepted(
+        c.workers.complete_many(
+            CompletionBatch(
+                completions=[CompletionEntry(run_id=run_text(t), fencing_token=t.held.run.token)]
+            )
+        )
+    ),
 }
 """With another customer's objects: empty, as with objects that do not exist."""
 

@@ -27,7 +27,6 @@ _MODULES: Final = (
     tick,
     bulk,
     configs,
-    external,
     runs,
     dead_letters,
     topics,
@@ -40,7 +39,7 @@ _MODULES: Final = (
     incoming,
 )
 
-_DECLARED: Final = (limits,)
+_DECLARED: Final = (limits, external)
 
 
 def _fastpath(keyring: KeyCache, client: Client) -> WorkerFastPath:

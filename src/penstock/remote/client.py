@@ -29,6 +29,7 @@ G = TypeVar("G")
 
 API_MODULES: Final[Mapping[str, str]] = {
     "Limits": "penstock.limits.api",
+    "Workers": "penstock.runs.external.api",
 }
 """The module that declares the routes of each class of use cases."""
 
@@ -38,7 +39,7 @@ class RemoteClient(UseCaseGroups):
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
-        self.actor = ""
+        self.actor = self._key = ""
         unused = cast("Any", None)  # the server has them
         self._store = self._names = self._probe = unused
 
@@ -100,11 +101,17 @@ def request(transport: Transport, route: ApiRoute, arguments: Mapping[str, Any])
         query=query,
         body=None if body is None else encode_record(body),
         headers=binding.sent("header", arguments),
-        wait_seconds=float(arguments.get("wait_seconds") or 0),
+        wait_seconds=_wait_seconds(body, arguments),
     )
     if binding.result is None or binding.result is type(None):
         return None
     return decode_record(response, binding.result)
+
+
+def _wait_seconds(body: Any, arguments: Mapping[str, Any]) -> float:
+    """Return how long the server may wait before it responds."""
+    asked = getattr(body, "wait_seconds", None) or arguments.get("wait_seconds")
+    return float(asked or 0)
 
 
 def _refusing(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -40,7 +40,6 @@ ALL_CUSTOMERS: Final = frozenset(
 
 ROUTES: Final[Mapping[str, Permission]] = {
     "POST /api/v1/scheduler/trigger": OPERATE,
-    "POST /api/v1/scheduler/claim-runs": WORK,
     "POST /api/v1/customers/{customer_id}/pipeline-configs": OPERATE,
     "GET /api/v1/customers/{customer_id}/pipeline-configs": READ,
     "POST /api/v1/pipeline-configs/bulk": OPERATE,
@@ -59,14 +58,6 @@ ROUTES: Final[Mapping[str, Permission]] = {
     "GET /api/v1/customers/{customer_id}/audit": READ,
     "GET /api/v1/pipeline-runs": READ_RUNS,
     "GET /api/v1/pipeline-runs/{run_id}": READ_RUNS,
-    "POST /api/v1/pipeline-runs/heartbeat": WORK,
-    "POST /api/v1/pipeline-runs/complete": WORK,
-    "POST /api/v1/pipeline-runs/{run_id}/claim": WORK,
-    "POST /api/v1/pipeline-runs/{run_id}/start": WORK,
-    "POST /api/v1/pipeline-runs/{run_id}/heartbeat": WORK,
-    "POST /api/v1/pipeline-runs/{run_id}/complete": WORK,
-    "POST /api/v1/pipeline-runs/{run_id}/fail": WORK,
-    "POST /api/v1/pipeline-runs/{run_id}/cancelled": WORK,
     "POST /api/v1/pipeline-runs/{run_id}/cancel": OPERATE,
     "POST /api/v1/pipeline-runs/{run_id}/retry": OPERATE,
     "GET /api/v1/pipeline-runs/{run_id}/why": READ,

@@ -18,7 +18,6 @@ from penstock.remote.api.scheduler import SchedulerApi
 from penstock.remote.api.subscriptions import SubscriptionsApi
 from penstock.remote.api.topics import TopicsApi
 from penstock.remote.api.views import ViewsApi
-from penstock.remote.api.work import WorkApi
 from penstock.remote.transport import Transport
 
 __all__ = ["Api"]
@@ -31,7 +30,6 @@ class Api:
         self.transport = transport
         self.scheduler = SchedulerApi(transport)
         self.configs = ConfigsApi(transport)
-        self.work = WorkApi(transport)
         self.runs = RunsApi(transport)
         self.topics = TopicsApi(transport)
         self.subscriptions = SubscriptionsApi(transport)

@@ -18,15 +18,6 @@ _CONFIG: Final = {
     "retry_config": {"max_attempts": 3, "backoff_multiplier": 2},
     "priority": 7,
 }
-_WORKER: Final = "worker-pod-abc123"
-_HELD: Final = {"worker_id": _WORKER, "fencing_token": 4711}
-_DONE: Final = {
-    "status": "SUCCESS",
-    "result_summary": {"records_loaded": 1999500},
-    "records_processed": 1999500,
-}
-_PROGRESS: Final = {"current_stage": "transforming", "progress_percentage": 40}
-
 _ACK: Final = "AAAAAAAAAAEAAAAAAAAAAQAAAAGYJFsu"
 
 EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -53,21 +44,9 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "TopicIn": {"name": "rosters"},
     "BacktestIn": {"pipeline_template": "nba", "changes": {"proceed_at": 95}, "days": 90},
-    "HeartbeatBatchIn": {
-        "worker_id": _WORKER,
-        "heartbeats": [{"run_id": "run_7h2kq0v3", "fencing_token": 4711, **_PROGRESS}],
-    },
     "BulkItem": {"customer_id": "acme", **_CONFIG},
     "CancelIn": {"reason": "the source is being repaired"},
     "GateCheckIn": {"pipeline_template": "nba", "phase": "analytics", "partition": "2025-12-31"},
-    "ClaimByIdIn": {"worker_id": _WORKER, "claim_duration_seconds": 300},
-    "ClaimIn": {
-        "worker_id": _WORKER,
-        "max_claims": 10,
-        "wait_seconds": 20,
-        "processors": ["cost_billing"],
-    },
-    "CompleteIn": {**_HELD, **_DONE},
     "CompletionReportIn": {
         "pipeline_template": "nba",
         "processor_name": "nbac_player_boxscore",
@@ -85,15 +64,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
     "ConfigIn": {**_CONFIG, "reason": "new contract"},
     "ConfigPatch": {"schedule_cron": "30 2 * * *", "version": 3, "reason": "source is late"},
     "DiscardIn": {"reason": "the account was closed"},
-    "FailIn": {
-        **_HELD,
-        "error_type": "AUTHENTICATION_FAILED",
-        "error_details": {"message": "Invalid service account credentials"},
-        "should_retry": False,
-    },
     "FlowIn": {"pipeline_template": "nba", "partition": "2025-12-31", "phases": ["predict"]},
-    "HeartbeatIn": {**_HELD, **_PROGRESS, "records_extracted": 800000},
-    "ClaimHolderIn": _HELD,
     "KeyIn": {"name": "nightly-worker", "role": "worker", "expires": "90d"},
     "OverrideIn": {
         "pipeline_template": "nba",
@@ -115,15 +86,10 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
         },
         "subscription": "projects/my-project/subscriptions/orders",
     },
-    "CompletionBatchIn": {
-        "worker_id": _WORKER,
-        "completions": [{"run_id": "run_7h2kq0v3", "fencing_token": 4711, **_DONE}],
-    },
     "InterventionResolveIn": {"resolution": "the missing days were loaded by hand"},
     "RevokeIn": {"reason": "it was in a log"},
     "RotateIn": {"overlap": "24h"},
     "ConfigStartIn": {"trigger_source": "manual"},
-    "StartRunIn": {**_HELD, "execution_context": {"pod_name": _WORKER, "region": "eu-west-1"}},
     "SubmitIn": {
         "pipeline_template": "cost_billing",
         "partition": "2025-12-31",

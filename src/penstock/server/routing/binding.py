@@ -19,17 +19,13 @@ from urllib.parse import quote
 
 from penstock.core.clock import parse_iso, to_datetime
 from penstock.core.errors import InvalidInput
-from penstock.core.records.record import Record, RecordMeta, Wire, field
+from penstock.core.records.record import InHeader, Record, RecordMeta, Wire, field
 from penstock.core.records.validation import convert_input
 
 CALL: Final = "call"
 ACTOR: Final = "actor"
 """Name of the parameter that use cases have for the audit trail; the API's client sets it."""
 EMPTY: Final = inspect.Parameter.empty
-
-
-class InHeader(Wire):
-    """Puts a parameter in the header of this name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

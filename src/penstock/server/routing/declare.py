@@ -61,6 +61,10 @@ class ApiRoute:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the use case that are not part of the request."""
 
+    serve: Callable[..., Any] | None = None
+    """Function that serves the route instead of the use case, such as a long poll; it takes a
+    `Call` and the arguments of the use case."""
+
     @property
     def name(self) -> str:
         """Method and path, as in the access table."""
@@ -75,7 +79,7 @@ class ApiRoute:
     @property
     def is_async(self) -> bool:
         """Whether the route runs on the event loop."""
-        return iscoroutinefunction(self.use_case)
+        return iscoroutinefunction(self.serve or self.use_case)
 
     @property
     def description(self) -> str:

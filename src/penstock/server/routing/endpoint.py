@@ -59,7 +59,7 @@ def endpoint(route: ApiRoute) -> Endpoint:
         call = Call(request, caller, route.status)
         if route.is_async:
             arguments |= binding.body_arguments(body, is_absent=is_absent)
-            return _response(route, await route.use_case(call, **arguments))
+            return _response(route, await (route.serve or route.use_case)(call, **arguments))
         return await run_in_threadpool(
             partial(_execute, route, call, arguments, body, is_absent=is_absent)
         )
@@ -119,8 +119,8 @@ def _execute(
     route: ApiRoute, call: Call, arguments: dict[str, Any], body: Any, *, is_absent: bool
 ) -> Response:
     arguments |= route.binding.body_arguments(body, is_absent=is_absent)
-    if not route.group:
-        return _response(route, route.use_case(call, **arguments))
+    if route.serve is not None or not route.group:
+        return _response(route, (route.serve or route.use_case)(call, **arguments))
 
     def act(client: Any) -> Any:
         return getattr(getattr(client, route.group), route.use_case.__name__)(**arguments)
