@@ -24,6 +24,7 @@ from penstock.runs.external.client.heartbeats import HeartbeatCall, StartCall
 from penstock.runs.external.client.holder import TransitionRequest
 from penstock.runs.external.client.reports import EndCall, check_progress, completed, failed
 from penstock.runs.external.client.work import ClaimStatus, ExternalWorker, WorkerCall
+from penstock.runs.external.client.workers import run_key
 from penstock.runs.external.from_rows import (
     completion_of,
     ended_record,
@@ -42,7 +43,6 @@ from penstock.runs.states import RunState
 from penstock.server.access import forbidden
 from penstock.server.auth import Caller, KeyCache, bearer
 from penstock.server.overload.middleware import WORKER_PREFIX, AccessRecord
-from penstock.server.params import decode_path_id
 from penstock.server.polling.group_commit import GroupCommit
 from penstock.server.problems import Refused, error_response
 
@@ -148,7 +148,7 @@ class WorkerFastPath:
         body = await _body(receive)
         try:
             parsed = _read(OPERATIONS[verb], headers, body)
-            ask = OPERATIONS[verb].request(caller, decode_path_id("run", "run", run_id), parsed)
+            ask = OPERATIONS[verb].request(caller, run_key(run_id), parsed)
             queue = self._heartbeats if verb == "heartbeat" else self._changes
             outcome = await queue.execute(ask)
         except PenstockError as error:

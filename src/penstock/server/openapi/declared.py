@@ -35,12 +35,14 @@ DONE: Final = {
 
 
 def operations(
-    routes: Iterable[ApiRoute], problems: Mapping[int | str, Any]
+    routes: Iterable[ApiRoute], problems: Mapping[int, Any]
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     """Return (operations by path and method, schemas by name)."""
     routes = list(routes)
     requests = _unique(_structs(route.binding.body_type for route in routes))
-    results = _unique(_structs(route.binding.result for route in routes))
+    results = _unique(
+        _structs(route.binding.result for route in routes if route.media == "application/json")
+    )
     schemas = _schemas([*requests, *results])
     only_sent = {_name(one) for one in results} - _reachable(schemas, map(_name, requests))
     for name in _reachable(schemas, only_sent) - _reachable(schemas, map(_name, requests)):
@@ -60,8 +62,13 @@ def operations(
     return paths, schemas
 
 
+def schemas_of(*kinds: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return (reference to the first, schemas by name) of records."""
+    return _schema(kinds[0]), _schemas(list(kinds))
+
+
 def _operation(
-    route: ApiRoute, schemas: Mapping[str, Any], problems: Mapping[int | str, Any]
+    route: ApiRoute, schemas: Mapping[str, Any], problems: Mapping[int, Any]
 ) -> dict[str, Any]:
     binding = route.binding
     parameters = [
@@ -83,6 +90,8 @@ def _operation(
         "security": [{"key": []}],
         "x-power": route.permission.value,
     }
+    if route.accepts_token:
+        made["security"].append({"scheduler": []})
     if binding.body_type is not None:
         made["requestBody"] = {
             "required": binding.needs_body,
@@ -93,6 +102,9 @@ def _operation(
 
 def _success(route: ApiRoute, schemas: Mapping[str, Any]) -> dict[str, Any]:
     result = route.binding.result
+    if route.media != "application/json":
+        text = route.description.replace("Return metrics", "Metrics")
+        return {"description": text, "content": {route.media: {"schema": {"type": "string"}}}}
     if _has_no_result(route):
         schema: Any = {"$ref": REF.format(name="Done")}
         text = "The operation is done."

@@ -61,6 +61,10 @@ class ApiRoute:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the use case that are not part of the request."""
 
+    accepts_token: bool = False
+    """Whether the header X-Scheduler-Token is accepted instead of a key."""
+    media: str = "application/json"
+    """Media type of the response."""
     serve: Callable[..., Any] | None = None
     """Function that serves the route instead of the use case, such as a long poll; it takes a
     `Call` and the arguments of the use case."""
@@ -95,8 +99,11 @@ class ApiRoute:
 class RouteList:
     """The routes of a subject."""
 
-    def __init__(self, tag: str, description: str, *, group: str | None = None) -> None:
+    def __init__(
+        self, tag: str, description: str, *, group: str | None = None, prefix: str = PREFIX
+    ) -> None:
         """`group` is the client's attribute with the use cases, by default the tag."""
+        self.prefix = prefix
         self.tag = tag
         self.description = description
         self.group = tag if group is None else group
@@ -142,7 +149,7 @@ class RouteList:
         self.routes.append(
             ApiRoute(
                 method=method,
-                path=f"{PREFIX}{path}",
+                path=f"{self.prefix}{path}",
                 permission=permission,
                 use_case=use_case,
                 tag=self.tag,

@@ -25,7 +25,6 @@ from penstock.server.routing.call import Call, ReplayedRequest
 from penstock.server.routing.declare import ApiRoute, Idempotency
 
 INLINE_MAX: Final = 65_536
-TRIGGER: Final = "POST /api/v1/scheduler/trigger"
 DONE: Final = b'{"status":"done"}'
 Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -78,7 +77,7 @@ def endpoint(route: ApiRoute) -> Endpoint:
 async def authenticate(request: Request, route: ApiRoute) -> Caller:
     """Return the caller of a request; raise Refused for an invalid key or an exceeded rate."""
     keys: KeyCache = request.app.state.keyring
-    if route.name == TRIGGER and "x-scheduler-token" in request.headers:
+    if route.accepts_token and "x-scheduler-token" in request.headers:
         token: str = request.app.state.scheduler_token
         if not is_scheduler(request.headers["x-scheduler-token"], token):
             raise Refused(401, "X-Scheduler-Token: expected the configured token.")

@@ -97,7 +97,7 @@ class Workers:
         worker = ExternalWorker(worker_id, self._key)
         return self._do(
             lambda work: work.claim_by_id(
-                worker, _run_key(run_id), lease_seconds=claim_duration_seconds
+                worker, run_key(run_id), lease_seconds=claim_duration_seconds
             ),
             claimed_record,
         )
@@ -110,7 +110,7 @@ class Workers:
         where = given.execution_context
         return self._do(
             lambda work: work.start(
-                _run_key(run_id),
+                run_key(run_id),
                 self._worker(given, worker_id),
                 token=given.fencing_token,
                 pod=None if where is None else where.pod_name,
@@ -126,7 +126,7 @@ class Workers:
         given = report or RunHeartbeat()
         return self._do(
             lambda work: work.heartbeat(
-                _run_key(run_id),
+                run_key(run_id),
                 self._worker(given, worker_id),
                 token=given.fencing_token,
                 progress=progress_of(given),
@@ -167,7 +167,7 @@ class Workers:
         given = report or RunCompletion()
         return self._do(
             lambda work: work.complete(
-                _run_key(run_id),
+                run_key(run_id),
                 self._worker(given, worker_id),
                 token=given.fencing_token,
                 completion=completion_of(given),
@@ -205,7 +205,7 @@ class Workers:
         """Report the failure of a run. It is retried later or becomes a dead letter."""
         return self._do(
             lambda work: work.fail(
-                _run_key(run_id),
+                run_key(run_id),
                 self._worker(report, worker_id),
                 failure_of(report),
                 token=report.fencing_token,
@@ -220,7 +220,7 @@ class Workers:
         given = holder or RunHolder()
         return self._do(
             lambda work: work.cancelled(
-                _run_key(run_id), self._worker(given, worker_id), token=given.fencing_token
+                run_key(run_id), self._worker(given, worker_id), token=given.fencing_token
             ),
             ended_record,
         )
@@ -271,7 +271,8 @@ def _each(
     ]
 
 
-def _run_key(run_id: str) -> int:
+def run_key(run_id: str) -> int:
+    """Decode the id of a run; raise NotFound if it is malformed."""
     try:
         return decode("run", run_id)
     except InvalidInput:
