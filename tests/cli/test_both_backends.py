@@ -469,12 +469,12 @@ class TestKeys:
         assert json.loads(result.err)["code"] == "api.unavailable"
 
     def test_nothing_heavy(self, ways: Pair) -> None:
-        """Over a URL neither the web framework nor the store is loaded."""
+        """Over a URL neither the web framework nor a driver is loaded."""
         code = (
             "import sys; sys.argv = ['penstock', *sys.argv[1:]]\n"
             "import penstock.cli\n"
             "try:\n    penstock.cli.main()\nexcept SystemExit as end: assert not end.code\n"
-            "heavy = ('fastapi', 'pydantic', 'penstock.server', 'penstock.db.store', 'sqlite3')\n"
+            "heavy = ('starlette', 'uvicorn', 'psycopg', 'sqlite3', 'rich')\n"
             "print([m for m in heavy if m in sys.modules], file=sys.stderr)"
         )
         # Coverage would add its own imports.
