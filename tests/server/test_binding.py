@@ -36,7 +36,7 @@ class Things:
         name: str,
         *,
         to: str,
-        size: int | None | UnsetType = UNSET,
+        size: int | UnsetType | None = UNSET,
         tag: Annotated[str | None, InHeader("X-Tag")] = None,
     ) -> None:
         """Move a thing."""
