@@ -15,7 +15,8 @@ from penstock.exports import lazy_exports
 
 if TYPE_CHECKING:
     from penstock.access.api_keys import Role
-    from penstock.assembly.process import connect, run_pending
+    from penstock.assembly.database import connect
+    from penstock.assembly.process import run_pending
     from penstock.client import Client
     from penstock.core.clock import from_datetime, to_datetime
     from penstock.core.error_classification import register as register_error
@@ -175,7 +176,7 @@ _HOMES = {
     "TooManyRequests": "penstock.core.errors",
     "TransientError": "penstock.core.errors",
     "Unauthorised": "penstock.core.errors",
-    "connect": "penstock.assembly.process",
+    "connect": "penstock.assembly.database",
     "decode_id": "penstock.core.ids:decode",
     "encode_id": "penstock.core.ids:encode",
     "from_datetime": "penstock.core.clock",
@@ -207,7 +208,7 @@ if not TYPE_CHECKING:  # type checkers see the imports above instead
 def _open_default_store() -> Any:
     """Open the store that the environment names, for code that was handed no client."""
     # Assembly loads the drivers: only a program that needs a default store pays for it.
-    return importlib.import_module("penstock.assembly.process").open_default_store()
+    return importlib.import_module("penstock.assembly.database").open_default_store()
 
 
 default_store.opener = _open_default_store

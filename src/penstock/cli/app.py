@@ -115,7 +115,7 @@ class App:
         """Open a client on the database; a missing SQLite file is created only with `create`."""
         chosen = settings or self.database_settings()
         # Imported here because it loads the store.
-        from penstock.assembly.process import open_client
+        from penstock.assembly.database import open_client
 
         # Silence library logs: a command reports its own errors; only servers log.
         logging.getLogger().addHandler(logging.NullHandler())

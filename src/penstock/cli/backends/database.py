@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.access import shapes
-from penstock.assembly.process import describe_database
+from penstock.assembly.database import describe_database
 from penstock.cli.backends.protocol import RunQuery, Shape, Wanted, rename_field
 from penstock.client import Client
 from penstock.core.clock import parse_duration, parse_iso

@@ -115,14 +115,14 @@ def _settings(settings: Settings) -> Iterator[CheckResult]:
 
 def _where(settings: Settings) -> str:
     # Imported here because it loads the store.
-    from penstock.assembly.process import describe_database
+    from penstock.assembly.database import describe_database
 
     return describe_database(settings.database_url)
 
 
 def _sqlite(client: Client) -> Iterator[CheckResult]:
     # Imported here because it loads the store.
-    from penstock.assembly.process import sqlite_versions
+    from penstock.assembly.database import sqlite_versions
 
     versions = sqlite_versions(client.store)
     if versions is None:
