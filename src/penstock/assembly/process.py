@@ -16,6 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from penstock.access.secrets import Secrets
 from penstock.access.store.names import PipelineInfo
+from penstock.access.store.registry import processor_list
 from penstock.assembly.api import build_api
 from penstock.assembly.push import (
     build_health_check,
@@ -31,31 +32,27 @@ from penstock.assembly.settings import (
     sqlite_path,
     store_file,
 )
-from penstock.audit.rows import AlertRow
 from penstock.audit.telemetry import Events
 from penstock.bus.delivery_sweeper import DeliverySweeper
 from penstock.bus.store.topics import subscriptions_without_dead_letters
 from penstock.client import Client
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import SchemaMismatch, SettingsError, StoreUnavailable
-from penstock.core.naming import PoolKey
 from penstock.db.sqlite.store import SAFE_VERSION, SqliteStore
-from penstock.db.store import Store, StoreView, Transactions
+from penstock.db.store import Store, StoreView, Transactions, Tx
 from penstock.egress.addresses import is_loopback, parse_named_addresses
 from penstock.flows.orchestrator import Orchestrator
 from penstock.flows.rows import FlowFilter
 from penstock.flows.rows import PhaseRow as PhaseRow
-from penstock.monitoring.store import Overview
+from penstock.monitoring.records import Overview, StoredAlert
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.loading import load_pipelines
 from penstock.probes.runner import ProbeRunner
 from penstock.runs.admitter import Admitter
 from penstock.runs.store.admission import Pause
-from penstock.runs.store.leases import Session
 from penstock.runs.store.runs import RunFilter, run_count_ready
 from penstock.runs.sweeper import Sweeper
 from penstock.schedules.scheduler import Scheduler, SchedulerOptions
-from penstock.schedules.store.schedule import schedule_next_at
 from penstock.services.binder import Binder
 from penstock.services.replayer import Replayer
 from penstock.services.store import Retention, durability_warnings
@@ -69,7 +66,6 @@ from penstock.worker.worker_core import WorkerCore
 
 # Records that the CLI and the API show, re-exported because they may not import the store.
 __all__ = [
-    "AlertRow",
     "FlowFilter",
     "InlineWorker",
     "Overview",
@@ -78,8 +74,8 @@ __all__ = [
     "PipelineInfo",
     "RunContext",
     "RunFilter",
-    "Session",
     "Store",
+    "StoredAlert",
     "Worker",
     "WorkerOptions",
     "build_api",
@@ -90,7 +86,6 @@ __all__ = [
     "connect",
     "describe_database",
     "development_key",
-    "earliest_due",
     "find_subscriptions_without_dead_letters",
     "inline_worker",
     "load_pipelines",
@@ -98,7 +93,7 @@ __all__ = [
     "open_client",
     "open_store",
     "push_problems",
-    "ready_count",
+    "ready_by_pool",
     "rotate_signing_key",
     "run_pending",
     "sqlite_versions",
@@ -223,14 +218,14 @@ def describe_database(url: str) -> str:
     return urlunsplit((parts.scheme, user + host, parts.path, "", ""))
 
 
-def earliest_due(store: Transactions) -> tuple[int | None, int]:
-    """Return (the earliest scheduled time that has not started, now)."""
-    return store.read(schedule_next_at)
+def ready_by_pool(store: Transactions, limit: int = 10_000) -> dict[str, int]:
+    """Count the runs that wait for a worker, up to `limit` for each pool of a processor."""
 
+    def body(tx: Tx) -> dict[str, int]:
+        pools = {row.pool: row.pool_key for row in processor_list(tx)}
+        return {name: run_count_ready(tx, pools[name], limit) for name in sorted(pools)}
 
-def ready_count(store: Transactions, pool: int, limit: int = 10_000) -> int:
-    """Count the runs of a pool that wait for a worker, up to `limit`."""
-    return store.read(lambda tx: run_count_ready(tx, PoolKey(pool), limit))
+    return store.read(body)
 
 
 def find_subscriptions_without_dead_letters(store: Transactions) -> list[str]:
@@ -353,11 +348,11 @@ def development_key(client: Client, settings: Settings) -> str | None:
         if client.keys.authenticate(text) is not None:
             return text
         file.unlink()
-    made = client.keys.create("development", "admin", actor="up")
-    assert made.text is not None
+    made = client.as_actor("up").keys.create("development", "admin")
+    assert made.key is not None
     file.touch(mode=0o600)
-    file.write_text(made.text + "\n", "utf-8")
-    return made.text
+    file.write_text(made.key + "\n", "utf-8")
+    return made.key
 
 
 def build_supervisor(loops: Sequence[Loop]) -> Supervisor:

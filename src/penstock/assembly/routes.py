@@ -35,12 +35,10 @@ _MODULES: Final = (
     deliveries,
     flows,
     gates,
-    monitoring,
-    keys,
     incoming,
 )
 
-_DECLARED: Final = (limits,)
+_DECLARED: Final = (limits, monitoring, keys)
 
 
 def _fastpath(keyring: KeyCache, client: Client) -> WorkerFastPath:
@@ -51,7 +49,7 @@ def _fastpath(keyring: KeyCache, client: Client) -> WorkerFastPath:
 
 
 ROUTES: Final = Routes(
-    routers=tuple(module.routes for module in _MODULES),
+    routers=(*(module.routes for module in _MODULES), monitoring.pause_routes),
     declared=tuple(module.routes for module in _DECLARED),
     models=(BulkItem, BulkOutcome, PushedMessageIn, PushEnvelopeIn),
     fastpath=_fastpath,

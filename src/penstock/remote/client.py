@@ -28,7 +28,9 @@ P = ParamSpec("P")
 G = TypeVar("G")
 
 API_MODULES: Final[Mapping[str, str]] = {
+    "Keys": "penstock.access.api",
     "Limits": "penstock.limits.api",
+    "Views": "penstock.monitoring.api",
 }
 """The module that declares the routes of each class of use cases."""
 

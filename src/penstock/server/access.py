@@ -12,7 +12,7 @@ from typing import Final
 from penstock.access.api_keys import PERMISSIONS, Permission, Role
 
 READ_RUNS, READ = Permission.READ_RUNS, Permission.READ
-WORK, OPERATE, ADMINISTER = Permission.WORK, Permission.OPERATE, Permission.ADMINISTER
+WORK, OPERATE = Permission.WORK, Permission.OPERATE
 
 PUBLIC: Final = frozenset(
     {
@@ -32,7 +32,6 @@ ALL_CUSTOMERS: Final = frozenset(
     {
         "POST /api/v1/scheduler/trigger",
         "GET /api/v1/pipeline-runs",
-        "GET /api/v1/sessions",
         "GET /metrics",
     }
 )
@@ -55,7 +54,6 @@ ROUTES: Final[Mapping[str, Permission]] = {
     "POST /api/v1/schedules/preview": READ,
     "POST /api/v1/customers/{customer_id}/pipeline-runs": OPERATE,
     "GET /api/v1/customers/{customer_id}/pipeline-runs": READ_RUNS,
-    "GET /api/v1/customers/{customer_id}/metrics": READ,
     "GET /api/v1/customers/{customer_id}/audit": READ,
     "GET /api/v1/pipeline-runs": READ_RUNS,
     "GET /api/v1/pipeline-runs/{run_id}": READ_RUNS,
@@ -114,18 +112,9 @@ ROUTES: Final[Mapping[str, Permission]] = {
     "GET /api/v1/dead-letters/{dead_letter_id}": READ,
     "POST /api/v1/dead-letters/{dead_letter_id}/replay": OPERATE,
     "POST /api/v1/dead-letters/{dead_letter_id}/discard": OPERATE,
-    "GET /api/v1/dashboard/pipeline-status": READ,
-    "GET /api/v1/alerts": READ,
-    "GET /api/v1/sessions": READ,
-    "GET /api/v1/pipelines": READ,
-    "GET /api/v1/pipelines/{pipeline}": READ,
     "GET /api/v1/pauses": READ,
     "POST /api/v1/pauses": OPERATE,
     "POST /api/v1/pauses/resume": OPERATE,
-    "GET /api/v1/keys": ADMINISTER,
-    "POST /api/v1/keys": ADMINISTER,
-    "POST /api/v1/keys/{key_id}/rotate": ADMINISTER,
-    "POST /api/v1/keys/{key_id}/revoke": ADMINISTER,
     "GET /metrics": READ,
 }
 

@@ -25,9 +25,9 @@ from msgspec import UNSET, Meta, UnsetType, field
 from penstock.core.clock import Duration, Micros, to_datetime
 
 __all__ = [
-    "UNSET", "DurationInput", "JsonObject", "Meta", "Minutes", "Page", "Record", "Seconds", "Time",
-    "UnsetType", "Wire", "decode_custom", "decode_record", "encode_record", "field", "minutes",
-    "seconds", "time", "time_or_none", "to_json_value",
+    "UNSET", "Changed", "DurationInput", "JsonObject", "Meta", "Minutes", "Page", "Record",
+    "Seconds", "Time", "UnsetType", "Wire", "decode_custom", "decode_record", "encode_record",
+    "field", "minutes", "seconds", "time", "time_or_none", "to_json_value",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -50,6 +50,7 @@ class RecordMeta(msgspec.StructMeta):
         return super().__new__(cls, name, bases, fields, **options)
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 class Record(msgspec.Struct, metaclass=RecordMeta):
     """Base of all records: immutable, and created with keyword arguments."""
 
@@ -61,6 +62,13 @@ class Page(Record, Generic[T]):
     """Rows of this page, in the order of the list."""
     next_cursor: str | None = None
     """Value of `cursor` for the next page; null on the last page."""
+
+
+class Changed(Record):
+    """Whether the request changed anything."""
+
+    is_changed: bool = field(name="changed")
+    """False if the requested state was already in place."""
 
 
 class Wire:

@@ -94,7 +94,6 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
     "FlowIn": {"pipeline_template": "nba", "partition": "2025-12-31", "phases": ["predict"]},
     "HeartbeatIn": {**_HELD, **_PROGRESS, "records_extracted": 800000},
     "ClaimHolderIn": _HELD,
-    "KeyIn": {"name": "nightly-worker", "role": "worker", "expires": "90d"},
     "OverrideIn": {
         "pipeline_template": "nba",
         "partition": "2025-12-31",
@@ -120,8 +119,6 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
         "completions": [{"run_id": "run_7h2kq0v3", "fencing_token": 4711, **_DONE}],
     },
     "InterventionResolveIn": {"resolution": "the missing days were loaded by hand"},
-    "RevokeIn": {"reason": "it was in a log"},
-    "RotateIn": {"overlap": "24h"},
     "ConfigStartIn": {"trigger_source": "manual"},
     "StartRunIn": {**_HELD, "execution_context": {"pod_name": _WORKER, "region": "eu-west-1"}},
     "SubmitIn": {
