@@ -108,11 +108,11 @@ def ways(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterato
     with connect(url) as client:
         client.register([hello, broken, pair])
         made = client.keys.create("tester", "admin")
-        assert made.text is not None
+        assert made.key is not None
         settings = load({}, overrides={"database_url": url, "api_port": 0, "api_rate": 100_000.0})
         server = build_api(client, settings, Events())
         server.start()
-        yield Pair(url, server, made.text)
+        yield Pair(url, server, made.key)
         server.stop()
 
 
@@ -348,7 +348,7 @@ def test_ends(ways: Pair) -> None:
     assert rotated["key"] != made["key"]
     assert rotated["info"]["state"] == "rotating"
     assert ways.far("keys", "revoke", key_id, "--json").json == {"key_id": key_id, "changed": True}
-    listed = ways.near("keys", "list", "--all", "--json").json["keys"]
+    listed = ways.near("keys", "list", "--all", "--json").json["items"]
     assert [key["revoked_by"] for key in listed if key["key_id"] == key_id] == ["key:tester"]
 
 
@@ -425,7 +425,7 @@ class TestKeys:
     def test_a_viewer_may_not_change(self, ways: Pair) -> None:
         """A role that lacks the power has its own exit code."""
         with connect(ways.database_url) as client:
-            key = client.keys.create("looker", "viewer").text
+            key = client.keys.create("looker", "viewer").key
         assert key is not None
         result = call("--url", ways.server.url, "pause", "all", PENSTOCK_API_KEY=key)
         assert result.code == 4
@@ -435,7 +435,7 @@ class TestKeys:
         """It sees its own data, and errors say how to ask for it."""
         populate(ways)
         with connect(ways.database_url) as client:
-            key = client.keys.create("acme-only", "operator", customer="acme").text
+            key = client.keys.create("acme-only", "operator", customer="acme").key
         assert key is not None
 
         def bound(*args: str) -> CommandResult:

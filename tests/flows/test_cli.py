@@ -102,11 +102,11 @@ def ways(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterato
     with connect(url) as client:
         client.register([daily()])
         made = client.keys.create("tester", "admin")
-        assert made.text is not None
+        assert made.key is not None
         settings = load({}, overrides={"database_url": url, "api_port": 0, "api_rate": 100_000.0})
         server = build_api(client, settings, Events())
         server.start()
-        yield Pair(url, server, made.text)
+        yield Pair(url, server, made.key)
         server.stop()
 
 

@@ -272,7 +272,7 @@ def _prepare(place: CrashTestDatabases, push_port: int) -> str:
             replace(spec, name=PUSHED, filter='attributes.push = "yes"'),
             SubscriptionOptions(kind="push", push=push),
         )
-        key = client.keys.create("crashing", "worker", rate=10_000.0, actor="crashing").text
+        key = client.keys.create("crashing", "worker", rate=10_000.0).key
     for url in (place.sink_url, place.push_sink_url):
         sink = open_sink(url)
         _rows(sink, "CREATE TABLE effects (n bigint NOT NULL, message_id text NOT NULL)")

@@ -99,7 +99,6 @@ def test_every_method(served: ServedApi, api: Api) -> None:
     _views(ask)
     _flows(ask, served)
     _gates(ask, served)
-    _keys(ask)
     _bus(ask)
     _push(ask)
     assert ask.all() - ask.called == set()
@@ -181,16 +180,11 @@ def _work(ask: Recorder, served: ServedApi) -> None:
     ask(work.complete_runs, {"completions": [{"run_id": ids[1], **held[ids[1]]}]})
     ask.api.runs.cancel_run(ids[2])
     assert ask(work.confirm_cancel, ids[2], held[ids[2]])["state"] == "CANCELLED"
-    assert served.harness.client.views.overview().running == 1
+    assert served.harness.client.views.overview().running_runs == 1
 
 
 def _views(ask: Recorder) -> None:
     views, health = ask.api.views, ask.api.health
-    ask(views.pipeline_status)
-    ask(views.customer_metrics, "acme")
-    ask(views.list_alerts, state="open")
-    ask(views.list_sessions)
-    assert ask(views.get_pipeline, "nightly") in ask(views.list_pipelines)
     assert ask(views.pause, {"scope": "customer", "subject": "acme"})["changed"]
     assert ask(views.list_pauses)
     assert ask(views.resume, {"scope": "customer", "subject": "acme"})["changed"]
@@ -236,15 +230,6 @@ def _gates(ask: Recorder, served: ServedApi) -> None:
     ask(gates.list_interventions, status="open")
     ask(gates.get_intervention, f.intervention)
     ask(gates.resolve_intervention, f.intervention, {"resolution": "done"})
-
-
-def _keys(ask: Recorder) -> None:
-    keys = ask.api.keys
-    made = ask(keys.create_key, {"name": "ci", "role": "viewer"})
-    key_id = made["info"]["key_id"]
-    assert ask(keys.rotate_key, key_id)["key"] != made["key"]
-    assert ask(keys.revoke_key, key_id)["changed"]
-    ask(keys.list_keys, with_revoked=True)
 
 
 def _push(ask: Recorder) -> None:
@@ -305,10 +290,3 @@ def test_errors(served: ServedApi, api: Api) -> None:
         viewer.runs.cancel_run(run_id)
     with connect(served.server.url) as anonymous, pytest.raises(Unauthorised):
         anonymous.runs.list_runs()
-
-
-def test_repeated_key_creation_hides_the_secret(api: Api) -> None:
-    """A repeated request does not return the secret; the key must be rotated."""
-    wanted: Any = {"name": "ci", "role": "viewer"}
-    assert api.keys.create_key(wanted, idempotency_key="k")["key"] is not None
-    assert api.keys.create_key(wanted, idempotency_key="k")["key"] is None

@@ -330,13 +330,13 @@ class TestFailures:
         """3 consecutive dead runs: MEDIUM alert, counted at 4; 5: disabled, with a HIGH alert."""
         config = harness.config()
         self._fail(harness, 2)
-        assert harness.client.views.alerts() == []
+        assert harness.client.views.alerts().items == []
         self._fail(harness, 2)
-        (alert,) = harness.client.views.alerts(state="open")
+        (alert,) = harness.client.views.alerts(state="open").items
         assert (alert.rule, alert.severity, alert.times) == ("config_failing", "MEDIUM", 2)
-        assert alert.customer_id == "acme"
+        assert alert.customer == "acme"
         self._fail(harness, 1)
-        (alert,) = harness.client.views.alerts(state="open")
+        (alert,) = harness.client.views.alerts(state="open").items
         assert (alert.rule, alert.severity, alert.times) == ("config_disabled", "HIGH", 1)
         off = harness.client.configs.get(config.config_id)
         assert (off.is_active, off.inactive_reason) == (False, "5 consecutive failures")
@@ -347,9 +347,9 @@ class TestFailures:
         assert harness.tick().due == 0
         on = harness.client.configs.enable(config.config_id, actor="ann")
         assert (on.is_active, on.consecutive_failures) == (True, 0)
-        assert harness.client.views.alerts(state="open") == []
+        assert harness.client.views.alerts(state="open").items == []
         self._fail(harness, 2)
-        assert harness.client.views.alerts(state="open") == []
+        assert harness.client.views.alerts(state="open").items == []
 
     def test_a_success_resets(self, harness: Harness) -> None:
         """A success between failures resets the count."""
@@ -360,7 +360,7 @@ class TestFailures:
             harness.tick()
             harness.complete(harness.take())
         assert harness.client.configs.get(config.config_id).consecutive_failures == 0
-        assert harness.client.views.alerts() == []
+        assert harness.client.views.alerts().items == []
 
     def test_retries_and_cancels_do_not_count(self, harness: Harness) -> None:
         """Only dead runs count: neither the attempts before, nor a cancel."""
@@ -382,7 +382,7 @@ class TestFailures:
             harness.client.configs.start(config.config_id)
         harness.fail(*harness.claim())
         assert not harness.client.configs.get(config.config_id).is_active
-        rules = [alert.rule for alert in harness.client.views.alerts(state="open")]
+        rules = [alert.rule for alert in harness.client.views.alerts(state="open").items]
         assert rules == ["config_disabled"]
         actions = [link.action for link in harness.client.configs.audit("acme")]
         assert actions == ["CREATED", "DEACTIVATED"]
@@ -396,4 +396,4 @@ class TestFailures:
             crash(harness)
             harness.sweeper.run_once()
             assert harness.client.configs.get(config.config_id).consecutive_failures == dead
-        assert [a.rule for a in harness.client.views.alerts()] == ["config_failing"]
+        assert [a.rule for a in harness.client.views.alerts().items] == ["config_failing"]

@@ -231,10 +231,11 @@ class TestSwitching:
             harness.client.configs.start(config.config_id)
         held = harness.claim()
         harness.fail(*held[:4])
-        assert [a.rule for a in harness.client.views.alerts(state="open")] == ["config_failing"]
+        alerts = harness.client.views.alerts(state="open").items
+        assert [alert.rule for alert in alerts] == ["config_failing"]
         harness.client.configs.delete(config.config_id)
         harness.fail(held[4])
-        assert harness.client.views.alerts(state="open") == []
+        assert harness.client.views.alerts(state="open").items == []
 
     def test_other_customers_see_nothing(self, harness: Harness) -> None:
         """No use case finds a config under another customer's name."""

@@ -82,8 +82,8 @@ def scene(harness: Harness, customer: str) -> Scene:
         failing=encode("cfg", failing.config_id),
         runs={name: encode("run", number) for name, number in runs.items()},
         tokens={name: one.run.token for name, one in held.items()},
-        key=key.public_id,
-        spare_key=spare.public_id,
+        key=key.info.key_id,
+        spare_key=spare.info.key_id,
         flows=flow_things(harness, customer),
         bus=bus_things(harness, customer),
     )

@@ -123,13 +123,13 @@ class TestRuns:
         with pytest.raises(RuntimeError):
             binder.run_once()
         harness.store.write = write  # type: ignore[method-assign]
-        assert harness.client.views.overview().pending == 0
+        assert harness.client.views.overview().pending_runs == 0
         sweeper = DeliverySweeper(harness.store, jitter=lambda: 0.0)
         for _ in range(3):
             harness.clock.advance(seconds=61)
             sweeper.run_once()
             binder.run_once()
-        assert harness.client.views.overview().pending == 1
+        assert harness.client.views.overview().pending_runs == 1
 
     def test_bindings_are_checked(self, harness: Harness) -> None:
         """An invalid binding is refused with the name of the field."""
@@ -166,7 +166,7 @@ class TestConfigs:
         run = harness.client.runs.get(held.run_id)
         assert (run.config_id, run.trigger_source) == (first.config_id, "event")
         assert harness.column("SELECT trigger_message_id FROM runs") == [str(message_id)]
-        assert harness.client.views.overview().pending == 0
+        assert harness.client.views.overview().pending_runs == 0
         harness.complete(held)
         publish(harness, {}, kind="full")
         binder.run_once()
@@ -184,7 +184,7 @@ class TestConfigs:
         harness.clock.advance(seconds=5)
         publish(harness, {}, customer="acme")
         binder.run_once()
-        assert harness.client.views.overview().pending == 1
+        assert harness.client.views.overview().pending_runs == 1
         (entry,) = harness.client.configs.ledger(config.config_id)
         assert entry.outcome == "skipped_overlap"
 
@@ -219,7 +219,7 @@ class TestConfigs:
         publish(harness, {}, customer_id="globex")
         binder.run_once()
         assert harness.client.runs.get(harness.take().run_id).customer_id == "globex"
-        assert harness.client.views.overview().pending == 0
+        assert harness.client.views.overview().pending_runs == 0
 
 
 def test_completions_arrive(harness: Harness, binder: Binder) -> None:

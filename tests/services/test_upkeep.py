@@ -8,7 +8,7 @@ import pytest
 from penstock.access.store.registry import customer_ensure_many, topic_ensure
 from penstock.audit.rows import OutboxMessage
 from penstock.audit.store.journal import outbox_put
-from penstock.core.clock import DAY, HOUR, MINUTE
+from penstock.core.clock import DAY, HOUR, MINUTE, to_datetime
 from penstock.db.store import Tx
 from penstock.services import upkeep
 from penstock.services.store import Retention, prune
@@ -135,8 +135,12 @@ class TestPruner:
         assert before.completed_today == 1
         assert harness.client.views.verify_journal()[2] is None
         start = harness.clock.now() - 40 * DAY
-        (metrics,) = harness.client.views.metrics("acme", start // DAY * DAY, start + 60 * DAY)
-        assert metrics.completed == 4
+        metrics = harness.client.views.metrics(
+            "acme",
+            start_date=to_datetime(start // DAY * DAY),
+            end_date=to_datetime(start + 60 * DAY),
+        )
+        assert [one.successful_runs for one in metrics.by_provider] == [4]
 
     def test_nothing_is_removed_within_the_retention(self, harness: Harness) -> None:
         """Within a year nothing is removed, and a second pass changes nothing."""
@@ -194,5 +198,7 @@ class TestPruner:
             pruner.run_once()
             harness.clock.advance(7 * MINUTE)
         start = harness.clock.now() // DAY * DAY
-        (metrics,) = harness.client.views.metrics("acme", start, start + DAY)
-        assert (metrics.runs, metrics.completed) == (4, 4)
+        metrics = harness.client.views.metrics(
+            "acme", start_date=to_datetime(start), end_date=to_datetime(start + DAY)
+        )
+        assert (metrics.total_runs, metrics.successful_runs) == (4, 4)

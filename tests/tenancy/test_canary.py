@@ -141,10 +141,10 @@ def test_literal_secrets(harness: Harness) -> None:
 def test_keys(harness: Harness) -> None:
     """No column holds a key, its secret, or a significant part of it."""
     made = harness.client.keys.create("k", Role.ADMIN, customer="acme")
-    again = harness.client.keys.rotate(made.key_id)
-    harness.client.keys.authenticate(again.text)
+    again = harness.client.keys.rotate(made.info.key_id)
+    harness.client.keys.authenticate(again.key)
     for key in (made, again):
-        parsed = parse(key.text)
+        parsed = parse(key.key)
         assert parsed is not None
-        for part in (str(key.text), parsed.secret, parsed.secret[:12]):
+        for part in (str(key.key), parsed.secret, parsed.secret[:12]):
             assert columns_holding(harness.store, part) == []

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import assert_type
+from typing import Any, assert_type
 
 from penstock import (
     Client,
@@ -87,7 +87,10 @@ def other_use_cases(client: Client) -> None:
     )
     assert_type([flow.state for flow in client.flows.page(FlowFilter(limit=5))], list[str])
     assert_type(client.diagnostics.explain("nba", "2025-12-31").explanation.summary, str)
-    assert_type(client.keys.create("docs", Role.ADMIN).text, str | None)
+    assert_type(client.keys.create("docs", Role.ADMIN).key, str | None)
+    assert_type(client.keys.get("key_5m7t0c2d").last_used_at, datetime | None)
+    assert_type(client.views.overview().as_of, datetime)
+    assert_type([one.detail for one in client.views.alerts().items], list[dict[str, Any]])
     assert_type(client.dead_letters.count(DeadLetterFilter(pipeline="nba")), int)
     assert_type(client.limits.declare("crm", capacity=3).limit.held, int)
     assert_type(client.scoped("acme"), Client)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from penstock.access.secrets import Secrets
 from penstock.access.store.names import PipelineInfo
+from penstock.access.store.registry import processor_list
 from penstock.assembly.api import build_api
 from penstock.assembly.database import build_probes
 from penstock.assembly.push import (
@@ -26,28 +27,24 @@ from penstock.assembly.settings import (
     key_file,
     secrets_from_environment,
 )
-from penstock.audit.rows import AlertRow
 from penstock.audit.telemetry import Events
 from penstock.bus.delivery_sweeper import DeliverySweeper
 from penstock.bus.store.topics import subscriptions_without_dead_letters
 from penstock.client import Client
 from penstock.core.clock import Clock, SystemClock
-from penstock.core.naming import PoolKey
-from penstock.db.store import Store, StoreView, Transactions
+from penstock.db.store import Store, StoreView, Transactions, Tx
 from penstock.egress.addresses import is_loopback
 from penstock.flows.orchestrator import Orchestrator
 from penstock.flows.rows import FlowFilter
 from penstock.flows.rows import PhaseRow as PhaseRow
-from penstock.monitoring.store import Overview
+from penstock.monitoring.records import Overview, StoredAlert
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.loading import load_pipelines
 from penstock.runs.admitter import Admitter
 from penstock.runs.store.admission import Pause
-from penstock.runs.store.leases import Session
 from penstock.runs.store.runs import RunFilter, run_count_ready
 from penstock.runs.sweeper import Sweeper
 from penstock.schedules.scheduler import Scheduler, SchedulerOptions
-from penstock.schedules.store.schedule import schedule_next_at
 from penstock.services.binder import Binder
 from penstock.services.replayer import Replayer
 from penstock.services.store import Retention, durability_warnings
@@ -61,7 +58,6 @@ from penstock.worker.worker_core import WorkerCore
 
 # Records that the CLI and the API show, re-exported because they may not import the store.
 __all__ = [
-    "AlertRow",
     "FlowFilter",
     "InlineWorker",
     "Overview",
@@ -70,8 +66,8 @@ __all__ = [
     "PipelineInfo",
     "RunContext",
     "RunFilter",
-    "Session",
     "Store",
+    "StoredAlert",
     "Worker",
     "WorkerOptions",
     "build_api",
@@ -80,12 +76,11 @@ __all__ = [
     "build_supervisor",
     "build_worker",
     "development_key",
-    "earliest_due",
     "find_subscriptions_without_dead_letters",
     "inline_worker",
     "load_pipelines",
     "push_problems",
-    "ready_count",
+    "ready_by_pool",
     "rotate_signing_key",
     "run_pending",
 ]
@@ -131,14 +126,14 @@ def run_pending(client: Client, pipelines: Sequence[Pipeline]) -> int:
     return done
 
 
-def earliest_due(store: Transactions) -> tuple[int | None, int]:
-    """Return (the earliest scheduled time that has not started, now)."""
-    return store.read(schedule_next_at)
+def ready_by_pool(store: Transactions, limit: int = 10_000) -> dict[str, int]:
+    """Count the runs that wait for a worker, up to `limit` for each pool of a processor."""
 
+    def body(tx: Tx) -> dict[str, int]:
+        pools = {row.pool: row.pool_key for row in processor_list(tx)}
+        return {name: run_count_ready(tx, pools[name], limit) for name in sorted(pools)}
 
-def ready_count(store: Transactions, pool: int, limit: int = 10_000) -> int:
-    """Count the runs of a pool that wait for a worker, up to `limit`."""
-    return store.read(lambda tx: run_count_ready(tx, PoolKey(pool), limit))
+    return store.read(body)
 
 
 def find_subscriptions_without_dead_letters(store: Transactions) -> list[str]:
@@ -256,11 +251,11 @@ def development_key(client: Client, settings: Settings) -> str | None:
         if client.keys.authenticate(text) is not None:
             return text
         file.unlink()
-    made = client.keys.create("development", "admin", actor="up")
-    assert made.text is not None
+    made = client.as_actor("up").keys.create("development", "admin")
+    assert made.key is not None
     file.touch(mode=0o600)
-    file.write_text(made.text + "\n", "utf-8")
-    return made.text
+    file.write_text(made.key + "\n", "utf-8")
+    return made.key
 
 
 def build_supervisor(loops: Sequence[Loop]) -> Supervisor:

@@ -52,6 +52,8 @@ class App:
         self.columns: str | None = None
         self.is_quiet = False
         self.is_debug = False
+        self.where = ""
+        """The database (without its password) or the URL, once `connect` was called."""
 
     def settings(self, **overrides: Any) -> Settings:
         """Load settings from file, environment and flags; `overrides` have the last word."""
@@ -96,6 +98,10 @@ class App:
         """Open the client: over the API if a URL is set, otherwise on the database."""
         settings = self.settings()
         if not settings.url:
+            # Imported here because it loads the store.
+            from penstock.assembly.database import describe_database
+
+            self.where = describe_database(settings.database_url)
             with self.client(settings) as client:
                 yield client
             return
@@ -105,6 +111,7 @@ class App:
 
         is_plain = settings.url_plain == "allowed"
         transport = Transport(settings.url, key=_key(settings), allow_plain=is_plain)
+        self.where = transport.url
         try:
             yield RemoteClient(transport)
         finally:
@@ -152,11 +159,15 @@ class App:
                 return
             rows = [[cell(item) for cell in columns.values()] for item in page.items]
             print_table(tuple(columns), rows)
-            if page.next_cursor is not None:
-                shown = len(page.items)
-                self.hint(f"{shown} shown, there are more: add --limit {shown * 2}")
+            self.hint_more(page)
 
         self.emit(page, print_text)
+
+    def hint_more(self, page: Page[Any]) -> None:
+        """Print how to see more of a list, unless this was the last page."""
+        if page.next_cursor is not None:
+            shown = len(page.items)
+            self.hint(f"{shown} shown, there may be more: add --limit {shown * 2}")
 
     @property
     def format(self) -> str:

@@ -5,11 +5,10 @@ Every error names the field, what was expected and how to fix it.
 
 from __future__ import annotations
 
-import difflib
 import json
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -180,16 +179,6 @@ def read_text(path: Path, field: str) -> str:
         raise InvalidInput(field, "a readable file", str(path), f"{error.strerror}.") from None
     except UnicodeDecodeError:
         raise InvalidInput(field, "a file in UTF-8", str(path)) from None
-
-
-def find_pipeline(pipelines: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
-    """Return the registered pipeline with this name; the error suggests the closest name."""
-    known = {info["pipeline_template"]: info for info in pipelines}
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        fix = f"Did you mean {near[0]!r}?" if near else "See `penstock pipelines list`."
-        raise InvalidInput("pipeline", "a registered pipeline", name, fix)
-    return known[name]
 
 
 def _toml(path: Path, text: str, field: str) -> list[tuple[str, Any]]:

@@ -28,8 +28,10 @@ P = ParamSpec("P")
 G = TypeVar("G")
 
 API_MODULES: Final[Mapping[str, str]] = {
+    "Keys": "penstock.access.api",
     "Limits": "penstock.limits.api",
     "Workers": "penstock.runs.external.api",
+    "Views": "penstock.monitoring.api",
 }
 """The module that declares the routes of each class of use cases."""
 

@@ -135,7 +135,7 @@ class _StoreView:
         yield GaugeMetricFamily("penstock_up", "Whether the database answers.", 1)
         runs = GaugeMetricFamily("penstock_runs", "Active runs by state.", labels=["state"])
         for state in ("ready", "later", "paused", "blocked", "claimed", "running"):
-            runs.add_metric([state], getattr(seen, state))
+            runs.add_metric([state], getattr(seen, f"{state}_runs"))
         yield runs
         today = GaugeMetricFamily(
             "penstock_runs_today", "Runs that ended since midnight UTC.", labels=["end"]

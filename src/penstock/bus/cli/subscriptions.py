@@ -117,7 +117,10 @@ def create(app: App, /, name: str, **given: Any) -> None:
         before = _before(cases.bus, name, given["customer"])
         made = cases.bus.declare(body, given["customer"])
         target = (made["binding"] or {}).get("pipeline")
-        known = {one["pipeline_template"] for one in cases.pipelines()} if target else set()
+    known: set[str] = set()
+    if target:
+        with app.connect() as client:
+            known = {one.pipeline for one in client.views.pipelines()}
 
     def print_text() -> None:
         dead = made["dead_letter_topic"]

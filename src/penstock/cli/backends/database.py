@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.access import shapes
 from penstock.assembly.database import describe_database
 from penstock.cli.backends.protocol import RunQuery, Shape, Wanted, rename_field
 from penstock.client import Client
-from penstock.core.clock import parse_duration, parse_iso
+from penstock.core.clock import parse_iso
 from penstock.core.errors import PenstockError
 from penstock.core.fields import check_customer
 from penstock.core.ids import decode, encode
-from penstock.monitoring.shapes import alert_shape, overview_shape, pipeline_shape, session_shape
 from penstock.runs.client.runs import RunFilter, Submission, position_of
 from penstock.runs.shapes import detail_shape, run_shape
 from penstock.schedules.shapes import (
@@ -183,10 +181,6 @@ class DatabaseBackend:
 
     # -- the rest ------------------------------------------------------------------------------
 
-    def pipelines(self) -> list[Shape]:
-        """Return registered pipelines, by name."""
-        return [pipeline_shape(info) for info in self._client.views.pipelines()]
-
     def pauses(self) -> list[Shape]:
         """Return the pauses in force."""
         return [pause_shape(pause) for pause in self._client.pauses.in_force()]
@@ -200,48 +194,3 @@ class DatabaseBackend:
         """End a pause; return False if there was none."""
         with rename_field("subject", SUBJECTS):
             return self._client.pauses.resume(scope, subject, reason=reason)
-
-    def alerts(self, *, state: str, customer: str | None, limit: int) -> list[Shape]:
-        """Return alerts, newest first."""
-        rows = self._client.views.alerts(
-            state=None if state == "all" else state, customer=customer, limit=limit
-        )
-        return [alert_shape(row) for row in rows]
-
-    def overview(self) -> Shape:
-        """Return queue counts and today's totals."""
-        next_at, now = self._client.views.next_occurrence()
-        return overview_shape(self._client.views.overview(), now, next_at)
-
-    def sessions(self) -> list[Shape]:
-        """Return the sessions of live processes."""
-        return [session_shape(session) for session in self._client.views.sessions()]
-
-    def keys(self, *, customer: str | None, with_revoked: bool, limit: int) -> list[Shape]:
-        """Return API keys, oldest first."""
-        found = self._client.keys.page(customer=customer, with_revoked=with_revoked, limit=limit)
-        return [shapes.key_shape(key) for key in found]
-
-    def key_create(self, wanted: Shape) -> Shape:
-        """Create a key and return it with its secret."""
-        lifetime = wanted.get("expires")
-        expires_at = None if lifetime is None else self.now() + parse_duration(lifetime, "expires")
-        made = self._client.keys.create(
-            wanted["name"],
-            wanted["role"],
-            customer=wanted.get("customer_id"),
-            expires_at=expires_at,
-            rate=wanted.get("rate"),
-        )
-        return shapes.new_key_shape(made)
-
-    def key_rotate(self, key_id: str, overlap: str) -> Shape:
-        """Replace a key's secret and return the new one."""
-        overlap_us = parse_duration(overlap, "overlap")
-        return shapes.new_key_shape(
-            self._client.keys.rotate(decode("key", key_id), overlap_us=overlap_us)
-        )
-
-    def key_revoke(self, key_id: str, reason: str) -> bool:
-        """Revoke a key; return False if it was already revoked."""
-        return self._client.keys.revoke(decode("key", key_id), reason=reason)

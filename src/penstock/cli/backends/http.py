@@ -190,10 +190,6 @@ class ApiBackend:
 
     # -- the rest ------------------------------------------------------------------------------
 
-    def pipelines(self) -> list[Shape]:
-        """Return registered pipelines, by name."""
-        return list(self._api.views.list_pipelines())
-
     def pauses(self) -> list[Shape]:
         """Return the pauses in force."""
         return list(self._api.views.list_pauses())
@@ -207,37 +203,6 @@ class ApiBackend:
         """End a pause; return False if there was none."""
         body = {"scope": scope, "subject": subject, "reason": reason}
         return bool(self._api.views.resume(body)["changed"])
-
-    def alerts(self, *, state: str, customer: str | None, limit: int) -> list[Shape]:
-        """Return alerts, newest first."""
-        query = {"state": None if state == "all" else state, "customer_id": customer}
-        return read_pages(self._api.views.list_alerts, limit, query)
-
-    def overview(self) -> Shape:
-        """Return queue counts and today's totals."""
-        found: Shape = self._api.views.pipeline_status()
-        return found
-
-    def sessions(self) -> list[Shape]:
-        """Return the sessions of live processes."""
-        return list(self._api.views.list_sessions())
-
-    def keys(self, *, customer: str | None, with_revoked: bool, limit: int) -> list[Shape]:
-        """Return API keys, oldest first."""
-        query = {"customer_id": customer, "with_revoked": with_revoked}
-        return read_pages(self._api.keys.list_keys, limit, query)
-
-    def key_create(self, wanted: Shape) -> Shape:
-        """Create a key and return it with its secret."""
-        return _shown(self._api.keys.create_key(_given(wanted)))
-
-    def key_rotate(self, key_id: str, overlap: str) -> Shape:
-        """Replace a key's secret and return the new one."""
-        return _shown(self._api.keys.rotate_key(key_id, {"overlap": overlap}))
-
-    def key_revoke(self, key_id: str, reason: str) -> bool:
-        """Revoke a key; return False if it was already revoked."""
-        return bool(self._api.keys.revoke_key(key_id, {"reason": reason})["changed"])
 
 
 def _given(fields: Mapping[str, Any]) -> Shape:
@@ -253,13 +218,3 @@ def _refusal(outcome: Mapping[str, Any]) -> PenstockError:
     names = ("field", "expected", "got", "fix")
     detail = {name: outcome[name] for name in names if outcome.get(name) is not None}
     return error_from_code(str(outcome["code"]), str(outcome["detail"]), detail)
-
-
-def _shown(made: Shape) -> Shape:
-    if made["key"] is None:
-        key_id = made["info"]["key_id"]
-        raise Conflict(
-            f"{key_id} was created, but the response with its secret was lost. Replace the "
-            f"secret: penstock keys rotate {key_id} --overlap 0s"
-        )
-    return made

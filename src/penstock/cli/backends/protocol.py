@@ -145,10 +145,6 @@ class UseCases(Protocol):
         """Return occurrences that did not start, newest first."""
         ...
 
-    def pipelines(self) -> list[Shape]:
-        """Return registered pipelines, by name."""
-        ...
-
     def pauses(self) -> list[Shape]:
         """Return the pauses in force."""
         ...
@@ -159,32 +155,4 @@ class UseCases(Protocol):
 
     def resume(self, scope: str, subject: str | None, reason: str) -> bool:
         """End a pause; return False if there was none."""
-        ...
-
-    def alerts(self, *, state: str, customer: str | None, limit: int) -> list[Shape]:
-        """Return alerts, newest first; `state` may be `all`."""
-        ...
-
-    def overview(self) -> Shape:
-        """Return queue counts and today's totals."""
-        ...
-
-    def sessions(self) -> list[Shape]:
-        """Return the sessions of live processes."""
-        ...
-
-    def keys(self, *, customer: str | None, with_revoked: bool, limit: int) -> list[Shape]:
-        """Return API keys, oldest first, without their secrets."""
-        ...
-
-    def key_create(self, wanted: Shape) -> Shape:
-        """Create a key and return it with its secret; `expires` is a duration."""
-        ...
-
-    def key_rotate(self, key_id: str, overlap: str) -> Shape:
-        """Replace a key's secret and return the new one."""
-        ...
-
-    def key_revoke(self, key_id: str, reason: str) -> bool:
-        """Revoke a key; return False if it was already revoked."""
         ...

@@ -25,7 +25,7 @@ from msgspec import UNSET, Meta, UnsetType, field
 from penstock.core.clock import Duration, Micros, to_datetime
 
 __all__ = [
-    "UNSET", "DurationInput", "InHeader", "JsonObject", "Meta", "Minutes", "Page", "Record",
+    "UNSET", "Changed", "DurationInput", "InHeader", "JsonObject", "Meta", "Minutes", "Page", "Record",
     "RecordMeta", "Seconds", "Time", "UnsetType", "Wire", "decode_custom", "decode_record",
     "encode_record", "field", "minutes", "seconds", "time", "time_or_none", "to_json_value",
 ]  # fmt: skip
@@ -62,6 +62,13 @@ class Page(Record, Generic[T]):
     """Rows of this page, in the order of the list."""
     next_cursor: str | None = None
     """Value of `cursor` for the next page; null on the last page."""
+
+
+class Changed(Record):
+    """Whether the request changed anything."""
+
+    is_changed: bool = field(name="changed")
+    """False if the requested state was already in place."""
 
 
 class Wire:

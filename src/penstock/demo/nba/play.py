@@ -18,7 +18,7 @@ from penstock.demo.nba import day
 from penstock.demo.nba.answers import Answer, PhaseStatus, phase_statuses
 
 if TYPE_CHECKING:
-    from penstock.assembly.process import AlertRow, PhaseRow
+    from penstock.assembly.process import PhaseRow, StoredAlert
     from penstock.demo.nba.day import ScenarioEvent, ScenarioState
     from penstock.flows.client.flows import FlowDetail
 
@@ -40,7 +40,7 @@ class ScreenState:
     boards: list[tuple[str, list[PhaseStatus]]]
     feed: list[tuple[Micros, str]]
     answers: list[Answer]
-    alerts: list[AlertRow]
+    alerts: list[StoredAlert]
     is_answer_new: bool
     is_done: bool
 
@@ -82,8 +82,7 @@ class DemoDriver:
     def _step(self, acts: list[ScenarioEvent]) -> Micros:
         """Return the next step: a minute while busy, else up to the next quarter hour or act."""
         client, now = self._scene.stage.client, self._scene.stage.clock.now()
-        overview = client.views.overview()
-        busy = overview.pending + overview.claimed + overview.running
+        busy = client.views.overview().active_runs
         if busy or client.flows.page(FlowFilter(state="OPEN", limit=1)):
             return BUSY_US
         ends = [now // IDLE_US * IDLE_US + IDLE_US, day.END]
@@ -121,7 +120,7 @@ class DemoDriver:
                 ],
                 feed=scene.feed,
                 answers=scene.answers if is_shown else [],
-                alerts=client.views.alerts(state="open", limit=4),
+                alerts=client.views.alerts(state="open", limit=4).items,
                 is_answer_new=is_new,
                 is_done=is_done,
             )

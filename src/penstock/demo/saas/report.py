@@ -254,7 +254,7 @@ def _credentials(client: Client, runs: list[Run], configs: list[Config]) -> Clai
     dead_letters = client.dead_letters.find(limit=PAGE)
     disabled = [c for c in configs if not c.is_active]
     restored = {r.customer_id for r in dead} - {c.customer_id for c in disabled}
-    alerts = client.views.alerts(limit=PAGE)
+    alerts = client.views.alerts(limit=PAGE).items
     warned = sum(1 for a in alerts if a.rule == "config_failing")
     high = sum(1 for a in alerts if a.rule == "config_disabled")
     names = ", ".join(f"{c.customer_id}'s {c.pipeline}" for c in disabled)

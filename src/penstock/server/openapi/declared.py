@@ -146,16 +146,20 @@ def _not_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _schema(kind: Any) -> dict[str, Any]:
-    (schema,), _ = msgspec.json.schema_components(
+    (schema,), found = msgspec.json.schema_components(
         [kind], schema_hook=_custom_schema, ref_template=REF
     )
-    made: dict[str, Any] = _renamed(schema)
+    made: dict[str, Any] = _renamed(_with_enums(schema, found))
     return made
 
 
 def _schemas(kinds: list[Any]) -> dict[str, Any]:
     _, found = msgspec.json.schema_components(kinds, schema_hook=_custom_schema, ref_template=REF)
-    named = {_page_name(name): _renamed(schema) for name, schema in found.items()}
+    named = {
+        _page_name(name): _renamed(_with_enums(schema, found))
+        for name, schema in found.items()
+        if "enum" not in schema
+    }
     for kind in _all_structs(kinds):
         schema = named.get(_name(kind))
         if schema is not None:
@@ -220,6 +224,20 @@ def _renamed(schema: Any) -> Any:
             for key, value in schema.items()
         }
     return [_renamed(one) for one in schema] if isinstance(schema, list) else schema
+
+
+def _with_enums(schema: Any, found: Mapping[str, Any]) -> Any:
+    """Put the values of an enumeration where it is used, as for a `Literal`."""
+    if isinstance(schema, list):
+        return [_with_enums(one, found) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: _with_enums(value, found) for key, value in schema.items()}
+    values = found.get(str(made.get("$ref", "")).rpartition("/")[2], {}).get("enum")
+    if values is not None:
+        del made["$ref"]
+        made["enum"] = values
+    return made
 
 
 def _page_ref(ref: str) -> str:
