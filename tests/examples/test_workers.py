@@ -18,7 +18,7 @@ from penstock import Submission
 from penstock.client import Client
 from penstock.core.ids import decode, encode
 from penstock.db.sqlite.store import SqliteStore
-from penstock.runs.rows import Run
+from penstock.runs.rows import RunRow
 
 ROOT = Path(__file__).parents[2]
 WORKERS = ROOT / "examples" / "workers"
@@ -129,11 +129,11 @@ class Bench:
         wanted = Submission(pipeline="resize", customer="acme", parameters=parameters)
         return encode("run", self.client.runs.submit(wanted))
 
-    def run(self, run_id: str) -> Run:
+    def run(self, run_id: str) -> RunRow:
         """Return a run as stored."""
         return self.client.runs.get(decode("run", run_id))
 
-    def ended(self, run_id: str) -> Run:
+    def ended(self, run_id: str) -> RunRow:
         """Return a run after the worker has reported its end."""
         self.worker.wait_for(lambda line: line.startswith(f"{run_id} "))
         return self.run(run_id)

@@ -59,7 +59,7 @@ class HeldRun(NamedTuple):
     """Context from its gate, as JSON; None if the gate had nothing to report."""
 
 
-class Run(NamedTuple):
+class RunRow(NamedTuple):
     """A run as shown to users, live or ended (SQL fragments `live_columns`, `ended_columns`)."""
 
     run_id: int

@@ -11,7 +11,7 @@ from penstock.core.formatting import id_or_none, iso_or_none, parsed
 from penstock.core.ids import encode
 from penstock.core.redact import redact
 from penstock.runs.client.runs import RunDetail
-from penstock.runs.rows import Run, public_ordering_key
+from penstock.runs.rows import RunRow, public_ordering_key
 from penstock.runs.states import Admission
 
 ADMISSION_NAMES: Mapping[int, str] = {
@@ -23,7 +23,7 @@ ADMISSION_NAMES: Mapping[int, str] = {
 }
 
 
-def run_shape(run: Run) -> dict[str, Any]:
+def run_shape(run: RunRow) -> dict[str, Any]:
     """Return the JSON form of a run."""
     return {
         "run_id": encode("run", run.run_id),
@@ -101,13 +101,13 @@ def _seconds(start: int | None, end: int | None) -> float | None:
     return None if start is None or end is None else (end - start) / SECOND
 
 
-def _max_attempts(run: Run) -> int | None:
+def _max_attempts(run: RunRow) -> int | None:
     """Return the config's maximum attempts; None if the error type decides."""
     retry = parsed(run.retry)
     return retry.get("max_attempts") if isinstance(retry, dict) else None
 
 
-def _idempotency_key(run: Run) -> str | None:
+def _idempotency_key(run: RunRow) -> str | None:
     """Return the unique key of a scheduled attempt; None for a run without a config."""
     if run.config_id is None:
         return None

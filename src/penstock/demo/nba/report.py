@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.client import Client
     from penstock.demo.nba.day import ScenarioState
     from penstock.flows.client.flows import FlowDetail
-    from penstock.runs.rows import Run
+    from penstock.runs.rows import RunRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class DayRecord:
     """All flows and runs of the day, read from the store."""
 
     flows: Sequence[FlowDetail]
-    runs: Sequence[Run]
+    runs: Sequence[RunRow]
 
     def of(self, mode: str) -> list[FlowDetail]:
         """Return the flows of a mode, oldest generation first."""

@@ -1,7 +1,7 @@
 -- Reads for the API, the CLI and metrics: runs, sums, overview.
 
 -- fragment: live_columns
--- In the order of model.Run.
+-- In the order of runs.rows.RunRow.
 r.run_id, c.customer_id, r.config_id, l.name, p.phase, p.name, r.flow_id, r.partition, r.mode,
 r.slot, r.scheduled_time, r.priority, r.state, NULL, r.claimed_by, r.claimed_at, r.started_at,
 NULL, r.attempt, r.lapses, r.parent_run_id, r.root_run_id, NULL, NULL, NULL, NULL, NULL, NULL,

@@ -31,7 +31,7 @@ from penstock.runs.client.submission import (
     is_one_statement,
     with_customer,
 )
-from penstock.runs.rows import Run
+from penstock.runs.rows import RunRow
 from penstock.runs.states import LIVE, RunState
 from penstock.runs.store.finish import run_end_many
 from penstock.runs.store.leases import progress_get
@@ -54,8 +54,8 @@ __all__ = ["RunDetail", "RunFilter", "RunPosition", "Runs", "Submission", "posit
 class RunDetail:
     """A run with its attempts, its journal and its progress."""
 
-    run: Run
-    attempts: list[Run]
+    run: RunRow
+    attempts: list[RunRow]
     journal: list[JournalRow]
     progress: dict[str, Any] | None
 
@@ -68,7 +68,7 @@ class RunPosition(NamedTuple):
     run_id: int
 
 
-def position_of(run: Run) -> RunPosition:
+def position_of(run: RunRow) -> RunPosition:
     """Return the position of a run in a list."""
     return RunPosition(run.finished_at is None, run.occurrence_time, run.run_id)
 
@@ -117,7 +117,7 @@ class Runs:
         is_single = is_one_statement(self._names, checked)
         return self._store.write(Single(body) if is_single else body)
 
-    def get(self, run_id: int, customer: str | None = None) -> Run:
+    def get(self, run_id: int, customer: str | None = None) -> RunRow:
         """Return one run, live or ended; raise NotFound if it does not exist."""
         found = self._store.read(
             lambda tx: run_get(tx, run_id, self._names.customer_key(tx, customer))
@@ -151,7 +151,7 @@ class Runs:
 
     def page(
         self, wanted: RunFilter, customer: str | None = None, *, pipeline: str | None = None
-    ) -> list[Run]:
+    ) -> list[RunRow]:
         """Return runs, live ones first, newest first; `before` is the previous page's last id."""
 
         def position(tx: Tx, number: CustomerKey | None) -> RunPosition | None:
@@ -167,7 +167,7 @@ class Runs:
         customer: str | None = None,
         *,
         pipeline: str | None = None,
-    ) -> list[Run]:
+    ) -> list[RunRow]:
         """Return the page after a position.
 
         A run that ends between two pages may appear twice, but is never missed.
@@ -180,7 +180,7 @@ class Runs:
         customer: str | None,
         pipeline: str | None,
         find: Callable[[Tx, CustomerKey | None], RunPosition | None],
-    ) -> list[Run]:
+    ) -> list[RunRow]:
         check_limit(wanted.limit)
         if pipeline is not None:
             wanted = replace(
@@ -189,7 +189,7 @@ class Runs:
         if wanted.state is not None and wanted.state not in tuple(RunState):
             raise InvalidInput("state", f"one of {', '.join(RunState)}", wanted.state)
 
-        def body(tx: Tx) -> list[Run]:
+        def body(tx: Tx) -> list[RunRow]:
             number = self._names.customer_key(tx, customer)
             return _listed(tx, replace(wanted, customer=number), find(tx, number))
 
@@ -247,10 +247,10 @@ class Runs:
         return self._store.write(body)
 
 
-def _listed(tx: Tx, wanted: RunFilter, position: RunPosition | None) -> list[Run]:
+def _listed(tx: Tx, wanted: RunFilter, position: RunPosition | None) -> list[RunRow]:
     """Return live runs, then ended ones, after a position."""
     found = replace(wanted, before=FAR_FUTURE)
-    runs: list[Run] = []
+    runs: list[RunRow] = []
     if wanted.state in (None, *LIVE) and (position is None or position.is_live):
         before = FAR_FUTURE if position is None else position.run_id
         runs = run_list_live(tx, replace(found, before=before))
