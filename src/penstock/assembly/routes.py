@@ -28,7 +28,6 @@ _MODULES: Final = (
     bulk,
     configs,
     external,
-    runs,
     dead_letters,
     topics,
     subscriptions,
@@ -40,7 +39,7 @@ _MODULES: Final = (
     incoming,
 )
 
-_DECLARED: Final = (limits,)
+_DECLARED: Final = (limits, runs)
 
 
 def _fastpath(keyring: KeyCache, client: Client) -> WorkerFastPath:

@@ -103,6 +103,14 @@ class RunRow(NamedTuple):
     state_at: Micros
     claim_until: Micros | None
     retry: str | None
+    trigger_message_id: str | None
+    was_retried: bool
+    bytes_processed: int | None
+    stages: str | None
+    """Durations by stage in microseconds, as JSON."""
+    cost: float | None
+    cancel_requested_by: str | None
+    cancel_reason: str | None
 
 
 class NewRun(NamedTuple):

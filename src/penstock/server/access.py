@@ -11,7 +11,7 @@ from typing import Final
 
 from penstock.access.api_keys import PERMISSIONS, Permission, Role
 
-READ_RUNS, READ = Permission.READ_RUNS, Permission.READ
+READ = Permission.READ
 WORK, OPERATE, ADMINISTER = Permission.WORK, Permission.OPERATE, Permission.ADMINISTER
 
 PUBLIC: Final = frozenset(
@@ -31,7 +31,6 @@ TOKEN_AUTHENTICATED: Final = frozenset({"POST /pubsub/push/{subscription}"})
 ALL_CUSTOMERS: Final = frozenset(
     {
         "POST /api/v1/scheduler/trigger",
-        "GET /api/v1/pipeline-runs",
         "GET /api/v1/sessions",
         "GET /metrics",
     }
@@ -53,12 +52,8 @@ ROUTES: Final[Mapping[str, Permission]] = {
     "GET /api/v1/pipeline-configs/{config_id}/audit": READ,
     "GET /api/v1/pipeline-configs/{config_id}/occurrences": READ,
     "POST /api/v1/schedules/preview": READ,
-    "POST /api/v1/customers/{customer_id}/pipeline-runs": OPERATE,
-    "GET /api/v1/customers/{customer_id}/pipeline-runs": READ_RUNS,
     "GET /api/v1/customers/{customer_id}/metrics": READ,
     "GET /api/v1/customers/{customer_id}/audit": READ,
-    "GET /api/v1/pipeline-runs": READ_RUNS,
-    "GET /api/v1/pipeline-runs/{run_id}": READ_RUNS,
     "POST /api/v1/pipeline-runs/heartbeat": WORK,
     "POST /api/v1/pipeline-runs/complete": WORK,
     "POST /api/v1/pipeline-runs/{run_id}/claim": WORK,
@@ -67,8 +62,6 @@ ROUTES: Final[Mapping[str, Permission]] = {
     "POST /api/v1/pipeline-runs/{run_id}/complete": WORK,
     "POST /api/v1/pipeline-runs/{run_id}/fail": WORK,
     "POST /api/v1/pipeline-runs/{run_id}/cancelled": WORK,
-    "POST /api/v1/pipeline-runs/{run_id}/cancel": OPERATE,
-    "POST /api/v1/pipeline-runs/{run_id}/retry": OPERATE,
     "GET /api/v1/pipeline-runs/{run_id}/why": READ,
     "GET /api/v1/flows": READ,
     "POST /api/v1/flows": OPERATE,

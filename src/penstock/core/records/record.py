@@ -25,9 +25,9 @@ from msgspec import UNSET, Meta, UnsetType, field
 from penstock.core.clock import Duration, Micros, to_datetime
 
 __all__ = [
-    "UNSET", "DurationInput", "JsonObject", "Meta", "Minutes", "Page", "Record", "Seconds", "Time",
-    "UnsetType", "Wire", "decode_custom", "decode_record", "encode_record", "field", "minutes",
-    "seconds", "time", "time_or_none", "to_json_value",
+    "UNSET", "DurationInput", "InHeader", "JsonObject", "Meta", "Minutes", "Page", "Record",
+    "Seconds", "Time", "UnsetType", "Wire", "decode_custom", "decode_record", "encode_record",
+    "field", "minutes", "seconds", "time", "time_or_none", "to_json_value",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -50,6 +50,7 @@ class RecordMeta(msgspec.StructMeta):
         return super().__new__(cls, name, bases, fields, **options)
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 class Record(msgspec.Struct, metaclass=RecordMeta):
     """Base of all records: immutable, and created with keyword arguments."""
 
@@ -70,6 +71,10 @@ class Wire:
 
     def __init__(self, name: str) -> None:
         self.name = name
+
+
+class InHeader(Wire):
+    """Puts a parameter in the header of this name."""
 
 
 if TYPE_CHECKING:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import statistics
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.assembly.process import RunFilter
 from penstock.cli import output
 from penstock.core.clock import HOUR
-from penstock.core.ids import encode
+from penstock.core.ids import decode, encode
 from penstock.demo.claims import Claim, claims_text, program
 from penstock.demo.saas.scenario import CONCURRENCY, FLOOD_AT, OUTAGE_HOURS, WORKERS
-from penstock.runs.states import RunState
+from penstock.runs.client.listing import RunPosition, position_of, run_page
 
 if TYPE_CHECKING:
     from penstock.client import Client
+    from penstock.db.store import Tx
     from penstock.demo.saas.scenario import ScenarioState
     from penstock.runs.rows import RunRow
     from penstock.schedules.rows import Config
@@ -103,15 +105,15 @@ def check_claims(client: Client, facts: Facts) -> Report:
 def _all_runs(client: Client) -> list[RunRow]:
     """Return every run, finished or not, page by page."""
     found: list[RunRow] = []
-    for state in RunState:
-        before = 2**62
-        while True:
-            page = client.runs.page(RunFilter(state=state.value, before=before, limit=PAGE))
-            found += page
-            if len(page) < PAGE:
-                break
-            before = page[-1].run_id
+    position = None
+    while page := client.store.read(partial(_page, position=position)):
+        found += page
+        position = position_of(page[-1])
     return found
+
+
+def _page(tx: Tx, position: RunPosition | None) -> list[RunRow]:
+    return run_page(tx, RunFilter(limit=PAGE), position)
 
 
 def _all_configs(client: Client) -> list[Config]:
@@ -193,7 +195,7 @@ def _crashed(runs: list[RunRow], facts: Facts) -> Claim:
 def _flooded(runs: list[RunRow], facts: Facts) -> Claim:
     """Check that other customers' runs did not wait long while the flood was processed."""
     scene = facts.scene
-    ids = set(scene.flood_ids)
+    ids = {decode("run", run_id) for run_id in scene.flood_ids}
     flood = [r for r in runs if r.run_id in ids and r.started_at is not None]
     begin = scene.start + FLOOD_AT
     until = max((r.started_at or 0 for r in flood), default=begin)

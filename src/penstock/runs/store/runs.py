@@ -163,7 +163,18 @@ class RunFilter:
     customer: int | None = None
     config_id: int | None = None
     pipeline: int | None = None
+    processor: str | None = None
+    """Name of a processor, or phase and name with a dot between them."""
     state: str | None = None
+    partition: str | None = None
+    correlation_id: str | None = None
+    message_id: str | None = None
+    error_type: str | None = None
+    prefix: str | None = None
+    """Beginning of a correlation id or a partition; ended runs have been found: `ids`."""
+    prefix_end: str | None = None
+    ids: Sequence[int] = ()
+    """Runs that a search found; they need no prefix."""
     occurrence_from: int = 0
     occurrence_to: int = FAR_FUTURE
     occurrence_before: int = FAR_FUTURE
@@ -179,9 +190,37 @@ def run_list_live(tx: Tx, wanted: RunFilter) -> list[RunRow]:
 
 
 def run_list_ended(tx: Tx, wanted: RunFilter) -> list[RunRow]:
-    """Return ended runs, newest first: of one customer by scheduled time, of all by id."""
-    name = "run_list_ended" if wanted.customer is None else "run_list_ended_customer"
+    """Return ended runs, newest first: all runs of one customer by scheduled time, others by id."""
+    if wanted.prefix is not None:
+        name = "run_list_ended_ids"
+    elif wanted.correlation_id is not None:
+        name = "run_list_ended_correlation"
+    elif wanted.message_id is not None:
+        name = "run_list_ended_message"
+    elif wanted.customer is None:
+        name = "run_list_ended"
+    elif wanted.partition is not None:
+        name = "run_list_ended_partition"
+    else:
+        name = "run_list_ended_customer"
     return [run_of_row(row) for row in tx.rows(name, _params(wanted))]
+
+
+def run_search_ended(tx: Tx, wanted: RunFilter, n: int) -> list[int]:
+    """Return at most `n` ended runs by prefix of the correlation id, and `n` by partition.
+
+    Partitions are searched only for one customer, because other customers have the same ones.
+    """
+    params = {
+        "prefix": wanted.prefix,
+        "prefix_end": wanted.prefix_end,
+        "customer": wanted.customer,
+        "n": n,
+    }
+    found = [row[0] for row in tx.rows("run_search_correlation", params)]
+    if wanted.customer is not None:
+        found += [row[0] for row in tx.rows("run_search_partition", params)]
+    return found
 
 
 def run_chain(tx: Tx, run: RunRow, customer_key: CustomerKey) -> list[RunRow]:
@@ -208,7 +247,7 @@ def run_count_ready(tx: Tx, pool_key: PoolKey, limit: int) -> int:
 
 
 def _params(wanted: RunFilter) -> dict[str, object]:
-    return {name: getattr(wanted, name) for name in RunFilter.__slots__}
+    return {name: getattr(wanted, name) for name in RunFilter.__slots__} | {"ids": list(wanted.ids)}
 
 
 def run_of_row(row: tuple[object, ...]) -> RunRow:

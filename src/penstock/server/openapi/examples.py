@@ -124,11 +124,6 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
     "RotateIn": {"overlap": "24h"},
     "ConfigStartIn": {"trigger_source": "manual"},
     "StartRunIn": {**_HELD, "execution_context": {"pod_name": _WORKER, "region": "eu-west-1"}},
-    "SubmitIn": {
-        "pipeline_template": "cost_billing",
-        "partition": "2025-12-31",
-        "parameters": {"billing_account_id": "012345-ABCDEF-678900"},
-    },
     "WhatIfIn": {"pipeline_template": "nba", "changes": {"min_quality": 0.9}, "limit": 20},
     "SchedulerTickIn": {"batch_size": 1000, "max_processing_time_seconds": 60},
 }
