@@ -60,9 +60,8 @@ if TYPE_CHECKING:
     from penstock.pipelines.declare.needs import Dependency, historical, optional, per, same_day
     from penstock.pipelines.declare.pipeline import Phase, Pipeline
     from penstock.pipelines.mode import Mode, ModeOptions
-    from penstock.runs.client.submission import Submission
+    from penstock.runs.records import Run, RunDetail, Submission
     from penstock.runs.rows import MessageOrigin
-    from penstock.runs.store.runs import RunFilter
     from penstock.worker.context import RunContext
     from penstock.worker.result import Result
 
@@ -99,9 +98,10 @@ __all__ = [
     "ProcessorError",
     "Result",
     "Role",
+    "Run",
     "RunCancelled",
     "RunContext",
-    "RunFilter",
+    "RunDetail",
     "RunInterrupted",
     "RunTimedOut",
     "SchemaMismatch",
@@ -160,9 +160,10 @@ _HOMES = {
     "ProcessorError": "penstock.core.errors",
     "Result": "penstock.worker.result",
     "Role": "penstock.access.api_keys",
+    "Run": "penstock.runs.records",
     "RunCancelled": "penstock.core.errors",
     "RunContext": "penstock.worker.context",
-    "RunFilter": "penstock.runs.store.runs",
+    "RunDetail": "penstock.runs.records",
     "RunInterrupted": "penstock.core.errors",
     "RunTimedOut": "penstock.core.errors",
     "SchemaMismatch": "penstock.core.errors",
@@ -172,7 +173,7 @@ _HOMES = {
     "StoreBusy": "penstock.core.errors",
     "StoreError": "penstock.core.errors",
     "StoreUnavailable": "penstock.core.errors",
-    "Submission": "penstock.runs.client.submission",
+    "Submission": "penstock.runs.records",
     "TooManyRequests": "penstock.core.errors",
     "TransientError": "penstock.core.errors",
     "Unauthorised": "penstock.core.errors",

@@ -6,12 +6,12 @@ import pytest
 
 from penstock.client import Client
 from penstock.core.clock import MINUTE, SECOND
-from penstock.core.ids import encode
+from penstock.core.ids import decode, encode
 from penstock.db.store import Store
 from penstock.flows.explain.why import Cause, Clears, walk
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.admitter import Admitter
-from penstock.runs.client.runs import Submission
+from penstock.runs.records import Submission
 from penstock.testing.clock import VirtualClock
 from tests.kits.client_harness import Harness
 
@@ -38,7 +38,7 @@ def put(
 ) -> int:
     """Submit a run."""
     wanted = Submission(pipeline="limited", processor=processor, customer=customer)
-    return (client or harness.client).runs.submit(wanted)
+    return decode("run", (client or harness.client).runs.submit(wanted).run_id)
 
 
 def admit(harness: Harness) -> None:
@@ -81,7 +81,7 @@ class TestWhy:
         harness.claim()
         _, holder = causes(harness.client, second)
         assert f"{encode('run', first)} runs on" in holder.text
-        shown = harness.client.runs.get(third)
+        shown = harness.run(third)
         assert shown.state == "PENDING"
 
     def test_a_rate_has_an_earliest_time(self, harness: Harness) -> None:
@@ -138,7 +138,7 @@ class TestConfined:
         behind = put(harness, "one", customer="other")
         admit(harness)
         assert harness.column("SELECT admission FROM runs ORDER BY run_id") == [0, 4]
-        assert bound.runs.cancel(first) == "cancelled"
+        assert bound.runs.cancel(encode("run", first)).outcome == "cancelled"
         admit(harness)
         (row,) = harness.sql("SELECT run_id, admission FROM runs")
         assert row == (behind, 0)

@@ -222,7 +222,7 @@ class TestSwitching:
         entry = audit_chain(harness)[-1]
         assert (entry.action, entry.reason, entry.new_values) == ("DELETED", "contract ended", None)
         assert json.loads(entry.old_values or "")["schedule_cron"] == "0 * * * *"
-        assert harness.client.runs.get(held.run_id).state == "COMPLETED"
+        assert harness.run(held.run_id).state == "COMPLETED"
 
     def test_deleting_resolves_alerts(self, harness: Harness) -> None:
         """Deleting a config resolves its alerts, and its dead runs open no new ones."""

@@ -10,6 +10,7 @@ from penstock.audit.rows import OutboxMessage
 from penstock.audit.store.journal import outbox_put
 from penstock.core.clock import DAY, HOUR, MINUTE, to_datetime
 from penstock.db.store import Tx
+from penstock.runs.records import Submission
 from penstock.services import upkeep
 from penstock.services.store import Retention, prune
 from penstock.services.upkeep import OutboxPublisher, Pruner, Sealer
@@ -69,7 +70,7 @@ class TestOutboxPublisher:
         assert harness.client.views.outbox()[0] == 0
         harness.write(lambda tx: topic_ensure(tx, "penstock.runs"))
         run_id = harness.submit()
-        harness.submit(at=harness.clock.now() + HOUR)
+        harness.submit(at=to_datetime(harness.clock.now() + HOUR))
         received: list[str] = []
         publisher = OutboxPublisher(harness.store)
         publisher.subscribe(lambda _, messages: received.extend(m.payload for m in messages))
@@ -125,12 +126,12 @@ class TestPruner:
         live = harness.submit()
         young = harness.submit()
         harness.complete(*[run for run in harness.claim() if run.run_id == young])
-        harness.client.runs.submit("nightly", key="k")
+        harness.client.runs.submit(Submission(pipeline="nightly"), key="k")
         before = harness.client.views.overview()
         pruner.run_once()
         harness.clock.advance(15 * DAY)
         pruner.run_once()
-        assert harness.client.runs.get(live).state == "RUNNING"
+        assert harness.run(live).state == "RUNNING"
         assert harness.counts("history", "requests") == {"history": 0, "requests": 0}
         assert before.completed_today == 1
         assert harness.client.views.verify_journal()[2] is None
@@ -151,7 +152,7 @@ class TestPruner:
         assert first.folded_us > 0
         second = pruner.run_once()
         assert (second.partitions, second.folded_us) == (0, 0)
-        assert [harness.client.runs.get(i).state for i in ids] == ["COMPLETED"] * 3
+        assert [harness.run(i).state for i in ids] == ["COMPLETED"] * 3
 
     def test_a_pass_continues_while_chunks_are_full(
         self, harness: Harness, monkeypatch: pytest.MonkeyPatch

@@ -16,7 +16,7 @@ import pytest
 from penstock.access.store.registry import processor_list
 from penstock.client import Client
 from penstock.core.clock import HOUR
-from penstock.core.ids import encode
+from penstock.core.ids import decode, encode
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.store import Store
 from penstock.flows.client.requests import CompletionReport, FlowRequest
@@ -24,8 +24,8 @@ from penstock.flows.gates.client.overrides import OverrideRequest
 from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.probe_request import ProbeRequest
 from penstock.flows.orchestrator import Orchestrator
-from penstock.runs.client.runs import Submission
 from penstock.runs.external.client.holder import Claimed, ExternalWorker, FailureReport
+from penstock.runs.records import Submission
 from penstock.runs.rows import HeldRun
 from penstock.runs.store.runs import Claim, run_claim
 from penstock.testing.clock import VirtualClock
@@ -76,9 +76,10 @@ class Tenants:
         self.client.configs.update(config.config_id, {"schedule_cron": "5 * * * *"})
         number = config.customer_key
         scoped = self.client.scoped(who)
+        wanted = [Submission(pipeline="outside", ordering_key=f"k{n}") for n in range(3)]
         ended, dead, held = (
-            scoped.runs.submit(Submission(pipeline="outside", ordering_key=f"k{n}"), key=f"key-{n}")
-            for n in range(3)
+            decode("run", scoped.runs.submit(one, key=f"key-{n}").run_id)
+            for n, one in enumerate(wanted)
         )
         self.client.work.claim_by_id(worker, ended)
         self.client.work.start(ended, worker)
@@ -92,7 +93,7 @@ class Tenants:
         claimed = self.client.work.claim_by_id(worker, held)
         self.client.work.start(held, worker)
         flow = self._flow(who)
-        waiting = scoped.runs.submit("nightly")
+        waiting = decode("run", scoped.runs.submit(Submission(pipeline="nightly")).run_id)
         self._rows(number, waiting)
         self.client.pauses.pause("config", encode("cfg", config.config_id))
         dead_letter = self.client.dead_letters.of_run(dead)

@@ -17,11 +17,10 @@ from penstock.access.api_keys import Role
 from penstock.client import Client
 from penstock.core.clock import DAY, HOUR, to_datetime
 from penstock.core.errors import DuplicateRequest, Forbidden, NotFound, PenstockError
-from penstock.core.ids import encode
+from penstock.core.ids import decode, encode
 from penstock.core.naming import CustomerKey
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.store import Store
-from penstock.runs.client.runs import RunFilter, RunPosition, Submission
 from penstock.runs.external.client.holder import (
     CompletionItem,
     CompletionResult,
@@ -43,6 +42,7 @@ from penstock.runs.external.records import (
     RunHolder,
     RunStart,
 )
+from penstock.runs.records import RunRef, Submission
 from penstock.runs.rows import HeldRun
 from penstock.testing.clock import VirtualClock
 from tests.kits.dump import raw, tables
@@ -113,6 +113,16 @@ def cfg(things: Things) -> str:
     return encode("cfg", things.config_id)
 
 
+def run(number: int) -> str:
+    """Return the public id of a run."""
+    return encode("run", number)
+
+
+def number(ref: RunRef) -> int:
+    """Return the database id of a run."""
+    return decode("run", ref.run_id)
+
+
 FOREIGN: dict[str, list[Call]] = {
     "configs.create": [lambda c, t: c.configs.create(t.customer_id, CRON)],
     "configs.create_many": [
@@ -152,19 +162,25 @@ FOREIGN: dict[str, list[Call]] = {
         )
     ],
     "runs.get": [
-        lambda c, t: c.runs.get(t.waiting),
-        lambda c, t: c.runs.get(t.ended),
-        lambda c, t: c.runs.get(t.ended, t.customer_id),
+        lambda c, t: c.runs.get(run(t.waiting)),
+        lambda c, t: c.runs.get(run(t.ended)),
     ],
-    "runs.detail": [lambda c, t: c.runs.detail(t.ended), lambda c, t: c.runs.detail(t.waiting)],
-    "runs.page": [lambda c, t: c.runs.page(RunFilter(), t.customer_id)],
-    "runs.page_after": [
-        lambda c, t: c.runs.page_after(
-            RunFilter(), RunPosition(True, 2**60, t.waiting), t.customer_id
-        )
+    "runs.detail": [
+        lambda c, t: c.runs.detail(run(t.ended)),
+        lambda c, t: c.runs.detail(run(t.waiting)),
     ],
-    "runs.cancel": [lambda c, t: c.runs.cancel(t.waiting), lambda c, t: c.runs.cancel(t.ended)],
-    "runs.retry": [lambda c, t: c.runs.retry(t.dead), lambda c, t: c.runs.retry(t.waiting)],
+    "runs.list": [
+        lambda c, t: c.runs.list(customer=t.customer_id),
+        lambda c, t: c.runs.list(before=run(t.waiting)),
+    ],
+    "runs.cancel": [
+        lambda c, t: c.runs.cancel(run(t.waiting)),
+        lambda c, t: c.runs.cancel(run(t.ended)),
+    ],
+    "runs.retry": [
+        lambda c, t: c.runs.retry(run(t.dead)),
+        lambda c, t: c.runs.retry(run(t.waiting)),
+    ],
     **BUS_FOREIGN,
     "pauses.pause": [
         lambda c, t: c.pauses.pause("config", cfg(t)),
@@ -255,8 +271,7 @@ FORBIDDEN: dict[str, list[Callable[[Client], Any]]] = {
 
 OWN: dict[str, Callable[[Client], Any]] = {
     "configs.page": lambda c: c.configs.page(),
-    "runs.page": lambda c: c.runs.page(RunFilter()),
-    "runs.page_after": lambda c: c.runs.page_after(RunFilter(), None),
+    "runs.list": lambda c: c.runs.list().items,
     **BUS_OWN,
     "pauses.in_force": lambda c: c.pauses.in_force(),
     "views.overview": lambda c: c.views.overview(),
@@ -267,7 +282,7 @@ OWN: dict[str, Callable[[Client], Any]] = {
 
 NOTHING: dict[str, Call] = {
     "configs.page": lambda c, t: c.configs.page(after=t.config_id - 1, limit=1),
-    "runs.page": lambda c, t: c.runs.page(RunFilter(config_id=t.config_id)),
+    "runs.list": lambda c, t: c.runs.list(config_id=cfg(t)).items,
     "work.claim": lambda c, t: c.work.claim(W, customer=t.customer_id),
     "workers.claim": lambda c, _: c.workers.claim(ClaimRequest(worker_id="w")).claimed_runs,
     "workers.heartbeat_many": lambda c, t: accepted(
@@ -406,7 +421,7 @@ def test_own_lists(tenants: Tenants) -> None:
             assert acme, name
             everybodys = len(call(tenants.client))
             assert len(acme) == len(bravo), name
-            assert len(acme) < everybodys or name in ("runs.page", *SYSTEM_LISTS), name
+            assert len(acme) < everybodys or name in ("runs.list", *SYSTEM_LISTS), name
     total, own = tenants.client.views.overview(), tenants.scoped(tenants.acme).views.overview()
     assert (own.running_runs, total.running_runs) == (1, 2)
     assert (own.completed_today, total.completed_today) == (3, 6)
@@ -445,8 +460,8 @@ def test_equal_idempotency_keys(tenants: Tenants) -> None:
     made = {}
     for who in (tenants.acme, tenants.bravo):
         bound = tenants.scoped(who)
-        made[who.customer_id] = bound.runs.submit(wanted, key="same")
-        assert bound.runs.submit(wanted, key="same") == made[who.customer_id]
+        made[who.customer_id] = bound.runs.submit(wanted, key="same").run_id
+        assert bound.runs.submit(wanted, key="same").run_id == made[who.customer_id]
         with pytest.raises(DuplicateRequest):
             bound.runs.submit(Submission(pipeline="nightly", partition="q"), key="same")
     assert len(set(made.values())) == 2
@@ -483,13 +498,13 @@ class TestOwnLife:
         bound.configs.enable(made.config_id)
         assert len(bound.configs.preview(made.config_id)) == 5
         (run_id,) = bound.configs.start(made.config_id)
-        assert bound.runs.cancel(run_id) == "cancelled"
+        assert bound.runs.cancel(run(run_id)).outcome == "cancelled"
         name = encode("cfg", made.config_id)
         assert bound.pauses.pause("config", name)
         assert bound.pauses.pause("customer", "acme")
         assert {p.scope for p in bound.pauses.in_force()} == {"config", "customer"}
-        waiting = bound.runs.submit("nightly")
-        assert bound.runs.get(waiting).admission == 2
+        waiting = bound.runs.submit(Submission(pipeline="nightly")).run_id
+        assert bound.runs.get(waiting).waits == "paused"
         assert bound.pauses.resume("customer", "acme")
         assert bound.pauses.resume("config", name)
         bound.configs.delete(second.config_id)
@@ -501,7 +516,8 @@ class TestOwnLife:
         """A pause that the caller cannot see still stops its new runs."""
         tenants.client.pauses.pause("all", None)
         bound = tenants.scoped(tenants.acme)
-        assert bound.runs.get(bound.runs.submit("nightly")).admission == 2
+        made = bound.runs.submit(Submission(pipeline="nightly")).run_id
+        assert bound.runs.get(made).waits == "paused"
         assert {p.scope for p in bound.pauses.in_force()} == {"config"}
 
     def test_work(self, tenants: Tenants) -> None:
@@ -512,7 +528,7 @@ class TestOwnLife:
         )
         for n in range(6):
             ids = bound.configs.start(config.config_id) if n < 5 else [
-                bound.runs.submit(Submission(pipeline="outside", ordering_key="one"))
+                number(bound.runs.submit(Submission(pipeline="outside", ordering_key="one")))
             ]  # fmt: skip
             (claimed,) = bound.work.claim(W, 5)
             assert claimed.run.run_id == ids[0]
@@ -526,30 +542,30 @@ class TestOwnLife:
                 )
         assert not bound.configs.get(config.config_id).is_active
         assert {a.rule for a in bound.views.alerts(state="open").items} >= {"config_disabled"}
-        detail = bound.runs.detail(claimed.run.run_id)
+        detail = bound.runs.detail(run(claimed.run.run_id))
         assert (detail.run.state, len(detail.journal)) == ("COMPLETED", 2)
         bound.configs.enable(config.config_id)
         dead = bound.dead_letters.find()[0]
-        again = bound.runs.retry(dead.subject)
-        assert bound.runs.cancel(again) == "cancelled"
+        again = bound.runs.retry(run(dead.subject))
+        assert bound.runs.cancel(again.run_id).outcome == "cancelled"
         bound.dead_letters.discard([bound.dead_letters.find()[0].dead_letter_id], "seen")
         start, end = (to_datetime(tenants.clock.now() + span) for span in (-DAY, DAY))
         sums = bound.views.metrics("acme", start_date=start, end_date=end)
         assert sums.successful_runs == 4
         assert len(sums.by_provider) == 1
         held = tenants.acme.held.run
-        assert bound.runs.cancel(held.run_id) == "asked"
+        assert bound.runs.cancel(run(held.run_id)).outcome == "asked"
         bound.work.cancelled(held.run_id, ExternalWorker("w-acme", "k"), token=held.token)
 
     def test_ordering(self, tenants: Tenants) -> None:
         """Runs behind an ordering key become ready when the one in front ends."""
         bound = tenants.scoped(tenants.acme)
         first, second = (
-            bound.runs.submit(Submission(pipeline="outside", ordering_key="queue"))
+            number(bound.runs.submit(Submission(pipeline="outside", ordering_key="queue")))
             for _ in range(2)
         )
-        assert bound.runs.get(second).admission == 3
+        assert bound.runs.get(run(second)).waits == "blocked"
         bound.work.claim_by_id(W, first)
         bound.work.start(first, W)
         bound.work.complete(first, W)
-        assert bound.runs.get(second).admission == 1
+        assert bound.runs.get(run(second)).waits == "later"

@@ -157,13 +157,6 @@ def error_message(details: Any) -> str:
     return details if isinstance(details, str) else json.dumps(details)
 
 
-def format_run_state(run: Mapping[str, Any]) -> str:
-    """Return a run's state, with the reason it waits or the word `dead`."""
-    if run["state"] == "PENDING" and run["waits"] is not None:
-        return f"PENDING {run['waits']}"
-    return f"{run['state']} dead" if run["is_dead"] else str(run["state"])
-
-
 def format_schedule(config: Mapping[str, Any]) -> str:
     """Return a config's schedule: its cron expression, interval or event topic."""
     if config["schedule_cron"]:

@@ -92,6 +92,14 @@ class InvalidInput(PenstockError):
         detail = {"field": field, "expected": expected, "got": self.got}
         super().__init__(message, detail=detail if fix is None else {**detail, "fix": fix})
 
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Replace the field's name by its name elsewhere, such as that in the API."""
+        name = names.get(self.field)
+        if name is not None:
+            self.args = (self.message.replace(self.field, name, 1),)
+            self.field = name
+            self.detail["field"] = name
+
 
 class SettingsError(InvalidInput):
     """A setting of the process is invalid."""

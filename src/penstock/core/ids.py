@@ -73,6 +73,14 @@ def decode(kind: str, text: object, field: str | None = None) -> int:
     raise InvalidInput(field, expected, text)
 
 
+def decode_or_none(kind: str, text: object) -> int | None:
+    """Return the database id of a public id; None if it is not an id of that kind."""
+    try:
+        return decode(kind, text)
+    except InvalidInput:
+        return None
+
+
 def new_correlation_id(random_bytes: RandomBytes = secrets.token_bytes) -> str:
     """Return a new correlation id: 128 random bits in 26 characters."""
     return _spell(int.from_bytes(random_bytes(16), "big"), 26)

@@ -1,4 +1,4 @@
-"""Request and response bodies of runs."""
+"""Models of runs for the routes of other subjects that FastAPI serves."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from penstock.server.models import JsonObject, RequestModel, ResponseModel, Time
+from penstock.server.models import RequestModel, ResponseModel, Time
 from penstock.server.openapi import texts
 
 
@@ -90,6 +90,34 @@ class RunOut(ResponseModel):
     trigger_source: str = Field(description=texts.TRIGGER_SOURCE)
     parameters: Any | None = Field(description=texts.PARAMETERS)
     created_at: Time = Field(description=texts.CREATED_AT)
+    max_execution_duration_minutes: float | None = Field(
+        description="Minutes after which the run is ended as TIMEOUT; null after it has ended."
+    )
+    timeout_at: Time | None = Field(
+        description="Time at which the run times out; null before it starts and after its end."
+    )
+    fencing_token: int = Field(description="Token of the last claim; 0 before the first one.")
+    lapsed_claims: int = Field(description="Number of claims that expired before the run started.")
+    bytes_processed: int | None = Field(description="Bytes that the processor reported.")
+    stages: dict[str, float] | None = Field(
+        description="Duration in seconds by stage; null if none was measured."
+    )
+    estimated_cost: float | None = Field(
+        description="Cost by the pipeline's rates; null before the end or without rates."
+    )
+    was_retried: bool = Field(description="Whether the attempt failed and was retried.")
+    is_stale: bool = Field(
+        description="Whether it ended because its worker no longer sent heartbeats."
+    )
+    cancel_requested_by: str | None = Field(
+        description="Name of the key or user that requested the cancellation; null if none."
+    )
+    cancel_reason: str | None = Field(
+        description="Reason given with the request for cancellation; null if there is none."
+    )
+    trigger_message_id: str | None = Field(
+        description="Message that triggered the run; null for other triggers."
+    )
 
 
 class JournalOut(ResponseModel):
@@ -108,82 +136,10 @@ class JournalOut(ResponseModel):
     detail: Any | None = Field(description="Further facts as JSON; null if there are none.")
 
 
-class ProgressOut(ResponseModel):
-    """The progress of an active run."""
-
-    current_state: str = Field(description="INITIALIZING, RUNNING or FINALIZING.")
-    current_stage: str | None = Field(description=texts.STAGE)
-    progress_percentage: float | None = Field(description=texts.PERCENT)
-    worker_id: str | None = Field(
-        description="Name of the worker that executes the run; null if unknown."
-    )
-    execution_pod: str | None = Field(
-        description="Pod or machine that executes the run; null if unknown."
-    )
-    execution_region: str | None = Field(
-        description="Region that the run is executed in; null if unknown."
-    )
-    last_heartbeat_at: Time | None = Field(
-        description="Time of the last heartbeat; null before the first one."
-    )
-    estimated_completion_time: Time | None = Field(
-        description="Expected end as reported by the worker; null if unknown."
-    )
-    records_extracted: int = Field(description=texts.RECORDS_EXTRACTED)
-    records_transformed: int = Field(description=texts.RECORDS_TRANSFORMED)
-    records_loaded: int = Field(description=texts.RECORDS_LOADED)
-    bytes_processed: int = Field(description=texts.BYTES)
-
-
-class RunDetailOut(ResponseModel):
-    """A run with its attempts, journal and progress."""
-
-    run: RunOut = Field(description="Identity, state and result of the run.")
-    attempts: list[RunOut] = Field(
-        description="Other ended attempts of the same chain, oldest first."
-    )
-    journal: list[JournalOut] = Field(description="Journal of the run's state changes and actions.")
-    progress: ProgressOut | None = Field(
-        description="Progress of the run; null unless it is active."
-    )
-
-
-class SubmitIn(RequestModel):
-    """A run to create now or later."""
-
-    pipeline_template: str = Field(description=texts.PIPELINE, examples=["cost_billing"])
-    processor: str | None = Field(
-        default=None, description="Processor to run; required if the pipeline has several."
-    )
-    partition: str | None = Field(default=None, description=texts.PARTITION)
-    parameters: JsonObject | None = Field(default=None, description=texts.PARAMETERS)
-    execution_priority: int = Field(default=5, description=texts.PRIORITY)
-    scheduled_time: str | None = Field(
-        default=None, description="Earliest start as an ISO 8601 time; now when omitted."
-    )
-    ordering_key: str | None = Field(default=None, description=texts.RUN_ORDERING_KEY)
-    correlation_id: str | None = Field(default=None, description=texts.CORRELATION_ID_NEW)
-
-
-class RunRef(ResponseModel):
-    """A reference to a created run."""
-
-    run_id: str = Field(description=texts.RUN_ID)
-
-
 class CancelIn(RequestModel):
     """The reason for a cancellation."""
 
     reason: str = Field(default="", description=texts.REASON, max_length=500)
-
-
-class CancelOut(ResponseModel):
-    """The result of a cancellation."""
-
-    run_id: str = Field(description=texts.RUN_ID)
-    outcome: Literal["cancelled", "asked"] = Field(
-        description="Cancelled immediately, or its worker was asked to stop."
-    )
 
 
 class DoneOut(ResponseModel):

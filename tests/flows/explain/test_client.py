@@ -261,7 +261,7 @@ class TestExplain:
         )
         retry = f"runs retry {encode('run', opened.run_ids[0])}"
         assert offers(stage)[0] == retry
-        stage.client.runs.retry(opened.run_ids[0])
+        stage.client.runs.retry(encode("run", opened.run_ids[0]))
         stage.complete("box")
         stage.step()
         assert lines(stage)["raw"] == "complete 2/2 10:05"

@@ -5,14 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.assembly.database import describe_database
-from penstock.cli.backends.protocol import RunQuery, Shape, Wanted, rename_field
+from penstock.cli.backends.protocol import Shape, Wanted, rename_field
 from penstock.client import Client
-from penstock.core.clock import parse_iso
 from penstock.core.errors import PenstockError
 from penstock.core.fields import check_customer
 from penstock.core.ids import decode, encode
-from penstock.runs.client.runs import RunFilter, Submission, position_of
-from penstock.runs.shapes import detail_shape, run_shape
 from penstock.schedules.shapes import (
     audit_shape,
     config_shape,
@@ -63,50 +60,6 @@ class DatabaseBackend:
     def now(self) -> int:
         """Return the database's current time, in micros."""
         return self._client.views.now()
-
-    # -- runs ----------------------------------------------------------------------------------
-
-    def runs(self, asked: RunQuery) -> list[Shape]:
-        """Return runs: unfinished ones first, then newest first."""
-        client, position = self._client, None
-        if asked.before is not None:
-            position = position_of(client.runs.get(decode("run", asked.before), asked.customer))
-        wanted = RunFilter(
-            state=asked.state,
-            occurrence_from=asked.since or 0,
-            occurrence_to=asked.until or RunFilter().occurrence_to,
-            limit=asked.limit,
-        )
-        found = client.runs.page_after(wanted, position, asked.customer, pipeline=asked.pipeline)
-        return [run_shape(run) for run in found]
-
-    def run(self, run_id: str) -> Shape:
-        """Return a run with its attempts, journal and progress."""
-        return detail_shape(self._client.runs.detail(decode("run", run_id)))
-
-    def submit(self, customer: str, wanted: Shape, key: str | None) -> Shape:
-        """Create a run and return it."""
-        at = wanted.get("scheduled_time")
-        submission = Submission(
-            pipeline=wanted["pipeline_template"],
-            customer=customer,
-            processor=wanted.get("processor"),
-            partition=wanted.get("partition"),
-            parameters=wanted.get("parameters"),
-            priority=wanted["execution_priority"],
-            at=None if at is None else parse_iso(at, "at"),
-            ordering_key=wanted.get("ordering_key"),
-        )
-        run_id = self._client.runs.submit(submission, key=key)
-        return run_shape(self._client.runs.get(run_id))
-
-    def cancel(self, run_id: str, reason: str) -> str:
-        """Cancel a run and return the outcome."""
-        return self._client.runs.cancel(decode("run", run_id), reason=reason)
-
-    def retry(self, run_id: str) -> str:
-        """Run a finished run again and return the new run's id."""
-        return encode("run", self._client.runs.retry(decode("run", run_id)))
 
     # -- configs -------------------------------------------------------------------------------
 

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.backends.paging import read_pages
-from penstock.cli.backends.protocol import RunQuery, Shape, Wanted, rename_field
-from penstock.core.clock import iso
-from penstock.core.errors import Conflict, Forbidden, PenstockError
+from penstock.cli.backends.protocol import Shape, Wanted
+from penstock.core.errors import Conflict, PenstockError
 from penstock.core.fields import check_customer
 from penstock.core.ids import new_correlation_id
 from penstock.remote import Api
@@ -63,49 +62,6 @@ class ApiBackend:
         now = self._transport.server_now
         assert now is not None, "every response has a Date header"
         return now
-
-    # -- runs ----------------------------------------------------------------------------------
-
-    def runs(self, asked: RunQuery) -> list[Shape]:
-        """Return runs: unfinished ones first, then newest first."""
-        query = {
-            "state": asked.state,
-            "start_date": None if asked.since is None else iso(asked.since),
-            "end_date": None if asked.until is None else iso(asked.until),
-            "pipeline_template": asked.pipeline,
-            "before": asked.before,
-        }
-        if asked.customer is None:
-            try:
-                return read_pages(self._api.runs.list_runs, asked.limit, query)
-            except Forbidden as error:
-                raise Forbidden(f"{error.message} Add --customer ID.") from None
-        ask, customer = self._api.runs.list_customer_runs, check_customer(asked.customer)
-        return read_pages(lambda **q: ask(customer, **q), asked.limit, query)
-
-    def run(self, run_id: str) -> Shape:
-        """Return a run with its attempts, journal and progress."""
-        found: Shape = self._api.runs.get_run(run_id)
-        return found
-
-    def submit(self, customer: str, wanted: Shape, key: str | None) -> Shape:
-        """Create a run and return it."""
-        body = _given(wanted)
-        with (
-            rename_field("priority", ["execution_priority"]),
-            rename_field("at", ["scheduled_time"]),
-        ):
-            made = self._api.runs.submit_run(check_customer(customer), body, idempotency_key=key)
-        run: Shape = self._api.runs.get_run(made["run_id"])["run"]
-        return run
-
-    def cancel(self, run_id: str, reason: str) -> str:
-        """Cancel a run and return the outcome."""
-        return str(self._api.runs.cancel_run(run_id, {"reason": reason})["outcome"])
-
-    def retry(self, run_id: str) -> str:
-        """Run a finished run again and return the new run's id."""
-        return str(self._api.runs.retry_run(run_id)["run_id"])
 
     # -- configs -------------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from penstock.core.errors import InvalidInput, PenstockError
@@ -22,19 +21,6 @@ if TYPE_CHECKING:
 Shape: TypeAlias = dict[str, Any]
 Wanted: TypeAlias = Sequence[tuple[str, Mapping[str, Any]]]
 """Configs to create, as pairs of customer id and fields."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunQuery:
-    """Filter for a list of runs; times in micros."""
-
-    customer: str | None = None
-    pipeline: str | None = None
-    state: str | None = None
-    since: int | None = None
-    until: int | None = None
-    before: str | None = None
-    limit: int = 50
 
 
 @contextlib.contextmanager
@@ -75,26 +61,6 @@ class UseCases(Protocol):
 
     def now(self) -> int:
         """Return the current time of the database or server, in micros."""
-        ...
-
-    def runs(self, asked: RunQuery) -> list[Shape]:
-        """Return runs: unfinished ones first, then newest first."""
-        ...
-
-    def run(self, run_id: str) -> Shape:
-        """Return a run with its attempts, journal and progress."""
-        ...
-
-    def submit(self, customer: str, wanted: Shape, key: str | None) -> Shape:
-        """Create a run; a repeated idempotency key returns the same run."""
-        ...
-
-    def cancel(self, run_id: str, reason: str) -> str:
-        """Cancel a run; return "cancelled", or "asked" if its worker still has to stop it."""
-        ...
-
-    def retry(self, run_id: str) -> str:
-        """Run a finished run again and return the new run's id."""
         ...
 
     def configs(

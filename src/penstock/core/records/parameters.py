@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
-from penstock.core.records.record import Meta, Time, Wire
+from penstock.core.records.record import InHeader, Meta, Time, Wire
+
+IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 
 Customer: TypeAlias = Annotated[
     str, Wire("customer_id"), Meta(description="Customer id.", examples=["acme"], max_length=200)
@@ -52,6 +54,11 @@ ConfigId: TypeAlias = Annotated[
     str, Meta(description="Id of the config (`cfg_…`).", examples=["cfg_5m7t0c2d"], max_length=64)
 ]
 FlowId: TypeAlias = Annotated[str, Meta(description="Id of the flow (`flow_…`).", max_length=64)]
+IdempotencyKey: TypeAlias = Annotated[
+    str | None,
+    InHeader(IDEMPOTENCY_KEY),
+    Meta(description="Makes the request safe to repeat for 24 hours."),
+]
 Reason: TypeAlias = Annotated[
     str,
     Meta(

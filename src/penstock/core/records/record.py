@@ -25,9 +25,10 @@ from msgspec import UNSET, Meta, UnsetType, field
 from penstock.core.clock import Duration, Micros, to_datetime
 
 __all__ = [
-    "UNSET", "Changed", "DurationInput", "InHeader", "JsonObject", "Meta", "Minutes", "Page", "Record",
-    "RecordMeta", "Seconds", "Time", "UnsetType", "Wire", "decode_custom", "decode_record",
-    "encode_record", "field", "minutes", "seconds", "time", "time_or_none", "to_json_value",
+    "UNSET", "Changed", "DurationInput", "InHeader", "JsonObject", "Meta", "Minutes", "Page",
+    "Record", "RecordMeta", "Seconds", "Time", "UnsetType", "Wire", "decode_custom",
+    "decode_record", "encode_record", "field", "minutes", "seconds", "time", "time_or_none",
+    "to_json_value",
 ]  # fmt: skip
 
 T = TypeVar("T")

@@ -14,6 +14,7 @@ from penstock.assembly.process import RunFilter
 from penstock.core.clock import Micros, to_datetime
 from penstock.core.utc_offsets import zone_info
 from penstock.flows.explain.why import walk
+from penstock.runs.client.listing import run_page
 
 if TYPE_CHECKING:
     from penstock.client import Client
@@ -94,7 +95,8 @@ def _why(client: Client, flow_id: int, explanation: Explanation) -> Iterator[str
 
 def _wait(client: Client, flow_id: int) -> Iterator[str]:
     """Yield the pending retries of the flow, including those that the flow no longer waits for."""
-    for run in client.runs.page(RunFilter(state="PENDING", limit=500)):
+    pending = RunFilter(state="PENDING", limit=500)
+    for run in client.store.read(lambda tx: run_page(tx, pending)):
         if run.flow_id == flow_id:
             due = local_time(run.scheduled_time)
             yield f"Wait: {run.processor} is retried at {due}; its data is late, not lost."

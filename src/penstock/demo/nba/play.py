@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.assembly.process import FlowFilter
 from penstock.audit.telemetry import Event, Events, RunEnded
 from penstock.core.clock import MINUTE, Micros, SystemClock
+from penstock.core.ids import encode
 from penstock.demo.nba import day
 from penstock.demo.nba.answers import Answer, PhaseStatus, phase_statuses
 
@@ -158,7 +159,7 @@ class DemoDriver:
 
     def _on_event(self, event: Event) -> None:
         if isinstance(event, RunEnded) and event.error_type is not None:
-            run = self._scene.stage.client.runs.get(event.run_id)
+            run = self._scene.stage.client.runs.get(encode("run", event.run_id))
             then = "it will be retried" if event.retry else "it will not be retried"
             self._scene.add_line(f"{run.processor} failed ({event.error_type}), {then}")
 

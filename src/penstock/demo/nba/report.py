@@ -16,13 +16,14 @@ from penstock.demo.nba import day
 from penstock.demo.nba.answers import local_time
 from penstock.flows.gates.gate import decide
 from penstock.flows.gates.verdict import Decision, GateInput
+from penstock.runs.client.listing import run_page
 from penstock.runs.states import RunState
 
 if TYPE_CHECKING:
     from penstock.client import Client
     from penstock.demo.nba.day import ScenarioState
     from penstock.flows.client.flows import FlowDetail
-    from penstock.runs.rows import Run
+    from penstock.runs.rows import RunRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +77,7 @@ class DayRecord:
     """All flows and runs of the day, read from the store."""
 
     flows: Sequence[FlowDetail]
-    runs: Sequence[Run]
+    runs: Sequence[RunRow]
 
     def of(self, mode: str) -> list[FlowDetail]:
         """Return the flows of a mode, oldest generation first."""
@@ -91,11 +92,8 @@ def check_claims(
         client.flows.detail(flow.flow_id)
         for flow in reversed(client.flows.page(FlowFilter(limit=100)))
     ]
-    runs = [
-        run
-        for state in RunState
-        for run in client.runs.page(RunFilter(state=state.value, limit=5_000))
-    ]
+    wanted = [RunFilter(state=state.value, limit=5_000) for state in RunState]
+    runs = client.store.read(lambda tx: [run for one in wanted for run in run_page(tx, one)])
     past = DayRecord(flows=flows, runs=runs)
     decisions = sum(len(detail.decisions) for detail in flows)
     head = (

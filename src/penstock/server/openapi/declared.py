@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, get_args, get_origin
 import msgspec
 
 from penstock.core.records.record import Page, Record, to_json_value
-from penstock.server.routing.binding import Parameter
+from penstock.server.routing.binding import Parameter, record_of
 from penstock.server.routing.declare import ApiRoute, Idempotency
 
 REF: Final = "#/components/schemas/{name}"
@@ -53,13 +53,34 @@ def operations(
         schemas["Done"] = DONE
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
+        for wire in route.binding.path_fields:
+            schemas[_name(record_of(route.binding.body_type))]["properties"].pop(wire, None)
         operation = _operation(route, schemas, problems)
         if route.example is not None:
             schema = operation["requestBody"]["content"]["application/json"]["schema"]
             for name in _refs(schema):
                 schemas[name]["examples"] = [dict(route.example)]
         paths.setdefault(route.path, {})[route.method.lower()] = operation
-    return paths, schemas
+    choices = {name: {"enum": one["enum"]} for name, one in schemas.items() if "enum" in one}
+    return _with_choices(paths, choices), {
+        name: _with_choices(schema, choices)
+        for name, schema in schemas.items()
+        if name not in choices
+    }
+
+
+def _with_choices(schema: Any, choices: Mapping[str, Any]) -> Any:
+    """Write the values of enumerations where they are used, instead of references."""
+    if isinstance(schema, list):
+        return [_with_choices(one, choices) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: _with_choices(value, choices) for key, value in schema.items()}
+    name = str(made.get("$ref", "")).rpartition("/")[2]
+    if name in choices:
+        del made["$ref"]
+        made |= choices[name]
+    return made
 
 
 def schemas_of(*kinds: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -71,7 +92,8 @@ def _operation(
     route: ApiRoute, schemas: Mapping[str, Any], problems: Mapping[int, Any]
 ) -> dict[str, Any]:
     binding = route.binding
-    parameters = [
+    parameters = [_path_field(binding.body_type, wire) for wire in binding.path_fields]
+    parameters += [
         _parameter(one) for one in binding.parameters if one.place in ("path", "query", "header")
     ]
     responses: dict[str, Any] = {str(route.status): _success(route, schemas)}
@@ -135,6 +157,19 @@ def _parameter(one: Parameter) -> dict[str, Any]:
     if not one.is_required and one.default is not None:
         schema["default"] = to_json_value(one.default)
     return made
+
+
+def _path_field(body: Any, wire: str) -> dict[str, Any]:
+    """Return the parameter for a field of the body's record that is in the path."""
+    record = record_of(body)
+    (field,) = (one for one in msgspec.structs.fields(record) if one.encode_name == wire)
+    return {
+        "name": wire,
+        "in": "path",
+        "required": True,
+        "schema": _not_null(_schema(field.type)),
+        "description": field_docs(record)[field.name],
+    }
 
 
 def _not_null(schema: dict[str, Any]) -> dict[str, Any]:

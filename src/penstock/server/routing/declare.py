@@ -60,6 +60,8 @@ class ApiRoute:
     """Turns a result into the one that is stored for repeats; it removes secrets."""
     fixed: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the use case that are not part of the request."""
+    operation: str = ""
+    """Name of the operation if it is not that of the use case, which has another route."""
 
     accepts_token: bool = False
     """Whether the header X-Scheduler-Token is accepted instead of a key."""
@@ -77,7 +79,7 @@ class ApiRoute:
     @property
     def operation_id(self) -> str:
         """Name of the operation in the OpenAPI document, such as `limits.list`."""
-        name = self.use_case.__name__.rstrip("_")
+        name = self.operation or self.use_case.__name__.rstrip("_")
         return f"{self.group}.{name}" if self.group else name
 
     @property

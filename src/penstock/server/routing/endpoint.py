@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 
 from penstock.core import json_profile
+from penstock.core.errors import InvalidInput
 from penstock.core.records.record import encode_record
 from penstock.server.access import forbidden
 from penstock.server.auth import Caller, KeyCache, bearer, is_scheduler
@@ -57,7 +58,7 @@ def endpoint(route: ApiRoute) -> Endpoint:
             body, is_absent = await read_json(request)
         call = Call(request, caller, route.status)
         if route.is_async:
-            arguments |= binding.body_arguments(body, is_absent=is_absent)
+            arguments |= binding.body_arguments(body, request.path_params, is_absent=is_absent)
             return _response(route, await (route.serve or route.use_case)(call, **arguments))
         return await run_in_threadpool(
             partial(_execute, route, call, arguments, body, is_absent=is_absent)
@@ -117,18 +118,27 @@ async def read_json(request: Request) -> tuple[Any, bool]:
 def _execute(
     route: ApiRoute, call: Call, arguments: dict[str, Any], body: Any, *, is_absent: bool
 ) -> Response:
-    arguments |= route.binding.body_arguments(body, is_absent=is_absent)
+    path = call.request.path_params
+    arguments |= route.binding.body_arguments(body, path, is_absent=is_absent)
+    try:
+        return _response(route, _result(route, call, arguments))
+    except InvalidInput as error:
+        error.rename(route.binding.wire_names)
+        raise
+
+
+def _result(route: ApiRoute, call: Call, arguments: dict[str, Any]) -> Any:
     if route.serve is not None or not route.group:
-        return _response(route, (route.serve or route.use_case)(call, **arguments))
+        return (route.serve or route.use_case)(call, **arguments)
 
     def act(client: Any) -> Any:
         return getattr(getattr(client, route.group), route.use_case.__name__)(**arguments)
 
     if route.idempotency is Idempotency.WRITE:
-        return _response(route, call.write(act, route.stored))
+        return call.write(act, route.stored)
     if route.idempotency is Idempotency.ACTION:
-        return _response(route, call.action(act))
-    return _response(route, act(call.client))
+        return call.action(act)
+    return act(call.client)
 
 
 def _response(route: ApiRoute, value: Any) -> Response:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from penstock.access.store.names import NameResolver
 from penstock.client import Client
 from penstock.core.clock import HOUR, MINUTE, SECOND, iso
+from penstock.core.ids import encode
 from penstock.db.store import Store
 from penstock.flows.client.flows import CompletionReport, FlowRequest
 from penstock.flows.gates.evidence import Observation
@@ -24,6 +25,7 @@ from penstock.flows.store.completions import completions_of
 from penstock.flows.store.flows import flow_list, phases_of
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.dependency import Dependency, DependencyKind
+from penstock.runs.client.listing import run_page
 from penstock.runs.store.runs import RunFilter
 from penstock.testing.clock import VirtualClock
 from penstock.testing.simulate.actors import Actor, Stage
@@ -197,7 +199,9 @@ class Reporter(Actor):
     def _clear(self) -> None:
         """Cancel pending runs of external processors that belong to ended flows."""
         opened = {flow.flow_id for flow in self._client.flows.page(FlowFilter(state="OPEN"))}
-        for run in self._client.runs.page(RunFilter(state="PENDING", limit=500)):
+        pending = RunFilter(state="PENDING", limit=500)
+        for run in self._client.store.read(lambda tx: run_page(tx, pending)):
             names = self._external.get((run.pipeline, run.phase), ())
             if run.flow_id not in opened and run.processor in names:
-                self._client.runs.cancel(run.run_id, reason="no external worker claimed it")
+                name = encode("run", run.run_id)
+                self._client.runs.cancel(name, reason="no external worker claimed it")

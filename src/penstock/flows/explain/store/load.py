@@ -55,7 +55,7 @@ from penstock.flows.rows import CompletionRow, Flow, FlowFilter, PhaseRow
 from penstock.flows.store.completions import completions_of
 from penstock.flows.store.flows import flow_list, flow_waits_for, phases_of
 from penstock.flows.store.plans import planned
-from penstock.runs.rows import Run, public_ordering_key
+from penstock.runs.rows import RunRow, public_ordering_key
 from penstock.runs.states import Admission
 from penstock.runs.store.admission import Pause, pause_list
 from penstock.runs.store.leases import session_list
@@ -121,7 +121,7 @@ class FactLoader:
             still_open=self._still_open(flow),
         )
 
-    def run(self, run: Run) -> RunFact:
+    def run(self, run: RunRow) -> RunFact:
         """Return the facts about a run, live or ended."""
         info = self._info(run.pipeline)
         waits = None if run.admission is None else WAITS.get(Admission(run.admission))
@@ -165,7 +165,7 @@ class FactLoader:
         """Return the ended executions of a flow, oldest first."""
         return [ended_fact(row) for row in executions_of_flow(self._tx, flow)]
 
-    def _limits(self, run: Run) -> tuple[LimitFact, ...]:
+    def _limits(self, run: RunRow) -> tuple[LimitFact, ...]:
         customer = self._names.customer_key(self._tx, None)
         return limit_facts(self._tx, run.run_id, customer)
 
@@ -242,7 +242,7 @@ class FactLoader:
             self._workers = Counter(s.pool or "" for s in found if s.kind == "worker")
         return self._workers[pool]
 
-    def _covering(self, run: Run, info: PipelineInfo | None) -> tuple[PauseFact, ...]:
+    def _covering(self, run: RunRow, info: PipelineInfo | None) -> tuple[PauseFact, ...]:
         if self._pauses is None:
             bound = self._names.customer_key(self._tx, None)
             self._pauses = pause_list(self._tx, bound)

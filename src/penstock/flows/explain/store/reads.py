@@ -12,7 +12,7 @@ from penstock.core.naming import CustomerKey
 from penstock.db.store import Tx, first, one
 from penstock.flows.gates.rows import DecisionRow, Intervention
 from penstock.flows.rows import Flow
-from penstock.runs.rows import Run
+from penstock.runs.rows import RunRow
 
 EXECUTIONS_MAX = 1_000
 
@@ -31,10 +31,10 @@ class EndedExecution(NamedTuple):
     retry_count: int
 
 
-def runs_of_flow(tx: Tx, flow_id: int) -> list[Run]:
+def runs_of_flow(tx: Tx, flow_id: int) -> list[RunRow]:
     """Return the live runs of a flow."""
     rows = tx.rows("run_list_of_flow", {"flow_id": flow_id})
-    return [Run._make(row)._replace(is_dead=bool(row[33])) for row in rows]
+    return [RunRow._make(row)._replace(is_dead=bool(row[33])) for row in rows]
 
 
 def executions_of_flow(tx: Tx, flow: Flow, limit: int = EXECUTIONS_MAX) -> list[EndedExecution]:
