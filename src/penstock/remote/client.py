@@ -19,7 +19,7 @@ from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from penstock.client import UseCaseGroups
 from penstock.core.clock import MINUTE, SECOND, from_datetime
-from penstock.core.errors import ApiError
+from penstock.core.errors import ApiError, InvalidInput
 from penstock.core.records.record import decode_record, encode_record
 from penstock.remote.transport import Transport
 from penstock.server.routing.declare import ApiRoute, RouteList
@@ -94,14 +94,18 @@ def request(transport: Transport, route: ApiRoute, arguments: Mapping[str, Any])
     elif binding.fields_type is not None:
         body = {key: _plain(value) for key, value in binding.sent("field", arguments).items()}
     query = {key: _plain(value) for key, value in binding.sent("query", arguments).items()}
-    response = transport.send(
-        route.method,
-        binding.target(route.path, arguments),
-        query=query,
-        body=None if body is None else encode_record(body),
-        headers=binding.sent("header", arguments),
-        wait_seconds=float(arguments.get("wait_seconds") or 0),
-    )
+    try:
+        response = transport.send(
+            route.method,
+            binding.target(route.path, arguments),
+            query=query,
+            body=None if body is None else encode_record(body),
+            headers=binding.sent("header", arguments),
+            wait_seconds=float(arguments.get("wait_seconds") or 0),
+        )
+    except InvalidInput as error:
+        error.rename({wire: name for name, wire in binding.wire_names.items()})
+        raise
     if binding.result is None or binding.result is type(None):
         return None
     return decode_record(response, binding.result)

@@ -17,6 +17,8 @@ from datetime import datetime
 from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
 from urllib.parse import quote
 
+import msgspec
+
 from penstock.core.clock import parse_iso, to_datetime
 from penstock.core.errors import InvalidInput
 from penstock.core.records.record import Record, RecordMeta, Wire, field
@@ -67,6 +69,8 @@ class RouteBinding:
     fields_type: Any
     """Type of the body if its fields are parameters; None otherwise."""
     fixed: Mapping[str, Any]
+    wire_names: Mapping[str, str]
+    """Names in the request of parameters and fields that have another name in Python."""
 
     @property
     def body(self) -> Parameter | None:
@@ -210,7 +214,20 @@ def bind(
             inspect.cleandoc(use_case.__doc__ or "").partition("\n")[0],
         ),
         fixed=fixed,
+        wire_names=_wire_names(found),
     )
+
+
+def _wire_names(parameters: list[Parameter]) -> dict[str, str]:
+    """Return the names in the request, by the names in Python, where they differ."""
+    names = {one.name: one.wire for one in parameters}
+    for one in parameters:
+        if one.place == "body":
+            kinds = (_bare(one.kind), *get_args(_bare(one.kind)))
+            for kind in kinds:
+                if isinstance(kind, type) and issubclass(kind, Record):
+                    names |= {each.name: each.encode_name for each in msgspec.structs.fields(kind)}
+    return {name: wire for name, wire in names.items() if name != wire}
 
 
 def _title(name: str) -> str:

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 
 from penstock.core import json_profile
+from penstock.core.errors import InvalidInput
 from penstock.core.records.record import encode_record
 from penstock.server.access import forbidden
 from penstock.server.auth import Caller, KeyCache, bearer, is_scheduler
@@ -68,7 +69,7 @@ def endpoint(route: ApiRoute) -> Endpoint:
         try:
             return await serve(request)
         except ReplayedRequest as before:
-            body = encode_record(before.body)
+            body = DONE if before.body is None else encode_record(before.body)
             headers = {"Idempotency-Replayed": "true"}
             return Response(body, before.status, headers, "application/json")
 
@@ -119,17 +120,25 @@ def _execute(
     route: ApiRoute, call: Call, arguments: dict[str, Any], body: Any, *, is_absent: bool
 ) -> Response:
     arguments |= route.binding.body_arguments(body, is_absent=is_absent)
+    try:
+        return _response(route, _called(route, call, arguments))
+    except InvalidInput as error:
+        error.rename(route.binding.wire_names)
+        raise
+
+
+def _called(route: ApiRoute, call: Call, arguments: dict[str, Any]) -> Any:
     if not route.group:
-        return _response(route, route.use_case(call, **arguments))
+        return route.use_case(call, **arguments)
 
     def act(client: Any) -> Any:
         return getattr(getattr(client, route.group), route.use_case.__name__)(**arguments)
 
     if route.idempotency is Idempotency.WRITE:
-        return _response(route, call.write(act, route.stored))
+        return call.write(act, route.stored)
     if route.idempotency is Idempotency.ACTION:
-        return _response(route, call.action(act))
-    return _response(route, act(call.client))
+        return call.action(act)
+    return act(call.client)
 
 
 def _response(route: ApiRoute, value: Any) -> Response:
