@@ -16,8 +16,6 @@ from penstock.bus.api import models as bus
 from penstock.bus.incoming import api_models as push
 from penstock.core.records.validation import convert_input
 from penstock.dead_letters import api_models as dead_letters
-from penstock.flows import api_models as flows
-from penstock.flows.gates import api_models as gates
 from penstock.monitoring import api_models as views
 from penstock.runs import api_models as runs
 from penstock.runs.external import api_models as work
@@ -46,8 +44,6 @@ MODELS = {
         bus,
         common,
         models,
-        flows,
-        gates,
         dead_letters,
         push,
         runs,

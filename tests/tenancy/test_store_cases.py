@@ -34,7 +34,6 @@ from penstock.testing.clock import VirtualClock
 from tests.kits.dump import raw, tables
 from tests.tenancy.bus_cases import BUS_FOREIGN, BUS_OWN
 from tests.tenancy.flow_cases import (
-    ANYBODYS_FLOWS,
     FOREIGN_FLOWS,
     OWN_FLOWS,
     flow_words,
@@ -230,7 +229,7 @@ NOTHING: dict[str, Call] = {
 """With another customer's objects: empty, as with objects that do not exist."""
 
 ANYBODYS = {"configs.check", "configs.preview_of", "views.now", "views.ping", "views.pipelines",
-            "keys.authenticate", *ANYBODYS_FLOWS}  # fmt: skip
+            "keys.authenticate"}  # fmt: skip
 """Use cases without customers' objects."""
 
 SYSTEM_LISTS = ("topics.page", "subscriptions.page", "dead_letters.groups")

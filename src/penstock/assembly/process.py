@@ -43,8 +43,6 @@ from penstock.db.sqlite.store import SAFE_VERSION, SqliteStore
 from penstock.db.store import Store, StoreView, Transactions
 from penstock.egress.addresses import is_loopback, parse_named_addresses
 from penstock.flows.orchestrator import Orchestrator
-from penstock.flows.rows import FlowFilter
-from penstock.flows.rows import PhaseRow as PhaseRow
 from penstock.monitoring.store import Overview
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.loading import load_pipelines
@@ -70,11 +68,9 @@ from penstock.worker.worker_core import WorkerCore
 # Records that the CLI and the API show, re-exported because they may not import the store.
 __all__ = [
     "AlertRow",
-    "FlowFilter",
     "InlineWorker",
     "Overview",
     "Pause",
-    "PhaseRow",
     "PipelineInfo",
     "RunContext",
     "RunFilter",

@@ -33,14 +33,12 @@ _MODULES: Final = (
     topics,
     subscriptions,
     deliveries,
-    flows,
-    gates,
     monitoring,
     keys,
     incoming,
 )
 
-_DECLARED: Final = (limits,)
+_DECLARED: Final = (limits, flows, gates)
 
 
 def _fastpath(keyring: KeyCache, client: Client) -> WorkerFastPath:

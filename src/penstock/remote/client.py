@@ -28,7 +28,13 @@ P = ParamSpec("P")
 G = TypeVar("G")
 
 API_MODULES: Final[Mapping[str, str]] = {
+    "Diagnostics": "penstock.flows.api",
+    "Flows": "penstock.flows.api",
+    "Gates": "penstock.flows.gates.api",
+    "Interventions": "penstock.flows.gates.api",
     "Limits": "penstock.limits.api",
+    "Overrides": "penstock.flows.gates.api",
+    "Previews": "penstock.flows.api",
 }
 """The module that declares the routes of each class of use cases."""
 
