@@ -53,9 +53,8 @@ if TYPE_CHECKING:
     from penstock.core.ids import encode as encode_id
     from penstock.dead_letters.client.dead_letters import DeadLetterFilter
     from penstock.dead_letters.client.deliveries import Edit as DeadLetterEdit
-    from penstock.flows.client.requests import CompletionReport, FlowRequest
-    from penstock.flows.gates.client.overrides import OverrideRequest
-    from penstock.flows.rows import FlowFilter
+    from penstock.flows.gates.records import OverrideRequest
+    from penstock.flows.records import Completeness, CompletionReport, FlowRequest
     from penstock.pipelines.declare.collect import Collect
     from penstock.pipelines.declare.needs import Dependency, historical, optional, per, same_day
     from penstock.pipelines.declare.pipeline import Phase, Pipeline
@@ -72,6 +71,7 @@ __all__ = [
     "ApiUnavailable",
     "Client",
     "Collect",
+    "Completeness",
     "CompletionReport",
     "Conflict",
     "DeadLetterEdit",
@@ -79,7 +79,6 @@ __all__ = [
     "DeclarationError",
     "Dependency",
     "DuplicateRequest",
-    "FlowFilter",
     "FlowRequest",
     "Forbidden",
     "InvalidInput",
@@ -134,15 +133,15 @@ _HOMES = {
     "ApiUnavailable": "penstock.core.errors",
     "Client": "penstock.client",
     "Collect": "penstock.pipelines.declare.collect",
-    "CompletionReport": "penstock.flows.client.requests",
+    "Completeness": "penstock.flows.records",
+    "CompletionReport": "penstock.flows.records",
     "Conflict": "penstock.core.errors",
     "DeadLetterEdit": "penstock.dead_letters.client.deliveries:Edit",
     "DeadLetterFilter": "penstock.dead_letters.client.dead_letters",
     "DeclarationError": "penstock.core.errors",
     "Dependency": "penstock.pipelines.declare.needs",
     "DuplicateRequest": "penstock.core.errors",
-    "FlowFilter": "penstock.flows.rows",
-    "FlowRequest": "penstock.flows.client.requests",
+    "FlowRequest": "penstock.flows.records",
     "Forbidden": "penstock.core.errors",
     "InvalidInput": "penstock.core.errors",
     "LeaseLost": "penstock.core.errors",
@@ -152,7 +151,7 @@ _HOMES = {
     "ModeOptions": "penstock.pipelines.mode",
     "NotFound": "penstock.core.errors",
     "Overloaded": "penstock.core.errors",
-    "OverrideRequest": "penstock.flows.gates.client.overrides",
+    "OverrideRequest": "penstock.flows.gates.records",
     "PenstockError": "penstock.core.errors",
     "PermanentError": "penstock.core.errors",
     "Phase": "penstock.pipelines.declare.pipeline",

@@ -174,9 +174,9 @@ class TestOrigin:
         assert logged(stage, "sum", "parent_processor", "subscription", "message_id") == [
             ("raw.left", None, None)
         ]
-        traced = stage.client.diagnostics.trace("later", "acme")
+        traced = stage.client.diagnostics.trace("later")
         assert [flow.correlation_id for flow in traced.flows] == ["first"]
-        texts = [step.text for step in traced.traced.steps if step.processor == "left"]
+        texts = [step.text for step in traced.steps if step.processor == "left"]
         assert "left reported partial externally" in texts
         assert stage.state(opened) == "OPEN"
 

@@ -15,15 +15,15 @@ import pytest
 
 from penstock.access.store.registry import processor_list
 from penstock.client import Client
-from penstock.core.clock import HOUR
+from penstock.core.clock import HOUR, to_datetime
 from penstock.core.ids import decode, encode
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.store import Store
-from penstock.flows.client.requests import CompletionReport, FlowRequest
-from penstock.flows.gates.client.overrides import OverrideRequest
 from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.probe_request import ProbeRequest
+from penstock.flows.gates.records import OverrideRequest
 from penstock.flows.orchestrator import Orchestrator
+from penstock.flows.records import CompletionReport, FlowRequest
 from penstock.runs.external.client.holder import Claimed, ExternalWorker, FailureReport
 from penstock.runs.records import Submission
 from penstock.runs.rows import HeldRun
@@ -111,7 +111,7 @@ class Tenants:
         granted = scoped.overrides.grant(
             OverrideRequest(
                 pipeline="gated", partition="p", reason="a test", dependency="t.other",
-                expires_at=self.clock.now() + HOUR,
+                expires_at=to_datetime(self.clock.now() + HOUR),
             )
         )  # fmt: skip
         report = CompletionReport(pipeline="gated", processor="far", partition="p", mode="manual")
@@ -126,8 +126,12 @@ class Tenants:
         Orchestrator(self.store, observe).run_once()
         scoped.flows.trigger(FlowRequest(pipeline="pair", partition="p", mode="manual"))
         self.harness.complete(*self._claim("pair"))
-        (item,) = scoped.interventions.page()
-        return opened.flow.flow_id, granted.override_id, item.intervention_id
+        (item,) = scoped.interventions.list().items
+        return (
+            decode("flow", opened.flow.flow_id),
+            decode("ovr", granted.override_id),
+            decode("int", item.intervention_id),
+        )
 
     def _rows(self, number: int, run_id: int) -> None:
         """Insert a row into every table that no use case above fills."""

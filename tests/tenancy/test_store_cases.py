@@ -48,7 +48,6 @@ from penstock.testing.clock import VirtualClock
 from tests.kits.dump import raw, tables
 from tests.tenancy.bus_cases import BUS_FOREIGN, BUS_OWN
 from tests.tenancy.flow_cases import (
-    ANYBODYS_FLOWS,
     FOREIGN_FLOWS,
     OWN_FLOWS,
     flow_words,
@@ -303,8 +302,7 @@ NOTHING: dict[str, Call] = {
 """With another customer's objects: empty, as with objects that do not exist."""
 
 ANYBODYS = {"configs.check", "configs.preview_of", "views.now", "views.ping", "views.pipelines",
-            "views.pipeline", "views.processor_names", "keys.authenticate",
-            *ANYBODYS_FLOWS}  # fmt: skip
+            "views.pipeline", "views.processor_names", "keys.authenticate"}  # fmt: skip
 """Use cases without customers' objects."""
 
 SYSTEM_LISTS = ("topics.page", "subscriptions.page", "dead_letters.groups")

@@ -8,7 +8,6 @@ from penstock import (
     Client,
     CompletionReport,
     DeadLetterFilter,
-    FlowFilter,
     FlowRequest,
     NotFound,
     Pipeline,
@@ -81,12 +80,14 @@ def other_use_cases(client: Client) -> None:
         assert_type(error.kind, str)
     assert_type(client.configs.start(config.config_id), list[int])
     opened = client.flows.trigger(FlowRequest(pipeline="nba", partition="2025-12-31"))
-    assert_type(opened.flow.flow_id, int)
+    assert_type(opened.flow.flow_id, str)
+    assert_type(opened.flow.ended_at, datetime | None)
+    assert_type(opened.run_ids, list[str])
     client.flows.complete(
         CompletionReport(pipeline="nba", processor="boxscores", partition="2025-12-31")
     )
-    assert_type([flow.state for flow in client.flows.page(FlowFilter(limit=5))], list[str])
-    assert_type(client.diagnostics.explain("nba", "2025-12-31").explanation.summary, str)
+    assert_type([flow.flow_id for flow in client.flows.list(limit=5).items], list[str])
+    assert_type(client.diagnostics.explain("nba", "2025-12-31").summary, str)
     assert_type(client.keys.create("docs", Role.ADMIN).key, str | None)
     assert_type(client.keys.get("key_5m7t0c2d").last_used_at, datetime | None)
     assert_type(client.views.overview().as_of, datetime)

@@ -35,8 +35,6 @@ from penstock.core.clock import Clock, SystemClock
 from penstock.db.store import Store, StoreView, Transactions, Tx
 from penstock.egress.addresses import is_loopback
 from penstock.flows.orchestrator import Orchestrator
-from penstock.flows.rows import FlowFilter
-from penstock.flows.rows import PhaseRow as PhaseRow
 from penstock.monitoring.records import Overview, StoredAlert
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.loading import load_pipelines
@@ -58,11 +56,9 @@ from penstock.worker.worker_core import WorkerCore
 
 # Records that the CLI and the API show, re-exported because they may not import the store.
 __all__ = [
-    "FlowFilter",
     "InlineWorker",
     "Overview",
     "Pause",
-    "PhaseRow",
     "PipelineInfo",
     "RunContext",
     "RunFilter",

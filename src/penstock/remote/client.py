@@ -29,11 +29,17 @@ P = ParamSpec("P")
 G = TypeVar("G")
 
 API_MODULES: Final[Mapping[str, str]] = {
+    "Diagnostics": "penstock.flows.api",
+    "Flows": "penstock.flows.api",
+    "Gates": "penstock.flows.gates.api",
+    "Interventions": "penstock.flows.gates.api",
     "Keys": "penstock.access.api",
     "Limits": "penstock.limits.api",
-    "Workers": "penstock.runs.external.api",
-    "Views": "penstock.monitoring.api",
+    "Overrides": "penstock.flows.gates.api",
+    "Previews": "penstock.flows.api",
     "Runs": "penstock.runs.api",
+    "Views": "penstock.monitoring.api",
+    "Workers": "penstock.runs.external.api",
 }
 """The module that declares the routes of each class of use cases."""
 

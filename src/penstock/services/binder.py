@@ -152,7 +152,7 @@ class Binder:
         def body(tx: Tx) -> int:
             if not delivery_ack(tx, sub, [(one.message_id, one.epoch)]):
                 return 0
-            self._client.with_store(InTransaction(self._store, tx)).flows.complete(
+            self._client.with_store(InTransaction(self._store, tx)).flows.record(
                 replace(
                     report,
                     customer=_owner(tx, sub) or report.customer,

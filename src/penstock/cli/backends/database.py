@@ -21,7 +21,6 @@ from penstock.schedules.shapes import (
 if TYPE_CHECKING:
     from penstock.cli.backends.protocol_bus import BusCases
     from penstock.cli.backends.protocol_dead_letters import DeadLetterUseCases
-    from penstock.cli.backends.protocol_flows import FlowCases
 
 SUBJECTS = ("customer_id", "cfg_id", "pipeline")
 
@@ -32,14 +31,6 @@ class DatabaseBackend:
     def __init__(self, client: Client, database_url: str) -> None:
         self._client = client
         self.where = describe_database(database_url)
-
-    @property
-    def flows(self) -> FlowCases:
-        """Use cases for flows and gates."""
-        # Imported here so that commands that do not need it start faster.
-        from penstock.cli.backends.database_flows import DatabaseFlows
-
-        return DatabaseFlows(self._client)
 
     @property
     def dead_letters(self) -> DeadLetterUseCases:

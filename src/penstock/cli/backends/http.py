@@ -16,7 +16,6 @@ from penstock.remote.problems import error_from_code
 if TYPE_CHECKING:
     from penstock.cli.backends.protocol_bus import BusCases
     from penstock.cli.backends.protocol_dead_letters import DeadLetterUseCases
-    from penstock.cli.backends.protocol_flows import FlowCases
 
 BULK = 10_000
 
@@ -30,14 +29,6 @@ class ApiBackend:
         self._transport = api.transport
         self.where = api.transport.url
         self._whole = api
-
-    @property
-    def flows(self) -> FlowCases:
-        """Use cases for flows and gates."""
-        # Imported here so that commands that do not need it start faster.
-        from penstock.cli.backends.http_flows import HttpFlows
-
-        return HttpFlows(self._whole)
 
     @property
     def dead_letters(self) -> DeadLetterUseCases:

@@ -16,7 +16,6 @@ from penstock.core.errors import InvalidInput, PenstockError
 if TYPE_CHECKING:
     from penstock.cli.backends.protocol_bus import BusCases
     from penstock.cli.backends.protocol_dead_letters import DeadLetterUseCases
-    from penstock.cli.backends.protocol_flows import FlowCases
 
 Shape: TypeAlias = dict[str, Any]
 Wanted: TypeAlias = Sequence[tuple[str, Mapping[str, Any]]]
@@ -42,11 +41,6 @@ class UseCases(Protocol):
     @property
     def where(self) -> str:
         """The database (without its password) or the URL, for display."""
-        ...
-
-    @property
-    def flows(self) -> FlowCases:
-        """Use cases for flows and gates."""
         ...
 
     @property

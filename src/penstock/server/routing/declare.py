@@ -104,7 +104,10 @@ class RouteList:
     def __init__(
         self, tag: str, description: str, *, group: str | None = None, prefix: str = PREFIX
     ) -> None:
-        """`group` is the client's attribute with the use cases, by default the tag."""
+        """`group` is the client's attribute with the use cases, by default the tag.
+
+        A route whose use case is in another group names it with `group` as well.
+        """
         self.prefix = prefix
         self.tag = tag
         self.description = description
@@ -148,6 +151,8 @@ class RouteList:
         more: Mapping[str, Any],
     ) -> None:
         is_use_case = "." in use_case.__qualname__
+        group = more.get("group", self.group)
+        more = {name: value for name, value in more.items() if name != "group"}
         self.routes.append(
             ApiRoute(
                 method=method,
@@ -155,7 +160,7 @@ class RouteList:
                 permission=permission,
                 use_case=use_case,
                 tag=self.tag,
-                group=self.group if is_use_case else "",
+                group=group if is_use_case else "",
                 **more,
             )
         )

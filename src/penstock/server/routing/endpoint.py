@@ -68,7 +68,7 @@ def endpoint(route: ApiRoute) -> Endpoint:
         try:
             return await serve(request)
         except ReplayedRequest as before:
-            body = encode_record(before.body)
+            body = DONE if before.body is None else encode_record(before.body)
             headers = {"Idempotency-Replayed": "true"}
             return Response(body, before.status, headers, "application/json")
 
