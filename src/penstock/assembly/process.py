@@ -50,7 +50,7 @@ from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.loading import load_pipelines
 from penstock.probes.runner import ProbeRunner
 from penstock.runs.admitter import Admitter
-from penstock.runs.store.admission import Pause
+from penstock.runs.store.admission import PauseRow
 from penstock.runs.store.leases import Session
 from penstock.runs.store.runs import RunFilter, run_count_ready
 from penstock.runs.sweeper import Sweeper
@@ -73,7 +73,7 @@ __all__ = [
     "FlowFilter",
     "InlineWorker",
     "Overview",
-    "Pause",
+    "PauseRow",
     "PhaseRow",
     "PipelineInfo",
     "RunContext",

@@ -17,16 +17,13 @@ from penstock.monitoring import api as monitoring
 from penstock.runs import api as runs
 from penstock.runs.external import api as external
 from penstock.runs.external.api_fastpath import WorkerFastPath
-from penstock.schedules.api import bulk, configs, tick
-from penstock.schedules.api.models import BulkItem, BulkOutcome
+from penstock.schedules.api import configs, pauses, tick
 from penstock.server.auth import KeyCache
 from penstock.server.polling.group_commit import GroupCommit
 from penstock.server.routes import Routes
 
 _MODULES: Final = (
     tick,
-    bulk,
-    configs,
     external,
     runs,
     dead_letters,
@@ -40,7 +37,7 @@ _MODULES: Final = (
     incoming,
 )
 
-_DECLARED: Final = (limits,)
+_DECLARED: Final = (limits, configs, pauses)
 
 
 def _fastpath(keyring: KeyCache, client: Client) -> WorkerFastPath:
@@ -53,6 +50,6 @@ def _fastpath(keyring: KeyCache, client: Client) -> WorkerFastPath:
 ROUTES: Final = Routes(
     routers=tuple(module.routes for module in _MODULES),
     declared=tuple(module.routes for module in _DECLARED),
-    models=(BulkItem, BulkOutcome, PushedMessageIn, PushEnvelopeIn),
+    models=(PushedMessageIn, PushEnvelopeIn),
     fastpath=_fastpath,
 )

@@ -18,7 +18,6 @@ from penstock.core.clock import (
     HOUR,
     MINUTE,
     SECOND,
-    format_duration,
     from_datetime,
     parse_iso,
     to_datetime,
@@ -162,15 +161,6 @@ def format_run_state(run: Mapping[str, Any]) -> str:
     if run["state"] == "PENDING" and run["waits"] is not None:
         return f"PENDING {run['waits']}"
     return f"{run['state']} dead" if run["is_dead"] else str(run["state"])
-
-
-def format_schedule(config: Mapping[str, Any]) -> str:
-    """Return a config's schedule: its cron expression, interval or event topic."""
-    if config["schedule_cron"]:
-        return f"{config['schedule_cron']} {config['timezone']}"
-    if config["schedule_interval_minutes"]:
-        return f"every {format_duration(round(config['schedule_interval_minutes'] * MINUTE))}"
-    return f"on {config['event_topic']}"
 
 
 def _cell(value: object) -> str:

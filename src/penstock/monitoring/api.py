@@ -1,4 +1,4 @@
-"""Routes of the overview, metrics, alerts, processes, pipelines and pauses."""
+"""Routes of the overview, metrics, alerts, processes and pipelines."""
 
 from __future__ import annotations
 
@@ -11,11 +11,8 @@ from penstock.core.clock import DAY, parse_iso
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.monitoring.api_models import (
     AlertOut,
-    ChangedOut,
     MetricsOut,
     OverviewOut,
-    PauseIn,
-    PauseOut,
     PipelineOut,
     SessionOut,
 )
@@ -26,20 +23,17 @@ from penstock.monitoring.shapes import (
     pipeline_shape,
     session_shape,
 )
-from penstock.schedules.shapes import pause_shape
 from penstock.server.models import PageModel
 from penstock.server.openapi import texts
 from penstock.server.params import (
     CurrentCaller,
     Cursor,
     CustomerId,
-    IdempotencyKey,
     Limit,
     parse_time,
-    renaming_field,
     router,
 )
-from penstock.server.responses import Pagination, idempotent_write, json_response
+from penstock.server.responses import Pagination, json_response
 
 routes = router("views")
 WINDOW_DAYS = 30
@@ -136,39 +130,3 @@ def get_pipeline(
         if info.name == pipeline:
             return json_response(pipeline_shape(info))
     raise NotFound("pipeline", pipeline)
-
-
-@routes.get("/pauses", response_model=list[PauseOut])
-def list_pauses(by: CurrentCaller) -> Response:
-    """List active pauses."""
-    return json_response([pause_shape(pause) for pause in by.client.pauses.in_force()])
-
-
-@routes.post("/pauses", response_model=ChangedOut)
-def pause(request: Request, by: CurrentCaller, body: PauseIn, _: IdempotencyKey = None) -> Response:
-    """Pause everything, a customer, a pipeline or a config. Active runs continue."""
-    with renaming_field("subject", ("customer_id", "cfg_id", "pipeline")):
-        return idempotent_write(
-            request,
-            by,
-            lambda client: client.pauses.pause(
-                body.scope, body.subject, reason=body.reason, actor=by.actor
-            ),
-            lambda changed: {"changed": changed},
-        )
-
-
-@routes.post("/pauses/resume", response_model=ChangedOut)
-def resume(
-    request: Request, by: CurrentCaller, body: PauseIn, _: IdempotencyKey = None
-) -> Response:
-    """Lift a pause and release the runs that it held back."""
-    with renaming_field("subject", ("customer_id", "cfg_id", "pipeline")):
-        return idempotent_write(
-            request,
-            by,
-            lambda client: client.pauses.resume(
-                body.scope, body.subject, reason=body.reason, actor=by.actor
-            ),
-            lambda changed: {"changed": changed},
-        )

@@ -152,28 +152,6 @@ class PipelineOut(ResponseModel):
     processors: list[ProcessorOut] = Field(description="Processors of all its phases.")
 
 
-class PauseIn(RequestModel):
-    """A pause to set or to lift."""
-
-    scope: Literal["all", "customer", "pipeline", "config"] = Field(description=texts.PAUSE_SCOPE)
-    subject: str | None = Field(
-        default=None, description="Customer, pipeline or config concerned; omit it for scope `all`."
-    )
-    reason: str = Field(default="", description=texts.REASON, max_length=500)
-
-
-class PauseOut(ResponseModel):
-    """A pause that is in effect."""
-
-    scope: str = Field(description=texts.PAUSE_SCOPE)
-    subject: str | None = Field(
-        description="Customer, pipeline or config that is paused; null for scope `all`."
-    )
-    paused_at: Time = Field(description="Time at which the pause began.")
-    paused_by: str = Field(description="Name of the key or user that paused it.")
-    reason: str = Field(description="Reason for the pause; empty if none was given.")
-
-
 class ChangedOut(ResponseModel):
     """Whether the request changed anything."""
 

@@ -20,7 +20,7 @@ from typing import Any, Final, ParamSpec, TypeVar, cast
 from penstock.client import UseCaseGroups
 from penstock.core.clock import MINUTE, SECOND, from_datetime
 from penstock.core.errors import ApiError
-from penstock.core.records.record import decode_record, encode_record
+from penstock.core.records.record import decode_record, encode_record, to_json_value
 from penstock.remote.transport import Transport
 from penstock.server.routing.declare import ApiRoute, RouteList
 
@@ -28,7 +28,9 @@ P = ParamSpec("P")
 G = TypeVar("G")
 
 API_MODULES: Final[Mapping[str, str]] = {
+    "Configs": "penstock.schedules.api.configs",
     "Limits": "penstock.limits.api",
+    "Pauses": "penstock.schedules.api.pauses",
 }
 """The module that declares the routes of each class of use cases."""
 
@@ -61,10 +63,11 @@ class RemoteClient(UseCaseGroups):
 def _remote_class(kind: type[Any]) -> type[Any]:
     """Return a subclass whose methods send requests."""
     routes: RouteList = importlib.import_module(API_MODULES[kind.__name__]).routes
+    sent = [(route.client_method or route.use_case, route) for route in routes.routes]
     declared = {
-        route.use_case.__name__: route
-        for route in routes.routes
-        if route.use_case.__qualname__.startswith(f"{kind.__name__}.")
+        method.__name__: route
+        for method, route in sent
+        if method.__qualname__.startswith(f"{kind.__name__}.")
     }
     methods: dict[str, Any] = {}
     for name, function in inspect.getmembers(kind, inspect.isfunction):
@@ -75,9 +78,10 @@ def _remote_class(kind: type[Any]) -> type[Any]:
 
 def _sending(route: ApiRoute) -> Callable[..., Any]:
     """Return a method that sends a request and returns the record in the response."""
-    signature = inspect.signature(route.use_case)
+    method = route.client_method or route.use_case
+    signature = inspect.signature(method)
 
-    @functools.wraps(route.use_case)
+    @functools.wraps(method)
     def send(self: Any, *args: Any, **kwargs: Any) -> Any:
         arguments = dict(signature.bind(self, *args, **kwargs).arguments)
         return request(self.transport, route, arguments)
@@ -91,8 +95,11 @@ def request(transport: Transport, route: ApiRoute, arguments: Mapping[str, Any])
     body: Any = None
     if binding.body is not None:
         body = arguments.get(binding.body.name)
-    elif binding.fields_type is not None:
-        body = {key: _plain(value) for key, value in binding.sent("field", arguments).items()}
+    if binding.fields_type is not None:
+        fields = {key: _plain(value) for key, value in binding.sent("field", arguments).items()}
+        body = {**to_json_value(body), **fields} if body is not None else fields
+    if route.ndjson is not None:
+        body = arguments[route.ndjson.parameter]
     query = {key: _plain(value) for key, value in binding.sent("query", arguments).items()}
     response = transport.send(
         route.method,
@@ -102,6 +109,8 @@ def request(transport: Transport, route: ApiRoute, arguments: Mapping[str, Any])
         headers=binding.sent("header", arguments),
         wait_seconds=float(arguments.get("wait_seconds") or 0),
     )
+    if route.ndjson is not None:
+        return [decode_record(line, route.ndjson.outcome) for line in response.splitlines()]
     if binding.result is None or binding.result is type(None):
         return None
     return decode_record(response, binding.result)

@@ -6,20 +6,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.backends.paging import read_pages
-from penstock.cli.backends.protocol import RunQuery, Shape, Wanted, rename_field
+from penstock.cli.backends.protocol import RunQuery, Shape, rename_field
 from penstock.core.clock import iso
-from penstock.core.errors import Conflict, Forbidden, PenstockError
+from penstock.core.errors import Conflict, Forbidden
 from penstock.core.fields import check_customer
-from penstock.core.ids import new_correlation_id
 from penstock.remote import Api
-from penstock.remote.problems import error_from_code
 
 if TYPE_CHECKING:
     from penstock.cli.backends.protocol_bus import BusCases
     from penstock.cli.backends.protocol_dead_letters import DeadLetterUseCases
     from penstock.cli.backends.protocol_flows import FlowCases
-
-BULK = 10_000
 
 
 class ApiBackend:
@@ -107,106 +103,11 @@ class ApiBackend:
         """Run a finished run again and return the new run's id."""
         return str(self._api.runs.retry_run(run_id)["run_id"])
 
-    # -- configs -------------------------------------------------------------------------------
-
-    def configs(
-        self,
-        *,
-        customer: str | None,
-        pipeline: str | None,
-        is_active: bool | None,
-        after: str | None,
-        limit: int,
-    ) -> list[Shape]:
-        """Return configs, oldest first."""
-        query = {"pipeline_template": pipeline, "is_active": is_active, "after": after}
-        if customer is None:
-            return read_pages(self._api.configs.list_configs, limit, query)
-        ask, owner = self._api.configs.list_customer_configs, check_customer(customer)
-        return read_pages(lambda **q: ask(owner, **q), limit, query)
-
-    def config(self, config_id: str) -> Shape:
-        """Return one config."""
-        found: Shape = self._api.configs.get_config(config_id)
-        return found
-
-    def check(self, wanted: Wanted) -> tuple[int, PenstockError] | None:
-        """Return the index and error of the first invalid config."""
-        for start in range(0, len(wanted), BULK):
-            items = [_item(one, "") for one in wanted[start : start + BULK]]
-            for outcome in self._api.configs.create_configs_bulk(items, dry_run=True):
-                if outcome["status"] == "refused":
-                    return start + outcome["index"], _refusal(outcome)
-        return None
-
-    def create(self, wanted: Wanted, reason: str) -> list[Shape]:
-        """Create configs; several go through the bulk route, 10,000 per request."""
-        if len(wanted) == 1:
-            customer, fields = wanted[0]
-            body = {**fields, "reason": reason}
-            return [self._api.configs.create_config(check_customer(customer), body)]
-        made: list[Shape] = []
-        for start in range(0, len(wanted), BULK):
-            items = [_item(one, reason) for one in wanted[start : start + BULK]]
-            for outcome in self._api.configs.create_configs_bulk(
-                items, with_configs=True, idempotency_key=new_correlation_id()
-            ):
-                if outcome["status"] != "created":
-                    place = start + outcome["index"] + 1
-                    why = outcome.get("detail")
-                    raise Conflict(
-                        f"{len(made)} configs were created; item {place} was refused: {why}"
-                    )
-                made.append(outcome["config"])
-        return made
-
-    def update(self, config_id: str, fields: Shape, *, version: int | None, reason: str) -> Shape:
-        """Change fields of a config and return it."""
-        body = _given({**fields, "version": version, "reason": reason})
-        changed: Shape = self._api.configs.update_config(config_id, body)
-        return changed
-
-    def delete(self, config_id: str, reason: str) -> None:
-        """Delete a config."""
-        self._api.configs.delete_config(config_id, reason=reason)
-
-    def start(self, config_id: str) -> list[str]:
-        """Start a config now and return the ids of its runs."""
-        return list(self._api.configs.start_config(config_id)["run_ids"])
-
-    def preview(self, config_id: str, n: int) -> list[Shape]:
-        """Return the next `n` occurrences of a config."""
-        return list(self._api.configs.preview_config(config_id, n=n)["fires"])
-
-    def audit(self, customer: str, *, config_id: str | None, limit: int) -> list[Shape]:
-        """Return a customer's audit trail, oldest first."""
-        ask, owner = self._api.configs.audit_customer, check_customer(customer)
-        return read_pages(lambda **q: ask(owner, **q), limit, {"config_id": config_id})
-
-    def ledger(self, config_id: str, limit: int) -> list[Shape]:
-        """Return occurrences that did not start, newest first."""
-        ask = self._api.configs.list_occurrences
-        return read_pages(lambda **q: ask(config_id, **q), limit, {})
-
     # -- the rest ------------------------------------------------------------------------------
 
     def pipelines(self) -> list[Shape]:
         """Return registered pipelines, by name."""
         return list(self._api.views.list_pipelines())
-
-    def pauses(self) -> list[Shape]:
-        """Return the pauses in force."""
-        return list(self._api.views.list_pauses())
-
-    def pause(self, scope: str, subject: str | None, reason: str) -> bool:
-        """Pause a scope; return False if it was already paused."""
-        body = {"scope": scope, "subject": subject, "reason": reason}
-        return bool(self._api.views.pause(body)["changed"])
-
-    def resume(self, scope: str, subject: str | None, reason: str) -> bool:
-        """End a pause; return False if there was none."""
-        body = {"scope": scope, "subject": subject, "reason": reason}
-        return bool(self._api.views.resume(body)["changed"])
 
     def alerts(self, *, state: str, customer: str | None, limit: int) -> list[Shape]:
         """Return alerts, newest first."""
@@ -242,17 +143,6 @@ class ApiBackend:
 
 def _given(fields: Mapping[str, Any]) -> Shape:
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def _item(one: tuple[str, Mapping[str, Any]], reason: str) -> Shape:
-    customer, fields = one
-    return {**fields, "customer_id": customer, "reason": reason}
-
-
-def _refusal(outcome: Mapping[str, Any]) -> PenstockError:
-    names = ("field", "expected", "got", "fix")
-    detail = {name: outcome[name] for name in names if outcome.get(name) is not None}
-    return error_from_code(str(outcome["code"]), str(outcome["detail"]), detail)
 
 
 def _shown(made: Shape) -> Shape:

@@ -8,11 +8,11 @@ prints the same output with either backend. Ids are public ids; times in results
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from penstock.core.errors import InvalidInput, PenstockError
+from penstock.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from penstock.cli.backends.protocol_bus import BusCases
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from penstock.cli.backends.protocol_flows import FlowCases
 
 Shape: TypeAlias = dict[str, Any]
-Wanted: TypeAlias = Sequence[tuple[str, Mapping[str, Any]]]
-"""Configs to create, as pairs of customer id and fields."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,68 +95,8 @@ class UseCases(Protocol):
         """Run a finished run again and return the new run's id."""
         ...
 
-    def configs(
-        self,
-        *,
-        customer: str | None,
-        pipeline: str | None,
-        is_active: bool | None,
-        after: str | None,
-        limit: int,
-    ) -> list[Shape]:
-        """Return configs, oldest first."""
-        ...
-
-    def config(self, config_id: str) -> Shape:
-        """Return one config."""
-        ...
-
-    def check(self, wanted: Wanted) -> tuple[int, PenstockError] | None:
-        """Return the index and error of the first invalid config; None if all are valid."""
-        ...
-
-    def create(self, wanted: Wanted, reason: str) -> list[Shape]:
-        """Create configs and return them."""
-        ...
-
-    def update(self, config_id: str, fields: Shape, *, version: int | None, reason: str) -> Shape:
-        """Change fields of a config; with `version`, fail if it is not the current one."""
-        ...
-
-    def delete(self, config_id: str, reason: str) -> None:
-        """Delete a config."""
-        ...
-
-    def start(self, config_id: str) -> list[str]:
-        """Start a config now and return the ids of its runs."""
-        ...
-
-    def preview(self, config_id: str, n: int) -> list[Shape]:
-        """Return the next `n` occurrences of a config."""
-        ...
-
-    def audit(self, customer: str, *, config_id: str | None, limit: int) -> list[Shape]:
-        """Return a customer's audit trail, oldest first."""
-        ...
-
-    def ledger(self, config_id: str, limit: int) -> list[Shape]:
-        """Return occurrences that did not start, newest first."""
-        ...
-
     def pipelines(self) -> list[Shape]:
         """Return registered pipelines, by name."""
-        ...
-
-    def pauses(self) -> list[Shape]:
-        """Return the pauses in force."""
-        ...
-
-    def pause(self, scope: str, subject: str | None, reason: str) -> bool:
-        """Pause a scope; return False if it was already paused."""
-        ...
-
-    def resume(self, scope: str, subject: str | None, reason: str) -> bool:
-        """End a pause; return False if there was none."""
         ...
 
     def alerts(self, *, state: str, customer: str | None, limit: int) -> list[Shape]:

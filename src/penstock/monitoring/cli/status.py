@@ -21,12 +21,12 @@ MANY = 1_000
 @click.pass_obj
 def status(app: App) -> None:
     """Show the queue, today's totals, live processes and open alerts."""
-    with app.use_cases() as cases:
+    with app.use_cases() as cases, app.connect() as client:
         overview = cases.overview()
         sessions = _sessions(cases)
         alerts = len(cases.alerts(state="open", customer=None, limit=MANY))
         dead = len(cases.dead_letters.page(DeadLetterQuery(), MANY))
-        pauses = len(cases.pauses())
+        pauses = len(client.pauses.list())
     now = output.parse_time(overview["as_of"])
     assert now is not None
     warnings = _warnings(overview, sessions, now)

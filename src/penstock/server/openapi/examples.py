@@ -8,16 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-_CONFIG: Final = {
-    "pipeline_template": "cost_billing",
-    "provider": "GCP",
-    "domain": "COST",
-    "schedule_cron": "0 2 * * *",
-    "timezone": "America/New_York",
-    "parameters": {"billing_account_id": "012345-ABCDEF-678900"},
-    "retry_config": {"max_attempts": 3, "backoff_multiplier": 2},
-    "priority": 7,
-}
 _WORKER: Final = "worker-pod-abc123"
 _HELD: Final = {"worker_id": _WORKER, "fencing_token": 4711}
 _DONE: Final = {
@@ -57,7 +47,6 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
         "worker_id": _WORKER,
         "heartbeats": [{"run_id": "run_7h2kq0v3", "fencing_token": 4711, **_PROGRESS}],
     },
-    "BulkItem": {"customer_id": "acme", **_CONFIG},
     "CancelIn": {"reason": "the source is being repaired"},
     "GateCheckIn": {"pipeline_template": "nba", "phase": "analytics", "partition": "2025-12-31"},
     "ClaimByIdIn": {"worker_id": _WORKER, "claim_duration_seconds": 300},
@@ -82,8 +71,6 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
         ],
         "entities_changed": {"players": [1630567]},
     },
-    "ConfigIn": {**_CONFIG, "reason": "new contract"},
-    "ConfigPatch": {"schedule_cron": "30 2 * * *", "version": 3, "reason": "source is late"},
     "DiscardIn": {"reason": "the account was closed"},
     "FailIn": {
         **_HELD,
@@ -104,8 +91,6 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
         "expires": "4h",
     },
     "OverrideRevokeIn": {"reason": "the data has come"},
-    "PauseIn": {"scope": "customer", "subject": "acme", "reason": "migration"},
-    "PreviewIn": {"schedule_cron": "0 2 * * *", "timezone": "Europe/Berlin", "n": 3},
     "PushEnvelopeIn": {
         "message": {
             "messageId": "136969346945",
@@ -122,7 +107,6 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
     "InterventionResolveIn": {"resolution": "the missing days were loaded by hand"},
     "RevokeIn": {"reason": "it was in a log"},
     "RotateIn": {"overlap": "24h"},
-    "ConfigStartIn": {"trigger_source": "manual"},
     "StartRunIn": {**_HELD, "execution_context": {"pod_name": _WORKER, "region": "eu-west-1"}},
     "SubmitIn": {
         "pipeline_template": "cost_billing",

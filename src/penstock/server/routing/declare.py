@@ -35,6 +35,21 @@ class Idempotency(Enum):
     """The use case is one transaction; key and response are stored in it."""
     ACTION = "action"
     """The use case is repeatable and has several transactions; the response is stored after it."""
+    FUNCTION = "function"
+    """The function that serves the route handles the key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ndjson:
+    """A request of many records, as a JSON array or one per line, with one outcome per line."""
+
+    parameter: str
+    """Parameter of the client's method that has the records."""
+    item: Any
+    outcome: Any
+    items_max: int
+    example: Mapping[str, Any]
+    """Example of a record."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +75,11 @@ class ApiRoute:
     """Turns a result into the one that is stored for repeats; it removes secrets."""
     fixed: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the use case that are not part of the request."""
+    etag: str | None = None
+    """Field of the result whose value is the ETag; a GET then accepts If-None-Match."""
+    ndjson: Ndjson | None = None
+    client_method: Callable[..., Any] | None = None
+    """Method of the client that sends the request, for a route that is a function."""
 
     @property
     def name(self) -> str:
@@ -69,6 +89,8 @@ class ApiRoute:
     @property
     def operation_id(self) -> str:
         """Name of the operation in the OpenAPI document, such as `limits.list`."""
+        if self.client_method is not None:
+            return f"{self.tag}.{self.client_method.__name__}"
         name = self.use_case.__name__.rstrip("_")
         return f"{self.group}.{name}" if self.group else name
 
