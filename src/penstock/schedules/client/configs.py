@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Annotated, TypeAlias, TypeVar
+from typing import TypeVar
 
 import penstock.schedules.client.config_changes as changes
 from penstock.access.store.names import NameResolver, check_limit
@@ -17,11 +17,26 @@ from penstock.core.errors import InvalidInput, NotFound, StaleVersion
 from penstock.core.fields import check_customer
 from penstock.core.ids import decode, encode
 from penstock.core.records.parameters import ConfigId, Customer, CustomerFilter, PipelineFilter
-from penstock.core.records.record import InBody, InHeader, Meta, Minutes, Page, Wire
+from penstock.core.records.record import Page
 from penstock.db.store import Transactions, Tx
 from penstock.pipelines.parameters import validate
 from penstock.runs.rows import MessageOrigin
 from penstock.schedules.client.bulk import ITEMS_MAX, BulkItems, create_outcomes
+from penstock.schedules.client.parameters import (
+    PREVIEW_MAX,
+    AfterConfig,
+    ConfigFilter,
+    DeleteReason,
+    ExpectedVersion,
+    IfMatch,
+    IsActive,
+    PageOffset,
+    PreviewCount,
+    PreviewCron,
+    PreviewInterval,
+    PreviewZone,
+    TriggerSource,
+)
 from penstock.schedules.config_input import ConfigInput, given_fields, parse_config_input
 from penstock.schedules.description import as_draft, cadence_of, describe
 from penstock.schedules.from_rows import audit_record, config_record, missed_record, preview_record
@@ -55,55 +70,6 @@ from penstock.schedules.store.schedule import LedgerEntry, ledger_list, schedule
 __all__ = ["Configs"]
 
 T = TypeVar("T")
-
-PREVIEW_MAX = 1_000
-OFFSET_MAX = 9_000
-
-_IsActive: TypeAlias = Annotated[
-    bool | None, Meta(description="Return only active, or only inactive, configs.")
-]
-_Short: TypeAlias = Annotated[str, Meta(max_length=64)]
-_After: TypeAlias = Annotated[
-    _Short | None,
-    Meta(description="Return only configs after this one; alternative to a cursor."),
-]
-_Offset: TypeAlias = Annotated[
-    int,
-    Meta(description="Number of rows to skip; use a cursor for deep pages.", ge=0, le=OFFSET_MAX),
-]
-_Version: TypeAlias = Annotated[
-    int | None,
-    InBody("version"),
-    Meta(description="Version that the change is based on; equivalent to If-Match."),
-]
-_IfMatch: TypeAlias = Annotated[
-    _Short | None,
-    InHeader("If-Match"),
-    Meta(description='ETag that the config must have, such as `"3"`.'),
-]
-_QueryReason: TypeAlias = Annotated[
-    str, Meta(description="Reason for the change, recorded in the audit trail.", max_length=500)
-]
-_Source: TypeAlias = Annotated[
-    str, Meta(description="Trigger source to record on the runs.", max_length=64)
-]
-_Count: TypeAlias = Annotated[
-    int, Meta(description="Number of occurrences to return.", ge=1, le=PREVIEW_MAX)
-]
-_PreviewCron: TypeAlias = Annotated[
-    str | None,
-    Wire("schedule_cron"),
-    Meta(description="Cron expression of five fields; alternative to an interval."),
-]
-_PreviewInterval: TypeAlias = Annotated[
-    Minutes | None,
-    Wire("schedule_interval_minutes"),
-    Meta(description="Elapsed minutes between two starts; alternative to cron."),
-]
-_PreviewZone: TypeAlias = Annotated[str, Meta(description="IANA time zone of the cron expression.")]
-_ConfigFilter: TypeAlias = Annotated[
-    _Short | None, Meta(description="Return only changes of this config.")
-]
 
 
 class Configs:
@@ -197,10 +163,10 @@ class Configs:
         *,
         customer: CustomerFilter = None,
         pipeline: PipelineFilter = None,
-        is_active: _IsActive = None,
-        after: _After = None,
+        is_active: IsActive = None,
+        after: AfterConfig = None,
         limit: PageLimit = 50,
-        offset: _Offset = 0,
+        offset: PageOffset = 0,
         cursor: Cursor = None,
     ) -> Page[StoredConfig]:
         """List the configs of all customers that the caller may access, oldest first."""
@@ -237,10 +203,10 @@ class Configs:
         customer: Customer,
         *,
         pipeline: PipelineFilter = None,
-        is_active: _IsActive = None,
-        after: _After = None,
+        is_active: IsActive = None,
+        after: AfterConfig = None,
         limit: PageLimit = 50,
-        offset: _Offset = 0,
+        offset: PageOffset = 0,
         cursor: Cursor = None,
     ) -> Page[StoredConfig]:
         """List the configs of a customer, oldest first."""
@@ -259,9 +225,9 @@ class Configs:
         config_id: ConfigId,
         change: ConfigChange,
         *,
-        version: _Version = None,
+        version: ExpectedVersion = None,
         reason: ChangeReason = None,
-        if_match: _IfMatch = None,
+        if_match: IfMatch = None,
     ) -> StoredConfig:
         """Change fields of a config. An outdated `version` or ETag in `if_match` is refused."""
         number, expected = _number(config_id), _version(version, if_match)
@@ -292,8 +258,8 @@ class Configs:
         config_id: ConfigId,
         *,
         version: int | None = None,
-        reason: _QueryReason = "",
-        if_match: _IfMatch = None,
+        reason: DeleteReason = "",
+        if_match: IfMatch = None,
     ) -> None:
         """Delete a config but keep its history. A deleted config is not found again."""
         number, expected = _number(config_id), _version(version, if_match)
@@ -314,7 +280,7 @@ class Configs:
         self,
         config_id: ConfigId,
         *,
-        trigger_source: _Source = "manual",
+        trigger_source: TriggerSource = "manual",
         message_id: str | None = None,
     ) -> StartedRuns:
         """Start a config now. Conflict (409) if it is inactive or its `overlap` forbids it.
@@ -334,7 +300,7 @@ class Configs:
 
         return self._store.write(body)
 
-    def preview(self, config_id: ConfigId, n: _Count = 5) -> SchedulePreview:
+    def preview(self, config_id: ConfigId, n: PreviewCount = 5) -> SchedulePreview:
         """Return the next occurrences of a config, with notes on daylight-saving changes."""
         check_limit(n, "n", PREVIEW_MAX)
         number = _number(config_id)
@@ -348,10 +314,10 @@ class Configs:
     def preview_of(
         self,
         *,
-        cron: _PreviewCron = None,
-        interval: _PreviewInterval = None,
-        timezone: _PreviewZone = "UTC",
-        n: _Count = 5,
+        cron: PreviewCron = None,
+        interval: PreviewInterval = None,
+        timezone: PreviewZone = "UTC",
+        n: PreviewCount = 5,
     ) -> SchedulePreview:
         """Return the next occurrences of a schedule that is not saved."""
         check_limit(n, "n", PREVIEW_MAX)
@@ -389,7 +355,7 @@ class Configs:
         self,
         customer: Customer,
         *,
-        config_id: _ConfigFilter = None,
+        config_id: ConfigFilter = None,
         limit: PageLimit = 50,
         cursor: Cursor = None,
     ) -> Page[AuditEntry]:
