@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     )
     from penstock.core.ids import decode as decode_id
     from penstock.core.ids import encode as encode_id
+    from penstock.core.records.record import Page
     from penstock.dead_letters.client.dead_letters import DeadLetterFilter
     from penstock.dead_letters.client.deliveries import Edit as DeadLetterEdit
     from penstock.flows.gates.records import OverrideRequest
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from penstock.pipelines.mode import Mode, ModeOptions
     from penstock.runs.records import Run, RunDetail, Submission
     from penstock.runs.rows import MessageOrigin
+    from penstock.schedules.records import Config, ConfigChange, NewConfig, StoredConfig
     from penstock.worker.context import RunContext
     from penstock.worker.result import Result
 
@@ -73,6 +75,8 @@ __all__ = [
     "Collect",
     "Completeness",
     "CompletionReport",
+    "Config",
+    "ConfigChange",
     "Conflict",
     "DeadLetterEdit",
     "DeadLetterFilter",
@@ -87,9 +91,11 @@ __all__ = [
     "MessageOrigin",
     "Mode",
     "ModeOptions",
+    "NewConfig",
     "NotFound",
     "Overloaded",
     "OverrideRequest",
+    "Page",
     "PenstockError",
     "PermanentError",
     "Phase",
@@ -110,6 +116,7 @@ __all__ = [
     "StoreBusy",
     "StoreError",
     "StoreUnavailable",
+    "StoredConfig",
     "Submission",
     "TooManyRequests",
     "TransientError",
@@ -135,6 +142,8 @@ _HOMES = {
     "Collect": "penstock.pipelines.declare.collect",
     "Completeness": "penstock.flows.records",
     "CompletionReport": "penstock.flows.records",
+    "Config": "penstock.schedules.records",
+    "ConfigChange": "penstock.schedules.records",
     "Conflict": "penstock.core.errors",
     "DeadLetterEdit": "penstock.dead_letters.client.deliveries:Edit",
     "DeadLetterFilter": "penstock.dead_letters.client.dead_letters",
@@ -149,9 +158,11 @@ _HOMES = {
     "MessageOrigin": "penstock.runs.rows",
     "Mode": "penstock.pipelines.mode",
     "ModeOptions": "penstock.pipelines.mode",
+    "NewConfig": "penstock.schedules.records",
     "NotFound": "penstock.core.errors",
     "Overloaded": "penstock.core.errors",
     "OverrideRequest": "penstock.flows.gates.records",
+    "Page": "penstock.core.records.record",
     "PenstockError": "penstock.core.errors",
     "PermanentError": "penstock.core.errors",
     "Phase": "penstock.pipelines.declare.pipeline",
@@ -172,6 +183,7 @@ _HOMES = {
     "StoreBusy": "penstock.core.errors",
     "StoreError": "penstock.core.errors",
     "StoreUnavailable": "penstock.core.errors",
+    "StoredConfig": "penstock.schedules.records",
     "Submission": "penstock.runs.records",
     "TooManyRequests": "penstock.core.errors",
     "TransientError": "penstock.core.errors",

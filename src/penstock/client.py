@@ -6,7 +6,7 @@ returns plain records; invalid input raises an error that names the field. Every
 
     client = Client(store)
     client.runs.submit(Submission(pipeline="nightly", customer="acme"))
-    client.configs.create("acme", {"pipeline_template": "nightly", "schedule_cron": "0 2 * * *"})
+    client.configs.create("acme", Config(pipeline="nightly", cron="0 2 * * *"))
     client.scoped("acme").runs.list()  # reads and changes only acme's data
 """
 

@@ -19,6 +19,7 @@ from penstock.assembly.settings import load
 from penstock.audit.telemetry import Events
 from penstock.cli import cli
 from penstock.core.clock import SECOND
+from penstock.core.ids import decode
 from penstock.server.listener import ApiServer
 from tests.cli.shop import broken, hello, pair
 
@@ -148,7 +149,7 @@ def populate(ways: Pair) -> dict[str, str]:
     pulled = ways.near("subscriptions", "pull", "reader", "--json").json["received_messages"]
     ways.near("subscriptions", "nack", "reader", pulled[0]["ack_id"], "--poison")
     with connect(ways.database_url) as client:
-        known = client.configs.page(customer="acme")[0].config_id
+        known = decode("cfg", client.configs.list(customer="acme").items[0].config_id)
         now = client.views.now()
         missed = {"config_id": known, "slot_from": now - 60 * SECOND, "slot_to": now, "slots": 2}
         client.store.write(lambda tx: tx.run("ledger_put", missed))

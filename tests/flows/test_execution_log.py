@@ -15,6 +15,7 @@ from penstock.runs.attempt_result import AttemptFailure
 from penstock.runs.store.finish import run_end_many
 from penstock.services.binder import Binder
 from penstock.testing.clock import VirtualClock
+from tests.kits.configs import create_config
 from tests.kits.flows import DAY, Stage, chain, work
 
 
@@ -193,7 +194,8 @@ class TestOrigin:
     def test_a_config_that_a_message_starts(self, store: Store, clock: VirtualClock) -> None:
         """The first phase records the message; the next one records the first as its parent."""
         stage = Stage(store, clock, chain("raw", "analytics"))
-        stage.client.configs.create(
+        create_config(
+            stage.client,
             "acme",
             {"pipeline_template": "nba", "schedule_type": "EVENT_DRIVEN", "event_topic": "feed"},
         )

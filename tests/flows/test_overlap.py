@@ -15,6 +15,7 @@ from penstock.flows.rows import FlowFilter, FlowRow
 from penstock.flows.store.flows import flow_list
 from penstock.schedules.scheduler import Scheduler
 from penstock.testing.clock import VirtualClock
+from tests.kits.configs import cfg, create_config
 from tests.kits.flows import Stage, chain, work
 
 
@@ -26,7 +27,7 @@ class Hourly:
         self.clock = clock
         self.scheduler = Scheduler(store, clock=clock)
         given = {"pipeline_template": "nba", "schedule_cron": "0 * * * *", **fields}
-        self.config = self.stage.client.configs.create("acme", given)
+        self.config = create_config(self.stage.client, "acme", given)
 
     def fire(self) -> int:
         """Advance to the next occurrence; return how many occurrences were skipped."""
@@ -99,8 +100,8 @@ class TestQueue:
         """A manually started flow is queued; a second one is refused."""
         hourly = Hourly(store, clock, overlap="queue")
         hourly.fire()
-        configs, config_id = hourly.stage.client.configs, hourly.config.config_id
-        assert configs.start(config_id) == []
+        configs, config_id = hourly.stage.client.configs, cfg(hourly.config)
+        assert configs.start(config_id).run_ids == []
         with pytest.raises(Conflict, match="is already queued"):
             configs.start(config_id)
         hourly.stage.run_off()

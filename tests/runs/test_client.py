@@ -25,6 +25,7 @@ from penstock.runs.records import Submission
 from penstock.runs.rows import Progress
 from penstock.runs.store import leases
 from tests.kits.client_harness import Harness
+from tests.kits.configs import cfg, change_of
 
 NIGHTLY = Submission(pipeline="nightly")
 BAD: list[tuple[str, Any]] = [
@@ -340,14 +341,14 @@ class TestRetry:
         harness.tick()
         held = harness.take()
         harness.fail(held)
-        assert harness.client.configs.get(config.config_id).consecutive_failures == 1
+        assert harness.client.configs.get(cfg(config)).consecutive_failures == 1
         harness.retry(held.run_id)
         again = harness.take()
         assert again.config_id == config.config_id
         assert (again.parameters, again.max_execution_us) == ('{"days": 7}', 5 * MINUTE)
         assert (again.sla_us, again.retry) == (9 * MINUTE, '{"max_attempts": 9}')
         harness.complete(again)
-        assert harness.client.configs.get(config.config_id).consecutive_failures == 0
+        assert harness.client.configs.get(cfg(config)).consecutive_failures == 0
 
     def test_a_retry_replaces_no_occurrence(self, harness: Harness) -> None:
         """A retry at a scheduled time does not replace the occurrence at that time."""
@@ -464,10 +465,12 @@ def test_a_fresh_client_in_memory(harness: Harness) -> None:
     """A client with an empty cache works on the single connection of an in-memory store."""
     config = harness.config(overlap="allow")
     run_id = harness.dead_run()
-    assert Client(harness.store).configs.start(config.config_id)
+    assert Client(harness.store).configs.start(cfg(config)).run_ids
     assert Client(harness.store).runs.retry(encode("run", run_id)).run_id
-    assert Client(harness.store).pauses.pause("pipeline", "nightly")
-    assert Client(harness.store).configs.update(config.config_id, {"priority": 2}).priority == 2
+    assert Client(harness.store).pauses.pause("pipeline", "nightly").is_changed
+    assert (
+        Client(harness.store).configs.update(cfg(config), change_of({"priority": 2})).priority == 2
+    )
 
 
 class TestOrderingKeys:

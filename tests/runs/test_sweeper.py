@@ -15,6 +15,7 @@ from penstock.runs.store import leases
 from penstock.runs.store.admission import run_admit_due
 from penstock.runs.sweeper import OVERDUE_GRACE_US, Sweeper
 from tests.kits.client_harness import Harness
+from tests.kits.configs import cfg
 
 
 def crash(harness: Harness, n: int = 1, *, start: bool = True) -> list[HeldRun]:
@@ -338,14 +339,14 @@ class TestFailures:
         self._fail(harness, 1)
         (alert,) = harness.client.views.alerts(state="open").items
         assert (alert.rule, alert.severity, alert.times) == ("config_disabled", "HIGH", 1)
-        off = harness.client.configs.get(config.config_id)
+        off = harness.client.configs.get(cfg(config))
         assert (off.is_active, off.inactive_reason) == (False, "5 consecutive failures")
         assert harness.schedule_row(config.config_id) is None
-        link = harness.client.configs.audit("acme")[-1]
-        assert (link.action, link.actor) == ("DEACTIVATED", "penstock")
+        link = harness.client.configs.audit("acme").items[-1]
+        assert (link.action, link.changed_by) == ("DEACTIVATED", "penstock")
         harness.clock.advance(HOUR)
         assert harness.tick().due == 0
-        on = harness.client.configs.enable(config.config_id, actor="ann")
+        on = harness.client.as_actor("ann").configs.enable(cfg(config))
         assert (on.is_active, on.consecutive_failures) == (True, 0)
         assert harness.client.views.alerts(state="open").items == []
         self._fail(harness, 2)
@@ -359,7 +360,7 @@ class TestFailures:
             harness.clock.advance(HOUR)
             harness.tick()
             harness.complete(harness.take())
-        assert harness.client.configs.get(config.config_id).consecutive_failures == 0
+        assert harness.client.configs.get(cfg(config)).consecutive_failures == 0
         assert harness.client.views.alerts().items == []
 
     def test_retries_and_cancels_do_not_count(self, harness: Harness) -> None:
@@ -368,23 +369,23 @@ class TestFailures:
         harness.clock.advance(HOUR)
         harness.tick()
         harness.fail(harness.take(), error_type="TRANSIENT_NETWORK")
-        assert harness.client.configs.get(config.config_id).consecutive_failures == 0
+        assert harness.client.configs.get(cfg(config)).consecutive_failures == 0
         harness.clock.advance(6 * MINUTE)
         harness.admitter.run_once()
         held = harness.take()
         harness.end(attempt_result.cancelled(held, actor="ann"))
-        assert harness.client.configs.get(config.config_id).consecutive_failures == 0
+        assert harness.client.configs.get(cfg(config)).consecutive_failures == 0
 
     def test_failures_in_one_batch(self, harness: Harness) -> None:
         """Five dead runs reported in one batch disable the config like five single ones."""
         config = harness.config(overlap="allow")
         for _ in range(6):
-            harness.client.configs.start(config.config_id)
+            harness.start(config)
         harness.fail(*harness.claim())
-        assert not harness.client.configs.get(config.config_id).is_active
+        assert not harness.client.configs.get(cfg(config)).is_active
         rules = [alert.rule for alert in harness.client.views.alerts(state="open").items]
         assert rules == ["config_disabled"]
-        actions = [link.action for link in harness.client.configs.audit("acme")]
+        actions = [link.action for link in harness.client.configs.audit("acme").items]
         assert actions == ["CREATED", "DEACTIVATED"]
 
     def test_stale_and_overdue_runs_count_too(self, harness: Harness) -> None:
@@ -395,5 +396,5 @@ class TestFailures:
             harness.tick()
             crash(harness)
             harness.sweeper.run_once()
-            assert harness.client.configs.get(config.config_id).consecutive_failures == dead
+            assert harness.client.configs.get(cfg(config)).consecutive_failures == dead
         assert [a.rule for a in harness.client.views.alerts().items] == ["config_failing"]

@@ -15,6 +15,7 @@ from penstock.services import upkeep
 from penstock.services.store import Retention, prune
 from penstock.services.upkeep import OutboxPublisher, Pruner, Sealer
 from tests.kits.client_harness import Harness
+from tests.kits.configs import cfg
 
 
 def send(harness: Harness, n: int) -> None:
@@ -181,7 +182,7 @@ class TestPruner:
             harness.tick()
         harness.sql(f"UPDATE flows SET ended_at = {harness.clock.now()}")
         assert harness.counts("ledger", "flows") == {"ledger": 5, "flows": 5}
-        harness.client.configs.disable(config.config_id)
+        harness.client.configs.disable(cfg(config))
         harness.clock.advance(10 * DAY)
         retention = Retention(ledger_us=DAY, flows_us=DAY)
         part = harness.write(lambda tx: prune(tx, retention))

@@ -16,7 +16,7 @@ import pytest
 from penstock.access.store.registry import processor_list
 from penstock.client import Client
 from penstock.core.clock import HOUR, to_datetime
-from penstock.core.ids import decode, encode
+from penstock.core.ids import decode
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.store import Store
 from penstock.flows.gates.evidence import Observation
@@ -31,6 +31,7 @@ from penstock.runs.store.runs import Claim, run_claim
 from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres.server import DatabaseServer
 from tests.kits.client_harness import Harness, gated
+from tests.kits.configs import cfg, change_of, start
 from tests.kits.databases import Admin, Databases
 
 PASSWORD = "only-for-tests"
@@ -73,7 +74,7 @@ class Tenants:
         worker = ExternalWorker(f"w-{who}", "k")
         config = self.harness.config(who)
         self.clock.advance(2 * HOUR)
-        self.client.configs.update(config.config_id, {"schedule_cron": "5 * * * *"})
+        self.client.configs.update(cfg(config), change_of({"schedule_cron": "5 * * * *"}))
         number = config.customer_key
         scoped = self.client.scoped(who)
         wanted = [Submission(pipeline="outside", ordering_key=f"k{n}") for n in range(3)]
@@ -87,7 +88,7 @@ class Tenants:
         self.client.work.claim_by_id(worker, dead)
         self.client.work.start(dead, worker)
         for _ in range(3):
-            scoped.configs.start(config.config_id)
+            start(scoped, config)
             self.harness.fail(self.harness.take())
         self.client.work.fail(dead, worker, FailureReport(error_type="VALIDATION_ERROR"))
         claimed = self.client.work.claim_by_id(worker, held)
@@ -95,7 +96,7 @@ class Tenants:
         flow = self._flow(who)
         waiting = decode("run", scoped.runs.submit(Submission(pipeline="nightly")).run_id)
         self._rows(number, waiting)
-        self.client.pauses.pause("config", encode("cfg", config.config_id))
+        self.client.pauses.pause("config", cfg(config))
         dead_letter = self.client.dead_letters.of_run(dead)
         assert dead_letter is not None
         ids = (waiting, claimed, ended, dead, dead_letter.dead_letter_id)

@@ -26,6 +26,7 @@ from penstock.testing.clock import VirtualClock
 from penstock.worker.options import WorkerOptions
 from penstock.worker.worker_core import WorkerCore
 from tests.kits.client_harness import Harness
+from tests.kits.configs import cfg, change_of
 from tests.kits.dump import columns_holding
 
 CANARY = "cnry-8f3a-Zq"
@@ -128,7 +129,7 @@ def test_literal_secrets(harness: Harness) -> None:
             ),
             lambda p=parameters: harness.config(parameters=p),  # type: ignore[misc]
             lambda p=parameters: harness.client.configs.update(  # type: ignore[misc]
-                config.config_id, {"parameters": p}
+                cfg(config), change_of({"parameters": p})
             ),
         ]
         for call in calls:

@@ -21,6 +21,7 @@ from penstock.core.ids import decode, encode
 from penstock.core.naming import CustomerKey
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.store import Store
+from penstock.remote.problems import error_from_code
 from penstock.runs.external.client.holder import (
     CompletionItem,
     CompletionResult,
@@ -44,7 +45,9 @@ from penstock.runs.external.records import (
 )
 from penstock.runs.records import RunRef, Submission
 from penstock.runs.rows import HeldRun
+from penstock.schedules.records import BulkOutcome, Config, ConfigChange, NewConfig
 from penstock.testing.clock import VirtualClock
+from tests.kits.configs import config_of, new_configs, start
 from tests.kits.dump import raw, tables
 from tests.tenancy.bus_cases import BUS_FOREIGN, BUS_OWN
 from tests.tenancy.flow_cases import (
@@ -122,33 +125,41 @@ def number(ref: RunRef) -> int:
     return decode("run", ref.run_id)
 
 
+def wanted(*customers: str) -> list[NewConfig]:
+    """Return a config for each customer."""
+    return new_configs([(customer, CRON) for customer in customers])
+
+
+def refused(outcomes: Sequence[BulkOutcome]) -> None:
+    """Raise the error of the only outcome."""
+    (outcome,) = outcomes
+    assert outcome.code is not None, outcome
+    raise error_from_code(outcome.code, outcome.detail or "", {})
+
+
 FOREIGN: dict[str, list[Call]] = {
-    "configs.create": [lambda c, t: c.configs.create(t.customer_id, CRON)],
-    "configs.create_many": [
-        lambda c, t: c.configs.create_many([("acme", CRON), (t.customer_id, CRON)])
+    "configs.create": [lambda c, t: c.configs.create(t.customer_id, config_of(CRON))],
+    "configs.create_many": [lambda c, t: c.configs.create_many(wanted("acme", t.customer_id))],
+    "configs.create_bulk": [
+        lambda c, t: refused(c.configs.create_bulk(wanted(t.customer_id))),
+        lambda c, t: refused(c.configs.create_bulk(wanted(t.customer_id), dry_run=True)),
     ],
-    "configs.create_ids": [
-        lambda c, t: c.configs.create_ids([("acme", CRON), (t.customer_id, CRON)])
-    ],
-    "configs.get": [
-        lambda c, t: c.configs.get(t.config_id),
-        lambda c, t: c.configs.get(t.config_id, t.customer_id),
-        lambda c, t: c.configs.get(t.config_id, "acme"),
-    ],
-    "configs.page": [lambda c, t: c.configs.page(customer=t.customer_id)],
+    "configs.create_part": [lambda c, t: refused(c.configs.create_part(wanted(t.customer_id)))],
+    "configs.get": [lambda c, t: c.configs.get(cfg(t))],
+    "configs.list": [lambda c, t: c.configs.list(customer=t.customer_id)],
+    "configs.list_of": [lambda c, t: c.configs.list_of(t.customer_id)],
     "configs.update": [
-        lambda c, t: c.configs.update(t.config_id, {"priority": 9}),
-        lambda c, t: c.configs.update(t.config_id, {"priority": 9}, customer=t.customer_id),
-        lambda c, t: c.configs.update(t.config_id, {"priority": 9}, version=77),
+        lambda c, t: c.configs.update(cfg(t), ConfigChange(priority=9)),
+        lambda c, t: c.configs.update(cfg(t), ConfigChange(priority=9), version=77),
     ],
-    "configs.enable": [lambda c, t: c.configs.enable(t.config_id)],
-    "configs.disable": [lambda c, t: c.configs.disable(t.config_id)],
-    "configs.delete": [lambda c, t: c.configs.delete(t.config_id)],
-    "configs.start": [lambda c, t: c.configs.start(t.config_id)],
-    "configs.preview": [lambda c, t: c.configs.preview(t.config_id)],
+    "configs.enable": [lambda c, t: c.configs.enable(cfg(t))],
+    "configs.disable": [lambda c, t: c.configs.disable(cfg(t))],
+    "configs.delete": [lambda c, t: c.configs.delete(cfg(t))],
+    "configs.start": [lambda c, t: c.configs.start(cfg(t))],
+    "configs.preview": [lambda c, t: c.configs.preview(cfg(t))],
     "configs.audit": [lambda c, t: c.configs.audit(t.customer_id)],
-    "configs.audit_of": [lambda c, t: c.configs.audit_of(t.config_id)],
-    "configs.ledger": [lambda c, t: c.configs.ledger(t.config_id)],
+    "configs.audit_of": [lambda c, t: c.configs.audit_of(cfg(t))],
+    "configs.occurrences": [lambda c, t: c.configs.occurrences(cfg(t))],
     "runs.submit": [
         lambda c, t: c.runs.submit(Submission(pipeline="nightly", customer=t.customer_id)),
         lambda c, t: c.runs.submit(
@@ -269,10 +280,10 @@ FORBIDDEN: dict[str, list[Callable[[Client], Any]]] = {
 """Use cases of the whole installation."""
 
 OWN: dict[str, Callable[[Client], Any]] = {
-    "configs.page": lambda c: c.configs.page(),
+    "configs.list": lambda c: c.configs.list().items,
     "runs.list": lambda c: c.runs.list().items,
     **BUS_OWN,
-    "pauses.in_force": lambda c: c.pauses.in_force(),
+    "pauses.list": lambda c: c.pauses.list(),
     "views.overview": lambda c: c.views.overview(),
     "views.alerts": lambda c: c.views.alerts().items,
     **OWN_FLOWS,
@@ -280,7 +291,9 @@ OWN: dict[str, Callable[[Client], Any]] = {
 """Lists without a customer: the tenant's own, which resemble the other's."""
 
 NOTHING: dict[str, Call] = {
-    "configs.page": lambda c, t: c.configs.page(after=t.config_id - 1, limit=1),
+    "configs.list": lambda c, t: (
+        c.configs.list(after=encode("cfg", t.config_id - 1), limit=1).items
+    ),
     "runs.list": lambda c, t: c.runs.list(config_id=cfg(t)).items,
     "work.claim": lambda c, t: c.work.claim(W, customer=t.customer_id),
     "workers.claim": lambda c, _: c.workers.claim(ClaimRequest(worker_id="w")).claimed_runs,
@@ -487,28 +500,28 @@ class TestOwnLife:
     def test_configs(self, tenants: Tenants, clock: VirtualClock) -> None:
         """Create, change, enable, preview, start, pause, list missed occurrences, delete, audit."""
         bound = tenants.scoped(tenants.acme)
-        made, second = bound.configs.create_many([("acme", CRON), ("acme", CRON)])
-        assert bound.configs.update(made.config_id, {"schedule_cron": "*/7 * * * *"}).version == 2
+        made, second = bound.configs.create_many(wanted("acme", "acme"))
+        name = made.config_id
+        assert bound.configs.update(name, ConfigChange(cron="*/7 * * * *")).version == 2
         clock.advance(3 * HOUR)
-        bound.configs.update(made.config_id, {"schedule_cron": "*/9 * * * *"})
-        assert bound.configs.ledger(made.config_id)
-        bound.configs.disable(made.config_id)
-        bound.configs.enable(made.config_id)
-        assert len(bound.configs.preview(made.config_id)) == 5
-        (run_id,) = bound.configs.start(made.config_id)
-        assert bound.runs.cancel(run(run_id)).outcome == "cancelled"
-        name = encode("cfg", made.config_id)
-        assert bound.pauses.pause("config", name)
-        assert bound.pauses.pause("customer", "acme")
-        assert {p.scope for p in bound.pauses.in_force()} == {"config", "customer"}
+        bound.configs.update(name, ConfigChange(cron="*/9 * * * *"))
+        assert bound.configs.occurrences(name).items
+        bound.configs.disable(name)
+        bound.configs.enable(name)
+        assert len(bound.configs.preview(name).occurrences) == 5
+        (run_id,) = bound.configs.start(name).run_ids
+        assert bound.runs.cancel(run_id).outcome == "cancelled"
+        assert bound.pauses.pause("config", name).is_changed
+        assert bound.pauses.pause("customer", "acme").is_changed
+        assert {p.scope for p in bound.pauses.list()} == {"config", "customer"}
         waiting = bound.runs.submit(Submission(pipeline="nightly")).run_id
         assert bound.runs.get(waiting).waits == "paused"
-        assert bound.pauses.resume("customer", "acme")
-        assert bound.pauses.resume("config", name)
+        assert bound.pauses.resume("customer", "acme").is_changed
+        assert bound.pauses.resume("config", name).is_changed
         bound.configs.delete(second.config_id)
-        assert bound.configs.audit("acme")[-1].action == "DELETED"
-        assert len(bound.configs.audit_of(second.config_id)) == 2
-        assert all(c.customer_id == "acme" for c in bound.configs.page())
+        assert bound.configs.audit("acme").items[-1].action == "DELETED"
+        assert len(bound.configs.audit_of(second.config_id).items) == 2
+        assert all(c.customer == "acme" for c in bound.configs.list().items)
 
     def test_global_pauses(self, tenants: Tenants) -> None:
         """A pause that the caller cannot see still stops its new runs."""
@@ -516,16 +529,14 @@ class TestOwnLife:
         bound = tenants.scoped(tenants.acme)
         made = bound.runs.submit(Submission(pipeline="nightly")).run_id
         assert bound.runs.get(made).waits == "paused"
-        assert {p.scope for p in bound.pauses.in_force()} == {"config"}
+        assert {p.scope for p in bound.pauses.list()} == {"config"}
 
     def test_work(self, tenants: Tenants) -> None:
         """Claim, start, heartbeat, complete, fail until the config is disabled, retry."""
         bound = tenants.scoped(tenants.acme)
-        config = bound.configs.create(
-            "acme", {"pipeline_template": "outside", "event_topic": "topic-1"}
-        )
+        config = bound.configs.create("acme", Config(pipeline="outside", event_topic="topic-1"))
         for n in range(6):
-            ids = bound.configs.start(config.config_id) if n < 5 else [
+            ids = start(bound, decode("cfg", config.config_id)) if n < 5 else [
                 number(bound.runs.submit(Submission(pipeline="outside", ordering_key="one")))
             ]  # fmt: skip
             (claimed,) = bound.work.claim(W, 5)

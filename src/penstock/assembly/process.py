@@ -39,7 +39,7 @@ from penstock.monitoring.records import Overview, StoredAlert
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.loading import load_pipelines
 from penstock.runs.admitter import Admitter
-from penstock.runs.store.admission import Pause
+from penstock.runs.store.admission import PauseRow
 from penstock.runs.store.runs import RunFilter, run_count_ready
 from penstock.runs.sweeper import Sweeper
 from penstock.schedules.scheduler import Scheduler, SchedulerOptions
@@ -58,7 +58,7 @@ from penstock.worker.worker_core import WorkerCore
 __all__ = [
     "InlineWorker",
     "Overview",
-    "Pause",
+    "PauseRow",
     "PipelineInfo",
     "RunContext",
     "RunFilter",

@@ -29,6 +29,7 @@ P = ParamSpec("P")
 G = TypeVar("G")
 
 API_MODULES: Final[Mapping[str, str]] = {
+    "Configs": "penstock.schedules.api.configs",
     "Diagnostics": "penstock.flows.api",
     "Flows": "penstock.flows.api",
     "Gates": "penstock.flows.gates.api",
@@ -36,6 +37,7 @@ API_MODULES: Final[Mapping[str, str]] = {
     "Keys": "penstock.access.api",
     "Limits": "penstock.limits.api",
     "Overrides": "penstock.flows.gates.api",
+    "Pauses": "penstock.schedules.api.pauses",
     "Previews": "penstock.flows.api",
     "Runs": "penstock.runs.api",
     "Views": "penstock.monitoring.api",
@@ -109,8 +111,11 @@ def request(transport: Transport, route: ApiRoute, arguments: Mapping[str, Any])
         body = to_json_value(arguments.get(binding.body.name))
         for wire in binding.path_fields:
             del body[wire]
-    elif binding.fields_type is not None:
-        body = {key: _plain(value) for key, value in binding.sent("field", arguments).items()}
+    if binding.fields_type is not None:
+        fields = {key: _plain(value) for key, value in binding.sent("field", arguments).items()}
+        body = {**body, **fields} if body is not None else fields
+    if route.ndjson is not None:
+        body = arguments[route.ndjson.parameter]
     query = {key: _plain(value) for key, value in binding.sent("query", arguments).items()}
     try:
         response = transport.send(
@@ -124,6 +129,8 @@ def request(transport: Transport, route: ApiRoute, arguments: Mapping[str, Any])
     except InvalidInput as error:
         error.rename({wire: name for name, wire in binding.wire_names.items()})
         raise
+    if route.ndjson is not None:
+        return [decode_record(line, route.ndjson.outcome) for line in response.splitlines()]
     if binding.result is None or binding.result is type(None):
         return None
     return decode_record(response, binding.result)

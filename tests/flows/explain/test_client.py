@@ -372,7 +372,7 @@ class TestWhy:
     def test_a_pause(self, stage: Stage) -> None:
         """The actor and scope of the pause, and the command that ends it."""
         stage.client.store.write(lambda tx: stage.client._names.ensure_customer_keys(tx, ["acme"]))
-        stage.client.pauses.pause("pipeline", "nba", reason="works", actor="ann")
+        stage.client.as_actor("ann").pauses.pause("pipeline", "nba", reason="works")
         opened = stage.open()
         proof = stage.client.diagnostics.why_run(encode("run", opened.run_ids[0]))
         (pause,) = [c for c in proof.causes if c.kind == "pause"]

@@ -251,7 +251,7 @@ def _work(client: Client) -> Iterator[CheckResult]:
                       "penstock alerts list")  # fmt: skip
     else:
         yield CheckResult("alerts", "OK", "none open")
-    pauses = client.pauses.in_force()
+    pauses = client.pauses.list()
     if any(p.scope == "all" for p in pauses):
         yield CheckResult("pauses", "WARN", "everything is paused", "penstock resume all")
     elif pauses:

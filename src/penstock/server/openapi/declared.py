@@ -26,6 +26,15 @@ IDEMPOTENCY_KEY: Final = {
     "same response; a different body is refused.",
     "schema": {"type": "string", "maxLength": 255, "pattern": "^[\\x21-\\x7e]+$"},
 }
+IF_NONE_MATCH: Final = {
+    "name": "If-None-Match",
+    "in": "header",
+    "required": False,
+    "description": "ETags that the client has; answered with 304 if one is current.",
+    "schema": {"type": "string"},
+}
+NDJSON: Final = "application/x-ndjson"
+NO_CONTENT: Final = 204
 DONE: Final = {
     "type": "object",
     "description": "Confirmation of an operation that returns no resource.",
@@ -39,15 +48,24 @@ def operations(
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     """Return (operations by path and method, schemas by name)."""
     routes = list(routes)
-    requests = _unique(_structs(route.binding.body_type for route in routes))
+    streams = [route.ndjson for route in routes if route.ndjson is not None]
+    documents = [route for route in routes if route.media == "application/json"]
+    requests = _unique(
+        _structs([*(route.binding.body_type for route in routes), *(one.item for one in streams)])
+    )
     results = _unique(
-        _structs(route.binding.result for route in routes if route.media == "application/json")
+        _structs(
+            [*(route.binding.result for route in documents), *(one.outcome for one in streams)]
+        )
     )
     schemas = _schemas([*requests, *results])
+    sparse = {_name(one) for one in results if _is_sparse(one)}
     only_sent = {_name(one) for one in results} - _reachable(schemas, map(_name, requests))
     for name in _reachable(schemas, only_sent) - _reachable(schemas, map(_name, requests)):
         schema = schemas[name]
-        if "properties" in schema:  # a response has every field, also those with a default
+        if (
+            "properties" in schema and name not in sparse
+        ):  # a response has every field, also those with a default
             schema["required"] = list(schema["properties"])
     if any(_has_no_result(route) for route in routes):
         schemas["Done"] = DONE
@@ -56,6 +74,8 @@ def operations(
         for wire in route.binding.path_fields:
             schemas[_name(record_of(route.binding.body_type))]["properties"].pop(wire, None)
         operation = _operation(route, schemas, problems)
+        if route.ndjson is not None:
+            schemas[_name(route.ndjson.item)]["examples"] = [dict(route.ndjson.example)]
         if route.example is not None:
             schema = operation["requestBody"]["content"]["application/json"]["schema"]
             for name in _refs(schema):
@@ -97,6 +117,9 @@ def _operation(
         _parameter(one) for one in binding.parameters if one.place in ("path", "query", "header")
     ]
     responses: dict[str, Any] = {str(route.status): _success(route, schemas)}
+    if route.etag is not None and route.method == "GET":
+        parameters.append(dict(IF_NONE_MATCH))
+        responses["304"] = {"description": "The resource still has an ETag of If-None-Match."}
     responses |= {str(status): text for status, text in problems.items()}
     if route.idempotency is Idempotency.NONE:
         responses.pop("422", None)
@@ -119,11 +142,25 @@ def _operation(
             "required": binding.needs_body,
             "content": {"application/json": {"schema": _schema(binding.body_type)}},
         }
+    if route.ndjson is not None:
+        item = _schema(route.ndjson.item)
+        most = route.ndjson.items_max
+        array = {"type": "array", "minItems": 1, "maxItems": most, "items": item}
+        made["requestBody"] = {
+            "required": True,
+            "description": f"At most {most:,} records, as a JSON array or one per line.",
+            "content": {"application/json": {"schema": array}, NDJSON: {"schema": item}},
+        }
     return made
 
 
 def _success(route: ApiRoute, schemas: Mapping[str, Any]) -> dict[str, Any]:
     result = route.binding.result
+    if route.status == NO_CONTENT:
+        return {"description": "The response has no body."}
+    if route.ndjson is not None:
+        lines = {NDJSON: {"schema": _schema(route.ndjson.outcome)}}
+        return {"description": "One outcome per line, in the order of the items.", "content": lines}
     if route.media != "application/json":
         text = route.description.replace("Return metrics", "Metrics")
         return {"description": text, "content": {route.media: {"schema": {"type": "string"}}}}
@@ -140,7 +177,13 @@ def _success(route: ApiRoute, schemas: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _has_no_result(route: ApiRoute) -> bool:
-    return route.binding.result in (None, type(None))
+    return route.binding.result in (None, type(None)) and route.status != NO_CONTENT
+
+
+def _is_sparse(kind: Any) -> bool:
+    """Whether fields that have their default are left out of the JSON of a record."""
+    struct = get_origin(kind) or kind
+    return bool(struct.__struct_config__.omit_defaults)
 
 
 def _parameter(one: Parameter) -> dict[str, Any]:

@@ -5,7 +5,8 @@
 - Without one, the parameters of a POST or PATCH are the fields of the body, those of other methods
   are in the query.
 - A name in the path that is no parameter is a field of the body's record, and not in the body.
-- `Wire("name")` gives the name in the request, `InHeader("Name")` puts a parameter in a header.
+- `Wire("name")` gives the name in the request, `InHeader("Name")` puts a parameter in a header,
+  `InBody("name")` makes it a field of the body beside those of the record.
 - The parameter of `Idempotency-Key` is sent by the remote client; the server's routes handle it.
 """
 
@@ -26,7 +27,15 @@ from penstock.core.clock import parse_iso, to_datetime
 from penstock.core.errors import InvalidInput
 from penstock.core.naming import DEFAULT_CUSTOMER
 from penstock.core.records.parameters import IDEMPOTENCY_KEY
-from penstock.core.records.record import InHeader, Record, RecordMeta, Wire, field
+from penstock.core.records.record import (
+    InBody,
+    InHeader,
+    Record,
+    RecordMeta,
+    Wire,
+    field,
+    with_unit,
+)
 from penstock.core.records.validation import convert_input
 
 CALL: Final = "call"
@@ -69,7 +78,7 @@ class RouteBinding:
     query_type: Any
     header_type: Any
     fields_type: Any
-    """Type of the body if its fields are parameters; None otherwise."""
+    """Type of the body if its fields, or some beside those of a record, are parameters."""
     fixed: Mapping[str, Any]
     path_fields: Mapping[str, str] = field_of(default_factory=dict)
     """Fields of the body's record that are in the path: name in the request to name in Python."""
@@ -92,7 +101,7 @@ class RouteBinding:
     def body_type(self) -> Any:
         """Type of the request body; None if the route has none."""
         body = self.body
-        return self.fields_type if body is None else body.kind
+        return self.fields_type if body is None or self.fields_type is not None else body.kind
 
     @property
     def needs_body(self) -> bool:
@@ -130,19 +139,24 @@ class RouteBinding:
                 raise InvalidInput("body", "a JSON object", None, "Send the request with a body.")
             return {}
         body = self.body
-        if body is not None:
-            if isinstance(given, dict):
-                given = self._with_path(_with_times(given, record_of(body.kind)), path)
-            return {body.name: convert_input(given, body.kind)}
-        if self.fields_type is None:
+        kind = self.fields_type if body is None or self.fields_type is not None else body.kind
+        if kind is None:
             return {}
         if isinstance(given, dict):
-            given = _with_times(given, self.fields_type)
+            given = self._with_path(_with_times(given, record_of(kind)), path)
+        if self.fields_type is None:
+            assert body is not None
+            return {body.name: convert_input(given, kind)}
         values = convert_input(given, self.fields_type)
         # Fields that were omitted keep the use case's own defaults.
-        return {
+        found = {
             one.name: getattr(values, one.name) for one in self.at("field") if one.wire in given
         }
+        if body is not None:
+            record = _bare(body.kind)
+            names = record.__struct_fields__
+            found[body.name] = record(**{name: getattr(values, name) for name in names})
+        return found
 
     def fits(self, arguments: Mapping[str, Any]) -> bool:
         """Return whether the arguments have a value for each parameter in the path."""
@@ -162,7 +176,7 @@ class RouteBinding:
     def sent(self, place: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return what a request sends in one place: every argument that is not the default."""
         return {
-            one.wire: arguments[one.name]
+            one.wire: with_unit(arguments[one.name], one.kind)
             for one in self.at(place)
             if one.name in arguments and arguments[one.name] is not one.default
         }
@@ -229,12 +243,15 @@ def bind(
             place = "key" if wire == IDEMPOTENCY_KEY else "header"
         elif has_record and _is_record(kind):
             place = "body"
-        elif has_body and not has_record and one.name not in query:
+        elif any(isinstance(mark, InBody) for mark in marks) or (
+            has_body and not has_record and one.name not in query
+        ):
             place = "field"
         else:
             place = "query"
         found.append(Parameter(name=one.name, wire=wire, place=place, kind=kind, default=default))
     missing = in_path - {one.wire for one in found if one.place == "path"}
+    body = next((_bare(one.kind) for one in found if one.place == "body"), Record)
     name = "".join(part.capitalize() for part in use_case.__qualname__.rstrip("_").split("."))
     return RouteBinding(
         parameters=tuple(found),
@@ -245,6 +262,7 @@ def bind(
             f"{_title(name)}Request",
             [one for one in found if one.place == "field"],
             inspect.cleandoc(use_case.__doc__ or "").partition("\n")[0],
+            body,
         ),
         fixed=fixed,
         path_fields=_path_fields(missing, [one for one in found if one.place == "body"]),
@@ -265,8 +283,8 @@ def _title(name: str) -> str:
     return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
 
 
-def _struct(name: str, parameters: list[Parameter], text: str = "") -> Any:
-    """Return a record of parameters; None if there are none."""
+def _struct(name: str, parameters: list[Parameter], text: str = "", base: Any = Record) -> Any:
+    """Return a record of parameters, and of the fields of `base`; None if there are none."""
     if not parameters:
         return None
     kinds: dict[str, Any] = {}
@@ -282,7 +300,7 @@ def _struct(name: str, parameters: list[Parameter], text: str = "") -> Any:
         else:
             kinds[one.name] = one.kind if one.default is not None else _optional(one.kind)
             namespace[one.name] = field(name=one.wire, default=one.default)
-    return RecordMeta(name, (Record,), namespace)
+    return RecordMeta(name, (base,), namespace)
 
 
 def _optional(kind: Any) -> Any:

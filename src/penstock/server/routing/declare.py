@@ -35,6 +35,21 @@ class Idempotency(Enum):
     """The use case is one transaction; key and response are stored in it."""
     ACTION = "action"
     """The use case is repeatable and has several transactions; the response is stored after it."""
+    FUNCTION = "function"
+    """The function that serves the route handles the key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ndjson:
+    """A request of many records, as a JSON array or one per line, with one outcome per line."""
+
+    parameter: str
+    """Parameter of the client's method that has the records."""
+    item: Any
+    outcome: Any
+    items_max: int
+    example: Mapping[str, Any]
+    """Example of a record."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,11 +77,15 @@ class ApiRoute:
     """Arguments of the use case that are not part of the request."""
     operation: str = ""
     """Name of the operation if it is not that of the use case, which has another route."""
-
     accepts_token: bool = False
     """Whether the header X-Scheduler-Token is accepted instead of a key."""
     media: str = "application/json"
     """Media type of the response."""
+    etag: str | None = None
+    """Field of the result whose value is the ETag; a GET then accepts If-None-Match."""
+    ndjson: Ndjson | None = None
+    client_method: Callable[..., Any] | None = None
+    """Method of the client that sends the request, for a route that is a function."""
     serve: Callable[..., Any] | None = None
     """Function that serves the route instead of the use case, such as a long poll; it takes a
     `Call` and the arguments of the use case."""
@@ -79,6 +98,8 @@ class ApiRoute:
     @property
     def operation_id(self) -> str:
         """Name of the operation in the OpenAPI document, such as `limits.list`."""
+        if self.client_method is not None:
+            return f"{self.tag}.{self.client_method.__name__}"
         name = self.operation or self.use_case.__name__.rstrip("_")
         return f"{self.group}.{name}" if self.group else name
 

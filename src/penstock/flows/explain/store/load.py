@@ -57,7 +57,7 @@ from penstock.flows.store.flows import flow_list, flow_waits_for, phases_of
 from penstock.flows.store.plans import planned
 from penstock.runs.rows import RunRow, public_ordering_key
 from penstock.runs.states import Admission
-from penstock.runs.store.admission import Pause, pause_list
+from penstock.runs.store.admission import PauseRow, pause_list
 from penstock.runs.store.leases import session_list
 
 OPEN_FLOWS_MAX = 5
@@ -77,7 +77,7 @@ class FactLoader:
     def __init__(self, tx: Tx, names: NameResolver) -> None:
         self._tx = tx
         self._names = names
-        self._pauses: list[Pause] | None = None
+        self._pauses: list[PauseRow] | None = None
         self._workers: Counter[str] | None = None
 
     def flow(self, flow: FlowRow) -> FlowFact:
