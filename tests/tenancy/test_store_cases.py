@@ -536,9 +536,11 @@ class TestOwnLife:
         bound = tenants.scoped(tenants.acme)
         config = bound.configs.create("acme", Config(pipeline="outside", event_topic="topic-1"))
         for n in range(6):
-            ids = start(bound, decode("cfg", config.config_id)) if n < 5 else [
-                number(bound.runs.submit(Submission(pipeline="outside", ordering_key="one")))
-            ]  # fmt: skip
+            if n < 5:
+                ids = [decode("run", one) for one in bound.configs.start(config.config_id).run_ids]
+            else:
+                made = bound.runs.submit(Submission(pipeline="outside", ordering_key="one"))
+                ids = [number(made)]
             (claimed,) = bound.work.claim(W, 5)
             assert claimed.run.run_id == ids[0]
             bound.work.start(claimed.run.run_id, W, token=claimed.run.token)

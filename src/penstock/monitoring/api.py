@@ -6,8 +6,7 @@ from penstock.access.api_keys import Permission
 from penstock.monitoring.client import Views
 from penstock.server.routing.declare import RouteList
 
-routes = RouteList("views", "Overview, metrics, pipelines, alerts, pauses.")
-pause_routes = router("views")
+routes = RouteList("views", "Overview, metrics, pipelines, alerts, processes.")
 
 routes.get("/dashboard/pipeline-status", Permission.READ, Views.overview)
 routes.get("/customers/{customer_id}/metrics", Permission.READ, Views.metrics)
