@@ -73,8 +73,8 @@ def test_arguments() -> None:
     assert found["since"] == datetime(2025, 12, 31, tzinfo=UTC)
     moved = bound("POST", "/things/{name}/move", Things.move)
     assert moved.arguments({"name": "n"}, [], {"x-tag": "t"}) == {"name": "n", "tag": "t"}
-    assert moved.body_arguments({"to": "b"}, is_absent=False) == {"to": "b"}
-    assert moved.body_arguments({"to": "b", "size": None}, is_absent=False) == {
+    assert moved.body_arguments({"to": "b"}, {}, is_absent=False) == {"to": "b"}
+    assert moved.body_arguments({"to": "b", "size": None}, {}, is_absent=False) == {
         "to": "b",
         "size": None,
     }
@@ -102,12 +102,12 @@ def test_bodies_that_are_refused() -> None:
     """A missing body, a missing field and an unknown one are named."""
     made = bound("POST", "/things", Things.create)
     with pytest.raises(InvalidInput, match="body: expected a JSON object"):
-        made.body_arguments(None, is_absent=True)
+        made.body_arguments(None, {}, is_absent=True)
     with pytest.raises(InvalidInput, match="name: expected a value"):
-        made.body_arguments({}, is_absent=False)
+        made.body_arguments({}, {}, is_absent=False)
     moved = bound("POST", "/things/{name}/move", Things.move)
     with pytest.raises(InvalidInput, match=r"too: expected no field of this name.*mean to"):
-        moved.body_arguments({"too": 1}, is_absent=False)
+        moved.body_arguments({"too": 1}, {}, is_absent=False)
 
 
 def test_requests() -> None:

@@ -47,7 +47,7 @@ from penstock.runs.records import RunRef, Submission
 from penstock.runs.rows import HeldRun
 from penstock.schedules.records import BulkOutcome, Config, ConfigChange, NewConfig
 from penstock.testing.clock import VirtualClock
-from tests.kits.configs import config_of, new_configs, start
+from tests.kits.configs import config_of, new_configs
 from tests.kits.dump import raw, tables
 from tests.tenancy.bus_cases import BUS_FOREIGN, BUS_OWN
 from tests.tenancy.flow_cases import (
