@@ -17,7 +17,6 @@ from benchmarks.site import BenchDatabase, Site
 from penstock.client import Client
 from penstock.core.clock import DAY, HOUR, MINUTE, WEEK, to_datetime
 from penstock.db.store import Store
-from penstock.runs.store.runs import RunFilter
 
 DAYS = 90
 WHALE = 1
@@ -77,8 +76,8 @@ def _ask(client: Client, now: int) -> dict[str, float]:
 
 
 def _page(client: Client, customer: int) -> None:
-    page = client.runs.page(RunFilter(limit=50), customer=f"c{customer}")
-    assert page, customer
+    page = client.runs.list(limit=50, customer=f"c{customer}")
+    assert page.items, customer
 
 
 def _ms(call: Callable[[], object]) -> float:

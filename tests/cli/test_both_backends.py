@@ -19,6 +19,7 @@ from penstock.assembly.settings import load
 from penstock.audit.telemetry import Events
 from penstock.cli import cli
 from penstock.core.clock import SECOND
+from penstock.core.ids import decode
 from penstock.server.listener import ApiServer
 from tests.cli.shop import broken, hello, pair
 
@@ -148,7 +149,7 @@ def populate(ways: Pair) -> dict[str, str]:
     pulled = ways.near("subscriptions", "pull", "reader", "--json").json["received_messages"]
     ways.near("subscriptions", "nack", "reader", pulled[0]["ack_id"], "--poison")
     with connect(ways.database_url) as client:
-        known = client.configs.page(customer="acme")[0].config_id
+        known = decode("cfg", client.configs.list(customer="acme").items[0].config_id)
         now = client.views.now()
         missed = {"config_id": known, "slot_from": now - 60 * SECOND, "slot_to": now, "slots": 2}
         client.store.write(lambda tx: tx.run("ledger_put", missed))
@@ -469,12 +470,12 @@ class TestKeys:
         assert json.loads(result.err)["code"] == "api.unavailable"
 
     def test_nothing_heavy(self, ways: Pair) -> None:
-        """Over a URL neither the web framework nor the store is loaded."""
+        """Over a URL neither the web framework nor a driver is loaded."""
         code = (
             "import sys; sys.argv = ['penstock', *sys.argv[1:]]\n"
             "import penstock.cli\n"
             "try:\n    penstock.cli.main()\nexcept SystemExit as end: assert not end.code\n"
-            "heavy = ('fastapi', 'pydantic', 'penstock.server', 'penstock.db.store', 'sqlite3')\n"
+            "heavy = ('starlette', 'uvicorn', 'psycopg', 'sqlite3', 'rich')\n"
             "print([m for m in heavy if m in sys.modules], file=sys.stderr)"
         )
         # Coverage would add its own imports.

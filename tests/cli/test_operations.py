@@ -138,7 +138,7 @@ class TestDatabase:
 
     def test_passwords_are_not_shown(self, shell: Shell) -> None:
         """The URL is printed without its password and options."""
-        from penstock.assembly.process import describe_database
+        from penstock.assembly.database import describe_database
 
         shown = describe_database("postgresql://me:secret@db.example:5432/penstock?sslmode=require")
         assert shown == "postgresql://me@db.example:5432/penstock"

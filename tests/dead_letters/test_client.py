@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.clock import HOUR, SECOND
+from penstock.core.clock import HOUR, SECOND, to_datetime
 from penstock.core.errors import Conflict, InvalidInput, NotFound
-from penstock.core.ids import decode
+from penstock.core.ids import decode, encode
 from penstock.dead_letters.client.dead_letters import DeadLetterFilter, Edit
 from tests.kits.client_harness import Harness
 
@@ -95,7 +95,7 @@ class TestClosing:
         assert [row.subject for row in dead_letters.find()] == [two]
         (closed,) = dead_letters.find(DeadLetterFilter(status="discarded"))
         assert (closed.subject, closed.replays, closed.resolution) == (one, 0, "not needed")
-        assert harness.client.runs.get(one).state == "FAILED"
+        assert harness.run(one).state == "FAILED"
 
     def test_replay_edited(self, harness: Harness) -> None:
         """A replay creates a new run, optionally with other parameters, and only once."""
@@ -105,8 +105,8 @@ class TestClosing:
         with pytest.raises(InvalidInput, match="parameters"):
             dead_letters.replay(number, Edit(data=b"x"))
         new_id = dead_letters.replay(number, Edit(parameters={"region": "eu"}), actor="ann")
-        new = harness.client.runs.get(decode("run", new_id))
-        assert (new.parent_run_id, new.parameters) == (run_id, '{"region": "eu"}')
+        new = harness.run(decode("run", new_id))
+        assert (new.parent_run_id, new.parameters) == (encode("run", run_id), {"region": "eu"})
         (closed,) = dead_letters.find(DeadLetterFilter(status="replayed"))
         assert (closed.resolved_by, closed.resolution) == ("ann", f"replayed as {new_id}")
         with pytest.raises(Conflict, match="was replayed"):
@@ -127,12 +127,10 @@ class TestClosing:
             before=step.next_before or 0, start_at=step.next_at,
         )  # fmt: skip
         assert (last.matched, len(last.replayed), last.next_before) == (1, 1, None)
-        runs = [
-            harness.client.runs.get(decode("run", new_id))
-            for _, new_id in step.replayed + last.replayed
-        ]
-        now = harness.clock.now()
-        assert [run.scheduled_time - now for run in runs] == [0, 2 * SECOND, 4 * SECOND]
+        runs = [harness.run(decode("run", new_id)) for _, new_id in step.replayed + last.replayed]
+        now = to_datetime(harness.clock.now())
+        waits = [(run.scheduled_time - now).total_seconds() for run in runs]
+        assert waits == [0, 2, 4]
         for bad in ({"limit": 0}, {"rate": 0.0}):
             with pytest.raises(InvalidInput, match=next(iter(bad))):
                 dead_letters.replay_matching(DeadLetterFilter(), **bad)
@@ -150,4 +148,4 @@ class TestClosing:
         step = harness.client.dead_letters.replay_matching(DeadLetterFilter())
         assert step.replayed == []
         assert "already replayed 3 times" in step.refused[0].why
-        assert harness.client.runs.retry(run_id), "a single retry is not limited"
+        assert harness.retry(run_id), "a single retry is not limited"

@@ -15,6 +15,7 @@ from penstock.runs.attempt_result import AttemptFailure
 from penstock.runs.store.finish import run_end_many
 from penstock.services.binder import Binder
 from penstock.testing.clock import VirtualClock
+from tests.kits.configs import create_config
 from tests.kits.flows import DAY, Stage, chain, work
 
 
@@ -174,9 +175,9 @@ class TestOrigin:
         assert logged(stage, "sum", "parent_processor", "subscription", "message_id") == [
             ("raw.left", None, None)
         ]
-        traced = stage.client.diagnostics.trace("later", "acme")
+        traced = stage.client.diagnostics.trace("later")
         assert [flow.correlation_id for flow in traced.flows] == ["first"]
-        texts = [step.text for step in traced.traced.steps if step.processor == "left"]
+        texts = [step.text for step in traced.steps if step.processor == "left"]
         assert "left reported partial externally" in texts
         assert stage.state(opened) == "OPEN"
 
@@ -193,7 +194,8 @@ class TestOrigin:
     def test_a_config_that_a_message_starts(self, store: Store, clock: VirtualClock) -> None:
         """The first phase records the message; the next one records the first as its parent."""
         stage = Stage(store, clock, chain("raw", "analytics"))
-        stage.client.configs.create(
+        create_config(
+            stage.client,
             "acme",
             {"pipeline_template": "nba", "schedule_type": "EVENT_DRIVEN", "event_topic": "feed"},
         )

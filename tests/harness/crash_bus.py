@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.assembly.process import connect
+from penstock.assembly.database import connect
 from penstock.bus.message import SubscriptionSpec
 from penstock.bus.push.push_config import PushConfig, serialize_push
 from penstock.bus.store.topics import SubscriptionOptions

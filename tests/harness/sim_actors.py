@@ -14,19 +14,22 @@ from typing import Any
 from penstock.access.store.names import NameResolver
 from penstock.audit.rows import OutboxMessage
 from penstock.client import Client
-from penstock.core.clock import MINUTE, SECOND
+from penstock.core.clock import MINUTE, SECOND, to_datetime
 from penstock.core.errors import PenstockError, StoreError
-from penstock.core.ids import encode
+from penstock.core.ids import decode, encode
 from penstock.db.store import Store, Tx
 from penstock.dead_letters.client.dead_letters import DeadLetterFilter
 from penstock.runs.admitter import Admitter
-from penstock.runs.client.runs import Submission
+from penstock.runs.records import Submission
 from penstock.runs.sweeper import Sweeper
+from penstock.schedules.records import PauseScope
 from penstock.schedules.scheduler import Scheduler, SchedulerOptions
+from penstock.schedules.store.configs import config_list
 from penstock.services.upkeep import OutboxPublisher, Pruner, Sealer
 from penstock.testing.simulate.actors import Actor, ServiceActor, Stage
 from penstock.testing.simulate.faults import Fault
 from tests.harness.sim_limits import LIMITED, resize_shared_limit
+from tests.kits.configs import change_of, config_of
 
 LATE_US = MINUTE
 CATCH_UP_RATE = 0.5
@@ -105,14 +108,8 @@ class Operator(Actor):
 
     def resume_all(self) -> None:
         """Lift every pause, for recovery."""
-        for pause in self.client.pauses.in_force():
-            subject = {
-                "all": None,
-                "customer": pause.customer_id,
-                "pipeline": pause.pipeline,
-                "config": encode("cfg", pause.subject),
-            }[pause.scope]
-            self.client.pauses.resume(pause.scope, subject)
+        for pause in self.client.pauses.list():
+            self.client.pauses.resume(pause.scope, pause.subject)
 
     def _submit(self) -> None:
         rng = self.stage.rng
@@ -122,7 +119,7 @@ class Operator(Actor):
             pipeline=rng.choice(("single", "single", *LIMITED)),
             customer=rng.choice(self._customers),
             priority=rng.choice((5, 5, 5, 1, 9)),
-            at=later if rng.random() < 0.3 else None,
+            at=to_datetime(later) if rng.random() < 0.3 else None,
             ordering_key=f"key-{rng.randrange(2)}" if rng.random() < 0.3 else None,
         )
         key = f"{self.name}-{self._keys}"
@@ -135,49 +132,52 @@ class Operator(Actor):
 
     def _send(self, wanted: Submission, key: str) -> None:
         """Submit with a key: repeated after a lost response, it must not run twice."""
-        run_id = self.client.runs.submit(wanted, key=key)
-        self.stage.accepted.append(run_id)
+        made = self.client.runs.submit(wanted, key=key)
+        self.stage.accepted.append(decode("run", made.run_id))
         self._unsure = [pair for pair in self._unsure if pair[1] != key]
         if self.stage.fault_occurs(Fault.DUPLICATE, 0.1):
-            assert self.client.runs.submit(wanted, key=key) == run_id, "a repeated key ran twice"
+            assert self.client.runs.submit(wanted, key=key) == made, "a repeated key ran twice"
 
     def _cancel(self) -> None:
         if self.stage.accepted:
-            self.client.runs.cancel(self.stage.rng.choice(self.stage.accepted[-20:]))
+            run_id = self.stage.rng.choice(self.stage.accepted[-20:])
+            self.client.runs.cancel(encode("run", run_id))
 
     def _retry(self) -> None:
         dead = self.client.dead_letters.find(DeadLetterFilter(kind="run"), limit=10)
         if dead:
             dead_letter = self.stage.rng.choice(dead)
-            self.stage.accepted.append(self.client.runs.retry(dead_letter.subject))
+            made = self.client.runs.retry(encode("run", dead_letter.subject))
+            self.stage.accepted.append(decode("run", made.run_id))
 
     def _pause(self) -> None:
         scope, subject = self._scope()
         self.client.pauses.pause(scope, subject, reason="simulated")
 
     def _resume(self) -> None:
-        pauses = self.client.pauses.in_force()
+        pauses = self.client.pauses.list()
         if pauses:
             self.resume_all()
 
-    def _scope(self) -> tuple[str, str | None]:
+    def _scope(self) -> tuple[PauseScope, str | None]:
         rng = self.stage.rng
-        scope = rng.choice(("all", "customer", "pipeline", "config"))
+        scopes: tuple[PauseScope, ...] = ("all", "customer", "pipeline", "config")
+        scope = rng.choice(scopes)
         if scope == "customer":
             return scope, rng.choice(self._customers)
         if scope == "pipeline":
             return scope, rng.choice(("single", "double", "outside", *LIMITED))
         if scope == "config":
-            return scope, encode("cfg", self._config())
+            return scope, self._config()
         return scope, None
 
-    def _config(self) -> int:
-        found = self.client.configs.page(limit=50)
-        return self.stage.rng.choice(found).config_id if found else 1
+    def _config(self) -> str:
+        found = self.client.store.read(lambda tx: config_list(tx, limit=50))
+        return encode("cfg", self.stage.rng.choice(found).config_id if found else 1)
 
     def _create(self) -> None:
         rng = self.stage.rng
-        self.client.configs.create(rng.choice(self._customers), new_config(rng))
+        self.client.configs.create(rng.choice(self._customers), config_of(new_config(rng)))
 
     def _change(self) -> None:
         rng = self.stage.rng
@@ -186,7 +186,7 @@ class Operator(Actor):
             change = cadence(rng)
         if rng.random() < 0.3:
             change["catch_up"] = rng.choice(("one", "all", "none"))
-        self.client.configs.update(self._config(), change)
+        self.client.configs.update(self._config(), change_of(change))
 
     def _switch(self) -> None:
         config_id = self._config()
@@ -200,7 +200,8 @@ class Operator(Actor):
         self.client.store.write(lambda tx: resize_shared_limit(tx, capacity))
 
     def _start_config(self) -> None:
-        self.stage.accepted += self.client.configs.start(self._config())
+        started = self.client.configs.start(self._config())
+        self.stage.accepted += [decode("run", run_id) for run_id in started.run_ids]
 
 
 def cadence(rng: random.Random) -> dict[str, Any]:

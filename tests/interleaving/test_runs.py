@@ -4,6 +4,7 @@ import pytest
 
 from penstock.client import Client
 from penstock.core.errors import Conflict, IllegalTransition
+from penstock.core.ids import encode
 from penstock.db.store import Store
 from penstock.runs import attempt_result
 from penstock.runs.admitter import Admitter
@@ -223,7 +224,7 @@ def test_concurrent_retries_of_a_dead_run(stage: Stage) -> None:
 
         return [
             errors_returned(lambda store: Client(store).dead_letters.replay(number)),
-            errors_returned(lambda store: Client(store).runs.retry(run_id)),
+            errors_returned(lambda store: Client(store).runs.retry(encode("run", run_id))),
             errors_returned(lambda store: Client(store).dead_letters.discard([number], "enough")),
         ], check
 

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from penstock.audit.telemetry import Event, Swept
-from penstock.core.clock import HOUR, MINUTE, SECOND
+from penstock.core.clock import HOUR, MINUTE, SECOND, to_datetime
 from penstock.db.store import Tx
 from penstock.runs import attempt_result
 from penstock.runs.admitter import BUSY_US, Admitter
@@ -15,6 +15,7 @@ from penstock.runs.store import leases
 from penstock.runs.store.admission import run_admit_due
 from penstock.runs.sweeper import OVERDUE_GRACE_US, Sweeper
 from tests.kits.client_harness import Harness
+from tests.kits.configs import cfg
 
 
 def crash(harness: Harness, n: int = 1, *, start: bool = True) -> list[HeldRun]:
@@ -49,8 +50,8 @@ class TestSessions:
         sweep = harness.sweeper.run_once()
         assert (sweep.sessions, sweep.lapsed, sweep.stale) == (1, 1, 0)
         assert received == [Swept(sessions=1, lapsed=1, stale=0, timed_out=0, unblocked=0)]
-        run = harness.client.runs.get(run_id)
-        assert (run.state, run.lapses) == ("PENDING", 1)
+        run = harness.run(run_id)
+        assert (run.state, run.lapsed_claims) == ("PENDING", 1)
         assert harness.complete(held) == []
         harness.admitter.run_once()
         assert harness.take().run_id == run_id
@@ -62,7 +63,7 @@ class TestSessions:
             harness.admitter.run_once()
             crash(harness, start=False)
             harness.sweeper.run_once()
-            run = harness.client.runs.get(run_id)
+            run = harness.run(run_id)
             assert run.state == ("FAILED" if lapse == 5 else "PENDING")
         assert (run.error_type, run.is_dead) == ("CLAIM_LAPSED", True)
         assert [d.subject for d in harness.client.dead_letters.find()] == [run_id]
@@ -95,10 +96,10 @@ class TestSessions:
         harness.take(start=True, session=session)
         harness.take(start=False, session=session)
         for run_id in (one, two):
-            assert harness.client.runs.cancel(run_id) == "asked"
+            assert harness.cancel(run_id) == "asked"
         harness.clock.advance(31 * SECOND)
         harness.sweeper.run_once()
-        assert [harness.client.runs.get(i).state for i in (one, two)] == ["CANCELLED"] * 2
+        assert [harness.run(i).state for i in (one, two)] == ["CANCELLED"] * 2
         assert harness.counts("runs", "dead_letters") == {"runs": 0, "dead_letters": 0}
 
     def test_a_closed_session_leaves_orphans(self, harness: Harness) -> None:
@@ -154,7 +155,7 @@ class TestSessions:
         harness.take(start=False)
         harness.clock.advance(HOUR)
         assert harness.sweeper.run_once().lapsed == 1
-        assert harness.client.runs.get(run_id).state == "PENDING"
+        assert harness.run(run_id).state == "PENDING"
 
 
 class TestLeases:
@@ -207,7 +208,7 @@ class TestOverdue:
         assert harness.sweeper.run_once().timed_out == 0
         harness.clock.advance(1)
         assert harness.sweeper.run_once().timed_out == 1
-        run = harness.client.runs.get(held.run_id)
+        run = harness.run(held.run_id)
         assert (run.state, run.status, run.error_type) == ("TIMEOUT", "TIMEOUT", "TIMEOUT")
         assert harness.complete(held) == []
         harness.clock.advance(5 * MINUTE)
@@ -230,10 +231,10 @@ class TestOverdue:
         """A run with a pending cancel is cancelled when over its time, and not retried."""
         run_id = harness.submit()
         harness.take(session=harness.session(lease_us=3 * HOUR))
-        harness.client.runs.cancel(run_id)
+        harness.cancel(run_id)
         harness.clock.advance(2 * HOUR)
         assert harness.sweeper.run_once().timed_out == 1
-        assert harness.client.runs.get(run_id).state == "CANCELLED"
+        assert harness.run(run_id).state == "CANCELLED"
         assert harness.counts("runs") == {"runs": 0}
 
 
@@ -268,8 +269,8 @@ class TestAdmitter:
         """One step admits all due runs, whatever the batch size, and returns the next time."""
         now = harness.clock.now()
         for i in range(7):
-            harness.submit(at=now + MINUTE, customer=f"c{i % 3}")
-        harness.submit(at=now + HOUR)
+            harness.submit(at=to_datetime(now + MINUTE), customer=f"c{i % 3}")
+        harness.submit(at=to_datetime(now + HOUR))
         harness.clock.advance(MINUTE)
         step = Admitter(harness.store, batch=2).run_once()
         assert (step.runs, step.next_at, step.now) == (7, now + HOUR, harness.clock.now())
@@ -282,7 +283,7 @@ class TestAdmitter:
     def test_a_paused_due_run_is_handled_once(self, harness: Harness) -> None:
         """A due run under a pause is marked as paused, and the admitter does not return to it."""
         harness.client.pauses.pause("all", None)
-        harness.submit(at=harness.clock.now() + MINUTE)
+        harness.submit(at=to_datetime(harness.clock.now() + MINUTE))
         harness.clock.advance(MINUTE)
         harness.admitter.run_once()
         assert harness.admitter.run_once().next_at is None
@@ -291,7 +292,7 @@ class TestAdmitter:
         """Due runs locked by another admitter are left to it, without a busy loop."""
         if not harness.store.capabilities.concurrent_writers:
             pytest.skip("one writer")
-        harness.submit(at=harness.clock.now() + MINUTE)
+        harness.submit(at=to_datetime(harness.clock.now() + MINUTE))
         harness.clock.advance(MINUTE)
         steps = []
 
@@ -338,14 +339,14 @@ class TestFailures:
         self._fail(harness, 1)
         (alert,) = harness.client.views.alerts(state="open").items
         assert (alert.rule, alert.severity, alert.times) == ("config_disabled", "HIGH", 1)
-        off = harness.client.configs.get(config.config_id)
+        off = harness.client.configs.get(cfg(config))
         assert (off.is_active, off.inactive_reason) == (False, "5 consecutive failures")
         assert harness.schedule_row(config.config_id) is None
-        link = harness.client.configs.audit("acme")[-1]
-        assert (link.action, link.actor) == ("DEACTIVATED", "penstock")
+        link = harness.client.configs.audit("acme").items[-1]
+        assert (link.action, link.changed_by) == ("DEACTIVATED", "penstock")
         harness.clock.advance(HOUR)
         assert harness.tick().due == 0
-        on = harness.client.configs.enable(config.config_id, actor="ann")
+        on = harness.client.as_actor("ann").configs.enable(cfg(config))
         assert (on.is_active, on.consecutive_failures) == (True, 0)
         assert harness.client.views.alerts(state="open").items == []
         self._fail(harness, 2)
@@ -359,7 +360,7 @@ class TestFailures:
             harness.clock.advance(HOUR)
             harness.tick()
             harness.complete(harness.take())
-        assert harness.client.configs.get(config.config_id).consecutive_failures == 0
+        assert harness.client.configs.get(cfg(config)).consecutive_failures == 0
         assert harness.client.views.alerts().items == []
 
     def test_retries_and_cancels_do_not_count(self, harness: Harness) -> None:
@@ -368,23 +369,23 @@ class TestFailures:
         harness.clock.advance(HOUR)
         harness.tick()
         harness.fail(harness.take(), error_type="TRANSIENT_NETWORK")
-        assert harness.client.configs.get(config.config_id).consecutive_failures == 0
+        assert harness.client.configs.get(cfg(config)).consecutive_failures == 0
         harness.clock.advance(6 * MINUTE)
         harness.admitter.run_once()
         held = harness.take()
         harness.end(attempt_result.cancelled(held, actor="ann"))
-        assert harness.client.configs.get(config.config_id).consecutive_failures == 0
+        assert harness.client.configs.get(cfg(config)).consecutive_failures == 0
 
     def test_failures_in_one_batch(self, harness: Harness) -> None:
         """Five dead runs reported in one batch disable the config like five single ones."""
         config = harness.config(overlap="allow")
         for _ in range(6):
-            harness.client.configs.start(config.config_id)
+            harness.start(config)
         harness.fail(*harness.claim())
-        assert not harness.client.configs.get(config.config_id).is_active
+        assert not harness.client.configs.get(cfg(config)).is_active
         rules = [alert.rule for alert in harness.client.views.alerts(state="open").items]
         assert rules == ["config_disabled"]
-        actions = [link.action for link in harness.client.configs.audit("acme")]
+        actions = [link.action for link in harness.client.configs.audit("acme").items]
         assert actions == ["CREATED", "DEACTIVATED"]
 
     def test_stale_and_overdue_runs_count_too(self, harness: Harness) -> None:
@@ -395,5 +396,5 @@ class TestFailures:
             harness.tick()
             crash(harness)
             harness.sweeper.run_once()
-            assert harness.client.configs.get(config.config_id).consecutive_failures == dead
+            assert harness.client.configs.get(cfg(config)).consecutive_failures == dead
         assert [a.rule for a in harness.client.views.alerts().items] == ["config_failing"]

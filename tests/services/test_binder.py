@@ -11,6 +11,7 @@ from penstock.bus.client.subscriptions import SubscriptionOptions
 from penstock.bus.delivery_sweeper import DeliverySweeper
 from penstock.bus.message import NewMessage, SubscriptionSpec
 from penstock.core.errors import InvalidInput
+from penstock.core.ids import encode
 from penstock.flows.orchestrator import Orchestrator
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.services import binder as binder_module
@@ -56,12 +57,11 @@ class TestRuns:
         )
         assert binder.run_once().done == 1
         held = harness.take()
-        run = harness.client.runs.get(held.run_id)
-        assert (run.customer_id, run.partition, run.parameters) == (
-            "acme", "2025-12-31", '{"days": 3}',
+        run = harness.run(held.run_id)
+        assert (run.customer, run.partition, run.parameters) == (
+            "acme", "2025-12-31", {"days": 3},
         )  # fmt: skip
-        assert run.trigger_source == "event"
-        assert harness.column("SELECT trigger_message_id FROM runs") == [str(message_id)]
+        assert (run.trigger_source, run.trigger_message_id) == ("event", str(message_id))
         assert run.correlation_id == "cause"
         assert binder.run_once().done == 0
         (place,) = harness.client.topics.message(message_id).deliveries
@@ -73,9 +73,9 @@ class TestRuns:
         publish(harness, {"days": 1}, b"no json", {"days": 99}, [1], {"days": 2}, customer="acme")
         counts = binder.run_once()
         assert (counts.done, counts.nacked) == (2, 3)
-        runs = [harness.client.runs.get(harness.take().run_id) for _ in range(2)]
-        assert {(run.customer_id, run.parameters) for run in runs} == {
-            ("acme", '{"days": 1}'), ("acme", '{"days": 2}'),
+        runs = [harness.run(harness.take().run_id) for _ in range(2)]
+        assert {(run.customer, run.parameters["days"]) for run in runs} == {
+            ("acme", 1), ("acme", 2),
         }  # fmt: skip
         dead = harness.client.dead_letters.find()
         assert {one.error_kind for one in dead} == {"poison"}
@@ -163,16 +163,16 @@ class TestConfigs:
         binder.run_once()
         binder.run_once()
         held = harness.take()
-        run = harness.client.runs.get(held.run_id)
-        assert (run.config_id, run.trigger_source) == (first.config_id, "event")
+        run = harness.run(held.run_id)
+        assert (run.config_id, run.trigger_source) == (encode("cfg", first.config_id), "event")
         assert harness.column("SELECT trigger_message_id FROM runs") == [str(message_id)]
         assert harness.client.views.overview().pending_runs == 0
         harness.complete(held)
         publish(harness, {}, kind="full")
         binder.run_once()
-        started = {harness.client.runs.get(harness.take().run_id).config_id for _ in range(2)}
-        assert started == {first.config_id, other.config_id}
-        assert off.config_id not in started
+        started = {harness.run(harness.take().run_id).config_id for _ in range(2)}
+        assert started == {encode("cfg", one.config_id) for one in (first, other)}
+        assert encode("cfg", off.config_id) not in started
 
     def test_overlap_is_recorded(self, harness: Harness, binder: Binder) -> None:
         """A message that arrives before the previous run ended is skipped and recorded."""
@@ -185,8 +185,8 @@ class TestConfigs:
         publish(harness, {}, customer="acme")
         binder.run_once()
         assert harness.client.views.overview().pending_runs == 1
-        (entry,) = harness.client.configs.ledger(config.config_id)
-        assert entry.outcome == "skipped_overlap"
+        (entry,) = harness.ledger(config.config_id)
+        assert entry[-1] == "skipped_overlap"
 
     def test_a_topic_name_that_is_too_long_affects_no_other(
         self, harness: Harness, binder: Binder
@@ -214,11 +214,11 @@ class TestConfigs:
         publish(harness, {}, customer="acme")
         binder.run_once()
         held = harness.take()
-        assert harness.client.runs.get(held.run_id).customer_id == "acme"
+        assert harness.run(held.run_id).customer == "acme"
         harness.complete(held)
         publish(harness, {}, customer_id="globex")
         binder.run_once()
-        assert harness.client.runs.get(harness.take().run_id).customer_id == "globex"
+        assert harness.run(harness.take().run_id).customer == "globex"
         assert harness.client.views.overview().pending_runs == 0
 
 

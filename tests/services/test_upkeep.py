@@ -10,10 +10,12 @@ from penstock.audit.rows import OutboxMessage
 from penstock.audit.store.journal import outbox_put
 from penstock.core.clock import DAY, HOUR, MINUTE, to_datetime
 from penstock.db.store import Tx
+from penstock.runs.records import Submission
 from penstock.services import upkeep
 from penstock.services.store import Retention, prune
 from penstock.services.upkeep import OutboxPublisher, Pruner, Sealer
 from tests.kits.client_harness import Harness
+from tests.kits.configs import cfg
 
 
 def send(harness: Harness, n: int) -> None:
@@ -69,7 +71,7 @@ class TestOutboxPublisher:
         assert harness.client.views.outbox().waiting == 0
         harness.write(lambda tx: topic_ensure(tx, "penstock.runs"))
         run_id = harness.submit()
-        harness.submit(at=harness.clock.now() + HOUR)
+        harness.submit(at=to_datetime(harness.clock.now() + HOUR))
         received: list[str] = []
         publisher = OutboxPublisher(harness.store)
         publisher.subscribe(lambda _, messages: received.extend(m.payload for m in messages))
@@ -125,12 +127,12 @@ class TestPruner:
         live = harness.submit()
         young = harness.submit()
         harness.complete(*[run for run in harness.claim() if run.run_id == young])
-        harness.client.runs.submit("nightly", key="k")
+        harness.client.runs.submit(Submission(pipeline="nightly"), key="k")
         before = harness.client.views.overview()
         pruner.run_once()
         harness.clock.advance(15 * DAY)
         pruner.run_once()
-        assert harness.client.runs.get(live).state == "RUNNING"
+        assert harness.run(live).state == "RUNNING"
         assert harness.counts("history", "requests") == {"history": 0, "requests": 0}
         assert before.completed_today == 1
         assert harness.client.views.verify_journal().problem is None
@@ -151,7 +153,7 @@ class TestPruner:
         assert first.folded_us > 0
         second = pruner.run_once()
         assert (second.partitions, second.folded_us) == (0, 0)
-        assert [harness.client.runs.get(i).state for i in ids] == ["COMPLETED"] * 3
+        assert [harness.run(i).state for i in ids] == ["COMPLETED"] * 3
 
     def test_a_pass_continues_while_chunks_are_full(
         self, harness: Harness, monkeypatch: pytest.MonkeyPatch
@@ -180,7 +182,7 @@ class TestPruner:
             harness.tick()
         harness.sql(f"UPDATE flows SET ended_at = {harness.clock.now()}")
         assert harness.counts("ledger", "flows") == {"ledger": 5, "flows": 5}
-        harness.client.configs.disable(config.config_id)
+        harness.client.configs.disable(cfg(config))
         harness.clock.advance(10 * DAY)
         retention = Retention(ledger_us=DAY, flows_us=DAY)
         part = harness.write(lambda tx: prune(tx, retention))

@@ -6,9 +6,10 @@ from itertools import pairwise
 import pytest
 
 from penstock.client import Client
-from penstock.core.clock import DAY, MINUTE, SECOND
+from penstock.core.clock import DAY, MINUTE, SECOND, to_datetime
 from penstock.core.errors import StoreUnavailable
 from penstock.db.sqlite.store import SqliteStore
+from penstock.runs.records import Submission
 from penstock.schedules.scheduler import Scheduler, SchedulerOptions
 from penstock.testing.clock import VirtualClock
 from penstock.testing.simulate.faults import Fault, FaultyStore
@@ -16,6 +17,7 @@ from penstock.testing.simulate.snapshots import DirectReader
 from penstock.worker.options import WorkerOptions
 from penstock.worker.worker_core import WorkerCore
 from tests.harness.simulation import START, declared
+from tests.kits.configs import cfg, change_of, create_config
 
 
 def _open() -> tuple[SqliteStore, VirtualClock, Client]:
@@ -32,7 +34,7 @@ def test_late_runs_are_spaced_by_the_catch_up_rate() -> None:
     given = {"pipeline_template": "double", "schedule_type": "INTERVAL",
              "schedule_interval_minutes": 5}  # fmt: skip
     for n in range(3):
-        client.configs.create(f"customer-{n}", given)
+        create_config(client, f"customer-{n}", given)
     clock.advance(DAY + 3 * MINUTE)
     Scheduler(store, SchedulerOptions(batch=1, catch_up_rate=0.5), clock=clock).run_once()
     times = [t for (t,) in DirectReader(store).rows("SELECT scheduled_time FROM runs ORDER BY 1")]
@@ -41,16 +43,18 @@ def test_late_runs_are_spaced_by_the_catch_up_rate() -> None:
 
 def test_due_occurrences_of_an_edited_cadence_are_in_the_ledger() -> None:
     _, clock, client = _open()
-    config = client.configs.create(
+    config = create_config(
+        client,
         "acme",
         {"pipeline_template": "single", "schedule_type": "INTERVAL",
          "schedule_interval_minutes": 5},
     )  # fmt: skip
     clock.advance(17 * MINUTE)
-    client.configs.update(config.config_id, {"schedule_interval_minutes": 7})
-    (entry,) = client.configs.ledger(config.config_id)
+    client.configs.update(cfg(config), change_of({"schedule_interval_minutes": 7}))
+    (entry,) = client.configs.occurrences(cfg(config)).items
     assert (entry.occurrences, entry.outcome) == (3, "skipped_missed")
-    assert (entry.slot_from, entry.slot_to) == (START + 5 * MINUTE, START + 15 * MINUTE)
+    assert entry.first == to_datetime(START + 5 * MINUTE)
+    assert entry.last == to_datetime(START + 15 * MINUTE)
 
 
 class _Once:
@@ -80,7 +84,7 @@ def test_a_lost_response_to_a_mark_does_not_lose_the_run() -> None:
         jitter=lambda: 0.0,
     )  # fmt: skip
     steps.open()
-    client.runs.submit("single")
+    client.runs.submit(Submission(pipeline="single"))
     held = steps.claim_once(1)
     director.fault = Fault.REPLY_LOST
     with pytest.raises(StoreUnavailable):

@@ -10,21 +10,23 @@ import pytest
 from penstock.access.api_keys import Role, parse
 from penstock.access.secrets import Secrets
 from penstock.core.errors import InvalidInput
+from penstock.core.ids import decode
 from penstock.core.redact import KNOWN_SECRETS, MASK
 from penstock.core.retry import ErrorType
 from penstock.db.store import Store
 from penstock.pipelines.declare.pipeline import Pipeline
-from penstock.runs.client.runs import Submission
 from penstock.runs.external.client.holder import (
     CompletionResult,
     ExternalWorker,
     FailureReport,
     ProgressReport,
 )
+from penstock.runs.records import Submission
 from penstock.testing.clock import VirtualClock
 from penstock.worker.options import WorkerOptions
 from penstock.worker.worker_core import WorkerCore
 from tests.kits.client_harness import Harness
+from tests.kits.configs import cfg, change_of
 from tests.kits.dump import columns_holding
 
 CANARY = "cnry-8f3a-Zq"
@@ -46,7 +48,7 @@ def execute(harness: Harness, body: Callable[[Any], Any], *, secrets: Secrets) -
     options = WorkerOptions(name="w", secrets=secrets)
     steps = WorkerCore(harness.store, [pipeline], options, clock=harness.clock, jitter=lambda: 0.0)
     steps.open()
-    run_id = harness.client.runs.submit(Submission(pipeline="p", parameters=REFERENCE))
+    run = harness.client.runs.submit(Submission(pipeline="p", parameters=REFERENCE))
     (held,) = steps.claim_once(1, start=True)
     finish = steps.execute(held)
     assert finish is not None
@@ -54,12 +56,12 @@ def execute(harness: Harness, body: Callable[[Any], Any], *, secrets: Secrets) -
     steps.ends.add([finish])
     steps.flush_once()
     steps.close()
-    return run_id
+    return decode("run", run.run_id)
 
 
 def details(harness: Harness, run_id: int) -> str:
     """Return what is stored of a run's end."""
-    run = harness.client.runs.get(run_id)
+    run = harness.run(run_id)
     return f"{run.error_type} {run.error_details} {run.result}"
 
 
@@ -127,7 +129,7 @@ def test_literal_secrets(harness: Harness) -> None:
             ),
             lambda p=parameters: harness.config(parameters=p),  # type: ignore[misc]
             lambda p=parameters: harness.client.configs.update(  # type: ignore[misc]
-                config.config_id, {"parameters": p}
+                cfg(config), change_of({"parameters": p})
             ),
         ]
         for call in calls:

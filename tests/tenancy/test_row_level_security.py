@@ -21,7 +21,7 @@ from penstock.db.postgres.store import PostgresStore
 from penstock.db.scoped import tenant_statements
 from penstock.db.store import Single, Store
 from penstock.db.tenant_isolation import TenantIsolation, tenant_isolation_get
-from penstock.runs.store.runs import RunFilter
+from penstock.runs.records import Submission
 from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres.server import DatabaseServer
 from tests.conftest import CLOCK_START
@@ -310,10 +310,9 @@ def test_without_the_right_to_the_role(
         )
         client = Client(store)
         client.register(pipelines())
-        client.runs.submit("nightly")
-        assert [run.customer_id for run in client.scoped("default").runs.page(RunFilter())] == [
-            "default"
-        ]
+        client.runs.submit(Submission(pipeline="nightly"))
+        own = client.scoped("default").runs.list()
+        assert [run.customer for run in own.items] == ["default"]
         pg_admin.execute(f"GRANT penstock_tenant TO {user}")
         assert raw(store, "SELECT tenant_wall()") == [(True,)]
         assert store.read(tenant_isolation_get).stands

@@ -1,20 +1,23 @@
 """User code: the Python client and the client of the HTTP API."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
 from penstock import (
     Client,
     CompletionReport,
+    Config,
+    ConfigChange,
     DeadLetterFilter,
-    FlowFilter,
     FlowRequest,
     NotFound,
+    Page,
     Pipeline,
     Role,
     RunFilter,
     StaleVersion,
+    StoredConfig,
     Submission,
     connect,
     decode_id,
@@ -71,22 +74,32 @@ def runs(pipeline: Pipeline) -> None:
 
 def other_use_cases(client: Client) -> None:
     """Configs, flows, keys, limits and dead letters."""
-    config = client.configs.create("acme", {"pipeline_template": "nightly"})
-    assert_type(config.config_id, int)
+    config = client.configs.create("acme", Config(pipeline="nightly", interval=timedelta(hours=1)))
+    assert_type(config, StoredConfig)
+    assert_type(config.config_id, str)
+    assert_type(config.interval, timedelta | None)
+    assert_type(config.next_run_time, datetime | None)
     try:
-        client.configs.update(config.config_id, {"priority": 8}, version=99)
+        client.configs.update(config.config_id, ConfigChange(priority=8), version=99)
     except StaleVersion as error:
         assert_type(error.current, int | None)
     except NotFound as error:
         assert_type(error.kind, str)
-    assert_type(client.configs.start(config.config_id), list[int])
+    assert_type(client.configs.start(config.config_id).run_ids, list[str])
+    assert_type(client.configs.list(customer="acme"), Page[StoredConfig])
+    assert_type(client.pauses.pause("customer", "acme").is_changed, bool)
+    client.configs.create("acme", {"pipeline_template": "nightly"})  # type: ignore[arg-type]
+    Config(pipeline="nightly", overlap="maybe")  # type: ignore[arg-type]
+    client.pauses.pause("world")  # type: ignore[arg-type]
     opened = client.flows.trigger(FlowRequest(pipeline="nba", partition="2025-12-31"))
-    assert_type(opened.flow.flow_id, int)
+    assert_type(opened.flow.flow_id, str)
+    assert_type(opened.flow.ended_at, datetime | None)
+    assert_type(opened.run_ids, list[str])
     client.flows.complete(
         CompletionReport(pipeline="nba", processor="boxscores", partition="2025-12-31")
     )
-    assert_type([flow.state for flow in client.flows.page(FlowFilter(limit=5))], list[str])
-    assert_type(client.diagnostics.explain("nba", "2025-12-31").explanation.summary, str)
+    assert_type([flow.flow_id for flow in client.flows.list(limit=5).items], list[str])
+    assert_type(client.diagnostics.explain("nba", "2025-12-31").summary, str)
     assert_type(client.keys.create("docs", Role.ADMIN).key, str | None)
     assert_type(client.keys.get("key_5m7t0c2d").last_used_at, datetime | None)
     assert_type(client.views.overview().as_of, datetime)

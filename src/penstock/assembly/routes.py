@@ -7,7 +7,6 @@ from typing import Final
 from penstock.access import api as keys
 from penstock.bus.api import deliveries, subscriptions, topics
 from penstock.bus.incoming import api as incoming
-from penstock.bus.incoming.api_models import PushedMessageIn, PushEnvelopeIn
 from penstock.client import Client
 from penstock.dead_letters import api as dead_letters
 from penstock.flows import api as flows
@@ -18,7 +17,7 @@ from penstock.runs import api as runs
 from penstock.runs.external import api as external
 from penstock.runs.external.api_fastpath import WorkerFastPath
 from penstock.schedules.api import bulk, configs, tick
-from penstock.schedules.api.models import BulkItem, BulkOutcome
+from penstock.server import health
 from penstock.server.auth import KeyCache
 from penstock.server.polling.group_commit import GroupCommit
 from penstock.server.routes import Routes
@@ -33,12 +32,13 @@ _MODULES: Final = (
     topics,
     subscriptions,
     deliveries,
+    limits,
     flows,
     gates,
-    incoming,
+    monitoring,
+    keys,
+    health,
 )
-
-_DECLARED: Final = (limits, monitoring, keys)
 
 
 def _fastpath(keyring: KeyCache, client: Client) -> WorkerFastPath:
@@ -49,8 +49,7 @@ def _fastpath(keyring: KeyCache, client: Client) -> WorkerFastPath:
 
 
 ROUTES: Final = Routes(
-    routers=(*(module.routes for module in _MODULES), monitoring.pause_routes),
-    declared=tuple(module.routes for module in _DECLARED),
-    models=(BulkItem, BulkOutcome, PushedMessageIn, PushEnvelopeIn),
+    declared=tuple(module.routes for module in _MODULES),
+    plain=(*health.plain_routes, *incoming.plain_routes),
     fastpath=_fastpath,
 )

@@ -31,7 +31,6 @@ from penstock.core.errors import InvalidInput
 from penstock.egress.addresses import is_loopback
 
 if TYPE_CHECKING:
-    from penstock.cli.backends.protocol import UseCases
     from penstock.client import Client, UseCaseGroups
     from penstock.core.records.record import Page
 
@@ -75,55 +74,31 @@ class App:
         return settings
 
     @contextlib.contextmanager
-    def use_cases(self) -> Iterator[UseCases]:
-        """Open the use cases: over the API if a URL is set, otherwise on the database."""
-        settings = self.settings()
-        if not settings.url:
-            # Imported here because it loads the store, as in `client`.
-            from penstock.cli.backends.database import DatabaseBackend
-
-            with self.client(settings) as client:
-                yield DatabaseBackend(client, settings.database_url)
-            return
-        # Imported here because only commands over a URL need the API client.
-        from penstock.cli.backends.http import ApiBackend
-        from penstock.remote import connect  # as above
-
-        key = _key(settings)
-        plain = settings.url_plain == "allowed"
-        with connect(settings.url, key=key, allow_plain=plain) as api:
-            yield ApiBackend(api)
-
-    @contextlib.contextmanager
     def connect(self) -> Iterator[UseCaseGroups]:
         """Open the client: over the API if a URL is set, otherwise on the database."""
         settings = self.settings()
         if not settings.url:
             # Imported here because it loads the store.
-            from penstock.assembly.process import describe_database
+            from penstock.assembly.database import describe_database
 
             self.where = describe_database(settings.database_url)
             with self.client(settings) as client:
                 yield client
             return
         # Imported here because only commands over a URL need it.
-        from penstock.remote.client import RemoteClient
-        from penstock.remote.transport import Transport  # as above
+        from penstock.remote import connect
 
         is_plain = settings.url_plain == "allowed"
-        transport = Transport(settings.url, key=_key(settings), allow_plain=is_plain)
-        self.where = transport.url
-        try:
-            yield RemoteClient(transport)
-        finally:
-            transport.close()
+        with connect(settings.url, key=_key(settings), allow_plain=is_plain) as remote:
+            self.where = remote.transport.url
+            yield remote
 
     @contextlib.contextmanager
     def client(self, settings: Settings | None = None, *, create: bool = False) -> Iterator[Client]:
         """Open a client on the database; a missing SQLite file is created only with `create`."""
         chosen = settings or self.database_settings()
         # Imported here because it loads the store.
-        from penstock.assembly.process import open_client
+        from penstock.assembly.database import open_client
 
         # Silence library logs: a command reports its own errors; only servers log.
         logging.getLogger().addHandler(logging.NullHandler())

@@ -17,7 +17,7 @@ def db() -> None:
 def migrate(app: App) -> None:
     """Migrate the schema to the current version; creates a missing SQLite file."""
     # Imported here because it loads the database driver.
-    from penstock.assembly.process import migrate_store
+    from penstock.assembly.database import migrate_store
 
     settings = app.database_settings()
     applied = migrate_store(settings)
@@ -69,6 +69,6 @@ def path(app: App) -> None:
 
 def _where(app: App) -> str:
     # Imported here because it loads the database driver.
-    from penstock.assembly.process import describe_database
+    from penstock.assembly.database import describe_database
 
     return describe_database(app.database_settings().database_url)

@@ -8,10 +8,11 @@ from typing import Any
 from penstock.core.clock import iso
 from penstock.core.formatting import id_or_none, iso_or_none, parsed
 from penstock.core.ids import encode
+from penstock.core.records.record import to_json_value
 from penstock.core.redact import redact
 from penstock.dead_letters.client.dead_letters import DeadLetterDetail, ReplayStep
 from penstock.dead_letters.store import DeadLetter, DeadLetterGroup
-from penstock.runs.shapes import run_shape
+from penstock.runs.from_rows import run_record
 
 
 def dead_letter_shape(row: DeadLetter) -> dict[str, Any]:
@@ -73,7 +74,7 @@ def dead_letter_detail_shape(detail: DeadLetterDetail) -> dict[str, Any]:
         }
     return {
         "dead_letter": dead_letter_shape(detail.dead_letter),
-        "run": None if detail.run is None else run_shape(detail.run),
+        "run": None if detail.run is None else to_json_value(run_record(detail.run)),
         "message": message,
     }
 

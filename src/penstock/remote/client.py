@@ -13,14 +13,15 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from penstock.client import UseCaseGroups
 from penstock.core.clock import MINUTE, SECOND, from_datetime
-from penstock.core.errors import ApiError
-from penstock.core.records.record import decode_record, encode_record
+from penstock.core.errors import ApiError, InvalidInput
+from penstock.core.records.record import decode_record, encode_record, to_json_value
+from penstock.core.records.remotely import REMOTELY
 from penstock.remote.transport import Transport
 from penstock.server.routing.declare import ApiRoute, RouteList
 
@@ -28,9 +29,19 @@ P = ParamSpec("P")
 G = TypeVar("G")
 
 API_MODULES: Final[Mapping[str, str]] = {
+    "Configs": "penstock.schedules.api.configs",
+    "Diagnostics": "penstock.flows.api",
+    "Flows": "penstock.flows.api",
+    "Gates": "penstock.flows.gates.api",
+    "Interventions": "penstock.flows.gates.api",
     "Keys": "penstock.access.api",
     "Limits": "penstock.limits.api",
+    "Overrides": "penstock.flows.gates.api",
+    "Pauses": "penstock.schedules.api.pauses",
+    "Previews": "penstock.flows.api",
+    "Runs": "penstock.runs.api",
     "Views": "penstock.monitoring.api",
+    "Workers": "penstock.runs.external.api",
 }
 """The module that declares the routes of each class of use cases."""
 
@@ -40,7 +51,7 @@ class RemoteClient(UseCaseGroups):
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
-        self.actor = ""
+        self.actor = self._key = ""
         unused = cast("Any", None)  # the server has them
         self._store = self._names = self._probe = unused
 
@@ -63,25 +74,30 @@ class RemoteClient(UseCaseGroups):
 def _remote_class(kind: type[Any]) -> type[Any]:
     """Return a subclass whose methods send requests."""
     routes: RouteList = importlib.import_module(API_MODULES[kind.__name__]).routes
-    declared = {
-        route.use_case.__name__: route
-        for route in routes.routes
-        if route.use_case.__qualname__.startswith(f"{kind.__name__}.")
-    }
+    declared: dict[str, list[ApiRoute]] = {}
+    for route in routes.routes:
+        if route.use_case.__qualname__.startswith(f"{kind.__name__}."):
+            declared.setdefault(route.use_case.__name__, []).append(route)
     methods: dict[str, Any] = {}
     for name, function in inspect.getmembers(kind, inspect.isfunction):
-        if not name.startswith("_"):
-            methods[name] = _sending(declared[name]) if name in declared else _refusing(function)
+        if name in declared:
+            methods[name] = _sending(function, declared[name])
+        elif not name.startswith("_"):
+            methods[name] = getattr(function, REMOTELY, None) or _refusing(function)
     return type(f"Remote{kind.__name__}", (kind,), methods)
 
 
-def _sending(route: ApiRoute) -> Callable[..., Any]:
-    """Return a method that sends a request and returns the record in the response."""
-    signature = inspect.signature(route.use_case)
+def _sending(use_case: Callable[..., Any], routes: Sequence[ApiRoute]) -> Callable[..., Any]:
+    """Return a method that sends a request and returns the record in the response.
 
-    @functools.wraps(route.use_case)
+    Of several routes, the first is used whose path the arguments fill.
+    """
+    signature = inspect.signature(use_case)
+
+    @functools.wraps(use_case)
     def send(self: Any, *args: Any, **kwargs: Any) -> Any:
         arguments = dict(signature.bind(self, *args, **kwargs).arguments)
+        route = next((one for one in routes if one.binding.fits(arguments)), routes[-1])
         return request(self.transport, route, arguments)
 
     return send
@@ -92,21 +108,38 @@ def request(transport: Transport, route: ApiRoute, arguments: Mapping[str, Any])
     binding = route.binding
     body: Any = None
     if binding.body is not None:
-        body = arguments.get(binding.body.name)
-    elif binding.fields_type is not None:
-        body = {key: _plain(value) for key, value in binding.sent("field", arguments).items()}
+        body = to_json_value(arguments.get(binding.body.name))
+        for wire in binding.path_fields:
+            del body[wire]
+    if binding.fields_type is not None:
+        fields = {key: _plain(value) for key, value in binding.sent("field", arguments).items()}
+        body = {**body, **fields} if body is not None else fields
+    if route.ndjson is not None:
+        body = arguments[route.ndjson.parameter]
     query = {key: _plain(value) for key, value in binding.sent("query", arguments).items()}
-    response = transport.send(
-        route.method,
-        binding.target(route.path, arguments),
-        query=query,
-        body=None if body is None else encode_record(body),
-        headers=binding.sent("header", arguments),
-        wait_seconds=float(arguments.get("wait_seconds") or 0),
-    )
+    try:
+        response = transport.send(
+            route.method,
+            binding.target(route.path, arguments),
+            query=query,
+            body=None if body is None else encode_record(body),
+            headers=binding.sent("header", arguments) | binding.sent("key", arguments),
+            wait_seconds=_wait_seconds(body, arguments),
+        )
+    except InvalidInput as error:
+        error.rename({wire: name for name, wire in binding.wire_names.items()})
+        raise
+    if route.ndjson is not None:
+        return [decode_record(line, route.ndjson.outcome) for line in response.splitlines()]
     if binding.result is None or binding.result is type(None):
         return None
     return decode_record(response, binding.result)
+
+
+def _wait_seconds(body: Any, arguments: Mapping[str, Any]) -> float:
+    """Return how long the server may wait before it responds."""
+    asked = getattr(body, "wait_seconds", None) or arguments.get("wait_seconds")
+    return float(asked or 0)
 
 
 def _refusing(function: Callable[..., Any]) -> Callable[..., Any]:

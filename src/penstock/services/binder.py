@@ -57,13 +57,8 @@ from penstock.db.in_transaction import InTransaction
 from penstock.db.store import StoreView, Tx
 from penstock.flows.client.completion_message import report_of
 from penstock.flows.client.start_config import start
-from penstock.runs.client.submission import (
-    CheckedSubmission,
-    Submission,
-    check_many,
-    insert,
-    with_customer,
-)
+from penstock.runs.client.submission import CheckedSubmission, check_many, insert, with_customer
+from penstock.runs.records import Submission
 from penstock.runs.rows import MessageOrigin
 from penstock.schedules.store.configs import config_get, config_lock
 
@@ -137,7 +132,8 @@ class Binder:
             try:
                 wanted = with_customer(self._names, _submission(binding, one, customer))
                 check_customer(wanted.customer)
-                good.append((one, check_many(self._names, [wanted])[0]))
+                (checked,) = check_many(self._names, [wanted])
+                good.append((one, checked._replace(message_id=str(one.message_id))))
             except PenstockError as error:
                 refused += self._refuse(sub, one, error).nacked
 
@@ -156,7 +152,7 @@ class Binder:
         def body(tx: Tx) -> int:
             if not delivery_ack(tx, sub, [(one.message_id, one.epoch)]):
                 return 0
-            self._client.with_store(InTransaction(self._store, tx)).flows.complete(
+            self._client.with_store(InTransaction(self._store, tx)).flows.record(
                 replace(
                     report,
                     customer=_owner(tx, sub) or report.customer,
@@ -270,8 +266,6 @@ def _submission(binding: Binding, one: LeasedDelivery, customer: str | None) -> 
         parameters=parse_message_object(one.data) or None,
         ordering_key=one.ordering_key,
         correlation_id=one.attributes.get("correlation_id"),
-        trigger_source="event",
-        message_id=str(one.message_id),
     )
 
 

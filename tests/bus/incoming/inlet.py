@@ -82,7 +82,7 @@ class Inlet:
     def install(self, **table: Any) -> None:
         """Apply these settings; no key of the issuer is cached yet."""
         made = build_push_auth(self.store, self.settings(**table))
-        self.served.api.fastapi.state.receiving = made
+        self.served.api.asgi.state.receiving = made
         self.served.received.clear()
 
     def push(self, body: Any, bearer: str | None = None, name: str = NAME) -> Reply:

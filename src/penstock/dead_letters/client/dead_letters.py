@@ -34,7 +34,7 @@ from penstock.dead_letters.store import (
     run_replays,
 )
 from penstock.runs.client.retry import run_retry
-from penstock.runs.rows import Run
+from penstock.runs.rows import RunRow
 from penstock.runs.store.runs import run_get, run_retry_lock
 
 __all__ = [
@@ -83,7 +83,7 @@ class DeadLetterDetail:
     """A dead letter with its failed run, or with the bytes and attributes of its message."""
 
     dead_letter: DeadLetter
-    run: Run | None = None
+    run: RunRow | None = None
     data: bytes | None = None
     attributes: Mapping[str, str] | None = None
     ordering_key: str | None = None

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 import penstock.demo.saas.world as world
 from penstock.core.clock import HOUR, MINUTE, Micros
-from penstock.core.ids import encode
 from penstock.demo.saas.cloud import CLOUD
-from penstock.runs.client.runs import Submission
+from penstock.runs.records import Submission
 
 if TYPE_CHECKING:
     from penstock.assembly.process import InlineWorker
@@ -42,7 +41,7 @@ class ScenarioState:
     flood_size: int = FLOOD
     feed: list[tuple[Micros, str]] = field(default_factory=list)
     accepted: int = 0
-    flood_ids: list[int] = field(default_factory=list)
+    flood_ids: list[str] = field(default_factory=list)
     flooder: str = ""
     revoked: list[str] = field(default_factory=list)
     killed_worker: InlineWorker | None = None
@@ -150,7 +149,7 @@ def _flood(scene: ScenarioState) -> None:
         )
         for number in range(scene.flood_size)
     ]
-    scene.flood_ids = scene.stage.client.runs.submit_many(wanted, actor=scene.flooder)
+    scene.flood_ids = scene.stage.client.as_actor(scene.flooder).runs.submit_many(wanted)
     scene.accepted += len(scene.flood_ids)
     scene.add_line(f"{scene.flooder} submits {scene.flood_size:,} runs at once")
 
@@ -158,8 +157,9 @@ def _flood(scene: ScenarioState) -> None:
 def _cancel_some(scene: ScenarioState) -> None:
     """Cancel the last hundredth of the flood, which the customer submitted by mistake."""
     count = max(1, scene.flood_size // 100)
+    client = scene.stage.client.as_actor(scene.flooder)
     outcomes = [
-        scene.stage.client.runs.cancel(run_id, reason="submitted by mistake", actor=scene.flooder)
+        client.runs.cancel(run_id, reason="submitted by mistake").outcome
         for run_id in scene.flood_ids[-count:]
     ]
     scene.add_line(f"{scene.flooder} cancels {outcomes.count('cancelled')} of them")
@@ -169,11 +169,11 @@ def _restore_credentials(scene: ScenarioState) -> None:
     """Give one customer new credentials; support enables its configs again."""
     name = scene.revoked[0]
     CLOUD.revoked.discard(name)
-    configs = scene.stage.client.configs
-    for config in configs.page(customer=name, is_active=False):
-        configs.enable(config.config_id, reason="new credentials", actor="support")
-        config_id = encode("cfg", config.config_id)
-        scene.add_line(f"{name} has new credentials; support runs: configs enable {config_id}")
+    configs = scene.stage.client.as_actor("support").configs
+    for config in configs.list(customer=name, is_active=False).items:
+        configs.enable(config.config_id, reason="new credentials")
+        shown = f"configs enable {config.config_id}"
+        scene.add_line(f"{name} has new credentials; support runs: {shown}")
 
 
 def _outage(scene: ScenarioState) -> None:

@@ -109,14 +109,14 @@ def _settings(settings: Settings) -> Iterator[CheckResult]:
 
 def _where(settings: Settings) -> str:
     # Imported here because it loads the store.
-    from penstock.assembly.process import describe_database
+    from penstock.assembly.database import describe_database
 
     return describe_database(settings.database_url)
 
 
 def _sqlite(client: Client) -> Iterator[CheckResult]:
     # Imported here because it loads the store.
-    from penstock.assembly.process import sqlite_versions
+    from penstock.assembly.database import sqlite_versions
 
     versions = sqlite_versions(client.store)
     if versions is None:
@@ -251,7 +251,7 @@ def _work(client: Client) -> Iterator[CheckResult]:
                       "penstock alerts list")  # fmt: skip
     else:
         yield CheckResult("alerts", "OK", "none open")
-    pauses = client.pauses.in_force()
+    pauses = client.pauses.list()
     if any(p.scope == "all" for p in pauses):
         yield CheckResult("pauses", "WARN", "everything is paused", "penstock resume all")
     elif pauses:

@@ -29,9 +29,9 @@ def status(app: App) -> None:
         overview = client.views.overview()
         sessions = _sessions(client)
         alerts = len(client.views.alerts(state="open", limit=MANY).items)
+        pauses = len(client.pauses.list())
     with app.use_cases() as cases:
         dead = len(cases.dead_letters.page(DeadLetterQuery(), MANY))
-        pauses = len(cases.pauses())
     now = from_datetime(overview.as_of)
     warnings = _warnings(overview, sessions or ())
     record: dict[str, Any] = {

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, get_args, get_origin
 import msgspec
 
 from penstock.core.records.record import Page, Record, to_json_value
-from penstock.server.routing.binding import Parameter
+from penstock.server.routing.binding import Parameter, record_of
 from penstock.server.routing.declare import ApiRoute, Idempotency
 
 REF: Final = "#/components/schemas/{name}"
@@ -26,6 +26,15 @@ IDEMPOTENCY_KEY: Final = {
     "same response; a different body is refused.",
     "schema": {"type": "string", "maxLength": 255, "pattern": "^[\\x21-\\x7e]+$"},
 }
+IF_NONE_MATCH: Final = {
+    "name": "If-None-Match",
+    "in": "header",
+    "required": False,
+    "description": "ETags that the client has; answered with 304 if one is current.",
+    "schema": {"type": "string"},
+}
+NDJSON: Final = "application/x-ndjson"
+NO_CONTENT: Final = 204
 DONE: Final = {
     "type": "object",
     "description": "Confirmation of an operation that returns no resource.",
@@ -35,39 +44,82 @@ DONE: Final = {
 
 
 def operations(
-    routes: Iterable[ApiRoute], problems: Mapping[int | str, Any]
+    routes: Iterable[ApiRoute], problems: Mapping[int, Any]
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     """Return (operations by path and method, schemas by name)."""
     routes = list(routes)
-    requests = _unique(_structs(route.binding.body_type for route in routes))
-    results = _unique(_structs(route.binding.result for route in routes))
+    streams = [route.ndjson for route in routes if route.ndjson is not None]
+    documents = [route for route in routes if route.media == "application/json"]
+    requests = _unique(
+        _structs([*(route.binding.body_type for route in routes), *(one.item for one in streams)])
+    )
+    results = _unique(
+        _structs(
+            [*(route.binding.result for route in documents), *(one.outcome for one in streams)]
+        )
+    )
     schemas = _schemas([*requests, *results])
+    sparse = {_name(one) for one in results if _is_sparse(one)}
     only_sent = {_name(one) for one in results} - _reachable(schemas, map(_name, requests))
     for name in _reachable(schemas, only_sent) - _reachable(schemas, map(_name, requests)):
         schema = schemas[name]
-        if "properties" in schema:  # a response has every field, also those with a default
+        if (
+            "properties" in schema and name not in sparse
+        ):  # a response has every field, also those with a default
             schema["required"] = list(schema["properties"])
     if any(_has_no_result(route) for route in routes):
         schemas["Done"] = DONE
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
+        for wire in route.binding.path_fields:
+            schemas[_name(record_of(route.binding.body_type))]["properties"].pop(wire, None)
         operation = _operation(route, schemas, problems)
+        if route.ndjson is not None:
+            schemas[_name(route.ndjson.item)]["examples"] = [dict(route.ndjson.example)]
         if route.example is not None:
             schema = operation["requestBody"]["content"]["application/json"]["schema"]
             for name in _refs(schema):
                 schemas[name]["examples"] = [dict(route.example)]
         paths.setdefault(route.path, {})[route.method.lower()] = operation
-    return paths, schemas
+    choices = {name: {"enum": one["enum"]} for name, one in schemas.items() if "enum" in one}
+    return _with_choices(paths, choices), {
+        name: _with_choices(schema, choices)
+        for name, schema in schemas.items()
+        if name not in choices
+    }
+
+
+def _with_choices(schema: Any, choices: Mapping[str, Any]) -> Any:
+    """Write the values of enumerations where they are used, instead of references."""
+    if isinstance(schema, list):
+        return [_with_choices(one, choices) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: _with_choices(value, choices) for key, value in schema.items()}
+    name = str(made.get("$ref", "")).rpartition("/")[2]
+    if name in choices:
+        del made["$ref"]
+        made |= choices[name]
+    return made
+
+
+def schemas_of(*kinds: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return (reference to the first, schemas by name) of records."""
+    return _schema(kinds[0]), _schemas(list(kinds))
 
 
 def _operation(
-    route: ApiRoute, schemas: Mapping[str, Any], problems: Mapping[int | str, Any]
+    route: ApiRoute, schemas: Mapping[str, Any], problems: Mapping[int, Any]
 ) -> dict[str, Any]:
     binding = route.binding
-    parameters = [
+    parameters = [_path_field(binding.body_type, wire) for wire in binding.path_fields]
+    parameters += [
         _parameter(one) for one in binding.parameters if one.place in ("path", "query", "header")
     ]
     responses: dict[str, Any] = {str(route.status): _success(route, schemas)}
+    if route.etag is not None and route.method == "GET":
+        parameters.append(dict(IF_NONE_MATCH))
+        responses["304"] = {"description": "The resource still has an ETag of If-None-Match."}
     responses |= {str(status): text for status, text in problems.items()}
     if route.idempotency is Idempotency.NONE:
         responses.pop("422", None)
@@ -83,16 +135,35 @@ def _operation(
         "security": [{"key": []}],
         "x-power": route.permission.value,
     }
+    if route.accepts_token:
+        made["security"].append({"scheduler": []})
     if binding.body_type is not None:
         made["requestBody"] = {
             "required": binding.needs_body,
             "content": {"application/json": {"schema": _schema(binding.body_type)}},
+        }
+    if route.ndjson is not None:
+        item = _schema(route.ndjson.item)
+        most = route.ndjson.items_max
+        array = {"type": "array", "minItems": 1, "maxItems": most, "items": item}
+        made["requestBody"] = {
+            "required": True,
+            "description": f"At most {most:,} records, as a JSON array or one per line.",
+            "content": {"application/json": {"schema": array}, NDJSON: {"schema": item}},
         }
     return made
 
 
 def _success(route: ApiRoute, schemas: Mapping[str, Any]) -> dict[str, Any]:
     result = route.binding.result
+    if route.status == NO_CONTENT:
+        return {"description": "The response has no body."}
+    if route.ndjson is not None:
+        lines = {NDJSON: {"schema": _schema(route.ndjson.outcome)}}
+        return {"description": "One outcome per line, in the order of the items.", "content": lines}
+    if route.media != "application/json":
+        text = route.description.replace("Return metrics", "Metrics")
+        return {"description": text, "content": {route.media: {"schema": {"type": "string"}}}}
     if _has_no_result(route):
         schema: Any = {"$ref": REF.format(name="Done")}
         text = "The operation is done."
@@ -106,7 +177,13 @@ def _success(route: ApiRoute, schemas: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _has_no_result(route: ApiRoute) -> bool:
-    return route.binding.result in (None, type(None))
+    return route.binding.result in (None, type(None)) and route.status != NO_CONTENT
+
+
+def _is_sparse(kind: Any) -> bool:
+    """Whether fields that have their default are left out of the JSON of a record."""
+    struct = get_origin(kind) or kind
+    return bool(struct.__struct_config__.omit_defaults)
 
 
 def _parameter(one: Parameter) -> dict[str, Any]:
@@ -123,6 +200,19 @@ def _parameter(one: Parameter) -> dict[str, Any]:
     if not one.is_required and one.default is not None:
         schema["default"] = to_json_value(one.default)
     return made
+
+
+def _path_field(body: Any, wire: str) -> dict[str, Any]:
+    """Return the parameter for a field of the body's record that is in the path."""
+    record = record_of(body)
+    (field,) = (one for one in msgspec.structs.fields(record) if one.encode_name == wire)
+    return {
+        "name": wire,
+        "in": "path",
+        "required": True,
+        "schema": _not_null(_schema(field.type)),
+        "description": field_docs(record)[field.name],
+    }
 
 
 def _not_null(schema: dict[str, Any]) -> dict[str, Any]:

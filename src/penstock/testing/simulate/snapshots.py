@@ -96,7 +96,7 @@ class ConfigRow(NamedTuple):
     retry: str | None
 
 
-class JournalEntry(NamedTuple):
+class JournalChange(NamedTuple):
     """A journal entry about a run."""
 
     seq: int
@@ -215,14 +215,14 @@ class DirectReader:
             return {row[0]: (row[1], row[2]) for row in found}
         return frozenset(found) if column == "pauses" else dict(found)
 
-    def journal_after(self, seq: int) -> list[JournalEntry]:
+    def journal_after(self, seq: int) -> list[JournalChange]:
         """Return new entries about runs, oldest first."""
         found = self.rows(
             "SELECT seq, subject, action, from_state, to_state, token FROM journal"
             " WHERE seq > ? AND kind = 'run' ORDER BY seq",
             seq,
         )
-        return [JournalEntry._make(row) for row in found]
+        return [JournalChange._make(row) for row in found]
 
     def ended(self, run_ids: list[int]) -> dict[int, EndedRunRow]:
         """Return ended runs by id."""
