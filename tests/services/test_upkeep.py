@@ -59,7 +59,7 @@ class TestOutboxPublisher:
         for _ in range(2):
             with pytest.raises(RuntimeError):
                 publisher.run_once()
-            assert harness.client.views.outbox()[0] == 2
+            assert harness.client.views.outbox().waiting == 2
             assert harness.counts("customers") == {"customers": 0}
         is_broken[0] = False
         assert publisher.run_once() == 2
@@ -68,7 +68,7 @@ class TestOutboxPublisher:
     def test_runs_are_announced_once_the_topic_exists(self, harness: Harness) -> None:
         """Runs are announced when they become claimable, once the topic exists."""
         harness.submit()
-        assert harness.client.views.outbox()[0] == 0
+        assert harness.client.views.outbox().waiting == 0
         harness.write(lambda tx: topic_ensure(tx, "penstock.runs"))
         run_id = harness.submit()
         harness.submit(at=to_datetime(harness.clock.now() + HOUR))
@@ -95,9 +95,9 @@ class TestSealer:
         sealer = Sealer(harness.store, block=4)
         assert sealer.run_once() == entries
         assert sealer.run_once() == 0
-        blocks, sealed, problem = harness.client.views.verify_journal()
-        assert (sealed, problem) == (entries, None)
-        assert blocks == -(-entries // 4)
+        found = harness.client.views.verify_journal()
+        assert (found.entries, found.problem) == (entries, None)
+        assert found.blocks == -(-entries // 4)
         assert max(harness.column("SELECT entries FROM seals")) == 4
 
     def test_a_broken_chain_is_detected(self, harness: Harness) -> None:
@@ -106,7 +106,7 @@ class TestSealer:
             harness.submit()
             Sealer(harness.store).run_once()
         harness.sql("UPDATE seals SET root = 'x' WHERE block = 2")
-        assert "block 2" in (harness.client.views.verify_journal()[2] or "")
+        assert "block 2" in (harness.client.views.verify_journal().problem or "")
 
 
 class TestPruner:
@@ -135,7 +135,7 @@ class TestPruner:
         assert harness.run(live).state == "RUNNING"
         assert harness.counts("history", "requests") == {"history": 0, "requests": 0}
         assert before.completed_today == 1
-        assert harness.client.views.verify_journal()[2] is None
+        assert harness.client.views.verify_journal().problem is None
         start = harness.clock.now() - 40 * DAY
         metrics = harness.client.views.metrics(
             "acme",

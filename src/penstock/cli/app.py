@@ -26,6 +26,7 @@ from penstock.assembly.settings import (
     load,
     setting_named,
 )
+from penstock.cli.completion import add_completion
 from penstock.core.errors import InvalidInput
 from penstock.egress.addresses import is_loopback
 
@@ -257,6 +258,7 @@ class _Global(click.Command):
         # In a raw docstring click's no-wrap marker \b is two characters; make it the control char.
         if self.help:
             self.help = self.help.replace("\\b\n", "\b\n")
+        add_completion(self.params)
         self.global_options = _global_options()
         self.params.extend(self.global_options)
 

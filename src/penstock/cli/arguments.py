@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
+from penstock.cli.completion import SOURCES, complete
 from penstock.core.clock import MINUTE, parse_duration, parse_iso
 from penstock.core.errors import InvalidInput
 from penstock.core.ids import decode, encode
@@ -37,6 +39,15 @@ class PublicId(ParamType):
         """Return the id in its canonical spelling."""
         number = decode(self.kind, value, param.name if param is not None else None)
         return encode(self.kind, number)
+
+    def shell_complete(
+        self,
+        ctx: click.Context,
+        param: click.Parameter,  # noqa: ARG002 - click's own
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        """Return the ids that start with `incomplete`."""
+        return complete(ctx, self.kind, incomplete) if self.kind in SOURCES else []
 
 
 class JsonObject(ParamType):

@@ -13,7 +13,7 @@ from penstock.audit.store.journal import outbox_count, seals_verify
 from penstock.core.clock import DAY, from_datetime, parse_iso
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.records.parameters import Customer, CustomerFilter
-from penstock.core.records.record import Meta, Page, Time, Wire
+from penstock.core.records.record import Meta, Page, Time, Wire, time_or_none
 from penstock.db.store import Transactions, Tx
 from penstock.db.tenant_isolation import TenantIsolation, tenant_isolation_get
 from penstock.monitoring.from_rows import (
@@ -26,6 +26,8 @@ from penstock.monitoring.from_rows import (
 from penstock.monitoring.records import (
     AlertState,
     CustomerMetrics,
+    JournalVerification,
+    OutboxBacklog,
     Overview,
     RegisteredPipeline,
     Session,
@@ -160,15 +162,17 @@ class Views:
         self._names.require_unscoped("table sizes")
         return self._store.read(store_sizes)
 
-    def outbox(self) -> tuple[int, int | None]:
-        """Return the number of waiting outbox messages and the time of the oldest."""
+    def outbox(self) -> OutboxBacklog:
+        """Return the messages of the outbox that have not been published."""
         self._names.require_unscoped("the outbox")
-        return self._store.read(outbox_count)
+        waiting, oldest_at = self._store.read(outbox_count)
+        return OutboxBacklog(waiting=waiting, oldest_at=time_or_none(oldest_at))
 
-    def verify_journal(self) -> tuple[int, int, str | None]:
-        """Verify the sealed journal; return blocks, entries and the first problem or None."""
+    def verify_journal(self) -> JournalVerification:
+        """Recompute the seals of the journal and return the first problem, if there is one."""
         self._names.require_unscoped("the journal")
-        return self._store.read(seals_verify)
+        blocks, entries, problem = self._store.read(seals_verify)
+        return JournalVerification(blocks=blocks, entries=entries, problem=problem)
 
     def tenant_isolation(self) -> TenantIsolation:
         """Return whether the database itself enforces tenant isolation."""

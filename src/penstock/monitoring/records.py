@@ -9,6 +9,8 @@ from penstock.core.records.record import JsonObject, Minutes, Record, Seconds, T
 __all__ = [
     "AlertState",
     "CustomerMetrics",
+    "JournalVerification",
+    "OutboxBacklog",
     "Overview",
     "ProviderMetrics",
     "RegisteredPipeline",
@@ -181,3 +183,23 @@ class RegisteredPipeline(Record):
     """Declaration of the pipeline as JSON."""
     processors: list[RegisteredProcessor]
     """Processors of all its phases."""
+
+
+class OutboxBacklog(Record):
+    """Messages of the outbox that have not been published."""
+
+    waiting: int
+    """Number of messages that wait."""
+    oldest_at: Time | None
+    """Time at which the oldest of them was written; null if none waits."""
+
+
+class JournalVerification(Record):
+    """Result of recomputing the seals of the journal."""
+
+    blocks: int
+    """Number of sealed blocks."""
+    entries: int
+    """Number of entries in them."""
+    problem: str | None
+    """The first entry or block that was changed; null if none was."""

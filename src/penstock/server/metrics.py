@@ -128,7 +128,7 @@ class _StoreView:
         """Yield the counts of active runs and of today's ended runs."""
         try:
             seen = self._client.views.overview()
-            waiting, _ = self._client.views.outbox()
+            waiting = self._client.views.outbox().waiting
         except StoreError:
             yield GaugeMetricFamily("penstock_up", "Whether the database answers.", 0)
             return

@@ -253,10 +253,10 @@ def _decisions(tx: Tx) -> list[DecisionRow]:
 
 
 def _journal(client: Client) -> Claim:
-    blocks, entries, problem = client.views.verify_journal()
+    found = client.views.verify_journal()
     text = (
-        f"{entries:,} journal entries in {blocks:,} sealed blocks; recomputing the hashes shows: "
-        f"{problem or 'none was changed'}."
+        f"{found.entries:,} journal entries in {found.blocks:,} sealed blocks; recomputing the "
+        f"hashes shows: {found.problem or 'none was changed'}."
     )
-    return Claim("Everything is on record.", text, problem is None and entries > 0,
-                 {"entries": entries})  # fmt: skip
+    is_proved = found.problem is None and found.entries > 0
+    return Claim("Everything is on record.", text, is_proved, {"entries": found.entries})

@@ -275,13 +275,14 @@ def _credentials(client: Client, runs: list[RunRow], configs: list[StoredConfig]
 
 
 def _journal(client: Client) -> Claim:
-    blocks, entries, problem = client.views.verify_journal()
+    found = client.views.verify_journal()
     text = (
-        f"{entries:,} journal entries in {blocks:,} sealed blocks; recomputing the hashes shows: "
-        f"{problem or 'none was changed'}."
+        f"{found.entries:,} journal entries in {found.blocks:,} sealed blocks; recomputing the "
+        f"hashes shows: {found.problem or 'none was changed'}."
     )
-    numbers = {"entries": entries, "blocks": blocks}
-    return Claim("Everything is on record.", text, problem is None and entries > 0, numbers)
+    is_proved = found.problem is None and found.entries > 0
+    numbers = {"entries": found.entries, "blocks": found.blocks}
+    return Claim("Everything is on record.", text, is_proved, numbers)
 
 
 def _chains(runs: list[RunRow]) -> dict[int, list[RunRow]]:

@@ -285,10 +285,12 @@ def _push(client: Client, settings: Settings) -> CheckResult:
 
 
 def _journal(client: Client) -> CheckResult:
-    blocks, entries, problem = client.views.verify_journal()
-    if problem:
+    found = client.views.verify_journal()
+    if found.problem:
         fix = "The journal was altered: restore it from a backup, and keep this file as evidence."
-        return CheckResult("journal", "FAIL", problem, fix)
+        return CheckResult("journal", "FAIL", found.problem, fix)
     return CheckResult(
-        "journal", "OK", f"{entries:,} sealed entries in {blocks:,} blocks are unchanged"
+        "journal",
+        "OK",
+        f"{found.entries:,} sealed entries in {found.blocks:,} blocks are unchanged",
     )
