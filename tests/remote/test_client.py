@@ -12,6 +12,7 @@ import pytest
 
 from penstock.core.errors import Conflict, Forbidden, InvalidInput, NotFound, Unauthorised
 from penstock.remote import Api, connect
+from penstock.runs.records import Submission
 from tests.server.flow_scene import flow_things
 from tests.server.kit import ServedApi
 
@@ -94,7 +95,7 @@ def test_every_method(served: ServedApi, api: Api) -> None:
     """Every method returns its declared type."""
     ask = Recorder(api)
     _configs(ask, served)
-    _runs(ask, served)
+    _dead_letters(ask, served)
     _work(ask, served)
     _views(ask)
     _flows(ask, served)
@@ -129,17 +130,8 @@ def _configs(ask: Recorder, served: ServedApi) -> None:
     ask(configs.delete_config, config_id, reason="done")
 
 
-def _runs(ask: Recorder, served: ServedApi) -> None:
-    runs = ask.api.runs
-    made = ask(runs.submit_run, "acme", {"pipeline_template": "nightly"}, idempotency_key="k")
-    assert runs.submit_run("acme", {"pipeline_template": "nightly"}, idempotency_key="k") == made
-    detail = ask(runs.get_run, made["run_id"])
-    assert detail["run"]["state"] == "PENDING"
-    ask(runs.list_customer_runs, "acme", state="PENDING")
-    ask(runs.list_runs, limit=2)
-    assert ask(runs.cancel_run, made["run_id"], {"reason": "r"})["outcome"] == "cancelled"
-    ask(runs.retry_run, made["run_id"])
-    outside = runs.submit_run("acme", {"pipeline_template": "outside"})["run_id"]
+def _dead_letters(ask: Recorder, served: ServedApi) -> None:
+    outside = _submitted(served)
     run = _claim(ask, outside)
     ask.api.work.start_run(outside, _held(run))
     end = ask(ask.api.work.fail_run, outside, {**_held(run), "error_type": "INVALID_CONFIGURATION",
@@ -151,8 +143,8 @@ def _runs(ask: Recorder, served: ServedApi) -> None:
     assert ask(dead_letters.get_dead_letter, outside)["run"]["run_id"] == outside
     assert ask(dead_letters.replay_dead_letters, {"dry_run": True})["replayed"]
     again = ask(dead_letters.replay_dead_letter, outside)["replayed_as"]
-    ask.api.runs.cancel_run(again, {"reason": "r"})
-    outside = runs.submit_run("acme", {"pipeline_template": "outside"})["run_id"]
+    served.harness.client.runs.cancel(again, reason="r")
+    outside = _submitted(served)
     run = _claim(ask, outside)
     ask.api.work.start_run(outside, _held(run))
     failure: Any = {**_held(run), "error_type": "INVALID_CONFIGURATION", "should_retry": False}
@@ -162,8 +154,8 @@ def _runs(ask: Recorder, served: ServedApi) -> None:
 
 
 def _work(ask: Recorder, served: ServedApi) -> None:
-    work, runs = ask.api.work, ask.api.runs
-    ids = [runs.submit_run("acme", {"pipeline_template": "outside"})["run_id"] for _ in range(4)]
+    work = ask.api.work
+    ids = [_submitted(served) for _ in range(4)]
     held = {run["run_id"]: _held(run) for run in ask(
         work.claim_runs, {"worker_id": WORKER, "max_claims": 3, "wait_seconds": 1}
     )["claimed_runs"]}  # fmt: skip
@@ -172,14 +164,14 @@ def _work(ask: Recorder, served: ServedApi) -> None:
     for run_id in ids:
         ask(work.start_run, run_id, held[run_id])
     ask(work.heartbeat_run, ids[0], {**held[ids[0]], "progress_percentage": 10})
-    assert ask.api.runs.get_run(ids[0])["progress"] is not None
+    assert served.harness.client.runs.detail(ids[0]).progress is not None
     heartbeats = [{"run_id": run_id, **held[run_id]} for run_id in ids[:2]]
     heartbeats.append({"run_id": "run_00000000"})
     outcomes = ask(work.heartbeat_runs, {"worker_id": WORKER, "heartbeats": heartbeats})["outcomes"]
     assert [one["problem"] is None for one in outcomes] == [True, True, False]
     ask(work.complete_run, ids[0], {**held[ids[0]], "records_processed": 3})
     ask(work.complete_runs, {"completions": [{"run_id": ids[1], **held[ids[1]]}]})
-    ask.api.runs.cancel_run(ids[2])
+    served.harness.client.runs.cancel(ids[2])
     assert ask(work.confirm_cancel, ids[2], held[ids[2]])["state"] == "CANCELLED"
     assert served.harness.client.views.overview().running == 1
 
@@ -282,6 +274,11 @@ def _bus(ask: Recorder) -> None:
     ask(topics.delete_topic, "rosters")
 
 
+def _submitted(served: ServedApi) -> str:
+    wanted = Submission(pipeline="outside", customer="acme")
+    return served.harness.client.runs.submit(wanted).run_id
+
+
 def _claim(ask: Recorder, run_id: str) -> Any:
     return ask.api.work.claim_run(run_id, {"worker_id": WORKER})
 
@@ -293,18 +290,18 @@ def _held(run: Any) -> Any:
 def test_errors(served: ServedApi, api: Api) -> None:
     """A refusal of the server is raised as the same error class."""
     with pytest.raises(NotFound) as missing:
-        api.runs.get_run("run_00000000")
-    assert (missing.value.kind, missing.value.id) == ("run", "run_00000000")
+        api.configs.get_config("cfg_00000000")
+    assert (missing.value.kind, missing.value.id) == ("config", "cfg_00000000")
     with pytest.raises(InvalidInput) as bad:
         api.configs.create_config("acme", {**CRON, "schedule_cron": "61"})  # type: ignore[typeddict-item]
     assert bad.value.field == "schedule_cron"
-    run_id = api.runs.submit_run("acme", {"pipeline_template": "nightly"})["run_id"]
+    config_id = api.configs.create_config("acme", CRON)["config_id"]  # type: ignore[arg-type]
     with pytest.raises(Conflict):
-        api.runs.retry_run(run_id)
+        api.configs.update_config(config_id, {"priority": 9}, if_match='"99"')
     with connect(served.server.url, key=served.keys["viewer"]) as viewer, pytest.raises(Forbidden):
-        viewer.runs.cancel_run(run_id)
+        viewer.configs.delete_config(config_id)
     with connect(served.server.url) as anonymous, pytest.raises(Unauthorised):
-        anonymous.runs.list_runs()
+        anonymous.configs.list_configs()
 
 
 def test_repeated_key_creation_hides_the_secret(api: Api) -> None:
