@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, assert_type
+from typing import Any, Literal, assert_type
 
 from penstock import (
     Client,
@@ -15,7 +15,8 @@ from penstock import (
     Page,
     Pipeline,
     Role,
-    RunFilter,
+    Run,
+    RunDetail,
     StaleVersion,
     StoredConfig,
     Submission,
@@ -51,25 +52,32 @@ def runs(pipeline: Pipeline) -> None:
     with connect("sqlite:client.db", actor="docs") as client:
         assert_type(client, Client)
         client.register([pipeline])
-        at = from_datetime(datetime(2025, 12, 31, tzinfo=UTC))
+        at = datetime(2025, 12, 31, tzinfo=UTC)
         wanted = Submission(pipeline="greet", parameters={"name": "Ada"}, at=at)
-        run_id = client.runs.submit(wanted, key="order-17")
-        assert_type(run_id, int)
-        assert_type(client.runs.submit_many([wanted]), list[int])
+        run_id = client.runs.submit(wanted, key="order-17").run_id
+        assert_type(run_id, str)
+        assert_type(client.runs.submit_many([wanted]), list[str])
         assert_type(run_pending(client, [pipeline]), int)
-        run = client.runs.get(run_id, customer="acme")
-        assert_type(run.run_id, int)
-        assert_type(run.result, str | None)
-        assert_type(run.finished_at, int | None)
-        assert_type(to_datetime(at), datetime)
-        assert_type(decode_id("run", encode_id("run", run_id)), int)
-        page = client.runs.page(RunFilter(limit=2, before=run_id), customer="acme")
-        assert_type([one.run_id for one in page], list[int])
-        assert_type(client.runs.cancel(run_id, reason="not needed"), str)
+        run = client.runs.get("run_7h2kq0v3")
+        assert_type(run, Run)
+        assert_type(run.run_id, str)
+        assert_type(run.started_at, datetime | None)
+        assert_type(run.duration, timedelta | None)
+        assert_type(client.runs.detail(run_id), RunDetail)
+        assert_type(to_datetime(from_datetime(at)), datetime)
+        assert_type(encode_id("run", decode_id("run", run_id)), str)
+        page = client.runs.list(customer="acme", state="FAILED", since=at, limit=2, before=run_id)
+        assert_type([one.run_id for one in page.items], list[str])
+        assert_type(page.next_cursor, str | None)
+        assert_type(client.runs.retry(run_id).run_id, str)
+        assert_type(
+            client.runs.cancel(run_id, reason="not needed").outcome, Literal["cancelled", "asked"]
+        )
         client.runs.submit(Submission("greet"))  # type: ignore[call-arg]
         client.runs.submit(wanted, idempotency_key="x")  # type: ignore[call-arg]
-        client.runs.get("run_7h2kq0v3")  # type: ignore[arg-type]
-        client.runs.page({"limit": 2})  # type: ignore[arg-type]
+        client.runs.get(17)  # type: ignore[arg-type]
+        client.runs.list(state="DONE")  # type: ignore[arg-type]
+        run.state = "DONE"  # type: ignore[misc,assignment]
 
 
 def other_use_cases(client: Client) -> None:

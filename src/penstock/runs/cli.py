@@ -9,11 +9,11 @@ import click
 
 from penstock.cli import output
 from penstock.cli.app import App, Group
-from penstock.cli.arguments import JSON, RUN, parse_pairs, parse_when
+from penstock.cli.arguments import CONFIG, JSON, RUN, parse_pairs, parse_when
 from penstock.cli.rows import collect
 from penstock.client import UseCaseGroups
 from penstock.core.clock import parse_duration, parse_iso, to_datetime
-from penstock.core.errors import InvalidInput, NotFound
+from penstock.core.errors import Forbidden, InvalidInput, NotFound
 from penstock.core.records.record import Page
 from penstock.runs.records import Run, RunDetail, Submission
 from penstock.runs.states import RunState
@@ -32,6 +32,18 @@ def runs() -> None:
 @runs.command("list")
 @click.option("--customer", metavar="ID", help="Only runs of this customer.")
 @click.option("--pipeline", metavar="NAME", help="Only runs of this pipeline.")
+@click.option("--processor", metavar="NAME", help="Only runs of this processor.")
+@click.option("--config-id", type=CONFIG, metavar="CFG", help="Only runs of this config.")
+@click.option("--partition", metavar="TEXT", help="Only runs of this partition.")
+@click.option("--correlation", "correlation_id", metavar="ID", help="Only runs of this cause.")
+@click.option("--message", "message_id", metavar="ID", help="Only runs that it triggered.")
+@click.option("--error-type", metavar="NAME", help="Only runs that failed with this error type.")
+@click.option(
+    "--search",
+    metavar="TEXT",
+    help="Only this run, or runs whose correlation id or partition begins with the text; "
+    "partitions need --customer.",
+)
 @click.option("--state", type=STATE, metavar="STATE", help=f"One of {', '.join(RunState)}.")
 @click.option(
     "--since", metavar="WHEN", help="Only occurrences at or after this ISO time or age (2h, 3d)."
@@ -52,7 +64,10 @@ def list_(app: App, /, limit: int, **given: Any) -> None:
         for name in ("since", "until"):
             at = parse_when(given[name], name, before)
             given[name] = None if at is None else to_datetime(at)
-        page = collect(lambda n, cursor: client.runs.list(**given, limit=n, cursor=cursor), limit)
+        try:
+            page = collect(lambda n, at: client.runs.list(**given, limit=n, cursor=at), limit)
+        except Forbidden as error:
+            raise Forbidden(f"{error.message} Add --customer ID.") from None
         now = client.now()
     app.emit(page, lambda: _print_runs(app, page, now, given))
 

@@ -25,6 +25,7 @@ import msgspec
 
 from penstock.core.clock import parse_iso, to_datetime
 from penstock.core.errors import InvalidInput
+from penstock.core.fields import check_customer
 from penstock.core.naming import DEFAULT_CUSTOMER
 from penstock.core.records.parameters import IDEMPOTENCY_KEY
 from penstock.core.records.record import (
@@ -85,12 +86,15 @@ class RouteBinding:
 
     @property
     def wire_names(self) -> dict[str, str]:
-        """Names in the request of parameters and fields that have another name in Python."""
+        """Names in the request of parameters and fields that have another name in Python.
+
+        Errors about customers have the name in the request everywhere.
+        """
         found = {one.name: one.wire for one in self.parameters}
         if self.body is not None:
             for one in msgspec.structs.fields(record_of(self.body.kind)):
                 found.setdefault(one.name, one.encode_name)
-        return {name: wire for name, wire in found.items() if name != wire}
+        return {name: wire for name, wire in found.items() if wire not in (name, CUSTOMER)}
 
     @property
     def body(self) -> Parameter | None:
@@ -170,6 +174,8 @@ class RouteBinding:
             value = getattr(arguments[self.body.name], name)
             values[wire] = DEFAULT_CUSTOMER if value is None and wire == CUSTOMER else value
         for wire, value in values.items():
+            if wire == CUSTOMER:
+                check_customer(value)  # a slash would make it another path
             path = path.replace(f"{{{wire}}}", quote(str(value), safe=""))
         return path
 
