@@ -21,7 +21,6 @@ from penstock.flows.gates import api_models as gates
 from penstock.monitoring import api_models as views
 from penstock.runs import api_models as runs
 from penstock.runs.external import api_models as work
-from penstock.schedules.api import models
 from penstock.server import models as common
 from penstock.server.access import PUBLIC, TOKEN_AUTHENTICATED
 from penstock.server.app import outline
@@ -45,7 +44,6 @@ MODELS = {
     for module in (
         bus,
         common,
-        models,
         flows,
         gates,
         dead_letters,

@@ -63,11 +63,12 @@ class RemoteClient(UseCaseGroups):
 def _remote_class(kind: type[Any]) -> type[Any]:
     """Return a subclass whose methods send requests."""
     routes: RouteList = importlib.import_module(API_MODULES[kind.__name__]).routes
+    classes = {one.__name__ for one in kind.__mro__}
     sent = [(route.client_method or route.use_case, route) for route in routes.routes]
     declared = {
         method.__name__: route
         for method, route in sent
-        if method.__qualname__.startswith(f"{kind.__name__}.")
+        if method.__qualname__.rpartition(".")[0] in classes
     }
     methods: dict[str, Any] = {}
     for name, function in inspect.getmembers(kind, inspect.isfunction):
