@@ -68,7 +68,7 @@ class Pair:
     def id(self, *args: str) -> str:
         """Run a command that creates something; return its id."""
         made = self.near(*args, "--json").json
-        return str(made["run_id"] if "run_id" in made else made["configs"][0]["config_id"])
+        return str(made["run_id"] if "run_id" in made else made["items"][0]["config_id"])
 
     def work(self) -> None:
         """Execute all due runs."""
@@ -364,12 +364,12 @@ def test_files(ways: Pair) -> None:
     """Configs are created in bulk; one invalid row prevents all of them and is named."""
     text = json.dumps(rows(1_200))
     create = ("configs", "create", "--file", "-", "--reason", "import")
-    printed = ways.far(*create, "--json", stdin=text).json["configs"]
+    printed = ways.far(*create, "--json", stdin=text).json["items"]
     assert len(printed) == 1_200
     assert [config["customer_id"] for config in printed] == [f"c{i}" for i in range(1_200)]
-    assert ways.near("configs", "list", "--limit", "10000", "--json").json["configs"] == printed
-    assert ways.far("configs", "list", "--limit", "10000", "--json").json["configs"] == printed
-    audit = ways.near("configs", "audit", "c7", "--json").json["audit"]
+    assert ways.near("configs", "list", "--limit", "10000", "--json").json["items"] == printed
+    assert ways.far("configs", "list", "--limit", "10000", "--json").json["items"] == printed
+    audit = ways.near("configs", "audit", "c7", "--json").json["items"]
     assert [row["change_reason"] for row in audit] == ["import"]
     for bad in ({"priority": 99}, {"customer_id": "a b"}, {"nonsense": 1}):
         wrong = rows(3)
@@ -377,7 +377,7 @@ def test_files(ways: Pair) -> None:
         near, far = ways.both("configs", "create", "--file", "-", stdin=json.dumps(wrong))
         assert (near.code, far.code) == (2, 2)
         assert json.loads(far.err)["field"] == json.loads(near.err)["field"]
-    assert len(ways.near("configs", "list", "--limit", "10000", "--json").json["configs"]) == 1_200
+    assert len(ways.near("configs", "list", "--limit", "10000", "--json").json["items"]) == 1_200
 
 
 @pytest.mark.parametrize(
@@ -442,7 +442,7 @@ class TestKeys:
         def bound(*args: str) -> CommandResult:
             return call("--url", ways.server.url, *args, PENSTOCK_API_KEY=key)
 
-        listed = bound("configs", "list", "--json").json["configs"]
+        listed = bound("configs", "list", "--json").json["items"]
         assert {config["customer_id"] for config in listed} == {"acme"}
         assert bound("runs", "list").code == 4
         assert "--customer" in bound("runs", "list").err

@@ -17,7 +17,7 @@ class TestPauses:
 
     def test_every_scope(self, shell: Shell) -> None:
         """A repeated pause or resume is reported; the list shows the pauses in force."""
-        config = shell.json("configs", "create", "acme", "hello", "--every", "5")["configs"][0]
+        config = shell.json("configs", "create", "acme", "hello", "--every", "5")["items"][0]
         for scope, subject in (
             ("all", None),
             ("customer", "acme"),
@@ -27,7 +27,7 @@ class TestPauses:
             args = [scope, subject] if subject else [scope]
             assert "paused" in shell.ok("pause", *args, "--reason", "works")
             assert "already paused" in shell.ok("pause", *args)
-        assert len(shell.json("pauses")["pauses"]) == 4
+        assert len(shell.json("pauses")["items"]) == 4
         text = shell.ok("pauses")
         assert config["config_id"] in text
         assert "works" in text
@@ -100,7 +100,7 @@ class TestStatus:
     def test_alerts(self, shell: Shell) -> None:
         """Three failures in a row raise an alert, five disable the config; the alert has a fix."""
         assert "No open alerts" in shell.ok("alerts", "list")
-        config = shell.json("configs", "create", "acme", "broken", "--every", "5")["configs"][0]
+        config = shell.json("configs", "create", "acme", "broken", "--every", "5")["items"][0]
         for _ in range(5):
             shell.ok("configs", "start", config["config_id"])
             shell.work()

@@ -12,7 +12,7 @@ from itertools import pairwise
 from penstock.schedules.cadence import Cadence, next_after
 from penstock.schedules.misfire import GRACE_DEFAULT
 from penstock.testing.simulate.snapshots import (
-    ConfigRow,
+    ConfigSnapshot,
     FlowRow,
     LedgerRow,
     RunRow,
@@ -195,7 +195,7 @@ def _open(after: Snapshot, flow: FlowRow) -> list[FlowRow]:
     ]
 
 
-def _is_paused(c: Commit, config: ConfigRow) -> bool:
+def _is_paused(c: Commit, config: ConfigSnapshot) -> bool:
     covers = {
         ("all", 0),
         ("customer", config.customer),

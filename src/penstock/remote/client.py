@@ -74,10 +74,12 @@ class RemoteClient(UseCaseGroups):
 def _remote_class(kind: type[Any]) -> type[Any]:
     """Return a subclass whose methods send requests."""
     routes: RouteList = importlib.import_module(API_MODULES[kind.__name__]).routes
+    classes = {one.__name__ for one in kind.__mro__}
     declared: dict[str, list[ApiRoute]] = {}
     for route in routes.routes:
-        if route.use_case.__qualname__.startswith(f"{kind.__name__}."):
-            declared.setdefault(route.use_case.__name__, []).append(route)
+        method = route.client_method or route.use_case
+        if method.__qualname__.rpartition(".")[0] in classes:
+            declared.setdefault(method.__name__, []).append(route)
     methods: dict[str, Any] = {}
     for name, function in inspect.getmembers(kind, inspect.isfunction):
         if name in declared:

@@ -11,26 +11,21 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import penstock.schedules.client.config_changes as changes
-from penstock.access.store.names import NameResolver, check_limit
-from penstock.access.store.paging import Cursor, PageLimit, paged
+from penstock.access.store.names import check_limit
 from penstock.core.errors import InvalidInput, NotFound, StaleVersion
 from penstock.core.fields import check_customer
-from penstock.core.ids import decode, encode
-from penstock.core.records.parameters import ConfigId, Customer, CustomerFilter, PipelineFilter
-from penstock.core.records.record import Page
-from penstock.db.store import Transactions, Tx
+from penstock.core.ids import encode
+from penstock.core.records.parameters import ConfigId, Customer
+from penstock.db.store import Tx
 from penstock.pipelines.parameters import validate
 from penstock.runs.rows import MessageOrigin
 from penstock.schedules.client.bulk import ITEMS_MAX, BulkItems, create_outcomes
+from penstock.schedules.client.config_reads import ConfigReads, config_number, existing
 from penstock.schedules.client.parameters import (
     PREVIEW_MAX,
-    AfterConfig,
-    ConfigFilter,
     DeleteReason,
     ExpectedVersion,
     IfMatch,
-    IsActive,
-    PageOffset,
     PreviewCount,
     PreviewCron,
     PreviewInterval,
@@ -38,17 +33,15 @@ from penstock.schedules.client.parameters import (
     TriggerSource,
 )
 from penstock.schedules.config_input import ConfigInput, given_fields, parse_config_input
-from penstock.schedules.description import as_draft, cadence_of, describe
-from penstock.schedules.from_rows import audit_record, config_record, missed_record, preview_record
+from penstock.schedules.description import as_draft, describe
+from penstock.schedules.from_rows import config_record, preview_record
 from penstock.schedules.hooks import start_config
 from penstock.schedules.preview import preview_occurrences
 from penstock.schedules.records import (
-    AuditEntry,
     BulkOutcome,
     ChangeReason,
     Config,
     ConfigChange,
-    MissedOccurrences,
     NewConfig,
     SchedulePreview,
     StartedRuns,
@@ -56,29 +49,21 @@ from penstock.schedules.records import (
 )
 from penstock.schedules.rows import ConfigRow
 from penstock.schedules.store.configs import (
-    AuditRow,
     Change,
     audit_append,
-    audit_list,
     config_delete,
     config_get,
-    config_list,
     config_lock,
 )
-from penstock.schedules.store.schedule import LedgerEntry, ledger_list, schedule_retire
+from penstock.schedules.store.schedule import schedule_retire
 
 __all__ = ["Configs"]
 
 T = TypeVar("T")
 
 
-class Configs:
+class Configs(ConfigReads):
     """Use cases of configs."""
-
-    def __init__(self, store: Transactions, names: NameResolver, actor: str) -> None:
-        self._store = store
-        self._names = names
-        self._actor = actor
 
     def create(
         self, customer: Customer, config: Config, *, reason: ChangeReason = None
@@ -153,73 +138,6 @@ class Configs:
         """Check a config without creating it (a dry run)."""
         self._draft(config)
 
-    def get(self, config_id: ConfigId) -> StoredConfig:
-        """Return one config. A deleted config is not found."""
-        number = _number(config_id)
-        return config_record(self._store.read(lambda tx: self._found(tx, number)))
-
-    def list(
-        self,
-        *,
-        customer: CustomerFilter = None,
-        pipeline: PipelineFilter = None,
-        is_active: IsActive = None,
-        after: AfterConfig = None,
-        limit: PageLimit = 50,
-        offset: PageOffset = 0,
-        cursor: Cursor = None,
-    ) -> Page[StoredConfig]:
-        """List the configs of all customers that the caller may access, oldest first."""
-        begin = 0 if after is None else _number(after)
-        key = None if pipeline is None else self._names.pipeline(pipeline, "pipeline").pipeline_key
-
-        def read(place: Sequence[int] | None) -> Sequence[ConfigRow]:
-            skipped = 0 if place else offset
-            check_limit(limit + skipped)
-            return self._store.read(
-                lambda tx: config_list(
-                    tx,
-                    customer_key=self._names.customer_key(tx, customer),
-                    pipeline_key=key,
-                    is_active=is_active,
-                    after=place[0] if place else begin,
-                    limit=limit + skipped,
-                )
-            )[skipped:]
-
-        return paged(
-            self._names,
-            "configs",
-            read,
-            cursor=cursor,
-            limit=limit,
-            position=lambda row: [row.config_id],
-            record=config_record,
-            filters={"customer": customer, "is_active": is_active, "pipeline": pipeline},
-        )
-
-    def list_of(
-        self,
-        customer: Customer,
-        *,
-        pipeline: PipelineFilter = None,
-        is_active: IsActive = None,
-        after: AfterConfig = None,
-        limit: PageLimit = 50,
-        offset: PageOffset = 0,
-        cursor: Cursor = None,
-    ) -> Page[StoredConfig]:
-        """List the configs of a customer, oldest first."""
-        return self.list(
-            customer=customer,
-            pipeline=pipeline,
-            is_active=is_active,
-            after=after,
-            limit=limit,
-            offset=offset,
-            cursor=cursor,
-        )
-
     def update(
         self,
         config_id: ConfigId,
@@ -230,7 +148,7 @@ class Configs:
         if_match: IfMatch = None,
     ) -> StoredConfig:
         """Change fields of a config. An outdated `version` or ETag in `if_match` is refused."""
-        number, expected = _number(config_id), _version(version, if_match)
+        number, expected = config_number(config_id), _version(version, if_match)
 
         def body(tx: Tx) -> StoredConfig:
             old = self._locked(tx, number)
@@ -262,7 +180,7 @@ class Configs:
         if_match: IfMatch = None,
     ) -> None:
         """Delete a config but keep its history. A deleted config is not found again."""
-        number, expected = _number(config_id), _version(version, if_match)
+        number, expected = config_number(config_id), _version(version, if_match)
 
         def body(tx: Tx) -> None:
             old = self._locked(tx, number)
@@ -287,7 +205,7 @@ class Configs:
 
         EVENT_DRIVEN configs start only this way and by messages.
         """
-        number = _number(config_id)
+        number = config_number(config_id)
 
         def body(tx: Tx) -> StartedRuns:
             config = self._locked(tx, number)
@@ -299,17 +217,6 @@ class Configs:
             return StartedRuns(run_ids=[encode("run", run_id) for run_id in ids])
 
         return self._store.write(body)
-
-    def preview(self, config_id: ConfigId, n: PreviewCount = 5) -> SchedulePreview:
-        """Return the next occurrences of a config, with notes on daylight-saving changes."""
-        check_limit(n, "n", PREVIEW_MAX)
-        number = _number(config_id)
-        config, now = self._store.read(lambda tx: (self._found(tx, number), tx.now()))
-        cadence = cadence_of(config)
-        if cadence is None:
-            return SchedulePreview(occurrences=[])
-        anchor = config.next_run_time or config.created_at
-        return preview_record(preview_occurrences(cadence, now, n, anchor))
 
     def preview_of(
         self,
@@ -326,78 +233,6 @@ class Configs:
         assert draft.cadence is not None, "it has no topic"
         now = self._store.read(lambda tx: tx.now())
         return preview_record(preview_occurrences(draft.cadence, now, n, now))
-
-    def audit_of(
-        self, config_id: ConfigId, *, limit: PageLimit = 50, cursor: Cursor = None
-    ) -> Page[AuditEntry]:
-        """List the audited changes of a config, oldest first; deleted configs keep theirs."""
-        number = _number(config_id)
-
-        def body(tx: Tx, after: int) -> Sequence[AuditRow]:
-            config = config_get(tx, number, self._names.customer_key(tx, None))
-            if config is None:
-                raise NotFound("config", config_id)
-            owner = config.customer_key
-            return audit_list(tx, owner, config_id=number, after=after, limit=limit)
-
-        return paged(
-            self._names,
-            "configs.audit_of",
-            lambda place: self._store.read(lambda tx: body(tx, place[0] if place else 0)),
-            cursor=cursor,
-            limit=limit,
-            position=lambda row: [row.n],
-            record=audit_record,
-            filters={"config_id": number},
-        )
-
-    def audit(
-        self,
-        customer: Customer,
-        *,
-        config_id: ConfigFilter = None,
-        limit: PageLimit = 50,
-        cursor: Cursor = None,
-    ) -> Page[AuditEntry]:
-        """List the audit chain of a customer, oldest first."""
-        number = None if config_id is None else _number(config_id)
-
-        def body(tx: Tx, after: int) -> Sequence[AuditRow]:
-            owner = self._names.customer_key(tx, customer)
-            assert owner is not None
-            return audit_list(tx, owner, config_id=number, after=after, limit=limit)
-
-        return paged(
-            self._names,
-            "configs.audit",
-            lambda place: self._store.read(lambda tx: body(tx, place[0] if place else 0)),
-            cursor=cursor,
-            limit=limit,
-            position=lambda row: [row.n],
-            record=audit_record,
-            filters={"customer": customer, "config_id": number},
-        )
-
-    def occurrences(
-        self, config_id: ConfigId, *, limit: PageLimit = 50, cursor: Cursor = None
-    ) -> Page[MissedOccurrences]:
-        """List occurrences of a config that did not start, newest first."""
-        number = _number(config_id)
-
-        def body(tx: Tx, before: int) -> Sequence[LedgerEntry]:
-            self._found(tx, number)
-            return ledger_list(tx, number, limit, before)
-
-        return paged(
-            self._names,
-            "configs.occurrences",
-            lambda place: self._store.read(lambda tx: body(tx, place[0] if place else 2**62)),
-            cursor=cursor,
-            limit=limit,
-            position=lambda row: [row.slot_from],
-            record=missed_record,
-            filters={"config_id": number},
-        )
 
     def _created(self, body: Callable[[Tx], T]) -> T:
         """Write, and wake the scheduler."""
@@ -439,23 +274,7 @@ class Configs:
     def _locked(self, tx: Tx, number: int) -> ConfigRow:
         owner = self._names.customer_key(tx, None)
         config_lock(tx, number)
-        return _existing(config_get(tx, number, owner), number)
-
-    def _found(self, tx: Tx, number: int) -> ConfigRow:
-        return _existing(config_get(tx, number, self._names.customer_key(tx, None)), number)
-
-
-def _number(config_id: str) -> int:
-    try:
-        return decode("cfg", config_id)
-    except InvalidInput:
-        raise NotFound("config", config_id) from None
-
-
-def _existing(found: ConfigRow | None, number: int) -> ConfigRow:
-    if found is None or found.deleted_at is not None:
-        raise NotFound("config", encode("cfg", number))
-    return found
+        return existing(config_get(tx, number, owner), number)
 
 
 def _version(version: int | None, etag: str | None) -> int | None:

@@ -84,7 +84,7 @@ class ScheduleRow(NamedTuple):
     evaluated_to: int
 
 
-class ConfigRow(NamedTuple):
+class ConfigSnapshot(NamedTuple):
     """The fields of a config that invariants need."""
 
     config_id: int
@@ -128,7 +128,7 @@ class Snapshot:
     fair_ranks: dict[tuple[int, int, int], int]
     counters: dict[str, int]
     schedules: dict[int, ScheduleRow]
-    configs: dict[int, ConfigRow]
+    configs: dict[int, ConfigSnapshot]
     failures: dict[int, int]
     flows: dict[int, FlowRow]
     pauses: frozenset[tuple[str, int]]
@@ -206,7 +206,7 @@ class DirectReader:
         if column == "schedules":
             return {row[0]: ScheduleRow._make(row) for row in found}
         if column == "configs":
-            return {row[0]: ConfigRow._make(row) for row in found}
+            return {row[0]: ConfigSnapshot._make(row) for row in found}
         if column == "flows":
             return {row[0]: FlowRow._make(row) for row in found}
         if column == "fair_ranks":
