@@ -50,8 +50,7 @@ if TYPE_CHECKING:
     )
     from penstock.core.ids import decode as decode_id
     from penstock.core.ids import encode as encode_id
-    from penstock.dead_letters.client.dead_letters import DeadLetterFilter
-    from penstock.dead_letters.client.deliveries import Edit as DeadLetterEdit
+    from penstock.dead_letters.records import DeadLetterEdit, ReplayRequest
     from penstock.flows.client.requests import CompletionReport, FlowRequest
     from penstock.flows.gates.client.overrides import OverrideRequest
     from penstock.flows.rows import FlowFilter
@@ -75,7 +74,6 @@ __all__ = [
     "CompletionReport",
     "Conflict",
     "DeadLetterEdit",
-    "DeadLetterFilter",
     "DeclarationError",
     "Dependency",
     "DuplicateRequest",
@@ -96,6 +94,7 @@ __all__ = [
     "Phase",
     "Pipeline",
     "ProcessorError",
+    "ReplayRequest",
     "Result",
     "Role",
     "RunCancelled",
@@ -135,8 +134,7 @@ _HOMES = {
     "Collect": "penstock.pipelines.declare.collect",
     "CompletionReport": "penstock.flows.client.requests",
     "Conflict": "penstock.core.errors",
-    "DeadLetterEdit": "penstock.dead_letters.client.deliveries:Edit",
-    "DeadLetterFilter": "penstock.dead_letters.client.dead_letters",
+    "DeadLetterEdit": "penstock.dead_letters.records",
     "DeclarationError": "penstock.core.errors",
     "Dependency": "penstock.pipelines.declare.needs",
     "DuplicateRequest": "penstock.core.errors",
@@ -157,6 +155,7 @@ _HOMES = {
     "Phase": "penstock.pipelines.declare.pipeline",
     "Pipeline": "penstock.pipelines.declare.pipeline",
     "ProcessorError": "penstock.core.errors",
+    "ReplayRequest": "penstock.dead_letters.records",
     "Result": "penstock.worker.result",
     "Role": "penstock.access.api_keys",
     "RunCancelled": "penstock.core.errors",

@@ -9,6 +9,7 @@ import pytest
 
 from penstock import Pipeline, historical, optional, same_day
 from penstock.core.clock import HOUR, MINUTE
+from penstock.core.ids import decode
 from penstock.core.stored_json import loads
 from penstock.db.store import Store
 from penstock.flows.advance.store import PROBE_LEASE_US
@@ -401,8 +402,8 @@ class TestTrouble:
         stage.step()
         assert stage.states(opened)["raw"] == "FAILED"
         assert stage.sql("SELECT rule FROM alerts") == [("phase_incomplete",)]
-        (dead,) = stage.client.dead_letters.find()
-        stage.client.runs.retry(dead.subject)
+        (dead,) = stage.client.dead_letters.list().items
+        stage.client.runs.retry(decode("run", dead.run_id or ""))
         stage.complete()
         assert stage.step().triggers == 1
         assert stage.states(opened) == {"raw": "COMPLETE", "analytics": "IN_PROGRESS"}

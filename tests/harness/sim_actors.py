@@ -16,9 +16,8 @@ from penstock.audit.rows import OutboxMessage
 from penstock.client import Client
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import PenstockError, StoreError
-from penstock.core.ids import encode
+from penstock.core.ids import decode, encode
 from penstock.db.store import Store, Tx
-from penstock.dead_letters.client.dead_letters import DeadLetterFilter
 from penstock.runs.admitter import Admitter
 from penstock.runs.client.runs import Submission
 from penstock.runs.sweeper import Sweeper
@@ -146,10 +145,11 @@ class Operator(Actor):
             self.client.runs.cancel(self.stage.rng.choice(self.stage.accepted[-20:]))
 
     def _retry(self) -> None:
-        dead = self.client.dead_letters.find(DeadLetterFilter(kind="run"), limit=10)
+        dead = self.client.dead_letters.list(kind="run", limit=10).items
         if dead:
             dead_letter = self.stage.rng.choice(dead)
-            self.stage.accepted.append(self.client.runs.retry(dead_letter.subject))
+            run_id = decode("run", dead_letter.run_id or "")
+            self.stage.accepted.append(self.client.runs.retry(run_id))
 
     def _pause(self) -> None:
         scope, subject = self._scope()

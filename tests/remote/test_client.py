@@ -100,7 +100,6 @@ def test_every_method(served: ServedApi, api: Api) -> None:
     _flows(ask, served)
     _gates(ask, served)
     _keys(ask)
-    _bus(ask)
     _push(ask)
     assert ask.all() - ask.called == set()
 
@@ -145,19 +144,6 @@ def _runs(ask: Recorder, served: ServedApi) -> None:
     end = ask(ask.api.work.fail_run, outside, {**_held(run), "error_type": "INVALID_CONFIGURATION",
                                                "should_retry": False})  # fmt: skip
     assert end["is_dead"]
-    assert ask(ask.api.dead_letters.list_dead_letters, customer_id="acme")["items"]
-    dead_letters = ask.api.dead_letters
-    assert ask(dead_letters.group_dead_letters)["items"]
-    assert ask(dead_letters.get_dead_letter, outside)["run"]["run_id"] == outside
-    assert ask(dead_letters.replay_dead_letters, {"dry_run": True})["replayed"]
-    again = ask(dead_letters.replay_dead_letter, outside)["replayed_as"]
-    ask.api.runs.cancel_run(again, {"reason": "r"})
-    outside = runs.submit_run("acme", {"pipeline_template": "outside"})["run_id"]
-    run = _claim(ask, outside)
-    ask.api.work.start_run(outside, _held(run))
-    failure: Any = {**_held(run), "error_type": "INVALID_CONFIGURATION", "should_retry": False}
-    ask.api.work.fail_run(outside, failure)
-    ask(dead_letters.discard_dead_letter, outside, {"reason": "r"})
     assert served.received
 
 
@@ -253,33 +239,6 @@ def _push(ask: Recorder) -> None:
     with pytest.raises(Unauthorised):
         ask.api.push.receive_push("orders", {"message": message, "subscription": "orders"})
     ask.called.add("receive_push")
-
-
-def _bus(ask: Recorder) -> None:
-    topics, subs, got = ask.api.topics, ask.api.subscriptions, ask.api.deliveries
-    assert ask(topics.create_topic, {"name": "rosters"})["retention_seconds"] == 7 * 86_400
-    assert ask(topics.list_topics, limit=1)["items"]
-    made = ask(subs.declare_subscription, {"name": "reader", "topic": "rosters"})
-    assert made["dead_letter_topic"] == "reader.dlq"
-    assert ask(topics.get_topic, "rosters")["subscriptions"] == ["reader"]
-    messages: Any = [{"data": "aGk=", "attributes": {"n": str(n)}} for n in range(4)]
-    ids = ask(topics.publish, "rosters", {"messages": messages})["message_ids"]
-    first, second, *_, last = ask(got.pull_messages, "reader", {"wait_seconds": 1})[
-        "received_messages"
-    ]
-    settled = ask(got.release_messages, "reader", {"ack_ids": [last["ack_id"]]})
-    assert settled["outcomes"] == ["done"]
-    assert ask(got.ack_messages, "reader", {"ack_ids": [first["ack_id"]]})["outcomes"] == ["done"]
-    ask(got.extend_messages, "reader", {"ack_ids": [second["ack_id"]], "ack_deadline_seconds": 30})
-    ask(got.nack_messages, "reader", {"nacks": [{"ack_id": second["ack_id"], "kind": "poison"}]})
-    assert ask(topics.get_message, ids[1])["deliveries"][0]["state"] == "dead_lettered"
-    assert ask(subs.get_subscription, "reader")["sums"]["dead_lettered"] == 1
-    assert ask(subs.list_subscriptions, topic="rosters")["items"]
-    assert ask(subs.pause_subscription, "reader", {"is_paused": True})["is_paused"]
-    ask(subs.seek_subscription, "reader", {"time": "2020-01-01"})
-    assert ask(subs.purge_subscription, "reader")["purged"] > 0
-    ask(subs.delete_subscription, "reader")
-    ask(topics.delete_topic, "rosters")
 
 
 def _claim(ask: Recorder, run_id: str) -> Any:

@@ -12,10 +12,8 @@ from pydantic import BaseModel
 from penstock.access.api_keys import Permission
 from penstock.assembly import api_reference
 from penstock.assembly.routes import ROUTES as API
-from penstock.bus.api import models as bus
 from penstock.bus.incoming import api_models as push
 from penstock.core.records.validation import convert_input
-from penstock.dead_letters import api_models as dead_letters
 from penstock.flows import api_models as flows
 from penstock.flows.gates import api_models as gates
 from penstock.monitoring import api_models as views
@@ -43,12 +41,10 @@ OPERATIONS = {
 MODELS = {
     name: model
     for module in (
-        bus,
         common,
         models,
         flows,
         gates,
-        dead_letters,
         push,
         runs,
         views,

@@ -17,7 +17,7 @@ from penstock.access.api_keys import Role
 from penstock.client import Client
 from penstock.core.clock import DAY, HOUR
 from penstock.core.errors import DuplicateRequest, Forbidden, NotFound, PenstockError
-from penstock.core.ids import encode
+from penstock.core.ids import decode, encode
 from penstock.core.naming import CustomerKey
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.store import Store
@@ -233,7 +233,7 @@ ANYBODYS = {"configs.check", "configs.preview_of", "views.now", "views.ping", "v
             "keys.authenticate", *ANYBODYS_FLOWS}  # fmt: skip
 """Use cases without customers' objects."""
 
-SYSTEM_LISTS = ("topics.page", "subscriptions.page", "dead_letters.groups")
+SYSTEM_LISTS = ("topics.list", "subscriptions.list", "dead_letters.groups")
 """Lists without all customers' rows for a tenant: system rows, or groups."""
 
 GHOST = Things("ghost", 10**6, 10**9, 10**9, None, 10**9, 10**9)  # type: ignore[arg-type]
@@ -251,7 +251,8 @@ def anonymous(error: PenstockError, things: Things) -> tuple[type, str, str]:
     text = f"{error.message} {sorted(error.detail.items())}"
     runs = (things.waiting, things.held.run.run_id, things.ended, things.dead)
     ids = [*(encode("run", run) for run in runs), *flow_words(things)]
-    ids.append(encode("dl", things.dead_letter))
+    ids += [encode("dl", things.dead_letter), f"message {things.message}"]
+    ids.append(f"'{things.message}'")
     for word in (things.customer_id, cfg(things), *ids):
         text = text.replace(word, "ID")
     return type(error), error.code, text
@@ -470,10 +471,10 @@ class TestOwnLife:
         detail = bound.runs.detail(claimed.run.run_id)
         assert (detail.run.state, len(detail.journal)) == ("COMPLETED", 2)
         bound.configs.enable(config.config_id)
-        dead = bound.dead_letters.find()[0]
-        again = bound.runs.retry(dead.subject)
+        dead = bound.dead_letters.list().items[0]
+        again = bound.runs.retry(decode("run", dead.run_id or ""))
         assert bound.runs.cancel(again) == "cancelled"
-        bound.dead_letters.discard([bound.dead_letters.find()[0].dead_letter_id], "seen")
+        bound.dead_letters.discard(bound.dead_letters.list().items[0].dead_letter_id, "seen")
         (sums,) = bound.views.metrics("acme", tenants.clock.now() - DAY, tenants.clock.now() + DAY)
         assert sums.completed == 4
         held = tenants.acme.held.run

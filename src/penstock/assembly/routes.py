@@ -29,10 +29,6 @@ _MODULES: Final = (
     configs,
     external,
     runs,
-    dead_letters,
-    topics,
-    subscriptions,
-    deliveries,
     flows,
     gates,
     monitoring,
@@ -40,7 +36,7 @@ _MODULES: Final = (
     incoming,
 )
 
-_DECLARED: Final = (limits,)
+_DECLARED: Final = (limits, dead_letters, topics, subscriptions, deliveries)
 
 
 def _fastpath(keyring: KeyCache, client: Client) -> WorkerFastPath:

@@ -27,10 +27,13 @@ from penstock.server.routing.declare import ApiRoute, RouteList
 P = ParamSpec("P")
 G = TypeVar("G")
 
-API_MODULES: Final[Mapping[str, str]] = {
+API_MODULES: Final[Mapping[str, str | tuple[str, ...]]] = {
+    "DeadLetters": "penstock.dead_letters.api",
     "Limits": "penstock.limits.api",
+    "Subscriptions": ("penstock.bus.api.subscriptions", "penstock.bus.api.deliveries"),
+    "Topics": "penstock.bus.api.topics",
 }
-"""The module that declares the routes of each class of use cases."""
+"""The module, or the modules, that declare the routes of each class of use cases."""
 
 
 class RemoteClient(UseCaseGroups):
@@ -60,9 +63,14 @@ class RemoteClient(UseCaseGroups):
 @functools.cache
 def _remote_class(kind: type[Any]) -> type[Any]:
     """Return a subclass whose methods send requests."""
-    routes: RouteList = importlib.import_module(API_MODULES[kind.__name__]).routes
+    modules = API_MODULES[kind.__name__]
+    lists: list[RouteList] = [
+        importlib.import_module(module).routes
+        for module in ((modules,) if isinstance(modules, str) else modules)
+    ]
     declared = {
         route.use_case.__name__: route
+        for routes in lists
         for route in routes.routes
         if route.use_case.__qualname__.startswith(f"{kind.__name__}.")
     }
@@ -104,7 +112,8 @@ def request(transport: Transport, route: ApiRoute, arguments: Mapping[str, Any])
     )
     if binding.result is None or binding.result is type(None):
         return None
-    return decode_record(response, binding.result)
+    result = decode_record(response, binding.result)
+    return getattr(result, binding.result_field) if binding.result_field else result
 
 
 def _refusing(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -112,7 +112,7 @@ def show(app: App, run_id: str) -> None:
     """Show one run with its attempts, progress and journal."""
     with app.use_cases() as cases:
         detail = cases.run(run_id)
-        hints = [] if app.is_json else _hints(cases, detail["run"])
+        hints = [] if app.is_json else _hints(app, cases, detail["run"])
         now = cases.now()
     app.emit(detail, lambda: _print_detail(detail, hints, now))
 
@@ -169,7 +169,7 @@ def _print_detail(detail: Shape, hints: list[str], now: int) -> None:
         click.echo(hint)
 
 
-def _hints(cases: UseCases, run: Shape) -> list[str]:
+def _hints(app: App, cases: UseCases, run: Shape) -> list[str]:
     """Return the commands that apply to a run in its state, or how its dead letter was closed."""
     run_id = run["run_id"]
     if run["execution_end_time"] is None:
@@ -178,7 +178,8 @@ def _hints(cases: UseCases, run: Shape) -> list[str]:
     if not run["is_dead"]:
         return []
     try:
-        status = cases.dead_letters.detail(run_id)["dead_letter"]["status"]
+        with app.connect() as client:
+            status = client.dead_letters.get(run_id).dead_letter.status
     except NotFound:
         return []
     if status == "open":

@@ -24,8 +24,6 @@ from penstock.schedules.shapes import (
 )
 
 if TYPE_CHECKING:
-    from penstock.cli.backends.protocol_bus import BusCases
-    from penstock.cli.backends.protocol_dead_letters import DeadLetterUseCases
     from penstock.cli.backends.protocol_flows import FlowCases
 
 SUBJECTS = ("customer_id", "cfg_id", "pipeline")
@@ -45,22 +43,6 @@ class DatabaseBackend:
         from penstock.cli.backends.database_flows import DatabaseFlows
 
         return DatabaseFlows(self._client)
-
-    @property
-    def dead_letters(self) -> DeadLetterUseCases:
-        """Use cases for dead letters."""
-        # Imported here so that commands that do not need it start faster.
-        from penstock.cli.backends.database_dead_letters import DatabaseDeadLetters
-
-        return DatabaseDeadLetters(self._client)
-
-    @property
-    def bus(self) -> BusCases:
-        """Use cases for topics and subscriptions."""
-        # Imported here so that commands that do not need it start faster.
-        from penstock.cli.backends.database_bus import DatabaseBus
-
-        return DatabaseBus(self._client)
 
     def now(self) -> int:
         """Return the database's current time, in micros."""

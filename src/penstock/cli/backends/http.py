@@ -15,8 +15,6 @@ from penstock.remote import Api
 from penstock.remote.problems import error_from_code
 
 if TYPE_CHECKING:
-    from penstock.cli.backends.protocol_bus import BusCases
-    from penstock.cli.backends.protocol_dead_letters import DeadLetterUseCases
     from penstock.cli.backends.protocol_flows import FlowCases
 
 BULK = 10_000
@@ -39,22 +37,6 @@ class ApiBackend:
         from penstock.cli.backends.http_flows import HttpFlows
 
         return HttpFlows(self._whole)
-
-    @property
-    def dead_letters(self) -> DeadLetterUseCases:
-        """Use cases for dead letters."""
-        # Imported here so that commands that do not need it start faster.
-        from penstock.cli.backends.http_dead_letters import HttpDeadLetters
-
-        return HttpDeadLetters(self._whole)
-
-    @property
-    def bus(self) -> BusCases:
-        """Use cases for topics and subscriptions."""
-        # Imported here so that commands that do not need it start faster.
-        from penstock.cli.backends.http_bus import HttpBus
-
-        return HttpBus(self._whole)
 
     def now(self) -> int:
         """Return the server's current time in micros, accurate to a second."""

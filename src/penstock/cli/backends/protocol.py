@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from penstock.core.errors import InvalidInput, PenstockError
 
 if TYPE_CHECKING:
-    from penstock.cli.backends.protocol_bus import BusCases
-    from penstock.cli.backends.protocol_dead_letters import DeadLetterUseCases
     from penstock.cli.backends.protocol_flows import FlowCases
 
 Shape: TypeAlias = dict[str, Any]
@@ -61,16 +59,6 @@ class UseCases(Protocol):
     @property
     def flows(self) -> FlowCases:
         """Use cases for flows and gates."""
-        ...
-
-    @property
-    def dead_letters(self) -> DeadLetterUseCases:
-        """Use cases for dead letters."""
-        ...
-
-    @property
-    def bus(self) -> BusCases:
-        """Use cases for topics and subscriptions."""
         ...
 
     def now(self) -> int:

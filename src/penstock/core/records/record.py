@@ -17,7 +17,17 @@ says so with `field(name=...)`.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar, dataclass_transform
+from functools import lru_cache
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Generic,
+    TypeAlias,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+)
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType, field
@@ -27,7 +37,7 @@ from penstock.core.clock import Duration, Micros, to_datetime
 __all__ = [
     "UNSET", "DurationInput", "JsonObject", "Meta", "Minutes", "Page", "Record", "Seconds", "Time",
     "UnsetType", "Wire", "decode_custom", "decode_record", "encode_record", "field", "minutes",
-    "seconds", "time", "time_or_none", "to_json_value",
+    "normalize_durations", "seconds", "time", "time_or_none", "to_json_value",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -50,6 +60,7 @@ class RecordMeta(msgspec.StructMeta):
         return super().__new__(cls, name, bases, fields, **options)
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 class Record(msgspec.Struct, metaclass=RecordMeta):
     """Base of all records: immutable, and created with keyword arguments."""
 
@@ -99,6 +110,29 @@ def seconds(us: Micros) -> Seconds:
 def minutes(us: Micros) -> Minutes:
     """Return microseconds as a duration that JSON gives in minutes."""
     return Minutes(microseconds=us)
+
+
+def normalize_durations(record: Record) -> None:
+    """Give a record's plain timedeltas the unit that their fields have in JSON.
+
+    Call it in `__post_init__` of records that users create.
+    """
+    for name, kind in _duration_fields(type(record)):
+        value = getattr(record, name)
+        if isinstance(value, timedelta) and not isinstance(value, kind):
+            converted = kind(microseconds=value // timedelta(microseconds=1))
+            msgspec.structs.force_setattr(record, name, converted)
+
+
+@lru_cache(maxsize=512)
+def _duration_fields(kind: type[Record]) -> tuple[tuple[str, type[timedelta]], ...]:
+    """Return the names of a record's duration fields with the classes of their values."""
+    found = []
+    for one in msgspec.structs.fields(kind):
+        for choice in (one.type, *get_args(one.type)):
+            if isinstance(choice, type) and hasattr(choice, "unit"):
+                found.append((one.name, choice))
+    return tuple(found)
 
 
 def time(us: Micros) -> datetime:

@@ -10,7 +10,6 @@ import click
 from penstock.cli import output
 from penstock.cli.app import App, Command
 from penstock.cli.backends.protocol import Shape, UseCases
-from penstock.cli.backends.protocol_dead_letters import DeadLetterQuery
 from penstock.core.errors import Forbidden
 from penstock.monitoring.stalls import NO_CAPABLE_WORKER, overdue_us, unclaimed_us
 
@@ -21,11 +20,11 @@ MANY = 1_000
 @click.pass_obj
 def status(app: App) -> None:
     """Show the queue, today's totals, live processes and open alerts."""
-    with app.use_cases() as cases:
+    with app.use_cases() as cases, app.connect() as client:
         overview = cases.overview()
         sessions = _sessions(cases)
         alerts = len(cases.alerts(state="open", customer=None, limit=MANY))
-        dead = len(cases.dead_letters.page(DeadLetterQuery(), MANY))
+        dead = len(client.dead_letters.list(limit=MANY).items)
         pauses = len(cases.pauses())
     now = output.parse_time(overview["as_of"])
     assert now is not None

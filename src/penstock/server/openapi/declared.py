@@ -31,6 +31,7 @@ DONE: Final = {
     "description": "Confirmation of an operation that returns no resource.",
     "properties": {"status": {"const": "done", "description": "Always `done`."}},
     "required": ["status"],
+    "additionalProperties": False,
 }
 
 
@@ -42,10 +43,16 @@ def operations(
     requests = _unique(_structs(route.binding.body_type for route in routes))
     results = _unique(_structs(route.binding.result for route in routes))
     schemas = _schemas([*requests, *results])
+    sparse = {
+        _name(one)
+        for one in _all_structs([*requests, *results])
+        if (get_origin(one) or one).__struct_config__.omit_defaults
+    }
     only_sent = {_name(one) for one in results} - _reachable(schemas, map(_name, requests))
     for name in _reachable(schemas, only_sent) - _reachable(schemas, map(_name, requests)):
         schema = schemas[name]
-        if "properties" in schema:  # a response has every field, also those with a default
+        # A response has every field, also those with a default, unless its record omits them.
+        if "properties" in schema and name not in sparse:
             schema["required"] = list(schema["properties"])
     if any(_has_no_result(route) for route in routes):
         schemas["Done"] = DONE
@@ -57,7 +64,9 @@ def operations(
             for name in _refs(schema):
                 schemas[name]["examples"] = [dict(route.example)]
         paths.setdefault(route.path, {})[route.method.lower()] = operation
-    return paths, schemas
+    enums = {name: schema for name, schema in schemas.items() if "enum" in schema}
+    records = {name: schema for name, schema in schemas.items() if name not in enums}
+    return _inlined(paths, enums), _inlined(records, enums)
 
 
 def _operation(
@@ -208,6 +217,20 @@ def _renamed(schema: Any) -> Any:
             for key, value in schema.items()
         }
     return [_renamed(one) for one in schema] if isinstance(schema, list) else schema
+
+
+def _inlined(schema: Any, enums: Mapping[str, Any]) -> Any:
+    """Replace references to enumerations by their values."""
+    if isinstance(schema, list):
+        return [_inlined(one, enums) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: _inlined(value, enums) for key, value in schema.items()}
+    name = str(found.get("$ref", "")).rpartition("/")[2]
+    if name in enums:
+        del found["$ref"]
+        found = {"type": "string", "enum": enums[name]["enum"], **found}
+    return found
 
 
 def _page_ref(ref: str) -> str:

@@ -27,31 +27,7 @@ _DONE: Final = {
 }
 _PROGRESS: Final = {"current_stage": "transforming", "progress_percentage": 40}
 
-_ACK: Final = "AAAAAAAAAAEAAAAAAAAAAQAAAAGYJFsu"
-
 EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
-    "AckIn": {"ack_ids": [_ACK]},
-    "ExtendIn": {"ack_ids": [_ACK], "ack_deadline_seconds": 60},
-    "NackIn": {
-        "nacks": [{"ack_id": _ACK, "kind": "poison", "error_type": "SCHEMA", "error": "no team"}]
-    },
-    "PausedIn": {"is_paused": True},
-    "PublishIn": {
-        "messages": [
-            {"data": "eyJ0ZWFtIjogIkFUTCJ9", "attributes": {"league": "nba"}, "dedupe_id": "atl-1"}
-        ]
-    },
-    "PullIn": {"max_messages": 100, "wait_seconds": 20},
-    "ReplayIn": {"data": "eyJ0ZWFtIjogIkFUTCJ9"},
-    "ReplayManyIn": {"subscription": "rosters-to-table", "error_type": "TIMEOUT", "rate": 10},
-    "SeekIn": {"time": "2025-12-31T02:00:00Z"},
-    "SubscriptionIn": {
-        "name": "rosters-to-table",
-        "topic": "rosters",
-        "max_delivery_attempts": 10,
-        "filter": 'attributes.league = "nba"',
-    },
-    "TopicIn": {"name": "rosters"},
     "BacktestIn": {"pipeline_template": "nba", "changes": {"proceed_at": 95}, "days": 90},
     "HeartbeatBatchIn": {
         "worker_id": _WORKER,
@@ -84,7 +60,6 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "ConfigIn": {**_CONFIG, "reason": "new contract"},
     "ConfigPatch": {"schedule_cron": "30 2 * * *", "version": 3, "reason": "source is late"},
-    "DiscardIn": {"reason": "the account was closed"},
     "FailIn": {
         **_HELD,
         "error_type": "AUTHENTICATION_FAILED",

@@ -14,8 +14,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
 from urllib.parse import quote
+
+import msgspec
 
 from penstock.core.clock import parse_iso, to_datetime
 from penstock.core.errors import InvalidInput
@@ -53,7 +56,7 @@ class Parameter:
     @property
     def is_time(self) -> bool:
         """Whether it is a time, which may be given as a date."""
-        return any(_bare(one) is datetime for one in (self.kind, *get_args(_bare(self.kind))))
+        return _is_time(self.kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +70,12 @@ class RouteBinding:
     fields_type: Any
     """Type of the body if its fields are parameters; None otherwise."""
     fixed: Mapping[str, Any]
+    result_field: str = ""
+    """Field of the response that has the result; empty if the result is the whole response."""
+
+    def response(self, value: Any) -> Any:
+        """Return the response for the result of the use case."""
+        return self.result(**{self.result_field: value}) if self.result_field else value
 
     @property
     def body(self) -> Parameter | None:
@@ -114,10 +123,10 @@ class RouteBinding:
             return {}
         body = self.body
         if body is not None:
-            return {body.name: convert_input(given, body.kind)}
+            return {body.name: convert_input(_with_times(given, body.kind), body.kind)}
         if self.fields_type is None:
             return {}
-        values = convert_input(given, self.fields_type)
+        values = convert_input(_with_times(given, self.fields_type), self.fields_type)
         # Fields that were omitted keep the use case's own defaults.
         return {
             one.name: getattr(values, one.name) for one in self.at("field") if one.wire in given
@@ -167,6 +176,7 @@ def bind(
     path: str,
     query: tuple[str, ...],
     fixed: Mapping[str, Any],
+    result_field: str = "",
 ) -> RouteBinding:
     """Return the binding of a use case, or of a function that takes a `Call`."""
     hints = get_type_hints(use_case, include_extras=True)
@@ -198,7 +208,11 @@ def bind(
         found.append(
             Parameter(name=one.name, wire=wire, place=place, kind=kind, default=one.default)
         )
-    name = "".join(part.capitalize() for part in use_case.__qualname__.rstrip("_").split("."))
+    parts = use_case.__qualname__.rstrip("_").split(".")
+    name = "".join(part[:1].upper() + part[1:] for part in parts)
+    text = inspect.cleandoc(use_case.__doc__ or "").partition("\n")[0]
+    if result_field:
+        result = _response_type(f"{_title(name)}Response", result_field, result)
     return RouteBinding(
         parameters=tuple(found),
         result=result,
@@ -207,9 +221,10 @@ def bind(
         fields_type=_struct(
             f"{_title(name)}Request",
             [one for one in found if one.place == "field"],
-            inspect.cleandoc(use_case.__doc__ or "").partition("\n")[0],
+            text,
         ),
         fixed=fixed,
+        result_field=result_field,
     )
 
 
@@ -235,6 +250,39 @@ def _struct(name: str, parameters: list[Parameter], text: str = "") -> Any:
             kinds[one.name] = one.kind if one.default is not None else _optional(one.kind)
             namespace[one.name] = field(name=one.wire, default=one.default)
     return RecordMeta(name, (Record,), namespace)
+
+
+def _response_type(name: str, field: str, kind: Any) -> Any:
+    """Return a record with the result as its only field."""
+    result = Parameter(name=field, wire=field, place="field", kind=kind, default=EMPTY)
+    return _struct(name, [result], f"The result of the operation, in `{field}`.")
+
+
+def _with_times(given: Any, kind: Any) -> Any:
+    """Return a parsed body with its time fields parsed, which may be dates as in a query."""
+    names = _time_fields(kind)
+    if not names or not isinstance(given, dict):
+        return given
+    times = {name: _time(given[name], name) for name in names if isinstance(given.get(name), str)}
+    return {**given, **times}
+
+
+@lru_cache(maxsize=512)
+def _time_fields(kind: Any) -> tuple[str, ...]:
+    """Return the names in JSON of the times of a record, or of a record or None."""
+    bare = _bare(kind)
+    return tuple(
+        field.encode_name
+        for one in (bare, *get_args(bare))
+        if isinstance(one, type) and issubclass(one, Record)
+        for field in msgspec.structs.fields(one)
+        if _is_time(field.type)
+    )
+
+
+def _is_time(kind: Any) -> bool:
+    """Whether a type is a time, or a time or None."""
+    return any(_bare(one) is datetime for one in (kind, *get_args(_bare(kind))))
 
 
 def _optional(kind: Any) -> Any:

@@ -8,7 +8,9 @@ the OpenAPI document and the remote client are made from these declarations.
     routes.get("/limits", READ, Limits.list)
     routes.post("/limits", OPERATE, Limits.declare, example={"name": "crm", "capacity": 10})
 
-A function whose first parameter is a `Call` is a route that no use case fits, such as a long poll.
+A function whose first parameter is a `Call` is a route that no use case fits. With `served_by` such
+a function serves the route of a use case: it has the same parameters, and the remote client still
+offers the use case.
 """
 
 from __future__ import annotations
@@ -60,6 +62,10 @@ class ApiRoute:
     """Turns a result into the one that is stored for repeats; it removes secrets."""
     fixed: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the use case that are not part of the request."""
+    result_field: str = ""
+    """Field of the response that has the result; empty if the result is the whole response."""
+    served_by: Callable[..., Any] | None = None
+    """Function that serves the use case's route with a `Call`, such as a long poll."""
 
     @property
     def name(self) -> str:
@@ -75,7 +81,7 @@ class ApiRoute:
     @property
     def is_async(self) -> bool:
         """Whether the route runs on the event loop."""
-        return iscoroutinefunction(self.use_case)
+        return iscoroutinefunction(self.served_by or self.use_case)
 
     @property
     def description(self) -> str:
@@ -85,7 +91,9 @@ class ApiRoute:
     @cached_property
     def binding(self) -> RouteBinding:
         """How request and arguments correspond."""
-        return bind(self.use_case, self.method, self.path, self.query, self.fixed)
+        return bind(
+            self.use_case, self.method, self.path, self.query, self.fixed, self.result_field
+        )
 
 
 class RouteList:

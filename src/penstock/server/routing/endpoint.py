@@ -59,7 +59,7 @@ def endpoint(route: ApiRoute) -> Endpoint:
         call = Call(request, caller, route.status)
         if route.is_async:
             arguments |= binding.body_arguments(body, is_absent=is_absent)
-            return _response(route, await route.use_case(call, **arguments))
+            return _response(route, await (route.served_by or route.use_case)(call, **arguments))
         return await run_in_threadpool(
             partial(_execute, route, call, arguments, body, is_absent=is_absent)
         )
@@ -119,17 +119,18 @@ def _execute(
     route: ApiRoute, call: Call, arguments: dict[str, Any], body: Any, *, is_absent: bool
 ) -> Response:
     arguments |= route.binding.body_arguments(body, is_absent=is_absent)
-    if not route.group:
-        return _response(route, route.use_case(call, **arguments))
+    if route.served_by is not None or not route.group:
+        return _response(route, (route.served_by or route.use_case)(call, **arguments))
 
     def act(client: Any) -> Any:
         return getattr(getattr(client, route.group), route.use_case.__name__)(**arguments)
 
+    response = route.binding.response
     if route.idempotency is Idempotency.WRITE:
-        return _response(route, call.write(act, route.stored))
+        return _response(route, response(call.write(act, route.stored or response)))
     if route.idempotency is Idempotency.ACTION:
-        return _response(route, call.action(act))
-    return _response(route, act(call.client))
+        return _response(route, call.action(lambda client: response(act(client))))
+    return _response(route, response(act(call.client)))
 
 
 def _response(route: ApiRoute, value: Any) -> Response:
