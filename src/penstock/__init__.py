@@ -52,8 +52,7 @@ if TYPE_CHECKING:
     from penstock.core.ids import decode as decode_id
     from penstock.core.ids import encode as encode_id
     from penstock.core.records.record import Page
-    from penstock.dead_letters.client.dead_letters import DeadLetterFilter
-    from penstock.dead_letters.client.deliveries import Edit as DeadLetterEdit
+    from penstock.dead_letters.records import DeadLetterEdit, ReplayRequest
     from penstock.flows.gates.records import OverrideRequest
     from penstock.flows.records import Completeness, CompletionReport, FlowRequest
     from penstock.pipelines.declare.collect import Collect
@@ -79,7 +78,6 @@ __all__ = [
     "ConfigChange",
     "Conflict",
     "DeadLetterEdit",
-    "DeadLetterFilter",
     "DeclarationError",
     "Dependency",
     "DuplicateRequest",
@@ -101,6 +99,7 @@ __all__ = [
     "Phase",
     "Pipeline",
     "ProcessorError",
+    "ReplayRequest",
     "Result",
     "Role",
     "Run",
@@ -145,8 +144,7 @@ _HOMES = {
     "Config": "penstock.schedules.records",
     "ConfigChange": "penstock.schedules.records",
     "Conflict": "penstock.core.errors",
-    "DeadLetterEdit": "penstock.dead_letters.client.deliveries:Edit",
-    "DeadLetterFilter": "penstock.dead_letters.client.dead_letters",
+    "DeadLetterEdit": "penstock.dead_letters.records",
     "DeclarationError": "penstock.core.errors",
     "Dependency": "penstock.pipelines.declare.needs",
     "DuplicateRequest": "penstock.core.errors",
@@ -168,6 +166,7 @@ _HOMES = {
     "Phase": "penstock.pipelines.declare.pipeline",
     "Pipeline": "penstock.pipelines.declare.pipeline",
     "ProcessorError": "penstock.core.errors",
+    "ReplayRequest": "penstock.dead_letters.records",
     "Result": "penstock.worker.result",
     "Role": "penstock.access.api_keys",
     "Run": "penstock.runs.records",

@@ -338,7 +338,7 @@ def test_ends(ways: Pair) -> None:
     new = ways.far("runs", "retry", ids["done"], "--json").json["retried"][0]["new_run_id"]
     assert ways.near("runs", "show", new, "--json").json["run"]["parent_run_id"] == ids["done"]
     ways.work()
-    dead = ways.near("dlq", "list", "--json").json["dead_letters"][0]["dead_letter_id"]
+    dead = ways.near("dlq", "list", "--json").json["items"][0]["dead_letter_id"]
     assert "is discarded" in ways.far("dlq", "discard", dead, "--reason", "no use").out
     assert dead not in ways.near("dlq", "list").out
     assert ways.far("configs", "delete", ids["event"], "--yes").code == 0

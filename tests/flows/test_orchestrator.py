@@ -421,8 +421,8 @@ class TestTrouble:
         stage.step()
         assert stage.states(opened)["raw"] == "FAILED"
         assert stage.sql("SELECT rule FROM alerts") == [("phase_incomplete",)]
-        (dead,) = stage.client.dead_letters.find()
-        stage.client.runs.retry(encode("run", dead.subject))
+        (dead,) = stage.client.dead_letters.list().items
+        stage.client.runs.retry(dead.run_id or "")
         stage.complete()
         assert stage.step().triggers == 1
         assert stage.states(opened) == {"raw": "COMPLETE", "analytics": "IN_PROGRESS"}

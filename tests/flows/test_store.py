@@ -9,7 +9,6 @@ from penstock.core.clock import HOUR, to_datetime
 from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.ids import encode
 from penstock.db.store import Store
-from penstock.dead_letters.client.dead_letters import DeadLetterFilter
 from penstock.flows.gates.records import OverrideRequest
 from penstock.flows.gates.store.gates import probe_lease_many, probe_release_many
 from penstock.flows.records import Completeness, CompletionReport
@@ -89,7 +88,7 @@ def test_an_unknown_processor_is_a_dead_letter(stage: Stage) -> None:
     """An unusable report is stored as a dead letter, separate from dead runs."""
     got = stage.client.flows.complete(report(processor="unknown"))
     assert (got.outcome, got.flow_id, got.dead_letter_id is not None) == ("dead", None, True)
-    assert stage.client.dead_letters.find(DeadLetterFilter(kind="run")) == []
+    assert stage.client.dead_letters.list(kind="run").items == []
     rows = stage.sql("SELECT kind, error_type FROM dead_letters")
     assert rows == [("delivery", "UNKNOWN_PROCESSOR")]
 

@@ -18,7 +18,6 @@ from penstock.core.clock import MINUTE, SECOND, to_datetime
 from penstock.core.errors import PenstockError, StoreError
 from penstock.core.ids import decode, encode
 from penstock.db.store import Store, Tx
-from penstock.dead_letters.client.dead_letters import DeadLetterFilter
 from penstock.runs.admitter import Admitter
 from penstock.runs.records import Submission
 from penstock.runs.sweeper import Sweeper
@@ -144,10 +143,10 @@ class Operator(Actor):
             self.client.runs.cancel(encode("run", run_id))
 
     def _retry(self) -> None:
-        dead = self.client.dead_letters.find(DeadLetterFilter(kind="run"), limit=10)
+        dead = self.client.dead_letters.list(kind="run", limit=10).items
         if dead:
             dead_letter = self.stage.rng.choice(dead)
-            made = self.client.runs.retry(encode("run", dead_letter.subject))
+            made = self.client.runs.retry(dead_letter.run_id or "")
             self.stage.accepted.append(decode("run", made.run_id))
 
     def _pause(self) -> None:

@@ -18,7 +18,6 @@ from penstock.core.errors import (
     NotFound,
 )
 from penstock.core.ids import decode, encode
-from penstock.dead_letters.client.dead_letters import DeadLetterFilter
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs import attempt_result
 from penstock.runs.records import Submission
@@ -208,7 +207,7 @@ class TestCancel:
         assert (last.actor, last.why) == ("ann", "mistake")
         assert (last.from_state, last.to_state) == ("PENDING", "CANCELLED")
         assert harness.claim() == []
-        assert harness.client.dead_letters.find() == []
+        assert harness.client.dead_letters.list().items == []
 
     def test_the_journal_names_who_requested_a_cancel(self, harness: Harness) -> None:
         """When the holder confirms a cancel, the journal has the requester and the reason."""
@@ -308,19 +307,18 @@ class TestRetry:
     def test_a_dead_letter_is_replayed(self, harness: Harness) -> None:
         """Retrying a dead run closes its dead letter as replayed, once."""
         run_id = harness.dead_run()
-        (dead_letter,) = harness.client.dead_letters.find()
-        assert (dead_letter.subject, dead_letter.error_type) == (run_id, "VALIDATION_ERROR")
+        (dead_letter,) = harness.client.dead_letters.list().items
+        assert dead_letter.run_id == encode("run", run_id)
+        assert dead_letter.error_type == "VALIDATION_ERROR"
         new_id = harness.retry(run_id)
-        assert harness.client.dead_letters.find() == []
-        (dead_letter,) = harness.client.dead_letters.find(DeadLetterFilter(status="replayed"))
+        assert harness.client.dead_letters.list().items == []
+        (dead_letter,) = harness.client.dead_letters.list(status="replayed").items
         assert dead_letter.replays == 1
         with pytest.raises(Conflict, match="already retries this run"):
             harness.retry(run_id)
         harness.cancel(new_id)
         assert harness.retry(run_id) != new_id
-        assert [
-            d.replays for d in harness.client.dead_letters.find(DeadLetterFilter(status=None))
-        ] == [1]
+        assert [d.replays for d in harness.client.dead_letters.list(status="all").items] == [1]
 
     def test_a_live_run_is_not_retried(self, harness: Harness) -> None:
         """A run that has not ended cannot be retried."""

@@ -7,6 +7,7 @@ import pytest
 
 from penstock.audit.telemetry import Event, Swept
 from penstock.core.clock import HOUR, MINUTE, SECOND, to_datetime
+from penstock.core.ids import encode
 from penstock.db.store import Tx
 from penstock.runs import attempt_result
 from penstock.runs.admitter import BUSY_US, Admitter
@@ -66,7 +67,9 @@ class TestSessions:
             run = harness.run(run_id)
             assert run.state == ("FAILED" if lapse == 5 else "PENDING")
         assert (run.error_type, run.is_dead) == ("CLAIM_LAPSED", True)
-        assert [d.subject for d in harness.client.dead_letters.find()] == [run_id]
+        assert [d.run_id for d in harness.client.dead_letters.list().items] == [
+            encode("run", run_id)
+        ]
         assert harness.counts("runs") == {"runs": 0}
 
     def test_a_stale_run_is_retried_at_once_then_later(self, harness: Harness) -> None:
@@ -84,8 +87,8 @@ class TestSessions:
         (third,) = crash(harness)
         assert third.attempt == 3
         harness.sweeper.run_once()
-        (dead,) = harness.client.dead_letters.find()
-        assert (dead.subject, dead.error_type) == (third.run_id, "STALE_EXECUTION")
+        (dead,) = harness.client.dead_letters.list().items
+        assert (dead.run_id, dead.error_type) == (encode("run", third.run_id), "STALE_EXECUTION")
         states = harness.column("SELECT final_state FROM history ORDER BY run_id")
         assert states == ["FAILED"] * 3
 

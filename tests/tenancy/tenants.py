@@ -16,7 +16,7 @@ import pytest
 from penstock.access.store.registry import processor_list
 from penstock.client import Client
 from penstock.core.clock import HOUR, to_datetime
-from penstock.core.ids import decode
+from penstock.core.ids import decode, encode
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.store import Store
 from penstock.flows.gates.evidence import Observation
@@ -51,6 +51,7 @@ class Things(NamedTuple):
     flow: int = 10**9
     override: int = 10**9
     item: int = 10**9
+    message: int = 10**9
 
 
 class Tenants:
@@ -97,10 +98,11 @@ class Tenants:
         waiting = decode("run", scoped.runs.submit(Submission(pipeline="nightly")).run_id)
         self._rows(number, waiting)
         self.client.pauses.pause("config", cfg(config))
-        dead_letter = self.client.dead_letters.of_run(dead)
-        assert dead_letter is not None
-        ids = (waiting, claimed, ended, dead, dead_letter.dead_letter_id)
-        return Things(who, number, config.config_id, *ids, *flow)
+        found = self.client.dead_letters.get(encode("run", dead)).dead_letter
+        ids = (waiting, claimed, ended, dead, decode("dl", found.dead_letter_id))
+        own = f"SELECT max(message_id) FROM messages WHERE customer = {number}"
+        (message,) = self.harness.column(own)
+        return Things(who, number, config.config_id, *ids, *flow, message)
 
     def _flow(self, who: str) -> tuple[int, int, int]:
         """Create a flow with completion, decisions, checks, override, intervention and breaker.

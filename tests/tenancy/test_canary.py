@@ -89,7 +89,7 @@ def test_unresolvable_reference(harness: Harness) -> None:
     stored = details(harness, execute(harness, lambda run: dict(run.parameters), secrets=Secrets()))
     assert ErrorType.INVALID_CONFIGURATION in stored
     assert "PENSTOCK_SECRET_DB" in stored
-    assert len(harness.client.dead_letters.find()) == 1
+    assert len(harness.client.dead_letters.list().items) == 1
 
 
 def test_reports_of_external_workers(harness: Harness) -> None:

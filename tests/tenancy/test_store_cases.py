@@ -315,7 +315,7 @@ ANYBODYS = {"configs.check", "configs.preview_of", "views.now", "views.ping", "v
             "views.pipeline", "views.processor_names", "keys.authenticate"}  # fmt: skip
 """Use cases without customers' objects."""
 
-SYSTEM_LISTS = ("topics.page", "subscriptions.page", "dead_letters.groups")
+SYSTEM_LISTS = ("topics.list", "subscriptions.list", "dead_letters.groups")
 """Lists without all customers' rows for a tenant: system rows, or groups."""
 
 GHOST = Things("ghost", 10**6, 10**9, 10**9, None, 10**9, 10**9)  # type: ignore[arg-type]
@@ -333,7 +333,8 @@ def anonymous(error: PenstockError, things: Things) -> tuple[type, str, str]:
     text = f"{error.message} {sorted(error.detail.items())}"
     runs = (things.waiting, things.held.run.run_id, things.ended, things.dead)
     ids = [*(encode("run", run) for run in runs), *flow_words(things)]
-    ids.append(encode("dl", things.dead_letter))
+    ids += [encode("dl", things.dead_letter), f"message {things.message}"]
+    ids.append(f"'{things.message}'")
     for word in (things.customer_id, cfg(things), *ids):
         text = text.replace(word, "ID")
     return type(error), error.code, text
@@ -557,10 +558,10 @@ class TestOwnLife:
         detail = bound.runs.detail(run(claimed.run.run_id))
         assert (detail.run.state, len(detail.journal)) == ("COMPLETED", 2)
         bound.configs.enable(config.config_id)
-        dead = bound.dead_letters.find()[0]
-        again = bound.runs.retry(run(dead.subject))
+        dead = bound.dead_letters.list().items[0]
+        again = bound.runs.retry(dead.run_id or "")
         assert bound.runs.cancel(again.run_id).outcome == "cancelled"
-        bound.dead_letters.discard([bound.dead_letters.find()[0].dead_letter_id], "seen")
+        bound.dead_letters.discard(bound.dead_letters.list().items[0].dead_letter_id, "seen")
         start, end = (to_datetime(tenants.clock.now() + span) for span in (-DAY, DAY))
         sums = bound.views.metrics("acme", start_date=start, end_date=end)
         assert sums.successful_runs == 4

@@ -9,7 +9,6 @@ from penstock import (
     CompletionReport,
     Config,
     ConfigChange,
-    DeadLetterFilter,
     FlowRequest,
     NotFound,
     Page,
@@ -32,13 +31,13 @@ from penstock.bus import (
     ErrorKind,
     Nack,
     NewMessage,
+    PushSettings,
     SettleResult,
-    SubscriptionOptions,
+    Subscription,
     SubscriptionSpec,
+    Topic,
     TopicSpec,
     Transport,
-    parse_push,
-    serialize_push,
     sign_webhook,
     verify_webhook,
     webhook_key,
@@ -112,7 +111,9 @@ def other_use_cases(client: Client) -> None:
     assert_type(client.keys.get("key_5m7t0c2d").last_used_at, datetime | None)
     assert_type(client.views.overview().as_of, datetime)
     assert_type([one.detail for one in client.views.alerts().items], list[dict[str, Any]])
-    assert_type(client.dead_letters.count(DeadLetterFilter(pipeline="nba")), int)
+    assert_type(client.dead_letters.count(pipeline="nba"), int)
+    assert_type(client.dead_letters.list().items[0].died_at, datetime)
+    assert_type(client.dead_letters.replay("dl_5m7t0c2d").replayed_as, str)
     assert_type(client.limits.declare("crm", capacity=3).limit.held, int)
     assert_type(client.scoped("acme"), Client)
     client.flows.trigger(FlowRequest(partition="2025-12-31"))  # type: ignore[call-arg]
@@ -121,14 +122,17 @@ def other_use_cases(client: Client) -> None:
 
 def bus(client: Client) -> None:
     """Topics and subscriptions, through the client and as a transport."""
-    client.topics.create("orders")
-    push = serialize_push(parse_push({"push_endpoint": "https://hooks.example.com/orders"}))
-    client.subscriptions.declare(
-        SubscriptionSpec(name="hook", topic="orders", dead_letter_topic="hook.dlq"),
-        SubscriptionOptions(kind="push", push=push),
+    client.topics.create(Topic(name="orders", retention=timedelta(days=7)))
+    push = PushSettings(endpoint="https://hooks.example.com/orders")
+    made = client.subscriptions.declare(
+        Subscription(name="hook", topic="orders", kind="push", push=push)
     )
+    assert_type(made.ack_deadline, timedelta)
+    assert_type(made.created_at, datetime)
+    assert_type(client.subscriptions.get("hook").backlog.oldest_at, datetime | None)
+    assert_type(client.subscriptions.pull("hook")[0].message.data, bytes)
     message = NewMessage(data=b"{}", attributes={"kind": "order"}, dedupe_id="1")
-    assert_type(client.topics.publish("orders", [message]), list[int])
+    assert_type(client.topics.publish("orders", [message]), list[str])
     transport: Transport = EmbeddedBus(client.store)
     transport.declare([TopicSpec(name="orders")], [SubscriptionSpec(name="s", topic="orders")])
     for delivery in transport.pull("s", max_messages=10):

@@ -28,8 +28,9 @@ from penstock.server.routing.declare import ApiRoute, RouteList
 P = ParamSpec("P")
 G = TypeVar("G")
 
-API_MODULES: Final[Mapping[str, str]] = {
+API_MODULES: Final[Mapping[str, str | tuple[str, ...]]] = {
     "Configs": "penstock.schedules.api.configs",
+    "DeadLetters": "penstock.dead_letters.api",
     "Diagnostics": "penstock.flows.api",
     "Flows": "penstock.flows.api",
     "Gates": "penstock.flows.gates.api",
@@ -40,10 +41,12 @@ API_MODULES: Final[Mapping[str, str]] = {
     "Pauses": "penstock.schedules.api.pauses",
     "Previews": "penstock.flows.api",
     "Runs": "penstock.runs.api",
+    "Subscriptions": ("penstock.bus.api.subscriptions", "penstock.bus.api.deliveries"),
+    "Topics": "penstock.bus.api.topics",
     "Views": "penstock.monitoring.api",
     "Workers": "penstock.runs.external.api",
 }
-"""The module that declares the routes of each class of use cases."""
+"""The module, or the modules, that declare the routes of each class of use cases."""
 
 
 class RemoteClient(UseCaseGroups):
@@ -73,10 +76,14 @@ class RemoteClient(UseCaseGroups):
 @functools.cache
 def _remote_class(kind: type[Any]) -> type[Any]:
     """Return a subclass whose methods send requests."""
-    routes: RouteList = importlib.import_module(API_MODULES[kind.__name__]).routes
+    modules = API_MODULES[kind.__name__]
+    lists: list[RouteList] = [
+        importlib.import_module(module).routes
+        for module in ((modules,) if isinstance(modules, str) else modules)
+    ]
     classes = {one.__name__ for one in kind.__mro__}
     declared: dict[str, list[ApiRoute]] = {}
-    for route in routes.routes:
+    for route in [route for routes in lists for route in routes.routes]:
         method = route.client_method or route.use_case
         if method.__qualname__.rpartition(".")[0] in classes:
             declared.setdefault(method.__name__, []).append(route)
@@ -135,7 +142,8 @@ def request(transport: Transport, route: ApiRoute, arguments: Mapping[str, Any])
         return [decode_record(line, route.ndjson.outcome) for line in response.splitlines()]
     if binding.result is None or binding.result is type(None):
         return None
-    return decode_record(response, binding.result)
+    result = decode_record(response, binding.result)
+    return getattr(result, binding.result_field) if binding.result_field else result
 
 
 def _wait_seconds(body: Any, arguments: Mapping[str, Any]) -> float:

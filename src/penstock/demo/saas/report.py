@@ -254,7 +254,7 @@ def _credentials(client: Client, runs: list[RunRow], configs: list[StoredConfig]
     """Check that permanent errors are not retried, and that failing configs are disabled."""
     dead = [r for r in runs if r.is_dead and r.error_type == "AUTHENTICATION_FAILED"]
     in_vain = {r.run_id for r in dead} & {r.parent_run_id for r in runs}
-    dead_letters = client.dead_letters.find(limit=PAGE)
+    dead_letters = client.dead_letters.list(limit=PAGE).items
     disabled = [c for c in configs if not c.is_active]
     restored = {r.customer_id for r in dead} - {c.customer for c in disabled}
     alerts = client.views.alerts(limit=PAGE).items

@@ -237,7 +237,7 @@ def _work(client: Client) -> Iterator[CheckResult]:
         yield CheckResult("backlog", "WARN", says, fix)
     else:
         yield CheckResult("backlog", "OK", f"{output.plural(ready, 'run')} ready")
-    dead = client.dead_letters.find(limit=1000)
+    dead = client.dead_letters.list(limit=1000).items
     if dead:
         many = f"{len(dead)}{'+' if len(dead) == 1000 else ''}"
         says = f"{many} open: runs and messages that are no longer retried"

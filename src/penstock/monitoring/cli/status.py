@@ -10,7 +10,6 @@ import click
 
 from penstock.cli import output
 from penstock.cli.app import App, Command
-from penstock.cli.backends.protocol_dead_letters import DeadLetterQuery
 from penstock.client import UseCaseGroups
 from penstock.core.clock import Micros, from_datetime
 from penstock.core.errors import Forbidden
@@ -29,9 +28,8 @@ def status(app: App) -> None:
         overview = client.views.overview()
         sessions = _sessions(client)
         alerts = len(client.views.alerts(state="open", limit=MANY).items)
+        dead = len(client.dead_letters.list(limit=MANY).items)
         pauses = len(client.pauses.list())
-    with app.use_cases() as cases:
-        dead = len(cases.dead_letters.page(DeadLetterQuery(), MANY))
     now = from_datetime(overview.as_of)
     warnings = _warnings(overview, sessions or ())
     record: dict[str, Any] = {

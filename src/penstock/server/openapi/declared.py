@@ -40,6 +40,7 @@ DONE: Final = {
     "description": "Confirmation of an operation that returns no resource.",
     "properties": {"status": {"const": "done", "description": "Always `done`."}},
     "required": ["status"],
+    "additionalProperties": False,
 }
 
 
@@ -59,13 +60,16 @@ def operations(
         )
     )
     schemas = _schemas([*requests, *results])
-    sparse = {_name(one) for one in results if _is_sparse(one)}
+    sparse = {
+        _name(one)
+        for one in _all_structs([*requests, *results])
+        if (get_origin(one) or one).__struct_config__.omit_defaults
+    }
     only_sent = {_name(one) for one in results} - _reachable(schemas, map(_name, requests))
     for name in _reachable(schemas, only_sent) - _reachable(schemas, map(_name, requests)):
         schema = schemas[name]
-        if (
-            "properties" in schema and name not in sparse
-        ):  # a response has every field, also those with a default
+        # A response has every field, also those with a default, unless its record omits them.
+        if "properties" in schema and name not in sparse:
             schema["required"] = list(schema["properties"])
     if any(_has_no_result(route) for route in routes):
         schemas["Done"] = DONE
@@ -81,26 +85,7 @@ def operations(
             for name in _refs(schema):
                 schemas[name]["examples"] = [dict(route.example)]
         paths.setdefault(route.path, {})[route.method.lower()] = operation
-    choices = {name: {"enum": one["enum"]} for name, one in schemas.items() if "enum" in one}
-    return _with_choices(paths, choices), {
-        name: _with_choices(schema, choices)
-        for name, schema in schemas.items()
-        if name not in choices
-    }
-
-
-def _with_choices(schema: Any, choices: Mapping[str, Any]) -> Any:
-    """Write the values of enumerations where they are used, instead of references."""
-    if isinstance(schema, list):
-        return [_with_choices(one, choices) for one in schema]
-    if not isinstance(schema, dict):
-        return schema
-    made = {key: _with_choices(value, choices) for key, value in schema.items()}
-    name = str(made.get("$ref", "")).rpartition("/")[2]
-    if name in choices:
-        del made["$ref"]
-        made |= choices[name]
-    return made
+    return paths, {name: schema for name, schema in schemas.items() if "enum" not in schema}
 
 
 def schemas_of(*kinds: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -178,12 +163,6 @@ def _success(route: ApiRoute, schemas: Mapping[str, Any]) -> dict[str, Any]:
 
 def _has_no_result(route: ApiRoute) -> bool:
     return route.binding.result in (None, type(None)) and route.status != NO_CONTENT
-
-
-def _is_sparse(kind: Any) -> bool:
-    """Whether fields that have their default are left out of the JSON of a record."""
-    struct = get_origin(kind) or kind
-    return bool(struct.__struct_config__.omit_defaults)
 
 
 def _parameter(one: Parameter) -> dict[str, Any]:

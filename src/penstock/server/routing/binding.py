@@ -96,6 +96,13 @@ class RouteBinding:
                 found.setdefault(one.name, one.encode_name)
         return {name: wire for name, wire in found.items() if wire not in (name, CUSTOMER)}
 
+    result_field: str = ""
+    """Field of the response that has the result; empty if the result is the whole response."""
+
+    def response(self, value: Any) -> Any:
+        """Return the response for the result of the use case."""
+        return self.result(**{self.result_field: value}) if self.result_field else value
+
     @property
     def body(self) -> Parameter | None:
         """The parameter that is the whole body; None if there is none."""
@@ -224,6 +231,7 @@ def bind(
     path: str,
     query: tuple[str, ...],
     fixed: Mapping[str, Any],
+    result_field: str = "",
 ) -> RouteBinding:
     """Return the binding of a use case, or of a function that takes a `Call`."""
     hints = get_type_hints(use_case, include_extras=True)
@@ -258,7 +266,11 @@ def bind(
         found.append(Parameter(name=one.name, wire=wire, place=place, kind=kind, default=default))
     missing = in_path - {one.wire for one in found if one.place == "path"}
     body = next((_bare(one.kind) for one in found if one.place == "body"), Record)
-    name = "".join(part.capitalize() for part in use_case.__qualname__.rstrip("_").split("."))
+    parts = use_case.__qualname__.rstrip("_").split(".")
+    name = "".join(part[:1].upper() + part[1:] for part in parts)
+    text = inspect.cleandoc(use_case.__doc__ or "").partition("\n")[0]
+    if result_field:
+        result = _response_type(f"{_title(name)}Response", result_field, result)
     return RouteBinding(
         parameters=tuple(found),
         result=result,
@@ -267,11 +279,12 @@ def bind(
         fields_type=_struct(
             f"{_title(name)}Request",
             [one for one in found if one.place == "field"],
-            inspect.cleandoc(use_case.__doc__ or "").partition("\n")[0],
+            text,
             body,
         ),
         fixed=fixed,
         path_fields=_path_fields(missing, [one for one in found if one.place == "body"]),
+        result_field=result_field,
     )
 
 
@@ -309,6 +322,17 @@ def _struct(name: str, parameters: list[Parameter], text: str = "", base: Any = 
     return RecordMeta(name, (base,), namespace)
 
 
+def _response_type(name: str, field: str, kind: Any) -> Any:
+    """Return a record with the result as its only field."""
+    result = Parameter(name=field, wire=field, place="field", kind=kind, default=EMPTY)
+    return _struct(name, [result], f"The result of the operation, in `{field}`.")
+
+
+def _is_time(kind: Any) -> bool:
+    """Whether a type is a time, or a time or None."""
+    return any(_bare(one) is datetime for one in (kind, *get_args(_bare(kind))))
+
+
 def _optional(kind: Any) -> Any:
     return kind if type(None) in get_args(_bare(kind)) else kind | None
 
@@ -329,10 +353,6 @@ def record_of(kind: Any) -> Any:
         return next(filter(None, map(record_of, get_args(bare))), None)
     bare = get_origin(bare) or bare
     return bare if isinstance(bare, type) and issubclass(bare, Record) else None
-
-
-def _is_time(kind: Any) -> bool:
-    return any(_bare(one) is datetime for one in (kind, *get_args(_bare(kind))))
 
 
 def _with_times(given: dict[str, Any], record: Any) -> dict[str, Any]:

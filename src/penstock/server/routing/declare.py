@@ -8,7 +8,9 @@ the OpenAPI document and the remote client are made from these declarations.
     routes.get("/limits", READ, Limits.list)
     routes.post("/limits", OPERATE, Limits.declare, example={"name": "crm", "capacity": 10})
 
-A function whose first parameter is a `Call` is a route that no use case fits, such as a long poll.
+A function whose first parameter is a `Call` is a route that no use case fits. With `serve` such
+a function serves the route of a use case: it has the same parameters, and the remote client still
+offers the use case.
 """
 
 from __future__ import annotations
@@ -86,6 +88,8 @@ class ApiRoute:
     ndjson: Ndjson | None = None
     client_method: Callable[..., Any] | None = None
     """Method of the client that sends the request, for a route that is a function."""
+    result_field: str = ""
+    """Field of the response that has the result; empty if the result is the whole response."""
     serve: Callable[..., Any] | None = None
     """Function that serves the route instead of the use case, such as a long poll; it takes a
     `Call` and the arguments of the use case."""
@@ -116,7 +120,9 @@ class ApiRoute:
     @cached_property
     def binding(self) -> RouteBinding:
         """How request and arguments correspond."""
-        return bind(self.use_case, self.method, self.path, self.query, self.fixed)
+        return bind(
+            self.use_case, self.method, self.path, self.query, self.fixed, self.result_field
+        )
 
 
 class RouteList:

@@ -137,11 +137,12 @@ def _result(route: ApiRoute, call: Call, arguments: dict[str, Any]) -> Any:
     def act(client: Any) -> Any:
         return getattr(getattr(client, route.group), route.use_case.__name__)(**arguments)
 
+    response = route.binding.response
     if route.idempotency is Idempotency.WRITE:
-        return call.write(act, route.stored)
+        return response(call.write(act, route.stored or response))
     if route.idempotency is Idempotency.ACTION:
-        return call.action(act)
-    return act(call.client)
+        return call.action(lambda client: response(act(client)))
+    return response(act(call.client))
 
 
 def _response(route: ApiRoute, call: Call, value: Any) -> Response:
