@@ -16,7 +16,7 @@ from penstock.monitoring import api as monitoring
 from penstock.runs import api as runs
 from penstock.runs.external import api as external
 from penstock.runs.external.api_fastpath import WorkerFastPath
-from penstock.schedules.api import bulk, configs, tick
+from penstock.schedules.api import configs, pauses, tick
 from penstock.server import health
 from penstock.server.auth import KeyCache
 from penstock.server.polling.group_commit import GroupCommit
@@ -24,7 +24,6 @@ from penstock.server.routes import Routes
 
 _MODULES: Final = (
     tick,
-    bulk,
     configs,
     external,
     runs,
@@ -35,6 +34,7 @@ _MODULES: Final = (
     limits,
     flows,
     gates,
+    pauses,
     monitoring,
     keys,
     health,

@@ -46,8 +46,8 @@ def print_dead_letter(detail: DeadLetterDetail, now: int) -> None:
     )
     if detail.message is not None:
         _show_message(detail.message)
-    if detail.run is not None and detail.run.get("parameters"):
-        click.echo(f"  parameters  {json.dumps(detail.run['parameters'], ensure_ascii=False)}")
+    if detail.run is not None and detail.run.parameters:
+        click.echo(f"  parameters  {json.dumps(detail.run.parameters, ensure_ascii=False)}")
     if dead_letter.status == "open":
         click.echo(f"Replay: penstock dlq replay {dead_letter_id}   ·   "
                    f'discard: penstock dlq discard {dead_letter_id} --reason "…"')  # fmt: skip
