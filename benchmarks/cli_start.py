@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.result import Result
 from benchmarks.site import Site
-from penstock import Pipeline, RunContext, connect
+from penstock import Pipeline, RunContext, Submission, connect
 
 ROUNDS = 7
 RUNS = 20
@@ -38,7 +38,7 @@ def cli_start(site: Site, *, quick: bool) -> Iterator[Result]:
         with connect(url) as client:
             client.register([nightly])
             for _ in range(RUNS):
-                client.runs.submit("nightly")
+                client.runs.submit(Submission(pipeline="nightly"))
         first = _once(folder, url)
         taken = sorted(_once(folder, url) for _ in range(3 if quick else ROUNDS))
     seconds = taken[len(taken) // 2]
