@@ -66,7 +66,7 @@ class TestReading:
         run_id = harness.dead_run()
         detail = harness.client.dead_letters.get(dead_letter_id_of(harness, run_id))
         assert detail.run is not None
-        assert (detail.run["run_id"], detail.message) == (encode("run", run_id), None)
+        assert (detail.run.run_id, detail.message) == (encode("run", run_id), None)
         harness.submit(customer="other")
         for missing in (dead_letter_id_of(harness, run_id), encode("run", run_id)):
             with pytest.raises(NotFound):

@@ -157,11 +157,11 @@ def probes() -> None:
 
 
 def remote() -> None:
-    """The client of the HTTP API is typed by its document."""
-    with connect_remote("https://penstock.example", key="pnk_x", timeout=5) as api:
-        config = api.configs.create_config("acme", {"pipeline_template": "hello"})
-        assert_type(config["config_id"], str)
-        page = api.configs.list_configs(limit=1000)
-        assert_type(page["next_cursor"], str | None)
-        api.configs.create_config("acme", {"pipeline": "hello"})  # type: ignore[typeddict-item]
-        config["nonsense"]  # type: ignore[typeddict-item]
+    """The client over HTTP has the methods and the types of the local one."""
+    with connect_remote("https://penstock.example", key="pnk_x", timeout=5) as client:
+        config = client.configs.create("acme", Config(pipeline="hello", cron="0 2 * * *"))
+        assert_type(config.config_id, str)
+        assert_type(config.next_run_time, datetime | None)
+        assert_type(client.configs.list(limit=1000).next_cursor, str | None)
+        client.configs.create("acme", Config(pipelin="hello"))  # type: ignore[call-arg]
+        config.nonsense  # type: ignore[attr-defined]  # noqa: B018
