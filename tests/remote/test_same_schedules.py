@@ -12,7 +12,13 @@ from penstock.core.clock import HOUR
 from penstock.core.errors import ApiError, Conflict, InvalidInput, NotFound, StaleVersion
 from penstock.core.records.record import encode_record
 from penstock.remote.client import RemoteClient
-from penstock.schedules.records import Config, ConfigChange, NewConfig, StoredConfig
+from penstock.schedules.records import (
+    NULL_IS_DEFAULT,
+    Config,
+    ConfigChange,
+    NewConfig,
+    StoredConfig,
+)
 from tests.remote.test_same_records import remote, same
 from tests.server.kit import ServedApi
 
@@ -163,6 +169,21 @@ class TestWrites:
         assert served.harness.client.pauses.list()[0].reason == "works"
         assert remote.pauses.resume("customer", "acme").is_changed
         assert not served.harness.client.pauses.list()
+
+    def test_nulls(self, served: ServedApi) -> None:
+        """Null means the default in a new config; it is refused where it never was one."""
+        by = served.by("operator")
+        fields = {"pipeline_template": "nightly", "schedule_cron": "0 * * * *"}
+        nulls = dict.fromkeys([*NULL_IS_DEFAULT, "event_topic", "schedule_type", "reason"])
+        made = by.post("/customers/acme/pipeline-configs", {**fields, **nulls})
+        assert (made.status, made.json["priority"], made.json["overlap"]) == (201, 5, "skip")
+        for name in ("is_active", "timezone"):
+            refused = by.post("/customers/acme/pipeline-configs", {**fields, name: None})
+            assert (refused.status, refused.json["errors"][0]["field"]) == (400, name)
+        path = f"/pipeline-configs/{made.json['config_id']}"
+        kept = by.call("PATCH", path, {"priority": None, "retry_config": None, "version": None})
+        assert (kept.status, kept.json["priority"], kept.json["version"]) == (200, 5, 2)
+        assert by.call("POST", f"{path}/start", b"null").status == 201
 
     def test_errors(self, served: ServedApi, remote: RemoteClient) -> None:
         """Errors have the class and the message of the local client."""

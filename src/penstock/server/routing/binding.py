@@ -145,7 +145,7 @@ class RouteBinding:
         self, given: Any, path: Mapping[str, str], *, is_absent: bool
     ) -> dict[str, Any]:
         """Return the arguments in the parsed body; raise InvalidInput."""
-        if is_absent:
+        if is_absent or given is None:
             if self.needs_body:
                 raise InvalidInput("body", "a JSON object", None, "Send the request with a body.")
             return {}
