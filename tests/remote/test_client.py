@@ -12,7 +12,6 @@ import pytest
 
 from penstock.core.errors import Conflict, Forbidden, InvalidInput, NotFound, Unauthorised
 from penstock.remote import Api, connect
-from tests.server.flow_scene import flow_things
 from tests.server.kit import ServedApi
 
 CRON = {"pipeline_template": "nightly", "schedule_cron": "0 * * * *"}
@@ -97,8 +96,6 @@ def test_every_method(served: ServedApi, api: Api) -> None:
     _runs(ask, served)
     _work(ask, served)
     _views(ask)
-    _flows(ask, served)
-    _gates(ask, served)
     _keys(ask)
     _bus(ask)
     _push(ask)
@@ -197,45 +194,6 @@ def _views(ask: Recorder) -> None:
     assert ask(health.healthz) == {"status": "ok"}
     assert ask(health.readyz) == {"status": "ready"}
     assert "penstock_" in ask(health.read_metrics)
-
-
-def _flows(ask: Recorder, served: ServedApi) -> None:
-    flows, f = ask.api.flows, flow_things(served.harness, "acme")
-    wanted: Any = {"pipeline_template": "daily", "customer_id": "acme", "partition": "p"}
-    assert ask(flows.preview_flow, wanted)["is_new"]
-    opened = ask(flows.trigger_flow, wanted)
-    flow_id = opened["flow"]["flow_id"]
-    assert len(ask(flows.list_flows, customer_id="acme", state="OPEN")["items"]) == 4
-    ask(flows.get_flow, f.blocked)
-    assert ask(flows.explain_flow, f.blocked)["phases"][1]["word"] == "blocked"
-    named = ask(flows.explain_partition, pipeline_template="daily", partition="p",
-                customer_id="acme")  # fmt: skip
-    assert named["flow"]["flow_id"] == flow_id
-    ask(flows.why_flow, f.blocked, phase="analytics")
-    ask(flows.why_run, opened["run_ids"][0])
-    report: Any = {**wanted, "processor_name": "box", "execution_id": "e"}
-    assert ask(flows.report_completion, report)["outcome"] == "taken"
-    assert ask(flows.report_completion, report)["outcome"] == "known"
-    lost = ask(flows.report_completion, {**report, "processor_name": "unknown"})
-    assert (lost["outcome"], lost["flow_id"]) == ("dead", None)
-    assert ask(flows.trace, f.correlation)["never"]
-    ask(flows.cancel_flow, flow_id, {"reason": "r"})
-
-
-def _gates(ask: Recorder, served: ServedApi) -> None:
-    gates, f = ask.api.gates, flow_things(served.harness, "globex")
-    about: Any = {"pipeline_template": "daily", "customer_id": "globex"}
-    ask(gates.check_gate, {**about, "phase": "analytics", "flow_id": f.blocked})
-    ask(gates.list_decisions, pipeline_template="daily", limit=1)
-    ask(gates.what_if, {**about, "changes": {"min_quality": 0.5}})
-    ask(gates.backtest, {**about, "changes": {"proceed_at": 50.0}})
-    granted = ask(gates.grant_override, {**about, "partition": "p", "reason": "r", "expires": "1h"})
-    assert granted["approved_by"] == "key:admin"
-    ask(gates.list_overrides, live=True)
-    ask(gates.revoke_override, granted["override_id"], {"reason": "r"})
-    ask(gates.list_interventions, status="open")
-    ask(gates.get_intervention, f.intervention)
-    ask(gates.resolve_intervention, f.intervention, {"resolution": "done"})
 
 
 def _keys(ask: Recorder) -> None:
