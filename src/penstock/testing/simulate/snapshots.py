@@ -45,7 +45,7 @@ class RunRow(NamedTuple):
     flow_id: int | None
 
 
-class FlowRow(NamedTuple):
+class FlowStateRow(NamedTuple):
     """A flow of a config."""
 
     flow_id: int
@@ -130,7 +130,7 @@ class Snapshot:
     schedules: dict[int, ScheduleRow]
     configs: dict[int, ConfigSnapshot]
     failures: dict[int, int]
-    flows: dict[int, FlowRow]
+    flows: dict[int, FlowStateRow]
     pauses: frozenset[tuple[str, int]]
 
 
@@ -208,7 +208,7 @@ class DirectReader:
         if column == "configs":
             return {row[0]: ConfigSnapshot._make(row) for row in found}
         if column == "flows":
-            return {row[0]: FlowRow._make(row) for row in found}
+            return {row[0]: FlowStateRow._make(row) for row in found}
         if column == "fair_ranks":
             return {row[:3]: row[3] for row in found}
         if column == "leases":
