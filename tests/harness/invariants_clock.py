@@ -13,7 +13,6 @@ from penstock.schedules.cadence import Cadence, next_after
 from penstock.schedules.misfire import GRACE_DEFAULT
 from penstock.testing.simulate.snapshots import (
     ConfigSnapshot,
-    FlowRow,
     LedgerRow,
     RunRow,
     ScheduleRow,
