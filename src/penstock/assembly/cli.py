@@ -102,7 +102,7 @@ def _serve(app: App, settings: Settings, parts: _Parts) -> None:
     """Build the process, start it, wait for a signal and stop it."""
     # Imported here because it loads the store, the services and the users' modules.
     from penstock.assembly.database import open_client
-    from penstock.assembly.process import (
+    from penstock.assembly.process import (  # as above
         build_api,
         build_scheduler_loops,
         build_supervisor,
