@@ -22,6 +22,7 @@ from penstock.runs.external.client.holder import (
     ProgressReport,
 )
 from penstock.runs.records import Submission
+from penstock.runs.store.runs import run_get
 from penstock.testing.clock import VirtualClock
 from penstock.worker.options import WorkerOptions
 from penstock.worker.worker_core import WorkerCore
@@ -60,7 +61,8 @@ def execute(harness: Harness, body: Callable[[Any], Any], *, secrets: Secrets) -
 
 def details(harness: Harness, run_id: int) -> str:
     """Return what is stored of a run's end."""
-    run = harness.run(run_id)
+    run = harness.store.read(lambda tx: run_get(tx, run_id))
+    assert run is not None
     return f"{run.error_type} {run.error_details} {run.result}"
 
 

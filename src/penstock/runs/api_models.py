@@ -103,7 +103,7 @@ class RunOut(ResponseModel):
         description="Duration in seconds by stage; null if none was measured."
     )
     estimated_cost: float | None = Field(
-        description="Cost by the pipeline's rates; null before the end or without rates."
+        description="Cost by the pipeline's rates; null before the end."
     )
     was_retried: bool = Field(description="Whether the attempt failed and was retried.")
     is_stale: bool = Field(
