@@ -19,6 +19,7 @@ from penstock.assembly.settings import load
 from penstock.audit.telemetry import Events
 from penstock.cli import cli
 from penstock.core.clock import SECOND
+from penstock.core.ids import decode
 from penstock.server.listener import ApiServer
 from tests.cli.shop import broken, hello, pair
 
@@ -67,7 +68,7 @@ class Pair:
     def id(self, *args: str) -> str:
         """Run a command that creates something; return its id."""
         made = self.near(*args, "--json").json
-        return str(made["run_id"] if "run_id" in made else made["configs"][0]["config_id"])
+        return str(made["run_id"] if "run_id" in made else made["items"][0]["config_id"])
 
     def work(self) -> None:
         """Execute all due runs."""
@@ -108,11 +109,11 @@ def ways(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterato
     with connect(url) as client:
         client.register([hello, broken, pair])
         made = client.keys.create("tester", "admin")
-        assert made.text is not None
+        assert made.key is not None
         settings = load({}, overrides={"database_url": url, "api_port": 0, "api_rate": 100_000.0})
         server = build_api(client, settings, Events())
         server.start()
-        yield Pair(url, server, made.text)
+        yield Pair(url, server, made.key)
         server.stop()
 
 
@@ -148,7 +149,7 @@ def populate(ways: Pair) -> dict[str, str]:
     pulled = ways.near("subscriptions", "pull", "reader", "--json").json["received_messages"]
     ways.near("subscriptions", "nack", "reader", pulled[0]["ack_id"], "--poison")
     with connect(ways.database_url) as client:
-        known = client.configs.page(customer="acme")[0].config_id
+        known = decode("cfg", client.configs.list(customer="acme").items[0].config_id)
         now = client.views.now()
         missed = {"config_id": known, "slot_from": now - 60 * SECOND, "slot_to": now, "slots": 2}
         client.store.write(lambda tx: tx.run("ledger_put", missed))
@@ -343,7 +344,7 @@ def test_ends(ways: Pair) -> None:
     new = ways.far("runs", "retry", ids["done"], "--json").json["retried"][0]["new_run_id"]
     assert ways.near("runs", "show", new, "--json").json["run"]["parent_run_id"] == ids["done"]
     ways.work()
-    dead = ways.near("dlq", "list", "--json").json["dead_letters"][0]["dead_letter_id"]
+    dead = ways.near("dlq", "list", "--json").json["items"][0]["dead_letter_id"]
     assert "is discarded" in ways.far("dlq", "discard", dead, "--reason", "no use").out
     assert dead not in ways.near("dlq", "list").out
     assert ways.far("configs", "delete", ids["event"], "--yes").code == 0
@@ -354,7 +355,7 @@ def test_ends(ways: Pair) -> None:
     assert rotated["key"] != made["key"]
     assert rotated["info"]["state"] == "rotating"
     assert ways.far("keys", "revoke", key_id, "--json").json == {"key_id": key_id, "changed": True}
-    listed = ways.near("keys", "list", "--all", "--json").json["keys"]
+    listed = ways.near("keys", "list", "--all", "--json").json["items"]
     assert [key["revoked_by"] for key in listed if key["key_id"] == key_id] == ["key:tester"]
 
 
@@ -369,12 +370,12 @@ def test_files(ways: Pair) -> None:
     """Configs are created in bulk; one invalid row prevents all of them and is named."""
     text = json.dumps(rows(1_200))
     create = ("configs", "create", "--file", "-", "--reason", "import")
-    printed = ways.far(*create, "--json", stdin=text).json["configs"]
+    printed = ways.far(*create, "--json", stdin=text).json["items"]
     assert len(printed) == 1_200
     assert [config["customer_id"] for config in printed] == [f"c{i}" for i in range(1_200)]
-    assert ways.near("configs", "list", "--limit", "10000", "--json").json["configs"] == printed
-    assert ways.far("configs", "list", "--limit", "10000", "--json").json["configs"] == printed
-    audit = ways.near("configs", "audit", "c7", "--json").json["audit"]
+    assert ways.near("configs", "list", "--limit", "10000", "--json").json["items"] == printed
+    assert ways.far("configs", "list", "--limit", "10000", "--json").json["items"] == printed
+    audit = ways.near("configs", "audit", "c7", "--json").json["items"]
     assert [row["change_reason"] for row in audit] == ["import"]
     for bad in ({"priority": 99}, {"customer_id": "a b"}, {"nonsense": 1}):
         wrong = rows(3)
@@ -382,7 +383,7 @@ def test_files(ways: Pair) -> None:
         near, far = ways.both("configs", "create", "--file", "-", stdin=json.dumps(wrong))
         assert (near.code, far.code) == (2, 2)
         assert json.loads(far.err)["field"] == json.loads(near.err)["field"]
-    assert len(ways.near("configs", "list", "--limit", "10000", "--json").json["configs"]) == 1_200
+    assert len(ways.near("configs", "list", "--limit", "10000", "--json").json["items"]) == 1_200
 
 
 @pytest.mark.parametrize(
@@ -431,7 +432,7 @@ class TestKeys:
     def test_a_viewer_may_not_change(self, ways: Pair) -> None:
         """A role that lacks the power has its own exit code."""
         with connect(ways.database_url) as client:
-            key = client.keys.create("looker", "viewer").text
+            key = client.keys.create("looker", "viewer").key
         assert key is not None
         result = call("--url", ways.server.url, "pause", "all", PENSTOCK_API_KEY=key)
         assert result.code == 4
@@ -441,13 +442,13 @@ class TestKeys:
         """It sees its own data, and errors say how to ask for it."""
         populate(ways)
         with connect(ways.database_url) as client:
-            key = client.keys.create("acme-only", "operator", customer="acme").text
+            key = client.keys.create("acme-only", "operator", customer="acme").key
         assert key is not None
 
         def bound(*args: str) -> CommandResult:
             return call("--url", ways.server.url, *args, PENSTOCK_API_KEY=key)
 
-        listed = bound("configs", "list", "--json").json["configs"]
+        listed = bound("configs", "list", "--json").json["items"]
         assert {config["customer_id"] for config in listed} == {"acme"}
         assert bound("runs", "list").code == 4
         assert "--customer" in bound("runs", "list").err
@@ -475,12 +476,12 @@ class TestKeys:
         assert json.loads(result.err)["code"] == "api.unavailable"
 
     def test_nothing_heavy(self, ways: Pair) -> None:
-        """Over a URL neither the web framework nor the store is loaded."""
+        """Over a URL neither the web framework nor a driver is loaded."""
         code = (
             "import sys; sys.argv = ['penstock', *sys.argv[1:]]\n"
             "import penstock.cli\n"
             "try:\n    penstock.cli.main()\nexcept SystemExit as end: assert not end.code\n"
-            "heavy = ('fastapi', 'pydantic', 'penstock.server', 'penstock.db.store', 'sqlite3')\n"
+            "heavy = ('starlette', 'uvicorn', 'psycopg', 'sqlite3', 'rich')\n"
             "print([m for m in heavy if m in sys.modules], file=sys.stderr)"
         )
         # Coverage would add its own imports.

@@ -36,7 +36,7 @@ def place(tmp_path: Path) -> CrashTestDatabases:
         )
         history_of(place, number).write_text(f"ask {asked} .\n\nok {accepted} .\nask 9999 .\nok 99")
     for leg, every in ((PULLED, 1), (PUSHES, PUSHED_EVERY)):
-        change(
+        change_of(
             place, leg,
             "CREATE TABLE effects (n bigint NOT NULL, message_id text NOT NULL)",
             numbers=range(0, N, every),
@@ -51,7 +51,7 @@ def apply(tx: SinkTx, subscription: str, n: int) -> None:
     tx.count(subscription, str(n), "applied")
 
 
-def change(
+def change_of(
     place: CrashTestDatabases, leg: Leg, statement: str = "", numbers: Iterable[int] = ()
 ) -> None:
     """Run a statement in a leg's sink, and apply numbers there."""
@@ -81,7 +81,7 @@ def test_successful_run(place: CrashTestDatabases) -> None:
     report = judge(place)
     assert (report["accepted"], report["asked"]) == (N, N + 1)
     assert (report["pulled"]["applied"], report["pushed"]["applied"]) == (N, N // PUSHED_EVERY)
-    change(place, PULLED, numbers=[9999])
+    change_of(place, PULLED, numbers=[9999])
     assert judge(place)["pulled"]["applied"] == N + 1
     assert history_read(history_of(place, 0))[1].keys() == set(range(0, N, PUBLISHERS))
 
@@ -101,6 +101,6 @@ def test_faults_are_detected(
     place: CrashTestDatabases, leg: Leg, statement: str, sign: str
 ) -> None:
     """Each kind of fault is detected on its own, in either sink."""
-    change(place, leg, statement)
+    change_of(place, leg, statement)
     with pytest.raises(Wrong, match=sign):
         judge(place)

@@ -12,7 +12,7 @@ from penstock.demo.saas import world
 from penstock.demo.saas.report import Facts, Report
 from penstock.demo.saas.scenario import ScenarioState
 from penstock.demo.saas.stage import SimulatedClock
-from penstock.schedules.config_input import parse_config_input
+from penstock.schedules.config_input import given_fields, parse_config_input
 from tests.kits.shell import Shell
 
 SMALL = ["saas", "--customers", "20", "--flood", "300", "--seconds", "1"]
@@ -33,8 +33,8 @@ def test_saas_demo(tmp_path: Path) -> None:
     assert len(record["disabled_configs"]) == 2
 
     assert shell.json("status")["pending_runs"] == 0
-    assert shell.json("dlq", "list")["dead_letters"]
-    assert {alert["severity"] for alert in shell.json("alerts", "list")["alerts"]} == {"HIGH"}
+    assert shell.json("dlq", "list")["items"]
+    assert {alert["severity"] for alert in shell.json("alerts", "list")["items"]} == {"HIGH"}
     assert shell.json("doctor")["is_healthy"]
     assert "is enabled" in shell.ok("configs", "enable", record["disabled_configs"][0])
 
@@ -96,8 +96,8 @@ def test_sample_data_is_valid_and_repeatable() -> None:
     made = world.configs(names, 1_763_337_600 * SECOND, 7)
     assert made == world.configs(names, 1_763_337_600 * SECOND, 7)
     assert made != world.configs(names, 1_763_337_600 * SECOND, 8)
-    for _, fields in made:
-        parse_config_input(fields)
+    for config in made:
+        parse_config_input(given_fields(config))
 
 
 def test_driven_clock() -> None:

@@ -99,7 +99,7 @@ class Bench:
             self.url, self.admin = up["api"], up["development_key"]
             self.store = SqliteStore(folder / "penstock.db")
             self.client = Client(self.store)
-            key = self.client.keys.create("images", "worker", actor="test").text or ""
+            key = self.client.keys.create("images", "worker").key or ""
             self._settings = {
                 "PENSTOCK_URL": self.url, "PENSTOCK_API_KEY": key, "WORKER_ID": "bench-1",
                 "BEAT_SECONDS": "0.1", "WAIT_SECONDS": "1",
@@ -171,7 +171,7 @@ def test_complete_and_fail(bench: Bench) -> None:
     assert run.state == "FAILED"
     assert run.error_type in ("RUNTIME_ERROR", "ERROR")
     assert run.error_details["message"] == "no such image"
-    assert bench.client.views.overview().pending == 1
+    assert bench.client.views.overview().pending_runs == 1
     bare = bench.start(PENSTOCK_URL="")
     assert (bare.ended(), bare.lines[0][:20]) == (1, "set PENSTOCK_URL and")
     unknown = bench.start(PENSTOCK_API_KEY="pnk_no")

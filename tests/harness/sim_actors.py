@@ -18,15 +18,17 @@ from penstock.core.clock import MINUTE, SECOND, to_datetime
 from penstock.core.errors import PenstockError, StoreError
 from penstock.core.ids import decode, encode
 from penstock.db.store import Store, Tx
-from penstock.dead_letters.client.dead_letters import DeadLetterFilter
 from penstock.runs.admitter import Admitter
 from penstock.runs.records import Submission
 from penstock.runs.sweeper import Sweeper
+from penstock.schedules.records import PauseScope
 from penstock.schedules.scheduler import Scheduler, SchedulerOptions
+from penstock.schedules.store.configs import config_list
 from penstock.services.upkeep import OutboxPublisher, Pruner, Sealer
 from penstock.testing.simulate.actors import Actor, ServiceActor, Stage
 from penstock.testing.simulate.faults import Fault
 from tests.harness.sim_limits import LIMITED, resize_shared_limit
+from tests.kits.configs import change_of, config_of
 
 LATE_US = MINUTE
 CATCH_UP_RATE = 0.5
@@ -105,14 +107,8 @@ class Operator(Actor):
 
     def resume_all(self) -> None:
         """Lift every pause, for recovery."""
-        for pause in self.client.pauses.in_force():
-            subject = {
-                "all": None,
-                "customer": pause.customer_id,
-                "pipeline": pause.pipeline,
-                "config": encode("cfg", pause.subject),
-            }[pause.scope]
-            self.client.pauses.resume(pause.scope, subject)
+        for pause in self.client.pauses.list():
+            self.client.pauses.resume(pause.scope, pause.subject)
 
     def _submit(self) -> None:
         rng = self.stage.rng
@@ -147,10 +143,10 @@ class Operator(Actor):
             self.client.runs.cancel(encode("run", run_id))
 
     def _retry(self) -> None:
-        dead = self.client.dead_letters.find(DeadLetterFilter(kind="run"), limit=10)
+        dead = self.client.dead_letters.list(kind="run", limit=10).items
         if dead:
             dead_letter = self.stage.rng.choice(dead)
-            made = self.client.runs.retry(encode("run", dead_letter.subject))
+            made = self.client.runs.retry(dead_letter.run_id or "")
             self.stage.accepted.append(decode("run", made.run_id))
 
     def _pause(self) -> None:
@@ -158,28 +154,29 @@ class Operator(Actor):
         self.client.pauses.pause(scope, subject, reason="simulated")
 
     def _resume(self) -> None:
-        pauses = self.client.pauses.in_force()
+        pauses = self.client.pauses.list()
         if pauses:
             self.resume_all()
 
-    def _scope(self) -> tuple[str, str | None]:
+    def _scope(self) -> tuple[PauseScope, str | None]:
         rng = self.stage.rng
-        scope = rng.choice(("all", "customer", "pipeline", "config"))
+        scopes: tuple[PauseScope, ...] = ("all", "customer", "pipeline", "config")
+        scope = rng.choice(scopes)
         if scope == "customer":
             return scope, rng.choice(self._customers)
         if scope == "pipeline":
             return scope, rng.choice(("single", "double", "outside", *LIMITED))
         if scope == "config":
-            return scope, encode("cfg", self._config())
+            return scope, self._config()
         return scope, None
 
-    def _config(self) -> int:
-        found = self.client.configs.page(limit=50)
-        return self.stage.rng.choice(found).config_id if found else 1
+    def _config(self) -> str:
+        found = self.client.store.read(lambda tx: config_list(tx, limit=50))
+        return encode("cfg", self.stage.rng.choice(found).config_id if found else 1)
 
     def _create(self) -> None:
         rng = self.stage.rng
-        self.client.configs.create(rng.choice(self._customers), new_config(rng))
+        self.client.configs.create(rng.choice(self._customers), config_of(new_config(rng)))
 
     def _change(self) -> None:
         rng = self.stage.rng
@@ -188,7 +185,7 @@ class Operator(Actor):
             change = cadence(rng)
         if rng.random() < 0.3:
             change["catch_up"] = rng.choice(("one", "all", "none"))
-        self.client.configs.update(self._config(), change)
+        self.client.configs.update(self._config(), change_of(change))
 
     def _switch(self) -> None:
         config_id = self._config()
@@ -202,7 +199,8 @@ class Operator(Actor):
         self.client.store.write(lambda tx: resize_shared_limit(tx, capacity))
 
     def _start_config(self) -> None:
-        self.stage.accepted += self.client.configs.start(self._config())
+        started = self.client.configs.start(self._config())
+        self.stage.accepted += [decode("run", run_id) for run_id in started.run_ids]
 
 
 def cadence(rng: random.Random) -> dict[str, Any]:

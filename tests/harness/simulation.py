@@ -23,6 +23,7 @@ from penstock.core.clock import DAY, HOUR, MINUTE, SECOND
 from penstock.core.errors import StoreError
 from penstock.flows.store.plans import clear_cache
 from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.schedules.store.configs import config_list
 from penstock.testing.clock import VirtualClock
 from penstock.testing.memory import memory_store
 from penstock.testing.simulate.actors import Actor
@@ -35,6 +36,7 @@ from tests.harness.sim_flows import cascade, flow_actors
 from tests.harness.sim_limits import declare_shared_limit, limited_pipelines
 from tests.harness.sim_outside import SimExternalWorker
 from tests.harness.sim_slots import SlotHolder, slot_actors
+from tests.kits.configs import cfg, config_of
 
 START = 1_767_225_600 * SECOND
 DEPTH_MAX = 3
@@ -188,7 +190,8 @@ class Simulation:
         operator.client.store.write(lambda tx: topic_ensure(tx, "penstock.runs"))
         operator.client.store.write(declare_shared_limit)
         for _ in range(options.configs):
-            operator.client.configs.create(self.rng.choice(names), new_config(self.rng))
+            given = config_of(new_config(self.rng))
+            operator.client.configs.create(self.rng.choice(names), given)
         cast: list[Actor] = [operator, Operator(self, "operator-2", names)]
         cast += services(self, options.schedulers, options.sweepers, options.batch)
         cast += flow_actors(self, names, options.batch)
@@ -274,9 +277,9 @@ class Simulation:
             actor.is_recovering = True
         operator = self.actors["operator"]
         assert isinstance(operator, Operator)
-        for config in operator.client.configs.page(limit=500):
+        for config in operator.client.store.read(lambda tx: config_list(tx, limit=500)):
             if config.is_active:
-                operator.client.configs.disable(config.config_id)
+                operator.client.configs.disable(cfg(config))
         operator.resume_all()
         others = [actor for actor in self.actors.values() if actor.kind != "operator"]
         first = ("sweeper-0", "admitter-0", "relay-0", "orchestrator-0")

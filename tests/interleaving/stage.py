@@ -20,6 +20,7 @@ from penstock.runs.store.runs import Claim, run_claim
 from penstock.testing.clock import VirtualClock
 from tests.harness.interleaving import Act, Arena
 from tests.harness.simulation import START, declared
+from tests.kits.configs import create_config
 
 LEASE_US = 30 * SECOND
 _EMPTY = (
@@ -94,7 +95,7 @@ class Stage:
         """Create a config of the pipeline `single`, every five minutes, due at the next advance."""
         given = {"pipeline_template": "single", "schedule_type": "INTERVAL",
                  "schedule_interval_minutes": 5, **more}  # fmt: skip
-        return self.client.configs.create("acme", given).config_id
+        return create_config(self.client, "acme", given).config_id
 
 
 def claim_act(stage: Stage, session_id: int, n: int = 5, *, start: bool = False) -> Act:

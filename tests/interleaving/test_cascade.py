@@ -10,14 +10,15 @@ from penstock import Pipeline, same_day
 from penstock.client import Client
 from penstock.core.clock import HOUR
 from penstock.db.store import Store
-from penstock.flows.client.requests import CompletionReport, FlowRequest
 from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.probe_request import ProbeRequest
 from penstock.flows.orchestrator import Orchestrator
+from penstock.flows.records import CompletionReport, FlowRequest
 from tests.harness.interleaving import Act, Outcome, exhaust, explore
 from tests.interleaving.stage import Stage, claim_act, finish_act
 from tests.interleaving.test_seeded_bugs import caught, patched
 from tests.interleaving.test_services import tick
+from tests.kits.configs import create_config
 
 pytestmark = pytest.mark.postgres
 
@@ -204,7 +205,7 @@ def test_the_next_queued_flow_starts(scene_stage: Stage) -> None:
     def scene():  # type: ignore[no-untyped-def]
         stage.empty()
         given = {"pipeline_template": "short", "schedule_cron": "0 * * * *", "overlap": "queue"}
-        stage.client.configs.create("acme", given)
+        create_config(stage.client, "acme", given)
         stage.clock.advance(HOUR)
         tick(stage.store)
         session = stage.session()

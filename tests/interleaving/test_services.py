@@ -16,6 +16,7 @@ from penstock.schedules.store.configs import Change, audit_append, audit_verify
 from penstock.services.upkeep import OutboxPublisher
 from tests.harness.interleaving import Act, Outcome, exhaust, explore
 from tests.interleaving.stage import Stage, claim_act, finish_act, submit_act
+from tests.kits.configs import cfg, change_of
 
 pytestmark = pytest.mark.postgres
 
@@ -100,7 +101,7 @@ def test_a_tick_against_a_change_of_the_config(stage: Stage) -> None:
             def update(store: Store) -> None:
                 client = Client(store)
                 client._names._cache.declared = stage.client._names._cache.declared
-                client.configs.update(config_id, change)
+                client.configs.update(cfg(config_id), change_of(change))
 
             def check(_: list[Outcome]) -> None:
                 slots_once(stage)

@@ -23,9 +23,11 @@ from penstock.runs.rows import FinishedRun, HeldRun, RunEnd
 from penstock.runs.store import leases, runs
 from penstock.runs.store.finish import run_end_many
 from penstock.runs.sweeper import Sweeper
-from penstock.schedules.rows import Config
+from penstock.schedules.rows import ConfigRow
 from penstock.schedules.scheduler import Scheduler, SchedulerOptions, TickResult
+from penstock.schedules.store.schedule import ledger_list
 from penstock.testing.clock import VirtualClock
+from tests.kits.configs import create_config, start
 
 T = TypeVar("T")
 
@@ -110,12 +112,16 @@ class Harness:
 
     # -- configs -------------------------------------------------------------------------------
 
-    def config(self, customer: str = "acme", **fields: Any) -> Config:
+    def config(self, customer: str = "acme", **fields: Any) -> ConfigRow:
         """Create a config of `nightly` that fires every hour."""
         given: dict[str, Any] = {"pipeline_template": "nightly", **fields}
         if not {"schedule_cron", "schedule_interval_minutes", "event_topic"} & set(fields):
             given["schedule_cron"] = "0 * * * *"
-        return self.client.configs.create(customer, given)
+        return create_config(self.client, customer, given)
+
+    def start(self, config: ConfigRow | int, **more: Any) -> list[int]:
+        """Start a config now; return the ids of its runs."""
+        return start(self.client, config, **more)
 
     def schedule_row(self, config_id: int) -> Row | None:
         """(cadence, next_run_time, evaluated_to), None when it is off the clock."""
@@ -127,7 +133,7 @@ class Harness:
 
     def ledger(self, config_id: int) -> list[tuple[int, int, int, str]]:
         """(slot_from, slot_to, slots, outcome), oldest first."""
-        rows = self.client.configs.ledger(config_id, 10_000)
+        rows = self.store.read(lambda tx: ledger_list(tx, config_id, 10_000))
         return [(r.slot_from, r.slot_to, r.occurrences, r.outcome) for r in reversed(rows)]
 
     def occurrences(self, config_id: int) -> list[int]:

@@ -27,7 +27,8 @@ from penstock.core.errors import (
     Unauthorised,
 )
 from penstock.core.ids import new_secret
-from penstock.remote import Transport, connect
+from penstock.remote import Transport
+from penstock.remote.client import RemoteClient
 from tests.remote.scripted import Scripted, ScriptedReply, problem
 
 KEY = api_keys.format_key(7, new_secret(lambda n: b"\7" * n))
@@ -330,8 +331,9 @@ class TestAddresses:
     def test_a_path_before_the_api(self, serve: Serve) -> None:
         """The API may have a path prefix; query values are encoded as the API expects."""
         server = serve(ScriptedReply(body={"items": [], "next_cursor": None}))
-        with connect(f"{server.url}/penstock/", key=KEY) as api:
-            api.configs.list_customer_configs("a/b", is_active=True, limit=5, cursor=None)
+        made = Transport(f"{server.url}/penstock/", key=KEY)
+        RemoteClient(made).configs.list_of("a/b", is_active=True, limit=5, cursor=None)
+        made.close()
         assert server.asked[0].path == (
             "/penstock/api/v1/customers/a%2Fb/pipeline-configs?is_active=true&limit=5"
         )

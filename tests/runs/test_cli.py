@@ -161,19 +161,19 @@ class TestEnds:
         run_id = shell.submit("broken", "--customer", "acme")
         shell.work()
         text = shell.ok("dlq", "list")
-        dead_letter = shell.json("dlq", "list")["dead_letters"][0]
+        dead_letter = shell.json("dlq", "list")["items"][0]
         assert dead_letter["dead_letter_id"] in text
         assert dead_letter["run_id"] == run_id
         assert "nothing can be done for acme" in text
         assert f"penstock runs retry {run_id}" in shell.ok("runs", "show", run_id)
-        assert shell.json("dlq", "list")["dead_letters"][0]["error_type"] == "PERMANENT_ERROR"
+        assert shell.json("dlq", "list")["items"][0]["error_type"] == "PERMANENT_ERROR"
         new = shell.json("runs", "retry", run_id)["retried"][0]["new_run_id"]
-        assert shell.json("dlq", "list")["dead_letters"] == []
+        assert shell.json("dlq", "list")["items"] == []
         shell.work()
         assert "is discarded" in shell.ok("dlq", "discard", new, "--reason", "hopeless")
         again = shell("dlq", "discard", new, "--reason", "hopeless")
         assert again.code == 4
-        assert shell.json("dlq", "list", "--status", "all")["dead_letters"][0]["run_id"] == new
+        assert shell.json("dlq", "list", "--status", "all")["items"][0]["run_id"] == new
 
     def test_retry_of_an_unfinished_run_fails(self, shell: Shell) -> None:
         """Only finished runs can be retried."""

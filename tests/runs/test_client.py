@@ -18,13 +18,13 @@ from penstock.core.errors import (
     NotFound,
 )
 from penstock.core.ids import decode, encode
-from penstock.dead_letters.client.dead_letters import DeadLetterFilter
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs import attempt_result
 from penstock.runs.records import Submission
 from penstock.runs.rows import Progress
 from penstock.runs.store import leases
 from tests.kits.client_harness import Harness
+from tests.kits.configs import cfg, change_of
 
 NIGHTLY = Submission(pipeline="nightly")
 BAD: list[tuple[str, Any]] = [
@@ -207,7 +207,7 @@ class TestCancel:
         assert (last.actor, last.why) == ("ann", "mistake")
         assert (last.from_state, last.to_state) == ("PENDING", "CANCELLED")
         assert harness.claim() == []
-        assert harness.client.dead_letters.find() == []
+        assert harness.client.dead_letters.list().items == []
 
     def test_the_journal_names_who_requested_a_cancel(self, harness: Harness) -> None:
         """When the holder confirms a cancel, the journal has the requester and the reason."""
@@ -307,19 +307,18 @@ class TestRetry:
     def test_a_dead_letter_is_replayed(self, harness: Harness) -> None:
         """Retrying a dead run closes its dead letter as replayed, once."""
         run_id = harness.dead_run()
-        (dead_letter,) = harness.client.dead_letters.find()
-        assert (dead_letter.subject, dead_letter.error_type) == (run_id, "VALIDATION_ERROR")
+        (dead_letter,) = harness.client.dead_letters.list().items
+        assert dead_letter.run_id == encode("run", run_id)
+        assert dead_letter.error_type == "VALIDATION_ERROR"
         new_id = harness.retry(run_id)
-        assert harness.client.dead_letters.find() == []
-        (dead_letter,) = harness.client.dead_letters.find(DeadLetterFilter(status="replayed"))
+        assert harness.client.dead_letters.list().items == []
+        (dead_letter,) = harness.client.dead_letters.list(status="replayed").items
         assert dead_letter.replays == 1
         with pytest.raises(Conflict, match="already retries this run"):
             harness.retry(run_id)
         harness.cancel(new_id)
         assert harness.retry(run_id) != new_id
-        assert [
-            d.replays for d in harness.client.dead_letters.find(DeadLetterFilter(status=None))
-        ] == [1]
+        assert [d.replays for d in harness.client.dead_letters.list(status="all").items] == [1]
 
     def test_a_live_run_is_not_retried(self, harness: Harness) -> None:
         """A run that has not ended cannot be retried."""
@@ -340,14 +339,14 @@ class TestRetry:
         harness.tick()
         held = harness.take()
         harness.fail(held)
-        assert harness.client.configs.get(config.config_id).consecutive_failures == 1
+        assert harness.client.configs.get(cfg(config)).consecutive_failures == 1
         harness.retry(held.run_id)
         again = harness.take()
         assert again.config_id == config.config_id
         assert (again.parameters, again.max_execution_us) == ('{"days": 7}', 5 * MINUTE)
         assert (again.sla_us, again.retry) == (9 * MINUTE, '{"max_attempts": 9}')
         harness.complete(again)
-        assert harness.client.configs.get(config.config_id).consecutive_failures == 0
+        assert harness.client.configs.get(cfg(config)).consecutive_failures == 0
 
     def test_a_retry_replaces_no_occurrence(self, harness: Harness) -> None:
         """A retry at a scheduled time does not replace the occurrence at that time."""
@@ -464,10 +463,12 @@ def test_a_fresh_client_in_memory(harness: Harness) -> None:
     """A client with an empty cache works on the single connection of an in-memory store."""
     config = harness.config(overlap="allow")
     run_id = harness.dead_run()
-    assert Client(harness.store).configs.start(config.config_id)
+    assert Client(harness.store).configs.start(cfg(config)).run_ids
     assert Client(harness.store).runs.retry(encode("run", run_id)).run_id
-    assert Client(harness.store).pauses.pause("pipeline", "nightly")
-    assert Client(harness.store).configs.update(config.config_id, {"priority": 2}).priority == 2
+    assert Client(harness.store).pauses.pause("pipeline", "nightly").is_changed
+    assert (
+        Client(harness.store).configs.update(cfg(config), change_of({"priority": 2})).priority == 2
+    )
 
 
 class TestOrderingKeys:

@@ -7,6 +7,7 @@ import pytest
 
 from penstock.audit.telemetry import Event, Swept
 from penstock.core.clock import HOUR, MINUTE, SECOND, to_datetime
+from penstock.core.ids import encode
 from penstock.db.store import Tx
 from penstock.runs import attempt_result
 from penstock.runs.admitter import BUSY_US, Admitter
@@ -15,6 +16,7 @@ from penstock.runs.store import leases
 from penstock.runs.store.admission import run_admit_due
 from penstock.runs.sweeper import OVERDUE_GRACE_US, Sweeper
 from tests.kits.client_harness import Harness
+from tests.kits.configs import cfg
 
 
 def crash(harness: Harness, n: int = 1, *, start: bool = True) -> list[HeldRun]:
@@ -65,7 +67,9 @@ class TestSessions:
             run = harness.run(run_id)
             assert run.state == ("FAILED" if lapse == 5 else "PENDING")
         assert (run.error_type, run.is_dead) == ("CLAIM_LAPSED", True)
-        assert [d.subject for d in harness.client.dead_letters.find()] == [run_id]
+        assert [d.run_id for d in harness.client.dead_letters.list().items] == [
+            encode("run", run_id)
+        ]
         assert harness.counts("runs") == {"runs": 0}
 
     def test_a_stale_run_is_retried_at_once_then_later(self, harness: Harness) -> None:
@@ -83,8 +87,8 @@ class TestSessions:
         (third,) = crash(harness)
         assert third.attempt == 3
         harness.sweeper.run_once()
-        (dead,) = harness.client.dead_letters.find()
-        assert (dead.subject, dead.error_type) == (third.run_id, "STALE_EXECUTION")
+        (dead,) = harness.client.dead_letters.list().items
+        assert (dead.run_id, dead.error_type) == (encode("run", third.run_id), "STALE_EXECUTION")
         states = harness.column("SELECT final_state FROM history ORDER BY run_id")
         assert states == ["FAILED"] * 3
 
@@ -330,26 +334,26 @@ class TestFailures:
         """3 consecutive dead runs: MEDIUM alert, counted at 4; 5: disabled, with a HIGH alert."""
         config = harness.config()
         self._fail(harness, 2)
-        assert harness.client.views.alerts() == []
+        assert harness.client.views.alerts().items == []
         self._fail(harness, 2)
-        (alert,) = harness.client.views.alerts(state="open")
+        (alert,) = harness.client.views.alerts(state="open").items
         assert (alert.rule, alert.severity, alert.times) == ("config_failing", "MEDIUM", 2)
-        assert alert.customer_id == "acme"
+        assert alert.customer == "acme"
         self._fail(harness, 1)
-        (alert,) = harness.client.views.alerts(state="open")
+        (alert,) = harness.client.views.alerts(state="open").items
         assert (alert.rule, alert.severity, alert.times) == ("config_disabled", "HIGH", 1)
-        off = harness.client.configs.get(config.config_id)
+        off = harness.client.configs.get(cfg(config))
         assert (off.is_active, off.inactive_reason) == (False, "5 consecutive failures")
         assert harness.schedule_row(config.config_id) is None
-        link = harness.client.configs.audit("acme")[-1]
-        assert (link.action, link.actor) == ("DEACTIVATED", "penstock")
+        link = harness.client.configs.audit("acme").items[-1]
+        assert (link.action, link.changed_by) == ("DEACTIVATED", "penstock")
         harness.clock.advance(HOUR)
         assert harness.tick().due == 0
-        on = harness.client.configs.enable(config.config_id, actor="ann")
+        on = harness.client.as_actor("ann").configs.enable(cfg(config))
         assert (on.is_active, on.consecutive_failures) == (True, 0)
-        assert harness.client.views.alerts(state="open") == []
+        assert harness.client.views.alerts(state="open").items == []
         self._fail(harness, 2)
-        assert harness.client.views.alerts(state="open") == []
+        assert harness.client.views.alerts(state="open").items == []
 
     def test_a_success_resets(self, harness: Harness) -> None:
         """A success between failures resets the count."""
@@ -359,8 +363,8 @@ class TestFailures:
             harness.clock.advance(HOUR)
             harness.tick()
             harness.complete(harness.take())
-        assert harness.client.configs.get(config.config_id).consecutive_failures == 0
-        assert harness.client.views.alerts() == []
+        assert harness.client.configs.get(cfg(config)).consecutive_failures == 0
+        assert harness.client.views.alerts().items == []
 
     def test_retries_and_cancels_do_not_count(self, harness: Harness) -> None:
         """Only dead runs count: neither the attempts before, nor a cancel."""
@@ -368,23 +372,23 @@ class TestFailures:
         harness.clock.advance(HOUR)
         harness.tick()
         harness.fail(harness.take(), error_type="TRANSIENT_NETWORK")
-        assert harness.client.configs.get(config.config_id).consecutive_failures == 0
+        assert harness.client.configs.get(cfg(config)).consecutive_failures == 0
         harness.clock.advance(6 * MINUTE)
         harness.admitter.run_once()
         held = harness.take()
         harness.end(attempt_result.cancelled(held, actor="ann"))
-        assert harness.client.configs.get(config.config_id).consecutive_failures == 0
+        assert harness.client.configs.get(cfg(config)).consecutive_failures == 0
 
     def test_failures_in_one_batch(self, harness: Harness) -> None:
         """Five dead runs reported in one batch disable the config like five single ones."""
         config = harness.config(overlap="allow")
         for _ in range(6):
-            harness.client.configs.start(config.config_id)
+            harness.start(config)
         harness.fail(*harness.claim())
-        assert not harness.client.configs.get(config.config_id).is_active
-        rules = [alert.rule for alert in harness.client.views.alerts(state="open")]
+        assert not harness.client.configs.get(cfg(config)).is_active
+        rules = [alert.rule for alert in harness.client.views.alerts(state="open").items]
         assert rules == ["config_disabled"]
-        actions = [link.action for link in harness.client.configs.audit("acme")]
+        actions = [link.action for link in harness.client.configs.audit("acme").items]
         assert actions == ["CREATED", "DEACTIVATED"]
 
     def test_stale_and_overdue_runs_count_too(self, harness: Harness) -> None:
@@ -395,5 +399,5 @@ class TestFailures:
             harness.tick()
             crash(harness)
             harness.sweeper.run_once()
-            assert harness.client.configs.get(config.config_id).consecutive_failures == dead
-        assert [a.rule for a in harness.client.views.alerts()] == ["config_failing"]
+            assert harness.client.configs.get(cfg(config)).consecutive_failures == dead
+        assert [a.rule for a in harness.client.views.alerts().items] == ["config_failing"]

@@ -13,7 +13,7 @@ DAILY = ["--cron", "0 2 * * *", "--timezone", "America/New_York"]
 
 def create(shell: Shell, *more: str, customer: str = "acme") -> str:
     args = more or DAILY
-    return str(shell.json("configs", "create", customer, "hello", *args)["configs"][0]["config_id"])
+    return str(shell.json("configs", "create", customer, "hello", *args)["items"][0]["config_id"])
 
 
 class TestCreate:
@@ -41,7 +41,7 @@ class TestCreate:
         """A dry run validates the config and creates nothing."""
         text = shell.ok("configs", "create", "acme", "hello", *DAILY, "--dry-run")
         assert "nothing was created" in text
-        assert shell.json("configs", "list")["configs"] == []
+        assert shell.json("configs", "list")["items"] == []
 
     @pytest.mark.parametrize(
         ("args", "field"),
@@ -66,7 +66,7 @@ class TestCreate:
         result = shell("configs", "create", *args, "--json")
         assert result.code == 2, result
         assert result.error()["field"] == field
-        assert shell.json("configs", "list")["configs"] == []
+        assert shell.json("configs", "list")["items"] == []
 
 
 def rows(n: int) -> list[dict[str, Any]]:
@@ -94,7 +94,7 @@ class TestFiles:
             )
         path = tmp_path / f"configs.{kind}"
         path.write_text(text)
-        made = shell.json("configs", "create", "--file", str(path))["configs"]
+        made = shell.json("configs", "create", "--file", str(path))["items"]
         assert [config["customer_id"] for config in made] == ["c0", "c1", "c2"]
 
     def test_long_output_is_shortened(self, shell: Shell) -> None:
@@ -111,7 +111,7 @@ class TestFiles:
         result = shell("configs", "create", "--file", str(path), "--json")
         assert result.code == 2
         assert result.error()["field"] == "configs.json item 3: priority"
-        assert shell.json("configs", "list")["configs"] == []
+        assert shell.json("configs", "list")["items"] == []
 
     @pytest.mark.parametrize(
         ("name", "text", "words"),
@@ -159,7 +159,7 @@ class TestChange:
         assert refused.code == 4
         assert f"penstock configs enable {config_id}" in refused.err
         shell.ok("configs", "enable", config_id)
-        trail = shell.json("configs", "audit", "acme")["audit"]
+        trail = shell.json("configs", "audit", "acme")["items"]
         assert [row["action"] for row in trail] == ["CREATED", "DEACTIVATED", "ACTIVATED"]
         assert "holiday" in shell.ok("configs", "audit", "acme")
 
@@ -184,12 +184,14 @@ class TestRead:
         assert "penstock configs create" in shell.ok("configs", "list")
 
     def test_pages(self, shell: Shell) -> None:
-        """`next_after` leads to the next page."""
+        """The hint leads to the next page."""
         ids = [create(shell, customer=f"c{n}") for n in range(3)]
         first = shell.json("configs", "list", "--limit", "2")
-        assert [c["config_id"] for c in first["configs"]] == ids[:2]
-        rest = shell.json("configs", "list", "--after", first["next_after"])
-        assert [c["config_id"] for c in rest["configs"]] == ids[2:]
+        assert [c["config_id"] for c in first["items"]] == ids[:2]
+        assert first["next_cursor"] is not None
+        rest = shell.json("configs", "list", "--after", ids[1])
+        assert [c["config_id"] for c in rest["items"]] == ids[2:]
+        assert rest["next_cursor"] is None
         assert f"--after {ids[1]}" in shell.ok("configs", "list", "--limit", "2")
 
     def test_preview(self, shell: Shell) -> None:
@@ -209,7 +211,7 @@ class TestRead:
 
 def test_hints(shell: Shell) -> None:
     """--every takes durations; hints for --yes without a terminal and for event configs."""
-    made = shell.json("configs", "create", "acme", "hello", "--every", "5m")["configs"][0]
+    made = shell.json("configs", "create", "acme", "hello", "--every", "5m")["items"][0]
     assert made["schedule_interval_minutes"] == 5
     assert shell("configs", "create", "acme", "hello", "--every", "often").code == 2
     result = shell("configs", "delete", made["config_id"])

@@ -1,30 +1,34 @@
 """Use cases of configs on both engines: changes, the schedule row, the audit chain."""
 
-import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, parse_iso
+from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, parse_iso, to_datetime
 from penstock.core.errors import Conflict, InvalidInput, NotFound, StaleVersion
 from penstock.core.ids import encode
+from penstock.core.records.record import Page, time_or_none
 from penstock.schedules.description import describe
-from penstock.schedules.rows import Config
-from penstock.schedules.store.configs import AuditRow, audit_verify
+from penstock.schedules.records import AuditEntry, Config, ConfigChange
+from penstock.schedules.rows import ConfigRow
+from penstock.schedules.store.configs import audit_verify
 from tests.kits.client_harness import Harness
+from tests.kits.configs import cfg, change_of, config_row, new_configs
 
 
-def audit_chain(harness: Harness, customer: str = "acme") -> list[AuditRow]:
+def audit_chain(harness: Harness, customer: str = "acme") -> list[AuditEntry]:
     """Return the verified audit chain of a customer."""
-    found = harness.client.configs.audit(customer)
+    found = harness.client.configs.audit(customer).items
     number = harness.column(f"SELECT customer FROM customers WHERE customer_id = '{customer}'")[0]
     assert harness.write(lambda tx: audit_verify(tx, number)) == (len(found), None)
     return found
 
 
-def start_refused(harness: Harness, config: Config) -> str:
+def start_refused(harness: Harness, config: ConfigRow) -> str:
     with pytest.raises(Conflict) as caught:
-        harness.client.configs.start(config.config_id)
+        harness.start(config)
     return caught.value.message
 
 
@@ -41,8 +45,8 @@ class TestCreate:
         assert row is not None
         assert row[1:] == (start + 30 * MINUTE, start)
         (entry,) = audit_chain(harness)
-        assert (entry.action, entry.actor, entry.old_values) == ("CREATED", "tester", None)
-        assert json.loads(entry.new_values or "") == describe(config)
+        assert (entry.action, entry.changed_by, entry.old_values) == ("CREATED", "tester", None)
+        assert entry.new_values == describe(config)
 
     def test_an_interval_counts_from_its_creation(self, harness: Harness) -> None:
         """The first occurrence of an interval is one interval after the config's creation."""
@@ -68,24 +72,27 @@ class TestCreate:
             ("acme", {**good, "parameters": {"days": 99}}, "parameters.days"),
             ("no good", good, "customer_id"),
             (5, good, "customer_id"),
-            ("acme", None, "config"),
         ):
             wanted: list[Any] = [("acme", good), (customer, bad), ("other", good)]
             with pytest.raises(InvalidInput) as caught:
-                harness.client.configs.create_many(wanted)
+                harness.client.configs.create_many(new_configs(wanted))
             assert caught.value.field == field
+        unfit: Any = [None]
+        with pytest.raises(InvalidInput, match="config: expected"):
+            harness.client.configs.create_many(unfit)
         assert harness.counts() == before
-        made = harness.client.configs.create_many([(f"c{i % 7}", good) for i in range(100)])
-        assert [c.customer_id for c in made] == [f"c{i % 7}" for i in range(100)]
+        wanted = new_configs([(f"c{i % 7}", good) for i in range(100)])
+        made = harness.client.configs.create_many(wanted)
+        assert [c.customer for c in made] == [f"c{i % 7}" for i in range(100)]
         assert len(audit_chain(harness, "c3")) == 14
         assert harness.client.configs.create_many([]) == []
 
     def test_a_dry_run_stores_nothing(self, harness: Harness) -> None:
         """Checking a config reports errors and writes nothing."""
         before = harness.counts()
-        harness.client.configs.check({"pipeline_template": "nightly", "event_topic": "orders"})
+        harness.client.configs.check(Config(pipeline="nightly", event_topic="orders"))
         with pytest.raises(InvalidInput):
-            harness.client.configs.check({"pipeline_template": "nightly"})
+            harness.client.configs.check(Config(pipeline="nightly"))
         assert harness.counts() == before
 
     def test_jitter_is_stable(self, harness: Harness) -> None:
@@ -94,9 +101,11 @@ class TestCreate:
         offsets = [config.offset_us for config in made]
         assert all(0 <= offset < 60 * SECOND for offset in offsets)
         assert len(set(offsets)) == 8
-        changed = harness.client.configs.update(made[0].config_id, {"priority": 9})
-        assert changed.offset_us == offsets[0]
-        wider = harness.client.configs.update(made[0].config_id, {"jitter_seconds": 120})
+        harness.client.configs.update(cfg(made[0]), ConfigChange(priority=9))
+        assert config_row(harness.client, cfg(made[0])).offset_us == offsets[0]
+        change = ConfigChange(jitter=timedelta(seconds=120))
+        harness.client.configs.update(cfg(made[0]), change)
+        wider = config_row(harness.client, cfg(made[0]))
         assert abs(wider.offset_us - 2 * offsets[0]) <= 1
         harness.clock.advance(HOUR)
         harness.tick()
@@ -110,30 +119,30 @@ class TestUpdate:
     def test_a_change_is_audited_with_both_values(self, harness: Harness) -> None:
         """The audit entry has only the changed fields, old and new, with actor and reason."""
         config = harness.config()
-        changed = harness.client.configs.update(
-            config.config_id, {"priority": 8, "provider": ""}, reason="urgent", actor="ann"
+        changed = harness.client.as_actor("ann").configs.update(
+            cfg(config), ConfigChange(priority=8, provider=""), reason="urgent"
         )
         assert (changed.version, changed.priority) == (2, 8)
         entry = audit_chain(harness)[-1]
-        assert (entry.action, entry.actor, entry.reason) == ("UPDATED", "ann", "urgent")
-        assert json.loads(entry.old_values or "") == {"priority": 5}
-        assert json.loads(entry.new_values or "") == {"priority": 8}
+        assert (entry.action, entry.changed_by, entry.reason) == ("UPDATED", "ann", "urgent")
+        assert entry.old_values == {"priority": 5}
+        assert entry.new_values == {"priority": 8}
 
     def test_a_stale_version_changes_nothing(self, harness: Harness) -> None:
         """A change based on an old version is refused and writes nothing."""
         config = harness.config()
-        harness.client.configs.update(config.config_id, {"priority": 6}, version=1)
-        before = (harness.client.configs.get(config.config_id), harness.counts())
+        harness.client.configs.update(cfg(config), change_of({"priority": 6}), version=1)
+        before = (harness.client.configs.get(cfg(config)), harness.counts())
         with pytest.raises(StaleVersion, match="is now at version 2"):
-            harness.client.configs.update(config.config_id, {"priority": 7}, version=1)
+            harness.client.configs.update(cfg(config), change_of({"priority": 7}), version=1)
         bad: list[dict[str, Any]] = [
             {"priority": 0}, {"schedule_cron": "x"}, {"parameters": {"days": 0}}, {"nope": 1},
             {"pipeline_template": "pair"}, {"schedule_type": "INTERVAL"},
         ]  # fmt: skip
-        for change in bad:
+        for fields in bad:
             with pytest.raises(InvalidInput):
-                harness.client.configs.update(config.config_id, change)
-        assert (harness.client.configs.get(config.config_id), harness.counts()) == before
+                harness.client.configs.update(cfg(config), change_of(fields))
+        assert (harness.client.configs.get(cfg(config)), harness.counts()) == before
 
     def test_an_unchanged_cadence_keeps_its_next_occurrence(self, harness: Harness) -> None:
         """Other changes do not move the next occurrence, even if it is overdue."""
@@ -141,7 +150,7 @@ class TestUpdate:
         before = harness.schedule_row(config.config_id)
         harness.clock.advance(3 * HOUR + 17)
         change = {"priority": 2, "schedule_interval_minutes": 60.0, "catch_up": "all"}
-        harness.client.configs.update(config.config_id, change)
+        harness.client.configs.update(cfg(config), change_of(change))
         assert harness.schedule_row(config.config_id) == before
         assert harness.column("SELECT catch_up FROM schedule") == ["all"]
 
@@ -152,18 +161,18 @@ class TestUpdate:
         harness.tick()
         harness.clock.advance(10 * MINUTE)
         now = harness.clock.now()
-        harness.client.configs.update(config.config_id, {"schedule_cron": "*/20 * * * *"})
+        harness.client.configs.update(cfg(config), change_of({"schedule_cron": "*/20 * * * *"}))
         row = harness.schedule_row(config.config_id)
         assert row is not None
         assert row[1:] == (now + 10 * MINUTE, now)
-        harness.client.configs.update(config.config_id, {"schedule_interval_minutes": 3})
+        harness.client.configs.update(cfg(config), change_of({"schedule_interval_minutes": 3}))
         row = harness.schedule_row(config.config_id)
         assert row is not None
         assert row[1:] == (now + 3 * MINUTE, now)
         zone = {"schedule_cron": "0 2 * * *", "timezone": "Asia/Kolkata"}
-        changed = harness.client.configs.update(config.config_id, zone)
-        assert changed.next_run_time == parse_iso("2025-11-17T20:30:00Z")
-        harness.client.configs.update(config.config_id, {"event_topic": "orders"})
+        changed = harness.client.configs.update(cfg(config), change_of(zone))
+        assert changed.next_run_time == datetime(2025, 11, 17, 20, 30, tzinfo=UTC)
+        harness.client.configs.update(cfg(config), change_of({"event_topic": "orders"}))
         assert harness.schedule_row(config.config_id) is None
         assert len(audit_chain(harness)) == 5
 
@@ -172,10 +181,10 @@ class TestUpdate:
         config = harness.config(overlap="allow")
         harness.clock.advance(HOUR)
         harness.tick()
-        harness.client.configs.disable(config.config_id)
-        harness.client.configs.enable(config.config_id)
-        harness.client.configs.update(config.config_id, {"schedule_cron": "*/5 * * * *"})
-        harness.client.configs.update(config.config_id, {"schedule_cron": "0 * * * *"})
+        harness.client.configs.disable(cfg(config))
+        harness.client.configs.enable(cfg(config))
+        harness.client.configs.update(cfg(config), change_of({"schedule_cron": "*/5 * * * *"}))
+        harness.client.configs.update(cfg(config), change_of({"schedule_cron": "0 * * * *"}))
         assert harness.tick().due == 0
         harness.clock.advance(HOUR)
         harness.tick()
@@ -189,16 +198,18 @@ class TestSwitching:
     def test_disable_and_enable(self, harness: Harness) -> None:
         """Disabling unschedules a config and keeps the reason; enabling schedules it from now."""
         config = harness.config()
-        off = harness.client.configs.disable(config.config_id, reason="quiet week")
+        off = harness.client.configs.disable(cfg(config), reason="quiet week")
         assert (off.is_active, off.inactive_reason) == (False, "quiet week")
         assert harness.schedule_row(config.config_id) is None
-        changed = harness.client.configs.update(config.config_id, {"priority": 9}, reason="tuning")
+        changed = harness.client.configs.update(
+            cfg(config), change_of({"priority": 9}), reason="tuning"
+        )
         assert changed.inactive_reason == "quiet week"
         harness.clock.advance(5 * HOUR)
         assert harness.tick().due == 0
-        on = harness.client.configs.enable(config.config_id)
+        on = harness.client.configs.enable(cfg(config))
         assert (on.is_active, on.inactive_reason) == (True, None)
-        assert on.next_run_time == harness.clock.now() + HOUR
+        assert on.next_run_time == to_datetime(harness.clock.now() + HOUR)
         actions = [entry.action for entry in audit_chain(harness)]
         assert actions == ["CREATED", "DEACTIVATED", "UPDATED", "ACTIVATED"]
         assert harness.ledger(config.config_id) == []
@@ -209,47 +220,57 @@ class TestSwitching:
         harness.clock.advance(HOUR)
         harness.tick()
         held = harness.take()
-        harness.client.configs.delete(config.config_id, reason="contract ended")
+        harness.client.configs.delete(cfg(config), reason="contract ended")
         harness.complete(held)
         configs = harness.client.configs
-        for call in (configs.get, configs.ledger, configs.preview, configs.start, configs.enable,
-                     configs.delete):  # fmt: skip
+        calls: list[Callable[[str], object]] = [
+            configs.get, configs.occurrences, configs.preview, configs.start, configs.enable,
+            configs.delete,
+        ]  # fmt: skip
+        for call in calls:
             with pytest.raises(NotFound):
-                call(config.config_id)
-        assert configs.page() == []
+                call(cfg(config))
+        assert configs.list() == Page(items=[])
         harness.clock.advance(DAY)
         assert harness.tick().due == 0
         entry = audit_chain(harness)[-1]
         assert (entry.action, entry.reason, entry.new_values) == ("DELETED", "contract ended", None)
-        assert json.loads(entry.old_values or "")["schedule_cron"] == "0 * * * *"
+        assert entry.old_values["schedule_cron"] == "0 * * * *"
         assert harness.run(held.run_id).state == "COMPLETED"
 
     def test_deleting_resolves_alerts(self, harness: Harness) -> None:
         """Deleting a config resolves its alerts, and its dead runs open no new ones."""
         config = harness.config(overlap="allow")
         for _ in range(5):
-            harness.client.configs.start(config.config_id)
+            harness.start(config)
         held = harness.claim()
         harness.fail(*held[:4])
-        assert [a.rule for a in harness.client.views.alerts(state="open")] == ["config_failing"]
-        harness.client.configs.delete(config.config_id)
+        alerts = harness.client.views.alerts(state="open").items
+        assert [alert.rule for alert in alerts] == ["config_failing"]
+        harness.client.configs.delete(cfg(config))
         harness.fail(held[4])
-        assert harness.client.views.alerts(state="open") == []
+        assert harness.client.views.alerts(state="open").items == []
 
     def test_other_customers_see_nothing(self, harness: Harness) -> None:
         """No use case finds a config under another customer's name."""
         config = harness.config()
         harness.config("other")
         before = harness.counts()
-        configs = harness.client.configs
-        for call in (configs.get, configs.ledger, configs.preview, configs.start, configs.enable,
-                     configs.disable, configs.delete):  # fmt: skip
+        configs = harness.client.scoped("other").configs
+        calls: list[Callable[[str], object]] = [
+            configs.get, configs.occurrences, configs.preview, configs.start, configs.enable,
+            configs.disable, configs.delete, configs.audit_of,
+        ]  # fmt: skip
+        for call in calls:
             with pytest.raises(NotFound):
-                call(config.config_id, customer="other")
+                call(cfg(config))
         with pytest.raises(NotFound):
-            configs.update(config.config_id, {}, customer="other")
+            configs.update(cfg(config), ConfigChange())
+        with pytest.raises(NotFound):
+            configs.list(customer="acme")
         assert harness.counts() == before
-        assert [c.config_id for c in configs.page(customer="acme")] == [config.config_id]
+        own = harness.client.configs.list(customer="acme").items
+        assert [c.config_id for c in own] == [cfg(config)]
 
 
 class TestStart:
@@ -258,9 +279,7 @@ class TestStart:
     def test_an_event_driven_config_starts_by_a_call(self, harness: Harness) -> None:
         """A call starts a config with its parameters, its limits and the message id."""
         config = harness.config(event_topic="orders", parameters={"days": 3}, priority=7)
-        (run_id,) = harness.client.configs.start(
-            config.config_id, message_id="m1", trigger_source="message"
-        )
+        (run_id,) = harness.start(config, message_id="m1", trigger_source="message")
         held = harness.take()
         assert (held.run_id, held.parameters, held.priority) == (run_id, '{"days": 3}', 7)
         assert (held.trigger_source, held.trigger_message_id) == ("message", "m1")
@@ -279,15 +298,15 @@ class TestStart:
         start_refused(harness, config)
         assert harness.counts() == before
         harness.complete(held)
-        assert harness.client.configs.start(config.config_id)
+        assert harness.start(config)
         harness.clock.advance(HOUR)
         assert harness.tick().overlapped == 1
 
     def test_queue_lets_one_wait(self, harness: Harness) -> None:
         """With `queue`, one run waits for the live one; a third is refused."""
         config = harness.config(overlap="queue", event_topic="orders")
-        first = harness.client.configs.start(config.config_id)
-        second = harness.client.configs.start(config.config_id)
+        first = harness.start(config)
+        second = harness.start(config)
         assert "already waiting" in start_refused(harness, config)
         held = harness.take()
         assert [held.run_id] == first
@@ -295,16 +314,16 @@ class TestStart:
         harness.complete(held)
         harness.admitter.run_once()
         assert [harness.take().run_id] == second
-        assert harness.client.configs.start(config.config_id)
+        assert harness.start(config)
 
     def test_allow_runs_concurrently(self, harness: Harness) -> None:
         """With `allow`, every start runs, even several at once and at a scheduled time."""
         config = harness.config(overlap="allow")
         harness.clock.advance(HOUR)
         for _ in range(3):
-            assert len(harness.client.configs.start(config.config_id)) == 1
+            assert len(harness.start(config)) == 1
         assert harness.tick().runs == 1
-        assert len(harness.client.configs.start(config.config_id)) == 1
+        assert len(harness.start(config)) == 1
         occurrences = harness.occurrences(config.config_id)
         assert len(set(occurrences)) == 5
         assert harness.clock.now() in occurrences
@@ -313,7 +332,7 @@ class TestStart:
     def test_both_entries_start_together(self, harness: Harness) -> None:
         """A start of a pipeline with two entry processors starts both of them."""
         config = harness.config(pipeline_template="pair", event_topic="orders", overlap="queue")
-        ids = harness.client.configs.start(config.config_id)
+        ids = harness.start(config)
         assert len(ids) == 2
         assert [held.run_id for held in harness.claim()] == ids
 
@@ -321,7 +340,7 @@ class TestStart:
         """A run started during a pause waits until the pause is lifted."""
         config = harness.config(event_topic="orders")
         harness.client.pauses.pause("config", encode("cfg", config.config_id))
-        ids = harness.client.configs.start(config.config_id)
+        ids = harness.start(config)
         assert harness.claim() == []
         harness.client.pauses.resume("config", encode("cfg", config.config_id))
         harness.admitter.run_once()
@@ -333,18 +352,22 @@ class TestReading:
 
     def test_pages(self, harness: Harness) -> None:
         """Pages are ordered by id and filtered; `after` continues after the last id."""
-        made = [harness.config(f"c{i % 2}").config_id for i in range(5)]
+        made = [cfg(harness.config(f"c{i % 2}")) for i in range(5)]
         harness.client.configs.disable(made[0])
         configs = harness.client.configs
-        assert [c.config_id for c in configs.page(limit=2)] == made[:2]
-        assert [c.config_id for c in configs.page(after=made[1])] == made[2:]
-        assert [c.config_id for c in configs.page(is_active=False)] == made[:1]
-        assert [c.config_id for c in configs.page(customer="c1")] == made[1::2]
-        assert configs.page(pipeline="pair") == []
+        assert [c.config_id for c in configs.list(limit=2).items] == made[:2]
+        assert [c.config_id for c in configs.list(after=made[1]).items] == made[2:]
+        assert [c.config_id for c in configs.list(is_active=False).items] == made[:1]
+        assert [c.config_id for c in configs.list(customer="c1").items] == made[1::2]
+        assert configs.list_of("c1") == configs.list(customer="c1")
+        assert [c.config_id for c in configs.list(offset=3).items] == made[3:]
+        first = configs.list(limit=2)
+        assert [c.config_id for c in configs.list(cursor=first.next_cursor).items] == made[2:]
+        assert configs.list(pipeline="pair") == Page(items=[])
         with pytest.raises(InvalidInput, match="pipeline"):
-            configs.page(pipeline="none")
+            configs.list(pipeline="none")
         with pytest.raises(InvalidInput, match="limit"):
-            configs.page(limit=-1)
+            configs.list(limit=-1)
         with pytest.raises(NotFound):
             configs.audit("unknown")
 
@@ -352,24 +375,24 @@ class TestReading:
         """A preview lists the next occurrences, with a note where clocks go forward."""
         harness.clock.advance_to(parse_iso("2026-03-27T12:00:00Z"))
         config = harness.config(schedule_cron="30 2 * * *", timezone="Europe/Paris")
-        occurrences = harness.client.configs.preview(config.config_id, 3)
+        occurrences = harness.client.configs.preview(cfg(config), 3).occurrences
         assert [occurrence.local[:16] for occurrence in occurrences] == [
             "2026-03-28T02:30", "2026-03-29T03:00", "2026-03-30T02:30",
         ]  # fmt: skip
         assert [occurrence.note is None for occurrence in occurrences] == [True, False, True]
         assert "does not exist" in (occurrences[1].note or "")
-        assert occurrences[0].at == config.next_run_time
+        assert occurrences[0].at == time_or_none(config.next_run_time)
         n: Any
         for n in (0, 1001, True, "5", 1.5, None):
             with pytest.raises(InvalidInput, match="n: expected"):
-                harness.client.configs.preview(config.config_id, n)
+                harness.client.configs.preview(cfg(config), n)
 
     def test_preview_of_an_interval_keeps_its_phase(self, harness: Harness) -> None:
         """The preview matches the actual occurrences, even if the scheduler is behind."""
         config = harness.config(schedule_interval_minutes=45)
         harness.clock.advance(DAY + 123)
-        occurrences = harness.client.configs.preview(config.config_id, 2)
+        occurrences = harness.client.configs.preview(cfg(config), 2).occurrences
         harness.tick()
-        assert harness.client.configs.get(config.config_id).next_run_time == occurrences[0].at
+        assert harness.client.configs.get(cfg(config)).next_run_time == occurrences[0].at
         event = harness.config(event_topic="orders")
-        assert harness.client.configs.preview(event.config_id) == []
+        assert harness.client.configs.preview(cfg(event)).occurrences == []

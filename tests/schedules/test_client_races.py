@@ -11,6 +11,7 @@ from penstock.core.errors import Conflict, IllegalTransition, StaleVersion
 from penstock.schedules.scheduler import Scheduler
 from penstock.schedules.store.configs import audit_verify
 from tests.kits.client_harness import Harness
+from tests.kits.configs import cfg, change_of, config_row, create_config
 
 
 def race(*calls: Callable[[], Any]) -> list[Any]:
@@ -34,7 +35,7 @@ def test_one_of_many_starts(harness: Harness) -> None:
     scheduler = Scheduler(harness.store, clock=harness.clock)
     for _ in range(5):
         harness.clock.advance(HOUR)
-        race(*[lambda: harness.client.configs.start(config.config_id)] * 3, scheduler.run_once)
+        race(*[lambda: harness.start(config)] * 3, scheduler.run_once)
         assert harness.counts("runs") == {"runs": 1}
         harness.clock.advance(1)
         assert harness.drain() == 1
@@ -46,12 +47,14 @@ def test_one_of_many_versions(harness: Harness) -> None:
     config = harness.config()
     results = race(
         *[
-            lambda p=p: harness.client.configs.update(config.config_id, {"priority": p}, version=1)
+            lambda p=p: harness.client.configs.update(
+                cfg(config), change_of({"priority": p}), version=1
+            )
             for p in range(6, 10)
         ]
     )
     assert sum(isinstance(result, StaleVersion) for result in results) == 3
-    assert harness.client.configs.get(config.config_id).version == 2
+    assert harness.client.configs.get(cfg(config)).version == 2
     assert harness.write(lambda tx: audit_verify(tx, config.customer_key)) == (2, None)
 
 
@@ -62,8 +65,8 @@ def test_changes_while_ticking(harness: Harness) -> None:
     for n in range(6):
         harness.clock.advance(HOUR)
         switch = harness.client.configs.enable if n % 2 else harness.client.configs.disable
-        race(*[s.run_once for s in schedulers], lambda s=switch: s(config.config_id))  # type: ignore[misc]
-        is_on = harness.client.configs.get(config.config_id).is_active
+        race(*[s.run_once for s in schedulers], lambda s=switch: s(cfg(config)))  # type: ignore[misc]
+        is_on = harness.client.configs.get(cfg(config)).is_active
         assert is_on == (harness.schedule_row(config.config_id) is not None)
     occurrences = harness.occurrences(config.config_id)
     assert len(occurrences) == len(set(occurrences))
@@ -75,12 +78,13 @@ def test_many_creates_of_one_customer(harness: Harness) -> None:
 
     def create() -> None:
         for _ in range(4):
-            harness.client.configs.create("crowd", given)
+            create_config(harness.client, "crowd", given)
 
     race(*[create] * 6)
-    configs = harness.client.configs.page(customer="crowd", limit=100)
+    configs = harness.client.configs.list(customer="crowd", limit=100).items
     assert len(configs) == 24
-    assert harness.write(lambda tx: audit_verify(tx, configs[0].customer_key)) == (24, None)
+    customer = config_row(harness.client, configs[0].config_id).customer_key
+    assert harness.write(lambda tx: audit_verify(tx, customer)) == (24, None)
 
 
 def test_cancel_of_a_blocked_run_while_the_first_ends(harness: Harness) -> None:

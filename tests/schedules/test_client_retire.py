@@ -6,6 +6,7 @@ import pytest
 
 from penstock.core.clock import HOUR
 from tests.kits.client_harness import Harness
+from tests.kits.configs import cfg, change_of
 
 
 @pytest.mark.parametrize("how", ["disable", "delete", "event"])
@@ -14,10 +15,10 @@ def test_due_occurrences_are_recorded(harness: Harness, how: str) -> None:
     config = harness.config()
     harness.clock.advance(5 * HOUR)
     ways: dict[str, Callable[[], object]] = {
-        "disable": lambda: harness.client.configs.disable(config.config_id),
-        "delete": lambda: harness.client.configs.delete(config.config_id),
+        "disable": lambda: harness.client.configs.disable(cfg(config)),
+        "delete": lambda: harness.client.configs.delete(cfg(config)),
         "event": lambda: harness.client.configs.update(
-            config.config_id, {"schedule_type": "EVENT_DRIVEN", "event_topic": "some-topic"}
+            cfg(config), change_of({"schedule_type": "EVENT_DRIVEN", "event_topic": "some-topic"})
         ),
     }
     ways[how]()

@@ -8,19 +8,29 @@ from penstock.audit.store.journal import journal_for
 from penstock.core.clock import HOUR, to_datetime
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import encode
+from penstock.schedules.records import PauseScope
+from penstock.schedules.rows import ConfigRow
 from penstock.schedules.store.configs import audit_verify
 from tests.kits.client_harness import Harness
+from tests.kits.configs import cfg, config_row
 
 
-def subjects(harness: Harness) -> list[tuple[str, str | None, int]]:
+def subjects(harness: Harness) -> list[tuple[PauseScope, str | None, int]]:
     """Return each scope with a subject that covers acme's config, and the subject's key."""
-    config = harness.client.configs.page(customer="acme")[0]
+    config = first_config(harness)
     return [
         ("all", None, 0),
         ("customer", "acme", config.customer_key),
         ("pipeline", "nightly", config.pipeline_key),
-        ("config", encode("cfg", config.config_id), config.config_id),
+        ("config", cfg(config), config.config_id),
     ]
+
+
+def first_config(harness: Harness) -> ConfigRow:
+    """Return the row of acme's first config."""
+    return config_row(
+        harness.client, harness.client.configs.list(customer="acme").items[0].config_id
+    )
 
 
 class TestLevels:
@@ -32,19 +42,20 @@ class TestLevels:
             harness.config(),
             harness.config("free", pipeline_template="outside", overlap="allow"),
         )
-        for scope, subject, number in subjects(harness):
-            assert harness.client.pauses.pause(scope, subject, reason="r", actor="ann")
-            assert not harness.client.pauses.pause(scope, subject)
-            (pause,) = harness.client.pauses.in_force()
-            assert (pause.scope, pause.subject, pause.paused_by) == (scope, number, "ann")
+        ann = harness.client.as_actor("ann")
+        for scope, subject, _ in subjects(harness):
+            assert ann.pauses.pause(scope, subject, reason="r").is_changed
+            assert not harness.client.pauses.pause(scope, subject).is_changed
+            (pause,) = harness.client.pauses.list()
+            assert (pause.scope, pause.subject, pause.paused_by) == (scope, subject, "ann")
             harness.clock.advance(HOUR)
             tick = harness.tick()
             assert tick.paused == (2 if scope == "all" else 1)
             assert harness.ledger(config.config_id)[-1] == (
                 harness.clock.now(), harness.clock.now(), 1, "paused",
             )  # fmt: skip
-            assert harness.client.pauses.resume(scope, subject)
-            assert not harness.client.pauses.resume(scope, subject)
+            assert harness.client.pauses.resume(scope, subject).is_changed
+            assert not harness.client.pauses.resume(scope, subject).is_changed
             harness.clock.advance(HOUR)
             assert harness.tick().paused == 0
             assert harness.occurrences(config.config_id)[-1] == harness.clock.now()
@@ -58,19 +69,20 @@ class TestLevels:
         """Each pause and resume is in the journal, and audited if it concerns a customer."""
         harness.config()
         for scope, subject, number in subjects(harness):
-            harness.client.pauses.pause(scope, subject, reason="why", actor="ann")
-            harness.client.pauses.resume(scope, subject, actor="bob")
+            harness.client.as_actor("ann").pauses.pause(scope, subject, reason="why")
+            harness.client.as_actor("bob").pauses.resume(scope, subject)
             rows = harness.store.read(lambda tx, s=scope, n=number: journal_for(tx, s, n))  # type: ignore[misc]
             assert [(row.action, row.actor) for row in rows] == [
                 ("paused", "ann"), ("resumed", "bob"),
             ]  # fmt: skip
             assert rows[0].why == "why"
-        actions = [(a.action, a.config_id is None) for a in harness.client.configs.audit("acme")]
+        entries = harness.client.configs.audit("acme").items
+        actions = [(a.action, a.config_id is None) for a in entries]
         assert actions == [
             ("CREATED", False), ("PAUSED", True), ("RESUMED", True), ("PAUSED", False),
             ("RESUMED", False),
         ]  # fmt: skip
-        customer = harness.client.configs.page()[0].customer_key
+        customer = first_config(harness).customer_key
         assert harness.write(lambda tx: audit_verify(tx, customer)) == (5, None)
 
     def test_ready_and_later_runs_stop(self, harness: Harness) -> None:
@@ -137,12 +149,12 @@ class TestSubjects:
     def test_a_pause_outlives_its_config(self, harness: Harness) -> None:
         """Runs that wait under a pause of a deleted config can still be resumed."""
         config = harness.config(event_topic="orders")
-        name = encode("cfg", config.config_id)
+        name = cfg(config)
         harness.client.pauses.pause("config", name)
-        (run_id,) = harness.client.configs.start(config.config_id)
-        harness.client.configs.delete(config.config_id)
+        (run_id,) = harness.start(config)
+        harness.client.configs.delete(cfg(config))
         with pytest.raises(NotFound):
             harness.client.pauses.pause("config", name)
-        assert harness.client.pauses.resume("config", name)
+        assert harness.client.pauses.resume("config", name).is_changed
         harness.admitter.run_once()
         assert harness.take().run_id == run_id

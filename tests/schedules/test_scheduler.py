@@ -9,11 +9,12 @@ import pytest
 
 from penstock.audit.telemetry import Event, Ticked
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, Clock, parse_iso
-from penstock.core.ids import encode
+from penstock.core.ids import decode, encode
 from penstock.schedules.cadence import Cadence, cron, occurrences_between
 from penstock.schedules.scheduler import BUSY_US, Scheduler, SchedulerOptions, TickResult
 from penstock.schedules.store.schedule import schedule_take_due
 from tests.kits.client_harness import Harness
+from tests.kits.configs import cfg, new_configs
 
 
 def walk(
@@ -75,8 +76,8 @@ class TestOccurrences:
             assert harness.occurrences(daily) == [occurrence]
             assert len(harness.occurrences(hourly)) in (5, 6)
             assert harness.ledger(daily) == harness.ledger(hourly) == []
-            harness.client.configs.disable(daily)
-            harness.client.configs.disable(hourly)
+            harness.client.configs.disable(cfg(daily))
+            harness.client.configs.disable(cfg(hourly))
 
     def test_an_interval_keeps_its_phase(self, harness: Harness) -> None:
         """Late ticks do not shift an interval: scheduled times stay multiples from the first."""
@@ -131,7 +132,7 @@ class TestOccurrences:
         """A config that is disabled before the tick does not start; others do."""
         off, on = harness.config(), harness.config("other")
         harness.clock.advance(HOUR)
-        harness.client.configs.disable(off.config_id)
+        harness.client.configs.disable(cfg(off))
         assert harness.tick().runs == 1
         assert (harness.occurrences(off.config_id), len(harness.occurrences(on.config_id))) == (
             [],
@@ -303,7 +304,7 @@ class TestCatchUp:
             )
             for i in range(n)
         ]  # fmt: skip
-        made = harness.client.configs.create_many(given)
+        made = harness.client.configs.create_many(new_configs(given))
         harness.clock.advance(DAY + 17 * SECOND)
         now = harness.clock.now()
         options = SchedulerOptions(catch_up_rate=rate, batch=700)
@@ -319,7 +320,7 @@ class TestCatchUp:
         gaps = [b - a for a, b in pairwise(late)]
         assert min(gaps) >= SECOND / rate
         assert late[-1] - now <= (len(late) + 50) / rate * SECOND
-        self._complete(harness, start, now, [c.config_id for c in made], given)
+        self._complete(harness, start, now, [decode("cfg", c.config_id) for c in made], given)
 
     @staticmethod
     def _complete(harness: Harness, start: int, now: int, ids: list[int], given: list[Any]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from penstock.access.api_keys import Role
@@ -15,6 +16,7 @@ from penstock.core.clock import MINUTE, to_datetime
 from penstock.core.ids import encode
 from penstock.runs.external.client.work import Claimed, ExternalWorker, FailureReport
 from penstock.runs.records import Submission
+from penstock.schedules.records import Config, ConfigChange
 from tests.kits.client_harness import Harness
 from tests.server.bus_scene import BUS_CALLS, BusThings, bus_things
 from tests.server.flow_scene import FLOW_CALLS, FlowThings, flow_things
@@ -48,13 +50,12 @@ def scene(harness: Harness, customer: str) -> Scene:
     """Create configs, runs in every state, a dead letter, an alert, a pause and keys."""
     client = harness.client
     config = client.configs.create(
-        customer, {"pipeline_template": "nightly", "schedule_cron": "0 * * * *", "provider": "GCP"}
+        customer, Config(pipeline="nightly", cron="0 * * * *", provider="GCP")
     )
     failing = client.configs.create(
-        customer,
-        {"pipeline_template": "outside", "schedule_interval_minutes": 60, "is_active": True},
+        customer, Config(pipeline="outside", interval=timedelta(minutes=60))
     )
-    client.configs.update(config.config_id, {"priority": 7}, reason="more")
+    client.configs.update(config.config_id, ConfigChange(priority=7), reason="more")
     for _ in range(3):
         client.configs.start(failing.config_id)
         _fail_for_good(harness, customer)
@@ -70,7 +71,7 @@ def scene(harness: Harness, customer: str) -> Scene:
     later = client.runs.submit(Submission(pipeline="outside", customer=customer, at=at))
     key = client.keys.create(f"for-{customer}", Role.VIEWER, customer=customer)
     spare = client.keys.create(f"spare-{customer}", Role.VIEWER, customer=customer)
-    client.pauses.pause("config", encode("cfg", config.config_id), reason="a rest")
+    client.pauses.pause("config", config.config_id, reason="a rest")
     numbers = {name: one.run.run_id for name, one in held.items()}
     numbers |= {"dead": ended[0].run.run_id, "ended": ended[1].run.run_id}
     numbers |= {"again": ended[2].run.run_id}
@@ -78,12 +79,12 @@ def scene(harness: Harness, customer: str) -> Scene:
     runs |= {"ready": ready[0], "other": ready[1], "later": later.run_id}
     return Scene(
         customer=customer,
-        config=encode("cfg", config.config_id),
-        failing=encode("cfg", failing.config_id),
+        config=config.config_id,
+        failing=failing.config_id,
         runs=runs,
         tokens={name: one.run.token for name, one in held.items()},
-        key=key.public_id,
-        spare_key=spare.public_id,
+        key=key.info.key_id,
+        spare_key=spare.info.key_id,
         flows=flow_things(harness, customer),
         bus=bus_things(harness, customer),
     )

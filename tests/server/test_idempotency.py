@@ -11,6 +11,7 @@ import pytest
 from penstock.core.clock import DAY
 from penstock.core.ids import decode
 from penstock.schedules.api.bulk import PART
+from tests.kits.configs import new_configs
 from tests.server.access_table import ROUTES
 from tests.server.kit import Client, Reply, ServedApi
 from tests.server.scene import CALLS, NIGHTLY, scene
@@ -230,8 +231,9 @@ class TestPages:
     def test_complete_while_rows_are_added(self, served: ServedApi, limit: int) -> None:
         """Every config and run is listed once, even if rows are added meanwhile."""
         harness, by = served.harness, served.by("acme-viewer")
-        given = [("acme", NIGHTLY)] * 25
-        ids = {config.config_id for config in harness.client.configs.create_many(given)}
+        given = new_configs([("acme", NIGHTLY)] * 25)
+        made = harness.client.configs.create_many(given)
+        ids = {decode("cfg", config.config_id) for config in made}
         harness.config("globex")
         seen: list[int] = []
         for page in pages(by, f"/customers/acme/pipeline-configs?limit={limit}"):

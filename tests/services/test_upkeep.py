@@ -15,6 +15,7 @@ from penstock.services import upkeep
 from penstock.services.store import Retention, prune
 from penstock.services.upkeep import OutboxPublisher, Pruner, Sealer
 from tests.kits.client_harness import Harness
+from tests.kits.configs import cfg
 
 
 def send(harness: Harness, n: int) -> None:
@@ -58,7 +59,7 @@ class TestOutboxPublisher:
         for _ in range(2):
             with pytest.raises(RuntimeError):
                 publisher.run_once()
-            assert harness.client.views.outbox()[0] == 2
+            assert harness.client.views.outbox().waiting == 2
             assert harness.counts("customers") == {"customers": 0}
         is_broken[0] = False
         assert publisher.run_once() == 2
@@ -67,7 +68,7 @@ class TestOutboxPublisher:
     def test_runs_are_announced_once_the_topic_exists(self, harness: Harness) -> None:
         """Runs are announced when they become claimable, once the topic exists."""
         harness.submit()
-        assert harness.client.views.outbox()[0] == 0
+        assert harness.client.views.outbox().waiting == 0
         harness.write(lambda tx: topic_ensure(tx, "penstock.runs"))
         run_id = harness.submit()
         harness.submit(at=to_datetime(harness.clock.now() + HOUR))
@@ -94,9 +95,9 @@ class TestSealer:
         sealer = Sealer(harness.store, block=4)
         assert sealer.run_once() == entries
         assert sealer.run_once() == 0
-        blocks, sealed, problem = harness.client.views.verify_journal()
-        assert (sealed, problem) == (entries, None)
-        assert blocks == -(-entries // 4)
+        found = harness.client.views.verify_journal()
+        assert (found.entries, found.problem) == (entries, None)
+        assert found.blocks == -(-entries // 4)
         assert max(harness.column("SELECT entries FROM seals")) == 4
 
     def test_a_broken_chain_is_detected(self, harness: Harness) -> None:
@@ -105,7 +106,7 @@ class TestSealer:
             harness.submit()
             Sealer(harness.store).run_once()
         harness.sql("UPDATE seals SET root = 'x' WHERE block = 2")
-        assert "block 2" in (harness.client.views.verify_journal()[2] or "")
+        assert "block 2" in (harness.client.views.verify_journal().problem or "")
 
 
 class TestPruner:
@@ -134,10 +135,14 @@ class TestPruner:
         assert harness.run(live).state == "RUNNING"
         assert harness.counts("history", "requests") == {"history": 0, "requests": 0}
         assert before.completed_today == 1
-        assert harness.client.views.verify_journal()[2] is None
+        assert harness.client.views.verify_journal().problem is None
         start = harness.clock.now() - 40 * DAY
-        (metrics,) = harness.client.views.metrics("acme", start // DAY * DAY, start + 60 * DAY)
-        assert metrics.completed == 4
+        metrics = harness.client.views.metrics(
+            "acme",
+            start_date=to_datetime(start // DAY * DAY),
+            end_date=to_datetime(start + 60 * DAY),
+        )
+        assert [one.successful_runs for one in metrics.by_provider] == [4]
 
     def test_nothing_is_removed_within_the_retention(self, harness: Harness) -> None:
         """Within a year nothing is removed, and a second pass changes nothing."""
@@ -177,7 +182,7 @@ class TestPruner:
             harness.tick()
         harness.sql(f"UPDATE flows SET ended_at = {harness.clock.now()}")
         assert harness.counts("ledger", "flows") == {"ledger": 5, "flows": 5}
-        harness.client.configs.disable(config.config_id)
+        harness.client.configs.disable(cfg(config))
         harness.clock.advance(10 * DAY)
         retention = Retention(ledger_us=DAY, flows_us=DAY)
         part = harness.write(lambda tx: prune(tx, retention))
@@ -195,5 +200,7 @@ class TestPruner:
             pruner.run_once()
             harness.clock.advance(7 * MINUTE)
         start = harness.clock.now() // DAY * DAY
-        (metrics,) = harness.client.views.metrics("acme", start, start + DAY)
-        assert (metrics.runs, metrics.completed) == (4, 4)
+        metrics = harness.client.views.metrics(
+            "acme", start_date=to_datetime(start), end_date=to_datetime(start + DAY)
+        )
+        assert (metrics.total_runs, metrics.successful_runs) == (4, 4)

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from penstock.client import Client
-from penstock.core.clock import DAY, MINUTE, SECOND
+from penstock.core.clock import DAY, MINUTE, SECOND, to_datetime
 from penstock.core.errors import StoreUnavailable
 from penstock.db.sqlite.store import SqliteStore
 from penstock.runs.records import Submission
@@ -17,6 +17,7 @@ from penstock.testing.simulate.snapshots import DirectReader
 from penstock.worker.options import WorkerOptions
 from penstock.worker.worker_core import WorkerCore
 from tests.harness.simulation import START, declared
+from tests.kits.configs import cfg, change_of, create_config
 
 
 def _open() -> tuple[SqliteStore, VirtualClock, Client]:
@@ -33,7 +34,7 @@ def test_late_runs_are_spaced_by_the_catch_up_rate() -> None:
     given = {"pipeline_template": "double", "schedule_type": "INTERVAL",
              "schedule_interval_minutes": 5}  # fmt: skip
     for n in range(3):
-        client.configs.create(f"customer-{n}", given)
+        create_config(client, f"customer-{n}", given)
     clock.advance(DAY + 3 * MINUTE)
     Scheduler(store, SchedulerOptions(batch=1, catch_up_rate=0.5), clock=clock).run_once()
     times = [t for (t,) in DirectReader(store).rows("SELECT scheduled_time FROM runs ORDER BY 1")]
@@ -42,16 +43,18 @@ def test_late_runs_are_spaced_by_the_catch_up_rate() -> None:
 
 def test_due_occurrences_of_an_edited_cadence_are_in_the_ledger() -> None:
     _, clock, client = _open()
-    config = client.configs.create(
+    config = create_config(
+        client,
         "acme",
         {"pipeline_template": "single", "schedule_type": "INTERVAL",
          "schedule_interval_minutes": 5},
     )  # fmt: skip
     clock.advance(17 * MINUTE)
-    client.configs.update(config.config_id, {"schedule_interval_minutes": 7})
-    (entry,) = client.configs.ledger(config.config_id)
+    client.configs.update(cfg(config), change_of({"schedule_interval_minutes": 7}))
+    (entry,) = client.configs.occurrences(cfg(config)).items
     assert (entry.occurrences, entry.outcome) == (3, "skipped_missed")
-    assert (entry.slot_from, entry.slot_to) == (START + 5 * MINUTE, START + 15 * MINUTE)
+    assert entry.first == to_datetime(START + 5 * MINUTE)
+    assert entry.last == to_datetime(START + 15 * MINUTE)
 
 
 class _Once:

@@ -15,15 +15,15 @@ import pytest
 
 from penstock.access.store.registry import processor_list
 from penstock.client import Client
-from penstock.core.clock import HOUR
+from penstock.core.clock import HOUR, to_datetime
 from penstock.core.ids import decode, encode
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.store import Store
-from penstock.flows.client.requests import CompletionReport, FlowRequest
-from penstock.flows.gates.client.overrides import OverrideRequest
 from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.probe_request import ProbeRequest
+from penstock.flows.gates.records import OverrideRequest
 from penstock.flows.orchestrator import Orchestrator
+from penstock.flows.records import CompletionReport, FlowRequest
 from penstock.runs.external.client.holder import Claimed, ExternalWorker, FailureReport
 from penstock.runs.records import Submission
 from penstock.runs.rows import HeldRun
@@ -31,6 +31,7 @@ from penstock.runs.store.runs import Claim, run_claim
 from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres.server import DatabaseServer
 from tests.kits.client_harness import Harness, gated
+from tests.kits.configs import cfg, change_of, start
 from tests.kits.databases import Admin, Databases
 
 PASSWORD = "only-for-tests"
@@ -50,6 +51,7 @@ class Things(NamedTuple):
     flow: int = 10**9
     override: int = 10**9
     item: int = 10**9
+    message: int = 10**9
 
 
 class Tenants:
@@ -73,7 +75,7 @@ class Tenants:
         worker = ExternalWorker(f"w-{who}", "k")
         config = self.harness.config(who)
         self.clock.advance(2 * HOUR)
-        self.client.configs.update(config.config_id, {"schedule_cron": "5 * * * *"})
+        self.client.configs.update(cfg(config), change_of({"schedule_cron": "5 * * * *"}))
         number = config.customer_key
         scoped = self.client.scoped(who)
         wanted = [Submission(pipeline="outside", ordering_key=f"k{n}") for n in range(3)]
@@ -87,7 +89,7 @@ class Tenants:
         self.client.work.claim_by_id(worker, dead)
         self.client.work.start(dead, worker)
         for _ in range(3):
-            scoped.configs.start(config.config_id)
+            start(scoped, config)
             self.harness.fail(self.harness.take())
         self.client.work.fail(dead, worker, FailureReport(error_type="VALIDATION_ERROR"))
         claimed = self.client.work.claim_by_id(worker, held)
@@ -95,11 +97,12 @@ class Tenants:
         flow = self._flow(who)
         waiting = decode("run", scoped.runs.submit(Submission(pipeline="nightly")).run_id)
         self._rows(number, waiting)
-        self.client.pauses.pause("config", encode("cfg", config.config_id))
-        dead_letter = self.client.dead_letters.of_run(dead)
-        assert dead_letter is not None
-        ids = (waiting, claimed, ended, dead, dead_letter.dead_letter_id)
-        return Things(who, number, config.config_id, *ids, *flow)
+        self.client.pauses.pause("config", cfg(config))
+        found = self.client.dead_letters.get(encode("run", dead)).dead_letter
+        ids = (waiting, claimed, ended, dead, decode("dl", found.dead_letter_id))
+        own = f"SELECT max(message_id) FROM messages WHERE customer = {number}"
+        (message,) = self.harness.column(own)
+        return Things(who, number, config.config_id, *ids, *flow, message)
 
     def _flow(self, who: str) -> tuple[int, int, int]:
         """Create a flow with completion, decisions, checks, override, intervention and breaker.
@@ -111,7 +114,7 @@ class Tenants:
         granted = scoped.overrides.grant(
             OverrideRequest(
                 pipeline="gated", partition="p", reason="a test", dependency="t.other",
-                expires_at=self.clock.now() + HOUR,
+                expires_at=to_datetime(self.clock.now() + HOUR),
             )
         )  # fmt: skip
         report = CompletionReport(pipeline="gated", processor="far", partition="p", mode="manual")
@@ -126,8 +129,12 @@ class Tenants:
         Orchestrator(self.store, observe).run_once()
         scoped.flows.trigger(FlowRequest(pipeline="pair", partition="p", mode="manual"))
         self.harness.complete(*self._claim("pair"))
-        (item,) = scoped.interventions.page()
-        return opened.flow.flow_id, granted.override_id, item.intervention_id
+        (item,) = scoped.interventions.list().items
+        return (
+            decode("flow", opened.flow.flow_id),
+            decode("ovr", granted.override_id),
+            decode("int", item.intervention_id),
+        )
 
     def _rows(self, number: int, run_id: int) -> None:
         """Insert a row into every table that no use case above fills."""

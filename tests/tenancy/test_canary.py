@@ -27,6 +27,7 @@ from penstock.testing.clock import VirtualClock
 from penstock.worker.options import WorkerOptions
 from penstock.worker.worker_core import WorkerCore
 from tests.kits.client_harness import Harness
+from tests.kits.configs import cfg, change_of
 from tests.kits.dump import columns_holding
 
 CANARY = "cnry-8f3a-Zq"
@@ -90,7 +91,7 @@ def test_unresolvable_reference(harness: Harness) -> None:
     stored = details(harness, execute(harness, lambda run: dict(run.parameters), secrets=Secrets()))
     assert ErrorType.INVALID_CONFIGURATION in stored
     assert "PENSTOCK_SECRET_DB" in stored
-    assert len(harness.client.dead_letters.find()) == 1
+    assert len(harness.client.dead_letters.list().items) == 1
 
 
 def test_reports_of_external_workers(harness: Harness) -> None:
@@ -130,7 +131,7 @@ def test_literal_secrets(harness: Harness) -> None:
             ),
             lambda p=parameters: harness.config(parameters=p),  # type: ignore[misc]
             lambda p=parameters: harness.client.configs.update(  # type: ignore[misc]
-                config.config_id, {"parameters": p}
+                cfg(config), change_of({"parameters": p})
             ),
         ]
         for call in calls:
@@ -144,10 +145,10 @@ def test_literal_secrets(harness: Harness) -> None:
 def test_keys(harness: Harness) -> None:
     """No column holds a key, its secret, or a significant part of it."""
     made = harness.client.keys.create("k", Role.ADMIN, customer="acme")
-    again = harness.client.keys.rotate(made.key_id)
-    harness.client.keys.authenticate(again.text)
+    again = harness.client.keys.rotate(made.info.key_id)
+    harness.client.keys.authenticate(again.key)
     for key in (made, again):
-        parsed = parse(key.text)
+        parsed = parse(key.key)
         assert parsed is not None
-        for part in (str(key.text), parsed.secret, parsed.secret[:12]):
+        for part in (str(key.key), parsed.secret, parsed.secret[:12]):
             assert columns_holding(harness.store, part) == []

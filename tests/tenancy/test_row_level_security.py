@@ -369,7 +369,7 @@ def test_databases_migrated_together(pg_server: DatabaseServer) -> None:
 def test_principal_of_a_bound_key(tenants: Tenants) -> None:
     """A tenant's key leads to a client whose transactions are all restricted."""
     made = tenants.client.keys.create("k", Role.OPERATOR, customer="acme")
-    principal = tenants.client.keys.authenticate(made.text)
+    principal = tenants.client.keys.authenticate(made.key)
     assert isinstance(principal, Principal)
     assert principal.customer_id == "acme"
     client = tenants.client.scoped(principal.customer_id, actor=principal.actor)

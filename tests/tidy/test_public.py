@@ -30,7 +30,7 @@ PAGES = [
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 LAZY = [name for name in PUBLIC_MODULES if hasattr(importlib.import_module(name), "_HOMES")]
 HEAVY = (
-    "click", "duckdb", "fastapi", "httptools", "msgspec", "prometheus_client", "psycopg",
+    "click", "duckdb", "httptools", "msgspec", "prometheus_client", "psycopg",
     "pysqlite3", "rich", "sqlite3", "starlette", "uvicorn", "penstock.assembly", "penstock.client",
 )  # fmt: skip
 INTERNAL_USE_CASES = {"work"}

@@ -2,20 +2,22 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Literal, assert_type
+from typing import Any, Literal, assert_type
 
 from penstock import (
     Client,
     CompletionReport,
-    DeadLetterFilter,
-    FlowFilter,
+    Config,
+    ConfigChange,
     FlowRequest,
     NotFound,
+    Page,
     Pipeline,
     Role,
     Run,
     RunDetail,
     StaleVersion,
+    StoredConfig,
     Submission,
     connect,
     decode_id,
@@ -29,13 +31,13 @@ from penstock.bus import (
     ErrorKind,
     Nack,
     NewMessage,
+    PushSettings,
     SettleResult,
-    SubscriptionOptions,
+    Subscription,
     SubscriptionSpec,
+    Topic,
     TopicSpec,
     Transport,
-    parse_push,
-    serialize_push,
     sign_webhook,
     verify_webhook,
     webhook_key,
@@ -79,24 +81,39 @@ def runs(pipeline: Pipeline) -> None:
 
 def other_use_cases(client: Client) -> None:
     """Configs, flows, keys, limits and dead letters."""
-    config = client.configs.create("acme", {"pipeline_template": "nightly"})
-    assert_type(config.config_id, int)
+    config = client.configs.create("acme", Config(pipeline="nightly", interval=timedelta(hours=1)))
+    assert_type(config, StoredConfig)
+    assert_type(config.config_id, str)
+    assert_type(config.interval, timedelta | None)
+    assert_type(config.next_run_time, datetime | None)
     try:
-        client.configs.update(config.config_id, {"priority": 8}, version=99)
+        client.configs.update(config.config_id, ConfigChange(priority=8), version=99)
     except StaleVersion as error:
         assert_type(error.current, int | None)
     except NotFound as error:
         assert_type(error.kind, str)
-    assert_type(client.configs.start(config.config_id), list[int])
+    assert_type(client.configs.start(config.config_id).run_ids, list[str])
+    assert_type(client.configs.list(customer="acme"), Page[StoredConfig])
+    assert_type(client.pauses.pause("customer", "acme").is_changed, bool)
+    client.configs.create("acme", {"pipeline_template": "nightly"})  # type: ignore[arg-type]
+    Config(pipeline="nightly", overlap="maybe")  # type: ignore[arg-type]
+    client.pauses.pause("world")  # type: ignore[arg-type]
     opened = client.flows.trigger(FlowRequest(pipeline="nba", partition="2025-12-31"))
-    assert_type(opened.flow.flow_id, int)
+    assert_type(opened.flow.flow_id, str)
+    assert_type(opened.flow.ended_at, datetime | None)
+    assert_type(opened.run_ids, list[str])
     client.flows.complete(
         CompletionReport(pipeline="nba", processor="boxscores", partition="2025-12-31")
     )
-    assert_type([flow.state for flow in client.flows.page(FlowFilter(limit=5))], list[str])
-    assert_type(client.diagnostics.explain("nba", "2025-12-31").explanation.summary, str)
-    assert_type(client.keys.create("docs", Role.ADMIN).text, str | None)
-    assert_type(client.dead_letters.count(DeadLetterFilter(pipeline="nba")), int)
+    assert_type([flow.flow_id for flow in client.flows.list(limit=5).items], list[str])
+    assert_type(client.diagnostics.explain("nba", "2025-12-31").summary, str)
+    assert_type(client.keys.create("docs", Role.ADMIN).key, str | None)
+    assert_type(client.keys.get("key_5m7t0c2d").last_used_at, datetime | None)
+    assert_type(client.views.overview().as_of, datetime)
+    assert_type([one.detail for one in client.views.alerts().items], list[dict[str, Any]])
+    assert_type(client.dead_letters.count(pipeline="nba"), int)
+    assert_type(client.dead_letters.list().items[0].died_at, datetime)
+    assert_type(client.dead_letters.replay("dl_5m7t0c2d").replayed_as, str)
     assert_type(client.limits.declare("crm", capacity=3).limit.held, int)
     assert_type(client.scoped("acme"), Client)
     client.flows.trigger(FlowRequest(partition="2025-12-31"))  # type: ignore[call-arg]
@@ -105,14 +122,17 @@ def other_use_cases(client: Client) -> None:
 
 def bus(client: Client) -> None:
     """Topics and subscriptions, through the client and as a transport."""
-    client.topics.create("orders")
-    push = serialize_push(parse_push({"push_endpoint": "https://hooks.example.com/orders"}))
-    client.subscriptions.declare(
-        SubscriptionSpec(name="hook", topic="orders", dead_letter_topic="hook.dlq"),
-        SubscriptionOptions(kind="push", push=push),
+    client.topics.create(Topic(name="orders", retention=timedelta(days=7)))
+    push = PushSettings(endpoint="https://hooks.example.com/orders")
+    made = client.subscriptions.declare(
+        Subscription(name="hook", topic="orders", kind="push", push=push)
     )
+    assert_type(made.ack_deadline, timedelta)
+    assert_type(made.created_at, datetime)
+    assert_type(client.subscriptions.get("hook").backlog.oldest_at, datetime | None)
+    assert_type(client.subscriptions.pull("hook")[0].message.data, bytes)
     message = NewMessage(data=b"{}", attributes={"kind": "order"}, dedupe_id="1")
-    assert_type(client.topics.publish("orders", [message]), list[int])
+    assert_type(client.topics.publish("orders", [message]), list[str])
     transport: Transport = EmbeddedBus(client.store)
     transport.declare([TopicSpec(name="orders")], [SubscriptionSpec(name="s", topic="orders")])
     for delivery in transport.pull("s", max_messages=10):
@@ -137,11 +157,11 @@ def probes() -> None:
 
 
 def remote() -> None:
-    """The client of the HTTP API is typed by its document."""
-    with connect_remote("https://penstock.example", key="pnk_x", timeout=5) as api:
-        config = api.configs.create_config("acme", {"pipeline_template": "hello"})
-        assert_type(config["config_id"], str)
-        page = api.configs.list_configs(limit=1000)
-        assert_type(page["next_cursor"], str | None)
-        api.configs.create_config("acme", {"pipeline": "hello"})  # type: ignore[typeddict-item]
-        config["nonsense"]  # type: ignore[typeddict-item]
+    """The client over HTTP has the methods and the types of the local one."""
+    with connect_remote("https://penstock.example", key="pnk_x", timeout=5) as client:
+        config = client.configs.create("acme", Config(pipeline="hello", cron="0 2 * * *"))
+        assert_type(config.config_id, str)
+        assert_type(config.next_run_time, datetime | None)
+        assert_type(client.configs.list(limit=1000).next_cursor, str | None)
+        client.configs.create("acme", Config(pipelin="hello"))  # type: ignore[call-arg]
+        config.nonsense  # type: ignore[attr-defined]  # noqa: B018

@@ -8,7 +8,7 @@ from penstock.core.formatting import parsed
 from penstock.core.records.record import time
 
 
-def journal_entry(row: JournalRow) -> JournalEntry:
+def journal_record(row: JournalRow) -> JournalEntry:
     """Return the record of a journal entry."""
     return JournalEntry(
         at=time(row.at),

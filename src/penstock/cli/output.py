@@ -7,7 +7,7 @@ imported when the first table is printed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,6 @@ from penstock.core.clock import (
     HOUR,
     MINUTE,
     SECOND,
-    format_duration,
     from_datetime,
     parse_iso,
     to_datetime,
@@ -155,15 +154,6 @@ def error_message(details: Any) -> str:
     if not details:
         return ""
     return details if isinstance(details, str) else json.dumps(details)
-
-
-def format_schedule(config: Mapping[str, Any]) -> str:
-    """Return a config's schedule: its cron expression, interval or event topic."""
-    if config["schedule_cron"]:
-        return f"{config['schedule_cron']} {config['timezone']}"
-    if config["schedule_interval_minutes"]:
-        return f"every {format_duration(round(config['schedule_interval_minutes'] * MINUTE))}"
-    return f"on {config['event_topic']}"
 
 
 def _cell(value: object) -> str:

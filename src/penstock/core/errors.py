@@ -93,12 +93,12 @@ class InvalidInput(PenstockError):
         super().__init__(message, detail=detail if fix is None else {**detail, "fix": fix})
 
     def rename(self, names: Mapping[str, str]) -> None:
-        """Replace the field's name by its name elsewhere, such as that in the API."""
-        name = names.get(self.field)
-        if name is not None:
-            self.args = (self.message.replace(self.field, name, 1),)
-            self.field = name
-            self.detail["field"] = name
+        """Name the field as the request does: `names` maps names in Python to names in JSON."""
+        head, dot, rest = self.field.partition(".")
+        if head in names:
+            field = f"{names[head]}{dot}{rest}"
+            self.args = (self.message.replace(self.field, field, 1),)
+            self.field = self.detail["field"] = field
 
 
 class SettingsError(InvalidInput):

@@ -28,11 +28,25 @@ from penstock.server.routing.declare import ApiRoute, RouteList
 P = ParamSpec("P")
 G = TypeVar("G")
 
-API_MODULES: Final[Mapping[str, str]] = {
+API_MODULES: Final[Mapping[str, str | tuple[str, ...]]] = {
+    "Configs": "penstock.schedules.api.configs",
+    "DeadLetters": "penstock.dead_letters.api",
+    "Diagnostics": "penstock.flows.api",
+    "Flows": "penstock.flows.api",
+    "Gates": "penstock.flows.gates.api",
+    "Interventions": "penstock.flows.gates.api",
+    "Keys": "penstock.access.api",
     "Limits": "penstock.limits.api",
+    "Overrides": "penstock.flows.gates.api",
+    "Pauses": "penstock.schedules.api.pauses",
+    "Previews": "penstock.flows.api",
     "Runs": "penstock.runs.api",
+    "Subscriptions": ("penstock.bus.api.subscriptions", "penstock.bus.api.deliveries"),
+    "Topics": "penstock.bus.api.topics",
+    "Views": "penstock.monitoring.api",
+    "Workers": "penstock.runs.external.api",
 }
-"""The module that declares the routes of each class of use cases."""
+"""The module, or the modules, that declare the routes of each class of use cases."""
 
 
 class RemoteClient(UseCaseGroups):
@@ -40,7 +54,7 @@ class RemoteClient(UseCaseGroups):
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
-        self.actor = ""
+        self.actor = self._key = ""
         unused = cast("Any", None)  # the server has them
         self._store = self._names = self._probe = unused
 
@@ -62,11 +76,17 @@ class RemoteClient(UseCaseGroups):
 @functools.cache
 def _remote_class(kind: type[Any]) -> type[Any]:
     """Return a subclass whose methods send requests."""
-    routes: RouteList = importlib.import_module(API_MODULES[kind.__name__]).routes
+    modules = API_MODULES[kind.__name__]
+    lists: list[RouteList] = [
+        importlib.import_module(module).routes
+        for module in ((modules,) if isinstance(modules, str) else modules)
+    ]
+    classes = {one.__name__ for one in kind.__mro__}
     declared: dict[str, list[ApiRoute]] = {}
-    for route in routes.routes:
-        if route.use_case.__qualname__.startswith(f"{kind.__name__}."):
-            declared.setdefault(route.use_case.__name__, []).append(route)
+    for route in [route for routes in lists for route in routes.routes]:
+        method = route.client_method or route.use_case
+        if method.__qualname__.rpartition(".")[0] in classes:
+            declared.setdefault(method.__name__, []).append(route)
     methods: dict[str, Any] = {}
     for name, function in inspect.getmembers(kind, inspect.isfunction):
         if name in declared:
@@ -100,8 +120,11 @@ def request(transport: Transport, route: ApiRoute, arguments: Mapping[str, Any])
         body = to_json_value(arguments.get(binding.body.name))
         for wire in binding.path_fields:
             del body[wire]
-    elif binding.fields_type is not None:
-        body = {key: _plain(value) for key, value in binding.sent("field", arguments).items()}
+    if binding.fields_type is not None:
+        fields = {key: _plain(value) for key, value in binding.sent("field", arguments).items()}
+        body = {**body, **fields} if body is not None else fields
+    if route.ndjson is not None:
+        body = arguments[route.ndjson.parameter]
     query = {key: _plain(value) for key, value in binding.sent("query", arguments).items()}
     try:
         response = transport.send(
@@ -110,14 +133,23 @@ def request(transport: Transport, route: ApiRoute, arguments: Mapping[str, Any])
             query=query,
             body=None if body is None else encode_record(body),
             headers=binding.sent("header", arguments) | binding.sent("key", arguments),
-            wait_seconds=float(arguments.get("wait_seconds") or 0),
+            wait_seconds=_wait_seconds(body, arguments),
         )
     except InvalidInput as error:
         error.rename({wire: name for name, wire in binding.wire_names.items()})
         raise
+    if route.ndjson is not None:
+        return [decode_record(line, route.ndjson.outcome) for line in response.splitlines()]
     if binding.result is None or binding.result is type(None):
         return None
-    return decode_record(response, binding.result)
+    result = decode_record(response, binding.result)
+    return getattr(result, binding.result_field) if binding.result_field else result
+
+
+def _wait_seconds(body: Any, arguments: Mapping[str, Any]) -> float:
+    """Return how long the server may wait before it responds."""
+    asked = getattr(body, "wait_seconds", None) or arguments.get("wait_seconds")
+    return float(asked or 0)
 
 
 def _refusing(function: Callable[..., Any]) -> Callable[..., Any]:

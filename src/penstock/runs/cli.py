@@ -215,8 +215,8 @@ def _hints(app: App, client: UseCaseGroups, run: Run) -> list[str]:
     if not run.is_dead:
         return []
     try:
-        with app.use_cases() as cases:
-            status = cases.dead_letters.detail(run_id)["dead_letter"]["status"]
+        with app.connect() as client:
+            status = client.dead_letters.get(run_id).dead_letter.status
     except NotFound:
         return []
     if status == "open":

@@ -11,14 +11,19 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, TypeVar
+
+import msgspec
 
 from penstock.core.clock import DAY, MINUTE, SECOND
 from penstock.core.errors import InvalidInput
 from penstock.core.fields import TEXT_MAX, parameters_json
+from penstock.core.records.record import UNSET, to_json_value
 from penstock.core.retry import RetryConfig
 from penstock.core.utc_offsets import check_timezone
 from penstock.schedules.cadence import Cadence, CatchUp, Overlap, ScheduleType, cron, every
+from penstock.schedules.records import Config, ConfigChange
 
 E = TypeVar("E", CatchUp, Overlap, ScheduleType)
 _MISSING = object()
@@ -54,6 +59,26 @@ FIELDS = (
     "retry_config", "priority", "max_execution_duration_minutes", "sla_breach_threshold_minutes",
     "catch_up", "catch_up_window_minutes", "overlap", "jitter_seconds", "is_active",
 )  # fmt: skip
+
+
+_NAMES = {
+    kind: [(one.name, one.encode_name) for one in msgspec.structs.fields(kind)]
+    for kind in (Config, ConfigChange)
+}
+
+
+def given_fields(record: Config | ConfigChange) -> dict[str, Any]:
+    """Return the fields of a record under the API's names, without those that were omitted."""
+    kinds = (Config, ConfigChange)
+    kind = next((one for one in kinds if isinstance(record, one)), None)
+    if kind is None:
+        raise InvalidInput("config", "a Config or a ConfigChange", record)
+    found = {wire: getattr(record, name) for name, wire in _NAMES[kind]}
+    return {
+        name: to_json_value(value) if isinstance(value, timedelta) else value
+        for name, value in found.items()
+        if value is not UNSET
+    }
 
 
 def parse_config_input(given: Mapping[str, Any], base: ConfigInput | None = None) -> ConfigInput:

@@ -8,10 +8,10 @@ from typing import Any
 from penstock.core.ids import stable_fraction
 from penstock.schedules.cadence import Cadence, CatchUp, Overlap, ScheduleType
 from penstock.schedules.config_input import ConfigInput
-from penstock.schedules.rows import Config
+from penstock.schedules.rows import ConfigRow
 
 
-def cadence_of(config: Config) -> Cadence | None:
+def cadence_of(config: ConfigRow) -> Cadence | None:
     """Return the cadence of a config; None for EVENT_DRIVEN."""
     if config.schedule_type == ScheduleType.EVENT_DRIVEN:
         return None
@@ -22,7 +22,7 @@ def cadence_of(config: Config) -> Cadence | None:
     )
 
 
-def describe(config: Config) -> dict[str, Any]:
+def describe(config: ConfigRow) -> dict[str, Any]:
     """Return a config's settings under their API names."""
     return describe_draft(as_draft(config))
 
@@ -53,7 +53,7 @@ def describe_draft(draft: ConfigInput) -> dict[str, Any]:
     }
 
 
-def as_draft(config: Config) -> ConfigInput:
+def as_draft(config: ConfigRow) -> ConfigInput:
     """Return the draft that would create a stored config."""
     return ConfigInput(
         pipeline=config.pipeline,

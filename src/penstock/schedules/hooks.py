@@ -8,9 +8,9 @@ from penstock.access.store.names import PipelineInfo
 from penstock.db.hooks import Provider
 from penstock.db.store import Tx
 from penstock.runs.rows import MessageOrigin
-from penstock.schedules.rows import Config, DueOccurrence, OpenedFlows, StartPace
+from penstock.schedules.rows import ConfigRow, DueOccurrence, OpenedFlows, StartPace
 
-start_config: Provider[[Tx, Config, PipelineInfo, str, str, MessageOrigin | None], list[int]] = (
+start_config: Provider[[Tx, ConfigRow, PipelineInfo, str, str, MessageOrigin | None], list[int]] = (
     Provider("schedules.start_config")
 )
 """Start a config outside its schedule: (tx, config, pipeline, actor, source, origin) → runs."""

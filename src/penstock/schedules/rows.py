@@ -8,7 +8,7 @@ from penstock.core.clock import Micros
 from penstock.core.naming import CustomerKey, PipelineKey
 
 
-class Config(NamedTuple):
+class ConfigRow(NamedTuple):
     """A customer's pipeline configuration (SQL fragment `config_columns`)."""
 
     config_id: int

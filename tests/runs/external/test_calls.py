@@ -24,6 +24,7 @@ from penstock.runs.external.client.work import (
     ProgressReport,
 )
 from tests.kits.client_harness import Harness
+from tests.kits.configs import cfg
 from tests.kits.external_worker import W1, asked, claimed, ended, lapsed, running, state_dump
 
 
@@ -297,7 +298,7 @@ class TestEnding:
             pipeline_template="outside", overlap="allow", retry_config={"max_attempts": 1}
         )
         for n in range(1, 6):
-            harness.client.configs.start(config.config_id)
+            harness.start(config)
             (one,) = harness.client.work.claim(W1)
             harness.client.work.start(one.run.run_id, W1)
             failure = FailureReport(error_type="BOOM")
@@ -305,7 +306,7 @@ class TestEnding:
             assert (end.is_dead, end.consecutive_failures) == (True, n)
             assert harness.client.work.fail(one.run.run_id, W1, failure).consecutive_failures == n
             harness.clock.advance(SECOND)
-        assert not harness.client.configs.get(config.config_id).is_active
+        assert not harness.client.configs.get(cfg(config)).is_active
 
     @pytest.mark.parametrize(
         "bad",

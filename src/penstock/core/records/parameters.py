@@ -12,12 +12,14 @@ Customer: TypeAlias = Annotated[
     str, Wire("customer_id"), Meta(description="Customer id.", examples=["acme"], max_length=200)
 ]
 CustomerOrDefault: TypeAlias = Annotated[
-    str | None,
+    Annotated[str, Meta(max_length=200)] | None,
     Wire("customer_id"),
     Meta(description="Customer that the request is about; `default` when omitted."),
 ]
 CustomerFilter: TypeAlias = Annotated[
-    str | None, Wire("customer_id"), Meta(description="Return only rows of this customer.")
+    Annotated[str, Meta(max_length=200)] | None,
+    Wire("customer_id"),
+    Meta(description="Return only rows of this customer."),
 ]
 Owner: TypeAlias = Annotated[
     str | None,
@@ -30,13 +32,17 @@ PipelineName: TypeAlias = Annotated[
     Meta(description="Registered name of the pipeline.", examples=["nba"], max_length=200),
 ]
 PipelineFilter: TypeAlias = Annotated[
-    str | None,
+    Annotated[str, Meta(max_length=64)] | None,
     Wire("pipeline_template"),
     Meta(description="Return only rows of this pipeline."),
 ]
-PhaseFilter: TypeAlias = Annotated[str | None, Meta(description="Return only rows of this phase.")]
+PhaseFilter: TypeAlias = Annotated[
+    Annotated[str, Meta(max_length=200)] | None,
+    Meta(description="Return only rows of this phase."),
+]
 PartitionFilter: TypeAlias = Annotated[
-    str | None, Meta(description="Return only rows of this partition.")
+    Annotated[str, Meta(max_length=500)] | None,
+    Meta(description="Return only rows of this partition."),
 ]
 CorrelationFilter: TypeAlias = Annotated[
     str | None, Meta(description="Return only rows with this correlation id.")

@@ -17,7 +17,18 @@ says so with `field(name=...)`.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar, dataclass_transform
+from functools import lru_cache
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Generic,
+    TypeAlias,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+)
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType, field
@@ -25,9 +36,10 @@ from msgspec import UNSET, Meta, UnsetType, field
 from penstock.core.clock import Duration, Micros, to_datetime
 
 __all__ = [
-    "UNSET", "DurationInput", "InHeader", "JsonObject", "Meta", "Minutes", "Page", "Record",
-    "Seconds", "Time", "UnsetType", "Wire", "decode_custom", "decode_record", "encode_record",
-    "field", "minutes", "seconds", "time", "time_or_none", "to_json_value",
+    "UNSET", "Changed", "DurationInput", "InBody", "InHeader", "JsonObject", "Meta", "Minutes",
+    "Page", "Record", "RecordMeta", "Seconds", "Time", "UnsetType", "Wire", "decode_custom",
+    "decode_record", "encode_record", "field", "minutes", "seconds", "set_units", "time",
+    "time_or_none", "to_json_value", "with_unit",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -54,6 +66,9 @@ class RecordMeta(msgspec.StructMeta):
 class Record(msgspec.Struct, metaclass=RecordMeta):
     """Base of all records: immutable, and created with keyword arguments."""
 
+    null_is_absent: ClassVar[frozenset[str]] = frozenset()
+    """Names in JSON for which requests may give null instead of omitting the field."""
+
 
 class Page(Record, Generic[T]):
     """One page of a list."""
@@ -62,6 +77,13 @@ class Page(Record, Generic[T]):
     """Rows of this page, in the order of the list."""
     next_cursor: str | None = None
     """Value of `cursor` for the next page; null on the last page."""
+
+
+class Changed(Record):
+    """Whether the request changed anything."""
+
+    is_changed: bool = field(name="changed")
+    """False if the requested state was already in place."""
 
 
 class Wire:
@@ -75,6 +97,10 @@ class Wire:
 
 class InHeader(Wire):
     """Puts a parameter in the header of this name."""
+
+
+class InBody(Wire):
+    """Puts a parameter in the body, beside the fields of the record that is the body."""
 
 
 if TYPE_CHECKING:
@@ -104,6 +130,35 @@ def seconds(us: Micros) -> Seconds:
 def minutes(us: Micros) -> Minutes:
     """Return microseconds as a duration that JSON gives in minutes."""
     return Minutes(microseconds=us)
+
+
+def with_unit(value: Any, kind: Any) -> Any:
+    """Return a duration with the unit that `kind`, the type of its field, has in JSON."""
+    if type(value) is not timedelta:
+        return value
+    unit = _unit_class(kind)
+    return value if unit is None else unit(microseconds=value // timedelta(microseconds=1))
+
+
+def set_units(record: Record) -> None:
+    """Give the durations of a record that a user created the units that they have in JSON."""
+    for name, kind in _durations(type(record)):
+        value = getattr(record, name)
+        if type(value) is timedelta:
+            msgspec.structs.force_setattr(record, name, with_unit(value, kind))
+
+
+@lru_cache(maxsize=256)
+def _durations(record: type[Record]) -> list[tuple[str, Any]]:
+    fields = msgspec.structs.fields(record)
+    return [(one.name, one.type) for one in fields if _unit_class(one.type) is not None]
+
+
+def _unit_class(kind: Any) -> Any:
+    """Return Seconds or Minutes if one of them is `kind` or a choice of it; None otherwise."""
+    if isinstance(kind, type) and hasattr(kind, "unit"):
+        return kind
+    return next((one for one in map(_unit_class, get_args(kind)) if one is not None), None)
 
 
 def time(us: Micros) -> datetime:

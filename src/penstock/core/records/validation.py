@@ -48,6 +48,8 @@ def convert_input(value: Any, kind: Any, field: str = "body", *, is_text: bool =
     is_text: numbers and booleans may be given as text, as in a query string. Unknown fields are
     rejected.
     """
+    if isinstance(value, dict):
+        value = _without_nulls(value, kind)
     for path, known in _unknown_fields(value, _type_info(kind), ()):
         name = path[-1]
         near = difflib.get_close_matches(name, known, n=1)
@@ -57,6 +59,13 @@ def convert_input(value: Any, kind: Any, field: str = "body", *, is_text: bool =
         return msgspec.convert(value, kind, strict=not is_text, dec_hook=decode_custom)
     except msgspec.ValidationError as error:
         raise _invalid(str(error), value, kind, field) from None
+
+
+def _without_nulls(value: dict[str, Any], kind: Any) -> dict[str, Any]:
+    names: frozenset[str] = getattr(kind, "null_is_absent", frozenset())
+    if not names:
+        return value
+    return {name: one for name, one in value.items() if one is not None or name not in names}
 
 
 @lru_cache(maxsize=1024)
@@ -100,7 +109,8 @@ def _invalid(message: str, value: Any, kind: Any, field: str) -> InvalidInput:
     if missing is not None:
         name = ".".join([*path, missing[1]])
         return InvalidInput(name, "a value", None, "This field is required.")
-    got = _at(value, path)
+    # A value in the place of a secret's reference may be the secret itself.
+    got = "another value" if any("secret" in step for step in path) else _at(value, path)
     if text.startswith(("Invalid enum value", "Invalid literal")):
         expected = f"one of {', '.join(map(str, _choices(_type_info(kind), path)))}"
     else:

@@ -17,6 +17,7 @@ from penstock.core.clock import HOUR, MINUTE, Micros, parse_iso
 from penstock.demo.nba.answers import Answer, answer_for
 from penstock.demo.nba.season import AFTER_GAME, BEFORE_GAME, games_on, publish
 from penstock.demo.nba.warehouse import SEASON, sql
+from penstock.schedules.records import Config
 
 if TYPE_CHECKING:
     from penstock.demo.saas.stage import DemoSimulation
@@ -78,12 +79,8 @@ def scenario_events() -> list[ScenarioEvent]:
 
 def _open(scene: ScenarioState) -> None:
     for cron, _ in SCHEDULES:
-        fields = {
-            "pipeline_template": "nba",
-            "schedule_cron": cron,
-            "timezone": "America/New_York",
-        }
-        scene.stage.client.configs.create(CUSTOMER, fields, reason="demo")
+        config = Config(pipeline="nba", cron=cron, timezone="America/New_York")
+        scene.stage.client.configs.create(CUSTOMER, config, reason="demo")
     scene.stage.add_worker("worker-1", 8)
     SEASON.broken = {BREAKS: 1}
     scene.add_line(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import penstock.demo.saas.world as world
-from penstock.assembly.process import describe_database, open_store
+from penstock.assembly.database import describe_database, open_store
 from penstock.audit.telemetry import Events
 from penstock.client import Client
 from penstock.core.clock import Micros, SystemClock
@@ -73,7 +73,7 @@ def run_demo(wanted: DemoOptions, settings: Settings, *, is_live: bool, is_silen
 
 def check_empty(client: Client, settings: Settings) -> None:
     """Raise Conflict if the database is in use."""
-    if client.configs.page(limit=1) or client.views.pipelines():
+    if client.configs.list(limit=1).items or client.views.pipelines():
         where = describe_database(settings.database_url)
         raise Conflict(f"{where} is not empty: the demo needs an empty database. "
                        "Omit --database-url to create a new file.")  # fmt: skip

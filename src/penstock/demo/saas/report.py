@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.assembly.process import RunFilter
 from penstock.cli import output
-from penstock.core.clock import HOUR
-from penstock.core.ids import decode, encode
+from penstock.cli.rows import collect
+from penstock.core.clock import HOUR, to_datetime
+from penstock.core.ids import decode
 from penstock.demo.claims import Claim, claims_text, program
 from penstock.demo.saas.scenario import CONCURRENCY, FLOOD_AT, OUTAGE_HOURS, WORKERS
 from penstock.runs.client.listing import RunPosition, position_of, run_page
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
     from penstock.db.store import Tx
     from penstock.demo.saas.scenario import ScenarioState
     from penstock.runs.rows import RunRow
-    from penstock.schedules.rows import Config
+    from penstock.schedules.records import StoredConfig
 
 PAGE = 5_000
+EVERY = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +46,7 @@ class Report:
 
     head: str
     claims: list[Claim]
-    disabled: list[Config]
+    disabled: list[StoredConfig]
     facts: Facts
 
     @property
@@ -59,7 +61,7 @@ class Report:
             "seconds": round(self.facts.seconds, 1),
             "database": self.facts.database,
             "claims": [claim.record() for claim in self.claims],
-            "disabled_configs": [encode("cfg", c.config_id) for c in self.disabled],
+            "disabled_configs": [c.config_id for c in self.disabled],
         }
 
     def text(self) -> str:
@@ -70,7 +72,7 @@ class Report:
         call = f"{program()} --database-url {self.facts.database_url}"
         steps = ["status", "dlq list", "alerts list", "doctor"]
         if self.disabled:
-            steps.insert(3, f"configs enable {encode('cfg', self.disabled[0].config_id)}")
+            steps.insert(3, f"configs enable {self.disabled[0].config_id}")
         return [
             f"The database is kept at {self.facts.database_url}. Explore it:",
             *(f"  {call} {step}" for step in steps),
@@ -116,11 +118,8 @@ def _page(tx: Tx, position: RunPosition | None) -> list[RunRow]:
     return run_page(tx, RunFilter(limit=PAGE), position)
 
 
-def _all_configs(client: Client) -> list[Config]:
-    found: list[Config] = []
-    while page := client.configs.page(after=found[-1].config_id if found else 0, limit=PAGE):
-        found += page
-    return found
+def _all_configs(client: Client) -> list[StoredConfig]:
+    return collect(lambda n, at: client.configs.list(limit=n, cursor=at), EVERY).items
 
 
 def _nothing_lost(runs: list[RunRow], facts: Facts) -> Claim:
@@ -227,14 +226,14 @@ def _flooded(runs: list[RunRow], facts: Facts) -> Claim:
 
 
 def _outage(
-    client: Client, runs: list[RunRow], configs: list[Config], scene: ScenarioState
+    client: Client, runs: list[RunRow], configs: list[StoredConfig], scene: ScenarioState
 ) -> Claim:
     begin = scene.start + scene.outage_after
     end = begin + OUTAGE_HOURS * HOUR
     missed = 0
     for config in configs:
-        for entry in client.configs.ledger(config.config_id, 100):
-            if entry.outcome == "skipped_missed" and entry.slot_from >= begin - HOUR:
+        for entry in client.configs.occurrences(config.config_id, limit=100).items:
+            if entry.outcome == "skipped_missed" and entry.first >= to_datetime(begin - HOUR):
                 missed += entry.occurrences
     first = [r for r in runs if r.attempt == 1 and r.config_id is not None]
     caught = [r for r in first if begin < r.occurrence_time <= end <= r.created_at]
@@ -251,17 +250,17 @@ def _outage(
     return Claim("Schedules caught up after a scheduler outage.", text, bool(caught), numbers)
 
 
-def _credentials(client: Client, runs: list[RunRow], configs: list[Config]) -> Claim:
+def _credentials(client: Client, runs: list[RunRow], configs: list[StoredConfig]) -> Claim:
     """Check that permanent errors are not retried, and that failing configs are disabled."""
     dead = [r for r in runs if r.is_dead and r.error_type == "AUTHENTICATION_FAILED"]
     in_vain = {r.run_id for r in dead} & {r.parent_run_id for r in runs}
-    dead_letters = client.dead_letters.find(limit=PAGE)
+    dead_letters = client.dead_letters.list(limit=PAGE).items
     disabled = [c for c in configs if not c.is_active]
-    restored = {r.customer_id for r in dead} - {c.customer_id for c in disabled}
-    alerts = client.views.alerts(limit=PAGE)
+    restored = {r.customer_id for r in dead} - {c.customer for c in disabled}
+    alerts = client.views.alerts(limit=PAGE).items
     warned = sum(1 for a in alerts if a.rule == "config_failing")
     high = sum(1 for a in alerts if a.rule == "config_disabled")
-    names = ", ".join(f"{c.customer_id}'s {c.pipeline}" for c in disabled)
+    names = ", ".join(f"{c.customer}'s {c.pipeline}" for c in disabled)
     text = (
         f"{len(dead)} runs of {len({r.customer_id for r in dead})} customers failed with revoked "
         f"credentials and became dead letters without retries. {warned} alerts were raised after 3 "
@@ -276,13 +275,14 @@ def _credentials(client: Client, runs: list[RunRow], configs: list[Config]) -> C
 
 
 def _journal(client: Client) -> Claim:
-    blocks, entries, problem = client.views.verify_journal()
+    found = client.views.verify_journal()
     text = (
-        f"{entries:,} journal entries in {blocks:,} sealed blocks; recomputing the hashes shows: "
-        f"{problem or 'none was changed'}."
+        f"{found.entries:,} journal entries in {found.blocks:,} sealed blocks; recomputing the "
+        f"hashes shows: {found.problem or 'none was changed'}."
     )
-    numbers = {"entries": entries, "blocks": blocks}
-    return Claim("Everything is on record.", text, problem is None and entries > 0, numbers)
+    is_proved = found.problem is None and found.entries > 0
+    numbers = {"entries": found.entries, "blocks": found.blocks}
+    return Claim("Everything is on record.", text, is_proved, numbers)
 
 
 def _chains(runs: list[RunRow]) -> dict[int, list[RunRow]]:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import penstock.demo.saas.world as world
 from penstock.core.clock import HOUR, MINUTE, Micros
-from penstock.core.ids import encode
 from penstock.demo.saas.cloud import CLOUD
 from penstock.runs.records import Submission
 
@@ -170,11 +169,11 @@ def _restore_credentials(scene: ScenarioState) -> None:
     """Give one customer new credentials; support enables its configs again."""
     name = scene.revoked[0]
     CLOUD.revoked.discard(name)
-    configs = scene.stage.client.configs
-    for config in configs.page(customer=name, is_active=False):
-        configs.enable(config.config_id, reason="new credentials", actor="support")
-        config_id = encode("cfg", config.config_id)
-        scene.add_line(f"{name} has new credentials; support runs: configs enable {config_id}")
+    configs = scene.stage.client.as_actor("support").configs
+    for config in configs.list(customer=name, is_active=False).items:
+        configs.enable(config.config_id, reason="new credentials")
+        shown = f"configs enable {config.config_id}"
+        scene.add_line(f"{name} has new credentials; support runs: {shown}")
 
 
 def _outage(scene: ScenarioState) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import timedelta
 
 from penstock.core.clock import DAY, HOUR, Micros, to_datetime
 from penstock.core.ids import stable_fraction
+from penstock.schedules.records import NewConfig
 
 ZONES = (
     "America/New_York", "Europe/London", "Europe/Berlin", "Asia/Tokyo", "Australia/Sydney",
@@ -14,8 +15,6 @@ ZONES = (
 HOURLY_SHARE = 0.4
 QUARTERLY_SHARE = 0.05
 AUDIT_SHARE = 0.33
-
-Wanted = list[tuple[str, dict[str, Any]]]
 
 
 def customers(n: int) -> list[str]:
@@ -29,19 +28,19 @@ def every_15_minutes(names: list[str], seed: int) -> list[str]:
     return chosen if len(chosen) >= 8 else names[:8]
 
 
-def configs(names: list[str], start: int, seed: int) -> Wanted:
+def configs(names: list[str], start: int, seed: int) -> list[NewConfig]:
     """Return every customer's configs, with the settings of the source design's examples."""
     often = set(every_15_minutes(names, seed))
-    wanted: Wanted = []
+    wanted: list[NewConfig] = []
     for index, name in enumerate(names):
-        wanted.append((name, _billing(name, seed)))
+        wanted.append(_billing(name, seed))
         if index % 10 == 0 or _fraction(seed, name, "audit") < AUDIT_SHARE:
-            wanted.append((name, _audit(name, start)))
+            wanted.append(_audit(name, start))
         if name in often:
-            wanted.append((name, _report("*/15 * * * *", "SOC2")))
+            wanted.append(_report(name, "*/15 * * * *", "SOC2"))
         elif _fraction(seed, name, "report") < HOURLY_SHARE + QUARTERLY_SHARE:
             minute = int(60 * _fraction(seed, name, "minute"))
-            wanted.append((name, _report(f"{minute} * * * *", "ISO27001")))
+            wanted.append(_report(name, f"{minute} * * * *", "ISO27001"))
     return wanted
 
 
@@ -51,57 +50,60 @@ def audit_at(start: Micros) -> Micros:
     return at if at > start else at + DAY
 
 
-def _billing(name: str, seed: int) -> dict[str, Any]:
+def _billing(name: str, seed: int) -> NewConfig:
     zone = ZONES[int(len(ZONES) * _fraction(seed, name, "zone"))]
     projects = 1 + int(4 * _fraction(seed, name, "projects"))
-    return {
-        "pipeline_template": "cost_billing",
-        "provider": "GCP",
-        "domain": "COST",
-        "schedule_cron": "0 2 * * *",
-        "timezone": zone,
-        "parameters": {
+    return NewConfig(
+        customer=name,
+        pipeline="cost_billing",
+        provider="GCP",
+        domain="COST",
+        cron="0 2 * * *",
+        timezone=zone,
+        parameters={
             "billing_account_id": f"{name[-4:]}00-ABCDEF-678900",
             "project_ids": [f"project-{n}" for n in range(1, projects + 1)],
             "date_range": "previous_day",
         },
-        "retry_config": {"max_attempts": 3, "base_delay_minutes": 5, "backoff_multiplier": 2},
-        "max_execution_duration_minutes": 60,
-        "sla_breach_threshold_minutes": 30,
-    }
+        retry={"max_attempts": 3, "base_delay_minutes": 5, "backoff_multiplier": 2},
+        max_duration=timedelta(minutes=60),
+        sla=timedelta(minutes=30),
+    )
 
 
-def _audit(name: str, start: int) -> dict[str, Any]:
+def _audit(name: str, start: int) -> NewConfig:
     """Return a weekly config at 03:00 UTC, on a weekday within the simulated day."""
     day = to_datetime(audit_at(start))
-    return {
-        "pipeline_template": "security_audit",
-        "provider": "AWS",
-        "domain": "SECURITY",
-        "schedule_cron": f"0 3 * * {day.isoweekday() % 7}",
-        "timezone": "UTC",
-        "parameters": {
+    return NewConfig(
+        customer=name,
+        pipeline="security_audit",
+        provider="AWS",
+        domain="SECURITY",
+        cron=f"0 3 * * {day.isoweekday() % 7}",
+        timezone="UTC",
+        parameters={
             "aws_account_id": f"12345678{name[-4:]}",
             "regions": ["us-east-1", "us-west-2", "eu-west-1"],
             "audit_services": ["iam", "s3", "ec2", "rds"],
             "compliance_framework": "CIS_AWS_FOUNDATIONS",
         },
-        "retry_config": {"max_attempts": 3, "base_delay_minutes": 15, "backoff_multiplier": 1},
-        "max_execution_duration_minutes": 180,
-        "sla_breach_threshold_minutes": 60,
-    }
+        retry={"max_attempts": 3, "base_delay_minutes": 15, "backoff_multiplier": 1},
+        max_duration=timedelta(minutes=180),
+        sla=timedelta(minutes=60),
+    )
 
 
-def _report(cron: str, framework: str) -> dict[str, Any]:
-    return {
-        "pipeline_template": "compliance_report",
-        "provider": "AZURE",
-        "domain": "COMPLIANCE",
-        "schedule_cron": cron,
-        "timezone": "UTC",
-        "parameters": {"framework": framework, "sections": 3},
-        "sla_breach_threshold_minutes": 30,
-    }
+def _report(name: str, cron: str, framework: str) -> NewConfig:
+    return NewConfig(
+        customer=name,
+        pipeline="compliance_report",
+        provider="AZURE",
+        domain="COMPLIANCE",
+        cron=cron,
+        timezone="UTC",
+        parameters={"framework": framework, "sections": 3},
+        sla=timedelta(minutes=30),
+    )
 
 
 def _fraction(seed: int, name: str, what: str) -> float:

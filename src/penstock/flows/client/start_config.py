@@ -19,14 +19,14 @@ from penstock.flows.store.from_schedule import mode_and_partition
 from penstock.runs.rows import MessageOrigin, NewRun
 from penstock.runs.store.runs import RunFilter, run_insert_many, run_list_live
 from penstock.schedules.cadence import CatchUp, Overlap
-from penstock.schedules.rows import Config
+from penstock.schedules.rows import ConfigRow
 from penstock.schedules.store.overlap import LIVE_RUNS_MAX, check_overlap, free_occurrence
 from penstock.schedules.store.schedule import schedule_get
 
 
 def start(
     tx: Tx,
-    config: Config,
+    config: ConfigRow,
     info: PipelineInfo,
     who: str,
     source: str,
@@ -73,7 +73,7 @@ def start(
 
 def _start_flow(
     tx: Tx,
-    config: Config,
+    config: ConfigRow,
     info: PipelineInfo,
     occurrence: int,
     cause: tuple[str, str, MessageOrigin | None],

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from penstock.access.store.names import NameResolver
 from penstock.access.store.paging import Cursor, Offset, PageLimit, paged
 from penstock.access.store.registry import customer_get
-from penstock.audit.from_rows import journal_entry
+from penstock.audit.from_rows import journal_record
 from penstock.audit.store.alerts import request_begin, request_finish
 from penstock.audit.store.journal import journal_for
 from penstock.core.clock import FAR_FUTURE, Micros, from_datetime
@@ -142,7 +142,7 @@ class Runs:
             return RunDetail(
                 run=run_record(row),
                 attempts=[run_record(one) for one in attempts],
-                journal=[journal_entry(entry) for entry in journal_for(tx, "run", row.run_id)],
+                journal=[journal_record(entry) for entry in journal_for(tx, "run", row.run_id)],
                 progress=None if progress is None else progress_record(*progress),
             )
 

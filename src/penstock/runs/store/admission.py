@@ -15,7 +15,7 @@ from penstock.limits.store.run_queue import queue_pause
 AGE_PER_CUSTOMER = 5
 
 
-class Pause(NamedTuple):
+class PauseRow(NamedTuple):
     """A pause in force."""
 
     scope: str
@@ -80,12 +80,12 @@ def _pause_covered(tx: Tx) -> int:
     return covered
 
 
-def pause_list(tx: Tx, customer_key: CustomerKey | None = None) -> list[Pause]:
+def pause_list(tx: Tx, customer_key: CustomerKey | None = None) -> list[PauseRow]:
     """Return all pauses in force; for a customer, its own and those of its configs."""
     if customer_key is None:
-        return [Pause._make(row) for row in tx.rows("pause_list")]
+        return [PauseRow._make(row) for row in tx.rows("pause_list")]
     rows = tx.rows("pause_list_customer", {"customer": customer_key})
-    return [Pause._make(row) for row in rows]
+    return [PauseRow._make(row) for row in rows]
 
 
 def blocked_keys(tx: Tx, n: int) -> list[str]:

@@ -12,82 +12,46 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
-import msgspec
-from fastapi import Query, Request
-from pydantic import ValidationError
 from starlette.concurrency import iterate_in_threadpool, run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
 from penstock.client import UseCaseGroups
 from penstock.core import json_profile
-from penstock.core.errors import InvalidInput, NotFound, PenstockError
-from penstock.core.fields import check_customer
-from penstock.core.ids import encode
-from penstock.core.redact import redact_text
-from penstock.schedules.api.configs import config_fields
-from penstock.schedules.api.models import BulkItem, BulkOutcome
-from penstock.schedules.rows import Config
-from penstock.schedules.shapes import config_shape
+from penstock.core.errors import InvalidInput
+from penstock.core.records.record import Meta, encode_record, to_json_value
+from penstock.core.records.validation import convert_input
+from penstock.schedules.client.bulk import ITEMS_MAX
+from penstock.schedules.records import NewConfig
 from penstock.server.auth import Caller
 from penstock.server.idempotency import AlreadyExecuted, IdempotentStore, RequestKey
-from penstock.server.params import CurrentCaller, IdempotencyKey, router
-from penstock.server.problems import Refused, field_errors
+from penstock.server.problems import Refused
 from penstock.server.responses import request_key
+from penstock.server.routing.call import Call
 
-routes = router("configs")
-ITEMS_MAX = 10_000
 NAMES_MAX = 100 * ITEMS_MAX
 PART = 500
 NDJSON = "application/x-ndjson"
 
-SCHEMA: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "description": f"At most {ITEMS_MAX:,} configs, as a JSON array or one per line.",
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "array",
-                    "minItems": 1,
-                    "maxItems": ITEMS_MAX,
-                    "items": {"$ref": "#/components/schemas/BulkItem"},
-                }
-            },
-            NDJSON: {"schema": {"$ref": "#/components/schemas/BulkItem"}},
-        },
-    }
-}
+_DryRun: TypeAlias = Annotated[bool, Meta(description="Validate every item and create none.")]
+_WithConfigs: TypeAlias = Annotated[
+    bool, Meta(description="Return each created config, not only its id.")
+]
 
 
-@routes.post(
-    "/pipeline-configs/bulk",
-    response_class=StreamingResponse,
-    responses={
-        200: {
-            "description": "One outcome per line, in the order of the items.",
-            "content": {NDJSON: {"schema": {"$ref": "#/components/schemas/BulkOutcome"}}},
-        }
-    },
-    openapi_extra=SCHEMA,
-)
 async def create_configs_bulk(
-    request: Request,
-    by: CurrentCaller,
-    dry_run: Annotated[bool, Query(description="Validate every item and create none.")] = False,
-    with_configs: Annotated[
-        bool, Query(description="Return each created config, not only its id.")
-    ] = False,
-    key: IdempotencyKey = None,
+    call: Call, dry_run: _DryRun = False, with_configs: _WithConfigs = False
 ) -> Response:
     """Create many configs. Each item is created or refused independently."""
+    request, key = call.request, call.idempotency_key
     kind = request.headers.get("content-type", "")
     items = await run_in_threadpool(_items, kind, await request.body())
     if not items:
         raise InvalidInput("body", "at least one config", "none")
-    mark = None if key is None or dry_run else request_key(request, by, key)
-    parts = _parts(_BulkRequest(by, mark, is_dry=dry_run, with_configs=with_configs), items)
+    mark = None if key is None or dry_run else request_key(request, call.caller, key)
+    wanted = _BulkRequest(call.caller, mark, is_dry=dry_run, with_configs=with_configs)
+    parts = _parts(wanted, items)
     # Compute the first chunk before the response starts, so that errors still set its status.
     first = await run_in_threadpool(next, parts, b"")
     lines = iterate_in_threadpool(itertools.chain([first], parts))
@@ -121,84 +85,41 @@ def _items(content_type: str, body: bytes) -> list[Any]:
     return items
 
 
-def _parts(asked: _BulkRequest, items: list[Any]) -> Iterator[bytes]:
+def _parts(wanted: _BulkRequest, items: list[Any]) -> Iterator[bytes]:
     """Yield the outcomes of each chunk as encoded lines."""
     for start in range(0, len(items), PART):
-        outcomes = _part(asked, items[start : start + PART], start)
-        yield b"".join(msgspec.json.encode(outcome) + b"\n" for outcome in outcomes)
+        outcomes = _part(wanted, items[start : start + PART], start)
+        yield b"".join(encode_record(outcome) + b"\n" for outcome in outcomes)
 
 
-def _part(asked: _BulkRequest, items: list[Any], start: int) -> list[dict[str, Any]]:
+def _part(wanted: _BulkRequest, items: list[Any], start: int) -> Sequence[Any]:
     """Create the valid items of one chunk; return one outcome per item."""
-    by = asked.by
-    outcomes: list[dict[str, Any]] = [{} for _ in items]
-    wanted = []
-    for place, item in enumerate(items):
-        try:
-            wanted.append((place, *_check(by, item)))
-            outcomes[place] = {"index": start + place, "status": "checked"}
-        except (PenstockError, ValidationError) as error:
-            outcomes[place] = {"index": start + place, "status": "refused", **_why(error)}
-    if not wanted or asked.is_dry:
-        return outcomes
+    configs = [_config(item) for item in items]
+    client = wanted.by.client
 
-    def recorded(made: Sequence[Config | int]) -> list[dict[str, Any]]:
-        for (place, _, _, _), one in zip(wanted, made, strict=True):
-            outcomes[place] = {"index": start + place, "status": "created", **_made(one)}
-        return outcomes
+    def create(use_cases: UseCaseGroups) -> Sequence[Any]:
+        return use_cases.configs.create_part(
+            configs, start=start, is_dry=wanted.is_dry, with_configs=wanted.with_configs
+        )
 
-    def create(client: UseCaseGroups) -> Sequence[Config | int]:
-        make = client.configs.create_many if asked.with_configs else client.configs.create_ids
-        chosen = [(customer, config) for _, customer, config, _ in wanted]
-        return make(chosen, reason=[reason for *_, reason in wanted], actor=by.actor)
-
-    if asked.mark is None:
-        return recorded(create(by.client))
-    part = RequestKey(scope=asked.mark.scope, key=f"{asked.mark.key}#{start}", body=asked.mark.body)
-    store = IdempotentStore(by.client.store, part, recorded)
+    if wanted.mark is None:
+        return create(client)
+    key = f"{wanted.mark.key}#{start}"
+    part = RequestKey(scope=wanted.mark.scope, key=key, body=wanted.mark.body)
     try:
-        create(by.client.with_store(store))
+        return create(client.with_store(IdempotentStore(client.store, part, to_json_value)))
     except AlreadyExecuted as before:
-        stored: list[dict[str, Any]] = before.response
+        stored: list[Any] = before.response
         return stored
-    return outcomes
 
 
-def _made(one: Config | int) -> dict[str, Any]:
-    if isinstance(one, int):
-        return {"config_id": encode("cfg", one)}
-    shape = config_shape(one)
-    return {"config_id": shape["config_id"], "config": shape}
-
-
-def _check(by: Caller, item: Any) -> tuple[str, dict[str, Any], str]:
-    """Validate an item; return its customer, fields and reason."""
-    parsed = BulkItem.model_validate(item)
-    if by.customer is not None and parsed.customer_id != by.customer:
-        raise NotFound("customer", parsed.customer_id)
-    config = config_fields(parsed)
-    by.client.configs.check(config)
-    return (
-        check_customer(parsed.customer_id),
-        config,
-        "bulk" if parsed.reason is None else parsed.reason,
-    )
-
-
-def _why(error: PenstockError | ValidationError) -> dict[str, Any]:
-    if isinstance(error, ValidationError):
-        first = field_errors(error.errors()[:1])[0]
-        detail = f"{first['field']}: expected {first['expected']}, got {first['got']}."
-        return {"code": "input.invalid", "detail": detail, **first}
-    made: dict[str, Any] = {"code": error.code, "detail": redact_text(error.message)}
-    if isinstance(error, InvalidInput):
-        made |= {"field": error.field, "expected": error.expected, "got": redact_text(error.got)}
-        made |= {} if error.fix is None else {"fix": error.fix}
-    return made
+def _config(item: Any) -> NewConfig | InvalidInput:
+    try:
+        config: NewConfig = convert_input(item, NewConfig)
+    except InvalidInput as error:
+        return error
+    return config
 
 
 def _too_many(n: int) -> InvalidInput:
     return InvalidInput("body", f"at most {ITEMS_MAX:,} configs", f"{n:,}")
-
-
-__all__ = ["BulkOutcome", "routes"]

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from penstock.cli import output
 from penstock.cli.app import App, Group
 from penstock.cli.arguments import CONFIG, confirm
-from penstock.cli.backends.protocol import Shape
+from penstock.cli.rows import collect
+from penstock.core.clock import format_duration
 from penstock.core.errors import InvalidInput
+from penstock.core.records.record import to_json_value
+from penstock.core.records.validation import convert_input
 from penstock.schedules.cli.create import config_field_options, create, given_config_fields
+from penstock.schedules.records import ConfigChange
+
+if TYPE_CHECKING:
+    from penstock.schedules.records import AuditEntry, FutureOccurrence, StoredConfig
 
 LIMIT = click.IntRange(1, 10_000)
 REASON = click.option(
@@ -40,13 +48,11 @@ configs.add_command(create)
 @click.pass_obj
 def list_(app: App, /, **given: Any) -> None:
     """List configs, oldest first."""
-    with app.use_cases() as cases:
-        found = cases.configs(**given)
-        now = cases.now()
-    is_more = len(found) == given["limit"]
-    record: dict[str, Any] = {"configs": found}
-    if is_more:
-        record["next_after"] = found[-1]["config_id"]
+    count = given.pop("limit")
+    with app.connect() as client:
+        page = collect(lambda n, at: client.configs.list(**given, limit=n, cursor=at), count)
+        now = client.now()
+    found = page.items
 
     def print_text() -> None:
         if not found:
@@ -58,22 +64,22 @@ def list_(app: App, /, **given: Any) -> None:
             ("CONFIG", "CUSTOMER", "PIPELINE", "SCHEDULE", "NEXT", "LAST", "FAILS", "STATE"),
             [
                 (
-                    c["config_id"],
-                    c["customer_id"],
-                    c["pipeline_template"],
-                    output.format_schedule(c),
-                    output.format_time_short(output.parse_time(c["next_run_time"]), now),
-                    c["last_run_status"],
-                    c["consecutive_failures"] or "-",
-                    _state(c),
+                    config.config_id,
+                    config.customer,
+                    config.pipeline,
+                    _schedule(config),
+                    output.format_time_short(config.next_run_time, now),
+                    config.last_run_status,
+                    config.consecutive_failures or "-",
+                    _state(config),
                 )
-                for c in found
+                for config in found
             ],
         )
-        if is_more:
-            app.hint(f"{len(found)} shown; next page: --after {record['next_after']}")
+        if page.next_cursor is not None:
+            app.hint(f"{len(found)} shown; next page: --after {found[-1].config_id}")
 
-    app.emit(record, print_text)
+    app.emit(page, print_text)
 
 
 @configs.command("show")
@@ -81,20 +87,22 @@ def list_(app: App, /, **given: Any) -> None:
 @click.pass_obj
 def show(app: App, config_id: str) -> None:
     """Show one config with its next three occurrences."""
-    with app.use_cases() as cases:
-        config = cases.config(config_id)
-        fires = cases.preview(config_id, 3) if config["is_active"] and not app.is_json else []
-        now = cases.now()
+    with app.connect() as client:
+        config = client.configs.get(config_id)
+        is_previewed = config.is_active and not app.is_json
+        following = client.configs.preview(config_id, 3).occurrences if is_previewed else []
+        now = client.now()
 
     def print_text() -> None:
         click.echo(f"{config_id}  {click.style(_state(config), bold=True)}")
         hidden = ("config_id", "is_active", "is_paused", "next_run_time", "last_run_time")
+        fields = {"customer_id": config.customer, **to_json_value(config)}
         output.print_facts(
-            [(name, value) for name, value in config.items() if name not in hidden]
-            + [("last run", output.format_time(output.parse_time(config["last_run_time"]), now)),
-               *(("next" if n == 0 else "", _fire(fire, now)) for n, fire in enumerate(fires))]
+            [(name, value) for name, value in fields.items() if name not in hidden]
+            + [("last run", output.format_time(config.last_run_time, now)),
+               *(("next" if n == 0 else "", _next(one, now)) for n, one in enumerate(following))]
         )  # fmt: skip
-        if not config["is_active"]:
+        if not config.is_active:
             app.hint(f"Enable it: penstock configs enable {config_id}")
 
     app.emit(config, print_text)
@@ -111,8 +119,11 @@ def update(app: App, /, config_id: str, **given: Any) -> None:
     fields = given_config_fields(given)
     if not fields:
         raise InvalidInput("fields", "at least one change", None, "For example --priority 8.")
-    with app.use_cases() as cases:
-        changed = cases.update(config_id, fields, version=given["version"], reason=given["reason"])
+    change = convert_input(fields, ConfigChange)
+    with app.connect() as client:
+        changed = client.configs.update(
+            config_id, change, version=given["version"], reason=given["reason"]
+        )
     _changed(app, changed, f"changed ({', '.join(sorted(fields))})")
 
 
@@ -141,12 +152,11 @@ def disable(app: App, config_ids: tuple[str, ...], reason: str) -> None:
 @click.pass_obj
 def delete(app: App, config_id: str, yes: bool, reason: str) -> None:
     """Delete a config; its runs and its audit trail are kept."""
-    with app.use_cases() as cases:
-        config = cases.config(config_id)
+    with app.connect() as client:
+        config = client.configs.get(config_id)
         if not yes and not app.is_json:
-            name = f"{config['pipeline_template']} of {config['customer_id']}"
-            confirm(f"Delete {config_id} ({name})?")
-        cases.delete(config_id, reason)
+            confirm(f"Delete {config_id} ({config.pipeline} of {config.customer})?")
+        client.configs.delete(config_id, reason=reason)
     app.emit({"config_id": config_id, "outcome": "deleted"},
              lambda: click.echo(f"{config_id} is deleted."))  # fmt: skip
 
@@ -156,14 +166,14 @@ def delete(app: App, config_id: str, yes: bool, reason: str) -> None:
 @click.pass_obj
 def start(app: App, config_id: str) -> None:
     """Start the runs of a config now, in addition to its schedule."""
-    with app.use_cases() as cases:
-        ids = cases.start(config_id)
+    with app.connect() as client:
+        started = client.configs.start(config_id)
 
     def print_text() -> None:
-        for run_id in ids:
+        for run_id in started.run_ids:
             click.echo(f"Started {run_id}. Follow it: penstock runs show {run_id}")
 
-    app.emit({"config_id": config_id, "run_ids": ids}, print_text)
+    app.emit(started, print_text)
 
 
 @configs.command("preview")
@@ -173,27 +183,24 @@ def start(app: App, config_id: str) -> None:
 @click.pass_obj
 def preview(app: App, config_id: str, count: int) -> None:
     """Show the next occurrences, with notes on daylight-saving changes."""
-    with app.use_cases() as cases:
-        fires = cases.preview(config_id, count)
-        config = cases.config(config_id)
-        now = cases.now()
+    with app.connect() as client:
+        found = client.configs.preview(config_id, count)
+        config = client.configs.get(config_id)
+        now = client.now()
 
     def print_text() -> None:
-        if not fires:
-            topic = config["event_topic"]
+        if not found.occurrences:
+            topic = config.event_topic
             app.hint(f"It has no schedule: it starts when a message arrives on {topic}.")
             return
-        if not config["is_active"]:
+        if not config.is_active:
             app.hint("The config is disabled. If enabled, it would start at:")
         output.print_table(
-            ("AT", f"IN {config['timezone']}", "NOTE"),
-            [
-                (output.format_time(output.parse_time(f["at"]), now), f["local"], f["note"])
-                for f in fires
-            ],
+            ("AT", f"IN {config.timezone}", "NOTE"),
+            [(output.format_time(one.at, now), one.local, one.note) for one in found.occurrences],
         )
 
-    app.emit({"config_id": config_id, "fires": fires}, print_text)
+    app.emit(found, print_text)
 
 
 @configs.command("audit")
@@ -203,26 +210,24 @@ def preview(app: App, config_id: str, count: int) -> None:
 @click.pass_obj
 def audit(app: App, customer: str, config_id: str | None, limit: int) -> None:
     """Show the audit trail of a customer's configs, oldest change first."""
-    with app.use_cases() as cases:
-        found = cases.audit(customer, config_id=config_id, limit=limit)
-
-    def print_text() -> None:
-        if not found:
-            app.hint("No changes recorded.")
-            return
-        output.print_table(
-            ("N", "AT", "ACTION", "CONFIG", "BY", "REASON", "CHANGE"),
-            [
-                (
-                    row["n"], output.format_time(output.parse_time(row["at"])), row["action"],
-                    row["config_id"], row["changed_by"], row["change_reason"],
-                    output.first_line(_change(row), 70),
-                )
-                for row in found
-            ],
-        )  # fmt: skip
-
-    app.emit({"audit": found}, print_text)
+    with app.connect() as client:
+        page = collect(
+            lambda n, at: client.configs.audit(customer, config_id=config_id, limit=n, cursor=at),
+            limit,
+        )
+    app.emit_page(
+        page,
+        {
+            "N": lambda row: row.n,
+            "AT": lambda row: output.format_time(row.at),
+            "ACTION": lambda row: row.action,
+            "CONFIG": lambda row: row.config_id,
+            "BY": lambda row: row.changed_by,
+            "REASON": lambda row: row.reason,
+            "CHANGE": lambda row: output.first_line(_change(row), 70),
+        },
+        empty="No changes recorded.",
+    )
 
 
 @configs.command("ledger")
@@ -231,54 +236,56 @@ def audit(app: App, customer: str, config_id: str | None, limit: int) -> None:
 @click.pass_obj
 def ledger(app: App, config_id: str, limit: int) -> None:
     """Show occurrences that did not start and why, newest first."""
-    with app.use_cases() as cases:
-        found = cases.ledger(config_id, limit)
-        now = cases.now()
-
-    def print_text() -> None:
-        if not found:
-            app.hint("Every occurrence so far has started.")
-            return
-        output.print_table(
-            ("FROM", "TO", "OCCURRENCES", "WHY"),
-            [
-                (
-                    output.format_time(output.parse_time(e["slot_from"]), now),
-                    output.format_time(output.parse_time(e["slot_to"])), e["slots"], e["outcome"],
-                )
-                for e in found
-            ],
-        )  # fmt: skip
-
-    app.emit({"config_id": config_id, "ledger": found}, print_text)
+    with app.connect() as client:
+        page = collect(
+            lambda n, at: client.configs.occurrences(config_id, limit=n, cursor=at), limit
+        )
+        now = client.now()
+    app.emit_page(
+        page,
+        {
+            "FROM": lambda row: output.format_time(row.first, now),
+            "TO": lambda row: output.format_time(row.last),
+            "OCCURRENCES": lambda row: row.occurrences,
+            "WHY": lambda row: row.outcome,
+        },
+        empty="Every occurrence so far has started.",
+    )
 
 
 def _switch(app: App, config_ids: Sequence[str], reason: str, *, is_active: bool) -> None:
     word = "enabled" if is_active else "disabled"
-    with app.use_cases() as cases:
+    change = ConfigChange(is_active=is_active)
+    with app.connect() as client:
         for config_id in config_ids:
-            fields = {"is_active": is_active}
-            _changed(app, cases.update(config_id, fields, version=None, reason=reason), word)
+            _changed(app, client.configs.update(config_id, change, reason=reason), word)
 
 
-def _changed(app: App, config: Shape, what: str) -> None:
-    name = f"{config['pipeline_template']} of {config['customer_id']}"
-    text = f"{config['config_id']} ({name}) is {what}; version {config['version']}."
+def _changed(app: App, config: StoredConfig, what: str) -> None:
+    name = f"{config.pipeline} of {config.customer}"
+    text = f"{config.config_id} ({name}) is {what}; version {config.version}."
     app.emit(config, lambda: click.echo(text))
 
 
-def _change(row: Shape) -> str | None:
-    values = row["new_values"]
-    return None if row["action"] == "CREATED" or values is None else json.dumps(values)
+def _change(row: AuditEntry) -> str | None:
+    is_shown = row.action != "CREATED" and row.new_values is not None
+    return json.dumps(row.new_values) if is_shown else None
 
 
-def _fire(fire: Shape, now: int) -> str:
-    note = f"  {fire['note']}" if fire["note"] else ""
-    return output.format_time(output.parse_time(fire["at"]), now) + note
+def _next(one: FutureOccurrence, now: int) -> str:
+    return output.format_time(one.at, now) + (f"  {one.note}" if one.note else "")
 
 
-def _state(config: Shape) -> str:
-    if not config["is_active"]:
-        reason = config["inactive_reason"]
-        return f"off ({reason})" if reason else "off"
-    return "paused" if config["is_paused"] else "on"
+def _schedule(config: StoredConfig) -> str:
+    """Return a config's schedule: its cron expression, interval or event topic."""
+    if config.cron is not None:
+        return f"{config.cron} {config.timezone}"
+    if config.interval is not None:
+        return f"every {format_duration(config.interval // timedelta(microseconds=1))}"
+    return f"on {config.event_topic}"
+
+
+def _state(config: StoredConfig) -> str:
+    if not config.is_active:
+        return f"off ({config.inactive_reason})" if config.inactive_reason else "off"
+    return "paused" if config.is_paused else "on"

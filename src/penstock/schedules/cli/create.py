@@ -8,18 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
+import msgspec
 
 from penstock.cli import output
 from penstock.cli.app import App, Command
 from penstock.cli.arguments import JSON, MINUTES, parse_pairs, read_records
-from penstock.core.errors import InvalidInput, PenstockError
+from penstock.core.errors import Conflict, InvalidInput, PenstockError
+from penstock.core.fields import check_customer
+from penstock.core.records.record import Page
+from penstock.core.records.validation import convert_input
 from penstock.schedules.cadence import CatchUp, Overlap
+from penstock.schedules.records import BulkOutcome, Config, NewConfig, StoredConfig
+
+if TYPE_CHECKING:
+    from penstock.client import UseCaseGroups
 
 F = TypeVar("F", bound=Callable[..., Any])
-Configs: TypeAlias = list[tuple[str, dict[str, Any]]]
+GivenConfigs: TypeAlias = list[dict[str, Any]]
+
+BULK_MAX = 10_000
 
 _EVENT_HINT = "starts on messages of {topic}, or with `penstock configs start {config_id}`"
 
@@ -111,69 +121,128 @@ def create(app: App, /, **given: Any) -> None:
     penstock configs create acme cost_billing --cron "0 2 * * *" --timezone America/New_York
     """
     wanted, places = _from_file(given) if given["file"] else _from_flags(given)
-    with app.use_cases() as cases:
-        refused = cases.check(wanted) if given["file"] or given["dry_run"] else None
-        if refused is not None:
-            raise _placed(*refused, wanted, places)
+    configs = _converted(wanted, places)
+    with app.connect() as client:
+        if given["file"] or given["dry_run"]:
+            _check(client, configs, wanted, places)
         if given["dry_run"]:
-            pipelines = {fields.get("pipeline_template") for _, fields in wanted}
-            record = {"checked": len(wanted), "created": 0}
-            text = (f"{output.plural(len(wanted), 'config')} of "
+            pipelines = {config.pipeline for config in configs}
+            record = {"checked": len(configs), "created": 0}
+            text = (f"{output.plural(len(configs), 'config')} of "
                     f"{output.plural(len(pipelines), 'pipeline')} would be created; "
                     "nothing was created.")  # fmt: skip
             app.emit(record, lambda: click.echo(text))
             return
-        made = cases.create(wanted, given["reason"])
-        now = cases.now()
+        made = _create(client, configs, given["reason"])
+        now = client.now()
 
     def print_text() -> None:
         for config in made[:20]:
-            nxt = output.format_time(output.parse_time(config["next_run_time"]), now)
-            when = f"first run {nxt}" if config["next_run_time"] else "starts on demand"
-            if config["event_topic"]:
-                when = _EVENT_HINT.format(
-                    topic=config["event_topic"], config_id=config["config_id"]
-                )
-            click.echo(f"{config['config_id']}  {config['customer_id']}  "
-                       f"{config['pipeline_template']}  {when}")  # fmt: skip
+            nxt = output.format_time(config.next_run_time, now)
+            when = f"first run {nxt}" if config.next_run_time else "starts on demand"
+            if config.event_topic:
+                when = _EVENT_HINT.format(topic=config.event_topic, config_id=config.config_id)
+            click.echo(f"{config.config_id}  {config.customer}  {config.pipeline}  {when}")
         if len(made) > 20:
             click.echo(f"… and {output.plural(len(made) - 20, 'more', 'more')}")
 
-    app.emit({"configs": made}, print_text)
+    app.emit(Page(items=made), print_text)
 
 
-def _from_flags(given: dict[str, Any]) -> tuple[Configs, list[str]]:
+def _create(client: UseCaseGroups, configs: Sequence[NewConfig], reason: str) -> list[StoredConfig]:
+    """Create configs; several of them in bulk requests."""
+    explained = [
+        one if one.reason is not None else msgspec.structs.replace(one, reason=reason)
+        for one in configs
+    ]
+    if len(explained) == 1:
+        (only,) = explained
+        config = Config(**{name: getattr(only, name) for name in Config.__struct_fields__})
+        return [client.configs.create(only.customer, config, reason=only.reason)]
+    made: list[StoredConfig] = []
+    for start in range(0, len(configs), BULK_MAX):
+        part = explained[start : start + BULK_MAX]
+        for outcome in client.configs.create_bulk(part, with_configs=True):
+            if outcome.config is None:
+                place = start + outcome.index + 1
+                raise Conflict(
+                    f"{len(made)} configs were created; item {place} was refused: {outcome.detail}"
+                )
+            made.append(outcome.config)
+    return made
+
+
+def _check(
+    client: UseCaseGroups,
+    configs: Sequence[NewConfig],
+    wanted: GivenConfigs,
+    places: Sequence[str],
+) -> None:
+    """Raise the error of the first invalid config."""
+    for start in range(0, len(configs), BULK_MAX):
+        part = configs[start : start + BULK_MAX]
+        for outcome in client.configs.create_bulk(part, dry_run=True):
+            if outcome.status == "refused":
+                raise _placed(start + outcome.index, _refusal(outcome), wanted, places)
+
+
+def _refusal(outcome: BulkOutcome) -> PenstockError:
+    # Imported here because only a refused config needs it.
+    from penstock.remote.problems import error_from_code
+
+    given = {
+        "field": outcome.field, "expected": outcome.expected, "got": outcome.got,
+        "fix": outcome.fix,
+    }  # fmt: skip
+    detail = {name: text for name, text in given.items() if text is not None}
+    return error_from_code(str(outcome.code), str(outcome.detail), detail)
+
+
+def _converted(wanted: GivenConfigs, places: Sequence[str]) -> list[NewConfig]:
+    configs: list[NewConfig] = []
+    for n, fields in enumerate(wanted):
+        try:
+            check_customer(fields["customer_id"])
+            configs.append(convert_input(fields, NewConfig))
+        except InvalidInput as error:
+            raise _placed(n, error, wanted, places) from None
+    return configs
+
+
+def _from_flags(given: dict[str, Any]) -> tuple[GivenConfigs, list[str]]:
     for name in ("customer", "pipeline"):
         if not given[name]:
             fix = "penstock configs create CUSTOMER PIPELINE …, or --file FILE for many."
             raise InvalidInput(name, f"a {name} as argument", None, fix)
-    fields = given_config_fields(given) | {"pipeline_template": given["pipeline"]}
+    names = {"customer_id": given["customer"], "pipeline_template": given["pipeline"]}
+    fields = given_config_fields(given) | names
     if given["inactive"]:
         fields["is_active"] = False
-    return [(given["customer"], fields)], []
+    return [fields], []
 
 
-def _from_file(given: dict[str, Any]) -> tuple[Configs, list[str]]:
+def _from_file(given: dict[str, Any]) -> tuple[GivenConfigs, list[str]]:
     """Read the configs of the file, and the location of each one in it."""
     also = [*given_config_fields(given), *(n for n in ("customer", "pipeline") if given[n])]
     if also:
         raise InvalidInput("file", "no other fields next to --file", ", ".join(also))
-    wanted: Configs = []
+    wanted: GivenConfigs = []
     places = []
     for where, item in read_records(given["file"]):
         place = f"{given['file'].name} {where}"
-        fields = dict(item)
-        customer = fields.pop("customer_id", None)
+        customer = item.get("customer_id")
         if not isinstance(customer, str):
             raise InvalidInput(f"{place}: customer_id", "the id of the customer", customer)
-        wanted.append((customer, fields))
+        wanted.append(item)
         places.append(place)
     return wanted, places
 
 
-def _placed(n: int, error: PenstockError, wanted: Configs, places: Sequence[str]) -> PenstockError:
+def _placed(
+    n: int, error: PenstockError, wanted: GivenConfigs, places: Sequence[str]
+) -> PenstockError:
     """Return the error with the location of the config in the file."""
     if not places or not isinstance(error, InvalidInput):
         return error
-    got = wanted[n][1].get(error.field, error.got)
+    got = wanted[n].get(error.field, error.got)
     return InvalidInput(f"{places[n]}: {error.field}", error.expected, got, error.fix)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, cast
+
 import click
 
 from penstock.cli import output
 from penstock.cli.app import App, Command
 from penstock.core.errors import InvalidInput
+from penstock.core.records.record import Page
+
+if TYPE_CHECKING:
+    from penstock.schedules.records import PauseScope
 
 SCOPE = click.Choice(["all", "customer", "pipeline", "config"])
 
@@ -22,9 +28,9 @@ def pause(app: App, scope: str, subject: str | None, reason: str) -> None:
     Active runs continue. Occurrences that fall into the pause are recorded in the ledger.
     """
     _check(scope, subject)
-    with app.use_cases() as cases:
-        is_new = cases.pause(scope, subject, reason)
-    _report(app, scope, subject, "paused" if is_new else "already paused")
+    with app.connect() as client:
+        done = client.pauses.pause(cast("PauseScope", scope), subject, reason=reason)
+    _report(app, scope, subject, "paused" if done.is_changed else "already paused")
 
 
 @click.command("resume", cls=Command)
@@ -35,39 +41,31 @@ def pause(app: App, scope: str, subject: str | None, reason: str) -> None:
 def resume(app: App, scope: str, subject: str | None, reason: str) -> None:
     """End a pause so that runs start again."""
     _check(scope, subject)
-    with app.use_cases() as cases:
-        was_paused = cases.resume(scope, subject, reason)
-    _report(app, scope, subject, "resumed" if was_paused else "was not paused")
+    with app.connect() as client:
+        done = client.pauses.resume(cast("PauseScope", scope), subject, reason=reason)
+    _report(app, scope, subject, "resumed" if done.is_changed else "was not paused")
 
 
 @click.command("pauses", cls=Command)
 @click.pass_obj
 def pauses(app: App) -> None:
     """List the pauses in force."""
-    with app.use_cases() as cases:
-        found = cases.pauses()
-        now = cases.now()
-
-    def print_text() -> None:
-        if not found:
-            app.hint("Nothing is paused.")
-            return
-        output.print_table(
-            ("SCOPE", "NAME", "SINCE", "BY", "REASON"),
-            [
-                (
-                    p["scope"],
-                    p["subject"],
-                    output.format_time_short(output.parse_time(p["paused_at"]), now),
-                    p["paused_by"],
-                    p["reason"],
-                )
-                for p in found
-            ],
-        )
+    with app.connect() as client:
+        found = Page(items=list(client.pauses.list()))
+        now = client.now()
+    app.emit_page(
+        found,
+        {
+            "SCOPE": lambda one: one.scope,
+            "NAME": lambda one: one.subject,
+            "SINCE": lambda one: output.format_time_short(one.paused_at, now),
+            "BY": lambda one: one.paused_by,
+            "REASON": lambda one: one.reason,
+        },
+        empty="Nothing is paused.",
+    )
+    if found.items:
         app.hint("End a pause: penstock resume SCOPE NAME")
-
-    app.emit({"pauses": found}, print_text)
 
 
 def _check(scope: str, subject: str | None) -> None:

@@ -14,7 +14,7 @@ from penstock.db.store import Tx
 from penstock.schedules.cadence import Cadence, next_after
 from penstock.schedules.config_input import ConfigInput
 from penstock.schedules.description import describe, describe_draft, offset_of
-from penstock.schedules.rows import Config
+from penstock.schedules.rows import ConfigRow
 from penstock.schedules.store.config_health import disabled_key, failing_key
 from penstock.schedules.store.configs import (
     Change,
@@ -86,7 +86,7 @@ def insert(
     return ids
 
 
-def replace(tx: Tx, old: Config, draft: ConfigInput, action: str, reason: str, who: str) -> None:
+def replace(tx: Tx, old: ConfigRow, draft: ConfigInput, action: str, reason: str, who: str) -> None:
     """Change a locked config, update its schedule row and append an audit entry."""
     cadence = cadence_ensure(tx, draft.cadence) if draft.cadence else None
     params: dict[str, Any] = {
@@ -124,14 +124,14 @@ def alerts_resolve(tx: Tx, config_id: int, who: str) -> None:
     alert_resolve(tx, disabled_key(config_id), who)
 
 
-def _inactive_reason(old: Config, draft: ConfigInput, reason: str) -> str | None:
+def _inactive_reason(old: ConfigRow, draft: ConfigInput, reason: str) -> str | None:
     """Return why the config is off; a change that leaves it off keeps the old reason."""
     if draft.is_active:
         return None
     return (reason or "disabled by hand") if old.is_active else old.inactive_reason
 
 
-def _update_schedule(tx: Tx, old: Config, draft: ConfigInput, cadence: int | None) -> None:
+def _update_schedule(tx: Tx, old: ConfigRow, draft: ConfigInput, cadence: int | None) -> None:
     """Update the schedule row; a config whose cadence is unchanged keeps its next occurrence."""
     row = schedule_get(tx, old.config_id)
     if cadence is None or draft.cadence is None or not draft.is_active:

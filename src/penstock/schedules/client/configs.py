@@ -7,281 +7,263 @@ based on an old version is refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import penstock.schedules.client.config_changes as changes
-from penstock.access.store.names import NameResolver, check_limit
-from penstock.core.errors import NotFound, StaleVersion
+from penstock.access.store.names import check_limit
+from penstock.core.errors import InvalidInput, NotFound, StaleVersion
 from penstock.core.fields import check_customer
 from penstock.core.ids import encode
-from penstock.db.store import Transactions, Tx
+from penstock.core.records.parameters import ConfigId, Customer
+from penstock.db.store import Tx
 from penstock.pipelines.parameters import validate
 from penstock.runs.rows import MessageOrigin
-from penstock.schedules.config_input import ConfigInput, parse_config_input
-from penstock.schedules.description import as_draft, cadence_of, describe
+from penstock.schedules.client.bulk import ITEMS_MAX, BulkItems, create_outcomes
+from penstock.schedules.client.config_reads import ConfigReads, config_number, existing
+from penstock.schedules.client.parameters import (
+    PREVIEW_MAX,
+    DeleteReason,
+    ExpectedVersion,
+    IfMatch,
+    PreviewCount,
+    PreviewCron,
+    PreviewInterval,
+    PreviewZone,
+    TriggerSource,
+)
+from penstock.schedules.config_input import ConfigInput, given_fields, parse_config_input
+from penstock.schedules.description import as_draft, describe
+from penstock.schedules.from_rows import config_record, preview_record
 from penstock.schedules.hooks import start_config
-from penstock.schedules.preview import Occurrence, preview_occurrences
-from penstock.schedules.rows import Config
+from penstock.schedules.preview import preview_occurrences
+from penstock.schedules.records import (
+    BulkOutcome,
+    ChangeReason,
+    Config,
+    ConfigChange,
+    NewConfig,
+    SchedulePreview,
+    StartedRuns,
+    StoredConfig,
+)
+from penstock.schedules.rows import ConfigRow
 from penstock.schedules.store.configs import (
-    AuditRow,
     Change,
     audit_append,
-    audit_list,
     config_delete,
     config_get,
-    config_list,
     config_lock,
 )
-from penstock.schedules.store.schedule import LedgerEntry, ledger_list, schedule_retire
+from penstock.schedules.store.schedule import schedule_retire
 
-PREVIEW_MAX = 1_000
+__all__ = ["Configs"]
+
+T = TypeVar("T")
 
 
-class Configs:
+class Configs(ConfigReads):
     """Use cases of configs."""
 
-    def __init__(self, store: Transactions, names: NameResolver, actor: str) -> None:
-        self._store = store
-        self._names = names
-        self._actor = actor
-
     def create(
-        self, customer: str, given: Mapping[str, Any], *, reason: str = "", actor: str | None = None
-    ) -> Config:
-        """Create one config; it is scheduled when this returns."""
-        return self.create_many([(customer, given)], reason=reason, actor=actor)[0]
+        self, customer: Customer, config: Config, *, reason: ChangeReason = None
+    ) -> StoredConfig:
+        """Create a config for a customer. Its schedule is in effect when this returns."""
+        draft = (check_customer(customer), self._draft(config))
+
+        def body(tx: Tx) -> StoredConfig:
+            (number,) = self._insert(tx, [draft], reason or "")
+            return config_record(_must(config_get(tx, number), number))
+
+        return self._created(body)
 
     def create_many(
-        self,
-        wanted: Sequence[tuple[str, Mapping[str, Any]]],
-        *,
-        reason: str | Sequence[str] = "",
-        actor: str | None = None,
-    ) -> list[Config]:
-        """Create configs in one transaction: all of them, or none."""
-        drafts = self._drafts(wanted)
-        who = actor or self._actor
+        self, configs: Sequence[NewConfig], *, reason: str = ""
+    ) -> Sequence[StoredConfig]:
+        """Create configs in one transaction: all of them, or none.
 
-        def body(tx: Tx) -> list[Config]:
-            ids = changes.insert(tx, self._names, drafts, reason, who)
-            return [_must(config_get(tx, i), i) for i in ids]
+        `reason` applies to configs without one.
+        """
+        drafts = self._drafts(configs)
+        reasons = [reason if one.reason is None else one.reason for one in configs]
 
-        made = self._store.write(body)
-        self._store.wake(["schedule"])
-        return made
+        def body(tx: Tx) -> Sequence[StoredConfig]:
+            ids = self._insert(tx, drafts, reasons)
+            return [config_record(_must(config_get(tx, i), i)) for i in ids]
 
-    def create_ids(
-        self,
-        wanted: Sequence[tuple[str, Mapping[str, Any]]],
-        *,
-        reason: str | Sequence[str] = "",
-        actor: str | None = None,
-    ) -> list[int]:
-        """Create configs as `create_many` does, but return only their ids."""
-        drafts = self._drafts(wanted)
-        who = actor or self._actor
-        ids = self._store.write(lambda tx: changes.insert(tx, self._names, drafts, reason, who))
-        self._store.wake(["schedule"])
-        return ids
+        return self._created(body)
 
-    def check(self, given: Mapping[str, Any]) -> ConfigInput:
+    def create_bulk(
+        self, configs: Sequence[NewConfig], *, dry_run: bool = False, with_configs: bool = False
+    ) -> Sequence[BulkOutcome]:
+        """Create up to 10,000 configs. Each item is created or refused independently.
+
+        A dry run validates every item and creates none. `with_configs` returns each created config,
+        not only its id.
+        """
+        if len(configs) > ITEMS_MAX:
+            raise InvalidInput("body", f"at most {ITEMS_MAX:,} configs", f"{len(configs):,}")
+        return self.create_part(configs, is_dry=dry_run, with_configs=with_configs)
+
+    def create_part(
+        self, items: BulkItems, *, start: int = 0, is_dry: bool = False, with_configs: bool = False
+    ) -> Sequence[BulkOutcome]:
+        """Create the valid items of a part of a bulk request in one transaction.
+
+        An item that is an error is reported as refused. `start` is the index of the first item.
+        """
+        wanted, outcomes = create_outcomes(items, start, self._checked)
+        if not wanted or is_dry:
+            return outcomes
+        drafts = [(customer, draft) for _, customer, draft, _ in wanted]
+        reasons = [reason for *_, reason in wanted]
+
+        def body(tx: Tx) -> Sequence[BulkOutcome]:
+            ids = self._insert(tx, drafts, reasons)
+            for (index, *_), number in zip(wanted, ids, strict=True):
+                made = (
+                    config_record(_must(config_get(tx, number), number)) if with_configs else None
+                )
+                outcomes[index] = BulkOutcome(
+                    index=start + index,
+                    status="created",
+                    config_id=encode("cfg", number),
+                    config=made,
+                )
+            return outcomes
+
+        return self._created(body)
+
+    def check(self, config: Config) -> None:
         """Check a config without creating it (a dry run)."""
-        return self._draft(given)
-
-    def get(self, config_id: int, customer: str | None = None) -> Config:
-        """Return one config; raise NotFound if it is missing or deleted."""
-        found = self._store.read(
-            lambda tx: config_get(tx, config_id, self._names.customer_key(tx, customer))
-        )
-        if found is None or found.deleted_at is not None:
-            raise NotFound("config", encode("cfg", config_id))
-        return found
-
-    def page(
-        self,
-        *,
-        customer: str | None = None,
-        pipeline: str | None = None,
-        is_active: bool | None = None,
-        after: int = 0,
-        limit: int = 50,
-        offset: int = 0,
-    ) -> list[Config]:
-        """Return configs in id order; `after` (an id) continues a page, `offset` skips rows."""
-        check_limit(limit + offset)
-        number = (
-            None if pipeline is None else self._names.pipeline(pipeline, "pipeline").pipeline_key
-        )
-        return self._store.read(
-            lambda tx: config_list(
-                tx,
-                customer_key=self._names.customer_key(tx, customer),
-                pipeline_key=number,
-                is_active=is_active,
-                after=after,
-                limit=limit + offset,
-            )[offset:]
-        )
+        self._draft(config)
 
     def update(
         self,
-        config_id: int,
-        given: Mapping[str, Any],
+        config_id: ConfigId,
+        change: ConfigChange,
         *,
-        version: int | None = None,
-        reason: str = "",
-        customer: str | None = None,
-        actor: str | None = None,
-    ) -> Config:
-        """Change fields; raise StaleVersion if `version` is given and no longer current."""
-        who = actor or self._actor
+        version: ExpectedVersion = None,
+        reason: ChangeReason = None,
+        if_match: IfMatch = None,
+    ) -> StoredConfig:
+        """Change fields of a config. An outdated `version` or ETag in `if_match` is refused."""
+        number, expected = config_number(config_id), _version(version, if_match)
 
-        def body(tx: Tx) -> Config:
-            old = _lock(tx, self._names, config_id, customer)
-            _check_version(old, version)
-            draft = parse_config_input(given, as_draft(old))
+        def body(tx: Tx) -> StoredConfig:
+            old = self._locked(tx, number)
+            _check_version(old, expected)
+            draft = parse_config_input(given_fields(change), as_draft(old))
             self._check_parameters(draft, tx)
             action = "UPDATED"
             if draft.is_active != old.is_active:
                 action = "ACTIVATED" if draft.is_active else "DEACTIVATED"
-            changes.replace(tx, old, draft, action, reason, who)
-            return _must(config_get(tx, config_id), config_id)
+            changes.replace(tx, old, draft, action, reason or "", self._actor)
+            return config_record(_must(config_get(tx, number), number))
 
-        changed = self._store.write(body)
-        self._store.wake(["schedule"])
-        return changed
+        return self._created(body)
 
-    def enable(
-        self, config_id: int, *, reason: str = "", customer: str | None = None,
-        actor: str | None = None,
-    ) -> Config:  # fmt: skip
+    def enable(self, config_id: ConfigId, *, reason: str = "") -> StoredConfig:
         """Enable a config and reset its failure count; audited."""
-        return self.update(
-            config_id, {"is_active": True}, reason=reason, customer=customer, actor=actor
-        )
+        return self.update(config_id, ConfigChange(is_active=True), reason=reason)
 
-    def disable(
-        self, config_id: int, *, reason: str = "", customer: str | None = None,
-        actor: str | None = None,
-    ) -> Config:  # fmt: skip
+    def disable(self, config_id: ConfigId, *, reason: str = "") -> StoredConfig:
         """Disable a config; its occurrences are no longer evaluated."""
-        return self.update(
-            config_id, {"is_active": False}, reason=reason, customer=customer, actor=actor
-        )
+        return self.update(config_id, ConfigChange(is_active=False), reason=reason)
 
     def delete(
-        self, config_id: int, *, version: int | None = None, reason: str = "",
-        customer: str | None = None, actor: str | None = None,
-    ) -> None:  # fmt: skip
-        """Soft-delete a config: it stops firing and keeps its history; `version` as in `update`."""
-        who = actor or self._actor
+        self,
+        config_id: ConfigId,
+        *,
+        version: int | None = None,
+        reason: DeleteReason = "",
+        if_match: IfMatch = None,
+    ) -> None:
+        """Delete a config but keep its history. A deleted config is not found again."""
+        number, expected = config_number(config_id), _version(version, if_match)
 
         def body(tx: Tx) -> None:
-            old = _lock(tx, self._names, config_id, customer)
-            _check_version(old, version)
-            schedule_retire(tx, config_id)
-            config_delete(tx, config_id)
-            changes.alerts_resolve(tx, config_id, who)
+            old = self._locked(tx, number)
+            _check_version(old, expected)
+            schedule_retire(tx, number)
+            config_delete(tx, number)
+            changes.alerts_resolve(tx, number, self._actor)
             gone = describe(old)
-            audit_append(tx, [Change(old.customer_key, "DELETED", config_id, who, reason, gone)])
+            change = Change(old.customer_key, "DELETED", number, self._actor, reason, gone)
+            audit_append(tx, [change])
 
         self._store.write(body)
 
     def start(
         self,
-        config_id: int,
+        config_id: ConfigId,
         *,
+        trigger_source: TriggerSource = "manual",
         message_id: str | None = None,
-        trigger_source: str = "manual",
-        customer: str | None = None,
-        actor: str | None = None,
-    ) -> list[int]:
-        """Start a config now, outside its schedule; EVENT_DRIVEN configs start only this way.
+    ) -> StartedRuns:
+        """Start a config now. Conflict (409) if it is inactive or its `overlap` forbids it.
 
-        Raise Conflict if the config is disabled or its overlap policy allows no further run.
+        EVENT_DRIVEN configs start only this way and by messages.
         """
-        who = actor or self._actor
+        number = config_number(config_id)
 
-        def body(tx: Tx) -> list[int]:
-            config = _lock(tx, self._names, config_id, customer)
+        def body(tx: Tx) -> StartedRuns:
+            config = self._locked(tx, number)
             info = self._names.pipeline(config.pipeline, tx=tx)
             pools = ["flows", *sorted({f"runs:{row.pool}" for row in info.entries})]
             tx.after_commit(lambda: self._store.wake(pools))
             origin = None if message_id is None else MessageOrigin(message_id)
-            return start_config(tx, config, info, who, trigger_source, origin)
+            ids = start_config(tx, config, info, self._actor, trigger_source, origin)
+            return StartedRuns(run_ids=[encode("run", run_id) for run_id in ids])
 
         return self._store.write(body)
 
-    def preview(self, config_id: int, n: int = 5, customer: str | None = None) -> list[Occurrence]:
-        """Return the next `n` occurrences, with notes where daylight saving moved one."""
-        check_limit(n, "n", PREVIEW_MAX)
-        config = self.get(config_id, customer)
-        cadence = cadence_of(config)
-        if cadence is None:
-            return []
-        now = self._store.read(lambda tx: tx.now())
-        anchor = config.next_run_time or config.created_at
-        return preview_occurrences(cadence, now, n, anchor)
-
-    def preview_of(self, given: Mapping[str, Any], n: int = 5) -> list[Occurrence]:
-        """Return the next `n` occurrences of a schedule that is not saved."""
-        check_limit(n, "n", PREVIEW_MAX)
-        draft = parse_config_input({**given, "pipeline_template": "preview"})
-        if draft.cadence is None:
-            return []
-        now = self._store.read(lambda tx: tx.now())
-        return preview_occurrences(draft.cadence, now, n, now)
-
-    def audit_of(
-        self, config_id: int, *, customer: str | None = None, after: int = 0, limit: int = 100
-    ) -> list[AuditRow]:
-        """Return a config's audit trail, oldest first; deleted configs keep theirs."""
-        check_limit(limit)
-
-        def body(tx: Tx) -> list[AuditRow]:
-            config = config_get(tx, config_id, self._names.customer_key(tx, customer))
-            if config is None:
-                raise NotFound("config", encode("cfg", config_id))
-            owner = config.customer_key
-            return audit_list(tx, owner, config_id=config_id, after=after, limit=limit)
-
-        return self._store.read(body)
-
-    def audit(
-        self, customer: str, *, config_id: int | None = None, after: int = 0, limit: int = 100
-    ) -> list[AuditRow]:
-        """Return a customer's audit trail, oldest first."""
-        check_limit(limit)
-
-        def body(tx: Tx) -> list[AuditRow]:
-            number = self._names.customer_key(tx, customer)
-            assert number is not None
-            return audit_list(tx, number, config_id=config_id, after=after, limit=limit)
-
-        return self._store.read(body)
-
-    def ledger(
+    def preview_of(
         self,
-        config_id: int,
-        limit: int = 50,
-        customer: str | None = None,
         *,
-        before: int | None = None,
-    ) -> list[LedgerEntry]:
-        """Return occurrences that did not start, newest first; `before` continues a page."""
-        check_limit(limit)
-        self.get(config_id, customer)
-        end = 2**62 if before is None else before
-        return self._store.read(lambda tx: ledger_list(tx, config_id, limit, end))
+        cron: PreviewCron = None,
+        interval: PreviewInterval = None,
+        timezone: PreviewZone = "UTC",
+        n: PreviewCount = 5,
+    ) -> SchedulePreview:
+        """Return the next occurrences of a schedule that is not saved."""
+        check_limit(n, "n", PREVIEW_MAX)
+        config = Config(pipeline="preview", cron=cron, interval=interval, timezone=timezone)
+        draft = parse_config_input(given_fields(config))
+        assert draft.cadence is not None, "it has no topic"
+        now = self._store.read(lambda tx: tx.now())
+        return preview_record(preview_occurrences(draft.cadence, now, n, now))
 
-    def _drafts(
-        self, wanted: Sequence[tuple[str, Mapping[str, Any]]]
-    ) -> list[tuple[str, ConfigInput]]:
-        return [(check_customer(customer), self._draft(given)) for customer, given in wanted]
+    def _created(self, body: Callable[[Tx], T]) -> T:
+        """Write, and wake the scheduler."""
+        made = self._store.write(body)
+        self._store.wake(["schedule"])
+        return made
 
-    def _draft(self, given: Mapping[str, Any]) -> ConfigInput:
-        draft = parse_config_input(given)
+    def _insert(
+        self, tx: Tx, drafts: Sequence[tuple[str, ConfigInput]], reason: str | Sequence[str]
+    ) -> Sequence[int]:
+        return changes.insert(tx, self._names, drafts, reason, self._actor)
+
+    def _drafts(self, configs: Sequence[NewConfig]) -> Sequence[tuple[str, ConfigInput]]:
+        found = []
+        for config in configs:
+            if not isinstance(config, NewConfig):
+                raise InvalidInput("config", "a NewConfig", config)
+            found.append((check_customer(config.customer), self._draft(config)))
+        return found
+
+    def _checked(self, config: NewConfig) -> tuple[str, ConfigInput, str]:
+        """Check an item of a bulk request; return its customer, draft and reason."""
+        own = self._names.customer_id
+        if own is not None and config.customer != own:
+            raise NotFound("customer", config.customer)
+        draft = self._draft(config)
+        reason = "bulk" if config.reason is None else config.reason
+        return check_customer(config.customer), draft, reason
+
+    def _draft(self, config: Config) -> ConfigInput:
+        draft = parse_config_input(given_fields(config))
         self._check_parameters(draft)
         return draft
 
@@ -289,22 +271,30 @@ class Configs:
         info = self._names.pipeline(draft.pipeline, tx=tx)
         validate(info.definition.get("parameters"), json.loads(draft.parameters))
 
-
-def _lock(tx: Tx, names: NameResolver, config_id: int, customer: str | None) -> Config:
-    number = names.customer_key(tx, customer)
-    config_lock(tx, config_id)
-    found = config_get(tx, config_id, number)
-    if found is None or found.deleted_at is not None:
-        raise NotFound("config", encode("cfg", config_id))
-    return found
+    def _locked(self, tx: Tx, number: int) -> ConfigRow:
+        owner = self._names.customer_key(tx, None)
+        config_lock(tx, number)
+        return existing(config_get(tx, number, owner), number)
 
 
-def _check_version(config: Config, version: int | None) -> None:
+def _version(version: int | None, etag: str | None) -> int | None:
+    """Return the version that a change is based on, given as a number or as an ETag."""
+    if etag is None or etag.strip() == "*":
+        return version
+    text = etag.strip().removeprefix("W/").strip('"')
+    if not (text.isascii() and text.isdigit()) or len(text) > 18:
+        raise InvalidInput("If-Match", 'the ETag of the config, such as "3"', etag)
+    if version is not None and version != int(text):
+        raise InvalidInput("version", "the same version as If-Match", version)
+    return int(text)
+
+
+def _check_version(config: ConfigRow, version: int | None) -> None:
     """Raise StaleVersion if a change is based on a version other than the current one."""
     if version is not None and version != config.version:
         raise StaleVersion("config", encode("cfg", config.config_id), version, config.version)
 
 
-def _must(config: Config | None, config_id: int) -> Config:
+def _must(config: ConfigRow | None, config_id: int) -> ConfigRow:
     assert config is not None, config_id
     return config

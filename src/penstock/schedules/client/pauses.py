@@ -5,7 +5,8 @@ Each change is written to the journal and, if it concerns a customer, to the aud
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Annotated, TypeAlias, get_args
 
 from penstock.access.store.names import NameResolver
 from penstock.audit.rows import Entry
@@ -13,12 +14,28 @@ from penstock.audit.store.journal import journal_append_many
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import decode, encode
 from penstock.core.naming import CustomerKey
+from penstock.core.records.record import Meta
 from penstock.db.store import Transactions, Tx
-from penstock.runs.store.admission import Pause, pause_drop, pause_list, pause_put
+from penstock.runs.store.admission import pause_drop, pause_list, pause_put
+from penstock.schedules.from_rows import pause_record
+from penstock.schedules.records import Pause, PauseResult, PauseScope
 from penstock.schedules.store.configs import Change, audit_append, config_get
 
-Scope = Literal["all", "customer", "pipeline", "config"]
-SCOPES: tuple[Scope, ...] = ("all", "customer", "pipeline", "config")
+__all__ = ["Pauses"]
+
+SCOPES: tuple[str, ...] = get_args(PauseScope)
+
+_Scope: TypeAlias = Annotated[
+    PauseScope,
+    Meta(description="Whether everything, a customer, a pipeline or a config is paused."),
+]
+_Subject: TypeAlias = Annotated[
+    str | None,
+    Meta(description="Customer, pipeline or config concerned; omit it for scope `all`."),
+]
+_Reason: TypeAlias = Annotated[
+    str, Meta(description="Reason for the action, stored with its record.", max_length=500)
+]
 
 
 class Pauses:
@@ -29,42 +46,44 @@ class Pauses:
         self._names = names
         self._actor = actor
 
+    def list(self) -> Sequence[Pause]:
+        """List active pauses; a client scoped to a customer sees only those of its customer."""
+        rows = self._store.read(lambda tx: pause_list(tx, self._names.customer_key(tx, None)))
+        return [pause_record(row) for row in rows]
+
     def pause(
-        self, scope: str, subject: str | None, *, reason: str = "", actor: str | None = None
-    ) -> bool:
-        """Stop starting the runs the scope covers; return False if it was already paused."""
-        who = actor or self._actor
-        return self._store.write(lambda tx: self._change(tx, scope, subject, who, reason, True))
+        self, scope: _Scope, subject: _Subject = None, *, reason: _Reason = ""
+    ) -> PauseResult:
+        """Pause everything, a customer, a pipeline or a config. Active runs continue."""
+        return self._store.write(lambda tx: self._change(tx, scope, subject, reason, is_pause=True))
 
     def resume(
-        self, scope: str, subject: str | None, *, reason: str = "", actor: str | None = None
-    ) -> bool:
-        """Lift a pause; return False if there was none."""
-        who = actor or self._actor
-        done = self._store.write(lambda tx: self._change(tx, scope, subject, who, reason, False))
+        self, scope: _Scope, subject: _Subject = None, *, reason: _Reason = ""
+    ) -> PauseResult:
+        """Lift a pause and release the runs that it held back."""
+        done = self._store.write(
+            lambda tx: self._change(tx, scope, subject, reason, is_pause=False)
+        )
         self._store.wake(["admit"])
         return done
 
-    def in_force(self) -> list[Pause]:
-        """Return all pauses in force; a scoped client sees only those of its customer."""
-        return self._store.read(lambda tx: pause_list(tx, self._names.customer_key(tx, None)))
-
     def _change(
-        self, tx: Tx, scope: str, subject: str | None, who: str, reason: str, is_pause: bool
-    ) -> bool:
+        self, tx: Tx, scope: str, subject: str | None, reason: str, *, is_pause: bool
+    ) -> PauseResult:
+        who = self._actor
         number, customer = self._resolve(tx, scope, subject, is_pause)
         if is_pause:
             changed = pause_put(tx, scope, number, who, reason)
         else:
             changed = pause_drop(tx, scope, number)
         if not changed:
-            return False
+            return PauseResult(is_changed=False)
         action = "paused" if is_pause else "resumed"
         journal_append_many(tx, [Entry(scope, number, customer, action, who, why=reason or None)])
         if customer is not None:
             config_id = number if scope == "config" else None
             audit_append(tx, [Change(customer, action.upper(), config_id, who, reason)])
-        return True
+        return PauseResult(is_changed=True)
 
     def _resolve(
         self, tx: Tx, scope: str, subject: str | None, is_pause: bool
@@ -79,12 +98,15 @@ class Pauses:
         if not subject:
             raise InvalidInput("subject", f"the {scope} to pause or resume", subject)
         if scope == "customer":
-            number = self._names.customer_key(tx, subject)
+            try:
+                number = self._names.customer_key(tx, subject)
+            except InvalidInput as error:
+                raise InvalidInput("subject", error.expected, subject, error.fix) from None
             assert number is not None
             return number, number
         if scope == "pipeline":
-            return self._names.pipeline(subject, "pipeline", tx).pipeline_key, None
-        config_id = decode("cfg", subject)
+            return self._names.pipeline(subject, "subject", tx).pipeline_key, None
+        config_id = decode("cfg", subject, "subject")
         config = config_get(tx, config_id, self._names.customer_key(tx, None))
         # A pause outlives the deletion of its config, so that waiting runs can still be resumed.
         if config is None or (is_pause and config.deleted_at is not None):

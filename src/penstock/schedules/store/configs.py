@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.core.naming import CustomerKey, PipelineKey
 from penstock.db.store import Tx, first, one
-from penstock.schedules.rows import Config
+from penstock.schedules.rows import ConfigRow
 
 
 class Change(NamedTuple):
@@ -71,7 +71,7 @@ def config_delete(tx: Tx, config_id: int) -> bool:
     return bool(tx.rows("config_delete", {"config_id": config_id}))
 
 
-def config_get(tx: Tx, config_id: int, customer_key: CustomerKey | None = None) -> Config | None:
+def config_get(tx: Tx, config_id: int, customer_key: CustomerKey | None = None) -> ConfigRow | None:
     """Return one config, deleted or not, optionally only if it belongs to a customer."""
     row = first(tx.rows("config_get", {"config_id": config_id, "customer": customer_key}))
     return None if row is None else _config(row)
@@ -90,7 +90,7 @@ def config_list(
     is_active: bool | None = None,
     after: int = 0,
     limit: int = 50,
-) -> list[Config]:
+) -> list[ConfigRow]:
     """Return configs in id order; `after` continues an earlier page."""
     params = {
         "customer": customer_key,
@@ -102,7 +102,7 @@ def config_list(
     return [_config(row) for row in tx.rows("config_list", params)]
 
 
-def config_for_topic(tx: Tx, topic: str, after: int, limit: int) -> list[Config]:
+def config_for_topic(tx: Tx, topic: str, after: int, limit: int) -> list[ConfigRow]:
     """Return active EVENT_DRIVEN configs of a topic, in id order."""
     params = {"topic": topic, "after": after, "limit": limit}
     return [_config(row) for row in tx.rows("config_for_topic", params)]
@@ -179,8 +179,8 @@ def _canonical(values: Mapping[str, Any] | None) -> str | None:
     return None if values is None else msgspec.json.encode(values, order="sorted").decode()
 
 
-def _config(row: tuple[Any, ...]) -> Config:
-    config = Config._make(row)
+def _config(row: tuple[Any, ...]) -> ConfigRow:
+    config = ConfigRow._make(row)
     return config._replace(
         is_active=bool(config.is_active),
         schedule_cron=config.schedule_cron or None,

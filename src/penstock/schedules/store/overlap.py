@@ -11,14 +11,14 @@ from penstock.runs.states import Admission
 from penstock.runs.store.runs import RunFilter, run_list_live
 from penstock.schedules.cadence import CatchUp, Overlap, latest_at_or_before
 from penstock.schedules.description import cadence_of
-from penstock.schedules.rows import Config
+from penstock.schedules.rows import ConfigRow
 from penstock.schedules.store.configs import config_get, config_lock
 from penstock.schedules.store.schedule import schedule_get
 
 LIVE_RUNS_MAX = 100
 
 
-def free_occurrence(tx: Tx, config: Config, live: list[RunRow] | None = None) -> int:
+def free_occurrence(tx: Tx, config: ConfigRow, live: list[RunRow] | None = None) -> int:
     """Return a time, now or just after, that no occurrence or manual start of the config uses."""
     if live is None:
         live = run_list_live(
@@ -41,7 +41,7 @@ def free_occurrence(tx: Tx, config: Config, live: list[RunRow] | None = None) ->
     return occurrence
 
 
-def check_overlap(config: Config, live: list[RunRow], name: str) -> None:
+def check_overlap(config: ConfigRow, live: list[RunRow], name: str) -> None:
     """Raise Conflict if the overlap policy forbids another run beside these live ones."""
     if config.overlap == Overlap.ALLOW or config.catch_up == CatchUp.ALL:
         return

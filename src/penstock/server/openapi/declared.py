@@ -26,26 +26,50 @@ IDEMPOTENCY_KEY: Final = {
     "same response; a different body is refused.",
     "schema": {"type": "string", "maxLength": 255, "pattern": "^[\\x21-\\x7e]+$"},
 }
+IF_NONE_MATCH: Final = {
+    "name": "If-None-Match",
+    "in": "header",
+    "required": False,
+    "description": "ETags that the client has; answered with 304 if one is current.",
+    "schema": {"type": "string"},
+}
+NDJSON: Final = "application/x-ndjson"
+NO_CONTENT: Final = 204
 DONE: Final = {
     "type": "object",
     "description": "Confirmation of an operation that returns no resource.",
     "properties": {"status": {"const": "done", "description": "Always `done`."}},
     "required": ["status"],
+    "additionalProperties": False,
 }
 
 
 def operations(
-    routes: Iterable[ApiRoute], problems: Mapping[int | str, Any]
+    routes: Iterable[ApiRoute], problems: Mapping[int, Any]
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     """Return (operations by path and method, schemas by name)."""
     routes = list(routes)
-    requests = _unique(_structs(route.binding.body_type for route in routes))
-    results = _unique(_structs(route.binding.result for route in routes))
+    streams = [route.ndjson for route in routes if route.ndjson is not None]
+    documents = [route for route in routes if route.media == "application/json"]
+    requests = _unique(
+        _structs([*(route.binding.body_type for route in routes), *(one.item for one in streams)])
+    )
+    results = _unique(
+        _structs(
+            [*(route.binding.result for route in documents), *(one.outcome for one in streams)]
+        )
+    )
     schemas = _schemas([*requests, *results])
+    sparse = {
+        _name(one)
+        for one in _all_structs([*requests, *results])
+        if (get_origin(one) or one).__struct_config__.omit_defaults
+    }
     only_sent = {_name(one) for one in results} - _reachable(schemas, map(_name, requests))
     for name in _reachable(schemas, only_sent) - _reachable(schemas, map(_name, requests)):
         schema = schemas[name]
-        if "properties" in schema:  # a response has every field, also those with a default
+        # A response has every field, also those with a default, unless its record omits them.
+        if "properties" in schema and name not in sparse:
             schema["required"] = list(schema["properties"])
     if any(_has_no_result(route) for route in routes):
         schemas["Done"] = DONE
@@ -54,35 +78,23 @@ def operations(
         for wire in route.binding.path_fields:
             schemas[_name(record_of(route.binding.body_type))]["properties"].pop(wire, None)
         operation = _operation(route, schemas, problems)
+        if route.ndjson is not None:
+            schemas[_name(route.ndjson.item)]["examples"] = [dict(route.ndjson.example)]
         if route.example is not None:
             schema = operation["requestBody"]["content"]["application/json"]["schema"]
             for name in _refs(schema):
                 schemas[name]["examples"] = [dict(route.example)]
         paths.setdefault(route.path, {})[route.method.lower()] = operation
-    choices = {name: {"enum": one["enum"]} for name, one in schemas.items() if "enum" in one}
-    return _with_choices(paths, choices), {
-        name: _with_choices(schema, choices)
-        for name, schema in schemas.items()
-        if name not in choices
-    }
+    return paths, {name: schema for name, schema in schemas.items() if "enum" not in schema}
 
 
-def _with_choices(schema: Any, choices: Mapping[str, Any]) -> Any:
-    """Write the values of enumerations where they are used, instead of references."""
-    if isinstance(schema, list):
-        return [_with_choices(one, choices) for one in schema]
-    if not isinstance(schema, dict):
-        return schema
-    made = {key: _with_choices(value, choices) for key, value in schema.items()}
-    name = str(made.get("$ref", "")).rpartition("/")[2]
-    if name in choices:
-        del made["$ref"]
-        made |= choices[name]
-    return made
+def schemas_of(*kinds: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return (reference to the first, schemas by name) of records."""
+    return _schema(kinds[0]), _schemas(list(kinds))
 
 
 def _operation(
-    route: ApiRoute, schemas: Mapping[str, Any], problems: Mapping[int | str, Any]
+    route: ApiRoute, schemas: Mapping[str, Any], problems: Mapping[int, Any]
 ) -> dict[str, Any]:
     binding = route.binding
     parameters = [_path_field(binding.body_type, wire) for wire in binding.path_fields]
@@ -90,6 +102,9 @@ def _operation(
         _parameter(one) for one in binding.parameters if one.place in ("path", "query", "header")
     ]
     responses: dict[str, Any] = {str(route.status): _success(route, schemas)}
+    if route.etag is not None and route.method == "GET":
+        parameters.append(dict(IF_NONE_MATCH))
+        responses["304"] = {"description": "The resource still has an ETag of If-None-Match."}
     responses |= {str(status): text for status, text in problems.items()}
     if route.idempotency is Idempotency.NONE:
         responses.pop("422", None)
@@ -105,16 +120,35 @@ def _operation(
         "security": [{"key": []}],
         "x-power": route.permission.value,
     }
+    if route.accepts_token:
+        made["security"].append({"scheduler": []})
     if binding.body_type is not None:
         made["requestBody"] = {
             "required": binding.needs_body,
             "content": {"application/json": {"schema": _schema(binding.body_type)}},
+        }
+    if route.ndjson is not None:
+        item = _schema(route.ndjson.item)
+        most = route.ndjson.items_max
+        array = {"type": "array", "minItems": 1, "maxItems": most, "items": item}
+        made["requestBody"] = {
+            "required": True,
+            "description": f"At most {most:,} records, as a JSON array or one per line.",
+            "content": {"application/json": {"schema": array}, NDJSON: {"schema": item}},
         }
     return made
 
 
 def _success(route: ApiRoute, schemas: Mapping[str, Any]) -> dict[str, Any]:
     result = route.binding.result
+    if route.status == NO_CONTENT:
+        return {"description": "The response has no body."}
+    if route.ndjson is not None:
+        lines = {NDJSON: {"schema": _schema(route.ndjson.outcome)}}
+        return {"description": "One outcome per line, in the order of the items.", "content": lines}
+    if route.media != "application/json":
+        text = route.description.replace("Return metrics", "Metrics")
+        return {"description": text, "content": {route.media: {"schema": {"type": "string"}}}}
     if _has_no_result(route):
         schema: Any = {"$ref": REF.format(name="Done")}
         text = "The operation is done."
@@ -128,7 +162,7 @@ def _success(route: ApiRoute, schemas: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _has_no_result(route: ApiRoute) -> bool:
-    return route.binding.result in (None, type(None))
+    return route.binding.result in (None, type(None)) and route.status != NO_CONTENT
 
 
 def _parameter(one: Parameter) -> dict[str, Any]:
@@ -169,16 +203,20 @@ def _not_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _schema(kind: Any) -> dict[str, Any]:
-    (schema,), _ = msgspec.json.schema_components(
+    (schema,), found = msgspec.json.schema_components(
         [kind], schema_hook=_custom_schema, ref_template=REF
     )
-    made: dict[str, Any] = _renamed(schema)
+    made: dict[str, Any] = _renamed(_with_enums(schema, found))
     return made
 
 
 def _schemas(kinds: list[Any]) -> dict[str, Any]:
     _, found = msgspec.json.schema_components(kinds, schema_hook=_custom_schema, ref_template=REF)
-    named = {_page_name(name): _renamed(schema) for name, schema in found.items()}
+    named = {
+        _page_name(name): _renamed(_with_enums(schema, found))
+        for name, schema in found.items()
+        if "enum" not in schema
+    }
     for kind in _all_structs(kinds):
         schema = named.get(_name(kind))
         if schema is not None:
@@ -243,6 +281,20 @@ def _renamed(schema: Any) -> Any:
             for key, value in schema.items()
         }
     return [_renamed(one) for one in schema] if isinstance(schema, list) else schema
+
+
+def _with_enums(schema: Any, found: Mapping[str, Any]) -> Any:
+    """Put the values of an enumeration where it is used, as for a `Literal`."""
+    if isinstance(schema, list):
+        return [_with_enums(one, found) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: _with_enums(value, found) for key, value in schema.items()}
+    values = found.get(str(made.get("$ref", "")).rpartition("/")[2], {}).get("enum")
+    if values is not None:
+        del made["$ref"]
+        made["enum"] = values
+    return made
 
 
 def _page_ref(ref: str) -> str:

@@ -5,7 +5,8 @@
 - Without one, the parameters of a POST or PATCH are the fields of the body, those of other methods
   are in the query.
 - A name in the path that is no parameter is a field of the body's record, and not in the body.
-- `Wire("name")` gives the name in the request, `InHeader("Name")` puts a parameter in a header.
+- `Wire("name")` gives the name in the request, `InHeader("Name")` puts a parameter in a header,
+  `InBody("name")` makes it a field of the body beside those of the record.
 - The parameter of `Idempotency-Key` is sent by the remote client; the server's routes handle it.
 """
 
@@ -27,7 +28,15 @@ from penstock.core.errors import InvalidInput
 from penstock.core.fields import check_customer
 from penstock.core.naming import DEFAULT_CUSTOMER
 from penstock.core.records.parameters import IDEMPOTENCY_KEY
-from penstock.core.records.record import InHeader, Record, RecordMeta, Wire, field
+from penstock.core.records.record import (
+    InBody,
+    InHeader,
+    Record,
+    RecordMeta,
+    Wire,
+    field,
+    with_unit,
+)
 from penstock.core.records.validation import convert_input
 
 CALL: Final = "call"
@@ -70,7 +79,7 @@ class RouteBinding:
     query_type: Any
     header_type: Any
     fields_type: Any
-    """Type of the body if its fields are parameters; None otherwise."""
+    """Type of the body if its fields, or some beside those of a record, are parameters."""
     fixed: Mapping[str, Any]
     path_fields: Mapping[str, str] = field_of(default_factory=dict)
     """Fields of the body's record that are in the path: name in the request to name in Python."""
@@ -87,6 +96,13 @@ class RouteBinding:
                 found.setdefault(one.name, one.encode_name)
         return {name: wire for name, wire in found.items() if wire not in (name, CUSTOMER)}
 
+    result_field: str = ""
+    """Field of the response that has the result; empty if the result is the whole response."""
+
+    def response(self, value: Any) -> Any:
+        """Return the response for the result of the use case."""
+        return self.result(**{self.result_field: value}) if self.result_field else value
+
     @property
     def body(self) -> Parameter | None:
         """The parameter that is the whole body; None if there is none."""
@@ -96,7 +112,7 @@ class RouteBinding:
     def body_type(self) -> Any:
         """Type of the request body; None if the route has none."""
         body = self.body
-        return self.fields_type if body is None else body.kind
+        return self.fields_type if body is None or self.fields_type is not None else body.kind
 
     @property
     def needs_body(self) -> bool:
@@ -129,24 +145,29 @@ class RouteBinding:
         self, given: Any, path: Mapping[str, str], *, is_absent: bool
     ) -> dict[str, Any]:
         """Return the arguments in the parsed body; raise InvalidInput."""
-        if is_absent:
+        if is_absent or given is None:
             if self.needs_body:
                 raise InvalidInput("body", "a JSON object", None, "Send the request with a body.")
             return {}
         body = self.body
-        if body is not None:
-            if isinstance(given, dict):
-                given = self._with_path(_with_times(given, record_of(body.kind)), path)
-            return {body.name: convert_input(given, body.kind)}
-        if self.fields_type is None:
+        kind = self.fields_type if body is None or self.fields_type is not None else body.kind
+        if kind is None:
             return {}
         if isinstance(given, dict):
-            given = _with_times(given, self.fields_type)
+            given = self._with_path(_with_times(given, record_of(kind)), path)
+        if self.fields_type is None:
+            assert body is not None
+            return {body.name: convert_input(given, kind)}
         values = convert_input(given, self.fields_type)
         # Fields that were omitted keep the use case's own defaults.
-        return {
+        found = {
             one.name: getattr(values, one.name) for one in self.at("field") if one.wire in given
         }
+        if body is not None:
+            record = _bare(body.kind)
+            names = record.__struct_fields__
+            found[body.name] = record(**{name: getattr(values, name) for name in names})
+        return found
 
     def fits(self, arguments: Mapping[str, Any]) -> bool:
         """Return whether the arguments have a value for each parameter in the path."""
@@ -168,7 +189,7 @@ class RouteBinding:
     def sent(self, place: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return what a request sends in one place: every argument that is not the default."""
         return {
-            one.wire: arguments[one.name]
+            one.wire: with_unit(arguments[one.name], one.kind)
             for one in self.at(place)
             if one.name in arguments and arguments[one.name] is not one.default
         }
@@ -210,6 +231,7 @@ def bind(
     path: str,
     query: tuple[str, ...],
     fixed: Mapping[str, Any],
+    result_field: str = "",
 ) -> RouteBinding:
     """Return the binding of a use case, or of a function that takes a `Call`."""
     hints = get_type_hints(use_case, include_extras=True)
@@ -235,13 +257,20 @@ def bind(
             place = "key" if wire == IDEMPOTENCY_KEY else "header"
         elif has_record and _is_record(kind):
             place = "body"
-        elif has_body and not has_record and one.name not in query:
+        elif any(isinstance(mark, InBody) for mark in marks) or (
+            has_body and not has_record and one.name not in query
+        ):
             place = "field"
         else:
             place = "query"
         found.append(Parameter(name=one.name, wire=wire, place=place, kind=kind, default=default))
     missing = in_path - {one.wire for one in found if one.place == "path"}
-    name = "".join(part.capitalize() for part in use_case.__qualname__.rstrip("_").split("."))
+    body = next((_bare(one.kind) for one in found if one.place == "body"), Record)
+    parts = use_case.__qualname__.rstrip("_").split(".")
+    name = "".join(part[:1].upper() + part[1:] for part in parts)
+    text = inspect.cleandoc(use_case.__doc__ or "").partition("\n")[0]
+    if result_field:
+        result = _response_type(f"{_title(name)}Response", result_field, result)
     return RouteBinding(
         parameters=tuple(found),
         result=result,
@@ -250,10 +279,12 @@ def bind(
         fields_type=_struct(
             f"{_title(name)}Request",
             [one for one in found if one.place == "field"],
-            inspect.cleandoc(use_case.__doc__ or "").partition("\n")[0],
+            text,
+            body,
         ),
         fixed=fixed,
         path_fields=_path_fields(missing, [one for one in found if one.place == "body"]),
+        result_field=result_field,
     )
 
 
@@ -271,8 +302,8 @@ def _title(name: str) -> str:
     return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
 
 
-def _struct(name: str, parameters: list[Parameter], text: str = "") -> Any:
-    """Return a record of parameters; None if there are none."""
+def _struct(name: str, parameters: list[Parameter], text: str = "", base: Any = Record) -> Any:
+    """Return a record of parameters, and of the fields of `base`; None if there are none."""
     if not parameters:
         return None
     kinds: dict[str, Any] = {}
@@ -288,7 +319,18 @@ def _struct(name: str, parameters: list[Parameter], text: str = "") -> Any:
         else:
             kinds[one.name] = one.kind if one.default is not None else _optional(one.kind)
             namespace[one.name] = field(name=one.wire, default=one.default)
-    return RecordMeta(name, (Record,), namespace)
+    return RecordMeta(name, (base,), namespace)
+
+
+def _response_type(name: str, field: str, kind: Any) -> Any:
+    """Return a record with the result as its only field."""
+    result = Parameter(name=field, wire=field, place="field", kind=kind, default=EMPTY)
+    return _struct(name, [result], f"The result of the operation, in `{field}`.")
+
+
+def _is_time(kind: Any) -> bool:
+    """Whether a type is a time, or a time or None."""
+    return any(_bare(one) is datetime for one in (kind, *get_args(_bare(kind))))
 
 
 def _optional(kind: Any) -> Any:
@@ -311,10 +353,6 @@ def record_of(kind: Any) -> Any:
         return next(filter(None, map(record_of, get_args(bare))), None)
     bare = get_origin(bare) or bare
     return bare if isinstance(bare, type) and issubclass(bare, Record) else None
-
-
-def _is_time(kind: Any) -> bool:
-    return any(_bare(one) is datetime for one in (kind, *get_args(_bare(kind))))
 
 
 def _with_times(given: dict[str, Any], record: Any) -> dict[str, Any]:

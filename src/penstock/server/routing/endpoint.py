@@ -26,8 +26,9 @@ from penstock.server.routing.call import Call, ReplayedRequest
 from penstock.server.routing.declare import ApiRoute, Idempotency
 
 INLINE_MAX: Final = 65_536
-TRIGGER: Final = "POST /api/v1/scheduler/trigger"
 DONE: Final = b'{"status":"done"}'
+NO_CONTENT: Final = 204
+NOT_MODIFIED: Final = 304
 Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
@@ -60,7 +61,8 @@ def endpoint(route: ApiRoute) -> Endpoint:
         call = Call(request, caller, route.status)
         if route.is_async:
             arguments |= binding.body_arguments(body, request.path_params, is_absent=is_absent)
-            return _response(route, await route.use_case(call, **arguments))
+            served = route.serve or route.use_case
+            return _response(route, call, await served(call, **arguments))
         return await run_in_threadpool(
             partial(_execute, route, call, arguments, body, is_absent=is_absent)
         )
@@ -69,8 +71,8 @@ def endpoint(route: ApiRoute) -> Endpoint:
         try:
             return await serve(request)
         except ReplayedRequest as before:
-            body = encode_record(before.body)
-            headers = {"Idempotency-Replayed": "true"}
+            body = DONE if before.body is None else encode_record(before.body)
+            headers = {"Idempotency-Replayed": "true", **_etag(route, before.body)}
             return Response(body, before.status, headers, "application/json")
 
     return serve_or_replay
@@ -79,7 +81,7 @@ def endpoint(route: ApiRoute) -> Endpoint:
 async def authenticate(request: Request, route: ApiRoute) -> Caller:
     """Return the caller of a request; raise Refused for an invalid key or an exceeded rate."""
     keys: KeyCache = request.app.state.keyring
-    if route.name == TRIGGER and "x-scheduler-token" in request.headers:
+    if route.accepts_token and "x-scheduler-token" in request.headers:
         token: str = request.app.state.scheduler_token
         if not is_scheduler(request.headers["x-scheduler-token"], token):
             raise Refused(401, "X-Scheduler-Token: expected the configured token.")
@@ -122,28 +124,45 @@ def _execute(
     path = call.request.path_params
     arguments |= route.binding.body_arguments(body, path, is_absent=is_absent)
     try:
-        return _response(route, _result(route, call, arguments))
+        return _response(route, call, _result(route, call, arguments))
     except InvalidInput as error:
         error.rename(route.binding.wire_names)
         raise
 
 
 def _result(route: ApiRoute, call: Call, arguments: dict[str, Any]) -> Any:
-    if not route.group:
-        return route.use_case(call, **arguments)
+    if route.serve is not None or not route.group:
+        return (route.serve or route.use_case)(call, **arguments)
 
     def act(client: Any) -> Any:
         return getattr(getattr(client, route.group), route.use_case.__name__)(**arguments)
 
+    response = route.binding.response
     if route.idempotency is Idempotency.WRITE:
-        return call.write(act, route.stored)
+        return response(call.write(act, route.stored or response))
     if route.idempotency is Idempotency.ACTION:
-        return call.action(act)
-    return act(call.client)
+        return call.action(lambda client: response(act(client)))
+    return response(act(call.client))
 
 
-def _response(route: ApiRoute, value: Any) -> Response:
+def _response(route: ApiRoute, call: Call, value: Any) -> Response:
     if isinstance(value, Response):
         return value
+    if route.status == NO_CONTENT:
+        return Response(status_code=NO_CONTENT)
+    headers = _etag(route, value)
+    if headers and route.method == "GET":
+        given = call.request.headers.get("if-none-match", "")
+        held = {part.strip().removeprefix("W/") for part in given.split(",")}
+        if held & {headers["ETag"], "*"}:
+            return Response(status_code=NOT_MODIFIED, headers=headers)
     body = DONE if value is None else encode_record(value)
-    return Response(body, route.status, media_type="application/json")
+    return Response(body, route.status, headers, "application/json")
+
+
+def _etag(route: ApiRoute, value: Any) -> dict[str, str]:
+    """Return the header ETag for a record, or for the stored JSON of one."""
+    if route.etag is None:
+        return {}
+    field = value[route.etag] if isinstance(value, dict) else getattr(value, route.etag)
+    return {"ETag": f'"{field}"'}

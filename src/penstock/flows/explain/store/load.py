@@ -46,18 +46,18 @@ from penstock.flows.explain.store.rows import (
     intervention_fact,
 )
 from penstock.flows.gates.breaker import BreakerState
-from penstock.flows.gates.rows import Intervention
+from penstock.flows.gates.rows import InterventionRow
 from penstock.flows.gates.store.gates import breakers_of, triggers_of
 from penstock.flows.gates.store.overrides import overrides_of
 from penstock.flows.phases import PhaseState
 from penstock.flows.plan import FlowPlan
-from penstock.flows.rows import CompletionRow, Flow, FlowFilter, PhaseRow
+from penstock.flows.rows import CompletionRow, FlowFilter, FlowRow, PhaseRow
 from penstock.flows.store.completions import completions_of
 from penstock.flows.store.flows import flow_list, flow_waits_for, phases_of
 from penstock.flows.store.plans import planned
 from penstock.runs.rows import RunRow, public_ordering_key
 from penstock.runs.states import Admission
-from penstock.runs.store.admission import Pause, pause_list
+from penstock.runs.store.admission import PauseRow, pause_list
 from penstock.runs.store.leases import session_list
 
 OPEN_FLOWS_MAX = 5
@@ -77,10 +77,10 @@ class FactLoader:
     def __init__(self, tx: Tx, names: NameResolver) -> None:
         self._tx = tx
         self._names = names
-        self._pauses: list[Pause] | None = None
+        self._pauses: list[PauseRow] | None = None
         self._workers: Counter[str] | None = None
 
-    def flow(self, flow: Flow) -> FlowFact:
+    def flow(self, flow: FlowRow) -> FlowFact:
         """Load a flow with its phases, gates, runs, breakers, pauses and interventions."""
         tx, flow_id = self._tx, flow.flow_id
         plan = planned(tx, flow.pipeline_key, flow.digest, flow.mode)
@@ -161,7 +161,7 @@ class FactLoader:
             is_external=info is not None and row is not None and info.is_external(row),
         )
 
-    def executions(self, flow: Flow) -> list[RunFact]:
+    def executions(self, flow: FlowRow) -> list[RunFact]:
         """Return the ended executions of a flow, oldest first."""
         return [ended_fact(row) for row in executions_of_flow(self._tx, flow)]
 
@@ -171,7 +171,7 @@ class FactLoader:
 
     # -- helpers -------------------------------------------------------------------------------
 
-    def _still_open(self, flow: Flow) -> tuple[OpenFlowFact, ...]:
+    def _still_open(self, flow: FlowRow) -> tuple[OpenFlowFact, ...]:
         wanted = FlowFilter(
             customer=flow.customer_key,
             pipeline=flow.pipeline_key,
@@ -198,7 +198,7 @@ class FactLoader:
             )
         return tuple(found)
 
-    def _phases(self, flow: Flow, plan: FlowPlan) -> tuple[PhaseFact, ...]:
+    def _phases(self, flow: FlowRow, plan: FlowPlan) -> tuple[PhaseFact, ...]:
         tx, flow_id = self._tx, flow.flow_id
         rows = phases_of(tx, [flow_id])[flow_id]
         parts = _Parts(
@@ -281,7 +281,7 @@ class _Parts:
         ended: list[RunFact],
         decided: dict[tuple[str, str], DecisionFact],
         triggers: dict[tuple[str, str], TriggerFact],
-        filed: dict[tuple[str, str], Intervention],
+        filed: dict[tuple[str, str], InterventionRow],
         breakers: dict[str, BreakerFact],
     ) -> None:
         self.seen = seen
@@ -326,7 +326,7 @@ class _Parts:
 
 
 def _phase(
-    flow: Flow, plan: FlowPlan, row: PhaseRow, rows: list[PhaseRow], parts: _Parts
+    flow: FlowRow, plan: FlowPlan, row: PhaseRow, rows: list[PhaseRow], parts: _Parts
 ) -> PhaseFact:
     name = row.phase
     declared = next((p for p in plan.plan.phases if p.name == name), None)

@@ -1,0 +1,212 @@
+"""Use cases that read configs: lists, previews, audit trail, missed occurrences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.access.store.names import NameResolver, check_limit
+from penstock.access.store.paging import Cursor, PageLimit, paged
+from penstock.core.errors import InvalidInput, NotFound
+from penstock.core.ids import decode, encode
+from penstock.core.records.parameters import ConfigId, Customer, CustomerFilter, PipelineFilter
+from penstock.core.records.record import Page
+from penstock.db.store import Transactions, Tx
+from penstock.schedules.client.parameters import (
+    PREVIEW_MAX,
+    AfterConfig,
+    ConfigFilter,
+    IsActive,
+    PageOffset,
+    PreviewCount,
+)
+from penstock.schedules.description import cadence_of
+from penstock.schedules.from_rows import audit_record, config_record, missed_record, preview_record
+from penstock.schedules.preview import preview_occurrences
+from penstock.schedules.records import (
+    AuditEntry,
+    MissedOccurrences,
+    SchedulePreview,
+    StoredConfig,
+)
+from penstock.schedules.rows import ConfigRow
+from penstock.schedules.store.configs import AuditRow, audit_list, config_get, config_list
+from penstock.schedules.store.schedule import LedgerEntry, ledger_list
+
+__all__ = ["ConfigReads", "config_number", "existing"]
+
+
+class ConfigReads:
+    """Use cases that read configs."""
+
+    def __init__(self, store: Transactions, names: NameResolver, actor: str) -> None:
+        self._store = store
+        self._names = names
+        self._actor = actor
+
+    def get(self, config_id: ConfigId) -> StoredConfig:
+        """Return one config. A deleted config is not found."""
+        number = config_number(config_id)
+        return config_record(self._store.read(lambda tx: self._found(tx, number)))
+
+    def list(
+        self,
+        *,
+        customer: CustomerFilter = None,
+        pipeline: PipelineFilter = None,
+        is_active: IsActive = None,
+        after: AfterConfig = None,
+        limit: PageLimit = 50,
+        offset: PageOffset = 0,
+        cursor: Cursor = None,
+    ) -> Page[StoredConfig]:
+        """List the configs of all customers that the caller may access, oldest first."""
+        begin = 0 if after is None else config_number(after)
+        key = None if pipeline is None else self._names.pipeline(pipeline, "pipeline").pipeline_key
+
+        def read(place: Sequence[int] | None) -> Sequence[ConfigRow]:
+            skipped = 0 if place else offset
+            check_limit(limit + skipped)
+            return self._store.read(
+                lambda tx: config_list(
+                    tx,
+                    customer_key=self._names.customer_key(tx, customer),
+                    pipeline_key=key,
+                    is_active=is_active,
+                    after=place[0] if place else begin,
+                    limit=limit + skipped,
+                )
+            )[skipped:]
+
+        return paged(
+            self._names,
+            "configs",
+            read,
+            cursor=cursor,
+            limit=limit,
+            position=lambda row: [row.config_id],
+            record=config_record,
+            filters={"customer": customer, "is_active": is_active, "pipeline": pipeline},
+        )
+
+    def list_of(
+        self,
+        customer: Customer,
+        *,
+        pipeline: PipelineFilter = None,
+        is_active: IsActive = None,
+        after: AfterConfig = None,
+        limit: PageLimit = 50,
+        offset: PageOffset = 0,
+        cursor: Cursor = None,
+    ) -> Page[StoredConfig]:
+        """List the configs of a customer, oldest first."""
+        return self.list(
+            customer=customer,
+            pipeline=pipeline,
+            is_active=is_active,
+            after=after,
+            limit=limit,
+            offset=offset,
+            cursor=cursor,
+        )
+
+    def preview(self, config_id: ConfigId, n: PreviewCount = 5) -> SchedulePreview:
+        """Return the next occurrences of a config, with notes on daylight-saving changes."""
+        check_limit(n, "n", PREVIEW_MAX)
+        number = config_number(config_id)
+        config, now = self._store.read(lambda tx: (self._found(tx, number), tx.now()))
+        cadence = cadence_of(config)
+        if cadence is None:
+            return SchedulePreview(occurrences=[])
+        anchor = config.next_run_time or config.created_at
+        return preview_record(preview_occurrences(cadence, now, n, anchor))
+
+    def audit_of(
+        self, config_id: ConfigId, *, limit: PageLimit = 50, cursor: Cursor = None
+    ) -> Page[AuditEntry]:
+        """List the audited changes of a config, oldest first; deleted configs keep theirs."""
+        number = config_number(config_id)
+
+        def body(tx: Tx, after: int) -> Sequence[AuditRow]:
+            config = config_get(tx, number, self._names.customer_key(tx, None))
+            if config is None:
+                raise NotFound("config", config_id)
+            owner = config.customer_key
+            return audit_list(tx, owner, config_id=number, after=after, limit=limit)
+
+        return paged(
+            self._names,
+            "configs.audit_of",
+            lambda place: self._store.read(lambda tx: body(tx, place[0] if place else 0)),
+            cursor=cursor,
+            limit=limit,
+            position=lambda row: [row.n],
+            record=audit_record,
+            filters={"config_id": number},
+        )
+
+    def audit(
+        self,
+        customer: Customer,
+        *,
+        config_id: ConfigFilter = None,
+        limit: PageLimit = 50,
+        cursor: Cursor = None,
+    ) -> Page[AuditEntry]:
+        """List the audit chain of a customer, oldest first."""
+        number = None if config_id is None else config_number(config_id)
+
+        def body(tx: Tx, after: int) -> Sequence[AuditRow]:
+            owner = self._names.customer_key(tx, customer)
+            assert owner is not None
+            return audit_list(tx, owner, config_id=number, after=after, limit=limit)
+
+        return paged(
+            self._names,
+            "configs.audit",
+            lambda place: self._store.read(lambda tx: body(tx, place[0] if place else 0)),
+            cursor=cursor,
+            limit=limit,
+            position=lambda row: [row.n],
+            record=audit_record,
+            filters={"customer": customer, "config_id": number},
+        )
+
+    def occurrences(
+        self, config_id: ConfigId, *, limit: PageLimit = 50, cursor: Cursor = None
+    ) -> Page[MissedOccurrences]:
+        """List occurrences of a config that did not start, newest first."""
+        number = config_number(config_id)
+
+        def body(tx: Tx, before: int) -> Sequence[LedgerEntry]:
+            self._found(tx, number)
+            return ledger_list(tx, number, limit, before)
+
+        return paged(
+            self._names,
+            "configs.occurrences",
+            lambda place: self._store.read(lambda tx: body(tx, place[0] if place else 2**62)),
+            cursor=cursor,
+            limit=limit,
+            position=lambda row: [row.slot_from],
+            record=missed_record,
+            filters={"config_id": number},
+        )
+
+    def _found(self, tx: Tx, number: int) -> ConfigRow:
+        return existing(config_get(tx, number, self._names.customer_key(tx, None)), number)
+
+
+def config_number(config_id: str) -> int:
+    """Return the number of a public id; raise NotFound if it is malformed."""
+    try:
+        return decode("cfg", config_id)
+    except InvalidInput:
+        raise NotFound("config", config_id) from None
+
+
+def existing(found: ConfigRow | None, number: int) -> ConfigRow:
+    """Return a row; raise NotFound if it is missing or deleted."""
+    if found is None or found.deleted_at is not None:
+        raise NotFound("config", encode("cfg", number))
+    return found
