@@ -162,11 +162,12 @@ def test_filters_use_their_index(harness: Harness, name: str, index: str) -> Non
         "prefix": "c", "prefix_end": "d", "before": 2**62, "occurrence_from": 0,
         "occurrence_to": 2**62, "limit": 50, "n": 1_000,
     }  # fmt: skip
-    values |= {
+    own: dict[str, dict[str, Any]] = {
         "correlation": {"correlation_id": "c"},
         "message": {"message_id": "m"},
         "partition": {"customer": 7, "partition": "p"},
-    }[index]
+    }
+    values |= own[index]
     given = {key: values.get(key) for key in statement.all_params}
     (text,) = statement.texts
 
