@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,7 +23,6 @@ from penstock.runs.external.client.holder import (
     ProgressReport,
 )
 from penstock.runs.records import Submission
-from penstock.runs.store.runs import run_get
 from penstock.testing.clock import VirtualClock
 from penstock.worker.options import WorkerOptions
 from penstock.worker.worker_core import WorkerCore
@@ -62,9 +62,9 @@ def execute(harness: Harness, body: Callable[[Any], Any], *, secrets: Secrets) -
 
 def details(harness: Harness, run_id: int) -> str:
     """Return what is stored of a run's end."""
-    run = harness.store.read(lambda tx: run_get(tx, run_id))
-    assert run is not None
-    return f"{run.error_type} {run.error_details} {run.result}"
+    run = harness.run(run_id)
+    found = [run.error_type, run.error_details, run.result]
+    return json.dumps(found, separators=(",", ":"))
 
 
 def test_a_processor_leaks_a_resolved_secret(harness: Harness) -> None:
