@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     )
     from penstock.core.ids import decode as decode_id
     from penstock.core.ids import encode as encode_id
-    from penstock.core.records.record import Page
+    from penstock.core.records.record import Page, encode_record
     from penstock.dead_letters.records import DeadLetterEdit, ReplayRequest
     from penstock.flows.gates.records import OverrideRequest
     from penstock.flows.records import Completeness, CompletionReport, FlowRequest
@@ -59,6 +59,14 @@ if TYPE_CHECKING:
     from penstock.pipelines.declare.needs import Dependency, historical, optional, per, same_day
     from penstock.pipelines.declare.pipeline import Phase, Pipeline
     from penstock.pipelines.mode import Mode, ModeOptions
+    from penstock.runs.external.records import (
+        ClaimRequest,
+        RunCompletion,
+        RunFailure,
+        RunHeartbeat,
+        RunHolder,
+        RunStart,
+    )
     from penstock.runs.records import Run, RunDetail, Submission
     from penstock.runs.rows import MessageOrigin
     from penstock.schedules.records import Config, ConfigChange, NewConfig, StoredConfig
@@ -70,6 +78,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ApiError",
     "ApiUnavailable",
+    "ClaimRequest",
     "Client",
     "Collect",
     "Completeness",
@@ -104,9 +113,14 @@ __all__ = [
     "Role",
     "Run",
     "RunCancelled",
+    "RunCompletion",
     "RunContext",
     "RunDetail",
+    "RunFailure",
+    "RunHeartbeat",
+    "RunHolder",
     "RunInterrupted",
+    "RunStart",
     "RunTimedOut",
     "SchemaMismatch",
     "SettingsError",
@@ -124,6 +138,7 @@ __all__ = [
     "connect",
     "decode_id",
     "encode_id",
+    "encode_record",
     "from_datetime",
     "historical",
     "optional",
@@ -137,6 +152,7 @@ __all__ = [
 _HOMES = {
     "ApiError": "penstock.core.errors",
     "ApiUnavailable": "penstock.core.errors",
+    "ClaimRequest": "penstock.runs.external.records",
     "Client": "penstock.client",
     "Collect": "penstock.pipelines.declare.collect",
     "Completeness": "penstock.flows.records",
@@ -171,9 +187,14 @@ _HOMES = {
     "Role": "penstock.access.api_keys",
     "Run": "penstock.runs.records",
     "RunCancelled": "penstock.core.errors",
+    "RunCompletion": "penstock.runs.external.records",
     "RunContext": "penstock.worker.context",
     "RunDetail": "penstock.runs.records",
+    "RunFailure": "penstock.runs.external.records",
+    "RunHeartbeat": "penstock.runs.external.records",
+    "RunHolder": "penstock.runs.external.records",
     "RunInterrupted": "penstock.core.errors",
+    "RunStart": "penstock.runs.external.records",
     "RunTimedOut": "penstock.core.errors",
     "SchemaMismatch": "penstock.core.errors",
     "SettingsError": "penstock.core.errors",
@@ -190,6 +211,7 @@ _HOMES = {
     "connect": "penstock.assembly.database",
     "decode_id": "penstock.core.ids:decode",
     "encode_id": "penstock.core.ids:encode",
+    "encode_record": "penstock.core.records.record",
     "from_datetime": "penstock.core.clock",
     "historical": "penstock.pipelines.declare.needs",
     "optional": "penstock.pipelines.declare.needs",

@@ -10,7 +10,7 @@ from typing import Annotated
 from penstock.core.records.record import Meta, Record, field
 
 
-class PushedMessage(Record):
+class EnvelopeMessage(Record):
     """The message of a push envelope."""
 
     message_id: Annotated[str, Meta(max_length=255)] = field(name="messageId")
@@ -28,7 +28,7 @@ class PushedMessage(Record):
 class PushEnvelope(Record):
     """The push envelope of Google Cloud Pub/Sub."""
 
-    message: PushedMessage
+    message: EnvelopeMessage
     """The message that is pushed."""
     subscription: str
     """Full name of the subscription that pushes."""
