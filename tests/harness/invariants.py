@@ -19,7 +19,7 @@ from penstock.testing.simulate.snapshots import (
     EndedRunRow,
     JournalChange,
     LedgerRow,
-    RunStateRow,
+    LiveRunRow,
     Snapshot,
 )
 from penstock.testing.simulate.violation import Violation
@@ -136,7 +136,7 @@ def _edge(old: str, new: str) -> bool:
     return path_is_legal([RunState(old), RunState.CLAIMED, RunState(new)])
 
 
-def _check_token(c: Commit, old: RunStateRow, new: RunStateRow) -> None:
+def _check_token(c: Commit, old: LiveRunRow, new: LiveRunRow) -> None:
     """I3, I4: a claim assigns a token above all others; one token never changes holders."""
     was_held, is_held = old.admission == 9, new.admission == 9
     if not was_held and is_held:
@@ -181,7 +181,7 @@ def check_claims(c: Commit) -> None:
         _need(not left, "I28", lambda p=left, k=last: f"claimed ahead of {p[0]} at rank {k}")  # type: ignore[misc]
 
 
-def _rank(run: RunStateRow) -> tuple[int, int, int]:
+def _rank(run: LiveRunRow) -> tuple[int, int, int]:
     return (-run.level, run.fair_rank, run.run_id)
 
 
@@ -238,7 +238,7 @@ def check_holders(c: Commit) -> None:
             _need(counted, "I6", lambda o=old, n=new: f"lapse not counted: {o} -> {n}")  # type: ignore[misc]
 
 
-def _is_holder(c: Commit, run: RunStateRow) -> bool:
+def _is_holder(c: Commit, run: LiveRunRow) -> bool:
     if c.committer.kind == "worker":
         return run.session_id is not None and run.session_id in c.committer.sessions
     return (
@@ -248,7 +248,7 @@ def _is_holder(c: Commit, run: RunStateRow) -> bool:
     )
 
 
-def _lease_is_dead(before: Snapshot, run: RunStateRow, now: int) -> bool:
+def _lease_is_dead(before: Snapshot, run: LiveRunRow, now: int) -> bool:
     if run.session_id is not None:
         return run.session_id not in before.sessions
     if run.run_id not in before.leases:
@@ -295,7 +295,7 @@ def check_ends(c: Commit) -> None:
     _need(not children, "I26", lambda: f"retries without a parent: {children}")
 
 
-def _check_retry(c: Commit, last: RunStateRow, end: EndedRunRow, retry: RunStateRow | None) -> None:
+def _check_retry(c: Commit, last: LiveRunRow, end: EndedRunRow, retry: LiveRunRow | None) -> None:
     limit, minutes, multiplier = retry_rule(c, last, end.error_type or "UNKNOWN")
     if retry is None:
         return
@@ -313,7 +313,7 @@ def _check_retry(c: Commit, last: RunStateRow, end: EndedRunRow, retry: RunState
     _need(delay >= least, "I26", lambda: f"retried after {delay} us, not {least}: {retry}")
 
 
-def retry_rule(c: Commit, run: RunStateRow, error_type: str) -> tuple[int, float, float]:
+def retry_rule(c: Commit, run: LiveRunRow, error_type: str) -> tuple[int, float, float]:
     """Return (attempts, base delay in minutes, multiplier) that apply to a failed run."""
     config = None if run.config_id is None else c.before.configs.get(run.config_id)
     text = c.retries.get(run.processor) if config is None or config.retry is None else config.retry

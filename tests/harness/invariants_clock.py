@@ -15,7 +15,7 @@ from penstock.testing.simulate.snapshots import (
     ConfigSnapshot,
     FlowStateRow,
     LedgerRow,
-    RunStateRow,
+    LiveRunRow,
     ScheduleRow,
     Snapshot,
 )
@@ -61,7 +61,7 @@ class ScheduleChecks:
             if later - earlier < self._gap_us:
                 raise Violation("I27", f"late starts {later - earlier} us apart at {later}")
 
-    def _check_start(self, c: Commit, run: RunStateRow) -> None:
+    def _check_start(self, c: Commit, run: LiveRunRow) -> None:
         assert run.config_id is not None
         key = (run.config_id, run.slot, run.processor)
         if key in self._started:
@@ -163,7 +163,7 @@ class ScheduleChecks:
         return slots
 
 
-def _check_queued_start(c: Commit, run: RunStateRow) -> None:
+def _check_queued_start(c: Commit, run: LiveRunRow) -> None:
     """I22: only a queued flow starts after its scheduled time, once all before it have ended."""
     flow = c.before.flows.get(run.flow_id or 0)
     if flow is None or not flow.is_ordered:

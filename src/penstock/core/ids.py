@@ -38,6 +38,7 @@ ID_MAX: Final = 2**63 - 1
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _VALUE = {char: value for value, char in enumerate(_ALPHABET)}
+_PAIRS = [high + low for high in _ALPHABET for low in _ALPHABET]
 _SHORT_LIMIT = 2**40
 _SHORT_CHARS, _SHORT_HALF = 8, 20
 _LONG_CHARS, _LONG_HALF = 13, 32
@@ -144,6 +145,9 @@ def _unscramble(n: int, half: int, keys: tuple[int, ...]) -> int:
 
 
 def _spell(n: int, chars: int) -> str:
+    if chars == _SHORT_CHARS:  # most ids; a bulk submit spells thousands
+        high, low = n >> 20, n & 0xFFFFF
+        return f"{_PAIRS[high >> 10]}{_PAIRS[high & 1023]}{_PAIRS[low >> 10]}{_PAIRS[low & 1023]}"
     out = []
     for _ in range(chars):
         out.append(_ALPHABET[n & 31])

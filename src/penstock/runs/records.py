@@ -135,8 +135,7 @@ class Run(Record):
     stages: dict[str, Seconds] | None
     """Duration in seconds by stage, such as `extract`; null if none was measured."""
     estimated_cost: float | None
-    """Cost by the pipeline's rates per second and per gigabyte; null before the end or if the
-    pipeline has no rates."""
+    """Cost by the pipeline's rates per second and per gigabyte; null before the end."""
     attempt: int = field(name="attempt_number")
     """Number of this attempt, counted from 1."""
     max_attempts: int | None

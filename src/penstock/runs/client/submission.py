@@ -55,9 +55,10 @@ def check_many(names: NameResolver, submissions: Sequence[Submission]) -> list[C
     checked = []
     for wanted in submissions:
         target = (wanted.pipeline, wanted.processor)
-        for field, value in (("pipeline", target[0]), ("processor", target[1])):
-            if not isinstance(value, str) and (field == "pipeline" or value is not None):
-                raise InvalidInput(field, "a name", value)
+        if not isinstance(target[0], str):
+            raise InvalidInput("pipeline", "a name", target[0])
+        if target[1] is not None and not isinstance(target[1], str):
+            raise InvalidInput("processor", "a name", target[1])
         row = rows.get(target)
         if row is None:
             if wanted.pipeline not in infos:
@@ -150,10 +151,12 @@ def _check(wanted: Submission) -> Micros | None:
     """Return the earliest start; raise InvalidInput for values that cannot be stored."""
     if not _is_whole(wanted.priority) or not 1 <= wanted.priority <= 10:
         raise InvalidInput("priority", "a whole number from 1 to 10", wanted.priority)
-    for name in ("partition", "ordering_key", "correlation_id"):
-        value = getattr(wanted, name)
-        if value is not None:
-            check_text(name, value)
+    if wanted.partition is not None:
+        check_text("partition", wanted.partition)
+    if wanted.ordering_key is not None:
+        check_text("ordering_key", wanted.ordering_key)
+    if wanted.correlation_id is not None:
+        check_text("correlation_id", wanted.correlation_id)
     return None if wanted.at is None else _micros(wanted.at)
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from penstock.db.sqlite.store import SqliteStore
 
 
-class RunStateRow(NamedTuple):
+class LiveRunRow(NamedTuple):
     """A live run."""
 
     run_id: int
@@ -122,7 +122,7 @@ class Snapshot:
     """The hot state after one commit."""
 
     now: int
-    runs: dict[int, RunStateRow]
+    runs: dict[int, LiveRunRow]
     sessions: dict[int, int]
     leases: dict[int, tuple[int, int]]
     fair_ranks: dict[tuple[int, int, int], int]
@@ -196,7 +196,7 @@ class DirectReader:
                 values |= {column: getattr(last, column) for column in columns}
         return Snapshot(
             now=now,
-            runs={r[0]: RunStateRow._make(r) for r in self.rows(_RUNS)},
+            runs={r[0]: LiveRunRow._make(r) for r in self.rows(_RUNS)},
             counters=dict(self.rows("SELECT name, value FROM counters")),
             **values,
         )
