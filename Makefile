@@ -45,10 +45,9 @@ fix: $(STAMP) ## Format the code and apply the safe lint fixes
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
 
-reference: $(STAMP) ## Regenerate docs/reference and the API's client from the code
+reference: $(STAMP) ## Regenerate docs/reference from the code
 	$(BIN)/python -m penstock.cli.reference docs/reference
 	$(BIN)/python -m penstock.assembly.api_reference docs/reference
-	$(BIN)/python -m penstock.remote.generate docs/reference/openapi.json
 
 bench: $(STAMP) ## Measure (BENCH=name for one), one JSON line per result
 	$(BIN)/python -m benchmarks $(BENCH)

@@ -29,6 +29,7 @@ BENCHES = {
     "api": ("api", "50 external workers hold 1,000 runs of 10,000 customers over HTTP"),
     "overload": ("overload", "ten times the sustainable rate of the API, then back to normal"),
     "start": ("start", "`penstock up` on a new file until the API responds"),
+    "cli_start": ("cli_start", "`penstock runs list` on a small SQLite database"),
     "gate": ("gate", "20 dependencies over 10,000,000 rows (DuckDB instead of SQLite)"),
     "cascade_latency": ("cascade", "from the commit of the last completion to the next phase"),
     "cascade_throughput": ("cascade", "500 flows of 6 phases of 5 no-op processors"),

@@ -19,7 +19,7 @@ from benchmarks.result import Result, percentile, print_progress
 from benchmarks.served import Server, served
 from benchmarks.site import BenchDatabase, Site
 from penstock.client import Client
-from penstock.runs.client.runs import Submission
+from penstock.runs.records import Submission
 
 WORKERS = 50
 EACH = 20

@@ -19,10 +19,10 @@ from penstock.core.clock import SECOND
 from penstock.db.store import Store, Tx
 from penstock.flows.advance.snapshot import Wakeup
 from penstock.flows.advance.store import advance
-from penstock.flows.client.requests import FlowRequest
 from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.probe_request import Prober, ProbeRequest
 from penstock.flows.orchestrator import Orchestrator
+from penstock.flows.records import FlowRequest
 from penstock.flows.store.create import FlowOpening, flow_open_many
 from penstock.services.supervisor import Loop, LoopSchedule
 from penstock.worker.context import RunContext

@@ -18,7 +18,7 @@ from penstock.assembly.process import build_scheduler_loops, build_supervisor
 from penstock.audit.telemetry import Events
 from penstock.client import Client
 from penstock.db.store import Store
-from penstock.runs.client.runs import Submission
+from penstock.runs.records import Submission
 from penstock.runs.rows import RunEnd
 from penstock.runs.store.finish import run_end_many
 

@@ -20,7 +20,7 @@ from penstock.bus.transports.embedded import EmbeddedBus
 from penstock.client import Client
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.store import Store
-from penstock.runs.client.runs import Submission
+from penstock.runs.records import Submission
 
 CALLS_PER_BATCH = 50
 

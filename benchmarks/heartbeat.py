@@ -21,7 +21,7 @@ from benchmarks.work import hold
 from penstock.client import Client
 from penstock.core.clock import SECOND, SystemClock
 from penstock.db.store import Store
-from penstock.runs.client.runs import Submission
+from penstock.runs.records import Submission
 from penstock.runs.store.leases import lease_extend_many, lease_take_many
 from penstock.worker.context import RunContext
 from penstock.worker.options import WorkerOptions

@@ -15,9 +15,8 @@ from benchmarks.raw import Raw
 from benchmarks.result import Result, percentile, print_progress
 from benchmarks.site import BenchDatabase, Site
 from penstock.client import Client
-from penstock.core.clock import DAY, HOUR, MINUTE, WEEK
+from penstock.core.clock import DAY, HOUR, MINUTE, WEEK, to_datetime
 from penstock.db.store import Store
-from penstock.runs.store.runs import RunFilter
 
 DAYS = 90
 WHALE = 1
@@ -58,10 +57,10 @@ def history(site: Site, *, quick: bool) -> Iterator[Result]:
 def _ask(client: Client, now: int) -> dict[str, float]:
     """Return 95th percentiles; each customer is queried once, so only the indexes are warm."""
     asked = random.Random(11).sample(range(2, CUSTOMERS + 2), CUSTOMERS_ASKED)
-    month = (now - 30 * DAY, now)
+    month = {"start_date": to_datetime(now - 30 * DAY), "end_date": to_datetime(now)}
     lists = [_ms(lambda c=c: _page(client, c)) for c in asked]  # type: ignore[misc]
-    metrics = [_ms(lambda c=c: client.views.metrics(f"c{c}", *month)) for c in asked]  # type: ignore[misc]
-    whale = [_ms(lambda: client.views.metrics(f"c{WHALE}", *month)) for _ in range(20)]
+    metrics = [_ms(lambda c=c: client.views.metrics(f"c{c}", **month)) for c in asked]  # type: ignore[misc]
+    whale = [_ms(lambda: client.views.metrics(f"c{WHALE}", **month)) for _ in range(20)]
     whale_list = [_ms(lambda: _page(client, WHALE)) for _ in range(20)]
     overview = [_ms(client.views.overview) for _ in range(CUSTOMERS_ASKED)]
     return {
@@ -77,8 +76,8 @@ def _ask(client: Client, now: int) -> dict[str, float]:
 
 
 def _page(client: Client, customer: int) -> None:
-    page = client.runs.page(RunFilter(limit=50), customer=f"c{customer}")
-    assert page, customer
+    page = client.runs.list(limit=50, customer=f"c{customer}")
+    assert page.items, customer
 
 
 def _ms(call: Callable[[], object]) -> float:

@@ -15,7 +15,7 @@ from benchmarks.result import Result, percentile, print_progress
 from benchmarks.site import BenchDatabase, Site
 from benchmarks.work import delays_ms, stamp, worker
 from penstock.client import Client
-from penstock.runs.client.runs import Submission
+from penstock.runs.records import Submission
 
 RATE = 50
 

@@ -17,7 +17,7 @@ from penstock.access.store.registry import pool_ensure, processor_list
 from penstock.client import Client
 from penstock.db.store import Single, Store
 from penstock.runs.admitter import Admitter
-from penstock.runs.client.runs import Submission
+from penstock.runs.records import Submission
 from penstock.runs.store.runs import Claim, run_claim
 from penstock.worker.context import RunContext
 

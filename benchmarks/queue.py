@@ -13,7 +13,7 @@ from benchmarks.result import Result, print_progress
 from benchmarks.site import BenchDatabase, Site
 from benchmarks.work import noop, worker
 from penstock.client import Client
-from penstock.runs.client.runs import Submission
+from penstock.runs.records import Submission
 
 ENQUEUE_BATCH = 1_000
 CLAIM_BATCH = 500

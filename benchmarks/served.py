@@ -33,7 +33,7 @@ def served(place: BenchDatabase, **settings: str) -> Iterator[Server]:
     store = place.store()
     client = Client(store)
     client.register([outside])
-    key = client.keys.create("bench", "admin", rate=1e6).text
+    key = client.keys.create("bench", "admin", rate=1e6).key
     assert key is not None
     store.close()
     environment = {

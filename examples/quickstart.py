@@ -14,6 +14,6 @@ def greet(run: RunContext) -> Result:
 if __name__ == "__main__":
     with connect("sqlite:quickstart.db") as client:
         client.register([hello])
-        run_id = client.runs.submit(Submission(pipeline="hello", parameters={"name": "Ada"}))
+        run = client.runs.submit(Submission(pipeline="hello", parameters={"name": "Ada"}))
         run_pending(client, [hello])
-        print(client.runs.get(run_id).result)
+        print(client.runs.get(run.run_id).result)

@@ -15,7 +15,8 @@ from penstock.exports import lazy_exports
 
 if TYPE_CHECKING:
     from penstock.access.api_keys import Role
-    from penstock.assembly.process import connect, run_pending
+    from penstock.assembly.database import connect
+    from penstock.assembly.process import run_pending
     from penstock.client import Client
     from penstock.core.clock import from_datetime, to_datetime
     from penstock.core.error_classification import register as register_error
@@ -51,18 +52,15 @@ if TYPE_CHECKING:
     from penstock.core.ids import decode as decode_id
     from penstock.core.ids import encode as encode_id
     from penstock.core.records.record import Page
-    from penstock.dead_letters.client.dead_letters import DeadLetterFilter
-    from penstock.dead_letters.client.deliveries import Edit as DeadLetterEdit
-    from penstock.flows.client.requests import CompletionReport, FlowRequest
-    from penstock.flows.gates.client.overrides import OverrideRequest
-    from penstock.flows.rows import FlowFilter
+    from penstock.dead_letters.records import DeadLetterEdit, ReplayRequest
+    from penstock.flows.gates.records import OverrideRequest
+    from penstock.flows.records import Completeness, CompletionReport, FlowRequest
     from penstock.pipelines.declare.collect import Collect
     from penstock.pipelines.declare.needs import Dependency, historical, optional, per, same_day
     from penstock.pipelines.declare.pipeline import Phase, Pipeline
     from penstock.pipelines.mode import Mode, ModeOptions
-    from penstock.runs.client.submission import Submission
+    from penstock.runs.records import Run, RunDetail, Submission
     from penstock.runs.rows import MessageOrigin
-    from penstock.runs.store.runs import RunFilter
     from penstock.schedules.records import Config, ConfigChange, NewConfig, StoredConfig
     from penstock.worker.context import RunContext
     from penstock.worker.result import Result
@@ -74,16 +72,15 @@ __all__ = [
     "ApiUnavailable",
     "Client",
     "Collect",
+    "Completeness",
     "CompletionReport",
     "Config",
     "ConfigChange",
     "Conflict",
     "DeadLetterEdit",
-    "DeadLetterFilter",
     "DeclarationError",
     "Dependency",
     "DuplicateRequest",
-    "FlowFilter",
     "FlowRequest",
     "Forbidden",
     "InvalidInput",
@@ -102,11 +99,13 @@ __all__ = [
     "Phase",
     "Pipeline",
     "ProcessorError",
+    "ReplayRequest",
     "Result",
     "Role",
+    "Run",
     "RunCancelled",
     "RunContext",
-    "RunFilter",
+    "RunDetail",
     "RunInterrupted",
     "RunTimedOut",
     "SchemaMismatch",
@@ -140,17 +139,16 @@ _HOMES = {
     "ApiUnavailable": "penstock.core.errors",
     "Client": "penstock.client",
     "Collect": "penstock.pipelines.declare.collect",
-    "CompletionReport": "penstock.flows.client.requests",
+    "Completeness": "penstock.flows.records",
+    "CompletionReport": "penstock.flows.records",
     "Config": "penstock.schedules.records",
     "ConfigChange": "penstock.schedules.records",
     "Conflict": "penstock.core.errors",
-    "DeadLetterEdit": "penstock.dead_letters.client.deliveries:Edit",
-    "DeadLetterFilter": "penstock.dead_letters.client.dead_letters",
+    "DeadLetterEdit": "penstock.dead_letters.records",
     "DeclarationError": "penstock.core.errors",
     "Dependency": "penstock.pipelines.declare.needs",
     "DuplicateRequest": "penstock.core.errors",
-    "FlowFilter": "penstock.flows.rows",
-    "FlowRequest": "penstock.flows.client.requests",
+    "FlowRequest": "penstock.flows.records",
     "Forbidden": "penstock.core.errors",
     "InvalidInput": "penstock.core.errors",
     "LeaseLost": "penstock.core.errors",
@@ -161,18 +159,20 @@ _HOMES = {
     "NewConfig": "penstock.schedules.records",
     "NotFound": "penstock.core.errors",
     "Overloaded": "penstock.core.errors",
-    "OverrideRequest": "penstock.flows.gates.client.overrides",
+    "OverrideRequest": "penstock.flows.gates.records",
     "Page": "penstock.core.records.record",
     "PenstockError": "penstock.core.errors",
     "PermanentError": "penstock.core.errors",
     "Phase": "penstock.pipelines.declare.pipeline",
     "Pipeline": "penstock.pipelines.declare.pipeline",
     "ProcessorError": "penstock.core.errors",
+    "ReplayRequest": "penstock.dead_letters.records",
     "Result": "penstock.worker.result",
     "Role": "penstock.access.api_keys",
+    "Run": "penstock.runs.records",
     "RunCancelled": "penstock.core.errors",
     "RunContext": "penstock.worker.context",
-    "RunFilter": "penstock.runs.store.runs",
+    "RunDetail": "penstock.runs.records",
     "RunInterrupted": "penstock.core.errors",
     "RunTimedOut": "penstock.core.errors",
     "SchemaMismatch": "penstock.core.errors",
@@ -183,11 +183,11 @@ _HOMES = {
     "StoreError": "penstock.core.errors",
     "StoreUnavailable": "penstock.core.errors",
     "StoredConfig": "penstock.schedules.records",
-    "Submission": "penstock.runs.client.submission",
+    "Submission": "penstock.runs.records",
     "TooManyRequests": "penstock.core.errors",
     "TransientError": "penstock.core.errors",
     "Unauthorised": "penstock.core.errors",
-    "connect": "penstock.assembly.process",
+    "connect": "penstock.assembly.database",
     "decode_id": "penstock.core.ids:decode",
     "encode_id": "penstock.core.ids:encode",
     "from_datetime": "penstock.core.clock",
@@ -219,7 +219,7 @@ if not TYPE_CHECKING:  # type checkers see the imports above instead
 def _open_default_store() -> Any:
     """Open the store that the environment names, for code that was handed no client."""
     # Assembly loads the drivers: only a program that needs a default store pays for it.
-    return importlib.import_module("penstock.assembly.process").open_default_store()
+    return importlib.import_module("penstock.assembly.database").open_default_store()
 
 
 default_store.opener = _open_default_store

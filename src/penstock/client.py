@@ -7,7 +7,7 @@ returns plain records; invalid input raises an error that names the field. Every
     client = Client(store)
     client.runs.submit(Submission(pipeline="nightly", customer="acme"))
     client.configs.create("acme", Config(pipeline="nightly", cron="0 2 * * *"))
-    client.scoped("acme").runs.page(RunFilter())  # reads and changes only acme's data
+    client.scoped("acme").runs.list()  # reads and changes only acme's data
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from penstock.pipelines.declare.pipeline import Pipeline
     from penstock.runs.client.runs import Runs
     from penstock.runs.external.client.work import ExternalWork
+    from penstock.runs.external.client.workers import Workers
     from penstock.schedules.client.configs import Configs
     from penstock.schedules.client.pauses import Pauses
 
@@ -60,12 +61,17 @@ class UseCaseGroups:
     _store: Transactions
     _names: NameResolver
     _probe: Prober
+    _key: str
+    """Id of the API key that the client acts for; external workers hold runs by it."""
     actor: str
 
-    def __init__(self, store: Transactions, names: NameResolver, actor: str, probe: Prober) -> None:
+    def __init__(
+        self, store: Transactions, names: NameResolver, actor: str, probe: Prober, key: str = ""
+    ) -> None:
         self._store = store
         self._names = names
         self._probe = probe
+        self._key = key
         self.actor = actor
 
     def _group(self, kind: Callable[P, G], *args: P.args, **kwargs: P.kwargs) -> G:
@@ -140,6 +146,13 @@ class UseCaseGroups:
         return self._group(ExternalWork, self._store, self._names)
 
     @cached_property
+    def workers(self) -> Workers:
+        """Runs of external workers, as the API has them: claim, start, heartbeat, complete."""
+        from penstock.runs.external.client.workers import Workers  # loaded on first use
+
+        return self._group(Workers, self._store, self._names, self._key)
+
+    @cached_property
     def keys(self) -> Keys:
         """API keys: create, rotate, revoke."""
         from penstock.access.client import Keys  # loaded on first use
@@ -199,14 +212,16 @@ class Client(UseCaseGroups):
         actor: str = "python",
         names: NameResolver | None = None,
         probe: Prober = no_probes,
+        key: str = "",
     ) -> None:
         """Create a client over `store`; changes are recorded under `actor` unless a call names one.
 
         Pass another client's `names` to share its cache and its customer scope. `probe` probes the
-        data when a gate is checked; by default no probes run.
+        data when a gate is checked; by default no probes run. `key` is the id of the API key that
+        the client acts for.
         """
         names = names or NameResolver(store)
-        super().__init__(store, names, actor, probe)
+        super().__init__(store, names, actor, probe, key)
         self.store = store
 
     @cached_property
@@ -221,7 +236,9 @@ class Client(UseCaseGroups):
         """Customer this client is scoped to; None if it sees all customers."""
         return self._names.customer_id
 
-    def scoped(self, customer_id: str, *, actor: str | None = None) -> Client:
+    def scoped(
+        self, customer_id: str, *, actor: str | None = None, key: str | None = None
+    ) -> Client:
         """Return a client scoped to one customer; raise NotFound if the customer does not exist.
 
         All its use cases are limited to that customer. Resources of other customers raise NotFound,
@@ -230,16 +247,21 @@ class Client(UseCaseGroups):
         number = self._names.lookup_customer_key(customer_id)
         names = self._names.scoped(customer_id, number)
         return Client(
-            self.store.scoped(number), actor=actor or self.actor, names=names, probe=self._probe
+            self.store.scoped(number),
+            actor=actor or self.actor,
+            names=names,
+            probe=self._probe,
+            key=self._key if key is None else key,
         )
 
     def with_store(self, store: Transactions, *, actor: str | None = None) -> UseCaseGroups:
         """Return the use cases over other transactions, e.g. those of one request."""
-        return UseCaseGroups(store, self._names, actor or self.actor, self._probe)
+        return UseCaseGroups(store, self._names, actor or self.actor, self._probe, self._key)
 
-    def as_actor(self, actor: str) -> Client:
-        """Return the same client with another default actor."""
-        return Client(self.store, actor=actor, names=self._names, probe=self._probe)
+    def as_actor(self, actor: str, *, key: str | None = None) -> Client:
+        """Return the same client with another default actor, and for another API key."""
+        key = self._key if key is None else key
+        return Client(self.store, actor=actor, names=self._names, probe=self._probe, key=key)
 
     def request_scope(self, text: str) -> str:
         """Return the scope under which a caller's idempotency keys are stored."""

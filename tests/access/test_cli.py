@@ -39,7 +39,7 @@ def test_json(shell: Shell) -> None:
     """The JSON of `create` has the key, that of `list` does not."""
     made = shell.json("keys", "create", "ci", "--role", "admin", "--rate", "5", "--expires", "90d")
     assert parse(made["key"]) is not None
-    (listed,) = shell.json("keys", "list")["keys"]
+    (listed,) = shell.json("keys", "list")["items"]
     assert "key" not in listed
     assert (listed["role"], listed["rate"], listed["state"]) == ("admin", 5.0, "active")
     assert listed["expires_at"] > listed["created_at"]
@@ -57,8 +57,8 @@ def test_rotate_and_revoke(shell: Shell) -> None:
     assert shell.json("keys", "revoke", key_id, "--reason", "lost")["changed"]
     assert not shell.json("keys", "revoke", key_id)["changed"]
     assert authenticate(shell, third["key"]) is None
-    assert shell.json("keys", "list")["keys"] == []
-    assert len(shell.json("keys", "list", "--all")["keys"]) == 1
+    assert shell.json("keys", "list")["items"] == []
+    assert len(shell.json("keys", "list", "--all")["items"]) == 1
     assert "revoked" in shell.ok("keys", "list", "--all")
 
 
@@ -80,7 +80,7 @@ def test_refusals(shell: Shell, args: tuple[str, ...], code: int, word: str) -> 
     result = shell("keys", *args)
     assert result.code == code, result
     assert word in result.err
-    assert shell.json("keys", "list")["keys"] == []
+    assert shell.json("keys", "list")["items"] == []
 
 
 def test_empty_list(shell: Shell) -> None:

@@ -10,7 +10,8 @@ from penstock.client import Client
 from penstock.core.errors import InvalidInput
 from penstock.db.store import Store, Tx
 from penstock.pipelines.declare.pipeline import Pipeline
-from penstock.runs.client.submission import Submission, check_many
+from penstock.runs.client.submission import check_many
+from penstock.runs.records import Submission
 from penstock.testing.clock import VirtualClock
 
 

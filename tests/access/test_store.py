@@ -1,17 +1,19 @@
 """API keys on both engines: created, found by id, rotated with overlap, revoked permanently."""
 
 import threading
+from datetime import timedelta
 
 import pytest
 
 from penstock.access.api_keys import KeyState, Principal, Role, format_key, parse
-from penstock.access.client import ApiKey
+from penstock.access.records import IssuedKey
 from penstock.access.store.keys import key_get, key_touch, secret_ensure
 from penstock.audit.store.journal import journal_for
 from penstock.client import Client
-from penstock.core.clock import DAY, HOUR, MINUTE
+from penstock.core.clock import DAY, HOUR, MINUTE, to_datetime
 from penstock.core.errors import Conflict, InvalidInput, NotFound
-from penstock.core.ids import new_secret
+from penstock.core.ids import decode, encode, new_secret
+from penstock.core.records.record import encode_record
 from penstock.db.store import Store
 from penstock.testing.clock import VirtualClock
 from tests.conftest import OpenStore
@@ -24,15 +26,14 @@ def client(store: Store) -> Client:
     return Client(store, actor="tester")
 
 
-def text_of(key: ApiKey) -> str:
-    """Return the key itself, from the response that created it."""
-    assert key.text is not None
-    return key.text
+def number_of(key: IssuedKey) -> int:
+    """Return the number of a key in the database."""
+    return decode("key", key.info.key_id)
 
 
-def secret_of(key: ApiKey) -> str:
+def secret_of(key: IssuedKey) -> str:
     """Return the secret part of a key."""
-    parsed = parse(key.text)
+    parsed = parse(key.key)
     assert parsed is not None
     return parsed.secret
 
@@ -40,12 +41,12 @@ def secret_of(key: ApiKey) -> str:
 def test_create_and_use(client: Client) -> None:
     """A new key identifies its bearer, role, customer and rate."""
     made = client.keys.create("ci", Role.WORKER, customer="acme", rate=2.5)
-    assert made.state is KeyState.ACTIVE
-    assert client.keys.authenticate(made.text) == Principal(
-        key_id=made.key_id, name="ci", role=Role.WORKER, customer_id="acme", rate=2.5
+    assert made.info.state is KeyState.ACTIVE
+    assert client.keys.authenticate(made.key) == Principal(
+        key_id=number_of(made), name="ci", role=Role.WORKER, customer_id="acme", rate=2.5
     )
     plain = client.keys.create("ops", "operator")
-    principal = client.keys.authenticate(plain.text)
+    principal = client.keys.authenticate(plain.key)
     assert principal is not None
     assert principal.customer_id is None
     assert principal.actor == "key:ops"
@@ -54,9 +55,9 @@ def test_create_and_use(client: Client) -> None:
 def test_secret_is_shown_once(client: Client) -> None:
     """No later response has the key, and the key is nowhere in the database."""
     made = client.keys.create("ci", Role.ADMIN)
-    again = client.keys.rotate(made.key_id)
-    assert client.keys.get(made.key_id).text is None
-    assert [key.text for key in client.keys.page()] == [None]
+    again = client.keys.rotate(made.info.key_id)
+    for shown in (client.keys.get(made.info.key_id), client.keys.list()):
+        assert secret_of(again).encode() not in encode_record(shown)
     for key in (made, again):
         assert columns_holding(client.store, secret_of(key)) == []
 
@@ -71,70 +72,70 @@ def test_wrong_secret_and_unknown_id(client: Client) -> None:
     """A well-formed key with another secret or another id authenticates no principal."""
     made = client.keys.create("ci", Role.ADMIN)
     other = client.keys.create("cd", Role.ADMIN)
-    assert client.keys.authenticate(format_key(made.key_id, new_secret())) is None
+    assert client.keys.authenticate(format_key(number_of(made), new_secret())) is None
     assert client.keys.authenticate(format_key(999, secret_of(made))) is None
-    assert client.keys.authenticate(format_key(other.key_id, secret_of(made))) is None
+    assert client.keys.authenticate(format_key(number_of(other), secret_of(made))) is None
 
 
 def test_expiry(client: Client, clock: VirtualClock) -> None:
     """A key is valid until its expiry, and neither rotates nor revives after it."""
-    made = client.keys.create("ci", Role.VIEWER, expires_at=clock.now() + HOUR)
+    made = client.keys.create("ci", Role.VIEWER, expires="1h")
     clock.advance(HOUR - 1)
-    assert client.keys.authenticate(made.text) is not None
+    assert client.keys.authenticate(made.key) is not None
     clock.advance(1)
-    assert client.keys.authenticate(made.text) is None
-    assert client.keys.get(made.key_id).state is KeyState.EXPIRED
+    assert client.keys.authenticate(made.key) is None
+    assert client.keys.get(made.info.key_id).state is KeyState.EXPIRED
     with pytest.raises(Conflict, match="expired"):
-        client.keys.rotate(made.key_id)
+        client.keys.rotate(made.info.key_id)
 
 
 def test_rotation_with_overlap(client: Client, clock: VirtualClock) -> None:
     """Both secrets are valid for the overlap, then only the new one; a third ends the first."""
     first = client.keys.create("ci", Role.VIEWER)
-    second = client.keys.rotate(first.key_id)
-    assert second.state is KeyState.ROTATING
-    assert second.rotating_until == clock.now() + DAY
-    assert client.keys.authenticate(first.text) is not None
-    assert client.keys.authenticate(second.text) is not None
-    third = client.keys.rotate(first.key_id, overlap_us=HOUR)
-    assert client.keys.authenticate(first.text) is None
+    second = client.keys.rotate(first.info.key_id)
+    assert second.info.state is KeyState.ROTATING
+    assert second.info.rotating_until == to_datetime(clock.now() + DAY)
+    assert client.keys.authenticate(first.key) is not None
+    assert client.keys.authenticate(second.key) is not None
+    third = client.keys.rotate(first.info.key_id, overlap=timedelta(hours=1))
+    assert client.keys.authenticate(first.key) is None
     clock.advance(HOUR)
-    assert client.keys.authenticate(second.text) is None
-    assert client.keys.authenticate(third.text) is not None
-    assert client.keys.get(first.key_id).state is KeyState.ACTIVE
+    assert client.keys.authenticate(second.key) is None
+    assert client.keys.authenticate(third.key) is not None
+    assert client.keys.get(first.info.key_id).state is KeyState.ACTIVE
 
 
 def test_rotation_at_once(client: Client) -> None:
     """Without an overlap, the old secret ends with the call."""
     first = client.keys.create("ci", Role.VIEWER)
-    second = client.keys.rotate(first.key_id, overlap_us=0)
-    assert client.keys.authenticate(first.text) is None
-    assert client.keys.authenticate(second.text) is not None
+    second = client.keys.rotate(first.info.key_id, overlap="0s")
+    assert client.keys.authenticate(first.key) is None
+    assert client.keys.authenticate(second.key) is not None
 
 
 def test_revocation(client: Client) -> None:
     """A revoked key authenticates no principal, with either secret, and stays revoked."""
     first = client.keys.create("ci", Role.VIEWER)
-    second = client.keys.rotate(first.key_id)
-    assert client.keys.revoke(first.key_id, reason="lost")
-    assert not client.keys.revoke(first.key_id)
-    assert client.keys.authenticate(first.text) is None
-    assert client.keys.authenticate(second.text) is None
-    assert client.keys.page() == []
-    (shown,) = client.keys.page(with_revoked=True)
+    second = client.keys.rotate(first.info.key_id)
+    assert client.keys.revoke(first.info.key_id, reason="lost").is_changed
+    assert not client.keys.revoke(first.info.key_id).is_changed
+    assert client.keys.authenticate(first.key) is None
+    assert client.keys.authenticate(second.key) is None
+    assert client.keys.list().items == []
+    (shown,) = client.keys.list(with_revoked=True).items
     assert (shown.state, shown.revoked_by) == (KeyState.REVOKED, "tester")
     with pytest.raises(Conflict, match="revoked"):
-        client.keys.rotate(first.key_id)
+        client.keys.rotate(first.info.key_id)
 
 
 def test_changes_are_journaled(client: Client) -> None:
     """Creation, rotation and revocation are journaled with actor and reason, without secrets."""
-    made = client.keys.create("ci", Role.VIEWER, customer="acme", actor="ann")
-    client.keys.rotate(made.key_id, actor="bob")
-    client.keys.revoke(made.key_id, reason="lost", actor="cid")
-    row = client.store.read(lambda tx: key_get(tx, made.key_id))
+    made = client.as_actor("ann").keys.create("ci", Role.VIEWER, customer="acme")
+    client.as_actor("bob").keys.rotate(made.info.key_id)
+    client.as_actor("cid").keys.revoke(made.info.key_id, reason="lost")
+    row = client.store.read(lambda tx: key_get(tx, number_of(made)))
     assert row is not None
-    entries = client.store.read(lambda tx: journal_for(tx, "key", made.key_id))
+    entries = client.store.read(lambda tx: journal_for(tx, "key", number_of(made)))
     assert [(entry.action, entry.actor, entry.why) for entry in entries] == [
         ("created", "ann", None), ("rotated", "bob", None), ("revoked", "cid", "lost"),
     ]  # fmt: skip
@@ -145,34 +146,39 @@ def test_changes_are_journaled(client: Client) -> None:
 def test_last_use_is_written_once_a_minute(client: Client, clock: VirtualClock) -> None:
     """The last use is recorded, at most once a minute."""
     made = client.keys.create("ci", Role.VIEWER)
-    assert client.keys.get(made.key_id).last_used_at is None
+    assert client.keys.get(made.info.key_id).last_used_at is None
     start = clock.now()
-    client.keys.authenticate(made.text)
+    client.keys.authenticate(made.key)
     clock.advance(MINUTE)
-    client.keys.authenticate(made.text)
-    assert client.keys.get(made.key_id).last_used_at == start
-    assert not client.store.write(lambda tx: key_touch(tx, made.key_id))
+    client.keys.authenticate(made.key)
+    assert client.keys.get(made.info.key_id).last_used_at == to_datetime(start)
+    assert not client.store.write(lambda tx: key_touch(tx, number_of(made)))
     clock.advance(1)
-    client.keys.authenticate(made.text)
-    assert client.keys.get(made.key_id).last_used_at == start + MINUTE + 1
+    client.keys.authenticate(made.key)
+    assert client.keys.get(made.info.key_id).last_used_at == to_datetime(start + MINUTE + 1)
 
 
 def test_a_refused_key_does_not_count_as_used(client: Client) -> None:
     """A wrong secret does not count as a use."""
     made = client.keys.create("ci", Role.VIEWER)
-    client.keys.authenticate(format_key(made.key_id, new_secret()))
-    assert client.keys.get(made.key_id).last_used_at is None
+    client.keys.authenticate(format_key(number_of(made), new_secret()))
+    assert client.keys.get(made.info.key_id).last_used_at is None
 
 
 def test_pages(client: Client) -> None:
-    """Keys are listed in id order, of all customers or of one."""
-    ids = [client.keys.create(f"k{n}", "viewer", customer=c).key_id
+    """Keys are listed in id order, of all customers or of one; a cursor fits its filters only."""
+    ids = [client.keys.create(f"k{n}", "viewer", customer=c).info.key_id
            for n, c in enumerate(["acme", None, "bravo", "acme"])]  # fmt: skip
-    assert [key.key_id for key in client.keys.page(limit=3)] == ids[:3]
-    assert [key.key_id for key in client.keys.page(after=ids[2])] == ids[3:]
-    assert [key.key_id for key in client.keys.page(customer="acme")] == [ids[0], ids[3]]
+    first = client.keys.list(limit=3)
+    assert [key.key_id for key in first.items] == ids[:3]
+    rest = client.keys.list(limit=3, cursor=first.next_cursor)
+    assert [key.key_id for key in rest.items] == ids[3:]
+    assert rest.next_cursor is None
+    assert [key.key_id for key in client.keys.list(customer="acme").items] == [ids[0], ids[3]]
+    with pytest.raises(InvalidInput, match="cursor"):
+        client.keys.list(customer="acme", cursor=first.next_cursor)
     with pytest.raises(NotFound):
-        client.keys.page(customer="unknown")
+        client.keys.list(customer="unknown")
 
 
 @pytest.mark.parametrize(
@@ -181,7 +187,7 @@ def test_pages(client: Client) -> None:
         ("name", {"name": ""}), ("name", {"name": "a\nb"}), ("role", {"role": "root"}),
         ("customer_id", {"customer": "no spaces"}), ("rate", {"rate": 0}),
         ("rate", {"rate": float("nan")}), ("rate", {"rate": True}),
-        ("expires_at", {"expires_at": 1}),
+        ("expires", {"expires": "0s"}), ("expires", {"expires": "soon"}),
     ],
 )  # fmt: skip
 def test_bad_input(client: Client, field: str, given: dict[str, object]) -> None:
@@ -190,18 +196,26 @@ def test_bad_input(client: Client, field: str, given: dict[str, object]) -> None
     with pytest.raises(InvalidInput) as caught:
         client.keys.create(**wanted)  # type: ignore[arg-type]
     assert caught.value.field == field
-    assert client.keys.page() == []
+    assert client.keys.list().items == []
 
 
 def test_bad_overlaps_and_ids(client: Client) -> None:
     """An overlap has bounds; an unknown key is not found."""
     made = client.keys.create("ci", Role.VIEWER)
-    for overlap in (-1, 31 * DAY, True):
-        with pytest.raises(InvalidInput):
-            client.keys.rotate(made.key_id, overlap_us=overlap)
-    for call in (client.keys.get, client.keys.rotate, client.keys.revoke):
-        with pytest.raises(NotFound):
-            call(made.key_id + 1)
+    for overlap in (-1, "31d", True):
+        with pytest.raises(InvalidInput, match="overlap"):
+            client.keys.rotate(made.info.key_id, overlap=overlap)
+    for key_id in (encode("key", number_of(made) + 1), "key_", "run_5m7t0c2d", ""):
+        for call in (client.keys.get, client.keys.rotate, client.keys.revoke):
+            with pytest.raises(NotFound, match="key"):
+                call(key_id)
+
+
+def test_the_secret_is_not_logged(client: Client) -> None:
+    """The text form of a record has no secret, so a log of it has none."""
+    made = client.keys.create("ci", Role.VIEWER)
+    assert secret_of(made) not in repr(made)
+    assert made.info.key_id in str(made)
 
 
 def test_server_secrets(open_store: OpenStore) -> None:

@@ -36,6 +36,8 @@ print(json.dumps({"files": files, "path": sys.path}))
 """
 
 PIPELINE = """
+import json
+
 from penstock import Pipeline, Result, RunContext, Submission, connect, run_pending
 
 double = Pipeline("double")
@@ -48,9 +50,10 @@ def twice(run: RunContext) -> Result:
 
 with connect("sqlite:penstock.db") as client:
     client.register([double])
-    run_id = client.runs.submit(Submission(pipeline="double", parameters={"value": 21}))
+    run = client.runs.submit(Submission(pipeline="double", parameters={"value": 21}))
     assert run_pending(client, [double]) == 1
-    print(client.runs.get(run_id).state, client.runs.get(run_id).result)
+    done = client.runs.get(run.run_id)
+    print(done.state, json.dumps(done.result))
 """
 
 

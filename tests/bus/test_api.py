@@ -191,7 +191,7 @@ def test_invalid_fields_are_named(served: ServedApi) -> None:
     publish = "/topics/rosters/publish"
     cases: list[tuple[str, Any, int, str]] = [
         (publish, {"messages": []}, 400, "messages"),
-        (publish, {"messages": [{"data": "not base64"}]}, 400, "messages[0].data"),
+        (publish, {"messages": [{"data": "not base64"}]}, 400, "messages.0.data"),
         (publish, {"messages": [{"data": 1}]}, 400, "messages.0.data"),
         (publish, {"messages": [{"attributes": {"googclient": "x"}}]}, 400, "googclient"),
         (

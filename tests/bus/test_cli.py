@@ -21,7 +21,7 @@ def poison(shell: Shell, count: int) -> list[str]:
     taken = shell.json("subscriptions", "pull", "to-table", "--limit", str(count))
     ids = [one["ack_id"] for one in taken["received_messages"]]
     shell.ok("subscriptions", "nack", "to-table", *ids, "--poison", "--error", "no JSON")
-    return [one["dead_letter_id"] for one in shell.json("dlq", "list")["dead_letters"]]
+    return [one["dead_letter_id"] for one in shell.json("dlq", "list")["items"]]
 
 
 class TestPull:
@@ -104,11 +104,11 @@ class TestDeadLetters:
         assert bus.ok(*matching, "--dry-run") == "Would discard 3 dead letters.\n"
         assert bus(*matching, stdin="n\n").code == 130
         assert "dlq groups" in bus.ok(*matching, "--error", "TIMEOUT", "--yes")
-        assert len(bus.json("dlq", "list")["dead_letters"]) == 3
+        assert len(bus.json("dlq", "list")["items"]) == 3
         out = bus.ok(*matching, "--yes", "--limit", "2")
         assert "repeat the command" in out
         assert bus.json(*matching)["discarded"] == ids[2:]
-        assert bus.json("dlq", "list")["dead_letters"] == []
+        assert bus.json("dlq", "list")["items"] == []
 
     def test_selection_is_required(self, bus: Shell) -> None:
         """Passing neither ids nor a filter, or both, is an error."""
@@ -167,7 +167,7 @@ def test_full_page_has_a_hint(bus: Shell) -> None:
     """A list that reaches --limit says that there may be more."""
     bus.ok("limits", "set", "crm", "--capacity", "1")
     for family in ("topics", "subscriptions", "limits"):
-        assert "there may be more: add --limit 2" in bus.ok(family, "list", "--limit", "1")
+        assert "there are more: add --limit 2" in bus.ok(family, "list", "--limit", "1")
 
 
 def test_limit_with_capacity_zero(shell: Shell) -> None:

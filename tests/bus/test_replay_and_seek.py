@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from penstock.bus.message import ErrorKind, NewMessage
-from penstock.bus.store.backlog import Backlog, backlog, delivery_counters
+from penstock.bus.store.backlog import BacklogRow, backlog, delivery_counters
 from penstock.bus.store.messages import message_get, message_publish
 from penstock.bus.store.replay import delivery_purge
 from penstock.bus.store.topics import (
@@ -384,7 +384,7 @@ def test_backlog(bus: BusWorld) -> None:
     bus.publish("3")
     got = bus.pull(ordered)
     bus.nack(ordered, got[1])
-    assert bus.store.read(lambda tx: backlog(tx, ordered.subscription_key)) == Backlog(
+    assert bus.store.read(lambda tx: backlog(tx, ordered.subscription_key)) == BacklogRow(
         0, 1, 1, 1, start
     )
     sums = bus.store.read(lambda tx: delivery_counters(tx, ordered.subscription_key))

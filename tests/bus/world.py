@@ -16,7 +16,7 @@ from penstock.bus.message import NewMessage, SubscriptionSpec, TopicSpec
 from penstock.bus.store import backlog, deliveries, messages, topics
 from penstock.bus.store import replay as replays
 from penstock.bus.store.deliveries import DeliveryNack, LeasedDelivery, NackResult
-from penstock.bus.store.topics import Subscription
+from penstock.bus.store.topics import SubscriptionRow
 from penstock.core.clock import SECOND
 from penstock.core.naming import CustomerKey, TopicKey
 from penstock.db.store import Row, StoreView, Tx
@@ -51,14 +51,14 @@ class BusWorld:
 
         return self.store.write(body)
 
-    def topic(self, name: str) -> topics.Topic:
+    def topic(self, name: str) -> topics.TopicRow:
         """Declare a topic."""
         spec = TopicSpec(name=name)
         return self.write(
             lambda tx: topics.topic_declare(tx, spec, CustomerKey(self.customer), "tester")
         )
 
-    def subscribe(self, name: str, *, topic: str = "events", **more: Any) -> Subscription:
+    def subscribe(self, name: str, *, topic: str = "events", **more: Any) -> SubscriptionRow:
         """Declare a subscription; `more` may include `extras`."""
         extras = more.pop("extras", topics.NO_EXTRAS)
         spec = SubscriptionSpec(name=name, topic=topic, **more)
@@ -76,27 +76,27 @@ class BusWorld:
         )
         return done.message_ids
 
-    def pull(self, sub: Subscription, n: int = 100) -> list[LeasedDelivery]:
+    def pull(self, sub: SubscriptionRow, n: int = 100) -> list[LeasedDelivery]:
         """Lease ready deliveries."""
         return self.write(lambda tx: deliveries.delivery_pull(tx, sub, n, "tester"))
 
-    def ack(self, sub: Subscription, *leased: LeasedDelivery) -> int:
+    def ack(self, sub: SubscriptionRow, *leased: LeasedDelivery) -> int:
         """Ack. Return how many tickets were current."""
         tickets = [(one.message_id, one.epoch) for one in leased]
         return len(self.write(lambda tx: deliveries.delivery_ack(tx, sub, tickets)))
 
-    def nack(self, sub: Subscription, *leased: LeasedDelivery, **why: Any) -> NackResult:
+    def nack(self, sub: SubscriptionRow, *leased: LeasedDelivery, **why: Any) -> NackResult:
         """Nack deliveries."""
         refusals = [DeliveryNack(one.message_id, one.epoch, **why) for one in leased]
         return self.write(
             lambda tx: deliveries.delivery_nack(tx, sub, refusals, jitter=lambda: 0.0)
         )
 
-    def replay(self, sub: Subscription, message_id: int, **more: Any) -> replays.Replayed:
+    def replay(self, sub: SubscriptionRow, message_id: int, **more: Any) -> replays.Replayed:
         """Replay one message."""
         return self.write(lambda tx: replays.delivery_replay(tx, sub, message_id, "tester", **more))
 
-    def seek(self, sub: Subscription, to: int, n: int = 3) -> replays.Seek:
+    def seek(self, sub: SubscriptionRow, to: int, n: int = 3) -> replays.Seek:
         """Seek in small steps until it is done."""
         seek = self.write(lambda tx: replays.seek_begin(tx, sub, to, "tester"))
         while not seek.is_done:

@@ -109,11 +109,11 @@ def ways(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterato
     with connect(url) as client:
         client.register([hello, broken, pair])
         made = client.keys.create("tester", "admin")
-        assert made.text is not None
+        assert made.key is not None
         settings = load({}, overrides={"database_url": url, "api_port": 0, "api_rate": 100_000.0})
         server = build_api(client, settings, Events())
         server.start()
-        yield Pair(url, server, made.text)
+        yield Pair(url, server, made.key)
         server.stop()
 
 
@@ -338,7 +338,7 @@ def test_ends(ways: Pair) -> None:
     new = ways.far("runs", "retry", ids["done"], "--json").json["retried"][0]["new_run_id"]
     assert ways.near("runs", "show", new, "--json").json["run"]["parent_run_id"] == ids["done"]
     ways.work()
-    dead = ways.near("dlq", "list", "--json").json["dead_letters"][0]["dead_letter_id"]
+    dead = ways.near("dlq", "list", "--json").json["items"][0]["dead_letter_id"]
     assert "is discarded" in ways.far("dlq", "discard", dead, "--reason", "no use").out
     assert dead not in ways.near("dlq", "list").out
     assert ways.far("configs", "delete", ids["event"], "--yes").code == 0
@@ -349,7 +349,7 @@ def test_ends(ways: Pair) -> None:
     assert rotated["key"] != made["key"]
     assert rotated["info"]["state"] == "rotating"
     assert ways.far("keys", "revoke", key_id, "--json").json == {"key_id": key_id, "changed": True}
-    listed = ways.near("keys", "list", "--all", "--json").json["keys"]
+    listed = ways.near("keys", "list", "--all", "--json").json["items"]
     assert [key["revoked_by"] for key in listed if key["key_id"] == key_id] == ["key:tester"]
 
 
@@ -426,7 +426,7 @@ class TestKeys:
     def test_a_viewer_may_not_change(self, ways: Pair) -> None:
         """A role that lacks the power has its own exit code."""
         with connect(ways.database_url) as client:
-            key = client.keys.create("looker", "viewer").text
+            key = client.keys.create("looker", "viewer").key
         assert key is not None
         result = call("--url", ways.server.url, "pause", "all", PENSTOCK_API_KEY=key)
         assert result.code == 4
@@ -436,7 +436,7 @@ class TestKeys:
         """It sees its own data, and errors say how to ask for it."""
         populate(ways)
         with connect(ways.database_url) as client:
-            key = client.keys.create("acme-only", "operator", customer="acme").text
+            key = client.keys.create("acme-only", "operator", customer="acme").key
         assert key is not None
 
         def bound(*args: str) -> CommandResult:
@@ -470,12 +470,12 @@ class TestKeys:
         assert json.loads(result.err)["code"] == "api.unavailable"
 
     def test_nothing_heavy(self, ways: Pair) -> None:
-        """Over a URL neither the web framework nor the store is loaded."""
+        """Over a URL neither the web framework nor a driver is loaded."""
         code = (
             "import sys; sys.argv = ['penstock', *sys.argv[1:]]\n"
             "import penstock.cli\n"
             "try:\n    penstock.cli.main()\nexcept SystemExit as end: assert not end.code\n"
-            "heavy = ('fastapi', 'pydantic', 'penstock.server', 'penstock.db.store', 'sqlite3')\n"
+            "heavy = ('starlette', 'uvicorn', 'psycopg', 'sqlite3', 'rich')\n"
             "print([m for m in heavy if m in sys.modules], file=sys.stderr)"
         )
         # Coverage would add its own imports.

@@ -5,6 +5,7 @@ import sqlite3
 import pytest
 
 from penstock import connect
+from penstock.access.store.registry import processor_list
 from penstock.bus.message import SubscriptionSpec, TopicSpec
 from penstock.bus.transports.embedded import EmbeddedBus
 from penstock.runs.store.leases import session_open
@@ -61,7 +62,7 @@ class TestPipelines:
     def test_register_creates_the_database(self, bare: Shell) -> None:
         """Pipelines can be registered before a worker runs."""
         assert "broken, hello, pair, slow" in bare.ok("pipelines", "register", SHOP)
-        assert len(bare.json("pipelines", "list")["pipelines"]) == 4
+        assert len(bare.json("pipelines", "list")["items"]) == 4
         assert "main.left, main.right" in bare.ok("pipelines", "list")
 
     def test_show(self, shell: Shell) -> None:
@@ -103,10 +104,10 @@ class TestStatus:
         for _ in range(5):
             shell.ok("configs", "start", config["config_id"])
             shell.work()
-        found = shell.json("alerts", "list")["alerts"]
+        found = shell.json("alerts", "list")["items"]
         assert [alert["severity"] for alert in found] == ["HIGH"]
         assert f"penstock configs enable {config['config_id']}" in shell.ok("alerts", "list")
-        assert len(shell.json("alerts", "list", "--state", "all")["alerts"]) == 2
+        assert len(shell.json("alerts", "list", "--state", "all")["items"]) == 2
 
 
 class TestDatabase:
@@ -137,7 +138,7 @@ class TestDatabase:
 
     def test_passwords_are_not_shown(self, shell: Shell) -> None:
         """The URL is printed without its password and options."""
-        from penstock.assembly.process import describe_database
+        from penstock.assembly.database import describe_database
 
         shown = describe_database("postgresql://me:secret@db.example:5432/penstock?sslmode=require")
         assert shown == "postgresql://me@db.example:5432/penstock"
@@ -219,7 +220,7 @@ class TestDoctor:
         shell.ok("configs", "create", "acme", "hello", "--every", "5")
         with connect(shell.url) as client:
             now = client.store.read(lambda tx: tx.now())
-            known = [p for info in client.views.pipelines() for p in info.processors]
+            known = client.store.read(processor_list)
             pool = next(p.pool_key for p in known if p.pool == "default")
             opened = {"boot_id": "b", "kind": "worker", "name": "w", "host": "h", "pid": 1,
                       "pool": pool, "slots": 2, "lease_us": 60_000_000}  # fmt: skip

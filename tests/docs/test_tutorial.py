@@ -58,7 +58,7 @@ class Newcomer:
     def waits(self, day: str, generation: int, *states: str) -> dict[str, Any]:
         """Poll until a flow of a generation, or its phase total, is in one of these states."""
         for _ in range(PATIENCE):
-            flows = json.loads(self.types("penstock flows list --json"))["flows"]
+            flows = json.loads(self.types("penstock flows list --json"))["items"]
             for flow in flows:
                 if (flow["partition"], flow["generation"]) == (day, generation):
                     shown = json.loads(self.types(f"penstock flows show {flow['flow_id']} --json"))

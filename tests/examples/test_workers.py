@@ -16,9 +16,8 @@ import pytest
 
 from penstock import Submission
 from penstock.client import Client
-from penstock.core.ids import decode, encode
 from penstock.db.sqlite.store import SqliteStore
-from penstock.runs.rows import Run
+from penstock.runs.records import Run
 
 ROOT = Path(__file__).parents[2]
 WORKERS = ROOT / "examples" / "workers"
@@ -100,7 +99,7 @@ class Bench:
             self.url, self.admin = up["api"], up["development_key"]
             self.store = SqliteStore(folder / "penstock.db")
             self.client = Client(self.store)
-            key = self.client.keys.create("images", "worker", actor="test").text or ""
+            key = self.client.keys.create("images", "worker").key or ""
             self._settings = {
                 "PENSTOCK_URL": self.url, "PENSTOCK_API_KEY": key, "WORKER_ID": "bench-1",
                 "BEAT_SECONDS": "0.1", "WAIT_SECONDS": "1",
@@ -127,11 +126,11 @@ class Bench:
     def submit(self, **parameters: Any) -> str:
         """Submit a run for the worker."""
         wanted = Submission(pipeline="resize", customer="acme", parameters=parameters)
-        return encode("run", self.client.runs.submit(wanted))
+        return self.client.runs.submit(wanted).run_id
 
     def run(self, run_id: str) -> Run:
         """Return a run as stored."""
-        return self.client.runs.get(decode("run", run_id))
+        return self.client.runs.get(run_id)
 
     def ended(self, run_id: str) -> Run:
         """Return a run after the worker has reported its end."""
@@ -167,12 +166,12 @@ def test_complete_and_fail(bench: Bench) -> None:
     bad = bench.submit(steps=1, step_seconds=0.01, error="no such image")
     run = bench.ended(good)
     assert (run.state, run.status, run.claimed_by) == ("COMPLETED", "SUCCESS", "bench-1")
-    assert json.loads(run.result or "") == {"steps": 2}
+    assert run.result == {"steps": 2}
     run = bench.ended(bad)
     assert run.state == "FAILED"
     assert run.error_type in ("RUNTIME_ERROR", "ERROR")
-    assert json.loads(run.error_details or "")["message"] == "no such image"
-    assert bench.client.views.overview().pending == 1
+    assert run.error_details["message"] == "no such image"
+    assert bench.client.views.overview().pending_runs == 1
     bare = bench.start(PENSTOCK_URL="")
     assert (bare.ended(), bare.lines[0][:20]) == (1, "set PENSTOCK_URL and")
     unknown = bench.start(PENSTOCK_API_KEY="pnk_no")
@@ -183,17 +182,16 @@ def test_complete_and_fail(bench: Bench) -> None:
 def test_heartbeat_and_cancel(bench: Bench) -> None:
     """Heartbeats report progress during the work; a cancellation stops it and is confirmed."""
     run_id = bench.submit(steps=1000, step_seconds=0.05)
-    number = decode("run", run_id)
     never = threading.Event()
     for _ in range(600):
-        progress = bench.client.runs.detail(number).progress
-        if progress is not None and progress["percent"]:
+        progress = bench.client.runs.detail(run_id).progress
+        if progress is not None and progress.percent:
             break
         never.wait(0.05)
     else:
         raise AssertionError(bench.worker.lines)
-    assert (progress["stage"] or "").startswith("step ")
-    assert progress["worker"] == "bench-1"
+    assert (progress.stage or "").startswith("step ")
+    assert progress.worker == "bench-1"
     asked = bench.post(f"/pipeline-runs/{run_id}/cancel", {"reason": "wrong folder"})
     assert asked["outcome"] == "asked"
     assert bench.ended(run_id).state == "CANCELLED"

@@ -102,11 +102,11 @@ def ways(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterato
     with connect(url) as client:
         client.register([daily()])
         made = client.keys.create("tester", "admin")
-        assert made.text is not None
+        assert made.key is not None
         settings = load({}, overrides={"database_url": url, "api_port": 0, "api_rate": 100_000.0})
         server = build_api(client, settings, Events())
         server.start()
-        yield Pair(url, server, made.text)
+        yield Pair(url, server, made.key)
         server.stop()
 
 
@@ -122,7 +122,7 @@ def populate(ways: Pair) -> dict[str, str]:
                      "--json").json  # fmt: skip
     blocked = ways.near("trigger", "daily", PAST, "analytics", "--mode", "backfill", "--json").json
     judge(ways)
-    (item,) = ways.near("interventions", "list", "--json").json["interventions"]
+    (item,) = ways.near("interventions", "list", "--json").json["items"]
     grant = ("override", "grant", "daily", DAY, "--dependency", "an.days", "--expires", "1h",
              "--reason", "known")  # fmt: skip
     return {
@@ -185,7 +185,7 @@ def test_a_night_over_a_url(ways: Pair) -> None:
     explained = far("explain", flow, "--json").json
     assert explained["phases"][1]["state"] == "IN_PROGRESS"
     assert "approved by key:tester" in explained["phases"][1]["sentences"][0]
-    (given,) = far("override", "list", "--json").json["overrides"]
+    (given,) = far("override", "list", "--json").json["items"]
     assert (given["approved_by"], given["source"]) == ("key:tester", "api")
     assert far("override", "revoke", given["override_id"]).out.endswith("revoked.\n")
     assert far("override", "revoke", given["override_id"]).code == 4

@@ -12,8 +12,8 @@ import pytest
 from penstock import Pipeline
 from penstock.client import Client
 from penstock.db.store import Store
-from penstock.flows.client.requests import CompletionReport
 from penstock.flows.orchestrator import Orchestrator
+from penstock.flows.records import CompletionReport
 from penstock.testing.clock import VirtualClock
 from tests.conftest import OpenStore
 from tests.kits.flows import DAY, Stage, work

@@ -6,9 +6,10 @@ import json
 from typing import Any
 
 from penstock import Pipeline, optional
-from penstock.bus.client.subscriptions import SubscriptionOptions
-from penstock.bus.message import NewMessage, SubscriptionSpec
+from penstock.bus.message import NewMessage
+from penstock.bus.records import Subscription, Topic
 from penstock.core.clock import MINUTE
+from penstock.core.records.validation import convert_input
 from penstock.db.store import Store
 from penstock.runs import attempt_result
 from penstock.runs.attempt_result import AttemptFailure
@@ -101,17 +102,17 @@ class TestOrigin:
 
     def message(self, stage: Stage, binding: dict[str, Any], data: dict[str, Any]) -> str:
         """Publish on a bound topic and serve the message; return its id."""
-        stage.client.topics.create("feed", customer="acme")
+        stage.client.topics.create(Topic(name="feed"), customer="acme")
         if binding:
-            spec = SubscriptionSpec(name="to-it", topic="feed")
-            extras = SubscriptionOptions(kind="bound", binding=json.dumps(binding))
-            stage.client.subscriptions.declare(spec, extras, customer="acme")
+            body = {"name": "to-it", "topic": "feed", "kind": "bound", "binding": binding}
+            wanted = convert_input({**body, "dead_letters": False}, Subscription)
+            stage.client.subscriptions.declare(wanted, customer="acme")
         binder = Binder(stage.store, jitter=lambda: 0.0)
         binder.run_once()
         sent = NewMessage(data=json.dumps(data).encode())
         (message_id,) = stage.client.topics.publish("feed", [sent], customer="acme")
         assert binder.run_once().done == 1
-        return str(message_id)
+        return message_id
 
     def test_the_last_completion_is_the_parent(self, store: Store, clock: VirtualClock) -> None:
         """A run names the processor that completed last before its phase; retries do too."""
@@ -175,9 +176,9 @@ class TestOrigin:
         assert logged(stage, "sum", "parent_processor", "subscription", "message_id") == [
             ("raw.left", None, None)
         ]
-        traced = stage.client.diagnostics.trace("later", "acme")
+        traced = stage.client.diagnostics.trace("later")
         assert [flow.correlation_id for flow in traced.flows] == ["first"]
-        texts = [step.text for step in traced.traced.steps if step.processor == "left"]
+        texts = [step.text for step in traced.steps if step.processor == "left"]
         assert "left reported partial externally" in texts
         assert stage.state(opened) == "OPEN"
 

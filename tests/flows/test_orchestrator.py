@@ -8,13 +8,21 @@ from typing import Any
 import pytest
 
 from penstock import Pipeline, historical, optional, same_day
-from penstock.core.clock import HOUR, MINUTE
+from penstock.core.clock import HOUR, MINUTE, to_datetime
+from penstock.core.errors import InvalidInput
+from penstock.core.ids import decode, encode
 from penstock.core.stored_json import loads
 from penstock.db.store import Store
 from penstock.flows.advance.store import PROBE_LEASE_US
-from penstock.flows.gates.client.overrides import OverrideRequest
 from penstock.flows.gates.gate import decide
-from penstock.flows.gates.verdict import Decision, GateInput
+from penstock.flows.gates.records import (
+    BacktestRequest,
+    ModeChanges,
+    OverrideRequest,
+    VerdictChange,
+    WhatIfRequest,
+)
+from penstock.flows.gates.verdict import Decision, GateInput, Verdict
 from penstock.runs.states import RunStatus
 from penstock.testing.clock import VirtualClock
 from tests.kits.flows import DAY, Stage, chain, work
@@ -137,7 +145,8 @@ class TestChains:
         """A cancelled flow ends at once with its waiting runs, and nothing starts after it."""
         stage = Stage(store, clock, chain("raw", "analytics"))
         opened = stage.open()
-        assert stage.client.flows.cancel(opened.flow.flow_id, reason="wrong day") == 1
+        done = stage.client.flows.cancel(encode("flow", opened.flow.flow_id), "wrong day")
+        assert done.runs == 1
         stage.run_off()
         assert stage.state(opened) == "CANCELLED"
         assert len(stage.triggers()) == 1
@@ -154,8 +163,11 @@ class TestGates:
         stage.complete()
         stepped = stage.step()
         assert (stepped.probes, stepped.triggers) == (1, 1)
-        (row, _) = stage.client.gates.history("nba")
+        (row, _) = stage.detail(opened).decisions
         assert decide(loads(GateInput, row.input)) == loads(Decision, row.decision)
+        (shown, _) = stage.client.gates.decisions("nba").items
+        assert (shown.phase, shown.verdict) == (row.phase, row.verdict)
+        assert [one.table for one in shown.dependencies] == ["raw.box"]
         assert stage.probes[0].partition == DAY
         assert stage.sql("SELECT count(*) FROM leases") == [(0,)]
         assert stage.states(opened)["analytics"] == "IN_PROGRESS"
@@ -225,17 +237,17 @@ class TestGates:
             stage.step()
             clock.advance(25 * MINUTE)
         assert stage.states(opened)["analytics"] == "BLOCKED"
-        (item,) = stage.client.interventions.page()
-        assert (item.phase, item.tries, json.loads(item.missing)) == ("analytics", 3, ["raw.box"])
+        (item,) = stage.client.interventions.list().items
+        assert (item.phase, item.tries, item.missing) == ("analytics", 3, ["raw.box"])
         approval = OverrideRequest(
             pipeline="nba", partition=DAY, customer="acme", reason="the season has just begun",
-            expires_at=clock.now() + HOUR,
+            expires_at=to_datetime(clock.now() + HOUR),
         )  # fmt: skip
-        granted = stage.client.overrides.grant(approval, actor="dana")
+        granted = stage.client.as_actor("dana").overrides.grant(approval)
         assert granted.approved_by == "dana"
         assert stage.step().triggers == 1
         assert stage.detail(opened).decisions[0].verdict == "PROCEED_DEGRADED"
-        assert stage.client.interventions.page() == []
+        assert stage.client.interventions.list().items == []
         audit = stage.sql("SELECT action, actor, reason FROM audit")
         assert ("OVERRIDE_GRANTED", "dana", approval.reason) in audit
 
@@ -245,13 +257,13 @@ class TestGates:
         stage.open(mode="manual")
         stage.complete()
         stage.step()
-        (item,) = stage.client.interventions.page()
+        (item,) = stage.client.interventions.list().items
         assert item.tries == 0
         stage.days["raw.box"] = 10
         stage.client.interventions.resolve(item.intervention_id, "backfilled")
         stage.sql("UPDATE interventions SET status = 'open'")
         assert stage.step().triggers == 1
-        assert stage.client.interventions.page() == []
+        assert stage.client.interventions.list().items == []
 
     @pytest.mark.parametrize("how", ["cancelled", "failed"])
     def test_interventions_end_with_their_flow(
@@ -264,13 +276,13 @@ class TestGates:
         for _ in range(4):
             stage.step()
             clock.advance(25 * MINUTE)
-        assert len(stage.client.interventions.page()) == 1
+        assert len(stage.client.interventions.list().items) == 1
         if how == "cancelled":
-            stage.client.flows.cancel(opened.flow.flow_id)
+            stage.client.flows.cancel(encode("flow", opened.flow.flow_id))
         else:
             clock.advance(4 * HOUR)
             stage.step()
-        assert stage.client.interventions.page() == []
+        assert stage.client.interventions.list().items == []
         ((resolution,),) = stage.sql("SELECT resolution FROM interventions")
         assert how in resolution.lower()
         still = {row[0] for row in stage.sql("SELECT rule FROM alerts WHERE state = 'open'")}
@@ -330,11 +342,11 @@ class TestGates:
         stage = Stage(store, clock, gated(same_day("raw.box")))
         opened = stage.open()
         stage.complete()
-        found = stage.client.gates.check("nba", "analytics", flow_id=opened.flow.flow_id)
-        assert (found.decision.verdict, found.is_evaluable) == ("WAIT", True)
-        assert (
-            stage.client.gates.check("nba", "analytics", mode="manual").decision.verdict == "FAIL"
+        found = stage.client.gates.check(
+            "nba", "analytics", flow_id=encode("flow", opened.flow.flow_id)
         )
+        assert (found.verdict, found.is_evaluable) == ("WAIT", True)
+        assert stage.client.gates.check("nba", "analytics", mode="manual").verdict == "FAIL"
         assert stage.sql("SELECT count(*) FROM decisions WHERE phase = 'analytics'") == [(0,)]
 
     def test_backtest(self, store: Store, clock: VirtualClock) -> None:
@@ -344,10 +356,17 @@ class TestGates:
         stage.open()
         stage.complete()
         stage.step()
-        (row,) = stage.client.gates.history("nba", phase="analytics")
+        (row,) = stage.client.gates.decisions("nba", phase="analytics").items
         assert row.verdict == "PROCEED_DEGRADED"
-        found = stage.client.gates.backtest("nba", {"degraded_at": 80}, phase="analytics")
-        assert found.moves == {("PROCEED_DEGRADED", "FAIL"): 1}
+        changes = ModeChanges(degraded_at=80)
+        wanted = BacktestRequest(pipeline="nba", changes=changes, phase="analytics")
+        found = stage.client.gates.backtest(wanted)
+        assert found.moves == [VerdictChange(then=row.verdict, now=Verdict.FAIL, decisions=1)]
+        tried = stage.client.gates.what_if(WhatIfRequest(pipeline="nba", changes=changes))
+        assert [one for one in tried.items if one.is_changed] == found.items
+        for wrong in (ModeChanges(), ModeChanges(proceed_at=50, degraded_at=80)):
+            with pytest.raises(InvalidInput, match="changes"):
+                stage.client.gates.what_if(WhatIfRequest(pipeline="nba", changes=wrong))
 
 
 class TestTrouble:
@@ -385,13 +404,14 @@ class TestTrouble:
         stage.complete("players")
         stage.complete("pbp")
         assert stage.step().reruns == 1
-        second = stage.client.flows.find("nba", DAY, customer="acme", mode="same_day")
-        assert (second.generation, second.parent_flow_id) == (2, first.flow.flow_id)
+        second, _ = stage.client.flows.list(pipeline="nba", partition=DAY, customer="acme").items
+        assert second.generation == 2
+        assert second.parent_flow_id == encode("flow", first.flow.flow_id)
         assert second.trigger_source == "late_data"
         stage.run_off()
-        assert stage.state(second) == "COMPLETE"
+        assert stage.client.flows.get(second.flow_id).flow.state == "COMPLETE"
         runs = stage.sql("SELECT flow_id, count(*) FROM history GROUP BY 1 ORDER BY 1")
-        assert runs == [(first.flow.flow_id, 3), (second.flow_id, 1)]
+        assert runs == [(first.flow.flow_id, 3), (decode("flow", second.flow_id), 1)]
 
     def test_a_dead_processor(self, store: Store, clock: VirtualClock) -> None:
         """A phase with a dead processor fails and is alerted; a retry repairs it."""
@@ -401,8 +421,8 @@ class TestTrouble:
         stage.step()
         assert stage.states(opened)["raw"] == "FAILED"
         assert stage.sql("SELECT rule FROM alerts") == [("phase_incomplete",)]
-        (dead,) = stage.client.dead_letters.find()
-        stage.client.runs.retry(dead.subject)
+        (dead,) = stage.client.dead_letters.list().items
+        stage.client.runs.retry(dead.run_id or "")
         stage.complete()
         assert stage.step().triggers == 1
         assert stage.states(opened) == {"raw": "COMPLETE", "analytics": "IN_PROGRESS"}

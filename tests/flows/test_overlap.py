@@ -9,8 +9,10 @@ import pytest
 from penstock import Pipeline, same_day
 from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.core.errors import Conflict
+from penstock.core.ids import encode
 from penstock.db.store import Store
-from penstock.flows.rows import Flow, FlowFilter
+from penstock.flows.rows import FlowFilter, FlowRow
+from penstock.flows.store.flows import flow_list
 from penstock.schedules.scheduler import Scheduler
 from penstock.testing.clock import VirtualClock
 from tests.kits.configs import cfg, create_config
@@ -33,9 +35,9 @@ class Hourly:
         return self.scheduler.run_once().overlapped
 
     @property
-    def open(self) -> list[Flow]:
+    def open(self) -> list[FlowRow]:
         """The open flows, oldest first."""
-        return self.stage.client.flows.page(FlowFilter(state="OPEN"))[::-1]
+        return self.stage.store.read(lambda tx: flow_list(tx, FlowFilter(state="OPEN")))[::-1]
 
 
 class TestQueue:
@@ -53,7 +55,7 @@ class TestQueue:
         stage.step()
         assert stage.states(ahead)["analytics"] == "IN_PROGRESS"
         assert stage.states(waiting) == {"raw": "PENDING", "analytics": "PENDING"}
-        assert stage.client.flows.detail(waiting.flow_id).triggers == []
+        assert stage.client.flows.get(encode("flow", waiting.flow_id)).triggers == []
         assert hourly.fire() == 1, "one flow is queued: a third occurrence is skipped"
         assert len(hourly.open) == 2
         stage.complete("analytics_job")
@@ -90,7 +92,7 @@ class TestQueue:
         hourly.fire()
         hourly.fire()
         ahead, waiting = hourly.open
-        hourly.stage.client.flows.cancel(ahead.flow_id)
+        hourly.stage.client.flows.cancel(encode("flow", ahead.flow_id))
         hourly.stage.step()
         assert hourly.stage.states(waiting)["raw"] == "IN_PROGRESS"
 
@@ -119,18 +121,16 @@ class TestQueue:
         hourly.fire()
         ahead, waiting = hourly.open
         explaining = hourly.stage.client.diagnostics
-        explained = explaining.explain_flow(waiting.flow_id)
-        assert explained.flow is not None
-        assert explained.flow.preceding_flow_id is not None
-        first, second = explained.explanation.phases
-        assert explained.flow.preceding_flow_id in first.headline
+        explained = explaining.explain_flow(encode("flow", waiting.flow_id))
+        preceding = encode("flow", ahead.flow_id)
+        first, second = explained.phases
+        assert preceding in first.headline
         assert "config" in first.headline
         assert second.headline == "raw is not complete"
-        proof = explaining.why_flow(waiting.flow_id)
-        assert explained.flow.preceding_flow_id in str(proof.cause)
-        front = explaining.explain_flow(ahead.flow_id).flow
-        assert front is not None
-        assert front.preceding_flow_id is None
+        proof = explaining.why_flow(encode("flow", waiting.flow_id))
+        assert any(preceding in cause.text for cause in proof.causes)
+        front = explaining.explain_flow(preceding)
+        assert not any("config" in phase.headline for phase in front.phases)
 
 
 class TestDeadline:
@@ -221,10 +221,11 @@ class TestFreshness:
         stage.complete("box")
         stage.step()
         clock.advance(MINUTE)
-        check = stage.client.gates.check("nba", "analytics", flow_id=opened.flow.flow_id)
+        number = encode("flow", opened.flow.flow_id)
+        check = stage.client.gates.check("nba", "analytics", flow_id=number)
         assert stage.probes[-1].since == clock.now()
-        assert check.decision.verdict == "WAIT"
+        assert check.verdict == "WAIT"
         stage.rows["t.rows"] = 2
         check = stage.client.gates.check("nba", "analytics", partition=opened.flow.partition)
-        assert check.decision.verdict == "PROCEED"
+        assert check.verdict == "PROCEED"
         assert stage.probes[-1].since == clock.now()

@@ -11,11 +11,11 @@ import json
 from typing import Any
 
 from penstock import Pipeline, historical, optional, same_day
-from penstock.core.clock import HOUR, MINUTE
+from penstock.core.clock import HOUR, MINUTE, to_datetime
+from penstock.core.ids import encode
 from penstock.core.stored_json import loads
 from penstock.db.store import Store
-from penstock.flows.explain.why import Cause
-from penstock.flows.gates.client.overrides import OverrideRequest
+from penstock.flows.gates.records import OverrideRequest
 from penstock.flows.gates.verdict import Decision
 from penstock.runs import attempt_result
 from penstock.runs.states import RunStatus
@@ -96,25 +96,21 @@ class Morning:
     def why(self) -> list[str]:
         """Return every sentence of `why` about `analytics`, from the top."""
         proof = self.stage.client.diagnostics.why_flow(
-            self.opened.flow.flow_id, "analytics", "acme"
+            encode("flow", self.opened.flow.flow_id), "analytics"
         )
-
-        def walk(cause: Cause) -> list[str]:
-            return [cause.text, *(text for child in cause.children for text in walk(child))]
-
-        return walk(proof.cause)
+        return [cause.text for cause in proof.causes]
 
     def sentences(self) -> str:
         """Return the sentences of `explain` about `analytics` below its headline."""
-        explained = self.stage.client.diagnostics.explain("nba", DAY, customer="acme").explanation
+        explained = self.stage.client.diagnostics.explain("nba", DAY, customer="acme")
         return " ".join(s for story in explained.phases if story.phase == "analytics"
                         for s in story.sentences)  # fmt: skip
 
     def shown(self) -> tuple[str, str, list[str]]:
         """Return what `explain` shows of `analytics`: state, headline and suggested commands."""
-        explained = self.stage.client.diagnostics.explain("nba", DAY, customer="acme").explanation
+        explained = self.stage.client.diagnostics.explain("nba", DAY, customer="acme")
         (story,) = [s for s in explained.phases if s.phase == "analytics"]
-        return story.word, story.headline, [offer.command for offer in explained.offers]
+        return story.word, story.headline, [offer.command for offer in explained.actions]
 
 
 def test_same_day(store: Store, clock: VirtualClock) -> None:
@@ -228,7 +224,7 @@ def test_one_table_that_never_arrives(store: Store, clock: VirtualClock) -> None
             partition=DAY,
             customer="acme",
             reason="it arrived",
-            expires_at=clock.now() + HOUR,
+            expires_at=to_datetime(clock.now() + HOUR),
         )
     )
     day.stage.step()
@@ -252,7 +248,7 @@ def test_a_deadlock(store: Store, clock: VirtualClock) -> None:
     assert (rule, severity) == ("gate_fail", "HIGH")
     reason = f"These processors wait for each other and can never start: {cycle}."
     assert message == f"nba {DAY} right must not start: {reason}"
-    explained = stage.client.diagnostics.explain("nba", DAY, customer="acme").explanation
+    explained = stage.client.diagnostics.explain("nba", DAY, customer="acme")
     (story,) = [s for s in explained.phases if s.phase == "right"]
     assert (story.word, any(cycle in text for text in story.sentences)) == ("blocked", True)
     checks = stage.sql("SELECT required_table, contributed_to_decision FROM dependency_check_log")
@@ -332,7 +328,7 @@ def test_whole_backfill(store: Store, clock: VirtualClock) -> None:
         clock.advance(21 * MINUTE)
         day.stage.step()
     assert day.outcome == ("FAIL", "missing_historical", "ack")
-    (item,) = day.stage.client.interventions.page()
+    (item,) = day.stage.client.interventions.list().items
     day.stage.days["t.past"] = 10
     day.stage.client.interventions.resolve(item.intervention_id, "backfilled")
     day.stage.step()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from penstock.core.clock import DAY as DAY_US
-from penstock.core.clock import HOUR
+from penstock.core.clock import HOUR, to_datetime
 from penstock.core.errors import Conflict, InvalidInput, NotFound
+from penstock.core.ids import encode
 from penstock.db.store import Store
-from penstock.dead_letters.client.dead_letters import DeadLetterFilter
-from penstock.flows.client.requests import CompletionReport
-from penstock.flows.gates.client.overrides import OverrideRequest
+from penstock.flows.gates.records import OverrideRequest
 from penstock.flows.gates.store.gates import probe_lease_many, probe_release_many
+from penstock.flows.records import Completeness, CompletionReport
 from penstock.flows.rows import NewCompletion
 from penstock.flows.store.completions import completion_put_many, completions_of, flow_event_take
 from penstock.flows.store.flows import flow_get, phases_of
@@ -69,25 +69,26 @@ def test_probes_are_leased_once(stage: Stage) -> None:
 def test_reports_open_the_next_generation(stage: Stage) -> None:
     """Without an open flow a report opens one; repeating the report changes nothing."""
     first = stage.client.flows.complete(report(execution_id="e1"))
-    assert (first.is_new, first.opened) == (True, True)
+    assert first.outcome == "opened"
     live = stage.sql("SELECT p.name FROM runs r JOIN processors p ON p.processor = r.processor")
     assert live == [("analytics_job",)], "what is done is not started, what follows it is"
     again = stage.client.flows.complete(report(execution_id="e1"))
-    assert (again.is_new, again.flow_id) == (False, first.flow_id)
+    assert (again.outcome, again.flow_id) == ("known", first.flow_id)
     stage.run_off()
-    flow = stage.client.flows.get(first.flow_id or 0)
+    flow = stage.client.flows.get(first.flow_id or "").flow
     assert (flow.state, flow.generation, flow.trigger_source) == ("COMPLETE", 1, "event")
     late = stage.client.flows.complete(report(execution_id="e1"))
-    assert (late.is_new, late.flow_id) == (False, first.flow_id)
+    assert (late.outcome, late.flow_id) == ("known", first.flow_id)
     new = stage.client.flows.complete(report(execution_id="e2"))
-    assert (new.opened, stage.client.flows.get(new.flow_id or 0).generation) == (True, 2)
+    opened = stage.client.flows.get(new.flow_id or "").flow
+    assert (new.outcome, opened.generation) == ("opened", 2)
 
 
 def test_an_unknown_processor_is_a_dead_letter(stage: Stage) -> None:
     """An unusable report is stored as a dead letter, separate from dead runs."""
     got = stage.client.flows.complete(report(processor="unknown"))
-    assert (got.flow_id, got.dead_letter_id is not None) == (None, True)
-    assert stage.client.dead_letters.find(DeadLetterFilter(kind="run")) == []
+    assert (got.outcome, got.flow_id, got.dead_letter_id is not None) == ("dead", None, True)
+    assert stage.client.dead_letters.list(kind="run").items == []
     rows = stage.sql("SELECT kind, error_type FROM dead_letters")
     assert rows == [("delivery", "UNKNOWN_PROCESSOR")]
 
@@ -95,8 +96,10 @@ def test_an_unknown_processor_is_a_dead_letter(stage: Stage) -> None:
 def test_a_report_ends_the_waiting_run(stage: Stage) -> None:
     """Work that was reported as done externally is not done again."""
     opened = stage.open()
-    got = stage.client.flows.complete(report(quality=0.5))
-    assert got.flow_id == opened.flow.flow_id
+    got = stage.client.flows.complete(report(completeness=Completeness(quality_score=0.5)))
+    assert got.flow_id == encode("flow", opened.flow.flow_id)
+    (seen,) = stage.detail(opened).completions
+    assert seen.quality == 0.5
     assert stage.sql("SELECT final_state FROM history") == [("CANCELLED",)]
     assert stage.step().triggers == 1
 
@@ -106,22 +109,29 @@ def test_overrides(stage: Stage) -> None:
     stage.open()
     now = stage.clock.now()
     approval = OverrideRequest(pipeline="nba", partition=DAY, customer="acme", reason="known gap",
-                        expires_at=now + HOUR)  # fmt: skip
-    granted = stage.client.overrides.grant(approval, actor="dana")
-    assert [o.override_id for o in stage.client.overrides.page(live=True)] == [granted.override_id]
-    stage.client.overrides.revoke(granted.override_id, actor="eli")
-    assert stage.client.overrides.page(live=True) == []
+                        expires_at=to_datetime(now + HOUR))  # fmt: skip
+    granted = stage.client.as_actor("dana").overrides.grant(approval)
+    assert stage.client.overrides.list(live=True).items == [granted]
+    stage.client.as_actor("eli").overrides.revoke(granted.override_id)
+    assert stage.client.overrides.list(live=True).items == []
+    (listed,) = stage.client.overrides.list().items
+    assert (listed.approved_by, listed.revoked_by) == ("dana", "eli")
     with pytest.raises(Conflict):
         stage.client.overrides.revoke(granted.override_id)
     actions = [row[0] for row in stage.sql("SELECT action FROM audit ORDER BY n")]
     assert actions == ["OVERRIDE_GRANTED", "OVERRIDE_REVOKED"]
-    for wrong in ({"expires_at": now + 8 * DAY_US}, {"reason": " "}, {"phase": "nowhere"}):
+    naive = to_datetime(now + HOUR).replace(tzinfo=None)
+    wrongs: list[dict[str, object]] = [
+        {"expires_at": to_datetime(now + 8 * DAY_US)}, {"expires_at": naive},
+        {"expires_at": None}, {"expires": "1h"}, {"reason": " "}, {"phase": "nowhere"},
+    ]  # fmt: skip
+    for wrong in wrongs:
         given = {"pipeline": "nba", "partition": DAY, "customer": "acme", "reason": "r",
-                 "expires_at": now + HOUR, **wrong}  # fmt: skip
+                 "expires_at": to_datetime(now + HOUR), **wrong}  # fmt: skip
         with pytest.raises(InvalidInput):
             stage.client.overrides.grant(OverrideRequest(**given))  # type: ignore[arg-type]
     with pytest.raises(NotFound):
-        stage.client.overrides.revoke(9_999)
+        stage.client.overrides.revoke(encode("ovr", 9_999))
 
 
 def test_ended_flows_are_pruned(stage: Stage) -> None:
@@ -143,11 +153,11 @@ def test_customers_do_not_see_each_other(stage: Stage) -> None:
     own = stage.open().flow
     foreign = stage.open(customer="bravo").flow
     acme = stage.client.scoped("acme")
-    assert acme.flows.get(own.flow_id).customer_id == "acme"
+    assert acme.flows.get(encode("flow", own.flow_id)).flow.customer == "acme"
     with pytest.raises(NotFound):
-        acme.flows.get(foreign.flow_id)
+        acme.flows.get(encode("flow", foreign.flow_id))
     with pytest.raises(NotFound):
-        acme.flows.cancel(foreign.flow_id)
-    assert {row.customer_id for row in acme.gates.history("nba")} == {"acme"}
+        acme.flows.cancel(encode("flow", foreign.flow_id))
+    assert {one.customer for one in acme.gates.decisions("nba").items} == {"acme"}
     events = stage.sql("SELECT event_type FROM orchestration_events ORDER BY event_time")
     assert {row[0] for row in events} == {"opened", "triggered"}

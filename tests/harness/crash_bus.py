@@ -23,16 +23,17 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.assembly.process import connect
-from penstock.bus.message import SubscriptionSpec
-from penstock.bus.push.push_config import PushConfig, serialize_push
-from penstock.bus.store.topics import SubscriptionOptions
+from msgspec.structs import replace
+
+from penstock.assembly.database import connect
+from penstock.bus.records import PushSettings, Subscription, Topic
 from penstock.client import Client
-from penstock.core.clock import SECOND, SystemClock
+from penstock.core.clock import SystemClock
 from penstock.sinks.opening import open_sink
 from penstock.sinks.protocol import Sink
 from penstock.testing.postgres.process import port_free
@@ -257,22 +258,21 @@ def _leg(sink_url: str, subscription: str, asked: set[int], accepted: set[int]) 
 
 def _prepare(place: CrashTestDatabases, push_port: int) -> str:
     """Create databases, topic, subscriptions and tables; return the publishers' API key."""
-    spec = SubscriptionSpec(
+    pulled = Subscription(
         name=SUBSCRIPTION,
         topic=TOPIC,
-        ack_deadline_us=10 * SECOND,
-        min_backoff_us=SECOND // 10,
-        max_backoff_us=SECOND,
+        ack_deadline=timedelta(seconds=10),
+        min_backoff=timedelta(milliseconds=100),
+        max_backoff=timedelta(seconds=1),
+        has_dead_letters=False,
     )
-    push = serialize_push(PushConfig(endpoint=f"http://127.0.0.1:{push_port}/pubsub/push"))
+    push = PushSettings(endpoint=f"http://127.0.0.1:{push_port}/pubsub/push")
+    pushed = replace(pulled, name=PUSHED, filter='attributes.push = "yes"', kind="push", push=push)
     with connect(place.database_url) as client:
-        client.topics.create(TOPIC)
-        client.subscriptions.declare(spec)
-        client.subscriptions.declare(
-            replace(spec, name=PUSHED, filter='attributes.push = "yes"'),
-            SubscriptionOptions(kind="push", push=push),
-        )
-        key = client.keys.create("crashing", "worker", rate=10_000.0, actor="crashing").text
+        client.topics.create(Topic(name=TOPIC))
+        client.subscriptions.declare(pulled)
+        client.subscriptions.declare(pushed)
+        key = client.keys.create("crashing", "worker", rate=10_000.0).key
     for url in (place.sink_url, place.push_sink_url):
         sink = open_sink(url)
         _rows(sink, "CREATE TABLE effects (n bigint NOT NULL, message_id text NOT NULL)")

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import uvicorn
 
-from penstock.assembly.process import open_store
+from penstock.assembly.database import open_store
 from penstock.assembly.settings import load
 from penstock.bus.message import SettleResult
 from penstock.bus.transports.embedded import EmbeddedBus

@@ -15,7 +15,6 @@ from penstock.client import Client
 from penstock.core.clock import HOUR, MINUTE
 from penstock.core.stored_json import loads
 from penstock.db.store import Store
-from penstock.flows.client.requests import FlowRequest
 from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.gate import decide
 from penstock.flows.gates.probe_request import ProbeRequest
@@ -23,6 +22,7 @@ from penstock.flows.gates.rows import DecisionFilter
 from penstock.flows.gates.store.gates import decision_list
 from penstock.flows.gates.verdict import Decision, GateInput
 from penstock.flows.orchestrator import Orchestrator
+from penstock.flows.records import FlowRequest
 from penstock.pipelines.declare.needs import same_day
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.admitter import Admitter
@@ -124,7 +124,7 @@ def drive(store: Store, clock: VirtualClock, partition: str) -> None:
     for _ in range(ROUNDS_MAX):
         swept = sweeper.run_once()
         stepped, admitted, done = orchestrator.run_once(), admitter.run_once(), worker.run_once()
-        if not client.flows.get(flow_id).is_open:
+        if client.flows.get(flow_id).flow.state != "OPEN":
             orchestrator.run_once()  # process the last flow events as well
             worker.close()
             return

@@ -17,7 +17,7 @@ from penstock.core.clock import MINUTE, SECOND
 from penstock.runs.states import TRANSITIONS, RunState, path_is_legal
 from penstock.testing.simulate.snapshots import (
     EndedRunRow,
-    JournalEntry,
+    JournalChange,
     LedgerRow,
     RunRow,
     Snapshot,
@@ -69,8 +69,8 @@ class Commit:
     committer: Committer
     before: Snapshot
     after: Snapshot
-    created: list[JournalEntry]
-    ended: list[JournalEntry]
+    created: list[JournalChange]
+    ended: list[JournalChange]
     ends: dict[int, EndedRunRow]
     ledger: list[LedgerRow]
     retries: Mapping[int, str | None] = field(default_factory=dict)

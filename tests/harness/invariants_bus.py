@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from penstock.bus.message import ORIGIN_MESSAGE_ID, SOURCE_DELIVERY_COUNT
 from penstock.bus.redelivery import redelivery_backoff
-from penstock.bus.store.topics import Subscription
+from penstock.bus.store.topics import SubscriptionRow
 from penstock.core.naming import SubscriptionKey
 from penstock.db.sqlite.store import SqliteStore
 from penstock.testing.simulate.violation import Violation
@@ -59,7 +59,7 @@ Key = tuple[int, int]
 class BusChecks:
     """Follows one bus through one history."""
 
-    def __init__(self, store: SqliteStore, subs: Sequence[Subscription]) -> None:
+    def __init__(self, store: SqliteStore, subs: Sequence[SubscriptionRow]) -> None:
         self._store = store
         self._subs = {sub.subscription_key: sub for sub in subs}
         self._settled_to = 0

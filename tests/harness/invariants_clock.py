@@ -13,7 +13,6 @@ from penstock.schedules.cadence import Cadence, next_after
 from penstock.schedules.misfire import GRACE_DEFAULT
 from penstock.testing.simulate.snapshots import (
     ConfigSnapshot,
-    FlowRow,
     LedgerRow,
     RunRow,
     ScheduleRow,
@@ -172,7 +171,7 @@ def _check_queued_start(c: Commit, run: RunRow) -> None:
         raise Violation("I22", f"{run} began before {ahead[0]} ended")
 
 
-def _check_queue(c: Commit, flow: FlowRow) -> None:
+def _check_queue(c: Commit, flow: FlowStateRow) -> None:
     """I22: one flow of a queue waits, unless catching up all; it has no runs meanwhile."""
     config = c.before.configs[flow.config_id]
     ahead = _open(c.after, flow)
@@ -186,7 +185,7 @@ def _check_queue(c: Commit, flow: FlowRow) -> None:
             raise Violation("I22", f"{flow} is queued behind {waiting[0]}, which waits itself")
 
 
-def _open(after: Snapshot, flow: FlowRow) -> list[FlowRow]:
+def _open(after: Snapshot, flow: FlowStateRow) -> list[FlowStateRow]:
     """Return the older open flows of its config."""
     return [
         f

@@ -14,13 +14,12 @@ from typing import Any
 from penstock.access.store.names import NameResolver
 from penstock.audit.rows import OutboxMessage
 from penstock.client import Client
-from penstock.core.clock import MINUTE, SECOND
+from penstock.core.clock import MINUTE, SECOND, to_datetime
 from penstock.core.errors import PenstockError, StoreError
 from penstock.core.ids import decode, encode
 from penstock.db.store import Store, Tx
-from penstock.dead_letters.client.dead_letters import DeadLetterFilter
 from penstock.runs.admitter import Admitter
-from penstock.runs.client.runs import Submission
+from penstock.runs.records import Submission
 from penstock.runs.sweeper import Sweeper
 from penstock.schedules.records import PauseScope
 from penstock.schedules.scheduler import Scheduler, SchedulerOptions
@@ -119,7 +118,7 @@ class Operator(Actor):
             pipeline=rng.choice(("single", "single", *LIMITED)),
             customer=rng.choice(self._customers),
             priority=rng.choice((5, 5, 5, 1, 9)),
-            at=later if rng.random() < 0.3 else None,
+            at=to_datetime(later) if rng.random() < 0.3 else None,
             ordering_key=f"key-{rng.randrange(2)}" if rng.random() < 0.3 else None,
         )
         key = f"{self.name}-{self._keys}"
@@ -132,21 +131,23 @@ class Operator(Actor):
 
     def _send(self, wanted: Submission, key: str) -> None:
         """Submit with a key: repeated after a lost response, it must not run twice."""
-        run_id = self.client.runs.submit(wanted, key=key)
-        self.stage.accepted.append(run_id)
+        made = self.client.runs.submit(wanted, key=key)
+        self.stage.accepted.append(decode("run", made.run_id))
         self._unsure = [pair for pair in self._unsure if pair[1] != key]
         if self.stage.fault_occurs(Fault.DUPLICATE, 0.1):
-            assert self.client.runs.submit(wanted, key=key) == run_id, "a repeated key ran twice"
+            assert self.client.runs.submit(wanted, key=key) == made, "a repeated key ran twice"
 
     def _cancel(self) -> None:
         if self.stage.accepted:
-            self.client.runs.cancel(self.stage.rng.choice(self.stage.accepted[-20:]))
+            run_id = self.stage.rng.choice(self.stage.accepted[-20:])
+            self.client.runs.cancel(encode("run", run_id))
 
     def _retry(self) -> None:
-        dead = self.client.dead_letters.find(DeadLetterFilter(kind="run"), limit=10)
+        dead = self.client.dead_letters.list(kind="run", limit=10).items
         if dead:
             dead_letter = self.stage.rng.choice(dead)
-            self.stage.accepted.append(self.client.runs.retry(dead_letter.subject))
+            made = self.client.runs.retry(dead_letter.run_id or "")
+            self.stage.accepted.append(decode("run", made.run_id))
 
     def _pause(self) -> None:
         scope, subject = self._scope()

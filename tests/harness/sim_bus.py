@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from penstock.bus.message import ErrorKind, NewMessage, SubscriptionSpec, TopicSpec
 from penstock.bus.store import deliveries, messages, replay, topics
 from penstock.bus.store.deliveries import DeliveryNack, LeasedDelivery
-from penstock.bus.store.topics import Subscription
+from penstock.bus.store.topics import SubscriptionRow
 from penstock.core.clock import HOUR, SECOND
 from penstock.core.errors import Conflict, NotFound, StoreError
 from penstock.db.store import Tx
@@ -38,7 +38,7 @@ class BusStage(Stage, Protocol):
     checks: BusChecks
 
 
-def declare(tx: Tx) -> list[Subscription]:
+def declare(tx: Tx) -> list[SubscriptionRow]:
     """Declare the topics and subscriptions of a history."""
     for name in (TOPIC, DEAD):
         topics.topic_declare(tx, TopicSpec(name=name))
@@ -126,18 +126,18 @@ class Consumer(Actor):
             elif action == "release":
                 self._release(sub, some)
 
-    def _pull(self, sub: Subscription) -> list[LeasedDelivery]:
+    def _pull(self, sub: SubscriptionRow) -> list[LeasedDelivery]:
         n = self.stage.rng.randint(1, 4)
         return self.store.write(lambda tx: deliveries.delivery_pull(tx, sub, n, self.name))
 
-    def _settle(self, sub: Subscription, some: list[LeasedDelivery]) -> None:
+    def _settle(self, sub: SubscriptionRow, some: list[LeasedDelivery]) -> None:
         tickets = [(one.message_id, one.epoch) for one in some]
         self._checks.acks |= {(sub.subscription_key, *ticket) for ticket in tickets}
         done = self.store.write(lambda tx: deliveries.delivery_ack(tx, sub, tickets))
         if not done <= set(tickets):
             raise Violation("I4", f"{tickets} settled {done}")
 
-    def _refuse(self, sub: Subscription, some: list[LeasedDelivery]) -> None:
+    def _refuse(self, sub: SubscriptionRow, some: list[LeasedDelivery]) -> None:
         rng = self.stage.rng
         kind = rng.choice((ErrorKind.TRANSIENT, ErrorKind.POISON))
         refusals = [
@@ -146,13 +146,13 @@ class Consumer(Actor):
         self._checks.nacks |= {(sub.subscription_key, one.message_id, one.epoch) for one in some}
         self.store.write(lambda tx: deliveries.delivery_nack(tx, sub, refusals, rng.random))
 
-    def _release(self, sub: Subscription, some: list[LeasedDelivery]) -> None:
+    def _release(self, sub: SubscriptionRow, some: list[LeasedDelivery]) -> None:
         """Release messages as if they had not been pulled."""
         tickets = [(one.message_id, one.epoch) for one in some]
         self._checks.releases |= {(sub.subscription_key, *ticket) for ticket in tickets}
         self.store.write(lambda tx: deliveries.delivery_release(tx, sub, tickets))
 
-    def _extend(self, sub: Subscription, some: list[LeasedDelivery]) -> None:
+    def _extend(self, sub: SubscriptionRow, some: list[LeasedDelivery]) -> None:
         tickets = [(one.message_id, one.epoch) for one in some]
         length = self.stage.rng.choice((1, 30, 600)) * SECOND
         self.store.write(lambda tx: deliveries.delivery_extend(tx, sub, tickets, length))
@@ -191,13 +191,13 @@ class BusOperator(Actor):
             wanted = replace(spec, ack_deadline_us=rng.choice((10, 60, 300)) * SECOND)
             self.store.write(lambda tx: topics.subscription_declare(tx, wanted))
 
-    def _replay(self, sub: Subscription, message_id: int) -> None:
+    def _replay(self, sub: SubscriptionRow, message_id: int) -> None:
         try:
             self.store.write(lambda tx: replay.delivery_replay(tx, sub, message_id, self.name))
         except (Conflict, NotFound):
             return
 
-    def _seek(self, sub: Subscription) -> None:
+    def _seek(self, sub: SubscriptionRow) -> None:
         to = self.stage.clock.now() - self.stage.rng.randrange(HOUR)
         seek = self.store.write(lambda tx: replay.seek_begin(tx, sub, to, self.name))
         while not seek.is_done:

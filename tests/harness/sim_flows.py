@@ -8,18 +8,18 @@ all data is available.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 from penstock.access.store.names import NameResolver
 from penstock.client import Client
-from penstock.core.clock import HOUR, MINUTE, SECOND
+from penstock.core.clock import HOUR, MINUTE, SECOND, to_datetime
 from penstock.core.errors import PenstockError, StoreError
 from penstock.db.store import Store
-from penstock.flows.client.requests import CompletionReport, FlowRequest
-from penstock.flows.gates.client.overrides import OverrideRequest
 from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.probe_request import ProbeRequest
+from penstock.flows.gates.records import OverrideRequest
 from penstock.flows.orchestrator import Orchestrator
-from penstock.flows.rows import FlowFilter
+from penstock.flows.records import CompletionReport, FlowRequest
 from penstock.pipelines.declare.needs import historical, optional, same_day
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.dependency import DependencyKind
@@ -27,6 +27,12 @@ from penstock.testing.simulate.actors import Actor, ServiceActor, Stage
 from penstock.testing.simulate.faults import Fault
 
 CASCADE = "cascade"
+STATUSES: tuple[Literal["success", "partial", "failed"], ...] = (
+    "success",
+    "success",
+    "partial",
+    "failed",
+)
 PARTITIONS = ("2026-01-01", "2026-01-02")
 PROCESSORS = ("left", "right", "mid", "end", "soon")
 
@@ -105,7 +111,7 @@ class FlowUsers(Actor):
 
     def _trigger(self) -> None:
         rng = self.stage.rng
-        start: tuple[str, ...] = rng.choice(((), (), (), ("middle",)))
+        start: list[str] = rng.choice(([], [], [], ["middle"]))
         wanted = FlowRequest(
             pipeline=CASCADE,
             customer=rng.choice(self._customers),
@@ -118,7 +124,9 @@ class FlowUsers(Actor):
         opened = self.client.flows.trigger(wanted)
         if self.stage.fault_occurs(Fault.DUPLICATE, 0.2) and not wanted.force and not start:
             again = self.client.flows.trigger(wanted)
-            assert not again.is_new or not opened.flow.is_open, "a repeated trigger opened twice"
+            assert not again.is_new or opened.flow.state != "OPEN", (
+                "a repeated trigger opened twice"
+            )
 
     def _report(self) -> None:
         rng = self.stage.rng
@@ -129,7 +137,7 @@ class FlowUsers(Actor):
             partition=rng.choice(PARTITIONS),
             customer=rng.choice(self._customers),
             mode="same_day",
-            status=rng.choice(("success", "success", "partial", "failed")),
+            status=rng.choice(STATUSES),
             execution_id=f"{self.name}-{self._count}",
             correlation_id=f"{self.name}-{self._count}",
         )
@@ -147,12 +155,12 @@ class FlowUsers(Actor):
             partition=rng.choice(PARTITIONS),
             customer=rng.choice(self._customers),
             reason="simulated",
-            expires_at=self.stage.clock.now() + rng.choice((10 * MINUTE, HOUR)),
+            expires_at=to_datetime(self.stage.clock.now() + rng.choice((10 * MINUTE, HOUR))),
         )
         self.client.overrides.grant(approval)
 
     def _cancel(self) -> None:
-        found = self.client.flows.page(FlowFilter(state="OPEN", limit=10))
+        found = self.client.flows.list(state="OPEN", limit=10).items
         if found:
             self.client.flows.cancel(self.stage.rng.choice(found).flow_id, reason="simulated")
 

@@ -16,6 +16,7 @@ from penstock.access.store.names import NameResolver
 from penstock.client import Client
 from penstock.core.clock import SECOND
 from penstock.core.errors import PenstockError, StoreError
+from penstock.core.ids import encode
 from penstock.runs.external.client.work import (
     ClaimStatus,
     CompletionItem,
@@ -186,8 +187,8 @@ class SimExternalWorker(Actor):
 
     def _check(self, end: RunOutcome) -> None:
         """Check that the response matches what is stored, including the token."""
-        run = Client(self.store).runs.get(end.run_id)
-        if (run.state, run.status, run.token) != (end.state, end.status, end.token):
+        run = Client(self.store).runs.get(encode("run", end.run_id))
+        if (run.state, run.status, run.fencing_token) != (end.state, end.status, end.token):
             raise Violation("I24", f"returned {end}, stored {run}")
 
     def _is_done(self, work: _Work) -> bool:

@@ -7,11 +7,12 @@ from typing import Any
 
 from penstock.client import Client
 from penstock.core.clock import MINUTE, SECOND
+from penstock.core.ids import decode
 from penstock.core.naming import PoolKey
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.store import Store
 from penstock.runs import attempt_result
-from penstock.runs.client.runs import Submission
+from penstock.runs.records import Submission
 from penstock.runs.rows import HeldRun
 from penstock.runs.store.finish import run_end_many
 from penstock.runs.store.leases import session_open
@@ -71,12 +72,8 @@ class Stage:
 
     def submit(self, n: int = 1, *, customer: str = "acme", key: str | None = None) -> list[int]:
         """Submit ready runs of the pipeline `single`."""
-        return [
-            self.client.runs.submit(
-                Submission(pipeline="single", customer=customer, ordering_key=key)
-            )
-            for _ in range(n)
-        ]
+        wanted = Submission(pipeline="single", customer=customer, ordering_key=key)
+        return [decode("run", self.client.runs.submit(wanted).run_id) for _ in range(n)]
 
     def session(self, lease_us: int = LEASE_US) -> int:
         """Open a live session of a worker."""
@@ -123,6 +120,6 @@ def submit_act(stage: Stage, *, customer: str = "acme", key: str | None = None, 
         wanted = Submission(pipeline="single", customer=customer, ordering_key=key)
         client = Client(store)
         client._names._cache.declared = stage.client._names._cache.declared
-        return client.runs.submit_many([wanted] * n)
+        return [decode("run", run_id) for run_id in client.runs.submit_many([wanted] * n)]
 
     return act

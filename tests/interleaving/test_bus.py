@@ -9,7 +9,7 @@ from penstock.bus.message import ErrorKind, NewMessage
 from penstock.bus.store import deliveries, messages
 from penstock.bus.store import replay as rounds
 from penstock.bus.store.deliveries import DeliveryNack, LeasedDelivery
-from penstock.bus.store.topics import Subscription
+from penstock.bus.store.topics import SubscriptionRow
 from penstock.core.errors import Conflict
 from penstock.db.store import Store
 from tests.bus.world import BusWorld
@@ -38,18 +38,20 @@ def publish(*texts: str, **more: Any) -> Act:
     return lambda store: store.write(lambda tx: messages.message_publish(tx, "events", made))
 
 
-def pull(sub: Subscription, n: int = 10) -> Act:
+def pull(sub: SubscriptionRow, n: int = 10) -> Act:
     """Return a consumer."""
     return lambda store: store.write(lambda tx: deliveries.delivery_pull(tx, sub, n))
 
 
-def ack(sub: Subscription, *leased: LeasedDelivery) -> Act:
+def ack(sub: SubscriptionRow, *leased: LeasedDelivery) -> Act:
     """Return an ack of leased deliveries."""
     tickets = [(one.message_id, one.epoch) for one in leased]
     return lambda store: store.write(lambda tx: deliveries.delivery_ack(tx, sub, tickets))
 
 
-def nack(sub: Subscription, *leased: LeasedDelivery, kind: ErrorKind = ErrorKind.TRANSIENT) -> Act:
+def nack(
+    sub: SubscriptionRow, *leased: LeasedDelivery, kind: ErrorKind = ErrorKind.TRANSIENT
+) -> Act:
     """Return a nack of leased deliveries."""
     refusals = [DeliveryNack(one.message_id, one.epoch, kind) for one in leased]
     return lambda store: store.write(

@@ -10,10 +10,10 @@ from penstock import Pipeline, same_day
 from penstock.client import Client
 from penstock.core.clock import HOUR
 from penstock.db.store import Store
-from penstock.flows.client.requests import CompletionReport, FlowRequest
 from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.probe_request import ProbeRequest
 from penstock.flows.orchestrator import Orchestrator
+from penstock.flows.records import CompletionReport, FlowRequest
 from tests.harness.interleaving import Act, Outcome, exhaust, explore
 from tests.interleaving.stage import Stage, claim_act, finish_act
 from tests.interleaving.test_seeded_bugs import caught, patched

@@ -6,11 +6,12 @@ import pytest
 
 from penstock.access.store.registry import processor_list
 from penstock.client import Client
+from penstock.core.ids import decode, encode
 from penstock.core.naming import PoolKey
 from penstock.db.store import Store
 from penstock.limits.store.run_queue import queue_enter
 from penstock.pipelines.declare.pipeline import Pipeline
-from penstock.runs.client.runs import Submission
+from penstock.runs.records import Submission
 from penstock.runs.rows import HeldRun
 from penstock.runs.store.admission import pause_put
 from penstock.runs.store.runs import Claim, run_claim
@@ -58,12 +59,11 @@ class LimitScenes:
 
     def submit(self, *processors: str, customer: str = "acme") -> list[int]:
         """Submit runs that wait to be queued."""
-        return [
-            self.stage.client.runs.submit(
-                Submission(pipeline="narrow", processor=name, customer=customer)
-            )
-            for name in processors
+        wanted = [
+            Submission(pipeline="narrow", processor=name, customer=customer) for name in processors
         ]
+        runs = self.stage.client.runs
+        return [decode("run", runs.submit(one).run_id) for one in wanted]
 
     def enqueue(self, *processors: str, customer: str = "acme") -> list[int]:
         """Submit and queue runs, in order."""
@@ -187,7 +187,7 @@ def test_a_cancel_against_the_admission_of_the_same_run(scenes: LimitScenes) -> 
         def cancel(store: Store) -> str:
             client = Client(store)
             client._names._cache.declared = scenes.stage.client._names._cache.declared
-            return client.runs.cancel(first)
+            return client.runs.cancel(encode("run", first)).outcome
 
         def check(outcomes: list[Outcome]) -> None:
             scenes.check()

@@ -13,8 +13,8 @@ from penstock.core.errors import (
     RunInterrupted,
     StaleToken,
 )
+from penstock.core.ids import decode, encode
 from penstock.db.store import Store
-from penstock.runs.client.runs import Submission
 from penstock.runs.external.client.work import (
     Claimed,
     ClaimStatus,
@@ -24,6 +24,7 @@ from penstock.runs.external.client.work import (
     FailureReport,
     Heartbeat,
 )
+from penstock.runs.records import Submission
 from penstock.runs.sweeper import Sweeper
 from tests.harness.interleaving import Act, Outcome, exhaust, explore
 from tests.interleaving.stage import Stage
@@ -36,7 +37,8 @@ W1 = ExternalWorker("w1", "k")
 def submit(stage: Stage, n: int = 1) -> list[int]:
     """Submit ready runs for external workers."""
     stage.empty()
-    return stage.client.runs.submit_many([Submission(pipeline="outside", customer="acme")] * n)
+    wanted = [Submission(pipeline="outside", customer="acme")] * n
+    return [decode("run", run_id) for run_id in stage.client.runs.submit_many(wanted)]
 
 
 def held(stage: Stage, n: int = 1, *, start: bool = True) -> list[Claimed]:
@@ -149,7 +151,10 @@ def test_a_start_against_a_cancel(stage: Stage) -> None:
             assert isinstance(outcomes[0].value, ClaimStatus | RunCancelled)
             assert stage.client.work.cancelled(run_id, W1).state == "CANCELLED"
 
-        cancel: Act = lambda store: stage.client.with_store(store).runs.cancel(run_id)  # noqa: E731
+        def cancel(store: Store) -> str:
+            runs = stage.client.with_store(store).runs
+            return runs.cancel(encode("run", run_id)).outcome
+
         return [by(stage, lambda w: w.start(run_id, W1)), cancel], check
 
     assert exhaust(stage.arena, scene, 200) > 1

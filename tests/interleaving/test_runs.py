@@ -4,6 +4,7 @@ import pytest
 
 from penstock.client import Client
 from penstock.core.errors import Conflict, IllegalTransition
+from penstock.core.ids import encode
 from penstock.db.store import Store
 from penstock.runs import attempt_result
 from penstock.runs.admitter import Admitter
@@ -210,7 +211,7 @@ def test_concurrent_retries_of_a_dead_run(stage: Stage) -> None:
         held = stage.claim(stage.session(), start=True)
         ends = [attempt_result.failed(run, failure, jitter=0.0) for run in held]
         stage.store.write(lambda tx: run_end_many(tx, ends))
-        (dead_letter,) = stage.client.dead_letters.find()
+        (dead_letter,) = stage.client.dead_letters.list().items
         number = dead_letter.dead_letter_id
 
         def check(outcomes: list[Outcome]) -> None:
@@ -223,8 +224,8 @@ def test_concurrent_retries_of_a_dead_run(stage: Stage) -> None:
 
         return [
             errors_returned(lambda store: Client(store).dead_letters.replay(number)),
-            errors_returned(lambda store: Client(store).runs.retry(run_id)),
-            errors_returned(lambda store: Client(store).dead_letters.discard([number], "enough")),
+            errors_returned(lambda store: Client(store).runs.retry(encode("run", run_id))),
+            errors_returned(lambda store: Client(store).dead_letters.discard(number, "enough")),
         ], check
 
     assert explore(stage.arena, scene, range(20)) > 5

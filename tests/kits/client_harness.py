@@ -12,12 +12,13 @@ from typing import Any, TypeVar
 from penstock.access.store import registry
 from penstock.audit.telemetry import Events
 from penstock.client import Client
+from penstock.core.ids import decode, encode
 from penstock.db.store import Row, Store, Tx
 from penstock.pipelines.declare.needs import historical, same_day
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs import attempt_result
 from penstock.runs.admitter import Admitter
-from penstock.runs.client.runs import Submission
+from penstock.runs.records import Run, RunDetail, Submission
 from penstock.runs.rows import FinishedRun, HeldRun, RunEnd
 from penstock.runs.store import leases, runs
 from penstock.runs.store.finish import run_end_many
@@ -146,10 +147,27 @@ class Harness:
     # -- runs ----------------------------------------------------------------------------------
 
     def submit(self, pipeline: str = "nightly", **fields: Any) -> int:
-        """Submit one run of acme."""
-        return self.client.runs.submit(
-            Submission(**{"pipeline": pipeline, "customer": "acme", **fields})
-        )
+        """Submit one run of acme and return its database id."""
+        wanted = Submission(**{"pipeline": pipeline, "customer": "acme", **fields})
+        return decode("run", self.client.runs.submit(wanted).run_id)
+
+    def run(self, run_id: int) -> Run:
+        """Return the record of a run, by its database id."""
+        return self.client.runs.get(encode("run", run_id))
+
+    def detail(self, run_id: int) -> RunDetail:
+        """Return a run with attempts, journal and progress, by its database id."""
+        return self.client.runs.detail(encode("run", run_id))
+
+    def cancel(self, run_id: int, reason: str = "", *, actor: str = "tester") -> str:
+        """Cancel a run by its database id and return the outcome."""
+        name = encode("run", run_id)
+        return self.client.as_actor(actor).runs.cancel(name, reason=reason).outcome
+
+    def retry(self, run_id: int, *, actor: str = "tester") -> int:
+        """Retry a run by its database id and return that of the new one."""
+        made = self.client.as_actor(actor).runs.retry(encode("run", run_id))
+        return decode("run", made.run_id)
 
     def session(self, name: str = "w1", lease_us: int = 30_000_000) -> int:
         """Open a worker's session; its lease lasts 30 seconds by default."""

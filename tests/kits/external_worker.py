@@ -62,14 +62,14 @@ def stale(harness: Harness) -> Claimed:
 def asked(harness: Harness) -> Claimed:
     """A running run that is to be cancelled."""
     one = running(harness)
-    assert harness.client.runs.cancel(one.run.run_id) == "asked"
+    assert harness.cancel(one.run.run_id) == "asked"
     return one
 
 
 def asked_early(harness: Harness) -> Claimed:
     """A claimed run that is to be cancelled before it started."""
     one = claimed(harness)
-    assert harness.client.runs.cancel(one.run.run_id) == "asked"
+    assert harness.cancel(one.run.run_id) == "asked"
     return one
 
 

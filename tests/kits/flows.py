@@ -7,18 +7,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from penstock import Pipeline
 from penstock.access.store import registry
+from penstock.access.store.names import NameResolver
 from penstock.client import Client
 from penstock.db.store import Row, Store, Tx
-from penstock.flows.client.flows import FlowDetail, TriggerResult
-from penstock.flows.client.requests import FlowRequest
+from penstock.flows.client.opening import TriggerResult, flow_trigger
 from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.probe_request import ProbeRequest
+from penstock.flows.gates.rows import DecisionFilter, DecisionRow, Trigger
+from penstock.flows.gates.store.gates import decision_list, triggers_of
 from penstock.flows.orchestrator import Orchestrator, StepCounts
-from penstock.flows.rows import Flow
+from penstock.flows.records import FlowRequest
+from penstock.flows.rows import CompletionRow, FlowRow, PhaseRow
+from penstock.flows.store.completions import completions_of
+from penstock.flows.store.flows import flow_get, phases_of
 from penstock.pipelines.dependency import Dependency, DependencyKind
 from penstock.probes.timestamps import days_before
 from penstock.runs import attempt_result
@@ -47,6 +52,16 @@ def chain(*phases: str, name: str = "nba", **options: Any) -> Pipeline:
         declared.processor(f"{phase}_job")(work)
         before = declared
     return made
+
+
+class FlowRows(NamedTuple):
+    """A flow with the rows of its phases, completions, triggers and decisions."""
+
+    flow: FlowRow
+    phases: Sequence[PhaseRow]
+    completions: Sequence[CompletionRow]
+    triggers: Sequence[Trigger]
+    decisions: Sequence[DecisionRow]
 
 
 class Stage:
@@ -96,7 +111,10 @@ class Stage:
     def open(self, pipeline: str = "nba", **fields: Any) -> TriggerResult:
         """Trigger a flow of acme."""
         given: dict[str, Any] = {"customer": "acme", "partition": DAY, "mode": "same_day", **fields}
-        return self.client.flows.trigger(FlowRequest(pipeline=pipeline, **given))
+        more = {name: given.pop(name) for name in ("source", "generation") if name in given}
+        wanted = FlowRequest(pipeline=pipeline, **given)
+        names = NameResolver(self.store)
+        return self.write(lambda tx: flow_trigger(tx, self.store, names, wanted, "tester", **more))
 
     def step(self) -> StepCounts:
         """Let the orchestrator act."""
@@ -135,16 +153,33 @@ class Stage:
             if not self.complete():
                 return
 
-    def detail(self, flow: Flow | TriggerResult) -> FlowDetail:
+    def detail(self, flow: FlowRow | TriggerResult) -> FlowRows:
         """Everything about a flow."""
         found = flow.flow if isinstance(flow, TriggerResult) else flow
-        return self.client.flows.detail(found.flow_id)
+        return self.rows_of(found.flow_id)
 
-    def states(self, flow: Flow | TriggerResult) -> dict[str, str]:
+    def rows_of(self, flow_id: int) -> FlowRows:
+        """Everything about the flow of an id."""
+
+        def body(tx: Tx) -> FlowRows:
+            row = flow_get(tx, flow_id)
+            assert row is not None
+            wanted = DecisionFilter(pipeline=row.pipeline_key, flow_id=flow_id, limit=200)
+            return FlowRows(
+                flow=row,
+                phases=phases_of(tx, [flow_id])[flow_id],
+                completions=completions_of(tx, [flow_id])[flow_id],
+                triggers=triggers_of(tx, [flow_id]),
+                decisions=decision_list(tx, wanted),
+            )
+
+        return self.store.read(body)
+
+    def states(self, flow: FlowRow | TriggerResult) -> dict[str, str]:
         """The states of a flow's phases."""
         return {row.phase: row.state for row in self.detail(flow).phases if not row.processor}
 
-    def state(self, flow: Flow | TriggerResult) -> str:
+    def state(self, flow: FlowRow | TriggerResult) -> str:
         """Where a flow stands."""
         return self.detail(flow).flow.state
 

@@ -18,7 +18,7 @@ from penstock.core.clock import DAY, HOUR, MINUTE
 from penstock.core.naming import CustomerKey
 from penstock.db.store import Row, Store, Tx
 from penstock.flows.store.from_schedule import occurrences_open
-from penstock.runs.rows import FinishedRun, HeldRun, NewRun, Run, RunEnd
+from penstock.runs.rows import FinishedRun, HeldRun, NewRun, RunEnd, RunRow
 from penstock.runs.store import admission, leases, runs
 from penstock.schedules.cadence import Cadence, CatchUp, cron
 from penstock.schedules.misfire import plan_misfires
@@ -172,7 +172,7 @@ class World:
         """End runs as FAILED; give retry_delay_us or is_dead."""
         return self.finish_all([failed(h, **fields) for h in held])
 
-    def run(self, run_id: int, customer: CustomerKey | None = None) -> Run:
+    def run(self, run_id: int, customer: CustomerKey | None = None) -> RunRow:
         """Return a run, live or ended."""
         found = self.read(lambda tx: runs.run_get(tx, run_id, customer))
         assert found is not None, f"run {run_id} is lost"

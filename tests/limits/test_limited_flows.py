@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from penstock.client import Client
-from penstock.core.clock import MINUTE, SECOND
-from penstock.core.ids import encode
+from penstock.core.clock import MINUTE, SECOND, from_datetime
+from penstock.core.ids import decode, encode
 from penstock.db.store import Store
-from penstock.flows.explain.why import Cause, Clears, walk
+from penstock.flows.explain.records import CauseEntry
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.admitter import Admitter
-from penstock.runs.client.runs import Submission
+from penstock.runs.records import Submission
 from penstock.testing.clock import VirtualClock
 from tests.kits.client_harness import Harness
 
@@ -38,7 +38,7 @@ def put(
 ) -> int:
     """Submit a run."""
     wanted = Submission(pipeline="limited", processor=processor, customer=customer)
-    return (client or harness.client).runs.submit(wanted)
+    return decode("run", (client or harness.client).runs.submit(wanted).run_id)
 
 
 def admit(harness: Harness) -> None:
@@ -47,9 +47,9 @@ def admit(harness: Harness) -> None:
     harness.admitter.run_once()
 
 
-def causes(client: Client, run_id: int) -> list[Cause]:
+def causes(client: Client, run_id: int) -> list[CauseEntry]:
     """Return what blocks a run, without the run itself."""
-    return [cause for _, cause in walk(client.diagnostics.why_run(run_id).cause)][1:]
+    return client.diagnostics.why_run(encode("run", run_id)).causes[1:]
 
 
 class TestWhy:
@@ -68,8 +68,8 @@ class TestWhy:
         assert limit.text == (
             f"limit {name} has no free capacity for it (1 of 1 held, 1 ahead of it in the queue)"
         )
-        assert limit.offer is not None
-        assert limit.offer.command == f"penstock limits show {name}"
+        assert limit.action is not None
+        assert limit.action.command == f"penstock limits show {name}"
         assert holder.text.startswith(
             f"{encode('run', first)} waits for a worker, holding it since"
         )
@@ -81,7 +81,7 @@ class TestWhy:
         harness.claim()
         _, holder = causes(harness.client, second)
         assert f"{encode('run', first)} runs on" in holder.text
-        shown = harness.client.runs.get(third)
+        shown = harness.run(third)
         assert shown.state == "PENDING"
 
     def test_a_rate_has_an_earliest_time(self, harness: Harness) -> None:
@@ -94,9 +94,9 @@ class TestWhy:
         harness.admitter.run_once()
         (cause,) = causes(harness.client, run_id)
         assert cause.text.startswith("the rate of limit api is used up")
-        assert cause.clears is Clears.TIME
+        assert cause.clears == "time"
         assert cause.earliest_at is not None
-        assert 9 * SECOND < cause.earliest_at - harness.clock.now() <= 10 * SECOND
+        assert 9 * SECOND < from_datetime(cause.earliest_at) - harness.clock.now() <= 10 * SECOND
 
     def test_no_capacity_at_all(self, harness: Harness) -> None:
         """With a capacity of 0 no run may hold the limit; an operator must raise it."""
@@ -107,9 +107,9 @@ class TestWhy:
         admit(harness)
         (cause,) = causes(harness.client, run_id)
         assert cause.text == "limit api is closed: its capacity is 0"
-        assert cause.offer is not None
-        assert cause.offer.command == "penstock limits set api --capacity N"
-        assert cause.clears is Clears.PERSON
+        assert cause.action is not None
+        assert cause.action.command == "penstock limits set api --capacity N"
+        assert cause.clears == "person"
 
     def test_a_confined_caller_sees_nothing_of_others(self, harness: Harness) -> None:
         """Other customers' holders, their number and the queue are not shown."""
@@ -138,7 +138,7 @@ class TestConfined:
         behind = put(harness, "one", customer="other")
         admit(harness)
         assert harness.column("SELECT admission FROM runs ORDER BY run_id") == [0, 4]
-        assert bound.runs.cancel(first) == "cancelled"
+        assert bound.runs.cancel(encode("run", first)).outcome == "cancelled"
         admit(harness)
         (row,) = harness.sql("SELECT run_id, admission FROM runs")
         assert row == (behind, 0)

@@ -10,7 +10,7 @@ from penstock.audit.store import journal
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, WEEK
 from penstock.core.naming import CustomerKey
 from penstock.monitoring import store
-from penstock.monitoring.store import ProviderMetrics
+from penstock.monitoring.store import ProviderMetricsRow
 from penstock.runs.rows import RunEnd
 from penstock.services import store as upkeep
 from penstock.services.store import AGGREGATE_LAG_US, Retention
@@ -18,7 +18,7 @@ from tests.conftest import OpenStore
 from tests.kits.world import World
 
 
-def truth(world: World, customer: int, since: int, until: int) -> list[ProviderMetrics]:
+def truth(world: World, customer: int, since: int, until: int) -> list[ProviderMetricsRow]:
     """Compute the metrics from history, row by row."""
     rows = world.sql(
         "SELECT provider, final_state, started_at, finished_at, sla_met FROM history "
@@ -29,7 +29,7 @@ def truth(world: World, customer: int, since: int, until: int) -> list[ProviderM
         of_provider = [row for row in rows if row[0] == provider]
         ok = [row for row in of_provider if row[1] == "COMPLETED"]
         found.append(
-            ProviderMetrics(
+            ProviderMetricsRow(
                 provider=provider,
                 runs=len(of_provider),
                 completed=len(ok),

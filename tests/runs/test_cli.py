@@ -59,7 +59,7 @@ class TestSubmit:
         assert result.code == 2
         assert result.error()["field"] == field
         assert words in result.error()["message"]
-        assert shell.json("runs", "list")["runs"] == []
+        assert shell.json("runs", "list")["items"] == []
 
 
 class TestList:
@@ -80,19 +80,19 @@ class TestList:
             ["--pipeline", "hello"],
             ["--customer", "acme", "--state", "pending", "--since", "1h"],
         ):
-            runs = shell.json("runs", "list", *args)["runs"]
+            runs = shell.json("runs", "list", *args)["items"]
             assert [run["run_id"] for run in runs] == [mine], args
-        assert shell.json("runs", "list", "--until", "1h")["runs"] == []
-        assert shell.json("runs", "list", "--since", "2020-01-01T00:00:00Z")["runs"] != []
+        assert shell.json("runs", "list", "--until", "1h")["items"] == []
+        assert shell.json("runs", "list", "--since", "2020-01-01T00:00:00Z")["items"] != []
 
     def test_pages(self, shell: Shell) -> None:
         """The hint leads to the next page, and the pages contain every run once."""
         ids = {shell.submit() for _ in range(5)}
-        first = shell.json("runs", "list", "--state", "PENDING", "--limit", "3")["runs"]
+        first = shell.json("runs", "list", "--state", "PENDING", "--limit", "3")["items"]
         last = first[-1]["run_id"]
         hint = shell.ok("runs", "list", "--state", "PENDING", "--limit", "3")
         assert f"--before {last}" in hint
-        rest = shell.json("runs", "list", "--state", "PENDING", "--before", last)["runs"]
+        rest = shell.json("runs", "list", "--state", "PENDING", "--before", last)["items"]
         assert {run["run_id"] for run in first + rest} == ids
         assert len(first) + len(rest) == len(ids)
 
@@ -161,19 +161,19 @@ class TestEnds:
         run_id = shell.submit("broken", "--customer", "acme")
         shell.work()
         text = shell.ok("dlq", "list")
-        dead_letter = shell.json("dlq", "list")["dead_letters"][0]
+        dead_letter = shell.json("dlq", "list")["items"][0]
         assert dead_letter["dead_letter_id"] in text
         assert dead_letter["run_id"] == run_id
         assert "nothing can be done for acme" in text
         assert f"penstock runs retry {run_id}" in shell.ok("runs", "show", run_id)
-        assert shell.json("dlq", "list")["dead_letters"][0]["error_type"] == "PERMANENT_ERROR"
+        assert shell.json("dlq", "list")["items"][0]["error_type"] == "PERMANENT_ERROR"
         new = shell.json("runs", "retry", run_id)["retried"][0]["new_run_id"]
-        assert shell.json("dlq", "list")["dead_letters"] == []
+        assert shell.json("dlq", "list")["items"] == []
         shell.work()
         assert "is discarded" in shell.ok("dlq", "discard", new, "--reason", "hopeless")
         again = shell("dlq", "discard", new, "--reason", "hopeless")
         assert again.code == 4
-        assert shell.json("dlq", "list", "--status", "all")["dead_letters"][0]["run_id"] == new
+        assert shell.json("dlq", "list", "--status", "all")["items"][0]["run_id"] == new
 
     def test_retry_of_an_unfinished_run_fails(self, shell: Shell) -> None:
         """Only finished runs can be retried."""

@@ -6,7 +6,8 @@ from functools import partial
 import pytest
 
 from penstock.audit.telemetry import Event, Swept
-from penstock.core.clock import HOUR, MINUTE, SECOND
+from penstock.core.clock import HOUR, MINUTE, SECOND, to_datetime
+from penstock.core.ids import encode
 from penstock.db.store import Tx
 from penstock.runs import attempt_result
 from penstock.runs.admitter import BUSY_US, Admitter
@@ -50,8 +51,8 @@ class TestSessions:
         sweep = harness.sweeper.run_once()
         assert (sweep.sessions, sweep.lapsed, sweep.stale) == (1, 1, 0)
         assert received == [Swept(sessions=1, lapsed=1, stale=0, timed_out=0, unblocked=0)]
-        run = harness.client.runs.get(run_id)
-        assert (run.state, run.lapses) == ("PENDING", 1)
+        run = harness.run(run_id)
+        assert (run.state, run.lapsed_claims) == ("PENDING", 1)
         assert harness.complete(held) == []
         harness.admitter.run_once()
         assert harness.take().run_id == run_id
@@ -63,10 +64,12 @@ class TestSessions:
             harness.admitter.run_once()
             crash(harness, start=False)
             harness.sweeper.run_once()
-            run = harness.client.runs.get(run_id)
+            run = harness.run(run_id)
             assert run.state == ("FAILED" if lapse == 5 else "PENDING")
         assert (run.error_type, run.is_dead) == ("CLAIM_LAPSED", True)
-        assert [d.subject for d in harness.client.dead_letters.find()] == [run_id]
+        assert [d.run_id for d in harness.client.dead_letters.list().items] == [
+            encode("run", run_id)
+        ]
         assert harness.counts("runs") == {"runs": 0}
 
     def test_a_stale_run_is_retried_at_once_then_later(self, harness: Harness) -> None:
@@ -84,8 +87,8 @@ class TestSessions:
         (third,) = crash(harness)
         assert third.attempt == 3
         harness.sweeper.run_once()
-        (dead,) = harness.client.dead_letters.find()
-        assert (dead.subject, dead.error_type) == (third.run_id, "STALE_EXECUTION")
+        (dead,) = harness.client.dead_letters.list().items
+        assert (dead.run_id, dead.error_type) == (encode("run", third.run_id), "STALE_EXECUTION")
         states = harness.column("SELECT final_state FROM history ORDER BY run_id")
         assert states == ["FAILED"] * 3
 
@@ -96,10 +99,10 @@ class TestSessions:
         harness.take(start=True, session=session)
         harness.take(start=False, session=session)
         for run_id in (one, two):
-            assert harness.client.runs.cancel(run_id) == "asked"
+            assert harness.cancel(run_id) == "asked"
         harness.clock.advance(31 * SECOND)
         harness.sweeper.run_once()
-        assert [harness.client.runs.get(i).state for i in (one, two)] == ["CANCELLED"] * 2
+        assert [harness.run(i).state for i in (one, two)] == ["CANCELLED"] * 2
         assert harness.counts("runs", "dead_letters") == {"runs": 0, "dead_letters": 0}
 
     def test_a_closed_session_leaves_orphans(self, harness: Harness) -> None:
@@ -155,7 +158,7 @@ class TestSessions:
         harness.take(start=False)
         harness.clock.advance(HOUR)
         assert harness.sweeper.run_once().lapsed == 1
-        assert harness.client.runs.get(run_id).state == "PENDING"
+        assert harness.run(run_id).state == "PENDING"
 
 
 class TestLeases:
@@ -208,7 +211,7 @@ class TestOverdue:
         assert harness.sweeper.run_once().timed_out == 0
         harness.clock.advance(1)
         assert harness.sweeper.run_once().timed_out == 1
-        run = harness.client.runs.get(held.run_id)
+        run = harness.run(held.run_id)
         assert (run.state, run.status, run.error_type) == ("TIMEOUT", "TIMEOUT", "TIMEOUT")
         assert harness.complete(held) == []
         harness.clock.advance(5 * MINUTE)
@@ -231,10 +234,10 @@ class TestOverdue:
         """A run with a pending cancel is cancelled when over its time, and not retried."""
         run_id = harness.submit()
         harness.take(session=harness.session(lease_us=3 * HOUR))
-        harness.client.runs.cancel(run_id)
+        harness.cancel(run_id)
         harness.clock.advance(2 * HOUR)
         assert harness.sweeper.run_once().timed_out == 1
-        assert harness.client.runs.get(run_id).state == "CANCELLED"
+        assert harness.run(run_id).state == "CANCELLED"
         assert harness.counts("runs") == {"runs": 0}
 
 
@@ -269,8 +272,8 @@ class TestAdmitter:
         """One step admits all due runs, whatever the batch size, and returns the next time."""
         now = harness.clock.now()
         for i in range(7):
-            harness.submit(at=now + MINUTE, customer=f"c{i % 3}")
-        harness.submit(at=now + HOUR)
+            harness.submit(at=to_datetime(now + MINUTE), customer=f"c{i % 3}")
+        harness.submit(at=to_datetime(now + HOUR))
         harness.clock.advance(MINUTE)
         step = Admitter(harness.store, batch=2).run_once()
         assert (step.runs, step.next_at, step.now) == (7, now + HOUR, harness.clock.now())
@@ -283,7 +286,7 @@ class TestAdmitter:
     def test_a_paused_due_run_is_handled_once(self, harness: Harness) -> None:
         """A due run under a pause is marked as paused, and the admitter does not return to it."""
         harness.client.pauses.pause("all", None)
-        harness.submit(at=harness.clock.now() + MINUTE)
+        harness.submit(at=to_datetime(harness.clock.now() + MINUTE))
         harness.clock.advance(MINUTE)
         harness.admitter.run_once()
         assert harness.admitter.run_once().next_at is None
@@ -292,7 +295,7 @@ class TestAdmitter:
         """Due runs locked by another admitter are left to it, without a busy loop."""
         if not harness.store.capabilities.concurrent_writers:
             pytest.skip("one writer")
-        harness.submit(at=harness.clock.now() + MINUTE)
+        harness.submit(at=to_datetime(harness.clock.now() + MINUTE))
         harness.clock.advance(MINUTE)
         steps = []
 
@@ -331,13 +334,13 @@ class TestFailures:
         """3 consecutive dead runs: MEDIUM alert, counted at 4; 5: disabled, with a HIGH alert."""
         config = harness.config()
         self._fail(harness, 2)
-        assert harness.client.views.alerts() == []
+        assert harness.client.views.alerts().items == []
         self._fail(harness, 2)
-        (alert,) = harness.client.views.alerts(state="open")
+        (alert,) = harness.client.views.alerts(state="open").items
         assert (alert.rule, alert.severity, alert.times) == ("config_failing", "MEDIUM", 2)
-        assert alert.customer_id == "acme"
+        assert alert.customer == "acme"
         self._fail(harness, 1)
-        (alert,) = harness.client.views.alerts(state="open")
+        (alert,) = harness.client.views.alerts(state="open").items
         assert (alert.rule, alert.severity, alert.times) == ("config_disabled", "HIGH", 1)
         off = harness.client.configs.get(cfg(config))
         assert (off.is_active, off.inactive_reason) == (False, "5 consecutive failures")
@@ -348,9 +351,9 @@ class TestFailures:
         assert harness.tick().due == 0
         on = harness.client.as_actor("ann").configs.enable(cfg(config))
         assert (on.is_active, on.consecutive_failures) == (True, 0)
-        assert harness.client.views.alerts(state="open") == []
+        assert harness.client.views.alerts(state="open").items == []
         self._fail(harness, 2)
-        assert harness.client.views.alerts(state="open") == []
+        assert harness.client.views.alerts(state="open").items == []
 
     def test_a_success_resets(self, harness: Harness) -> None:
         """A success between failures resets the count."""
@@ -361,7 +364,7 @@ class TestFailures:
             harness.tick()
             harness.complete(harness.take())
         assert harness.client.configs.get(cfg(config)).consecutive_failures == 0
-        assert harness.client.views.alerts() == []
+        assert harness.client.views.alerts().items == []
 
     def test_retries_and_cancels_do_not_count(self, harness: Harness) -> None:
         """Only dead runs count: neither the attempts before, nor a cancel."""
@@ -383,7 +386,7 @@ class TestFailures:
             harness.start(config)
         harness.fail(*harness.claim())
         assert not harness.client.configs.get(cfg(config)).is_active
-        rules = [alert.rule for alert in harness.client.views.alerts(state="open")]
+        rules = [alert.rule for alert in harness.client.views.alerts(state="open").items]
         assert rules == ["config_disabled"]
         actions = [link.action for link in harness.client.configs.audit("acme").items]
         assert actions == ["CREATED", "DEACTIVATED"]
@@ -397,4 +400,4 @@ class TestFailures:
             crash(harness)
             harness.sweeper.run_once()
             assert harness.client.configs.get(cfg(config)).consecutive_failures == dead
-        assert [a.rule for a in harness.client.views.alerts()] == ["config_failing"]
+        assert [a.rule for a in harness.client.views.alerts().items] == ["config_failing"]

@@ -236,7 +236,7 @@ class TestSwitching:
         entry = audit_chain(harness)[-1]
         assert (entry.action, entry.reason, entry.new_values) == ("DELETED", "contract ended", None)
         assert entry.old_values["schedule_cron"] == "0 * * * *"
-        assert harness.client.runs.get(held.run_id).state == "COMPLETED"
+        assert harness.run(held.run_id).state == "COMPLETED"
 
     def test_deleting_resolves_alerts(self, harness: Harness) -> None:
         """Deleting a config resolves its alerts, and its dead runs open no new ones."""
@@ -245,10 +245,11 @@ class TestSwitching:
             harness.start(config)
         held = harness.claim()
         harness.fail(*held[:4])
-        assert [a.rule for a in harness.client.views.alerts(state="open")] == ["config_failing"]
+        alerts = harness.client.views.alerts(state="open").items
+        assert [alert.rule for alert in alerts] == ["config_failing"]
         harness.client.configs.delete(cfg(config))
         harness.fail(held[4])
-        assert harness.client.views.alerts(state="open") == []
+        assert harness.client.views.alerts(state="open").items == []
 
     def test_other_customers_see_nothing(self, harness: Harness) -> None:
         """No use case finds a config under another customer's name."""

@@ -92,11 +92,11 @@ def test_cancel_of_a_blocked_run_while_the_first_ends(harness: Harness) -> None:
     for _ in range(5):
         front = harness.submit(ordering_key="k")
         behind = harness.submit(ordering_key="k")
-        results = race(partial(harness.client.runs.cancel, behind), harness.drain)
+        results = race(partial(harness.cancel, behind), harness.drain)
         harness.drain()
-        assert harness.client.runs.get(front).state == "COMPLETED"
+        assert harness.run(front).state == "COMPLETED"
         if isinstance(results[0], IllegalTransition):  # the drain ended first
-            assert harness.client.runs.get(behind).state == "COMPLETED"
+            assert harness.run(behind).state == "COMPLETED"
         else:
             assert results[0] in ("cancelled", "asked")
-            assert harness.client.runs.get(behind).state in ("COMPLETED", "CANCELLED")
+            assert harness.run(behind).state in ("COMPLETED", "CANCELLED")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from penstock.audit.store.journal import journal_for
-from penstock.core.clock import HOUR
+from penstock.core.clock import HOUR, to_datetime
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import encode
 from penstock.schedules.records import PauseScope
@@ -87,7 +87,7 @@ class TestLevels:
 
     def test_ready_and_later_runs_stop(self, harness: Harness) -> None:
         """Runs that waited before the pause are claimed only after it is lifted."""
-        ready, later = harness.submit(), harness.submit(at=harness.clock.now() + HOUR)
+        ready, later = harness.submit(), harness.submit(at=to_datetime(harness.clock.now() + HOUR))
         other = harness.submit(customer="other")
         harness.client.pauses.pause("customer", "acme")
         assert [run.run_id for run in harness.claim()] == [other]

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.bus.message import NewMessage, SubscriptionSpec
+from penstock.bus.message import NewMessage
+from penstock.bus.records import Subscription, Topic
 from penstock.core.ids import encode
 from penstock.db.store import Tx
 from penstock.limits.store.grant import limit_grant
@@ -38,10 +39,10 @@ def bus_things(harness: Harness, customer: str) -> BusThings:
     """Create two topics, two subscriptions, and ready and leased messages for a customer."""
     client = harness.client
     for name in ("events", "spare-topic"):
-        client.topics.create(name, customer=customer)
+        client.topics.create(Topic(name=name), customer=customer)
     for name in ("reader", "spare-reader"):
-        spec = SubscriptionSpec(name=name, topic="events", dead_letter_topic=f"{name}.dlq")
-        client.subscriptions.declare(spec, customer=customer)
+        wanted = Subscription(name=name, topic="events")
+        client.subscriptions.declare(wanted, customer=customer)
     messages = [NewMessage(data=b"%d" % n, attributes={"whose": customer}) for n in range(5)]
     ids = client.topics.publish("events", messages, customer=customer)
     held = client.subscriptions.pull("reader", max_messages=3, customer=customer)
@@ -54,7 +55,7 @@ def bus_things(harness: Harness, customer: str) -> BusThings:
         spare_topic="spare-topic",
         subscription="reader",
         spare_subscription="spare-reader",
-        message=str(ids[0]),
+        message=ids[0],
         ack_ids=tuple(one.ack_id for one in held),
         limit=limit,
         lease=encode("lease", lease),

@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.core.clock import HOUR
-from penstock.core.ids import encode
-from penstock.flows.client.requests import FlowRequest
-from penstock.flows.gates.client.overrides import OverrideRequest
+from penstock.core.clock import HOUR, to_datetime
+from penstock.flows.gates.records import OverrideRequest
 from penstock.flows.orchestrator import Orchestrator
+from penstock.flows.records import FlowRequest, FlowTrigger
 from penstock.pipelines.declare.needs import historical
 from penstock.pipelines.declare.pipeline import Pipeline
 from tests.kits.client_harness import Harness
@@ -63,28 +62,28 @@ def flow_things(harness: Harness, customer: str) -> FlowThings:
     client.register([daily()])
     cause = f"cause-of-{customer}"
 
-    def opened(partition: str, mode: str, *phases: str) -> Any:
+    def opened(partition: str, mode: str, *phases: str) -> FlowTrigger:
         request = FlowRequest(pipeline="daily", customer=customer, partition=partition, mode=mode,
-                              phases=phases, correlation_id=cause)  # fmt: skip
+                              phases=list(phases), correlation_id=cause)  # fmt: skip
         return client.flows.trigger(request)
 
     flow = opened(TODAY, "same_day")
     blocked, spare = opened(PAST, "backfill", "analytics"), opened(SPARE, "same_day")
     Orchestrator(harness.store).run_once()
-    (item,) = client.interventions.page(customer=customer)
+    (item,) = client.interventions.list(customer=customer).items
     approval = OverrideRequest(
         pipeline="daily", partition=TODAY, customer=customer, dependency="an.days",
-        reason="known", expires_at=harness.clock.now() + HOUR,
+        reason="known", expires_at=to_datetime(harness.clock.now() + HOUR),
     )  # fmt: skip
-    granted = client.overrides.grant(approval, actor="ann")
+    granted = client.as_actor("ann").overrides.grant(approval)
     return FlowThings(
         customer=customer,
-        flow=encode("flow", flow.flow.flow_id),
-        blocked=encode("flow", blocked.flow.flow_id),
-        spare=encode("flow", spare.flow.flow_id),
-        run=encode("run", flow.run_ids[0]),
-        override=encode("ovr", granted.override_id),
-        intervention=encode("int", item.intervention_id),
+        flow=flow.flow.flow_id,
+        blocked=blocked.flow.flow_id,
+        spare=spare.flow.flow_id,
+        run=flow.run_ids[0],
+        override=granted.override_id,
+        intervention=item.intervention_id,
         correlation=cause,
     )
 

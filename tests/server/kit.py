@@ -140,8 +140,8 @@ class ServedApi:
     def key(self, name: str, role: Role, customer: str | None = None) -> str:
         """Create a key."""
         made = self.harness.client.keys.create(name, role, customer=customer)
-        assert made.text is not None
-        return made.text
+        assert made.key is not None
+        return made.key
 
     def by(self, name: str | None = "admin") -> Client:
         """Return a client with the named key; None for no key."""

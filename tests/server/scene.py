@@ -12,10 +12,10 @@ from datetime import timedelta
 from typing import Any
 
 from penstock.access.api_keys import Role
-from penstock.core.clock import MINUTE
+from penstock.core.clock import MINUTE, to_datetime
 from penstock.core.ids import encode
-from penstock.runs.client.runs import Submission
 from penstock.runs.external.client.work import Claimed, ExternalWorker, FailureReport
+from penstock.runs.records import Submission
 from penstock.schedules.records import Config, ConfigChange
 from tests.kits.client_harness import Harness
 from tests.server.bus_scene import BUS_CALLS, BusThings, bus_things
@@ -65,32 +65,32 @@ def scene(harness: Harness, customer: str) -> Scene:
     held = dict(zip(HELD, client.work.claim(worker, len(HELD), customer=customer), strict=True))
     for name in HELD[1:]:
         client.work.start(held[name].run.run_id, worker)
-    client.runs.cancel(held["stops"].run.run_id)
+    client.runs.cancel(encode("run", held["stops"].run.run_id))
     ready = _submit(harness, customer, 2)
-    later = client.runs.submit(
-        Submission(pipeline="outside", customer=customer, at=harness.clock.now() + MINUTE)
-    )
+    at = to_datetime(harness.clock.now() + MINUTE)
+    later = client.runs.submit(Submission(pipeline="outside", customer=customer, at=at))
     key = client.keys.create(f"for-{customer}", Role.VIEWER, customer=customer)
     spare = client.keys.create(f"spare-{customer}", Role.VIEWER, customer=customer)
     client.pauses.pause("config", config.config_id, reason="a rest")
-    runs = {name: one.run.run_id for name, one in held.items()}
-    runs |= {"ready": ready[0], "other": ready[1], "later": later}
-    runs |= {"dead": ended[0].run.run_id, "ended": ended[1].run.run_id}
-    runs |= {"again": ended[2].run.run_id}
+    numbers = {name: one.run.run_id for name, one in held.items()}
+    numbers |= {"dead": ended[0].run.run_id, "ended": ended[1].run.run_id}
+    numbers |= {"again": ended[2].run.run_id}
+    runs = {name: encode("run", number) for name, number in numbers.items()}
+    runs |= {"ready": ready[0], "other": ready[1], "later": later.run_id}
     return Scene(
         customer=customer,
         config=config.config_id,
         failing=failing.config_id,
-        runs={name: encode("run", number) for name, number in runs.items()},
+        runs=runs,
         tokens={name: one.run.token for name, one in held.items()},
-        key=key.public_id,
-        spare_key=spare.public_id,
+        key=key.info.key_id,
+        spare_key=spare.info.key_id,
         flows=flow_things(harness, customer),
         bus=bus_things(harness, customer),
     )
 
 
-def _submit(harness: Harness, customer: str, n: int = 1) -> list[int]:
+def _submit(harness: Harness, customer: str, n: int = 1) -> list[str]:
     wanted = Submission(pipeline="outside", customer=customer, parameters={"whose": customer})
     return harness.client.runs.submit_many([wanted] * n)
 

@@ -13,7 +13,7 @@ import pytest
 from penstock.audit.telemetry import Served as ServedEvent
 from penstock.db.store import Store
 from penstock.pipelines.declare.pipeline import Pipeline
-from penstock.runs.client.runs import Submission
+from penstock.runs.records import Submission
 from penstock.server.polling.poll_hub import POLL_SECONDS
 from tests.conftest import OpenStore
 from tests.kits.client_harness import Harness
@@ -118,7 +118,7 @@ class TestAnswers:
         module = "postgres" if is_postgres(store) else "sqlite"
         program = (
             f"from penstock.db.{module}.store import *\n"
-            "from penstock.client import Client\nfrom penstock.runs.client.runs import Submission\n"
+            "from penstock.client import Client\nfrom penstock.runs.records import Submission\n"
             f"w = {str(where)!r}\ns = {opened}\n"
             "Client(s).runs.submit(Submission(pipeline='outside', customer='acme'))\ns.close()\n"
         )
@@ -216,7 +216,7 @@ class TestLeaving:
             connection.close()
         waiting(served, 0)
         run = served.harness.submit("outside")
-        assert served.harness.client.runs.get(run).state == "PENDING"
+        assert served.harness.run(run).state == "PENDING"
         assert len(Poll(served).claimed_runs()) == 1
 
     def test_next_waiter_is_called(self, served: ServedApi) -> None:

@@ -36,14 +36,14 @@ def full(harness: Harness) -> Iterator[ServedApi]:
 def served_until_left(served: ServedApi) -> Iterator[None]:
     """Keep a request in flight while the block runs; the server allows one."""
     entered, go_on = threading.Event(), threading.Event()
-    tick = served.api.fastapi.state.trigger
+    tick = served.api.asgi.state.trigger
 
     def slow(batch: int, seconds: float) -> Any:
         entered.set()
         assert go_on.wait(20)
         return tick(batch, seconds)
 
-    served.api.fastapi.state.trigger = slow
+    served.api.asgi.state.trigger = slow
     assert served.by("worker").post("/pipeline-runs/run_00000000/heartbeat").status == 404
     caller = served.by("operator")
     thread = threading.Thread(target=caller.post, args=("/scheduler/trigger", {}))
@@ -126,7 +126,7 @@ def test_counted_and_logged(full: ServedApi) -> None:
     assert {(e.method, e.path, e.status, e.key) for e in lines} == {
         ("GET", "/api/v1/pauses", 503, None)
     }
-    meters = full.api.fastapi.state.meters.response().body.decode()
+    meters = full.api.asgi.state.meters.response().body.decode()
     name = 'penstock_http_requests_total{method="GET",route="other",status="503"}'
     assert f"{name} 3.0" in meters
     assert full.harness.counts() == before

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from penstock.bus.client.subscriptions import SubscriptionOptions
 from penstock.bus.delivery_sweeper import DeliverySweeper
-from penstock.bus.message import NewMessage, SubscriptionSpec
+from penstock.bus.message import NewMessage
+from penstock.bus.records import Subscription, Topic
 from penstock.core.errors import InvalidInput
+from penstock.core.ids import encode
+from penstock.core.records.validation import convert_input
 from penstock.flows.orchestrator import Orchestrator
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.services import binder as binder_module
@@ -26,15 +28,14 @@ def binder(harness: Harness) -> Binder:
 
 def bound(harness: Harness, binding: dict[str, Any], customer: str | None = None) -> None:
     """Create a topic `feed` with a bound subscription."""
-    harness.client.topics.create("feed", customer=customer)
-    spec = SubscriptionSpec(name="to-it", topic="feed", dead_letter_topic="to-it.dlq")
-    extras = SubscriptionOptions(kind="bound", binding=json.dumps(binding))
-    harness.client.subscriptions.declare(spec, extras, customer=customer)
+    harness.client.topics.create(Topic(name="feed"), customer=customer)
+    body = {"name": "to-it", "topic": "feed", "kind": "bound", "binding": binding}
+    harness.client.subscriptions.declare(convert_input(body, Subscription), customer=customer)
 
 
 def publish(
     harness: Harness, *payloads: Any, customer: str | None = None, **attributes: str
-) -> list[int]:
+) -> list[str]:
     """Publish objects (or bytes) on `feed`; return the message ids."""
     messages = [
         NewMessage(
@@ -56,12 +57,11 @@ class TestRuns:
         )
         assert binder.run_once().done == 1
         held = harness.take()
-        run = harness.client.runs.get(held.run_id)
-        assert (run.customer_id, run.partition, run.parameters) == (
-            "acme", "2025-12-31", '{"days": 3}',
+        run = harness.run(held.run_id)
+        assert (run.customer, run.partition, run.parameters) == (
+            "acme", "2025-12-31", {"days": 3},
         )  # fmt: skip
-        assert run.trigger_source == "event"
-        assert harness.column("SELECT trigger_message_id FROM runs") == [str(message_id)]
+        assert (run.trigger_source, run.trigger_message_id) == ("event", str(message_id))
         assert run.correlation_id == "cause"
         assert binder.run_once().done == 0
         (place,) = harness.client.topics.message(message_id).deliveries
@@ -73,11 +73,11 @@ class TestRuns:
         publish(harness, {"days": 1}, b"no json", {"days": 99}, [1], {"days": 2}, customer="acme")
         counts = binder.run_once()
         assert (counts.done, counts.nacked) == (2, 3)
-        runs = [harness.client.runs.get(harness.take().run_id) for _ in range(2)]
-        assert {(run.customer_id, run.parameters) for run in runs} == {
-            ("acme", '{"days": 1}'), ("acme", '{"days": 2}'),
+        runs = [harness.run(harness.take().run_id) for _ in range(2)]
+        assert {(run.customer, run.parameters["days"]) for run in runs} == {
+            ("acme", 1), ("acme", 2),
         }  # fmt: skip
-        dead = harness.client.dead_letters.find()
+        dead = harness.client.dead_letters.list().items
         assert {one.error_kind for one in dead} == {"poison"}
         assert len(dead) == 3
 
@@ -90,7 +90,7 @@ class TestRuns:
         publish(harness, {"days": 2}, customer_id="acme")
         counts = binder.run_once()
         assert (counts.done, counts.nacked) == (1, 1)
-        assert [one.error_kind for one in harness.client.dead_letters.find()] == ["poison"]
+        assert [one.error_kind for one in harness.client.dead_letters.list().items] == ["poison"]
 
     def test_every_subscription_is_served(
         self, harness: Harness, binder: Binder, monkeypatch: pytest.MonkeyPatch
@@ -123,13 +123,13 @@ class TestRuns:
         with pytest.raises(RuntimeError):
             binder.run_once()
         harness.store.write = write  # type: ignore[method-assign]
-        assert harness.client.views.overview().pending == 0
+        assert harness.client.views.overview().pending_runs == 0
         sweeper = DeliverySweeper(harness.store, jitter=lambda: 0.0)
         for _ in range(3):
             harness.clock.advance(seconds=61)
             sweeper.run_once()
             binder.run_once()
-        assert harness.client.views.overview().pending == 1
+        assert harness.client.views.overview().pending_runs == 1
 
     def test_bindings_are_checked(self, harness: Harness) -> None:
         """An invalid binding is refused with the name of the field."""
@@ -142,9 +142,10 @@ class TestRuns:
         for field, binding in cases.items():
             with pytest.raises(InvalidInput, match=field):
                 bound(harness, binding)
-        spec = SubscriptionSpec(name="to-it", topic="feed")
         with pytest.raises(InvalidInput, match="binding"):
-            harness.client.subscriptions.declare(spec, SubscriptionOptions(kind="bound"))
+            harness.client.subscriptions.declare(
+                Subscription(name="to-it", topic="feed", kind="bound")
+            )
 
 
 class TestConfigs:
@@ -157,34 +158,34 @@ class TestConfigs:
             "globex", event_topic="feed", event_filter='attributes.kind = "full"'
         )
         off = harness.config("initech", event_topic="feed", is_active=False)
-        harness.client.topics.create("feed")
+        harness.client.topics.create(Topic(name="feed"))
         assert binder.run_once().bound == 1
         (message_id,) = publish(harness, {})
         binder.run_once()
         binder.run_once()
         held = harness.take()
-        run = harness.client.runs.get(held.run_id)
-        assert (run.config_id, run.trigger_source) == (first.config_id, "event")
+        run = harness.run(held.run_id)
+        assert (run.config_id, run.trigger_source) == (encode("cfg", first.config_id), "event")
         assert harness.column("SELECT trigger_message_id FROM runs") == [str(message_id)]
-        assert harness.client.views.overview().pending == 0
+        assert harness.client.views.overview().pending_runs == 0
         harness.complete(held)
         publish(harness, {}, kind="full")
         binder.run_once()
-        started = {harness.client.runs.get(harness.take().run_id).config_id for _ in range(2)}
-        assert started == {first.config_id, other.config_id}
-        assert off.config_id not in started
+        started = {harness.run(harness.take().run_id).config_id for _ in range(2)}
+        assert started == {encode("cfg", one.config_id) for one in (first, other)}
+        assert encode("cfg", off.config_id) not in started
 
     def test_overlap_is_recorded(self, harness: Harness, binder: Binder) -> None:
         """A message that arrives before the previous run ended is skipped and recorded."""
         config = harness.config(event_topic="feed", overlap="skip")
-        harness.client.topics.create("feed", customer="acme")
+        harness.client.topics.create(Topic(name="feed"), customer="acme")
         binder.run_once()
         publish(harness, {}, customer="acme")
         binder.run_once()
         harness.clock.advance(seconds=5)
         publish(harness, {}, customer="acme")
         binder.run_once()
-        assert harness.client.views.overview().pending == 1
+        assert harness.client.views.overview().pending_runs == 1
         (entry,) = harness.ledger(config.config_id)
         assert entry[-1] == "skipped_overlap"
 
@@ -198,8 +199,8 @@ class TestConfigs:
         harness.config(event_topic="feed")
         harness.config("globex", event_topic="old")
         harness.sql(f"UPDATE configs SET event_topic = '{longest}' WHERE event_topic = 'old'")
-        harness.client.topics.create(longest, customer="globex")
-        harness.client.topics.create("feed")
+        harness.client.topics.create(Topic(name=longest), customer="globex")
+        harness.client.topics.create(Topic(name="feed"))
         assert binder.run_once().bound == 1
         publish(harness, {})
         assert binder.run_once().done == 1
@@ -208,18 +209,18 @@ class TestConfigs:
         """A customer's own topic starts only its configs, as does a message that names it."""
         for who in ("acme", "globex"):
             harness.config(who, event_topic="feed")
-        harness.client.topics.create("feed", customer="acme")
-        harness.client.topics.create("feed")
+        harness.client.topics.create(Topic(name="feed"), customer="acme")
+        harness.client.topics.create(Topic(name="feed"))
         assert binder.run_once().bound == 2
         publish(harness, {}, customer="acme")
         binder.run_once()
         held = harness.take()
-        assert harness.client.runs.get(held.run_id).customer_id == "acme"
+        assert harness.run(held.run_id).customer == "acme"
         harness.complete(held)
         publish(harness, {}, customer_id="globex")
         binder.run_once()
-        assert harness.client.runs.get(harness.take().run_id).customer_id == "globex"
-        assert harness.client.views.overview().pending == 0
+        assert harness.run(harness.take().run_id).customer == "globex"
+        assert harness.client.views.overview().pending_runs == 0
 
 
 def test_completions_arrive(harness: Harness, binder: Binder) -> None:

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
-from penstock.bus.client.subscriptions import SubscriptionOptions
 from penstock.bus.delivery_sweeper import DeliverySweeper
-from penstock.bus.message import ErrorKind, Nack, NewMessage, SubscriptionSpec
+from penstock.bus.message import ErrorKind, Nack, NewMessage
+from penstock.bus.records import Subscription, Topic
 from penstock.core.errors import InvalidInput
-from penstock.dead_letters.client.dead_letters import DeadLetterFilter
+from penstock.core.records.validation import convert_input
 from penstock.services import replayer as replayer_module
 from penstock.services.replayer import Replayer
 from tests.kits.client_harness import Harness
 
 URL = "https://consumer.example/healthz"
-SPEC = SubscriptionSpec(name="reader", topic="events", dead_letter_topic="reader.dlq")
+PLAIN = Subscription(name="reader", topic="events")
 
 
-def auto_replay(**more: object) -> SubscriptionOptions:
-    """Return the options of a subscription with automatic replay."""
-    return SubscriptionOptions(auto_replay=json.dumps({"health_url": URL, **more}), replays_max=2)
+def auto_replay(**more: object) -> Subscription:
+    """Return a subscription with automatic replay."""
+    body = {"name": "reader", "topic": "events", "auto_replay": {"health_url": URL, **more}}
+    wanted: Subscription = convert_input({**body, "replays_max": 2}, Subscription)
+    return wanted
 
 
 def dead_letter(harness: Harness, customer: str | None = None) -> None:
@@ -37,8 +37,8 @@ def dead_letter(harness: Harness, customer: str | None = None) -> None:
 
 def test_old_ones_while_healthy(harness: Harness) -> None:
     """Not before `after`, not while unhealthy, by the actor `auto`, and up to the maximum."""
-    harness.client.topics.create("events")
-    harness.client.subscriptions.declare(SPEC, auto_replay(after="5m"))
+    harness.client.topics.create(Topic(name="events"))
+    harness.client.subscriptions.declare(auto_replay(after="5m"))
     harness.client.topics.publish("events", [NewMessage(data=b"x")] * 3)
     dead_letter(harness)
     healthy, urls = [False], list[str]()
@@ -55,7 +55,7 @@ def test_old_ones_while_healthy(harness: Harness) -> None:
     healthy[0] = True
     assert replayer.run_once().replayed == 3
     assert replayer.run_once().checked == 0
-    closed = harness.client.dead_letters.find(DeadLetterFilter(status="replayed"))
+    closed = harness.client.dead_letters.list(status="replayed").items
     assert {item.resolved_by for item in closed} == {"auto"}
     for _ in range(2):
         harness.clock.advance(seconds=400)
@@ -68,8 +68,8 @@ def test_old_ones_while_healthy(harness: Harness) -> None:
 
 def test_only_subscriptions_with_automatic_replay(harness: Harness) -> None:
     """Other subscriptions are not replayed; invalid options are refused."""
-    harness.client.topics.create("events")
-    harness.client.subscriptions.declare(SPEC)
+    harness.client.topics.create(Topic(name="events"))
+    harness.client.subscriptions.declare(PLAIN)
     harness.client.topics.publish("events", [NewMessage(data=b"x")])
     dead_letter(harness)
     harness.clock.advance(seconds=10_000)
@@ -79,19 +79,19 @@ def test_only_subscriptions_with_automatic_replay(harness: Harness) -> None:
         ("health_url", {"health_url": "ftp://x"}),
     ):  # fmt: skip
         with pytest.raises(InvalidInput, match=f"auto_replay.{field}"):
-            harness.client.subscriptions.declare(SPEC, auto_replay(**more))
+            harness.client.subscriptions.declare(auto_replay(**more))
 
 
 def test_only_the_subscriptions_own_dead_letters(harness: Harness) -> None:
     """A customer's subscription of the same name without automatic replay is not replayed."""
-    for customer, extras in ((None, auto_replay()), ("acme", SubscriptionOptions())):
-        harness.client.topics.create("events", customer=customer)
-        harness.client.subscriptions.declare(SPEC, extras, customer=customer)
+    for customer, wanted in ((None, auto_replay()), ("acme", PLAIN)):
+        harness.client.topics.create(Topic(name="events"), customer=customer)
+        harness.client.subscriptions.declare(wanted, customer=customer)
         harness.client.topics.publish("events", [NewMessage(data=b"x")], customer=customer)
         dead_letter(harness, customer)
     harness.clock.advance(seconds=10_000)
     assert Replayer(harness.store, lambda _: True).run_once().replayed == 1
-    assert [item.customer_id for item in harness.client.dead_letters.find()] == ["acme"]
+    assert [item.customer for item in harness.client.dead_letters.list().items] == ["acme"]
 
 
 def test_dead_letters_at_their_maximum_do_not_block_others(
@@ -99,26 +99,26 @@ def test_dead_letters_at_their_maximum_do_not_block_others(
 ) -> None:
     """Dead letters at their maximum stay open, and older ones are still replayed."""
     monkeypatch.setattr(replayer_module, "STEP", 2)
-    harness.client.topics.create("events")
-    harness.client.subscriptions.declare(SPEC, replace(auto_replay(), replays_max=1))
+    harness.client.topics.create(Topic(name="events"))
+    harness.client.subscriptions.declare(replace(auto_replay(), replays_max=1))
     harness.client.topics.publish("events", [NewMessage(data=b"old")])
     dead_letter(harness)
     harness.client.topics.publish("events", [NewMessage(data=b"new")] * 2)
     dead_letter(harness)
-    for item in harness.client.dead_letters.find(limit=2):
+    for item in harness.client.dead_letters.list(limit=2).items:
         harness.client.dead_letters.replay(item.dead_letter_id)
     dead_letter(harness)
     harness.clock.advance(seconds=10_000)
     replayer = Replayer(harness.store, lambda _: True)
     assert [replayer.run_once().replayed for _ in range(3)] == [0, 1, 0]
-    assert [one.data for one in harness.client.subscriptions.pull("reader")] == [b"old"]
+    assert [one.message.data for one in harness.client.subscriptions.pull("reader")] == [b"old"]
 
 
 def test_the_rate_applies_across_passes(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replayed messages wait for their time, and the next pass waits for all of them."""
     monkeypatch.setattr(replayer_module, "STEP", 2)
-    harness.client.topics.create("events")
-    harness.client.subscriptions.declare(SPEC, auto_replay(rate=1))
+    harness.client.topics.create(Topic(name="events"))
+    harness.client.subscriptions.declare(auto_replay(rate=1))
     harness.client.topics.publish("events", [NewMessage(data=b"x")] * 4)
     dead_letter(harness)
     harness.clock.advance(seconds=10_000)
@@ -130,8 +130,8 @@ def test_the_rate_applies_across_passes(harness: Harness, monkeypatch: pytest.Mo
 
 def test_a_refused_replay_writes_nothing(harness: Harness) -> None:
     """A dead letter at its maximum whose original message is gone is not copied again."""
-    harness.client.topics.create("events")
-    harness.client.subscriptions.declare(SPEC, replace(auto_replay(), replays_max=0))
+    harness.client.topics.create(Topic(name="events"))
+    harness.client.subscriptions.declare(replace(auto_replay(), replays_max=0))
     harness.client.topics.publish("events", [NewMessage(data=b"x")])
     dead_letter(harness)
     harness.clock.advance(seconds=10_000)

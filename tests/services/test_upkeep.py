@@ -8,8 +8,9 @@ import pytest
 from penstock.access.store.registry import customer_ensure_many, topic_ensure
 from penstock.audit.rows import OutboxMessage
 from penstock.audit.store.journal import outbox_put
-from penstock.core.clock import DAY, HOUR, MINUTE
+from penstock.core.clock import DAY, HOUR, MINUTE, to_datetime
 from penstock.db.store import Tx
+from penstock.runs.records import Submission
 from penstock.services import upkeep
 from penstock.services.store import Retention, prune
 from penstock.services.upkeep import OutboxPublisher, Pruner, Sealer
@@ -58,7 +59,7 @@ class TestOutboxPublisher:
         for _ in range(2):
             with pytest.raises(RuntimeError):
                 publisher.run_once()
-            assert harness.client.views.outbox()[0] == 2
+            assert harness.client.views.outbox().waiting == 2
             assert harness.counts("customers") == {"customers": 0}
         is_broken[0] = False
         assert publisher.run_once() == 2
@@ -67,10 +68,10 @@ class TestOutboxPublisher:
     def test_runs_are_announced_once_the_topic_exists(self, harness: Harness) -> None:
         """Runs are announced when they become claimable, once the topic exists."""
         harness.submit()
-        assert harness.client.views.outbox()[0] == 0
+        assert harness.client.views.outbox().waiting == 0
         harness.write(lambda tx: topic_ensure(tx, "penstock.runs"))
         run_id = harness.submit()
-        harness.submit(at=harness.clock.now() + HOUR)
+        harness.submit(at=to_datetime(harness.clock.now() + HOUR))
         received: list[str] = []
         publisher = OutboxPublisher(harness.store)
         publisher.subscribe(lambda _, messages: received.extend(m.payload for m in messages))
@@ -94,9 +95,9 @@ class TestSealer:
         sealer = Sealer(harness.store, block=4)
         assert sealer.run_once() == entries
         assert sealer.run_once() == 0
-        blocks, sealed, problem = harness.client.views.verify_journal()
-        assert (sealed, problem) == (entries, None)
-        assert blocks == -(-entries // 4)
+        found = harness.client.views.verify_journal()
+        assert (found.entries, found.problem) == (entries, None)
+        assert found.blocks == -(-entries // 4)
         assert max(harness.column("SELECT entries FROM seals")) == 4
 
     def test_a_broken_chain_is_detected(self, harness: Harness) -> None:
@@ -105,7 +106,7 @@ class TestSealer:
             harness.submit()
             Sealer(harness.store).run_once()
         harness.sql("UPDATE seals SET root = 'x' WHERE block = 2")
-        assert "block 2" in (harness.client.views.verify_journal()[2] or "")
+        assert "block 2" in (harness.client.views.verify_journal().problem or "")
 
 
 class TestPruner:
@@ -126,18 +127,22 @@ class TestPruner:
         live = harness.submit()
         young = harness.submit()
         harness.complete(*[run for run in harness.claim() if run.run_id == young])
-        harness.client.runs.submit("nightly", key="k")
+        harness.client.runs.submit(Submission(pipeline="nightly"), key="k")
         before = harness.client.views.overview()
         pruner.run_once()
         harness.clock.advance(15 * DAY)
         pruner.run_once()
-        assert harness.client.runs.get(live).state == "RUNNING"
+        assert harness.run(live).state == "RUNNING"
         assert harness.counts("history", "requests") == {"history": 0, "requests": 0}
         assert before.completed_today == 1
-        assert harness.client.views.verify_journal()[2] is None
+        assert harness.client.views.verify_journal().problem is None
         start = harness.clock.now() - 40 * DAY
-        (metrics,) = harness.client.views.metrics("acme", start // DAY * DAY, start + 60 * DAY)
-        assert metrics.completed == 4
+        metrics = harness.client.views.metrics(
+            "acme",
+            start_date=to_datetime(start // DAY * DAY),
+            end_date=to_datetime(start + 60 * DAY),
+        )
+        assert [one.successful_runs for one in metrics.by_provider] == [4]
 
     def test_nothing_is_removed_within_the_retention(self, harness: Harness) -> None:
         """Within a year nothing is removed, and a second pass changes nothing."""
@@ -148,7 +153,7 @@ class TestPruner:
         assert first.folded_us > 0
         second = pruner.run_once()
         assert (second.partitions, second.folded_us) == (0, 0)
-        assert [harness.client.runs.get(i).state for i in ids] == ["COMPLETED"] * 3
+        assert [harness.run(i).state for i in ids] == ["COMPLETED"] * 3
 
     def test_a_pass_continues_while_chunks_are_full(
         self, harness: Harness, monkeypatch: pytest.MonkeyPatch
@@ -195,5 +200,7 @@ class TestPruner:
             pruner.run_once()
             harness.clock.advance(7 * MINUTE)
         start = harness.clock.now() // DAY * DAY
-        (metrics,) = harness.client.views.metrics("acme", start, start + DAY)
-        assert (metrics.runs, metrics.completed) == (4, 4)
+        metrics = harness.client.views.metrics(
+            "acme", start_date=to_datetime(start), end_date=to_datetime(start + DAY)
+        )
+        assert (metrics.total_runs, metrics.successful_runs) == (4, 4)

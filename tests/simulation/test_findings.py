@@ -9,6 +9,7 @@ from penstock.client import Client
 from penstock.core.clock import DAY, MINUTE, SECOND, to_datetime
 from penstock.core.errors import StoreUnavailable
 from penstock.db.sqlite.store import SqliteStore
+from penstock.runs.records import Submission
 from penstock.schedules.scheduler import Scheduler, SchedulerOptions
 from penstock.testing.clock import VirtualClock
 from penstock.testing.simulate.faults import Fault, FaultyStore
@@ -83,7 +84,7 @@ def test_a_lost_response_to_a_mark_does_not_lose_the_run() -> None:
         jitter=lambda: 0.0,
     )  # fmt: skip
     steps.open()
-    client.runs.submit("single")
+    client.runs.submit(Submission(pipeline="single"))
     held = steps.claim_once(1)
     director.fault = Fault.REPLY_LOST
     with pytest.raises(StoreUnavailable):

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from penstock.db.statements import load
+from penstock.runs.records import Submission
 from penstock.testing.simulate.snapshots import _GROUPS, _QUERIES
 from penstock.testing.simulate.violation import Violation
 from tests.harness.sim_actors import Operator
@@ -27,7 +28,7 @@ class _SharedLimit:
     def admit(self, *pipelines: str) -> None:
         """Submit runs and admit those for which there is capacity."""
         for pipeline in pipelines:
-            self._client.runs.submit(pipeline)
+            self._client.runs.submit(Submission(pipeline=pipeline))
         self._simulation.actors["admitter-0"].step()
 
     def resize(self, capacity: int) -> None:

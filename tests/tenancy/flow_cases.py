@@ -7,9 +7,14 @@ from typing import Any
 
 from penstock.client import Client
 from penstock.core.ids import encode
-from penstock.flows.client.requests import CompletionReport, FlowRequest
-from penstock.flows.explain.client import FlowFilter
-from penstock.flows.gates.client.overrides import OverrideRequest
+from penstock.flows.client.requests import ProcessorReport
+from penstock.flows.gates.records import (
+    BacktestRequest,
+    ModeChanges,
+    OverrideRequest,
+    WhatIfRequest,
+)
+from penstock.flows.records import CompletionReport, FlowRequest
 from tests.tenancy.tenants import Things
 
 Call = Callable[[Client, Things], Any]
@@ -27,9 +32,21 @@ def _report(things: Things) -> CompletionReport:
 
 def _approval(things: Things) -> OverrideRequest:
     return OverrideRequest(
-        pipeline="gated", partition="p", customer=things.customer_id, reason="r", expires_at=2**60
+        pipeline="gated", partition="p", customer=things.customer_id, reason="r", expires="1h"
     )
 
+
+def _message(things: Things) -> ProcessorReport:
+    return ProcessorReport(
+        pipeline="gated", processor="far", partition="p", customer=things.customer_id
+    )
+
+
+def _flow_id(things: Things) -> str:
+    return encode("flow", things.flow)
+
+
+CHANGES = ModeChanges(proceed_at=50)
 
 FOREIGN_FLOWS: dict[str, list[Call]] = {
     "flows.trigger": [
@@ -37,37 +54,39 @@ FOREIGN_FLOWS: dict[str, list[Call]] = {
         lambda c, t: c.flows.trigger(_flow(t, force=True)),
     ],
     "flows.complete": [lambda c, t: c.flows.complete(_report(t))],
-    "flows.get": [
-        lambda c, t: c.flows.get(t.flow),
-        lambda c, t: c.flows.get(t.flow, t.customer_id),
+    "flows.record": [lambda c, t: c.flows.record(_message(t))],
+    "flows.get": [lambda c, t: c.flows.get(_flow_id(t))],
+    "flows.list": [lambda c, t: c.flows.list(customer=t.customer_id)],
+    "flows.cancel": [lambda c, t: c.flows.cancel(_flow_id(t))],
+    "gates.check": [lambda c, t: c.gates.check("gated", "next", flow_id=_flow_id(t))],
+    "gates.decisions": [lambda c, t: c.gates.decisions("gated", customer=t.customer_id)],
+    "gates.what_if": [
+        lambda c, t: c.gates.what_if(
+            WhatIfRequest(pipeline="gated", changes=CHANGES, customer=t.customer_id)
+        )
     ],
-    "flows.find": [lambda c, t: c.flows.find("gated", "p", customer=t.customer_id)],
-    "flows.detail": [lambda c, t: c.flows.detail(t.flow)],
-    "flows.page": [lambda c, t: c.flows.page(FlowFilter(), customer=t.customer_id)],
-    "flows.trace": [lambda c, t: c.flows.trace("x", t.customer_id)],
-    "flows.cancel": [lambda c, t: c.flows.cancel(t.flow)],
-    "gates.check": [lambda c, t: c.gates.check("gated", "next", flow_id=t.flow)],
-    "gates.history": [lambda c, t: c.gates.history("gated", customer=t.customer_id)],
     "gates.backtest": [
-        lambda c, t: c.gates.backtest("gated", {"proceed_at": 50}, customer=t.customer_id)
+        lambda c, t: c.gates.backtest(
+            BacktestRequest(pipeline="gated", changes=CHANGES, customer=t.customer_id)
+        )
     ],
     "overrides.grant": [lambda c, t: c.overrides.grant(_approval(t))],
-    "overrides.revoke": [lambda c, t: c.overrides.revoke(t.override)],
-    "overrides.page": [lambda c, t: c.overrides.page(customer=t.customer_id)],
-    "interventions.get": [lambda c, t: c.interventions.get(t.item)],
-    "interventions.resolve": [lambda c, t: c.interventions.resolve(t.item, "done")],
-    "interventions.page": [lambda c, t: c.interventions.page(customer=t.customer_id)],
+    "overrides.revoke": [lambda c, t: c.overrides.revoke(encode("ovr", t.override))],
+    "overrides.list": [lambda c, t: c.overrides.list(customer=t.customer_id)],
+    "interventions.get": [lambda c, t: c.interventions.get(encode("int", t.item))],
+    "interventions.resolve": [lambda c, t: c.interventions.resolve(encode("int", t.item), "done")],
+    "interventions.list": [lambda c, t: c.interventions.list(customer=t.customer_id)],
     "diagnostics.explain": [
         lambda c, t: c.diagnostics.explain("gated", "p", customer=t.customer_id)
     ],
-    "diagnostics.explain_flow": [lambda c, t: c.diagnostics.explain_flow(t.flow)],
-    "diagnostics.why_flow": [lambda c, t: c.diagnostics.why_flow(t.flow)],
+    "diagnostics.explain_flow": [lambda c, t: c.diagnostics.explain_flow(_flow_id(t))],
+    "diagnostics.why_flow": [lambda c, t: c.diagnostics.why_flow(_flow_id(t))],
     "diagnostics.why_run": [
-        lambda c, t: c.diagnostics.why_run(t.waiting),
-        lambda c, t: c.diagnostics.why_run(t.ended),
+        lambda c, t: c.diagnostics.why_run(encode("run", t.waiting)),
+        lambda c, t: c.diagnostics.why_run(encode("run", t.ended)),
     ],
     "diagnostics.trace": [
-        lambda c, t: c.diagnostics.trace(encode("flow", t.flow)),
+        lambda c, t: c.diagnostics.trace(_flow_id(t)),
         lambda c, t: c.diagnostics.trace(encode("run", t.waiting)),
     ],
     "previews.trigger": [lambda c, t: c.previews.trigger(_flow(t))],
@@ -75,15 +94,15 @@ FOREIGN_FLOWS: dict[str, list[Call]] = {
 """With another customer's objects: NotFound, in the same words as for objects that do not exist."""
 
 OWN_FLOWS: dict[str, Callable[[Client], Any]] = {
-    "flows.page": lambda c: c.flows.page(FlowFilter()),
-    "gates.history": lambda c: c.gates.history("gated"),
-    "overrides.page": lambda c: c.overrides.page(),
-    "interventions.page": lambda c: c.interventions.page(),
+    "flows.list": lambda c: c.flows.list().items,
+    "gates.decisions": lambda c: c.gates.decisions("gated").items,
+    "gates.what_if": lambda c: (
+        c.gates.what_if(WhatIfRequest(pipeline="gated", changes=CHANGES)).items
+    ),
+    "overrides.list": lambda c: c.overrides.list().items,
+    "interventions.list": lambda c: c.interventions.list().items,
 }
 """Lists without a customer: the tenant's own, which resemble the other's."""
-
-ANYBODYS_FLOWS = frozenset({"gates.what_if"})
-"""Without objects of a customer: the caller passes in what it got before."""
 
 
 def flow_words(things: Things) -> list[str]:

@@ -15,16 +15,17 @@ import pytest
 
 from penstock.access.store.registry import processor_list
 from penstock.client import Client
-from penstock.core.clock import HOUR
+from penstock.core.clock import HOUR, to_datetime
+from penstock.core.ids import decode, encode
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.store import Store
-from penstock.flows.client.requests import CompletionReport, FlowRequest
-from penstock.flows.gates.client.overrides import OverrideRequest
 from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.probe_request import ProbeRequest
+from penstock.flows.gates.records import OverrideRequest
 from penstock.flows.orchestrator import Orchestrator
-from penstock.runs.client.runs import Submission
+from penstock.flows.records import CompletionReport, FlowRequest
 from penstock.runs.external.client.holder import Claimed, ExternalWorker, FailureReport
+from penstock.runs.records import Submission
 from penstock.runs.rows import HeldRun
 from penstock.runs.store.runs import Claim, run_claim
 from penstock.testing.clock import VirtualClock
@@ -50,6 +51,7 @@ class Things(NamedTuple):
     flow: int = 10**9
     override: int = 10**9
     item: int = 10**9
+    message: int = 10**9
 
 
 class Tenants:
@@ -76,9 +78,10 @@ class Tenants:
         self.client.configs.update(cfg(config), change_of({"schedule_cron": "5 * * * *"}))
         number = config.customer_key
         scoped = self.client.scoped(who)
+        wanted = [Submission(pipeline="outside", ordering_key=f"k{n}") for n in range(3)]
         ended, dead, held = (
-            scoped.runs.submit(Submission(pipeline="outside", ordering_key=f"k{n}"), key=f"key-{n}")
-            for n in range(3)
+            decode("run", scoped.runs.submit(one, key=f"key-{n}").run_id)
+            for n, one in enumerate(wanted)
         )
         self.client.work.claim_by_id(worker, ended)
         self.client.work.start(ended, worker)
@@ -92,13 +95,14 @@ class Tenants:
         claimed = self.client.work.claim_by_id(worker, held)
         self.client.work.start(held, worker)
         flow = self._flow(who)
-        waiting = scoped.runs.submit("nightly")
+        waiting = decode("run", scoped.runs.submit(Submission(pipeline="nightly")).run_id)
         self._rows(number, waiting)
         self.client.pauses.pause("config", cfg(config))
-        dead_letter = self.client.dead_letters.of_run(dead)
-        assert dead_letter is not None
-        ids = (waiting, claimed, ended, dead, dead_letter.dead_letter_id)
-        return Things(who, number, config.config_id, *ids, *flow)
+        found = self.client.dead_letters.get(encode("run", dead)).dead_letter
+        ids = (waiting, claimed, ended, dead, decode("dl", found.dead_letter_id))
+        own = f"SELECT max(message_id) FROM messages WHERE customer = {number}"
+        (message,) = self.harness.column(own)
+        return Things(who, number, config.config_id, *ids, *flow, message)
 
     def _flow(self, who: str) -> tuple[int, int, int]:
         """Create a flow with completion, decisions, checks, override, intervention and breaker.
@@ -110,7 +114,7 @@ class Tenants:
         granted = scoped.overrides.grant(
             OverrideRequest(
                 pipeline="gated", partition="p", reason="a test", dependency="t.other",
-                expires_at=self.clock.now() + HOUR,
+                expires_at=to_datetime(self.clock.now() + HOUR),
             )
         )  # fmt: skip
         report = CompletionReport(pipeline="gated", processor="far", partition="p", mode="manual")
@@ -125,8 +129,12 @@ class Tenants:
         Orchestrator(self.store, observe).run_once()
         scoped.flows.trigger(FlowRequest(pipeline="pair", partition="p", mode="manual"))
         self.harness.complete(*self._claim("pair"))
-        (item,) = scoped.interventions.page()
-        return opened.flow.flow_id, granted.override_id, item.intervention_id
+        (item,) = scoped.interventions.list().items
+        return (
+            decode("flow", opened.flow.flow_id),
+            decode("ovr", granted.override_id),
+            decode("int", item.intervention_id),
+        )
 
     def _rows(self, number: int, run_id: int) -> None:
         """Insert a row into every table that no use case above fills."""

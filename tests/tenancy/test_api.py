@@ -283,7 +283,7 @@ class TestWrites:
 
 def _parameters(served: ServedApi, route: str) -> set[str]:
     method, _, path = route.partition(" ")
-    operation = served.api.fastapi.openapi()["paths"][path][method.lower()]
+    operation = served.api.asgi.state.document()["paths"][path][method.lower()]
     return {one["name"] for one in operation.get("parameters", [])}
 
 

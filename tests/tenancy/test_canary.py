@@ -10,17 +10,18 @@ import pytest
 from penstock.access.api_keys import Role, parse
 from penstock.access.secrets import Secrets
 from penstock.core.errors import InvalidInput
+from penstock.core.ids import decode
 from penstock.core.redact import KNOWN_SECRETS, MASK
 from penstock.core.retry import ErrorType
 from penstock.db.store import Store
 from penstock.pipelines.declare.pipeline import Pipeline
-from penstock.runs.client.runs import Submission
 from penstock.runs.external.client.holder import (
     CompletionResult,
     ExternalWorker,
     FailureReport,
     ProgressReport,
 )
+from penstock.runs.records import Submission
 from penstock.testing.clock import VirtualClock
 from penstock.worker.options import WorkerOptions
 from penstock.worker.worker_core import WorkerCore
@@ -47,7 +48,7 @@ def execute(harness: Harness, body: Callable[[Any], Any], *, secrets: Secrets) -
     options = WorkerOptions(name="w", secrets=secrets)
     steps = WorkerCore(harness.store, [pipeline], options, clock=harness.clock, jitter=lambda: 0.0)
     steps.open()
-    run_id = harness.client.runs.submit(Submission(pipeline="p", parameters=REFERENCE))
+    run = harness.client.runs.submit(Submission(pipeline="p", parameters=REFERENCE))
     (held,) = steps.claim_once(1, start=True)
     finish = steps.execute(held)
     assert finish is not None
@@ -55,12 +56,12 @@ def execute(harness: Harness, body: Callable[[Any], Any], *, secrets: Secrets) -
     steps.ends.add([finish])
     steps.flush_once()
     steps.close()
-    return run_id
+    return decode("run", run.run_id)
 
 
 def details(harness: Harness, run_id: int) -> str:
     """Return what is stored of a run's end."""
-    run = harness.client.runs.get(run_id)
+    run = harness.run(run_id)
     return f"{run.error_type} {run.error_details} {run.result}"
 
 
@@ -88,7 +89,7 @@ def test_unresolvable_reference(harness: Harness) -> None:
     stored = details(harness, execute(harness, lambda run: dict(run.parameters), secrets=Secrets()))
     assert ErrorType.INVALID_CONFIGURATION in stored
     assert "PENSTOCK_SECRET_DB" in stored
-    assert len(harness.client.dead_letters.find()) == 1
+    assert len(harness.client.dead_letters.list().items) == 1
 
 
 def test_reports_of_external_workers(harness: Harness) -> None:
@@ -142,10 +143,10 @@ def test_literal_secrets(harness: Harness) -> None:
 def test_keys(harness: Harness) -> None:
     """No column holds a key, its secret, or a significant part of it."""
     made = harness.client.keys.create("k", Role.ADMIN, customer="acme")
-    again = harness.client.keys.rotate(made.key_id)
-    harness.client.keys.authenticate(again.text)
+    again = harness.client.keys.rotate(made.info.key_id)
+    harness.client.keys.authenticate(again.key)
     for key in (made, again):
-        parsed = parse(key.text)
+        parsed = parse(key.key)
         assert parsed is not None
-        for part in (str(key.text), parsed.secret, parsed.secret[:12]):
+        for part in (str(key.key), parsed.secret, parsed.secret[:12]):
             assert columns_holding(harness.store, part) == []

@@ -21,7 +21,7 @@ from penstock.db.postgres.store import PostgresStore
 from penstock.db.scoped import tenant_statements
 from penstock.db.store import Single, Store
 from penstock.db.tenant_isolation import TenantIsolation, tenant_isolation_get
-from penstock.runs.store.runs import RunFilter
+from penstock.runs.records import Submission
 from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres.server import DatabaseServer
 from tests.conftest import CLOCK_START
@@ -310,10 +310,9 @@ def test_without_the_right_to_the_role(
         )
         client = Client(store)
         client.register(pipelines())
-        client.runs.submit("nightly")
-        assert [run.customer_id for run in client.scoped("default").runs.page(RunFilter())] == [
-            "default"
-        ]
+        client.runs.submit(Submission(pipeline="nightly"))
+        own = client.scoped("default").runs.list()
+        assert [run.customer for run in own.items] == ["default"]
         pg_admin.execute(f"GRANT penstock_tenant TO {user}")
         assert raw(store, "SELECT tenant_wall()") == [(True,)]
         assert store.read(tenant_isolation_get).stands
@@ -370,7 +369,7 @@ def test_databases_migrated_together(pg_server: DatabaseServer) -> None:
 def test_principal_of_a_bound_key(tenants: Tenants) -> None:
     """A tenant's key leads to a client whose transactions are all restricted."""
     made = tenants.client.keys.create("k", Role.OPERATOR, customer="acme")
-    principal = tenants.client.keys.authenticate(made.text)
+    principal = tenants.client.keys.authenticate(made.key)
     assert isinstance(principal, Principal)
     assert principal.customer_id == "acme"
     client = tenants.client.scoped(principal.customer_id, actor=principal.actor)

@@ -20,7 +20,7 @@ FUNCTION_LINES_MAX = 70
 CLASS_LINES_MAX = 250
 POSITIONAL_MAX = 6
 PARAMETERS_MAX = 8
-USE_CASE_PARAMETERS_MAX = 14
+USE_CASE_PARAMETERS_MAX = 17
 """Keyword parameters of a use case are the fields or filters of its request."""
 
 _CLOCKS = {

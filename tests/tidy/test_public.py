@@ -30,10 +30,10 @@ PAGES = [
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 LAZY = [name for name in PUBLIC_MODULES if hasattr(importlib.import_module(name), "_HOMES")]
 HEAVY = (
-    "click", "duckdb", "fastapi", "httptools", "msgspec", "prometheus_client", "psycopg",
+    "click", "duckdb", "httptools", "msgspec", "prometheus_client", "psycopg",
     "pysqlite3", "rich", "sqlite3", "starlette", "uvicorn", "penstock.assembly", "penstock.client",
 )  # fmt: skip
-INTERNAL_USE_CASES = {"work", "runs.page_after"}
+INTERNAL_USE_CASES = {"work"}
 """Use cases that only the API calls: external workers and programs that page over HTTP use it."""
 
 
@@ -80,7 +80,7 @@ class TestUsers:
     @pytest.mark.parametrize(
         "code",
         [
-            "from penstock import RunFilter, limits\nlimits.slot(RunFilter)",
+            "from penstock import Submission, limits\nlimits.slot(Submission)",
             "import penstock\npenstock.connect()",
             "import penstock.limits as bounds\nbounds.slot",
             "from penstock.limits import bigquery\nbigquery.dml",

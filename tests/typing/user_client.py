@@ -2,21 +2,20 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import assert_type
+from typing import Any, Literal, assert_type
 
 from penstock import (
     Client,
     CompletionReport,
     Config,
     ConfigChange,
-    DeadLetterFilter,
-    FlowFilter,
     FlowRequest,
     NotFound,
     Page,
     Pipeline,
     Role,
-    RunFilter,
+    Run,
+    RunDetail,
     StaleVersion,
     StoredConfig,
     Submission,
@@ -32,13 +31,13 @@ from penstock.bus import (
     ErrorKind,
     Nack,
     NewMessage,
+    PushSettings,
     SettleResult,
-    SubscriptionOptions,
+    Subscription,
     SubscriptionSpec,
+    Topic,
     TopicSpec,
     Transport,
-    parse_push,
-    serialize_push,
     sign_webhook,
     verify_webhook,
     webhook_key,
@@ -52,25 +51,32 @@ def runs(pipeline: Pipeline) -> None:
     with connect("sqlite:client.db", actor="docs") as client:
         assert_type(client, Client)
         client.register([pipeline])
-        at = from_datetime(datetime(2025, 12, 31, tzinfo=UTC))
+        at = datetime(2025, 12, 31, tzinfo=UTC)
         wanted = Submission(pipeline="greet", parameters={"name": "Ada"}, at=at)
-        run_id = client.runs.submit(wanted, key="order-17")
-        assert_type(run_id, int)
-        assert_type(client.runs.submit_many([wanted]), list[int])
+        run_id = client.runs.submit(wanted, key="order-17").run_id
+        assert_type(run_id, str)
+        assert_type(client.runs.submit_many([wanted]), list[str])
         assert_type(run_pending(client, [pipeline]), int)
-        run = client.runs.get(run_id, customer="acme")
-        assert_type(run.run_id, int)
-        assert_type(run.result, str | None)
-        assert_type(run.finished_at, int | None)
-        assert_type(to_datetime(at), datetime)
-        assert_type(decode_id("run", encode_id("run", run_id)), int)
-        page = client.runs.page(RunFilter(limit=2, before=run_id), customer="acme")
-        assert_type([one.run_id for one in page], list[int])
-        assert_type(client.runs.cancel(run_id, reason="not needed"), str)
+        run = client.runs.get("run_7h2kq0v3")
+        assert_type(run, Run)
+        assert_type(run.run_id, str)
+        assert_type(run.started_at, datetime | None)
+        assert_type(run.duration, timedelta | None)
+        assert_type(client.runs.detail(run_id), RunDetail)
+        assert_type(to_datetime(from_datetime(at)), datetime)
+        assert_type(encode_id("run", decode_id("run", run_id)), str)
+        page = client.runs.list(customer="acme", state="FAILED", since=at, limit=2, before=run_id)
+        assert_type([one.run_id for one in page.items], list[str])
+        assert_type(page.next_cursor, str | None)
+        assert_type(client.runs.retry(run_id).run_id, str)
+        assert_type(
+            client.runs.cancel(run_id, reason="not needed").outcome, Literal["cancelled", "asked"]
+        )
         client.runs.submit(Submission("greet"))  # type: ignore[call-arg]
         client.runs.submit(wanted, idempotency_key="x")  # type: ignore[call-arg]
-        client.runs.get("run_7h2kq0v3")  # type: ignore[arg-type]
-        client.runs.page({"limit": 2})  # type: ignore[arg-type]
+        client.runs.get(17)  # type: ignore[arg-type]
+        client.runs.list(state="DONE")  # type: ignore[arg-type]
+        run.state = "DONE"  # type: ignore[misc,assignment]
 
 
 def other_use_cases(client: Client) -> None:
@@ -93,14 +99,21 @@ def other_use_cases(client: Client) -> None:
     Config(pipeline="nightly", overlap="maybe")  # type: ignore[arg-type]
     client.pauses.pause("world")  # type: ignore[arg-type]
     opened = client.flows.trigger(FlowRequest(pipeline="nba", partition="2025-12-31"))
-    assert_type(opened.flow.flow_id, int)
+    assert_type(opened.flow.flow_id, str)
+    assert_type(opened.flow.ended_at, datetime | None)
+    assert_type(opened.run_ids, list[str])
     client.flows.complete(
         CompletionReport(pipeline="nba", processor="boxscores", partition="2025-12-31")
     )
-    assert_type([flow.state for flow in client.flows.page(FlowFilter(limit=5))], list[str])
-    assert_type(client.diagnostics.explain("nba", "2025-12-31").explanation.summary, str)
-    assert_type(client.keys.create("docs", Role.ADMIN).text, str | None)
-    assert_type(client.dead_letters.count(DeadLetterFilter(pipeline="nba")), int)
+    assert_type([flow.flow_id for flow in client.flows.list(limit=5).items], list[str])
+    assert_type(client.diagnostics.explain("nba", "2025-12-31").summary, str)
+    assert_type(client.keys.create("docs", Role.ADMIN).key, str | None)
+    assert_type(client.keys.get("key_5m7t0c2d").last_used_at, datetime | None)
+    assert_type(client.views.overview().as_of, datetime)
+    assert_type([one.detail for one in client.views.alerts().items], list[dict[str, Any]])
+    assert_type(client.dead_letters.count(pipeline="nba"), int)
+    assert_type(client.dead_letters.list().items[0].died_at, datetime)
+    assert_type(client.dead_letters.replay("dl_5m7t0c2d").replayed_as, str)
     assert_type(client.limits.declare("crm", capacity=3).limit.held, int)
     assert_type(client.scoped("acme"), Client)
     client.flows.trigger(FlowRequest(partition="2025-12-31"))  # type: ignore[call-arg]
@@ -109,14 +122,17 @@ def other_use_cases(client: Client) -> None:
 
 def bus(client: Client) -> None:
     """Topics and subscriptions, through the client and as a transport."""
-    client.topics.create("orders")
-    push = serialize_push(parse_push({"push_endpoint": "https://hooks.example.com/orders"}))
-    client.subscriptions.declare(
-        SubscriptionSpec(name="hook", topic="orders", dead_letter_topic="hook.dlq"),
-        SubscriptionOptions(kind="push", push=push),
+    client.topics.create(Topic(name="orders", retention=timedelta(days=7)))
+    push = PushSettings(endpoint="https://hooks.example.com/orders")
+    made = client.subscriptions.declare(
+        Subscription(name="hook", topic="orders", kind="push", push=push)
     )
+    assert_type(made.ack_deadline, timedelta)
+    assert_type(made.created_at, datetime)
+    assert_type(client.subscriptions.get("hook").backlog.oldest_at, datetime | None)
+    assert_type(client.subscriptions.pull("hook")[0].message.data, bytes)
     message = NewMessage(data=b"{}", attributes={"kind": "order"}, dedupe_id="1")
-    assert_type(client.topics.publish("orders", [message]), list[int])
+    assert_type(client.topics.publish("orders", [message]), list[str])
     transport: Transport = EmbeddedBus(client.store)
     transport.declare([TopicSpec(name="orders")], [SubscriptionSpec(name="s", topic="orders")])
     for delivery in transport.pull("s", max_messages=10):
@@ -141,11 +157,11 @@ def probes() -> None:
 
 
 def remote() -> None:
-    """The client of the HTTP API is typed by its document."""
-    with connect_remote("https://penstock.example", key="pnk_x", timeout=5) as api:
-        config = api.configs.create_config("acme", {"pipeline_template": "hello"})
-        assert_type(config["config_id"], str)
-        page = api.configs.list_configs(limit=1000)
-        assert_type(page["next_cursor"], str | None)
-        api.configs.create_config("acme", {"pipeline": "hello"})  # type: ignore[typeddict-item]
-        config["nonsense"]  # type: ignore[typeddict-item]
+    """The client over HTTP has the methods and the types of the local one."""
+    with connect_remote("https://penstock.example", key="pnk_x", timeout=5) as client:
+        config = client.configs.create("acme", Config(pipeline="hello", cron="0 2 * * *"))
+        assert_type(config.config_id, str)
+        assert_type(config.next_run_time, datetime | None)
+        assert_type(client.configs.list(limit=1000).next_cursor, str | None)
+        client.configs.create("acme", Config(pipelin="hello"))  # type: ignore[call-arg]
+        config.nonsense  # type: ignore[attr-defined]  # noqa: B018

@@ -13,7 +13,7 @@ from penstock.core.naming import ProcessorKey
 from penstock.db.store import Store, Tx
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.store import pipeline_register
-from penstock.runs.rows import HeldRun, NewRun, Run
+from penstock.runs.rows import HeldRun, NewRun, RunRow
 from penstock.runs.store.leases import session_expire
 from penstock.runs.store.runs import run_get, run_insert_many
 from penstock.worker.options import WorkerOptions
@@ -70,7 +70,7 @@ def submit(store: Store, pipeline: Pipeline, n: int = 1, **fields: Any) -> list[
     return ids
 
 
-def run_of(store: Store, run_id: int) -> Run:
+def run_of(store: Store, run_id: int) -> RunRow:
     found = store.read(lambda tx: run_get(tx, run_id))
     assert found is not None
     return found

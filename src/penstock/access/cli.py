@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from datetime import datetime
 
 import click
 
 from penstock.access.api_keys import Role
+from penstock.access.records import ApiKey, IssuedKey
 from penstock.cli import output
 from penstock.cli.app import App, Group
 from penstock.cli.arguments import KEY
-from penstock.core.clock import parse_duration
+from penstock.cli.rows import collect
+from penstock.core.clock import from_datetime, iso, parse_duration
+from penstock.core.errors import Conflict
 
 KEY_SHOWN_ONCE = "The key is not shown again: store it where you keep secrets."
 
@@ -42,9 +44,8 @@ def create(
     """Create a key and print it; it cannot be shown again."""
     if expires is not None:
         parse_duration(expires, "expires")
-    wanted = {"name": name, "role": role, "customer_id": customer, "expires": expires, "rate": rate}
-    with app.use_cases() as cases:
-        made = cases.key_create(wanted)
+    with app.connect() as client:
+        made = client.keys.create(name, role, customer=customer, expires=expires, rate=rate)
     _show_once(app, made)
 
 
@@ -56,26 +57,27 @@ def create(
 @click.pass_obj
 def list_(app: App, customer: str | None, with_revoked: bool, limit: int) -> None:
     """List keys, oldest first, without their secrets."""
-    with app.use_cases() as cases:
-        found = cases.keys(customer=customer, with_revoked=with_revoked, limit=limit)
-        now = cases.now()
-
-    def print_text() -> None:
-        if not found:
-            app.hint("No keys. Create one: penstock keys create NAME --role operator")
-            return
-        output.print_table(
-            ("key", "name", "role", "customer", "state", "last used", "expires"),
-            [
-                (k["key_id"], k["name"], k["role"], k["customer_id"] or "all",
-                 _state(k, now), _when(k["last_used_at"], now), _when(k["expires_at"], now))
-                for k in found
-            ],
-        )  # fmt: skip
-        if len(found) == limit:
-            app.hint(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
-
-    app.emit({"keys": found}, print_text)
+    with app.connect() as client:
+        page = collect(
+            lambda n, cursor: client.keys.list(
+                customer=customer, with_revoked=with_revoked, limit=n, cursor=cursor
+            ),
+            limit,
+        )
+        now = client.now()
+    app.emit_page(
+        page,
+        {
+            "key": lambda one: one.key_id,
+            "name": lambda one: one.name,
+            "role": lambda one: one.role.value,
+            "customer": lambda one: one.customer or "all",
+            "state": lambda one: _state(one, now),
+            "last used": lambda one: _when(one.last_used_at, now),
+            "expires": lambda one: _when(one.expires_at, now),
+        },
+        empty="No keys. Create one: penstock keys create NAME --role operator",
+    )
 
 
 @keys.command("rotate")
@@ -86,8 +88,8 @@ def list_(app: App, customer: str | None, with_revoked: bool, limit: int) -> Non
 def rotate(app: App, key_id: str, overlap: str) -> None:
     """Replace a key's secret and print the new one; it cannot be shown again."""
     parse_duration(overlap, "overlap")
-    with app.use_cases() as cases:
-        made = cases.key_rotate(key_id, overlap)
+    with app.connect() as client:
+        made = client.keys.rotate(key_id, overlap=overlap)
     _show_once(app, made)
 
 
@@ -97,32 +99,37 @@ def rotate(app: App, key_id: str, overlap: str) -> None:
 @click.pass_obj
 def revoke(app: App, key_id: str, reason: str) -> None:
     """Revoke a key permanently; servers reject it within a minute."""
-    with app.use_cases() as cases:
-        changed = cases.key_revoke(key_id, reason)
+    with app.connect() as client:
+        changed = client.keys.revoke(key_id, reason=reason).is_changed
     text = f"{key_id} is {'revoked' if changed else 'already revoked'}."
     app.emit({"key_id": key_id, "changed": changed}, lambda: click.echo(text))
 
 
-def _show_once(app: App, made: Mapping[str, Any]) -> None:
+def _show_once(app: App, made: IssuedKey) -> None:
     """Print the key on a line of its own, so that it can be piped, followed by hints."""
-    info = made["info"]
+    info = made.info
+    if made.key is None:
+        raise Conflict(
+            f"{info.key_id} was created, but the response with its secret was lost. Replace the "
+            f"secret: penstock keys rotate {info.key_id} --overlap 0s"
+        )
 
     def print_text() -> None:
-        click.echo(made["key"])
-        scope = info["customer_id"] or "all customers"
-        app.hint(f"{info['key_id']} ({info['name']}, {info['role']}, {scope})")
-        if info["rotating_until"] is not None:
-            app.hint(f"The old secret is valid until {info['rotating_until']}.")
+        click.echo(made.key)
+        app.hint(f"{info.key_id} ({info.name}, {info.role}, {info.customer or 'all customers'})")
+        if info.rotating_until is not None:
+            until = iso(from_datetime(info.rotating_until))
+            app.hint(f"The old secret is valid until {until}.")
         app.hint(KEY_SHOWN_ONCE)
 
     app.emit(made, print_text)
 
 
-def _state(key: Mapping[str, Any], now: int) -> str:
-    if key["rotating_until"] is not None:
-        return f"rotating, {output.format_time(output.parse_time(key['rotating_until']), now)}"
-    return str(key["state"])
+def _state(key: ApiKey, now: int) -> str:
+    if key.rotating_until is not None:
+        return f"rotating, {output.format_time(key.rotating_until, now)}"
+    return key.state.value
 
 
-def _when(text: str | None, now: int) -> str:
-    return "never" if text is None else output.format_time(output.parse_time(text), now)
+def _when(at: datetime | None, now: int) -> str:
+    return "never" if at is None else output.format_time(at, now)

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 from penstock.access import api_keys
 from penstock.access.api_keys import KeyState, Principal, Role
+from penstock.access.from_rows import key_record, state_at
+from penstock.access.records import ApiKey, IssuedKey, KeyId, RoleInput
 from penstock.access.store.keys import (
     KeyRow,
     key_get,
@@ -24,46 +26,35 @@ from penstock.access.store.keys import (
     key_touch,
     secret_ensure,
 )
-from penstock.access.store.names import NameResolver, check_limit
+from penstock.access.store.names import NameResolver
+from penstock.access.store.paging import Cursor, PageLimit, paged
 from penstock.audit.rows import Entry
 from penstock.audit.store.journal import journal_append_many
-from penstock.core.clock import DAY, MINUTE
+from penstock.core.clock import DAY, MINUTE, parse_duration
 from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.fields import check_text
-from penstock.core.ids import RandomBytes, encode, new_secret
+from penstock.core.ids import RandomBytes, decode, encode, new_secret
 from penstock.core.naming import CustomerKey
+from penstock.core.records.record import Changed, DurationInput, Meta, Page, Wire
 from penstock.db.store import Transactions, Tx
 
-__all__ = ["ApiKey", "Keys", "Principal"]
+__all__ = ["Keys", "Principal"]
 
-OVERLAP_US = DAY
 OVERLAP_MAX_US = 30 * DAY
 RATE_MAX = 1e6
+API_RATE_MAX = 100_000
+REASON_MAX = 500
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiKey:
-    """An API key; `text` is the key itself, set only when it was just created or rotated."""
-
-    key_id: int
-    name: str
-    role: Role
-    state: KeyState
-    customer_id: str | None
-    rate: float | None
-    created_at: int
-    created_by: str
-    expires_at: int | None
-    rotating_until: int | None
-    revoked_at: int | None
-    revoked_by: str | None
-    last_used_at: int | None
-    text: str | None = None
-
-    @property
-    def public_id(self) -> str:
-        """Public id of the key; it is also the middle part of `text`."""
-        return encode("key", self.key_id)
+_NAME = Meta(description="Label that says what the key is for.", examples=["nightly-worker"])
+_ROLE = Meta(description="Role of the key: admin, operator, worker or viewer.")
+_CUSTOMER = Meta(description="Customer that the key is restricted to; null for all customers.")
+_EXPIRES = Meta(description="Lifetime as a duration such as `90d`; unlimited when omitted.")
+_RATE = Meta(description="Allowed requests per second; the server's default when null.")
+_RATE_BOUNDS = Meta(gt=0, le=API_RATE_MAX)
+_BOUND_TO = Meta(description="Return only keys restricted to this customer.")
+_WITH_REVOKED = Meta(description="Include revoked keys.")
+_OVERLAP = Meta(description="Time that the old secret stays valid, as a duration; `0s` for none.")
+_REASON = Meta(description="Reason for the action, stored with its record.", max_length=REASON_MAX)
 
 
 class Keys:
@@ -83,28 +74,25 @@ class Keys:
 
     def create(
         self,
-        name: str,
-        role: Role | str,
+        name: Annotated[str, _NAME],
+        role: Annotated[RoleInput, _ROLE],
         *,
-        customer: str | None = None,
-        expires_at: int | None = None,
-        rate: float | None = None,
-        actor: str | None = None,
-    ) -> ApiKey:
-        """Create a key; a key bound to `customer` cannot access rows of other customers.
-
-        `expires_at` is a time in microseconds; `rate` is the allowed number of requests per second.
-        """
+        customer: Annotated[str | None, Wire("customer_id"), _CUSTOMER] = None,
+        expires: Annotated[DurationInput | None, _EXPIRES] = None,
+        rate: Annotated[Annotated[float, _RATE_BOUNDS] | None, _RATE] = None,
+    ) -> IssuedKey:
+        """Create an API key. Its secret is returned only in this response."""
         self._names.require_unscoped("API keys")
         check_text("name", name)
         wanted = api_keys.check_role(role)
+        lifetime = None if expires is None else parse_duration(expires, "expires")
+        if lifetime == 0:
+            raise InvalidInput("expires", "a duration above 0", expires)
         _check_rate(rate)
-        who = actor or self._actor
         secret = self._secret()
 
-        def body(tx: Tx) -> ApiKey:
-            if expires_at is not None and expires_at <= tx.now():
-                raise InvalidInput("expires_at", "a time in the future", expires_at)
+        def body(tx: Tx) -> IssuedKey:
+            expires_at = None if lifetime is None else tx.now() + lifetime
             number = (
                 None
                 if customer is None
@@ -112,75 +100,92 @@ class Keys:
             )
             params: dict[str, Any] = {
                 "name": name, "role": wanted.value, "customer": number,
-                "hash": api_keys.hash_secret(secret), "rate": rate, "created_by": who,
+                "hash": api_keys.hash_secret(secret), "rate": rate, "created_by": self._actor,
                 "expires_at": expires_at,
             }  # fmt: skip
             key_id = key_put(tx, params)
             detail = {"name": name, "role": wanted.value, "expires_at": expires_at, "rate": rate}
-            _note(tx, key_id, number, "created", who, detail=detail)
-            return replace(_shown(tx, _must(tx, key_id)), text=api_keys.format_key(key_id, secret))
+            self._note(tx, key_id, number, "created", detail=detail)
+            return _issued(tx, key_id, secret)
 
         return self._store.write(body)
 
-    def get(self, key_id: int) -> ApiKey:
+    def get(self, key_id: KeyId) -> ApiKey:
         """Return one key, in any state."""
         self._names.require_unscoped("API keys")
-        return self._store.read(lambda tx: _shown(tx, _must(tx, key_id)))
+        number = _number(key_id)
+        return self._store.read(lambda tx: key_record(_must(tx, number), tx.now()))
 
-    def page(
+    def list(
         self,
         *,
-        customer: str | None = None,
-        with_revoked: bool = False,
-        after: int = 0,
-        limit: int = 100,
-    ) -> list[ApiKey]:
-        """Return keys in id order; `after` (an id) continues an earlier page."""
+        customer: Annotated[str | None, Wire("customer_id"), _BOUND_TO] = None,
+        with_revoked: Annotated[bool, _WITH_REVOKED] = False,
+        limit: PageLimit = 50,
+        cursor: Cursor = None,
+    ) -> Page[ApiKey]:
+        """List API keys without their secrets, oldest first."""
         self._names.require_unscoped("API keys")
-        check_limit(limit)
 
-        def body(tx: Tx) -> list[ApiKey]:
-            number = self._names.customer_key(tx, customer)
-            rows = key_list(
-                tx, customer_key=number, with_revoked=with_revoked, after=after, limit=limit
-            )
-            return [_shown(tx, row) for row in rows]
+        def read(after: Sequence[Any] | None) -> Sequence[tuple[int, ApiKey]]:
+            def body(tx: Tx) -> Sequence[tuple[int, ApiKey]]:
+                rows = key_list(
+                    tx,
+                    customer_key=self._names.customer_key(tx, customer),
+                    with_revoked=with_revoked,
+                    after=after[0] if after else 0,
+                    limit=limit,
+                )
+                return [(row.key_id, key_record(row, tx.now())) for row in rows]
 
-        return self._store.read(body)
+            return self._store.read(body)
+
+        return paged(
+            self._names,
+            "keys",
+            read,
+            cursor=cursor,
+            limit=limit,
+            position=lambda row: [row[0]],
+            record=lambda row: row[1],
+            filters={"customer": customer, "with_revoked": with_revoked},
+        )
 
     def rotate(
-        self, key_id: int, *, overlap_us: int = OVERLAP_US, actor: str | None = None
-    ) -> ApiKey:
-        """Replace the secret of a key; the old one stays valid for `overlap_us` microseconds."""
+        self, key_id: KeyId, *, overlap: Annotated[DurationInput, _OVERLAP] = "24h"
+    ) -> IssuedKey:
+        """Replace the secret of a key. The old one stays valid for the overlap."""
         self._names.require_unscoped("API keys")
-        if isinstance(overlap_us, bool) or not 0 <= overlap_us <= OVERLAP_MAX_US:
-            raise InvalidInput("overlap", "a duration from 0 to 30 days", overlap_us)
-        who = actor or self._actor
+        number = _number(key_id)
+        overlap_us = parse_duration(overlap, "overlap")
+        if overlap_us > OVERLAP_MAX_US:
+            raise InvalidInput("overlap", "a duration from 0 to 30 days", overlap)
         secret = self._secret()
 
-        def body(tx: Tx) -> ApiKey:
-            old = _must(tx, key_id)
-            if _state(tx, old) in (KeyState.REVOKED, KeyState.EXPIRED):
-                raise Conflict(f"{encode('key', key_id)} is {_state(tx, old)}: create another key.")
-            until = key_rotate(tx, key_id, api_keys.hash_secret(secret), overlap_us)
+        def body(tx: Tx) -> IssuedKey:
+            old = _must(tx, number)
+            state = state_at(old, tx.now())
+            if state in (KeyState.REVOKED, KeyState.EXPIRED):
+                raise Conflict(f"{encode('key', number)} is {state}: create another key.")
+            until = key_rotate(tx, number, api_keys.hash_secret(secret), overlap_us)
             if until is None:
-                raise Conflict(f"{encode('key', key_id)} is revoked: create another key.")
-            _note(tx, key_id, old.customer_key, "rotated", who, detail={"previous_until": until})
-            return replace(_shown(tx, _must(tx, key_id)), text=api_keys.format_key(key_id, secret))
+                raise Conflict(f"{encode('key', number)} is revoked: create another key.")
+            self._note(tx, number, old.customer_key, "rotated", detail={"previous_until": until})
+            return _issued(tx, number, secret)
 
         return self._store.write(body)
 
-    def revoke(self, key_id: int, *, reason: str = "", actor: str | None = None) -> bool:
-        """Revoke a key permanently; return False if it was already revoked."""
+    def revoke(self, key_id: KeyId, *, reason: Annotated[str, _REASON] = "") -> Changed:
+        """Revoke a key permanently. All servers refuse it within 60 seconds."""
         self._names.require_unscoped("API keys")
-        who = actor or self._actor
+        number = _number(key_id)
 
-        def body(tx: Tx) -> bool:
-            old = _must(tx, key_id)
-            if not key_revoke(tx, key_id, who):
-                return False
-            _note(tx, key_id, old.customer_key, "revoked", who, why=reason)
-            return True
+        def body(tx: Tx) -> Changed:
+            old = _must(tx, number)
+            if not key_revoke(tx, number, self._actor):
+                return Changed(is_changed=False)
+            self._note(tx, number, old.customer_key, "revoked", why=reason)
+            return Changed(is_changed=True)
 
         return self._store.write(body)
 
@@ -199,7 +204,7 @@ class Keys:
         fits_old = api_keys.matches_hash(parsed.secret, None if row is None else row.previous_hash)
         if row is None:
             return None
-        state = _state_at(now, row)
+        state = state_at(row, now)
         if state in (KeyState.REVOKED, KeyState.EXPIRED):
             return None
         if not fits and not (fits_old and state is KeyState.ROTATING):
@@ -223,6 +228,30 @@ class Keys:
     def _secret(self) -> str:
         return new_secret() if self._random is None else new_secret(self._random)
 
+    def _note(
+        self,
+        tx: Tx,
+        key_id: int,
+        customer_key: CustomerKey | None,
+        action: str,
+        *,
+        detail: dict[str, Any] | None = None,
+        why: str = "",
+    ) -> None:
+        """Append a change to the journal; `detail` never contains a secret or its hash."""
+        text = None if detail is None else json.dumps(detail, sort_keys=True)
+        entry = Entry(
+            "key", key_id, customer_key, action, self._actor, why=why or None, detail=text
+        )
+        journal_append_many(tx, [entry])
+
+
+def _number(key_id: str) -> int:
+    try:
+        return decode("key", key_id)
+    except InvalidInput:
+        raise NotFound("key", key_id) from None
+
 
 def _must(tx: Tx, key_id: int) -> KeyRow:
     row = key_get(tx, key_id)
@@ -231,52 +260,9 @@ def _must(tx: Tx, key_id: int) -> KeyRow:
     return row
 
 
-def _state(tx: Tx, row: KeyRow) -> KeyState:
-    return _state_at(tx.now(), row)
-
-
-def _state_at(now: int, row: KeyRow) -> KeyState:
-    return api_keys.key_state(
-        now,
-        expires_at=row.expires_at,
-        revoked_at=row.revoked_at,
-        previous_until=row.previous_until,
-    )
-
-
-def _shown(tx: Tx, row: KeyRow) -> ApiKey:
-    state = _state(tx, row)
-    return ApiKey(
-        key_id=row.key_id,
-        name=row.name,
-        role=Role(row.role),
-        state=state,
-        customer_id=row.customer_id,
-        rate=row.rate,
-        created_at=row.created_at,
-        created_by=row.created_by,
-        expires_at=row.expires_at,
-        rotating_until=row.previous_until if state is KeyState.ROTATING else None,
-        revoked_at=row.revoked_at,
-        revoked_by=row.revoked_by,
-        last_used_at=row.last_used_at,
-    )
-
-
-def _note(
-    tx: Tx,
-    key_id: int,
-    customer_key: CustomerKey | None,
-    action: str,
-    who: str,
-    *,
-    detail: dict[str, Any] | None = None,
-    why: str = "",
-) -> None:
-    """Append a change to the journal; `detail` never contains a secret or its hash."""
-    text = None if detail is None else json.dumps(detail, sort_keys=True)
-    entry = Entry("key", key_id, customer_key, action, who, why=why or None, detail=text)
-    journal_append_many(tx, [entry])
+def _issued(tx: Tx, key_id: int, secret: str) -> IssuedKey:
+    info = key_record(_must(tx, key_id), tx.now())
+    return IssuedKey(key=api_keys.format_key(key_id, secret), info=info)
 
 
 def _check_rate(rate: object) -> None:

@@ -30,7 +30,7 @@ def build_api(client: Client, settings: Settings, events: Events) -> ApiServer:
     from penstock.server.context import ApiOptions, TickReport  # as above
     from penstock.server.listener import ApiServer  # as above
 
-    if not is_loopback(settings.api_host) and not client.keys.page(limit=1):
+    if not is_loopback(settings.api_host) and not client.keys.list(limit=1).items:
         raise SettingsError(
             "api_host",
             "a loopback address, or at least one API key",

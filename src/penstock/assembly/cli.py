@@ -101,6 +101,7 @@ def scheduler(app: App, /, **given: Any) -> None:
 def _serve(app: App, settings: Settings, parts: _Parts) -> None:
     """Build the process, start it, wait for a signal and stop it."""
     # Imported here because it loads the store, the services and the users' modules.
+    from penstock.assembly.database import open_client
     from penstock.assembly.process import (
         build_api,
         build_scheduler_loops,
@@ -108,7 +109,6 @@ def _serve(app: App, settings: Settings, parts: _Parts) -> None:
         build_worker,
         development_key,
         load_pipelines,
-        open_client,
     )
     from penstock.audit.telemetry import Events  # as above
 
@@ -156,7 +156,7 @@ def _introduce(
 ) -> None:
     """Print the database, the components of the process and how to stop it."""
     # Imported here because it loads the store.
-    from penstock.assembly.process import describe_database
+    from penstock.assembly.database import describe_database
 
     where = describe_database(settings.database_url)
     names = sorted(p.name for p in declared)

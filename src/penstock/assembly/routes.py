@@ -7,7 +7,6 @@ from typing import Final
 from penstock.access import api as keys
 from penstock.bus.api import deliveries, subscriptions, topics
 from penstock.bus.incoming import api as incoming
-from penstock.bus.incoming.api_models import PushedMessageIn, PushEnvelopeIn
 from penstock.client import Client
 from penstock.dead_letters import api as dead_letters
 from penstock.flows import api as flows
@@ -18,26 +17,28 @@ from penstock.runs import api as runs
 from penstock.runs.external import api as external
 from penstock.runs.external.api_fastpath import WorkerFastPath
 from penstock.schedules.api import configs, pauses, tick
+from penstock.server import health
 from penstock.server.auth import KeyCache
 from penstock.server.polling.group_commit import GroupCommit
 from penstock.server.routes import Routes
 
 _MODULES: Final = (
     tick,
+    configs,
     external,
     runs,
     dead_letters,
     topics,
     subscriptions,
     deliveries,
+    limits,
     flows,
     gates,
+    pauses,
     monitoring,
     keys,
-    incoming,
+    health,
 )
-
-_DECLARED: Final = (limits, configs, pauses)
 
 
 def _fastpath(keyring: KeyCache, client: Client) -> WorkerFastPath:
@@ -48,8 +49,7 @@ def _fastpath(keyring: KeyCache, client: Client) -> WorkerFastPath:
 
 
 ROUTES: Final = Routes(
-    routers=tuple(module.routes for module in _MODULES),
-    declared=tuple(module.routes for module in _DECLARED),
-    models=(PushedMessageIn, PushEnvelopeIn),
+    declared=tuple(module.routes for module in _MODULES),
+    plain=(*health.plain_routes, *incoming.plain_routes),
     fastpath=_fastpath,
 )

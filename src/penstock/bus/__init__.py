@@ -1,6 +1,6 @@
 """The message bus: topics, subscriptions, messages and deliveries, stored in the database.
 
-    from penstock.bus import NewMessage, SubscriptionSpec
+    from penstock.bus import NewMessage, Subscription, Topic
 
 Names are loaded on first use: modules of this package are imported one by one.
 """
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from penstock.exports import lazy_exports
 
 if TYPE_CHECKING:
+    from penstock.bus.binding import BindingKind
     from penstock.bus.message import (
         Delivery,
         ErrorKind,
@@ -21,47 +22,67 @@ if TYPE_CHECKING:
         SubscriptionSpec,
         TopicSpec,
     )
-    from penstock.bus.push.push_config import parse_push, serialize_push
     from penstock.bus.push.webhook import parse_secret as webhook_key
     from penstock.bus.push.webhook import sign as sign_webhook
     from penstock.bus.push.webhook import verify as verify_webhook
-    from penstock.bus.store.topics import SubscriptionOptions
+    from penstock.bus.records import (
+        AutoReplay,
+        OidcSettings,
+        PushSettings,
+        SecretReference,
+        Subscription,
+        SubscriptionBinding,
+        Topic,
+        UnwrappedSettings,
+    )
     from penstock.bus.transports.embedded import EmbeddedBus
     from penstock.bus.transports.protocol import Transport, TransportCapabilities
 
 __all__ = [
+    "AutoReplay",
+    "BindingKind",
     "Delivery",
     "EmbeddedBus",
     "ErrorKind",
     "Nack",
     "NewMessage",
+    "OidcSettings",
+    "PushSettings",
+    "SecretReference",
     "SettleResult",
-    "SubscriptionOptions",
+    "Subscription",
+    "SubscriptionBinding",
     "SubscriptionSpec",
+    "Topic",
     "TopicSpec",
     "Transport",
     "TransportCapabilities",
-    "parse_push",
-    "serialize_push",
+    "UnwrappedSettings",
     "sign_webhook",
     "verify_webhook",
     "webhook_key",
 ]
 
 _HOMES = {
+    "AutoReplay": "penstock.bus.records",
+    "BindingKind": "penstock.bus.binding",
     "Delivery": "penstock.bus.message",
     "EmbeddedBus": "penstock.bus.transports.embedded",
     "ErrorKind": "penstock.bus.message",
     "Nack": "penstock.bus.message",
     "NewMessage": "penstock.bus.message",
+    "OidcSettings": "penstock.bus.records",
+    "PushSettings": "penstock.bus.records",
+    "SecretReference": "penstock.bus.records",
     "SettleResult": "penstock.bus.message",
-    "SubscriptionOptions": "penstock.bus.store.topics",
+    "Subscription": "penstock.bus.records",
+    "SubscriptionBinding": "penstock.bus.records",
     "SubscriptionSpec": "penstock.bus.message",
+    "Topic": "penstock.bus.records",
     "TopicSpec": "penstock.bus.message",
     "Transport": "penstock.bus.transports.protocol",
     "TransportCapabilities": "penstock.bus.transports.protocol",
-    "parse_push": "penstock.bus.push.push_config",
-    "serialize_push": "penstock.bus.push.push_config",
+    "UnwrappedSettings": "penstock.bus.records",
     "sign_webhook": "penstock.bus.push.webhook:sign",
     "verify_webhook": "penstock.bus.push.webhook:verify",
     "webhook_key": "penstock.bus.push.webhook:parse_secret",

@@ -7,11 +7,13 @@ identified by an ack id that becomes stale when the message is delivered again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
 
 from penstock.core.clock import SECOND, Micros
+from penstock.core.records.record import Meta, Record, Seconds, field, set_units
 
 DEAD_LETTER_SUFFIX: Final = ".dlq"
 
@@ -56,14 +58,17 @@ class SettleResult(StrEnum):
     STALE = "stale"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewMessage:
-    """A message to publish. Publishing the same `dedupe_id` again returns the first message id."""
+class NewMessage(Record):
+    """A message to publish."""
 
     data: bytes = b""
+    """Payload of the message, base64-encoded."""
     attributes: Mapping[str, str] = field(default_factory=dict)
+    """Attributes of the message, text by name."""
     ordering_key: str | None = None
+    """Messages with the same key are delivered in publish order."""
     dedupe_id: str | None = None
+    """Publishing the same id again returns the id of the first message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,17 +89,28 @@ class Delivery:
     deadline: Micros
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Nack:
-    """A negative acknowledgement. Poison becomes a dead letter at once; `delay_us` lengthens the
-    backoff.
-    """
+class Nack(Record):
+    """A delivery to return, with the reason."""
 
-    ack_id: str
+    ack_id: Annotated[str, Meta(max_length=255)]
+    """Ack id as returned by pull."""
     kind: ErrorKind = ErrorKind.TRANSIENT
-    error_type: str = ""
-    error: str = ""
-    delay_us: Micros | None = None
+    """Class of the failure; `poison` makes it a dead letter immediately."""
+    error_type: Annotated[str, Meta(max_length=100)] = ""
+    """Short name of the error's kind, up to 100 characters."""
+    error: Annotated[str, Meta(max_length=10_000)] = ""
+    """Error message, kept with the delivery."""
+    delay: Seconds | None = field(name="delay_seconds", default=None)
+    """Minimum seconds until redelivery, up to 600; the backoff applies when omitted."""
+
+    def __post_init__(self) -> None:
+        """Accept a plain timedelta."""
+        set_units(self)
+
+    @property
+    def delay_us(self) -> Micros | None:
+        """The delay in microseconds."""
+        return None if self.delay is None else self.delay // timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,11 +26,11 @@ from penstock.assembly.settings import (
     load,
     setting_named,
 )
+from penstock.cli.completion import add_completion
 from penstock.core.errors import InvalidInput
 from penstock.egress.addresses import is_loopback
 
 if TYPE_CHECKING:
-    from penstock.cli.backends.protocol import UseCases
     from penstock.client import Client, UseCaseGroups
     from penstock.core.records.record import Page
 
@@ -52,6 +52,8 @@ class App:
         self.columns: str | None = None
         self.is_quiet = False
         self.is_debug = False
+        self.where = ""
+        """The database (without its password) or the URL, once `connect` was called."""
 
     def settings(self, **overrides: Any) -> Settings:
         """Load settings from file, environment and flags; `overrides` have the last word."""
@@ -72,50 +74,31 @@ class App:
         return settings
 
     @contextlib.contextmanager
-    def use_cases(self) -> Iterator[UseCases]:
-        """Open the use cases: over the API if a URL is set, otherwise on the database."""
-        settings = self.settings()
-        if not settings.url:
-            # Imported here because it loads the store, as in `client`.
-            from penstock.cli.backends.database import DatabaseBackend
-
-            with self.client(settings) as client:
-                yield DatabaseBackend(client, settings.database_url)
-            return
-        # Imported here because only commands over a URL need the API client.
-        from penstock.cli.backends.http import ApiBackend
-        from penstock.remote import connect  # as above
-
-        key = _key(settings)
-        plain = settings.url_plain == "allowed"
-        with connect(settings.url, key=key, allow_plain=plain) as api:
-            yield ApiBackend(api)
-
-    @contextlib.contextmanager
     def connect(self) -> Iterator[UseCaseGroups]:
         """Open the client: over the API if a URL is set, otherwise on the database."""
         settings = self.settings()
         if not settings.url:
+            # Imported here because it loads the store.
+            from penstock.assembly.database import describe_database
+
+            self.where = describe_database(settings.database_url)
             with self.client(settings) as client:
                 yield client
             return
         # Imported here because only commands over a URL need it.
-        from penstock.remote.client import RemoteClient
-        from penstock.remote.transport import Transport  # as above
+        from penstock.remote import connect
 
         is_plain = settings.url_plain == "allowed"
-        transport = Transport(settings.url, key=_key(settings), allow_plain=is_plain)
-        try:
-            yield RemoteClient(transport)
-        finally:
-            transport.close()
+        with connect(settings.url, key=_key(settings), allow_plain=is_plain) as remote:
+            self.where = remote.transport.url
+            yield remote
 
     @contextlib.contextmanager
     def client(self, settings: Settings | None = None, *, create: bool = False) -> Iterator[Client]:
         """Open a client on the database; a missing SQLite file is created only with `create`."""
         chosen = settings or self.database_settings()
         # Imported here because it loads the store.
-        from penstock.assembly.process import open_client
+        from penstock.assembly.database import open_client
 
         # Silence library logs: a command reports its own errors; only servers log.
         logging.getLogger().addHandler(logging.NullHandler())
@@ -152,11 +135,15 @@ class App:
                 return
             rows = [[cell(item) for cell in columns.values()] for item in page.items]
             print_table(tuple(columns), rows)
-            if page.next_cursor is not None:
-                shown = len(page.items)
-                self.hint(f"{shown} shown, there are more: add --limit {shown * 2}")
+            self.hint_more(page)
 
         self.emit(page, print_text)
+
+    def hint_more(self, page: Page[Any]) -> None:
+        """Print how to see more of a list, unless this was the last page."""
+        if page.next_cursor is not None:
+            shown = len(page.items)
+            self.hint(f"{shown} shown, there may be more: add --limit {shown * 2}")
 
     @property
     def format(self) -> str:
@@ -271,6 +258,7 @@ class _Global(click.Command):
         # In a raw docstring click's no-wrap marker \b is two characters; make it the control char.
         if self.help:
             self.help = self.help.replace("\\b\n", "\b\n")
+        add_completion(self.params)
         self.global_options = _global_options()
         self.params.extend(self.global_options)
 

@@ -5,16 +5,17 @@ Every error names the field, what was expected and how to fix it.
 
 from __future__ import annotations
 
-import difflib
 import json
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
+from penstock.cli.completion import SOURCES, complete
 from penstock.core.clock import MINUTE, parse_duration, parse_iso
 from penstock.core.errors import InvalidInput
 from penstock.core.ids import decode, encode
@@ -38,6 +39,15 @@ class PublicId(ParamType):
         """Return the id in its canonical spelling."""
         number = decode(self.kind, value, param.name if param is not None else None)
         return encode(self.kind, number)
+
+    def shell_complete(
+        self,
+        ctx: click.Context,
+        param: click.Parameter,  # noqa: ARG002 - click's own
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        """Return the ids that start with `incomplete`."""
+        return complete(ctx, self.kind, incomplete) if self.kind in SOURCES else []
 
 
 class JsonObject(ParamType):
@@ -180,16 +190,6 @@ def read_text(path: Path, field: str) -> str:
         raise InvalidInput(field, "a readable file", str(path), f"{error.strerror}.") from None
     except UnicodeDecodeError:
         raise InvalidInput(field, "a file in UTF-8", str(path)) from None
-
-
-def find_pipeline(pipelines: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
-    """Return the registered pipeline with this name; the error suggests the closest name."""
-    known = {info["pipeline_template"]: info for info in pipelines}
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        fix = f"Did you mean {near[0]!r}?" if near else "See `penstock pipelines list`."
-        raise InvalidInput("pipeline", "a registered pipeline", name, fix)
-    return known[name]
 
 
 def _toml(path: Path, text: str, field: str) -> list[tuple[str, Any]]:

@@ -231,11 +231,7 @@ class _Names:
 
     def __call__(self, processor: int) -> str:
         if processor not in self._names:
-            self._names = {
-                p.processor_key: f"{p.pipeline}/{p.name}"
-                for info in self._client.views.pipelines()
-                for p in info.processors
-            }
+            self._names = self._client.views.processor_names()
         return self._names.get(processor, f"processor {processor}")
 
 

@@ -7,7 +7,7 @@ imported when the first table is printed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -154,13 +154,6 @@ def error_message(details: Any) -> str:
     if not details:
         return ""
     return details if isinstance(details, str) else json.dumps(details)
-
-
-def format_run_state(run: Mapping[str, Any]) -> str:
-    """Return a run's state, with the reason it waits or the word `dead`."""
-    if run["state"] == "PENDING" and run["waits"] is not None:
-        return f"PENDING {run['waits']}"
-    return f"{run['state']} dead" if run["is_dead"] else str(run["state"])
 
 
 def _cell(value: object) -> str:

@@ -61,7 +61,9 @@ def cli_page() -> str:
         "",
         "## Shell completion",
         "",
-        '`eval "$(_PENSTOCK_COMPLETE=bash_source penstock)"` (or `zsh_source`, `fish_source`).',
+        '`eval "$(penstock completion bash)"` (or `zsh`; see `penstock completion` for fish).',
+        "Besides commands and options it completes customers, pipelines, topics, subscriptions,",
+        "limits and the ids of runs, configs, flows and keys: the first 50 of each list.",
     ]
     context = click.Context(cli, info_name="penstock")
     for name in COMMANDS:

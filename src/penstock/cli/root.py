@@ -76,6 +76,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "keys": ("access.cli", "Create, list, rotate and revoke API keys."),
     "db": ("db.cli", "Migrate and verify the database; rotate the push signing key."),
     "doctor": ("monitoring.cli.doctor", "Check the installation and suggest fixes."),
+    "completion": (
+        "cli.completion_script",
+        "Print the script that completes commands, options, ids and names in a shell.",
+    ),
     "simulate": ("testing.cli", "Simulate pipelines under random faults and check invariants."),
     "demo": ("demo", "Run a simulated day of a pipeline, with failures, in about a minute."),
 }

@@ -13,6 +13,7 @@ from typing import Any, Final
 from penstock.bus.message import ErrorKind, Nack
 from penstock.consumer.failure import Failure
 from penstock.core.clock import Micros
+from penstock.core.records.record import seconds
 
 ACK: Final = "ack"
 NACK: Final = "nack"
@@ -80,7 +81,7 @@ class Disposition:
             kind=self.failure.kind,
             error_type=self.failure.error_type,
             error=self.failure.error,
-            delay_us=self.failure.delay_us,
+            delay=None if self.failure.delay_us is None else seconds(self.failure.delay_us),
         )
 
     def log_fields(self) -> dict[str, Any]:

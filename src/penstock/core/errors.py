@@ -92,6 +92,14 @@ class InvalidInput(PenstockError):
         detail = {"field": field, "expected": expected, "got": self.got}
         super().__init__(message, detail=detail if fix is None else {**detail, "fix": fix})
 
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Name the field as the request does: `names` maps names in Python to names in JSON."""
+        head, dot, rest = self.field.partition(".")
+        if head in names:
+            field = f"{names[head]}{dot}{rest}"
+            self.args = (self.message.replace(self.field, field, 1),)
+            self.field = self.detail["field"] = field
+
 
 class SettingsError(InvalidInput):
     """A setting of the process is invalid."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from penstock.core.errors import InvalidInput
+from penstock.core.errors import InvalidInput, NotFound
 
 RandomBytes: TypeAlias = Callable[[int], bytes]
 
@@ -71,6 +71,22 @@ def decode(kind: str, text: object, field: str | None = None) -> int:
         if _SHORT_LIMIT <= n <= ID_MAX:
             return n
     raise InvalidInput(field, expected, text)
+
+
+def decode_or_not_found(kind: str, name: str, text: str) -> int:
+    """Return the number in the id of a `name`; a malformed id raises NotFound."""
+    try:
+        return decode(kind, text)
+    except InvalidInput:
+        raise NotFound(name, text) from None
+
+
+def decode_or_none(kind: str, text: object) -> int | None:
+    """Return the database id of a public id; None if it is not an id of that kind."""
+    try:
+        return decode(kind, text)
+    except InvalidInput:
+        return None
 
 
 def new_correlation_id(random_bytes: RandomBytes = secrets.token_bytes) -> str:

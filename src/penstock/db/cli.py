@@ -17,7 +17,7 @@ def db() -> None:
 def migrate(app: App) -> None:
     """Migrate the schema to the current version; creates a missing SQLite file."""
     # Imported here because it loads the database driver.
-    from penstock.assembly.process import migrate_store
+    from penstock.assembly.database import migrate_store
 
     settings = app.database_settings()
     applied = migrate_store(settings)
@@ -31,18 +31,18 @@ def migrate(app: App) -> None:
 def verify(app: App) -> None:
     """Check the schema version and the seals of the journal; exit 1 if an entry was changed."""
     with app.client() as client:
-        blocks, entries, problem = client.views.verify_journal()
+        found = client.views.verify_journal()
     where = _where(app)
-    record = {"database": where, "schema": "current", "sealed_blocks": blocks,
-              "sealed_entries": entries, "problem": problem}  # fmt: skip
+    record = {"database": where, "schema": "current", "sealed_blocks": found.blocks,
+              "sealed_entries": found.entries, "problem": found.problem}  # fmt: skip
 
     def print_text() -> None:
         click.echo(f"Schema: current ({where}).")
-        click.echo(f"Journal: {blocks:,} sealed blocks, {entries:,} entries, "
-                   f"{problem or 'unchanged since they were sealed'}.")  # fmt: skip
+        click.echo(f"Journal: {found.blocks:,} sealed blocks, {found.entries:,} entries, "
+                   f"{found.problem or 'unchanged since they were sealed'}.")  # fmt: skip
 
     app.emit(record, print_text)
-    if problem:
+    if found.problem:
         raise click.exceptions.Exit(1)
 
 
@@ -69,6 +69,6 @@ def path(app: App) -> None:
 
 def _where(app: App) -> str:
     # Imported here because it loads the database driver.
-    from penstock.assembly.process import describe_database
+    from penstock.assembly.database import describe_database
 
     return describe_database(app.database_settings().database_url)

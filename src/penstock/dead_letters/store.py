@@ -36,7 +36,7 @@ class DeadLetterRowFilter:
     until: int = FAR
 
 
-class DeadLetter(NamedTuple):
+class DeadLetterRow(NamedTuple):
     """A run or a delivery that used up its attempts or failed permanently.
 
     `subject` is the run, or the message in the dead-letter topic. `message_id`, `generation` and
@@ -71,7 +71,7 @@ class DeadLetter(NamedTuple):
     customer_key: CustomerKey
 
 
-class DeadLetterGroup(NamedTuple):
+class DeadLetterGroupRow(NamedTuple):
     """Dead letters with the same origin and error type; `latest` is the id of the newest."""
 
     kind: str
@@ -88,10 +88,10 @@ class DeadLetterGroup(NamedTuple):
 
 def dead_letter_find(
     tx: Tx, wanted: DeadLetterRowFilter, *, before: int = FAR, limit: int = 50
-) -> list[DeadLetter]:
+) -> list[DeadLetterRow]:
     """Return dead letters, newest first."""
     params = asdict(wanted) | {"before": before, "limit": limit}
-    return [DeadLetter._make(row) for row in tx.rows("dead_letter_find", params)]
+    return [DeadLetterRow._make(row) for row in tx.rows("dead_letter_find", params)]
 
 
 def dead_letter_get(
@@ -100,22 +100,22 @@ def dead_letter_get(
     dead_letter_id: int | None = None,
     run_id: int | None = None,
     customer_key: CustomerKey | None = None,
-) -> DeadLetter | None:
+) -> DeadLetterRow | None:
     """Return one dead letter, by its own id or by run id."""
     if run_id is None:
         params = {"dead_letter_id": dead_letter_id, "customer": customer_key}
         row = first(tx.rows("dead_letter_get", params))
     else:
         row = first(tx.rows("dead_letter_of_run", {"run_id": run_id, "customer": customer_key}))
-    return None if row is None else DeadLetter._make(row)
+    return None if row is None else DeadLetterRow._make(row)
 
 
 def dead_letter_groups(
     tx: Tx, wanted: DeadLetterRowFilter, *, limit: int = 50
-) -> list[DeadLetterGroup]:
+) -> list[DeadLetterGroupRow]:
     """Group dead letters by origin and error type, largest group first."""
     rows = tx.rows("dead_letter_groups", asdict(wanted) | {"limit": limit})
-    return [DeadLetterGroup._make(row) for row in rows]
+    return [DeadLetterGroupRow._make(row) for row in rows]
 
 
 def dead_letter_count(tx: Tx, wanted: DeadLetterRowFilter) -> int:

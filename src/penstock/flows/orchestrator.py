@@ -21,7 +21,7 @@ from penstock.flows.advance.store import AdvanceResult, advance
 from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.probe_request import Prober, ProbeRequest, no_probes
 from penstock.flows.plan import FlowPlan
-from penstock.flows.rows import Flow
+from penstock.flows.rows import FlowRow
 from penstock.flows.store.completions import flow_event_take
 from penstock.flows.store.flows import cascade_next_later, phase_due
 from penstock.pipelines.declare.pipeline import Pipeline
@@ -198,7 +198,7 @@ class Orchestrator:
         return None if observed is None else {one.key: one for one in observed}
 
     def _request(
-        self, flow: Flow, planned: FlowPlan, gate_key: tuple[str, str], since: int | None
+        self, flow: FlowRow, planned: FlowPlan, gate_key: tuple[str, str], since: int | None
     ) -> ProbeRequest:
         """Build the probe request; from the loaded code if possible, as JSON holds no functions."""
         phase, processor = gate_key

@@ -13,7 +13,7 @@ LATE_DATA: Final = "late_data"
 """Trigger source of a generation that was started by late data."""
 
 
-class Flow(NamedTuple):
+class FlowRow(NamedTuple):
     """A flow (SQL fragment `flow_columns`)."""
 
     flow_id: int
@@ -66,7 +66,7 @@ class Flow(NamedTuple):
 class Locked(NamedTuple):
     """A locked flow, and whether it has overrides or breakers to read."""
 
-    flow: Flow
+    flow: FlowRow
     has_overrides: bool
     has_breakers: bool
     now: int

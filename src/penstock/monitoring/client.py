@@ -2,21 +2,51 @@
 
 from __future__ import annotations
 
-from penstock.access.store.names import NameResolver, PipelineInfo
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from penstock.access.store.names import NameResolver
+from penstock.access.store.paging import Cursor, PageLimit, paged
 from penstock.audit.rows import AlertRow
 from penstock.audit.store.alerts import alert_list
 from penstock.audit.store.journal import outbox_count, seals_verify
+from penstock.core.clock import DAY, from_datetime, parse_iso
+from penstock.core.errors import InvalidInput, NotFound
+from penstock.core.records.parameters import Customer, CustomerFilter
+from penstock.core.records.record import Meta, Page, Time, Wire, time_or_none
 from penstock.db.store import Transactions, Tx
 from penstock.db.tenant_isolation import TenantIsolation, tenant_isolation_get
-from penstock.monitoring.store import (
-    Overview,
-    ProviderMetrics,
-    customer_metrics,
-    overview,
-    store_sizes,
+from penstock.monitoring.from_rows import (
+    alert_record,
+    metrics_record,
+    overview_record,
+    pipeline_record,
+    session_record,
 )
-from penstock.runs.store.leases import Session, session_list
+from penstock.monitoring.records import (
+    AlertState,
+    CustomerMetrics,
+    JournalVerification,
+    OutboxBacklog,
+    Overview,
+    RegisteredPipeline,
+    Session,
+    StoredAlert,
+)
+from penstock.monitoring.store import customer_metrics, overview, store_sizes
+from penstock.runs.store.leases import session_list
 from penstock.schedules.store.schedule import schedule_next_at
+
+__all__ = ["Views"]
+
+WINDOW_DAYS = 30
+EARLIEST = parse_iso("0001-01-01T00:00:00Z")
+NEWEST = 2**62
+
+_START = Meta(description="First scheduled time to count; 30 days before `end_date` when omitted.")
+_END = Meta(description="Count only runs scheduled before this time; now when omitted.")
+_STATE = Meta(description="Return only alerts in this state.")
+_PIPELINE = Meta(description="Registered name of the pipeline.", max_length=64)
 
 
 class Views:
@@ -27,20 +57,97 @@ class Views:
         self._names = names
 
     def overview(self) -> Overview:
-        """Return counts of live runs and of runs that ended today."""
-        return self._store.read(lambda tx: overview(tx, self._names.customer_key(tx, None)))
+        """Return counts of active runs, and of runs that ended since midnight UTC.
 
-    def metrics(
-        self, customer: str, occurrence_from: int, occurrence_to: int
-    ) -> list[ProviderMetrics]:
-        """Return a customer's totals per provider over a window of scheduled times."""
+        A client scoped to a customer gets no next scheduled time, because that covers all
+        customers.
+        """
 
-        def body(tx: Tx) -> list[ProviderMetrics]:
-            number = self._names.customer_key(tx, customer)
-            assert number is not None
-            return customer_metrics(tx, number, occurrence_from, occurrence_to)
+        def body(tx: Tx) -> Overview:
+            is_scoped = self._names.customer_id is not None
+            next_at, now = (None, tx.now()) if is_scoped else schedule_next_at(tx)
+            return overview_record(overview(tx, self._names.customer_key(tx, None)), now, next_at)
 
         return self._store.read(body)
+
+    def metrics(
+        self,
+        customer: Customer,
+        *,
+        start_date: Annotated[Time | None, _START] = None,
+        end_date: Annotated[Time | None, _END] = None,
+    ) -> CustomerMetrics:
+        """Return figures of a customer's ended runs in a period, in total and by provider."""
+
+        def body(tx: Tx) -> CustomerMetrics:
+            end = tx.now() if end_date is None else from_datetime(end_date)
+            if start_date is None:
+                start = max(EARLIEST, end - WINDOW_DAYS * DAY)
+            else:
+                start = from_datetime(start_date)
+            if start > end:
+                raise InvalidInput("start_date", "a time before end_date", start_date)
+            number = self._names.customer_key(tx, customer)
+            assert number is not None
+            return metrics_record(customer, start, end, customer_metrics(tx, number, start, end))
+
+        return self._store.read(body)
+
+    def alerts(
+        self,
+        *,
+        state: Annotated[AlertState | None, _STATE] = None,
+        customer: CustomerFilter = None,
+        limit: PageLimit = 50,
+        cursor: Cursor = None,
+    ) -> Page[StoredAlert]:
+        """List alerts, newest first."""
+
+        def read(after: Sequence[Any] | None) -> list[AlertRow]:
+            return self._store.read(
+                lambda tx: alert_list(
+                    tx,
+                    state=state,
+                    customer_key=self._names.customer_key(tx, customer),
+                    before=after[0] if after else NEWEST,
+                    limit=limit,
+                )
+            )
+
+        return paged(
+            self._names,
+            "alerts",
+            read,
+            cursor=cursor,
+            limit=limit,
+            position=lambda row: [row.alert_id],
+            record=alert_record,
+            filters={"state": state, "customer": customer},
+        )
+
+    def sessions(self) -> list[Session]:
+        """List live processes: workers and services."""
+        self._names.require_unscoped("live processes")
+        return [session_record(row) for row in self._store.read(session_list)]
+
+    def pipelines(self) -> list[RegisteredPipeline]:
+        """List registered pipelines by name."""
+        return [pipeline_record(info) for info in self._names.pipelines()]
+
+    def pipeline(self, name: Annotated[str, Wire("pipeline"), _PIPELINE]) -> RegisteredPipeline:
+        """Return one registered pipeline."""
+        for info in self._names.pipelines():
+            if info.name == name:
+                return pipeline_record(info)
+        raise NotFound("pipeline", name)
+
+    def processor_names(self) -> dict[int, str]:
+        """Return the names of processors, as `pipeline/processor`, by the key that events have."""
+        return {
+            row.processor_key: f"{row.pipeline}/{row.name}"
+            for info in self._names.pipelines()
+            for row in info.processors
+        }
 
     def now(self) -> int:
         """Return the store's current time in microseconds."""
@@ -50,57 +157,22 @@ class Views:
         """Check that the store responds; raise StoreError if it does not."""
         self._store.read(lambda tx: tx.rows("store_ping"))
 
-    def next_occurrence(self) -> tuple[int | None, int]:
-        """Return the next scheduled time and the current time.
-
-        A scoped client gets None for the scheduled time, because that covers all customers.
-        """
-        if self._names.customer_id is not None:
-            return None, self.now()
-        return self._store.read(schedule_next_at)
-
-    def alerts(
-        self,
-        *,
-        state: str | None = None,
-        customer: str | None = None,
-        before: int = 2**62,
-        limit: int = 50,
-    ) -> list[AlertRow]:
-        """Return alerts, newest first; `before` (an id) continues an earlier page."""
-        return self._store.read(
-            lambda tx: alert_list(
-                tx,
-                state=state,
-                customer_key=self._names.customer_key(tx, customer),
-                before=before,
-                limit=limit,
-            )
-        )
-
-    def sessions(self) -> list[Session]:
-        """Return the sessions of live processes."""
-        self._names.require_unscoped("live processes")
-        return self._store.read(session_list)
-
-    def pipelines(self) -> list[PipelineInfo]:
-        """Return all registered pipelines, ordered by name."""
-        return self._names.pipelines()
-
     def sizes(self) -> dict[str, int]:
         """Return approximate row counts by table."""
         self._names.require_unscoped("table sizes")
         return self._store.read(store_sizes)
 
-    def outbox(self) -> tuple[int, int | None]:
-        """Return the number of waiting outbox messages and the time of the oldest."""
+    def outbox(self) -> OutboxBacklog:
+        """Return the messages of the outbox that have not been published."""
         self._names.require_unscoped("the outbox")
-        return self._store.read(outbox_count)
+        waiting, oldest_at = self._store.read(outbox_count)
+        return OutboxBacklog(waiting=waiting, oldest_at=time_or_none(oldest_at))
 
-    def verify_journal(self) -> tuple[int, int, str | None]:
-        """Verify the sealed journal; return blocks, entries and the first problem or None."""
+    def verify_journal(self) -> JournalVerification:
+        """Recompute the seals of the journal and return the first problem, if there is one."""
         self._names.require_unscoped("the journal")
-        return self._store.read(seals_verify)
+        blocks, entries, problem = self._store.read(seals_verify)
+        return JournalVerification(blocks=blocks, entries=entries, problem=problem)
 
     def tenant_isolation(self) -> TenantIsolation:
         """Return whether the database itself enforces tenant isolation."""

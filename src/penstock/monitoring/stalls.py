@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-from penstock.core.clock import SECOND
+from collections.abc import Iterable
+from datetime import timedelta
 
-GRACE_US = 15 * SECOND
+from penstock.monitoring.records import Overview, Session
+
+GRACE = timedelta(seconds=15)
 NO_CAPABLE_WORKER = "no live worker seems to have their processors: start one with --pipelines"
 """Explanation for ready runs that are not claimed although a worker has capacity."""
 
 
-def overdue_us(next_at: int | None, now: int) -> int:
-    """Return how long the next occurrence is overdue, in micros; 0 up to `GRACE_US`."""
-    late = 0 if next_at is None else now - next_at
-    return late if late > GRACE_US else 0
+def live_workers(sessions: Iterable[Session], overview: Overview) -> list[Session]:
+    """Return the workers whose lease has not expired."""
+    return [s for s in sessions if s.kind == "worker" and s.lease_until >= overview.as_of]
 
 
-def unclaimed_us(
-    ready: int, oldest_ready_at: int | None, now: int, *, has_free_worker: bool
-) -> int:
-    """Return how long ready runs have waited while a worker has capacity, in micros.
+def overdue(overview: Overview) -> timedelta:
+    """Return how long the next occurrence is overdue; 0 up to `GRACE`."""
+    if overview.next_occurrence_at is None:
+        return timedelta(0)
+    late = overview.as_of - overview.next_occurrence_at
+    return late if late > GRACE else timedelta(0)
 
-    0 if no run is ready, no worker has capacity, or the wait is up to `GRACE_US`.
+
+def unclaimed(overview: Overview, workers: Iterable[Session]) -> timedelta:
+    """Return how long ready runs have waited while a worker has capacity.
+
+    0 if no run is ready, no worker has capacity, or the wait is up to `GRACE`.
     """
-    if not ready or oldest_ready_at is None or not has_free_worker:
-        return 0
-    waited = now - oldest_ready_at
-    return waited if waited > GRACE_US else 0
+    is_free = any(not s.is_draining and s.held < s.concurrency for s in workers)
+    if not overview.ready_runs or overview.oldest_ready_at is None or not is_free:
+        return timedelta(0)
+    waited = overview.as_of - overview.oldest_ready_at
+    return waited if waited > GRACE else timedelta(0)

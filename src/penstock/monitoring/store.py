@@ -14,7 +14,7 @@ from penstock.db.store import Tx, first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProviderMetrics:
+class ProviderMetricsRow:
     """A customer's ended runs with one provider."""
 
     provider: str
@@ -26,7 +26,7 @@ class ProviderMetrics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
+class OverviewRow:
     """Counts of live runs, and of runs that ended since midnight UTC."""
 
     pending: int
@@ -46,7 +46,7 @@ class Overview:
 
 def customer_metrics(
     tx: Tx, customer_key: CustomerKey, occurrence_from: int, occurrence_to: int
-) -> list[ProviderMetrics]:
+) -> list[ProviderMetricsRow]:
     """Return sums per provider of the runs whose scheduled time lies in the window."""
     day_from = -(-occurrence_from // DAY) * DAY
     day_to = occurrence_to // DAY * DAY
@@ -62,7 +62,7 @@ def customer_metrics(
         "folded_to": folded[0] if folded else 0,
     }
     return [
-        ProviderMetrics(
+        ProviderMetricsRow(
             provider=row[0],
             runs=int(row[1]),
             completed=int(row[2]),
@@ -74,7 +74,7 @@ def customer_metrics(
     ]
 
 
-def overview(tx: Tx, customer_key: CustomerKey | None = None) -> Overview:
+def overview(tx: Tx, customer_key: CustomerKey | None = None) -> OverviewRow:
     """Count live runs and runs that ended today, for all customers or for one."""
     is_one = customer_key is not None
     params: dict[str, int | None] = {"customer": customer_key} if is_one else {}
@@ -92,7 +92,7 @@ def overview(tx: Tx, customer_key: CustomerKey | None = None) -> Overview:
     ended = {row[0]: row for row in over}
     counts = {state: int(row[1]) for state, row in ended.items()}
     pending = {a: live.get(("PENDING", a), 0) for a in (0, 1, 2, 3, 4)}
-    return Overview(
+    return OverviewRow(
         pending=sum(pending.values()),
         ready=pending[0],
         later=pending[1],

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from typing import Any
 
 import click
 
-from penstock.cli import output
 from penstock.cli.app import App, Group
-from penstock.cli.arguments import find_pipeline
 from penstock.core.errors import InvalidInput
+from penstock.core.records.record import Page
 from penstock.pipelines.draw import draw
 
 
@@ -23,27 +23,18 @@ def pipelines() -> None:
 @click.pass_obj
 def list_(app: App) -> None:
     """List registered pipelines with their processors and pools."""
-    with app.use_cases() as cases:
-        found = cases.pipelines()
-
-    def print_text() -> None:
-        if not found:
-            app.hint("No pipelines yet. A worker registers its pipelines when it starts:")
-            app.hint("  penstock up --pipelines my_pipelines.py")
-            return
-        output.print_table(
-            ("PIPELINE", "PROCESSORS", "POOLS"),
-            [
-                (
-                    info["pipeline_template"],
-                    ", ".join(f"{p['phase']}.{p['processor']}" for p in info["processors"]),
-                    ", ".join(sorted({p["pool"] for p in info["processors"]})),
-                )
-                for info in found
-            ],
-        )
-
-    app.emit({"pipelines": found}, print_text)
+    with app.connect() as client:
+        found = client.views.pipelines()
+    app.emit_page(
+        Page(items=found),
+        {
+            "PIPELINE": lambda one: one.pipeline,
+            "PROCESSORS": lambda one: ", ".join(f"{p.phase}.{p.processor}" for p in one.processors),
+            "POOLS": lambda one: ", ".join(sorted({p.pool for p in one.processors})),
+        },
+        empty="No pipelines yet. A worker registers its pipelines when it starts:\n"
+        "  penstock up --pipelines my_pipelines.py",
+    )
 
 
 @pipelines.command("show")
@@ -51,15 +42,20 @@ def list_(app: App) -> None:
 @click.pass_obj
 def show(app: App, name: str) -> None:
     """Show a pipeline's phases, processors and parameters."""
-    with app.use_cases() as cases:
-        info = find_pipeline(cases.pipelines(), name)
+    with app.connect() as client:
+        known = {one.pipeline: one for one in client.views.pipelines()}
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        fix = f"Did you mean {near[0]!r}?" if near else "See `penstock pipelines list`."
+        raise InvalidInput("pipeline", "a registered pipeline", name, fix)
+    info = known[name]
 
     def print_text() -> None:
-        title, *lines = draw(info["definition"])
+        title, *lines = draw(info.definition)
         click.echo(click.style(title, bold=True))
         for line in lines:
             click.echo(line)
-        _print_parameters(info["definition"].get("parameters"))
+        _print_parameters(info.definition.get("parameters"))
 
     app.emit(info, print_text)
 

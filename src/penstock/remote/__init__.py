@@ -1,10 +1,11 @@
-"""The generated Python client of the API; standard library only.
+"""The client over HTTP: the same use cases and records as the local client.
 
-    with connect("https://penstock.example", key=key) as api:
-        api.configs.create_config("acme", {"pipeline_template": "nightly", ...})
+    with connect("https://penstock.example", key=key) as client:
+        run = client.runs.submit(Submission(pipeline="nightly", customer="acme"))
+        print(client.runs.get(run.run_id).state)
 
-`generate` writes `api/` and `shapes/` from the OpenAPI document; `transport` sends the requests.
-The command line uses the client for `--url`.
+`client` makes the requests from the declared routes, `transport` sends them. The command line uses
+it for `--url`.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from penstock.remote.api import Api
+from penstock.remote.client import RemoteClient
 from penstock.remote.transport import Transport
 
-__all__ = ["Api", "Transport", "connect"]
+__all__ = ["RemoteClient", "Transport", "connect"]
 
 
 @contextlib.contextmanager
@@ -26,10 +27,10 @@ def connect(
     timeout: float = 30.0,
     attempts: int = 4,
     allow_plain: bool = False,
-) -> Iterator[Api]:
+) -> Iterator[RemoteClient]:
     """Open a client of the API at a URL; `Transport` documents the options."""
     transport = Transport(url, key=key, timeout=timeout, attempts=attempts, allow_plain=allow_plain)
     try:
-        yield Api(transport)
+        yield RemoteClient(transport)
     finally:
         transport.close()

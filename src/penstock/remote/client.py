@@ -13,26 +13,40 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from penstock.client import UseCaseGroups
 from penstock.core.clock import MINUTE, SECOND, from_datetime
-from penstock.core.errors import ApiError
+from penstock.core.errors import ApiError, InvalidInput
 from penstock.core.records.record import decode_record, encode_record, to_json_value
+from penstock.core.records.remotely import REMOTELY
 from penstock.remote.transport import Transport
 from penstock.server.routing.declare import ApiRoute, RouteList
 
 P = ParamSpec("P")
 G = TypeVar("G")
 
-API_MODULES: Final[Mapping[str, str]] = {
+API_MODULES: Final[Mapping[str, str | tuple[str, ...]]] = {
     "Configs": "penstock.schedules.api.configs",
+    "DeadLetters": "penstock.dead_letters.api",
+    "Diagnostics": "penstock.flows.api",
+    "Flows": "penstock.flows.api",
+    "Gates": "penstock.flows.gates.api",
+    "Interventions": "penstock.flows.gates.api",
+    "Keys": "penstock.access.api",
     "Limits": "penstock.limits.api",
+    "Overrides": "penstock.flows.gates.api",
     "Pauses": "penstock.schedules.api.pauses",
+    "Previews": "penstock.flows.api",
+    "Runs": "penstock.runs.api",
+    "Subscriptions": ("penstock.bus.api.subscriptions", "penstock.bus.api.deliveries"),
+    "Topics": "penstock.bus.api.topics",
+    "Views": "penstock.monitoring.api",
+    "Workers": "penstock.runs.external.api",
 }
-"""The module that declares the routes of each class of use cases."""
+"""The module, or the modules, that declare the routes of each class of use cases."""
 
 
 class RemoteClient(UseCaseGroups):
@@ -40,7 +54,7 @@ class RemoteClient(UseCaseGroups):
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
-        self.actor = ""
+        self.actor = self._key = ""
         unused = cast("Any", None)  # the server has them
         self._store = self._names = self._probe = unused
 
@@ -62,29 +76,37 @@ class RemoteClient(UseCaseGroups):
 @functools.cache
 def _remote_class(kind: type[Any]) -> type[Any]:
     """Return a subclass whose methods send requests."""
-    routes: RouteList = importlib.import_module(API_MODULES[kind.__name__]).routes
+    modules = API_MODULES[kind.__name__]
+    lists: list[RouteList] = [
+        importlib.import_module(module).routes
+        for module in ((modules,) if isinstance(modules, str) else modules)
+    ]
     classes = {one.__name__ for one in kind.__mro__}
-    sent = [(route.client_method or route.use_case, route) for route in routes.routes]
-    declared = {
-        method.__name__: route
-        for method, route in sent
-        if method.__qualname__.rpartition(".")[0] in classes
-    }
+    declared: dict[str, list[ApiRoute]] = {}
+    for route in [route for routes in lists for route in routes.routes]:
+        method = route.client_method or route.use_case
+        if method.__qualname__.rpartition(".")[0] in classes:
+            declared.setdefault(method.__name__, []).append(route)
     methods: dict[str, Any] = {}
     for name, function in inspect.getmembers(kind, inspect.isfunction):
-        if not name.startswith("_"):
-            methods[name] = _sending(declared[name]) if name in declared else _refusing(function)
+        if name in declared:
+            methods[name] = _sending(function, declared[name])
+        elif not name.startswith("_"):
+            methods[name] = getattr(function, REMOTELY, None) or _refusing(function)
     return type(f"Remote{kind.__name__}", (kind,), methods)
 
 
-def _sending(route: ApiRoute) -> Callable[..., Any]:
-    """Return a method that sends a request and returns the record in the response."""
-    method = route.client_method or route.use_case
-    signature = inspect.signature(method)
+def _sending(use_case: Callable[..., Any], routes: Sequence[ApiRoute]) -> Callable[..., Any]:
+    """Return a method that sends a request and returns the record in the response.
 
-    @functools.wraps(method)
+    Of several routes, the first is used whose path the arguments fill.
+    """
+    signature = inspect.signature(use_case)
+
+    @functools.wraps(use_case)
     def send(self: Any, *args: Any, **kwargs: Any) -> Any:
         arguments = dict(signature.bind(self, *args, **kwargs).arguments)
+        route = next((one for one in routes if one.binding.fits(arguments)), routes[-1])
         return request(self.transport, route, arguments)
 
     return send
@@ -95,26 +117,39 @@ def request(transport: Transport, route: ApiRoute, arguments: Mapping[str, Any])
     binding = route.binding
     body: Any = None
     if binding.body is not None:
-        body = arguments.get(binding.body.name)
+        body = to_json_value(arguments.get(binding.body.name))
+        for wire in binding.path_fields:
+            del body[wire]
     if binding.fields_type is not None:
         fields = {key: _plain(value) for key, value in binding.sent("field", arguments).items()}
-        body = {**to_json_value(body), **fields} if body is not None else fields
+        body = {**body, **fields} if body is not None else fields
     if route.ndjson is not None:
         body = arguments[route.ndjson.parameter]
     query = {key: _plain(value) for key, value in binding.sent("query", arguments).items()}
-    response = transport.send(
-        route.method,
-        binding.target(route.path, arguments),
-        query=query,
-        body=None if body is None else encode_record(body),
-        headers=binding.sent("header", arguments),
-        wait_seconds=float(arguments.get("wait_seconds") or 0),
-    )
+    try:
+        response = transport.send(
+            route.method,
+            binding.target(route.path, arguments),
+            query=query,
+            body=None if body is None else encode_record(body),
+            headers=binding.sent("header", arguments) | binding.sent("key", arguments),
+            wait_seconds=_wait_seconds(body, arguments),
+        )
+    except InvalidInput as error:
+        error.rename({wire: name for name, wire in binding.wire_names.items()})
+        raise
     if route.ndjson is not None:
         return [decode_record(line, route.ndjson.outcome) for line in response.splitlines()]
     if binding.result is None or binding.result is type(None):
         return None
-    return decode_record(response, binding.result)
+    result = decode_record(response, binding.result)
+    return getattr(result, binding.result_field) if binding.result_field else result
+
+
+def _wait_seconds(body: Any, arguments: Mapping[str, Any]) -> float:
+    """Return how long the server may wait before it responds."""
+    asked = getattr(body, "wait_seconds", None) or arguments.get("wait_seconds")
+    return float(asked or 0)
 
 
 def _refusing(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -129,23 +129,6 @@ class Transport:
         made = self._request(method, path, query, body, headers, wait_seconds)
         return self._send(made).body
 
-    def lines(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Query | None = None,
-        body: object = None,
-        headers: Headers | None = None,
-    ) -> Any:
-        """Send a request whose response is newline-delimited JSON; return the list of values."""
-        response = self._send(self._request(method, path, query, body, headers))
-        return [json.loads(line) for line in response.body.splitlines() if line]
-
-    def text(self, method: str, path: str, *, query: Query | None = None) -> str:
-        """Send a request whose response is plain text."""
-        return self._send(self._request(method, path, query, None, None)).body.decode()
-
     def close(self) -> None:
         """Close idle connections; idempotent."""
         with self._lock:

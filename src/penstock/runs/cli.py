@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import click
 
 from penstock.cli import output
 from penstock.cli.app import App, Group
-from penstock.cli.arguments import JSON, RUN, parse_pairs, parse_when
-from penstock.cli.backends.protocol import RunQuery, Shape, UseCases
-from penstock.core.clock import iso, parse_duration
-from penstock.core.errors import InvalidInput, NotFound
+from penstock.cli.arguments import CONFIG, JSON, RUN, parse_pairs, parse_when
+from penstock.cli.rows import collect
+from penstock.client import UseCaseGroups
+from penstock.core.clock import parse_duration, parse_iso, to_datetime
+from penstock.core.errors import Forbidden, InvalidInput, NotFound
+from penstock.core.records.record import Page
+from penstock.runs.records import Run, RunDetail, Submission
 from penstock.runs.states import RunState
 
 LIMIT_MAX = 10_000
@@ -29,6 +32,18 @@ def runs() -> None:
 @runs.command("list")
 @click.option("--customer", metavar="ID", help="Only runs of this customer.")
 @click.option("--pipeline", metavar="NAME", help="Only runs of this pipeline.")
+@click.option("--processor", metavar="NAME", help="Only runs of this processor.")
+@click.option("--config-id", type=CONFIG, metavar="CFG", help="Only runs of this config.")
+@click.option("--partition", metavar="TEXT", help="Only runs of this partition.")
+@click.option("--correlation", "correlation_id", metavar="ID", help="Only runs of this cause.")
+@click.option("--message", "message_id", metavar="ID", help="Only runs that it triggered.")
+@click.option("--error-type", metavar="NAME", help="Only runs that failed with this error type.")
+@click.option(
+    "--search",
+    metavar="TEXT",
+    help="Only this run, or runs whose correlation id or partition begins with the text; "
+    "partitions need --customer.",
+)
 @click.option("--state", type=STATE, metavar="STATE", help=f"One of {', '.join(RunState)}.")
 @click.option(
     "--since", metavar="WHEN", help="Only occurrences at or after this ISO time or age (2h, 3d)."
@@ -39,30 +54,34 @@ def runs() -> None:
 @click.option("--limit", type=LIMIT, default=50, show_default=True, help="Maximum number of runs.")
 @click.option("--before", type=RUN, metavar="RUN", help="Continue after this run; needs --state.")
 @click.pass_obj
-def list_(app: App, /, **given: Any) -> None:
+def list_(app: App, /, limit: int, **given: Any) -> None:
     """List runs: unfinished runs first, then by age, newest first."""
     if given["before"] is not None and given["state"] is None:
         raise InvalidInput("before", "to be used together with --state", "no --state")
-    with app.use_cases() as cases:
+    with app.connect() as client:
         # "2h ago" is relative to the database's or server's clock, which costs a round trip.
-        before = cases.now() if given["since"] or given["until"] else 0
+        before = client.now() if given["since"] or given["until"] else 0
         for name in ("since", "until"):
-            given[name] = parse_when(given[name], name, before)
-        asked = RunQuery(**given)
-        found = cases.runs(asked)
-        now = cases.now()
-    app.emit({"runs": found}, lambda: _print_runs(app, found, now, asked))
+            at = parse_when(given[name], name, before)
+            given[name] = None if at is None else to_datetime(at)
+        try:
+            page = collect(lambda n, at: client.runs.list(**given, limit=n, cursor=at), limit)
+        except Forbidden as error:
+            raise Forbidden(f"{error.message} Add --customer ID.") from None
+        now = client.now()
+    app.emit(page, lambda: _print_runs(app, page, now, given))
 
 
-def _print_runs(app: App, found: list[Shape], now: int, asked: RunQuery) -> None:
+def _print_runs(app: App, page: Page[Run], now: int, given: dict[str, Any]) -> None:
+    found = page.items
     if not found:
-        is_narrowed = replace(asked, limit=RunQuery().limit, before=None) != RunQuery()
+        is_narrowed = any(value is not None for value in given.values())
         app.hint("No runs match." if is_narrowed else "No runs yet.")
         app.hint(
             "Submit one: penstock runs submit PIPELINE   ·   schedule: penstock configs create"
         )
         return
-    kinds = {(run["pipeline_template"], run["processor"]) for run in found}
+    kinds = {(run.pipeline, run.processor) for run in found}
     names = [pipeline for pipeline, _ in kinds]
     several = {name for name in names if names.count(name) > 1}
     output.print_table(
@@ -79,30 +98,36 @@ def _print_runs(app: App, found: list[Shape], now: int, asked: RunQuery) -> None
         ),
         [
             (
-                run["run_id"],
-                output.format_run_state(run),
-                run["customer_id"],
-                run["pipeline_template"],
-                run["processor"] if run["pipeline_template"] in several else None,
-                run["attempt_number"] if run["attempt_number"] > 1 else None,
-                output.format_time_short(output.parse_time(run["slot"]), now),
+                run.run_id,
+                _state(run),
+                run.customer,
+                run.pipeline,
+                run.processor if run.pipeline in several else None,
+                run.attempt if run.attempt > 1 else None,
+                output.format_time_short(run.occurrence_time, now),
                 _took(run, now),
-                run["error_type"],
+                run.error_type,
             )
             for run in found
         ],
     )
-    if len(found) == asked.limit:
-        last = found[-1]["run_id"]
-        more = f"--before {last}" if asked.state else f"--limit {asked.limit * 2}"
+    if page.next_cursor is not None:
+        last = found[-1].run_id
+        more = f"--before {last}" if given["state"] else f"--limit {len(found) * 2}"
         app.hint(f"{len(found)} shown, there may be more: add {more}")
 
 
-def _took(run: Shape, now: int) -> str:
-    started = output.parse_time(run["execution_start_time"])
-    if started is None:
+def _state(run: Run) -> str:
+    """Return a run's state, with the reason it waits or the word `dead`."""
+    if run.state == "PENDING" and run.waits is not None:
+        return f"PENDING {run.waits}"
+    return f"{run.state} dead" if run.is_dead else run.state
+
+
+def _took(run: Run, now: int) -> str:
+    if run.started_at is None:
         return "-"
-    return output.format_span((output.parse_time(run["execution_end_time"]) or now) - started)
+    return output.format_span((run.finished_at or to_datetime(now)) - run.started_at)
 
 
 @runs.command("show")
@@ -110,92 +135,105 @@ def _took(run: Shape, now: int) -> str:
 @click.pass_obj
 def show(app: App, run_id: str) -> None:
     """Show one run with its attempts, progress and journal."""
-    with app.use_cases() as cases:
-        detail = cases.run(run_id)
-        hints = [] if app.is_json else _hints(cases, detail["run"])
-        now = cases.now()
+    with app.connect() as client:
+        detail = client.runs.detail(run_id)
+        hints = [] if app.format != "table" else _hints(app, client, detail.run)
+        now = client.now()
     app.emit(detail, lambda: _print_detail(detail, hints, now))
 
 
-def _print_detail(detail: Shape, hints: list[str], now: int) -> None:
-    run = detail["run"]
-    click.echo(f"{run['run_id']}  {click.style(output.format_run_state(run), bold=True)}")
-
-    def at(name: str) -> str:
-        return output.format_time(output.parse_time(run[name]), now)
-
-    error = f"{run['error_type']}: {output.error_message(run['error_details'])}"
-    sla = {True: "yes", False: "no (SLA breach)", None: None}[run["sla_met"]]
-    output.print_facts(
-        [
-            ("customer", run["customer_id"]),
-            ("pipeline", f"{run['pipeline_template']}/{run['phase']}/{run['processor']}"),
-            ("config", run["config_id"]),
-            ("partition", run["partition"]),
-            ("occurrence", at("slot")),
-            ("due", at("scheduled_time")),
-            ("attempt", run["attempt_number"]),
-            ("priority", run["execution_priority"]),
-            ("started", at("execution_start_time")),
-            ("finished", at("execution_end_time")),
-            ("took", _took(run, now)),
-            ("claimed by", run["claimed_by"]),
-            ("started on time", sla),
-            ("records", run["records_processed"]),
-            ("parameters", run["parameters"]),
-            ("result", run["result_summary"]),
-            ("error", error if run["error_type"] else None),
-            ("source", run["trigger_source"]),
-        ]
-    )
-    if detail["progress"] is not None:
-        progress = detail["progress"]
-        share = progress["progress_percentage"]
+def _print_detail(detail: RunDetail, hints: list[str], now: int) -> None:
+    run = detail.run
+    click.echo(f"{run.run_id}  {click.style(_state(run), bold=True)}")
+    _print_facts(run, now)
+    if detail.progress is not None:
+        share = detail.progress.percent
         percent = "" if share is None else f"{share:.0f} % "
-        click.echo(f"  progress  {percent}{output.escape_control(progress['current_stage'] or '')}")
-    if detail["attempts"]:
+        click.echo(f"  progress  {percent}{output.escape_control(detail.progress.stage or '')}")
+    if detail.attempts:
         click.echo("Other attempts")
-        for other in detail["attempts"]:
-            why = f"  {other['error_type']}" if other["error_type"] else ""
-            click.echo(f"  {other['run_id']}  #{other['attempt_number']}  {other['state']}{why}")
+        for other in detail.attempts:
+            why = f"  {other.error_type}" if other.error_type else ""
+            click.echo(f"  {other.run_id}  #{other.attempt}  {other.state}{why}")
     click.echo("Journal")
-    for row in detail["journal"]:
-        edge = row["to_state"] or ""
-        edge = f"{row['from_state']} → {edge}" if row["from_state"] else edge
-        why = f"  ({output.escape_control(row['why'])})" if row["why"] else ""
-        when = output.format_time(output.parse_time(row["at"]))
-        click.echo(f"  {when}  {row['action']} by {row['actor']}  {edge}{why}")
+    for entry in detail.journal:
+        edge = entry.to_state or ""
+        edge = f"{entry.from_state} → {edge}" if entry.from_state else edge
+        why = f"  ({output.escape_control(entry.why)})" if entry.why else ""
+        when = output.format_time(entry.at)
+        click.echo(f"  {when}  {entry.action} by {entry.actor}  {edge}{why}")
     for hint in hints:
         click.echo(hint)
 
 
-def _hints(cases: UseCases, run: Shape) -> list[str]:
+def _print_facts(run: Run, now: int) -> None:
+    def at(when: datetime | None) -> str:
+        return output.format_time(when, now)
+
+    error = f"{run.error_type}: {output.error_message(run.error_details)}"
+    sla = {True: "yes", False: "no (SLA breach)", None: None}[run.is_sla_met]
+    stages = [f"{name} {output.format_span(span)}" for name, span in (run.stages or {}).items()]
+    cancel = f"{at(run.cancel_requested_at)} by {run.cancel_requested_by}"
+    output.print_facts(
+        [
+            ("customer", run.customer),
+            ("pipeline", f"{run.pipeline}/{run.phase}/{run.processor}"),
+            ("config", run.config_id),
+            ("partition", run.partition),
+            ("occurrence", at(run.occurrence_time)),
+            ("due", at(run.scheduled_time)),
+            ("attempt", run.attempt),
+            ("lapsed claims", run.lapsed_claims or None),
+            ("priority", run.priority),
+            ("started", at(run.started_at)),
+            ("times out", at(run.timeout_at)),
+            ("finished", at(run.finished_at)),
+            ("took", _took(run, now)),
+            ("stages", ", ".join(stages)),
+            ("claimed by", run.claimed_by),
+            ("started on time", sla),
+            ("records", run.records),
+            ("bytes", run.bytes_processed),
+            ("cost", run.estimated_cost),
+            ("parameters", run.parameters),
+            ("result", run.result),
+            ("error", error if run.error_type else None),
+            ("cancel requested", None if run.cancel_requested_at is None else cancel),
+            ("source", run.trigger_source),
+            ("message", run.trigger_message_id),
+            ("correlation", run.correlation_id),
+        ]
+    )
+
+
+def _hints(app: App, client: UseCaseGroups, run: Run) -> list[str]:
     """Return the commands that apply to a run in its state, or how its dead letter was closed."""
-    run_id = run["run_id"]
-    if run["execution_end_time"] is None:
-        why = [f"Why it waits: penstock why {run_id}"] if run["state"] == "PENDING" else []
+    run_id = run.run_id
+    if run.finished_at is None:
+        why = [f"Why it waits: penstock why {run_id}"] if run.state == "PENDING" else []
         return [*why, f"Cancel it: penstock runs cancel {run_id}"]
-    if not run["is_dead"]:
+    if not run.is_dead:
         return []
     try:
-        status = cases.dead_letters.detail(run_id)["dead_letter"]["status"]
+        with app.connect() as client:
+            status = client.dead_letters.get(run_id).dead_letter.status
     except NotFound:
         return []
     if status == "open":
         return [f"Retry: penstock runs retry {run_id}   ·   "
                 f'discard: penstock dlq discard {run_id} --reason "…"']  # fmt: skip
     if status == "replayed":
-        return [_replayed(cases, run)]
+        return [_replayed(client, run)]
     return [f"Its dead letter was {status}."]
 
 
-def _replayed(cases: UseCases, run: Shape) -> str:
+def _replayed(client: UseCaseGroups, run: Run) -> str:
     """Return the sentence that names the run that replayed a dead run, and its actor."""
-    for other in cases.runs(RunQuery(customer=run["customer_id"], limit=_SEARCH_MAX)):
-        if other["parent_run_id"] == run["run_id"]:
-            again = other["run_id"]
-            journal = cases.run(again)["journal"]
-            by = f" by {journal[0]['actor']}" if journal else ""
+    for other in client.runs.list(customer=run.customer, limit=_SEARCH_MAX).items:
+        if other.parent_run_id == run.run_id:
+            again = other.run_id
+            journal = client.runs.detail(again).journal
+            by = f" by {journal[0].actor}" if journal else ""
             return f"Replayed as {again}{by}: penstock runs show {again}"
     return "It was replayed."
 
@@ -225,29 +263,30 @@ def _replayed(cases: UseCases, run: Shape) -> str:
 def submit(app: App, /, **given: Any) -> None:
     """Submit one run and print its id; the run is stored durably before the id is printed."""
     parameters = {**(given["parameters"] or {}), **parse_pairs(given["param"], "param")}
-    with app.use_cases() as cases:
-        at = _at(cases, given["at"])
-        wanted = {
-            "pipeline_template": given["pipeline"],
-            "processor": given["processor"],
-            "partition": given["partition"],
-            "parameters": parameters or None,
-            "execution_priority": given["priority"],
-            "scheduled_time": None if at is None else iso(at),
-            "ordering_key": given["ordering_key"],
-        }
-        run = cases.submit(given["customer"], wanted, given["key"])
-    app.emit(run, lambda: click.echo(run["run_id"]))
+    with app.connect() as client:
+        wanted = Submission(
+            pipeline=given["pipeline"],
+            customer=given["customer"],
+            processor=given["processor"],
+            partition=given["partition"],
+            parameters=parameters or None,
+            priority=given["priority"],
+            at=_at(client, given["at"]),
+            ordering_key=given["ordering_key"],
+        )
+        made = client.runs.submit(wanted, key=given["key"])
+        run = client.runs.get(made.run_id)
+    app.emit(run, lambda: click.echo(run.run_id))
     app.hint(f"Submitted {given['pipeline']} for {given['customer']}. "
-            f"Follow it: penstock runs show {run['run_id']}")  # fmt: skip
+            f"Follow it: penstock runs show {run.run_id}")  # fmt: skip
 
 
-def _at(cases: UseCases, text: str | None) -> int | None:
+def _at(client: UseCaseGroups, text: str | None) -> datetime | None:
     if text is None:
         return None
     if "T" not in text.upper():
-        return cases.now() + parse_duration(text, "at")
-    return parse_when(text, "at", 0)
+        return to_datetime(client.now() + parse_duration(text, "at"))
+    return to_datetime(parse_iso(text, "at"))
 
 
 @runs.command("cancel")
@@ -256,14 +295,13 @@ def _at(cases: UseCases, text: str | None) -> int | None:
 @click.pass_obj
 def cancel(app: App, run_id: str, reason: str) -> None:
     """Cancel a run: immediately if it is pending, at its next heartbeat if it is running."""
-    with app.use_cases() as cases:
-        outcome = cases.cancel(run_id, reason)
+    with app.connect() as client:
+        done = client.runs.cancel(run_id, reason=reason)
     words = {
         "cancelled": "is cancelled",
         "asked": "is running; its worker will stop it at the next heartbeat",
     }
-    app.emit({"run_id": run_id, "outcome": outcome},
-             lambda: click.echo(f"{run_id} {words[outcome]}."))  # fmt: skip
+    app.emit(done, lambda: click.echo(f"{run_id} {words[done.outcome]}."))
 
 
 @runs.command("retry")
@@ -271,8 +309,10 @@ def cancel(app: App, run_id: str, reason: str) -> None:
 @click.pass_obj
 def retry(app: App, run_ids: tuple[str, ...]) -> None:
     """Run finished runs again, now; an open dead letter of the run is closed as replayed."""
-    with app.use_cases() as cases:
-        done = [{"run_id": run_id, "new_run_id": cases.retry(run_id)} for run_id in run_ids]
+    with app.connect() as client:
+        done = [
+            {"run_id": run_id, "new_run_id": client.runs.retry(run_id).run_id} for run_id in run_ids
+        ]
 
     def print_text() -> None:
         for one in done:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from penstock.core.clock import Micros
 from penstock.db.hooks import Hook, Provider
 from penstock.db.store import Tx
-from penstock.runs.rows import FinishedRun, Run
+from penstock.runs.rows import FinishedRun, RunRow
 
 
 class RetryTerms(NamedTuple):
@@ -28,7 +28,7 @@ on_retried: Hook[[Tx, int, int, str]] = Hook("runs.on_retried")
 lock_config: Provider[[Tx, int], None] = Provider("runs.lock_config")
 """Lock the config of a run before its runs are read."""
 
-retry_terms: Provider[[Tx, int, list[Run]], RetryTerms | None] = Provider("runs.retry_terms")
+retry_terms: Provider[[Tx, int, list[RunRow]], RetryTerms | None] = Provider("runs.retry_terms")
 """Terms of a retry under its config and its live runs; Conflict when overlap forbids one."""
 
 config_failures: Provider[[Tx, int], int] = Provider("runs.config_failures")

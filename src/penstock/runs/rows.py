@@ -59,7 +59,7 @@ class HeldRun(NamedTuple):
     """Context from its gate, as JSON; None if the gate had nothing to report."""
 
 
-class Run(NamedTuple):
+class RunRow(NamedTuple):
     """A run as shown to users, live or ended (SQL fragments `live_columns`, `ended_columns`)."""
 
     run_id: int
@@ -103,6 +103,14 @@ class Run(NamedTuple):
     state_at: Micros
     claim_until: Micros | None
     retry: str | None
+    trigger_message_id: str | None
+    was_retried: bool
+    bytes_processed: int | None
+    stages: str | None
+    """Durations by stage in microseconds, as JSON."""
+    cost: float | None
+    cancel_requested_by: str | None
+    cancel_reason: str | None
 
 
 class NewRun(NamedTuple):

@@ -132,10 +132,11 @@ class KeyCache:
         return known.caller
 
     def _caller(self, principal: Principal) -> Caller:
-        actor = principal.actor
+        actor, key = principal.actor, encode("key", principal.key_id)
         if principal.customer_id is not None:
-            return Caller(principal, self._client.scoped(principal.customer_id, actor=actor))
-        return Caller(principal, self._client.as_actor(actor))
+            scoped = self._client.scoped(principal.customer_id, actor=actor, key=key)
+            return Caller(principal, scoped)
+        return Caller(principal, self._client.as_actor(actor, key=key))
 
 
 def bearer(header: str | None) -> str:

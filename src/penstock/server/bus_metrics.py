@@ -55,7 +55,7 @@ class BusCollector:
         for group in groups:
             path = (group.pipeline, group.phase, group.processor)
             origin = group.subscription or "/".join(part for part in path if part)
-            dead.add_metric([origin or group.kind, group.error_type], group.dead_letters)
+            dead.add_metric([origin or group.kind, group.error_type], group.count)
         yield from (waiting, oldest, dead)
         yield from _limit_gauges(limits)
 

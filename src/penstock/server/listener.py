@@ -75,7 +75,7 @@ class ApiServer:
 
     def stop(self) -> None:
         """Finish active requests, then close; idempotent."""
-        self._api.fastapi.state.is_draining = True
+        self._api.asgi.state.is_draining = True
         self._api.waiting.is_stopping = True
         self._api.waiting.release()
         self._server.end()

@@ -128,14 +128,14 @@ class _StoreView:
         """Yield the counts of active runs and of today's ended runs."""
         try:
             seen = self._client.views.overview()
-            waiting, _ = self._client.views.outbox()
+            waiting = self._client.views.outbox().waiting
         except StoreError:
             yield GaugeMetricFamily("penstock_up", "Whether the database answers.", 0)
             return
         yield GaugeMetricFamily("penstock_up", "Whether the database answers.", 1)
         runs = GaugeMetricFamily("penstock_runs", "Active runs by state.", labels=["state"])
         for state in ("ready", "later", "paused", "blocked", "claimed", "running"):
-            runs.add_metric([state], getattr(seen, state))
+            runs.add_metric([state], getattr(seen, f"{state}_runs"))
         yield runs
         today = GaugeMetricFamily(
             "penstock_runs_today", "Runs that ended since midnight UTC.", labels=["end"]

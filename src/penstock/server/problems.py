@@ -6,19 +6,14 @@ secret; `request_id` refers to the log entry with the details.
 
 from __future__ import annotations
 
-import difflib
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 import msgspec
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
-from pydantic import BaseModel
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from penstock.core.errors import (
@@ -27,13 +22,12 @@ from penstock.core.errors import (
     SchemaMismatch,
     StoreBusy,
     StoreUnavailable,
-    short_repr,
 )
 from penstock.core.redact import redact, redact_text
+from penstock.server.openapi.problems import MEDIA_TYPE
 
 log = logging.getLogger(__name__)
 
-MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 1
 CODES: Mapping[int, str] = {
     400: "input.invalid",
@@ -84,16 +78,6 @@ def problem(
     return Response(msgspec.json.encode(body), status, dict(headers or {}), MEDIA_TYPE)
 
 
-def install(app: FastAPI) -> None:
-    """Install handlers that turn every error into a problem document."""
-    app.add_exception_handler(PenstockError, _ours)
-    app.add_exception_handler(Refused, _refused)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _plain)
-    app.add_exception_handler(ClientDisconnect, _gone)
-    app.add_exception_handler(Exception, _unexpected)
-
-
 def error_response(error: PenstockError, request_id: str | None) -> Response:
     """Return the response to a PenstockError."""
     status, headers = error.http_status, {}
@@ -133,15 +117,6 @@ def request_id_of(request: Request) -> str | None:
     """Return the id under which the request is logged."""
     found = request.scope.get("penstock.request_id")
     return found if isinstance(found, str) else None
-
-
-def invalid_response(errors: Sequence[Mapping[str, Any]], request_id: str | None) -> Response:
-    """Return a problem document that names every invalid field."""
-    first = errors[0]
-    detail = f"{first['field']}: expected {first['expected']}, got {first['got']}."
-    if len(errors) > 1:
-        detail = f"{detail} ({len(errors)} fields are invalid.)"
-    return problem(400, "input.invalid", detail, request_id=request_id, errors=list(errors))
 
 
 async def _ours(request: Request, error: Exception) -> Response:
@@ -192,12 +167,6 @@ async def _gone(request: Request, _: Exception) -> Response:
     )
 
 
-async def _invalid(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    known = _body_fields(request.scope.get("route"))
-    return invalid_response(field_errors(error.errors()[:20], known), request_id_of(request))
-
-
 async def _unexpected(request: Request, error: Exception) -> Response:
     request_id = request_id_of(request)
     log.error("request %s failed", request_id, exc_info=error)
@@ -206,40 +175,16 @@ async def _unexpected(request: Request, error: Exception) -> Response:
     )
 
 
-def field_errors(
-    errors: Sequence[Mapping[str, Any]], known: Collection[str] = ()
-) -> list[dict[str, Any]]:
-    """Convert validation errors of pydantic; `known` are the fields of the body."""
-    return [_from_pydantic(one, known) for one in errors]
-
-
-def _body_fields(route: object) -> Collection[str]:
-    """Return the fields of a route's body model."""
-    body = route.body_field if isinstance(route, APIRoute) else None
-    model = None if body is None else body.field_info.annotation
-    if isinstance(model, type) and issubclass(model, BaseModel):
-        return model.model_fields
-    return ()
-
-
-def _from_pydantic(error: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    where = [str(part) for part in error["loc"]]
-    if len(where) > 1 and where[0] in ("body", "query", "path", "header"):
-        where = where[1:]
-    field = ".".join(where)[:200]
-    kind = error["type"]
-    if kind == "missing":
-        return _error(field, "a value", "nothing", "This field is required.")
-    if kind == "extra_forbidden":
-        near = difflib.get_close_matches(
-            field, known, n=1
-        )  # nested names have dots and never match
-        fix = f"Did you mean {near[0]}?" if near else "Check its spelling."
-        return _error(field, "no field of this name", "one", fix)
-    expected = str(error["msg"]).removeprefix("Input should be ").removeprefix("Value error, ")
-    return _error(field, expected, short_repr(error.get("input")))
-
-
 def _error(field: str, expected: str, got: str, fix: str | None = None) -> dict[str, Any]:
     made = {"field": redact_text(field), "expected": expected, "got": redact_text(got)}
     return made if fix is None else {**made, "fix": fix}
+
+
+HANDLERS: Final = {
+    PenstockError: _ours,
+    Refused: _refused,
+    HTTPException: _plain,
+    ClientDisconnect: _gone,
+    Exception: _unexpected,
+}
+"""Turns every error into a problem document."""

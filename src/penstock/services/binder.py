@@ -43,9 +43,9 @@ from penstock.bus.store.deliveries import (
 from penstock.bus.store.push_targets import push_ready
 from penstock.bus.store.topics import (
     SYSTEM,
-    Subscription,
     SubscriptionOptions,
-    Topic,
+    SubscriptionRow,
+    TopicRow,
     subscription_declare,
     topic_declare,
 )
@@ -57,13 +57,8 @@ from penstock.db.in_transaction import InTransaction
 from penstock.db.store import StoreView, Tx
 from penstock.flows.client.completion_message import report_of
 from penstock.flows.client.start_config import start
-from penstock.runs.client.submission import (
-    CheckedSubmission,
-    Submission,
-    check_many,
-    insert,
-    with_customer,
-)
+from penstock.runs.client.submission import CheckedSubmission, check_many, insert, with_customer
+from penstock.runs.records import Submission
 from penstock.runs.rows import MessageOrigin
 from penstock.schedules.store.configs import config_get, config_lock
 
@@ -103,7 +98,7 @@ class Binder:
         parts = [self._serve(sub) for sub in self._ready()]
         return replace(_summed(parts), bound=made)
 
-    def _ready(self) -> Iterator[Subscription]:
+    def _ready(self) -> Iterator[SubscriptionRow]:
         """Yield every bound subscription with ready deliveries, page by page."""
         after = 0
         while True:
@@ -115,7 +110,7 @@ class Binder:
                 return
             after = found[-1].subscription.subscription_key
 
-    def _serve(self, sub: Subscription) -> BinderCounts:
+    def _serve(self, sub: SubscriptionRow) -> BinderCounts:
         leased = self._store.write(lambda tx: delivery_pull(tx, sub, self._batch, ACTOR))
         if not leased:
             return BinderCounts()
@@ -127,7 +122,7 @@ class Binder:
         return self._run(sub, binding, leased)
 
     def _run(
-        self, sub: Subscription, binding: Binding, leased: Sequence[LeasedDelivery]
+        self, sub: SubscriptionRow, binding: Binding, leased: Sequence[LeasedDelivery]
     ) -> BinderCounts:
         """Turn messages into runs, all valid ones in one transaction."""
         customer = self._store.read(lambda tx: _owner(tx, sub))
@@ -137,7 +132,8 @@ class Binder:
             try:
                 wanted = with_customer(self._names, _submission(binding, one, customer))
                 check_customer(wanted.customer)
-                good.append((one, check_many(self._names, [wanted])[0]))
+                (checked,) = check_many(self._names, [wanted])
+                good.append((one, checked._replace(message_id=str(one.message_id))))
             except PenstockError as error:
                 refused += self._refuse(sub, one, error).nacked
 
@@ -150,13 +146,13 @@ class Binder:
 
         return BinderCounts(done=self._store.write(body) if good else 0, nacked=refused)
 
-    def _report(self, sub: Subscription, binding: Binding, one: LeasedDelivery) -> BinderCounts:
+    def _report(self, sub: SubscriptionRow, binding: Binding, one: LeasedDelivery) -> BinderCounts:
         """Report the completion in a message, in the transaction that acks it."""
 
         def body(tx: Tx) -> int:
             if not delivery_ack(tx, sub, [(one.message_id, one.epoch)]):
                 return 0
-            self._client.with_store(InTransaction(self._store, tx)).flows.complete(
+            self._client.with_store(InTransaction(self._store, tx)).flows.record(
                 replace(
                     report,
                     customer=_owner(tx, sub) or report.customer,
@@ -176,7 +172,9 @@ class Binder:
         except PenstockError as error:
             return self._refuse(sub, one, error)
 
-    def _refuse(self, sub: Subscription, one: LeasedDelivery, error: PenstockError) -> BinderCounts:
+    def _refuse(
+        self, sub: SubscriptionRow, one: LeasedDelivery, error: PenstockError
+    ) -> BinderCounts:
         """Nack a message: as poison for invalid input, otherwise as a transient failure."""
         is_poison = isinstance(error, InvalidInput | NotFound)
         kind = ErrorKind.POISON if is_poison else ErrorKind.TRANSIENT
@@ -187,7 +185,7 @@ class Binder:
 
     # -- configs -------------------------------------------------------------------------------
 
-    def _start_configs(self, sub: Subscription, one: LeasedDelivery) -> BinderCounts:
+    def _start_configs(self, sub: SubscriptionRow, one: LeasedDelivery) -> BinderCounts:
         """Start all configs that the message addresses, step by step, then ack it."""
         after: int | None = 0
         try:
@@ -200,7 +198,9 @@ class Binder:
         acked = self._store.write(lambda tx: delivery_ack(tx, sub, [(one.message_id, one.epoch)]))
         return BinderCounts(done=len(acked))
 
-    def _start_step(self, tx: Tx, sub: Subscription, one: LeasedDelivery, after: int) -> int | None:
+    def _start_step(
+        self, tx: Tx, sub: SubscriptionRow, one: LeasedDelivery, after: int
+    ) -> int | None:
         """Start the next configs unless this step is already done; return the next step's `after`.
 
         None means that this was the last step.
@@ -222,7 +222,7 @@ class Binder:
         request_finish(tx, scope, key, {"next": next_after})
         return next_after
 
-    def _start(self, tx: Tx, config_id: int, one: LeasedDelivery, sub: Subscription) -> None:
+    def _start(self, tx: Tx, config_id: int, one: LeasedDelivery, sub: SubscriptionRow) -> None:
         config_lock(tx, config_id)
         config = config_get(tx, config_id)
         if config is None or not config.is_active:
@@ -249,7 +249,7 @@ def _bind_topics(tx: Tx) -> int:
     return made
 
 
-def bind_configs(tx: Tx, topic: Topic) -> Subscription:
+def bind_configs(tx: Tx, topic: TopicRow) -> SubscriptionRow:
     """Declare the subscription through which a topic starts configs, and return it."""
     name = topic.name + CONFIGS_SUFFIX
     dead = name + DEAD_LETTER_SUFFIX
@@ -270,17 +270,15 @@ def _submission(binding: Binding, one: LeasedDelivery, customer: str | None) -> 
         parameters=parse_message_object(one.data) or None,
         ordering_key=one.ordering_key,
         correlation_id=one.attributes.get("correlation_id"),
-        trigger_source="event",
-        message_id=str(one.message_id),
     )
 
 
-def _owner(tx: Tx, sub: Subscription) -> str | None:
+def _owner(tx: Tx, sub: SubscriptionRow) -> str | None:
     """Return the customer that owns a subscription; None if each message names its customer."""
     return None if sub.customer_key == SYSTEM else customer_name(tx, sub.customer_key)
 
 
-def _origin(sub: Subscription, one: LeasedDelivery) -> MessageOrigin:
+def _origin(sub: SubscriptionRow, one: LeasedDelivery) -> MessageOrigin:
     return MessageOrigin(message_id=str(one.message_id), subscription=sub.name)
 
 

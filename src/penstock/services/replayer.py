@@ -2,8 +2,7 @@
 
 It replays dead letters only after a minimum age, only while the consumer's health check succeeds,
 at a limited rate, and up to the subscription's maximum; messages that keep failing then wait for an
-operator. It is in the client package because it calls the same use cases as other callers, as actor
-`auto`.
+operator. Its replays are those of the use cases (`dead_letters.client.replays`), as actor `auto`.
 """
 
 from __future__ import annotations
@@ -11,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from penstock.access.store.names import NameResolver
 from penstock.bus.replay_policy import ReplayPolicy, parse_auto_replay
 from penstock.bus.store.bindings import subscriptions_auto_replay
-from penstock.bus.store.topics import Subscription
-from penstock.client import Client
+from penstock.bus.store.topics import SubscriptionRow
 from penstock.core.json_profile import parse_json
 from penstock.db.store import StoreView
-from penstock.dead_letters.client.dead_letters import FAR, DeadLetterFilter
+from penstock.dead_letters.client.replays import DeadLetterReplays
+from penstock.dead_letters.store import FAR, DeadLetterRowFilter, dead_letter_count
 from penstock.egress.policy import PERMISSIVE
 
 ACTOR = "auto"
@@ -54,7 +54,7 @@ class Replayer:
     def __init__(self, store: StoreView, is_healthy: Callable[[str], bool]) -> None:
         """Create the service; `is_healthy` checks a health URL and returns False on any error."""
         self._store = store
-        self._client = Client(store, actor=ACTOR)
+        self._replays = DeadLetterReplays(store, NameResolver(store), ACTOR)
         self._is_healthy = is_healthy
         self._after = 0
         self._positions: dict[int, _Position] = {}
@@ -71,7 +71,7 @@ class Replayer:
             policy = parse_auto_replay(parse_json((sub.auto_replay or "null").encode()), PERMISSIVE)
             position = self._positions.get(sub.subscription_key, _Position())
             wanted = _wanted(sub, policy, now)
-            if now < position.at or not self._client.dead_letters.count(wanted):
+            if now < position.at or not self._count(wanted):
                 continue
             asked += 1
             if not self._is_healthy(policy.health_url):
@@ -86,15 +86,17 @@ class Replayer:
         return ReplayerCounts(checked=asked, healthy=healthy, replayed=replayed)
 
     def _step(
-        self, sub: Subscription, policy: ReplayPolicy, wanted: DeadLetterFilter, before: int
+        self, sub: SubscriptionRow, policy: ReplayPolicy, wanted: DeadLetterRowFilter, before: int
     ) -> int:
         """Replay the next dead letters of a subscription; return their number.
 
         Dead letters that may no longer be replayed stay open, so the next step continues after
         this one; after the last step, the next starts from the newest again.
         """
-        step = self._client.dead_letters.replay_matching(
-            wanted, limit=STEP, rate=policy.rate_per_s, before=before
+        step = self._store.write(
+            lambda tx: self._replays.step(
+                tx, wanted, limit=STEP, rate=policy.rate_per_s, before=before
+            )
         )
         self._positions[sub.subscription_key] = _Position(
             before=FAR if step.next_before is None else step.next_before,
@@ -102,9 +104,12 @@ class Replayer:
         )
         return len(step.replayed)
 
+    def _count(self, wanted: DeadLetterRowFilter) -> int:
+        return self._store.read(lambda tx: dead_letter_count(tx, wanted))
 
-def _wanted(sub: Subscription, policy: ReplayPolicy, now: int) -> DeadLetterFilter:
+
+def _wanted(sub: SubscriptionRow, policy: ReplayPolicy, now: int) -> DeadLetterRowFilter:
     """Return the filter for this subscription, by key: other customers may use the same name."""
-    return DeadLetterFilter(
+    return DeadLetterRowFilter(
         kind="delivery", subscription_number=sub.subscription_key, until=now - policy.min_age_us
     )

@@ -27,7 +27,7 @@ from penstock.db.store import Store, Tx
 from penstock.flows.gates.rows import DecisionFilter, Trigger
 from penstock.flows.gates.store.gates import decision_list, triggers_of
 from penstock.flows.gates.verdict import Decision
-from penstock.flows.rows import Flow, FlowFilter, PhaseRow
+from penstock.flows.rows import FlowFilter, FlowRow, PhaseRow
 from penstock.flows.store.completions import flow_event_put_many
 from penstock.flows.store.create import FlowOpening, flow_open_many
 from penstock.flows.store.flows import flow_list, phases_of
@@ -189,12 +189,12 @@ class FlowTest:
     # -- results ---------------------------------------------------------------------------------
 
     @property
-    def flow(self) -> Flow:
+    def flow(self) -> FlowRow:
         """The newest generation."""
         return self.flows[-1]
 
     @property
-    def flows(self) -> list[Flow]:
+    def flows(self) -> list[FlowRow]:
         """Every generation, oldest first; late data may have started several."""
         found = self.store.read(lambda tx: flow_list(tx, FlowFilter(limit=500)))
         return sorted(found, key=lambda flow: flow.generation)
@@ -266,7 +266,7 @@ class FlowTest:
         """Whether every generation has ended and nothing is running, pending or to arrive."""
         return self.drive.is_idle and all(not flow.is_open for flow in self.flows)
 
-    def _flow(self, generation: int | None) -> Flow:
+    def _flow(self, generation: int | None) -> FlowRow:
         flows = self.flows
         return flows[-1] if generation is None else flows[generation - 1]
 
@@ -299,7 +299,7 @@ def _called(function: Callable[[RunContext], Any], run: RunContext) -> AttemptOu
         return outcome_of_error(error)
 
 
-def _story_lines(store: Store, pipeline: int, flows: Sequence[Flow]) -> Iterator[str]:
+def _story_lines(store: Store, pipeline: int, flows: Sequence[FlowRow]) -> Iterator[str]:
     wanted = DecisionFilter(pipeline=pipeline, limit=200)
     for row in reversed(store.read(lambda tx: decision_list(tx, wanted))):
         decision = loads(Decision, row.decision)

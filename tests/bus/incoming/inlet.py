@@ -14,6 +14,7 @@ from penstock.assembly.settings import Settings, load
 from penstock.audit.telemetry import PushRefused
 from penstock.bus.message import Delivery, SubscriptionSpec, TopicSpec
 from penstock.bus.store.topics import subscription_declare, topic_declare
+from penstock.bus.transports.embedded import EmbeddedBus
 from penstock.core.clock import SECOND, SystemClock
 from penstock.egress.oidc import SigningKey
 from penstock.egress.tokens import new_signing_key, public_jwk, sign
@@ -82,7 +83,7 @@ class Inlet:
     def install(self, **table: Any) -> None:
         """Apply these settings; no key of the issuer is cached yet."""
         made = build_push_auth(self.store, self.settings(**table))
-        self.served.api.fastapi.state.receiving = made
+        self.served.api.asgi.state.receiving = made
         self.served.received.clear()
 
     def push(self, body: Any, bearer: str | None = None, name: str = NAME) -> Reply:
@@ -91,8 +92,8 @@ class Inlet:
 
     def drained(self, topic: str) -> list[Delivery]:
         """Return everything published to a topic since the last call."""
-        subs = self.served.harness.client.subscriptions
-        return subs.pull(f"{topic}-reader", max_messages=1000)
+        bus = EmbeddedBus(self.served.harness.store)
+        return bus.pull(f"{topic}-reader", max_messages=1000)
 
     def reads(self, topic: str) -> None:
         """Create a subscription to a topic."""

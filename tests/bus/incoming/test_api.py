@@ -247,7 +247,7 @@ class TestBothEnds:
             email="push@penstock.example.com",
             subscription="mirror",
         )
-        inlet.served.api.fastapi.state.receiving = build_push_auth(inlet.store, settings)
+        inlet.served.api.asgi.state.receiving = build_push_auth(inlet.store, settings)
         spec = PushConfig(endpoint=endpoint, oidc=OidcToken(email="push@penstock.example.com"))
 
         def declare(tx: Any) -> None:
@@ -295,7 +295,7 @@ def test_endpoints_are_checked_when_declared(inlet: Inlet) -> None:
     by = inlet.served.by("operator")
     by.ok("POST", "/topics", {"name": "quiet"})
     assert by.ok("POST", "/subscriptions", {**asked, "push": {"push_endpoint": inside}})
-    inlet.served.api.fastapi.state.receiving = PushAuth()
+    inlet.served.api.asgi.state.receiving = PushAuth()
     for endpoint in (inside, "https://169.254.169.254/", "https://u:p@example.com/", 7):
         reply = by.post("/subscriptions", {**asked, "push": {"push_endpoint": endpoint}})
         assert (reply.status, reply.json["errors"][0]["field"]) == (400, "push.push_endpoint")

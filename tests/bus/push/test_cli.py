@@ -8,9 +8,7 @@ from prometheus_client.exposition import generate_latest
 
 from penstock import connect
 from penstock.audit.telemetry import PushAccepted, PushPosted, PushRefused
-from penstock.bus.client.subscriptions import SubscriptionOptions
-from penstock.bus.message import SubscriptionSpec
-from penstock.bus.push.push_config import OidcToken, PushConfig, serialize_push
+from penstock.bus.records import OidcSettings, PushSettings, Subscription, Topic
 from penstock.cli.logging import EventLog, describe_event
 from penstock.server.metrics import SUBSCRIPTIONS_MAX, PushMetrics
 from tests.kits.shell import Shell
@@ -24,13 +22,13 @@ def posted(name: str = "hook", outcome: str = "ack", **more: object) -> PushPost
     return PushPosted(**fields)  # type: ignore[arg-type]
 
 
-def declare(shell: Shell, name: str, spec: PushConfig) -> None:
+def declare(shell: Shell, name: str, push: PushSettings) -> None:
     with connect(shell.url) as client:
-        client.topics.create("orders")
-        client.subscriptions.declare(
-            SubscriptionSpec(name=name, topic="orders", dead_letter_topic="orders.dlq"),
-            SubscriptionOptions(kind="push", push=serialize_push(spec)),
+        client.topics.create(Topic(name="orders"))
+        wanted = Subscription(
+            name=name, topic="orders", dead_letter_topic="orders.dlq", kind="push", push=push
         )
+        client.subscriptions.declare(wanted)
 
 
 class TestDoctor:
@@ -41,16 +39,16 @@ class TestDoctor:
         return {check["check"]: check for check in checks}["push"]  # type: ignore[no-any-return]
 
     def test_ok(self, shell: Shell) -> None:
-        declare(shell, "good", PushConfig(endpoint="https://hooks.example.com/"))
+        declare(shell, "good", PushSettings(endpoint="https://hooks.example.com/"))
         assert self.found(shell)["verdict"] == "OK"
 
     def test_problems_are_listed(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
         """Forbidden endpoints, tokens without an issuer and paused subscriptions are warnings."""
-        declare(shell, "inside", PushConfig(endpoint="https://10.0.0.1/"))
-        declare(shell, "plain", PushConfig(endpoint="http://hooks.example.com/"))
-        token = OidcToken(email="push@example.com")
-        declare(shell, "signed", PushConfig(endpoint="https://hooks.example.com/", oidc=token))
-        declare(shell, "gone", PushConfig(endpoint="https://hooks.example.com/"))
+        declare(shell, "inside", PushSettings(endpoint="https://10.0.0.1/"))
+        declare(shell, "plain", PushSettings(endpoint="http://hooks.example.com/"))
+        token = OidcSettings(email="push@example.com")
+        declare(shell, "signed", PushSettings(endpoint="https://hooks.example.com/", oidc=token))
+        declare(shell, "gone", PushSettings(endpoint="https://hooks.example.com/"))
         with connect(shell.url) as client:
             client.subscriptions.pause("gone", True)
         check = self.found(shell)

@@ -26,12 +26,12 @@ from penstock.bus.push.push_config import (
 )
 from penstock.bus.push.pusher import PushCounts, Pusher, PusherOptions
 from penstock.bus.push.sender import push_sender
-from penstock.bus.store.backlog import Backlog, backlog, delivery_counters, message_states
+from penstock.bus.store.backlog import BacklogRow, backlog, delivery_counters, message_states
 from penstock.bus.store.deliveries import delivery_due, delivery_lapse
 from penstock.bus.store.messages import message_publish
 from penstock.bus.store.topics import (
-    Subscription,
     SubscriptionOptions,
+    SubscriptionRow,
     subscription_declare,
     subscription_get,
     subscription_pause,
@@ -69,11 +69,11 @@ class PushWorld:
         self.pushers: list[Pusher] = []
         self.key = signing_key()
 
-    def declare(self, name: str, spec: PushConfig, **fields: Any) -> Subscription:
+    def declare(self, name: str, spec: PushConfig, **fields: Any) -> SubscriptionRow:
         """Create a topic and a push subscription of the same name."""
         given = SubscriptionSpec(name=name, topic=name, **fields)
 
-        def body(tx: Any) -> Subscription:
+        def body(tx: Any) -> SubscriptionRow:
             topic_declare(tx, TopicSpec(name=name))
             if given.dead_letter_topic is not None:
                 topic_declare(tx, TopicSpec(name=given.dead_letter_topic))
@@ -118,10 +118,10 @@ class PushWorld:
         self.clock.advance(us)
         self.store.write(delivery_due)
 
-    def waiting(self, sub: Subscription) -> Backlog:
+    def waiting(self, sub: SubscriptionRow) -> BacklogRow:
         return self.store.read(lambda tx: backlog(tx, sub.subscription_key))
 
-    def sums(self, sub: Subscription) -> Any:
+    def sums(self, sub: SubscriptionRow) -> Any:
         return self.store.read(lambda tx: delivery_counters(tx, sub.subscription_key))
 
     def alerts(self, state: str = "open") -> list[tuple[str, str]]:

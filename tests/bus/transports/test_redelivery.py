@@ -1,5 +1,7 @@
 """Every transport: leases, stale acks, attempts, backoff and dead letters."""
 
+from datetime import timedelta
+
 import pytest
 
 from penstock.bus.message import (
@@ -144,14 +146,14 @@ def test_a_nack_may_request_a_longer_delay(rig: Rig) -> None:
     topic = rig.declare()
     rig.publish(topic, "a", "b")
     a, b = rig.pull()
-    nack(rig, a, delay_us=1)
-    nack(rig, b, delay_us=60_000_000)
+    nack(rig, a, delay=timedelta(microseconds=1))
+    nack(rig, b, delay=timedelta(seconds=60))
     rig.pass_seconds(10)
     assert bodies(rig.pull()) == ["a"]
     rig.pass_seconds(50)
     assert "b" in bodies(rig.pull())
     with pytest.raises(InvalidInput, match="delay"):
-        nack(rig, b, delay_us=-1)
+        nack(rig, b, delay=timedelta(microseconds=-1))
 
 
 def test_exhausted_attempts_make_a_dead_letter(rig: Rig) -> None:

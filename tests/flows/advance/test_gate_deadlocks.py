@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from penstock import Pipeline, same_day
-from penstock.core.clock import HOUR, MINUTE
+from penstock.core.clock import HOUR, MINUTE, to_datetime
 from penstock.db.store import Store
-from penstock.flows.gates.client.overrides import OverrideRequest
+from penstock.flows.gates.records import OverrideRequest
 from penstock.testing.clock import VirtualClock
 from tests.kits.flows import DAY, Stage, work
 
@@ -50,7 +50,7 @@ def test_a_deadlock_fails(stage: Stage, clock: VirtualClock) -> None:
     for phase in ("left", "right"):
         assert (decided[phase].verdict, decided[phase].status) == ("FAIL", "cycle")
     explained = stage.client.diagnostics.explain("nba", DAY, customer="acme")
-    (story,) = [s for s in explained.explanation.phases if s.phase == "right"]
+    (story,) = [s for s in explained.phases if s.phase == "right"]
     assert any("right/r1 → left_end/l2 → left/l1 → right_end/r2" in s for s in story.sentences)
     assert stage.sql("SELECT count(*) FROM alerts") == [(2,)], "each is alerted"
 
@@ -94,7 +94,7 @@ def test_an_approval_resolves_the_deadlock(stage: Stage, clock: VirtualClock) ->
     stage.step()
     approval = OverrideRequest(
         pipeline="nba", partition=DAY, customer="acme", phase="right", dependency="t.left",
-        reason="known", expires_at=clock.now() + HOUR,
+        reason="known", expires_at=to_datetime(clock.now() + HOUR),
     )  # fmt: skip
     stage.client.overrides.grant(approval)
     stage.step()

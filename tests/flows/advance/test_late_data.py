@@ -8,8 +8,10 @@ import pytest
 
 from penstock import Pipeline, optional, same_day
 from penstock.core.clock import MINUTE
+from penstock.core.ids import encode
 from penstock.db.store import Store
-from penstock.flows.rows import Flow, FlowFilter
+from penstock.flows.rows import FlowFilter, FlowRow
+from penstock.flows.store.flows import flow_list
 from penstock.runs import attempt_result
 from penstock.runs.rows import HeldRun
 from penstock.runs.states import RunStatus
@@ -60,9 +62,9 @@ def end(stage: LateStage, *names: str) -> None:
     assert len(stage.write(lambda tx: run_end_many(tx, ends))) == len(names)
 
 
-def flows(stage: Stage) -> list[Flow]:
+def flows(stage: Stage) -> list[FlowRow]:
     """Return every flow, oldest first."""
-    return list(reversed(stage.client.flows.page(FlowFilter())))
+    return list(reversed(stage.store.read(lambda tx: flow_list(tx, FlowFilter()))))
 
 
 def test_two_branches_in_one_step(stage: LateStage) -> None:
@@ -104,7 +106,7 @@ def test_none_after_a_cancel(stage: LateStage) -> None:
     stage.complete("left_job")
     stage.step()
     (flow,) = flows(stage)
-    stage.client.flows.cancel(flow.flow_id, reason="wrong day")
+    stage.client.flows.cancel(encode("flow", flow.flow_id), reason="wrong day")
     end(stage, "left_late")
     stage.run_off()
     assert [one.state for one in flows(stage)] == ["CANCELLED"]

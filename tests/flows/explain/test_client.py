@@ -7,15 +7,14 @@ from typing import Any
 import pytest
 
 from penstock import Pipeline, historical, optional, same_day
-from penstock.core.clock import HOUR, MINUTE, parse_iso
+from penstock.core.clock import HOUR, MINUTE, parse_iso, to_datetime
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import encode
 from penstock.db.store import Store
-from penstock.flows.client.flows import TriggerResult
-from penstock.flows.client.requests import CompletionReport, FlowRequest
-from penstock.flows.explain.client import FlowExplanation
-from penstock.flows.explain.why import Clears, walk
-from penstock.flows.gates.client.overrides import OverrideRequest
+from penstock.flows.client.opening import TriggerResult
+from penstock.flows.explain.records import FlowExplanation
+from penstock.flows.gates.records import OverrideRequest
+from penstock.flows.records import CompletionReport, FlowRequest
 from penstock.runs import attempt_result
 from penstock.runs.attempt_result import AttemptFailure
 from penstock.runs.store.finish import run_end_many
@@ -64,19 +63,19 @@ def lines(stage: Stage) -> dict[str, str]:
     """Return each phase's status line."""
     return {
         story.phase: " ".join(part for part in (story.word, story.count, story.headline) if part)
-        for story in explained(stage).explanation.phases
+        for story in explained(stage).phases
     }
 
 
 def sentences(stage: Stage, phase: str) -> list[str]:
     """Return the sentences about a phase beyond its status line."""
-    (story,) = [s for s in explained(stage).explanation.phases if s.phase == phase]
+    (story,) = [s for s in explained(stage).phases if s.phase == phase]
     return list(story.sentences)
 
 
 def offers(stage: Stage) -> list[str]:
     """Return the suggested commands, without the customer that all of them name."""
-    found = [offer.command for offer in explained(stage).explanation.offers]
+    found = [offer.command for offer in explained(stage).actions]
     return [text.replace(" --customer acme", "").replace("penstock ", "") for text in found]
 
 
@@ -84,8 +83,8 @@ def tree(
     stage: Stage, opened: TriggerResult, phase: str | None = None
 ) -> list[tuple[int, str, str]]:
     """Return (depth, kind, text) of the proof."""
-    proof = stage.client.diagnostics.why_flow(opened.flow.flow_id, phase)
-    return [(depth, cause.kind, cause.text) for depth, cause in walk(proof.cause)]
+    proof = stage.client.diagnostics.why_flow(encode("flow", opened.flow.flow_id), phase)
+    return [(cause.depth, cause.kind, cause.text) for cause in proof.causes]
 
 
 def fail(stage: Stage, name: str, error_type: str = "TRANSIENT_NETWORK") -> None:
@@ -115,7 +114,7 @@ class TestExplain:
         stage.open(partition="2025-01-01")
         found = explained(stage)
         assert found.flow is None
-        assert found.explanation.summary.startswith("There is no flow")
+        assert found.summary.startswith("There is no flow")
         assert offers(stage) == [f"trigger nba {DAY} --dry-run", f"trigger nba {DAY}"]
 
     def test_mixed_states(self, stage: Stage) -> None:
@@ -125,7 +124,7 @@ class TestExplain:
         through(stage, "raw", "analytics")
         fail(stage, "features")
         stage.clock.advance(MINUTE)
-        assert explained(stage).explanation.title == (
+        assert explained(stage).title == (
             f"acme · nba · {DAY} · same_day · generation 1 · correlation 7f3a"
         )
         assert lines(stage) == {
@@ -154,9 +153,9 @@ class TestExplain:
         stage.client.flows.complete(report)
         stage.step()
         found = explained(stage)
-        assert {story.word for story in found.explanation.phases} == {"complete"}
-        assert "complete at 10:20" in found.explanation.summary
-        assert found.explanation.offers == ()
+        assert {story.word for story in found.phases} == {"complete"}
+        assert "complete at 10:20" in found.summary
+        assert found.actions == []
 
     def test_waiting_for_todays_data(self, stage: Stage) -> None:
         """What is awaited, since when, the next recheck, the limit, and the suggestions."""
@@ -185,8 +184,8 @@ class TestExplain:
         stage.days["an.days"] = 2
         stage.open(mode="backfill")
         through(stage, "raw")
-        (item,) = stage.client.interventions.page(customer="acme")
-        name = encode("int", item.intervention_id)
+        (item,) = stage.client.interventions.list(customer="acme").items
+        name = item.intervention_id
         assert lines(stage)["analytics"] == (
             "blocked since 10:05: its gate failed, an.days missing; needs a person"
         )
@@ -216,12 +215,12 @@ class TestExplain:
             customer="acme",
             dependency="raw.box",
             reason="known outage",
-            expires_at=stage.clock.now() + HOUR,
+            expires_at=to_datetime(stage.clock.now() + HOUR),
         )
-        stage.client.overrides.grant(approval, actor="ann")
+        stage.client.as_actor("ann").overrides.grant(approval)
         assert (
             "ann approved proceeding without raw.box until 11:05: known outage."
-            in explained(stage).explanation.summary
+            in explained(stage).summary
         )
         stage.step()
         assert lines(stage)["analytics"].startswith("running 0/1 since 10:05")
@@ -236,13 +235,13 @@ class TestExplain:
             stage.client.overrides.revoke(
                 stage.client.overrides.grant(
                     OverrideRequest(pipeline="nba", partition=DAY, customer="acme", reason="again",
-                             dependency="none", expires_at=stage.clock.now() + HOUR)
+                             dependency="none", expires_at=to_datetime(stage.clock.now() + HOUR))
                 ).override_id
             )  # fmt: skip
             stage.step()
         stage.client.overrides.grant(
             OverrideRequest(pipeline="nba", partition=DAY, customer="acme", reason="again",
-                     dependency="none", expires_at=stage.clock.now() + HOUR)
+                     dependency="none", expires_at=to_datetime(stage.clock.now() + HOUR))
         )  # fmt: skip
         stage.step()
         line = lines(stage)["analytics"]
@@ -261,7 +260,7 @@ class TestExplain:
         )
         retry = f"runs retry {encode('run', opened.run_ids[0])}"
         assert offers(stage)[0] == retry
-        stage.client.runs.retry(opened.run_ids[0])
+        stage.client.runs.retry(encode("run", opened.run_ids[0]))
         stage.complete("box")
         stage.step()
         assert lines(stage)["raw"] == "complete 2/2 10:05"
@@ -285,7 +284,7 @@ class TestExplain:
         assert lines(stage)["analytics"] == (
             "observed 0/1 would have started at 10:05; nothing was started"
         )
-        assert "The pipeline is in observe mode" in explained(stage).explanation.summary
+        assert "The pipeline is in observe mode" in explained(stage).summary
         assert tree(stage, opened, "analytics")[-1][1] == "observe"
 
     def test_generations(self, stage: Stage) -> None:
@@ -296,11 +295,11 @@ class TestExplain:
         stage.step()
         stage.clock.advance(MINUTE)
         first = explained(stage, generation=1)
-        assert "Generation 2 is newer." in first.explanation.summary
+        assert "Generation 2 is newer." in first.summary
         assert first.flow is not None
-        offered = [offer.command for offer in first.explanation.offers]
+        offered = [offer.command for offer in first.actions]
         assert f"penstock flows cancel {first.flow.flow_id}" in offered
-        second = explained(stage, mode="same_day", generation=2).explanation
+        second = explained(stage, mode="same_day", generation=2)
         assert second.phases[0].headline.endswith("inherited from the previous generation")
         with pytest.raises(NotFound):
             explained(stage, generation=3)
@@ -317,16 +316,17 @@ class TestExplain:
         result = explained(stage)
         assert result.flow is not None
         assert (result.flow.mode, result.flow.state) == ("manual", "COMPLETE")
-        (named,) = result.flow.still_open
+        (named,) = result.still_open
         assert (named.mode, named.generation, named.phase) == ("tomorrow", 1, "analytics")
         assert named.state == "WAITING"
-        assert "still open: tomorrow generation 1" in result.explanation.summary
-        offered = [offer.command for offer in result.explanation.offers]
+        assert "still open: tomorrow generation 1" in result.summary
+        offered = [offer.command for offer in result.actions]
         assert f"penstock explain {named.flow_id}" in offered
-        first = explained(stage, mode="tomorrow", generation=1).flow
-        assert first is not None
-        assert first.flow_id == named.flow_id
+        first = explained(stage, mode="tomorrow", generation=1)
+        assert first.flow is not None
+        assert first.flow.flow_id == named.flow_id
         assert not first.still_open
+        assert (result.open_flow, first.open_flow) == (named, first.flow)
         assert stage.state(older) == "OPEN"
 
     def test_unknown_names(self, stage: Stage) -> None:
@@ -350,9 +350,9 @@ class TestWhy:
         stage.step()
         kinds = [kind for _, kind, _ in tree(stage, opened)]
         assert kinds == ["flow", "phase", "phase", "phase", "processor", "run", "retry"]
-        proof = stage.client.diagnostics.why_flow(opened.flow.flow_id)
-        assert proof.cause.earliest_at == stage.clock.now() + 5 * MINUTE
-        assert proof.cause.clears is Clears.TIME
+        proof = stage.client.diagnostics.why_flow(encode("flow", opened.flow.flow_id))
+        assert proof.earliest_at == to_datetime(stage.clock.now() + 5 * MINUTE)
+        assert (proof.causes[0].earliest_at, proof.causes[0].clears) == (proof.earliest_at, "time")
 
     def test_a_gate_waits(self, stage: Stage) -> None:
         """The gate, then the table it waits for, with the command to proceed without it."""
@@ -364,46 +364,45 @@ class TestWhy:
             (0, "phase"), (1, "gate"), (2, "dependency"),
         ]  # fmt: skip
         assert found[2][2] == "raw.box 0/1 rows (0 %)"
-        proof = stage.client.diagnostics.why_flow(opened.flow.flow_id, "analytics")
-        assert proof.cause.earliest_at == stage.clock.now() + 10 * MINUTE
+        proof = stage.client.diagnostics.why_flow(encode("flow", opened.flow.flow_id), "analytics")
+        assert proof.earliest_at == to_datetime(stage.clock.now() + 10 * MINUTE)
         with pytest.raises(InvalidInput, match="analytics"):
-            stage.client.diagnostics.why_flow(opened.flow.flow_id, "nowhere")
+            stage.client.diagnostics.why_flow(encode("flow", opened.flow.flow_id), "nowhere")
 
     def test_a_pause(self, stage: Stage) -> None:
         """The actor and scope of the pause, and the command that ends it."""
         stage.client.store.write(lambda tx: stage.client._names.ensure_customer_keys(tx, ["acme"]))
         stage.client.as_actor("ann").pauses.pause("pipeline", "nba", reason="works")
         opened = stage.open()
-        proof = stage.client.diagnostics.why_run(opened.run_ids[0])
-        (pause,) = [c for _, c in walk(proof.cause) if c.kind == "pause"]
+        proof = stage.client.diagnostics.why_run(encode("run", opened.run_ids[0]))
+        (pause,) = [c for c in proof.causes if c.kind == "pause"]
         assert pause.text == "the pipeline is paused by ann (works)"
-        assert pause.offer is not None
-        assert pause.offer.command == "penstock resume pipeline nba"
-        assert proof.cause.clears is Clears.PERSON
+        assert pause.action is not None
+        assert pause.action.command == "penstock resume pipeline nba"
+        assert proof.causes[0].clears == "person"
 
     def test_workers(self, stage: Stage) -> None:
         """A ready run waits for a worker; a bound caller learns nothing about workers."""
         opened = stage.open()
         stage.admitter.run_once()
-        last = stage.client.diagnostics.why_run(opened.run_ids[1]).cause
-        assert [c.text for _, c in walk(last)][1:] == ["there is no live worker in pool default"]
-        bound = stage.client.scoped("acme").diagnostics.why_run(opened.run_ids[1]).cause
-        assert [c.text for _, c in walk(bound)][1:] == [
-            "no worker in pool default has claimed it yet"
-        ]
+        last = stage.client.diagnostics.why_run(encode("run", opened.run_ids[1])).causes
+        assert [c.text for c in last][1:] == ["there is no live worker in pool default"]
+        scoped = stage.client.scoped("acme")
+        bound = scoped.diagnostics.why_run(encode("run", opened.run_ids[1])).causes
+        assert [c.text for c in bound][1:] == ["no worker in pool default has claimed it yet"]
 
     def test_ended_flows(self, stage: Stage) -> None:
         """An ended flow has nothing pending."""
         opened = stage.open()
-        stage.client.flows.cancel(opened.flow.flow_id)
+        stage.client.flows.cancel(encode("flow", opened.flow.flow_id))
         assert tree(stage, opened) == [
             (0, "flow", f"nba {DAY} (same_day, generation 1) ended CANCELLED at 10:00: "
              "nothing is pending"),
         ]  # fmt: skip
-        run = stage.client.diagnostics.why_run(opened.run_ids[0]).cause
-        assert run.clears is Clears.NEVER
+        run = stage.client.diagnostics.why_run(encode("run", opened.run_ids[0]))
+        assert run.causes[0].clears == "never"
         with pytest.raises(NotFound):
-            stage.client.diagnostics.why_run(10**6)
+            stage.client.diagnostics.why_run(encode("run", 10**6))
 
 
 class TestTrace:
@@ -415,12 +414,12 @@ class TestTrace:
         opened = stage.open(mode="overnight", correlation_id="cause")
         through(stage, "raw")
         found = stage.client.diagnostics.trace("cause")
-        steps = [step.text for step in found.traced.steps]
+        steps = [step.text for step in found.steps]
         assert steps[0] == f"nba {DAY} (overnight, generation 1) opened by tester (manual)"
         assert "raw triggered: PROCEED (manual)" in steps
         assert "box COMPLETED in 0 s" in steps
         assert "raw complete 2/2" in steps
-        never = {absence.phase: absence.text for absence in found.traced.absences}
+        never = {absence.phase: absence.text for absence in found.missing}
         assert never["analytics"] == (
             "analytics: not triggered: gate WAIT since 10:05 for raw.box, until 16:05"
         )
@@ -429,7 +428,7 @@ class TestTrace:
         by_flow = stage.client.diagnostics.trace(encode("flow", opened.flow.flow_id))
         by_run = stage.client.diagnostics.trace(encode("run", opened.run_ids[0]))
         assert by_flow.correlation_id == by_run.correlation_id == "cause"
-        assert by_flow.traced.steps == found.traced.steps
+        assert by_flow.steps == found.steps
         for unknown in ("nothing", "flow_00000000", "run_00000000"):
             with pytest.raises(NotFound):
                 stage.client.diagnostics.trace(unknown)
@@ -454,7 +453,7 @@ class TestPreview:
         assert (there.is_new, there.flow_id) == (False, opened.flow.flow_id)
         assert "nothing would be started" in there.text
         part = preview(FlowRequest(pipeline="nba", customer="acme", partition=DAY,
-                                   mode="overnight", phases=("precompute",)))  # fmt: skip
+                                   mode="overnight", phases=["precompute"]))  # fmt: skip
         assert (part.is_new, part.generation) == (True, 2)
         assert {one.phase: one.fate for one in part.phases}["raw"] == "inherited"
         assert stage.sql("SELECT count(*) FROM flows") == [(1,)]

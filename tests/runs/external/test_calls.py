@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.clock import HOUR, MINUTE, SECOND
+from penstock.core.clock import HOUR, MINUTE, SECOND, to_datetime
 from penstock.core.errors import (
     Conflict,
     IllegalTransition,
@@ -49,7 +49,7 @@ class TestClaim:
             harness.client.work.claim(W1, 10, pool="default")
         with pytest.raises(Conflict, match="built-in"):
             harness.client.work.claim_by_id(W1, run_id)
-        assert harness.client.runs.get(run_id).state == "PENDING"
+        assert harness.run(run_id).state == "PENDING"
 
     def test_filter(self, harness: Harness) -> None:
         """A worker can serve only some pipelines or processors; a typo gets a suggestion."""
@@ -96,7 +96,7 @@ class TestClaim:
             work.claim_by_id(W1, run_id)
         with pytest.raises(NotFound):
             work.claim_by_id(W1, 10_000)
-        later = harness.submit("outside", at=harness.clock.now() + HOUR)
+        later = harness.submit("outside", at=to_datetime(harness.clock.now() + HOUR))
         with pytest.raises(Conflict, match="not due yet"):
             work.claim_by_id(W1, later)
 
@@ -130,9 +130,9 @@ class TestHolding:
         one = claimed(harness)
         run_id, work = one.run.run_id, harness.client.work
         work.start(run_id, W1, pod="pod-1", region="eu")
-        first = harness.client.runs.detail(run_id).progress
+        first = harness.detail(run_id).progress
         assert first is not None
-        assert (first["current_state"], first["pod"], first["region"], first["worker"]) == (
+        assert (first.current_state, first.pod, first.region, first.worker) == (
             "INITIALIZING", "pod-1", "eu", "w1",
         )  # fmt: skip
         work.heartbeat(
@@ -142,11 +142,11 @@ class TestHolding:
         work.heartbeat(
             run_id, W1, progress=ProgressReport(percent=20.5, current_state="FINALIZING")
         )
-        got = harness.client.runs.detail(run_id).progress
+        got = harness.detail(run_id).progress
         assert got is not None
-        assert (got["stage"], got["percent"], got["records_loaded"]) == ("load", 20.5, 7)
-        assert (got["pod"], got["current_state"]) == ("pod-1", "FINALIZING")
-        assert got["last_heartbeat_at"] == harness.clock.now()
+        assert (got.stage, got.percent, got.records_loaded) == ("load", 20.5, 7)
+        assert (got.pod, got.current_state) == ("pod-1", "FINALIZING")
+        assert got.last_heartbeat_at == to_datetime(harness.clock.now())
 
     def test_heartbeats_extend_the_lease(self, harness: Harness) -> None:
         """A run with a heartbeat every four minutes is never swept; after five without, it is."""
@@ -161,7 +161,7 @@ class TestHolding:
         assert harness.sweeper.run_once().total == 0
         harness.clock.advance(1)
         assert harness.sweeper.run_once().stale == 1
-        run = harness.client.runs.get(run_id)
+        run = harness.run(run_id)
         assert (run.state, run.error_type) == ("FAILED", "STALE_EXECUTION")
         harness.admitter.run_once()
         (again,) = harness.client.work.claim(ExternalWorker("w2", "key1"))
@@ -199,7 +199,7 @@ class TestHolding:
             harness.admitter.run_once()
             with pytest.raises(PenstockError):
                 harness.client.work.start(run_id, ExternalWorker(f"w{n}", "k"), token=one.run.token)
-        run = harness.client.runs.get(run_id)
+        run = harness.run(run_id)
         assert (run.state, run.error_type, run.is_dead) == ("FAILED", "CLAIM_LAPSED", True)
 
     def test_cancel_is_reported(self, harness: Harness) -> None:
@@ -210,11 +210,7 @@ class TestHolding:
         assert harness.sweeper.run_once().total == 0
         end = harness.client.work.cancelled(one.run.run_id, W1)
         assert (end.state, end.status, end.retry_run_id) == ("CANCELLED", None, None)
-        (entry,) = [
-            j
-            for j in harness.client.runs.detail(one.run.run_id).journal
-            if j.to_state == "CANCELLED"
-        ]
+        (entry,) = [j for j in harness.detail(one.run.run_id).journal if j.to_state == "CANCELLED"]
         assert entry.actor == "tester"
 
     @pytest.mark.parametrize(
@@ -259,7 +255,7 @@ class TestEnding:
         ((result, *rest),) = row
         assert json.loads(result) == {"records_loaded": 5}
         assert rest == [5, 500, '{"load": 1500000}', "w1"]
-        journal = [j.action for j in harness.client.runs.detail(one.run.run_id).journal]
+        journal = [j.action for j in harness.detail(one.run.run_id).journal]
         assert sorted(journal) == ["created", "ended"]
 
     def test_failure_is_retried(self, harness: Harness) -> None:
@@ -269,9 +265,10 @@ class TestEnding:
         end = harness.client.work.fail(one.run.run_id, W1, failure)
         assert (end.state, end.status, end.is_dead) == ("FAILED", "FAILURE", False)
         assert end.retry_run_id is not None
-        assert end.retry_at == harness.client.runs.get(end.retry_run_id).scheduled_time
+        assert end.retry_at is not None
+        assert to_datetime(end.retry_at) == harness.run(end.retry_run_id).scheduled_time
         assert 5 * MINUTE <= end.retry_at - harness.clock.now() <= 6.25 * MINUTE
-        assert harness.client.runs.get(one.run.run_id).error_type == "TRANSIENT_NETWORK"
+        assert harness.run(one.run.run_id).error_type == "TRANSIENT_NETWORK"
         again = harness.client.work.fail(one.run.run_id, W1, failure)
         assert again == end._replace(is_repeat=True)
         harness.clock.advance(7 * MINUTE)

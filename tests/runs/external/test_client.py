@@ -118,9 +118,9 @@ def test_every_call_in_every_state(harness: Harness, scene: str) -> None:
         is_change = is_end or (isinstance(wanted, str) and what in ("start", "heartbeat"))
         if not is_change:
             assert state_dump(harness) == before, (scene, what, who)
-        state = harness.client.runs.get(one.run.run_id).state
+        state = harness.run(one.run.run_id).state
         assert state == wanted or not isinstance(wanted, str)
-        if harness.client.runs.get(one.run.run_id).finished_at is not None:
+        if harness.run(one.run.run_id).finished_at is not None:
             assert harness.column(f"SELECT 1 FROM leases WHERE subject = {one.run.run_id}") == []
         harness.clock.advance(2 * HOUR)  # sweep held runs before the next scene
         harness.sweeper.run_once()
@@ -157,4 +157,4 @@ def test_scoped_worker(harness: Harness) -> None:
     assert work.start(mine, W1, pod="p1").state == "RUNNING"
     assert work.heartbeat(mine, W1, progress=ProgressReport(percent=5)).state == "RUNNING"
     assert work.fail(mine, W1, FailureReport(error_type="BOOM")).retry_run_id is not None
-    assert harness.client.runs.get(other).state == "PENDING"
+    assert harness.run(other).state == "PENDING"

@@ -45,7 +45,7 @@ def test_claims_by_id(harness: Harness) -> None:
             ]
         )
         (one,) = [result for result in results if isinstance(result, Claimed)]
-        assert harness.client.runs.get(run_id).claimed_by == one.run.claimed_by
+        assert harness.run(run_id).claimed_by == one.run.claimed_by
 
 
 def test_complete_against_the_sweep(harness: Harness) -> None:
@@ -56,7 +56,7 @@ def test_complete_against_the_sweep(harness: Harness) -> None:
         harness.clock.advance(6 * MINUTE)
         complete = partial(harness.client.work.complete, run_id, W1, token=one.run.token)
         result, _ = race(complete, harness.sweeper.run_once)
-        state = harness.client.runs.get(run_id).state
+        state = harness.run(run_id).state
         assert state == ("FAILED" if isinstance(result, Conflict) else "COMPLETED")
 
 
@@ -72,7 +72,7 @@ def test_start_against_a_cancel(harness: Harness) -> None:
             except RunCancelled as error:
                 return error
 
-        race(start, partial(harness.client.runs.cancel, run_id))
+        race(start, partial(harness.cancel, run_id))
         assert harness.client.work.heartbeat(run_id, W1).cancel_requested
         assert harness.client.work.cancelled(run_id, W1).state == "CANCELLED"
 

@@ -10,12 +10,13 @@ from penstock.access.store.names import NameResolver, check_limit
 from penstock.core import cursor as cursors
 from penstock.core.records.record import Meta, Page
 
-__all__ = ["Cursor", "PageLimit", "paged"]
+__all__ = ["Cursor", "Offset", "PageLimit", "paged"]
 
 Row = TypeVar("Row")
 Item = TypeVar("Item")
 
 LIMIT_MAX = 1_000
+OFFSET_MAX = 9_000
 
 PageLimit = Annotated[
     int, Meta(description="Maximum number of rows to return.", ge=1, le=LIMIT_MAX)
@@ -23,6 +24,12 @@ PageLimit = Annotated[
 Cursor = Annotated[
     str | None,
     Meta(description="`next_cursor` of the previous page; the first page when omitted."),
+]
+
+
+Offset = Annotated[
+    int,
+    Meta(description="Number of rows to skip; use a cursor for deep pages.", ge=0, le=OFFSET_MAX),
 ]
 
 

@@ -8,13 +8,17 @@ from typing import Any
 import click
 
 from penstock.bus.cli.topics import LIMIT, OWNER_OPTION, content
+from penstock.bus.message import ErrorKind, Nack
+from penstock.bus.records import StoredSubscription, Subscription, SubscriptionDetail
 from penstock.cli import output
 from penstock.cli.app import App, Group
 from penstock.cli.arguments import JSON, confirm, parse_when
-from penstock.cli.backends.protocol import Shape
-from penstock.cli.backends.protocol_bus import BusCases
-from penstock.core.clock import SECOND, iso, parse_duration
+from penstock.cli.rows import collect
+from penstock.client import UseCaseGroups
+from penstock.core.clock import SECOND, parse_duration, to_datetime
 from penstock.core.errors import Forbidden, InvalidInput, NotFound
+from penstock.core.records.record import to_json_value
+from penstock.core.records.validation import convert_input
 from penstock.egress.policy import parse_target
 
 UNDECLARED_FIELDS = frozenset({"version", "created_at", "created_by", "is_paused"})
@@ -33,28 +37,25 @@ def subscriptions() -> None:
 @click.pass_obj
 def list_(app: App, customer: str | None, topic: str | None, limit: int) -> None:
     """List subscriptions by name."""
-    with app.use_cases() as cases:
-        found = cases.bus.subscriptions(customer, topic, limit)
-
-    def print_text() -> None:
-        if not found:
-            app.hint(
-                "No subscriptions. Create one: penstock subscriptions create NAME --topic TOPIC"
-            )
-            return
-        output.print_table(
-            ("SUBSCRIPTION", "TOPIC", "KIND", "DEADLINE", "DEAD LETTERS", "STATE"),
-            [
-                (s["name"], s["topic"], s["kind"],
-                 output.format_span(int(s["ack_deadline_seconds"] * SECOND)),
-                 s["dead_letter_topic"] or "none", "paused" if s["is_paused"] else "")
-                for s in found
-            ],
-        )  # fmt: skip
-        if len(found) == limit:
-            app.hint(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
-
-    app.emit({"subscriptions": found}, print_text)
+    with app.connect() as client:
+        page = collect(
+            lambda n, cursor: client.subscriptions.list(
+                customer=customer, topic=topic, limit=n, cursor=cursor
+            ),
+            limit,
+        )
+    app.emit_page(
+        page,
+        {
+            "SUBSCRIPTION": lambda one: one.name,
+            "TOPIC": lambda one: one.topic,
+            "KIND": lambda one: one.kind,
+            "DEADLINE": lambda one: output.format_span(one.ack_deadline),
+            "DEAD LETTERS": lambda one: one.dead_letter_topic or "none",
+            "STATE": lambda one: "paused" if one.is_paused else "",
+        },
+        empty="No subscriptions. Create one: penstock subscriptions create NAME --topic TOPIC",
+    )
 
 
 @subscriptions.command("show")
@@ -63,9 +64,9 @@ def list_(app: App, customer: str | None, topic: str | None, limit: int) -> None
 @click.pass_obj
 def show(app: App, name: str, customer: str | None) -> None:
     """Show a subscription with its settings, its backlog and its totals."""
-    with app.use_cases() as cases:
-        found = cases.bus.subscription(name, customer)
-        now = cases.now()
+    with app.connect() as client:
+        found = client.subscriptions.get(name, customer=customer)
+        now = client.now()
     app.emit(found, lambda: _show(found, now))
 
 
@@ -113,15 +114,18 @@ def create(app: App, /, name: str, **given: Any) -> None:
         "binding": given["binding"],
         "replays_max": given["replays_max"],
     }
-    with app.use_cases() as cases:
-        before = _before(cases.bus, name, given["customer"])
-        made = cases.bus.declare(body, given["customer"])
-        target = (made["binding"] or {}).get("pipeline")
-        known = {one["pipeline_template"] for one in cases.pipelines()} if target else set()
+    wanted = convert_input(body, Subscription)
+    known: set[str] = set()
+    with app.connect() as client:
+        before = _before(client, name, given["customer"])
+        made = client.subscriptions.declare(wanted, customer=given["customer"])
+        target = None if made.binding is None else made.binding.pipeline
+        if target is not None:
+            known = {one.pipeline for one in client.views.pipelines()}
 
     def print_text() -> None:
-        dead = made["dead_letter_topic"]
-        click.echo(f"{name} subscribes to {made['topic']} ({made['kind']}).")
+        dead = made.dead_letter_topic
+        click.echo(f"{name} subscribes to {made.topic} ({made.kind}).")
         if before is not None:
             app.hint(_changes(before, made))
         app.hint(
@@ -129,9 +133,9 @@ def create(app: App, /, name: str, **given: Any) -> None:
             if dead
             else "No dead letters: failures are retried until retention ends."
         )
-        if made["push"] is not None:
-            app.hint(_reach(app, made["push"]["push_endpoint"]))
-        if target and target not in known:
+        if made.push is not None:
+            app.hint(_reach(app, made.push.endpoint))
+        if target is not None and target not in known:
             app.hint(
                 f"Pipeline {output.escape_control(target)} is not registered: until it is, every "
                 "message becomes a dead letter."
@@ -149,8 +153,8 @@ def delete(app: App, name: str, customer: str | None, yes: bool) -> None:
     """Delete a subscription together with its backlog."""
     if not yes and not app.is_json:
         confirm(f"Delete the subscription {name} and its backlog?")
-    with app.use_cases() as cases:
-        cases.bus.delete(name, customer)
+    with app.connect() as client:
+        client.subscriptions.delete(name, customer=customer)
     app.emit({"name": name, "outcome": "deleted"}, lambda: click.echo(f"{name} is deleted."))
 
 
@@ -160,8 +164,8 @@ def delete(app: App, name: str, customer: str | None, yes: bool) -> None:
 @click.pass_obj
 def pause(app: App, name: str, customer: str | None) -> None:
     """Stop delivering messages; those already delivered can still be acked."""
-    with app.use_cases() as cases:
-        made = cases.bus.pause(name, True, customer)
+    with app.connect() as client:
+        made = client.subscriptions.pause(name, True, customer=customer)
     app.emit(made, lambda: click.echo(f"{name} is paused."))
 
 
@@ -171,8 +175,8 @@ def pause(app: App, name: str, customer: str | None) -> None:
 @click.pass_obj
 def resume(app: App, name: str, customer: str | None) -> None:
     """Deliver the messages of a paused subscription again."""
-    with app.use_cases() as cases:
-        made = cases.bus.pause(name, False, customer)
+    with app.connect() as client:
+        made = client.subscriptions.pause(name, False, customer=customer)
     app.emit(made, lambda: click.echo(f"{name} is resumed."))
 
 
@@ -184,13 +188,13 @@ def resume(app: App, name: str, customer: str | None) -> None:
 @click.pass_obj
 def seek(app: App, name: str, when: str, customer: str | None, yes: bool) -> None:
     """Redeliver messages published since WHEN, an ISO time or an age (2h, 3d); purge older ones."""
-    with app.use_cases() as cases:
-        to = parse_when(when, "when", cases.now())
+    with app.connect() as client:
+        to = parse_when(when, "when", client.now())
         assert to is not None
         if not yes and not app.is_json:
             confirm(f"Redeliver messages since {output.format_time(to)} and purge older ones?")
-        result = cases.bus.seek(name, iso(to), customer)
-    text = f"{result['delivered_again']} to be redelivered, {result['purged']} purged."
+        result = client.subscriptions.seek(name, to_datetime(to), customer=customer)
+    text = f"{result.delivered_again} to be redelivered, {result.purged} purged."
     app.emit(result, lambda: click.echo(text))
 
 
@@ -203,8 +207,8 @@ def purge(app: App, name: str, customer: str | None, yes: bool) -> None:
     """Delete the backlog; its messages will not be delivered."""
     if not yes and not app.is_json:
         confirm(f"Purge the backlog of {name}?")
-    with app.use_cases() as cases:
-        count = cases.bus.purge(name, customer)
+    with app.connect() as client:
+        count = client.subscriptions.purge(name, customer=customer)
     text = f"{output.plural(count, 'message')} purged."
     app.emit({"purged": count}, lambda: click.echo(text))
 
@@ -220,22 +224,23 @@ def purge(app: App, name: str, customer: str | None, yes: bool) -> None:
 def pull(app: App, name: str, customer: str | None, n: int, wait: str, is_acked: bool) -> None:
     """Lease messages and print them; without --ack they are redelivered after the deadline."""
     seconds = min(parse_duration(wait, "wait") / SECOND, 60)
-    with app.use_cases() as cases:
-        found = cases.bus.pull(name, n, seconds, customer)
+    with app.connect() as client:
+        found = client.subscriptions.pull(
+            name, max_messages=n, wait_seconds=seconds, customer=customer
+        )
         if found and is_acked:
-            cases.bus.ack(name, [one["ack_id"] for one in found], customer)
-        why = "" if found or app.is_json else _why_nothing(cases.bus, name, customer)
+            client.subscriptions.ack(name, [one.ack_id for one in found], customer=customer)
+        why = "" if found or app.is_json else _why_nothing(client, name, customer)
 
     def print_text() -> None:
         if not found:
             app.hint(why)
         for one in found:
-            message = one["message"]
-            click.echo(f"{message['message_id']} · attempt {one['delivery_attempt']} · "
-                       f"ack id {one['ack_id']}")  # fmt: skip
-            for key, value in sorted(message["attributes"].items()):
+            message = one.message
+            click.echo(f"{message.message_id} · attempt {one.attempt} · ack id {one.ack_id}")
+            for key, value in sorted(message.attributes.items()):
                 click.echo(f"  {output.escape_control(key)} = {output.escape_control(value)}")
-            click.echo(content(message["data"]))
+            click.echo(content(message.data))
 
     app.emit({"received_messages": found}, print_text)
 
@@ -247,8 +252,8 @@ def pull(app: App, name: str, customer: str | None, n: int, wait: str, is_acked:
 @click.pass_obj
 def ack(app: App, name: str, ack_ids: tuple[str, ...], customer: str | None) -> None:
     """Acknowledge deliveries by their ack ids; they are not delivered again."""
-    with app.use_cases() as cases:
-        outcomes = cases.bus.ack(name, ack_ids, customer)
+    with app.connect() as client:
+        outcomes = client.subscriptions.ack(name, ack_ids, customer=customer)
     app.emit({"outcomes": outcomes}, lambda: click.echo(" ".join(outcomes)))
 
 
@@ -265,28 +270,28 @@ def nack(
     app: App, name: str, ack_ids: tuple[str, ...], customer: str | None, poison: bool, error: str
 ) -> None:
     """Reject deliveries by their ack ids; they are retried after the backoff."""
-    kind = "poison" if poison else "transient"
-    nacks = [{"ack_id": ack_id, "kind": kind, "error": error} for ack_id in ack_ids]
-    with app.use_cases() as cases:
-        outcomes = cases.bus.nack(name, nacks, customer)
+    kind = ErrorKind.POISON if poison else ErrorKind.TRANSIENT
+    nacks = [Nack(ack_id=ack_id, kind=kind, error=error) for ack_id in ack_ids]
+    with app.connect() as client:
+        outcomes = client.subscriptions.nack(name, nacks, customer=customer)
     app.emit({"outcomes": outcomes}, lambda: click.echo(" ".join(outcomes)))
 
 
-def _before(bus: BusCases, name: str, customer: str | None) -> Shape | None:
+def _before(client: UseCaseGroups, name: str, customer: str | None) -> StoredSubscription | None:
     """Return the existing subscription; None if there is none."""
     try:
-        found: Shape = bus.subscription(name, customer)["subscription"]
+        return client.subscriptions.get(name, customer=customer).subscription
     except (NotFound, InvalidInput):  # missing, or an invalid name: `declare` reports the latter
         return None
-    return found
 
 
-def _changes(before: Shape, made: Shape) -> str:
+def _changes(before: StoredSubscription, made: StoredSubscription) -> str:
     """Describe the changed fields, including those that went back to their defaults."""
-    names = [name for name in made if name not in UNDECLARED_FIELDS and made[name] != before[name]]
+    old, new = to_json_value(before), to_json_value(made)
+    names = [name for name in new if name not in UNDECLARED_FIELDS and new[name] != old[name]]
     if not names:
         return "It already existed with these settings."
-    changes = (f"{name} was {_value(before[name])}, is {_value(made[name])}" for name in names)
+    changes = (f"{name} was {_value(old[name])}, is {_value(new[name])}" for name in names)
     return f"It already existed and was changed: {'; '.join(changes)}."
 
 
@@ -296,7 +301,7 @@ def _value(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value).lower()
 
 
-def _text(value: str | Shape) -> str:
+def _text(value: str | dict[str, Any]) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -314,41 +319,45 @@ def _reach(app: App, endpoint: str) -> str:
     return f"Pushed to: {endpoint}"
 
 
-def _why_nothing(bus: BusCases, name: str, customer: str | None) -> str:
+def _why_nothing(client: UseCaseGroups, name: str, customer: str | None) -> str:
     """Explain an empty pull: the subscription is paused or empty, or its messages are not ready."""
     try:
-        found = bus.subscription(name, customer)
+        found = client.subscriptions.get(name, customer=customer)
     except Forbidden:  # a worker's key may pull messages but not read the subscription
         return "No messages to deliver now."
-    waits = found["backlog"]
-    if found["subscription"]["is_paused"]:
+    waits = found.backlog
+    if found.subscription.is_paused:
         return f"{name} is paused: penstock subscriptions resume {name}"
-    words = {"leased": "leased", "delayed": "delayed", "behind_ordering_key": "behind a key"}
-    kept = ", ".join(f"{waits[state]} {word}" for state, word in words.items() if waits[state])
+    counts = {"leased": waits.leased, "delayed": waits.delayed, "behind a key": waits.behind}
+    kept = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     return f"No messages to deliver now: {kept}." if kept else "The backlog is empty."
 
 
-def _show(found: Shape, now: int) -> None:
-    sub, waits, sums = found["subscription"], found["backlog"], found["sums"]
-    state = " · paused" if sub["is_paused"] else ""
-    click.echo(f"{sub['name']} · topic {sub['topic']} · {sub['kind']}{state}")
-    oldest = output.parse_time(waits["oldest_publish_time"])
+def _show(found: SubscriptionDetail, now: int) -> None:
+    sub, waits = found.subscription, found.backlog
+    totals = to_json_value(found.totals)
+    state = " · paused" if sub.is_paused else ""
+    click.echo(f"{sub.name} · topic {sub.topic} · {sub.kind}{state}")
+    oldest = waits.oldest_at
     output.print_facts(
         [
-            ("ready", waits["ready"]),
-            ("leased", waits["leased"]),
-            ("delayed", waits["delayed"]),
-            ("behind a key", waits["behind_ordering_key"]),
+            ("ready", waits.ready),
+            ("leased", waits.leased),
+            ("delayed", waits.delayed),
+            ("behind a key", waits.behind),
             ("oldest", None if oldest is None else output.format_time_short(oldest, now)),
-            ("deadline", output.format_span(int(sub["ack_deadline_seconds"] * SECOND))),
-            ("attempts", sub["max_delivery_attempts"]),
-            ("dead letters", sub["dead_letter_topic"] or "none"),
-            ("filter", sub["filter"]),
-            ("ordered", "by ordering key" if sub["enable_message_ordering"] else None),
-            ("pushed to", None if sub["push"] is None else sub["push"]["push_endpoint"]),
-            ("bound to", None if sub["binding"] is None else json.dumps(sub["binding"])),
-            ("totals", ", ".join(f"{n} {word}" for word, n in sums.items() if n)),
+            ("deadline", output.format_span(sub.ack_deadline)),
+            ("attempts", sub.max_attempts),
+            ("dead letters", sub.dead_letter_topic or "none"),
+            ("filter", sub.filter),
+            ("ordered", "by ordering key" if sub.is_ordered else None),
+            ("pushed to", None if sub.push is None else sub.push.endpoint),
+            (
+                "bound to",
+                None if sub.binding is None else json.dumps(to_json_value(sub.binding)),
+            ),
+            ("totals", ", ".join(f"{n} {word}" for word, n in totals.items() if n)),
         ]
     )
-    if sums["dead_lettered"]:
-        click.echo(f"Dead letters: penstock dlq list --subscription {sub['name']}")
+    if found.totals.dead_lettered:
+        click.echo(f"Dead letters: penstock dlq list --subscription {sub.name}")

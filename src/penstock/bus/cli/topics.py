@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import base64
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import click
 
+from penstock.bus.message import NewMessage
+from penstock.bus.records import MessageDetail, Topic
 from penstock.cli import output
 from penstock.cli.app import App, Group
 from penstock.cli.arguments import confirm, read_text
-from penstock.cli.backends.protocol import Shape
-from penstock.core.clock import SECOND, parse_duration
+from penstock.cli.rows import collect
+from penstock.core.clock import parse_duration
 from penstock.core.errors import InvalidInput
 
 LIMIT = click.IntRange(1, 10_000)
@@ -33,22 +35,19 @@ def topics() -> None:
 @click.pass_obj
 def list_(app: App, customer: str | None, limit: int) -> None:
     """List topics by name, with their retention and creator."""
-    with app.use_cases() as cases:
-        found = cases.bus.topics(customer, limit)
-
-    def print_text() -> None:
-        if not found:
-            app.hint("No topics. Create one: penstock topics create NAME")
-            return
-        output.print_table(
-            ("TOPIC", "RETENTION", "CREATED BY"),
-            [(t["name"], output.format_span(t["retention_seconds"] * SECOND), t["created_by"])
-             for t in found],
-        )  # fmt: skip
-        if len(found) == limit:
-            app.hint(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
-
-    app.emit({"topics": found}, print_text)
+    with app.connect() as client:
+        page = collect(
+            lambda n, cursor: client.topics.list(customer=customer, limit=n, cursor=cursor), limit
+        )
+    app.emit_page(
+        page,
+        {
+            "TOPIC": lambda one: one.name,
+            "RETENTION": lambda one: output.format_span(one.retention),
+            "CREATED BY": lambda one: one.created_by,
+        },
+        empty="No topics. Create one: penstock topics create NAME",
+    )
 
 
 @topics.command("show")
@@ -57,15 +56,14 @@ def list_(app: App, customer: str | None, limit: int) -> None:
 @click.pass_obj
 def show(app: App, name: str, customer: str | None) -> None:
     """Show a topic with its retention and its subscriptions."""
-    with app.use_cases() as cases:
-        found = cases.bus.topic(name, customer)
+    with app.connect() as client:
+        found = client.topics.get(name, customer=customer)
 
     def print_text() -> None:
-        click.echo(f"{found['name']} · messages are kept for "
-                   f"{output.format_span(found['retention_seconds'] * SECOND)}")  # fmt: skip
-        for sub in found["subscriptions"]:
+        click.echo(f"{found.name} · messages are kept for {output.format_span(found.retention)}")
+        for sub in found.subscriptions:
             click.echo(f"  {sub}")
-        if not found["subscriptions"]:
+        if not found.subscriptions:
             app.hint(f"No subscriptions: penstock subscriptions create NAME --topic {name}")
 
     app.emit(found, print_text)
@@ -79,9 +77,9 @@ def show(app: App, name: str, customer: str | None) -> None:
 @click.pass_obj
 def create(app: App, name: str, customer: str | None, retention: str) -> None:
     """Create a topic; does nothing if it already exists."""
-    seconds = parse_duration(retention, "retention") // SECOND
-    with app.use_cases() as cases:
-        made = cases.bus.topic_create({"name": name, "retention_seconds": seconds}, customer)
+    kept = timedelta(microseconds=parse_duration(retention, "retention"))
+    with app.connect() as client:
+        made = client.topics.create(Topic(name=name, retention=kept), customer=customer)
     app.emit(made, lambda: click.echo(f"{name} exists."))
 
 
@@ -94,8 +92,8 @@ def delete(app: App, name: str, customer: str | None, yes: bool) -> None:
     """Delete a topic; its subscriptions keep their backlog but receive no new messages."""
     if not yes and not app.is_json:
         confirm(f"Delete the topic {name}?")
-    with app.use_cases() as cases:
-        cases.bus.topic_delete(name, customer)
+    with app.connect() as client:
+        client.topics.delete(name, customer=customer)
     app.emit({"name": name, "outcome": "deleted"}, lambda: click.echo(f"{name} is deleted."))
 
 
@@ -124,15 +122,12 @@ def publish(app: App, /, name: str, data: tuple[str, ...], **given: Any) -> None
         raise InvalidInput("dedupe_id", "one message", f"{len(texts)} messages")
     attributes = dict(_attribute(text) for text in given["attributes"])
     more = {name: given[name] for name in ("ordering_key", "dedupe_id") if given[name] is not None}
-    messages = [
-        {"data": base64.b64encode(text.encode()).decode(), "attributes": attributes, **more}
-        for text in texts
-    ]
+    messages = [NewMessage(data=text.encode(), attributes=attributes, **more) for text in texts]
     ids: list[str] = []
-    with app.use_cases() as cases:
+    with app.connect() as client:
         for start in range(0, len(messages), BATCH):
             part = messages[start : start + BATCH]
-            ids += cases.bus.publish(name, part, given["customer"])
+            ids += client.topics.publish(name, part, customer=given["customer"])
 
     def print_text() -> None:
         count = output.plural(len(ids), "message")
@@ -147,41 +142,40 @@ def publish(app: App, /, name: str, data: tuple[str, ...], **given: Any) -> None
 @click.pass_obj
 def message(app: App, message_id: str) -> None:
     """Show a message: its content, and its delivery state in each subscription."""
-    with app.use_cases() as cases:
-        found = cases.bus.message(message_id)
-        now = cases.now()
+    with app.connect() as client:
+        found = client.topics.message(message_id)
+        now = client.now()
     app.emit(found, lambda: _show_message(found, now))
 
 
-def _show_message(found: Shape, now: int) -> None:
-    published = output.format_time(output.parse_time(found["publish_time"]), now)
-    click.echo(f"{found['message_id']} · {found['topic']} · published {published}")
-    for name, value in sorted(found["attributes"].items()):
+def _show_message(found: MessageDetail, now: int) -> None:
+    published = output.format_time(found.publish_time, now)
+    click.echo(f"{found.message_id} · {found.topic} · published {published}")
+    for name, value in sorted(found.attributes.items()):
         click.echo(f"  {output.escape_control(name)} = {output.escape_control(value)}")
-    click.echo(content(found["data"]))
+    click.echo(content(found.data))
     output.print_table(
         ("SUBSCRIPTION", "GENERATION", "STATE", "ATTEMPTS", "SINCE", "LAST ERROR"),
         [
             (
-                p["subscription"],
-                p["round"],
-                p["state"],
-                p["attempts"],
-                output.format_time_short(output.parse_time(p["at"]), now),
-                output.first_line(p["last_error"], 60),
+                one.subscription,
+                one.generation,
+                one.state,
+                one.attempts,
+                output.format_time_short(one.at, now),
+                output.first_line(one.last_error, 60),
             )
-            for p in found["deliveries"]
+            for one in found.deliveries
         ],
     )
 
 
-def content(data: str, most: int = 2_000) -> str:
+def content(data: bytes, most: int = 2_000) -> str:
     """Return a message's content as printable text, cut after `most` characters."""
-    raw = base64.b64decode(data)
     try:
-        text = raw.decode()
+        text = data.decode()
     except UnicodeDecodeError:
-        return f"  {len(raw)} bytes, not text (see --json)"
+        return f"  {len(data)} bytes, not text (see --json)"
     return output.escape_control(text[:most]) + ("…" if len(text) > most else "")
 
 

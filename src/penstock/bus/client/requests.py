@@ -1,93 +1,80 @@
-"""Conversion of API request bodies for topics, messages and subscriptions to internal records.
-
-The API and the command line share this mapping: errors name the field as the caller sent it.
-"""
+"""Conversion of declared topics, subscriptions and nacks to the transport's own records."""
 
 from __future__ import annotations
 
-import base64
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from datetime import timedelta
 
-from penstock.bus.message import DEAD_LETTER_SUFFIX, ErrorKind, Nack, NewMessage, SubscriptionSpec
+from penstock.bus.message import DEAD_LETTER_SUFFIX, Nack, SubscriptionSpec, TopicSpec
+from penstock.bus.records import Subscription, Topic
 from penstock.bus.store.topics import SubscriptionOptions
-from penstock.core.clock import SECOND
+from penstock.core.clock import SECOND, Micros
 from penstock.core.errors import InvalidInput
+from penstock.core.records.record import Record, to_json_value
 
-DAY_SECONDS: Final = 86_400
-
-
-def bytes_of(text: str, field: str) -> bytes:
-    """Decode base64 text; raise InvalidInput for `field` if it is not valid."""
-    try:
-        return base64.b64decode(text, validate=True)
-    except ValueError:  # binascii.Error is one
-        raise InvalidInput(field, "base64", text) from None
+DELAY_MAX_S = 600
 
 
-def outgoing_of(messages: Sequence[Mapping[str, Any]]) -> list[NewMessage]:
-    """Convert messages to publish; `data` is base64."""
-    made = []
-    for index, one in enumerate(messages):
-        made.append(
-            NewMessage(
-                data=bytes_of(one.get("data") or "", f"messages[{index}].data"),
-                attributes=one.get("attributes") or {},
-                ordering_key=one.get("ordering_key"),
-                dedupe_id=one.get("dedupe_id"),
-            )
-        )
-    return made
+def topic_of(topic: Topic) -> TopicSpec:
+    """Convert the declaration of a topic."""
+    return TopicSpec(name=topic.name, retention_us=_whole(topic.retention, "retention_seconds"))
 
 
-def subscription_of(body: Mapping[str, Any]) -> tuple[SubscriptionSpec, SubscriptionOptions]:
-    """Convert a subscription; it gets a dead-letter topic unless `dead_letters` is false."""
-    dead = body.get("dead_letter_topic")
-    if body.get("dead_letters", True):
-        dead = dead or body["name"] + DEAD_LETTER_SUFFIX
+def subscription_of(wanted: Subscription) -> tuple[SubscriptionSpec, SubscriptionOptions]:
+    """Convert a subscription; it gets a dead-letter topic unless `has_dead_letters` is False."""
+    dead = wanted.dead_letter_topic
+    if wanted.has_dead_letters:
+        dead = dead or wanted.name + DEAD_LETTER_SUFFIX
     elif dead is not None:
         raise InvalidInput("dead_letter_topic", "no topic when dead_letters is false", dead)
     spec = SubscriptionSpec(
-        name=body["name"],
-        topic=body["topic"],
-        ack_deadline_us=int(body.get("ack_deadline_seconds", 60) * SECOND),
-        min_backoff_us=int(body.get("min_backoff_seconds", 10) * SECOND),
-        max_backoff_us=int(body.get("max_backoff_seconds", 600) * SECOND),
-        max_attempts=body.get("max_delivery_attempts", 5),
+        name=wanted.name,
+        topic=wanted.topic,
+        ack_deadline_us=_whole(wanted.ack_deadline, "ack_deadline_seconds"),
+        min_backoff_us=_micros(wanted.min_backoff, "min_backoff_seconds"),
+        max_backoff_us=_micros(wanted.max_backoff, "max_backoff_seconds"),
+        max_attempts=wanted.max_attempts,
         dead_letter_topic=dead,
-        retention_us=int(body.get("retention_seconds", 7 * DAY_SECONDS) * SECOND),
-        is_ordered=body.get("enable_message_ordering", False),
-        filter=body.get("filter"),
+        retention_us=_whole(wanted.retention, "retention_seconds"),
+        is_ordered=wanted.is_ordered,
+        filter=wanted.filter,
     )
-    extras = SubscriptionOptions(
-        kind=body.get("kind", "pull"),
-        push=_text(body.get("push")),
-        binding=_text(body.get("binding")),
-        auto_replay=_text(body.get("auto_replay")),
-        replays_max=body.get("replays_max", 3),
+    options = SubscriptionOptions(
+        kind=wanted.kind,
+        push=_text(wanted.push),
+        binding=_text(wanted.binding),
+        auto_replay=_text(wanted.auto_replay),
+        replays_max=wanted.replays_max,
     )
-    return spec, extras
+    return spec, options
 
 
-def nacks_of(nacks: Sequence[Mapping[str, Any]]) -> list[Nack]:
-    """Convert nacks: deliveries returned to the queue, each with its reason."""
-    return [
-        Nack(
-            ack_id=one["ack_id"],
-            kind=ErrorKind(one.get("kind", "transient")),
-            error_type=one.get("error_type", ""),
-            error=one.get("error", ""),
-            delay_us=None
-            if one.get("delay_seconds") is None
-            else int(one["delay_seconds"] * SECOND),
-        )
-        for one in nacks
-    ]
+def check_delays(nacks: Sequence[Nack]) -> None:
+    """Raise InvalidInput for a delay of more than ten minutes."""
+    for index, nack in enumerate(nacks):
+        if nack.delay is not None and not 0 <= nack.delay.total_seconds() <= DELAY_MAX_S:
+            expected = f"0 to {DELAY_MAX_S} seconds"
+            raise InvalidInput(f"nacks.{index}.delay_seconds", expected, f"{nack.delay}")
 
 
-def _text(given: object) -> str | None:
-    """Encode an object as the canonical JSON text that the store keeps."""
+def _micros(span: object, field: str) -> Micros:
+    if not isinstance(span, timedelta):
+        raise InvalidInput(field, "a timedelta", span)
+    return span // timedelta(microseconds=1)
+
+
+def _whole(span: object, field: str) -> Micros:
+    """Return a duration of whole seconds in microseconds."""
+    found = _micros(span, field)
+    if found % SECOND:
+        raise InvalidInput(field, "whole seconds", f"{found / SECOND:g} seconds")
+    return found
+
+
+def _text(given: Record | None) -> str | None:
+    """Encode settings as the canonical JSON text that the store keeps."""
     if given is None:
         return None
-    return json.dumps(given, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    shown = to_json_value(given)
+    return json.dumps(shown, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

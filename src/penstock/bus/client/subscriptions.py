@@ -7,22 +7,39 @@ to a customer. Pausing, seeking by time, purging and the backlog use the store d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Annotated, TypeAlias
 
-from penstock.access.store.names import NameResolver, check_limit
+from penstock.access.store.names import NameResolver
+from penstock.access.store.paging import Cursor, PageLimit, paged
 from penstock.bus import rules
 from penstock.bus.binding import parse_binding
-from penstock.bus.message import Delivery, Nack, SettleResult, SubscriptionSpec
-from penstock.bus.message import TopicSpec as Topic
+from penstock.bus.client.requests import check_delays, subscription_of
+from penstock.bus.from_rows import (
+    received_record,
+    seek_record,
+    subscription_detail_record,
+    subscription_record,
+)
+from penstock.bus.message import Nack, SettleResult, TopicSpec
+from penstock.bus.records import (
+    ReceivedMessage,
+    SeekResult,
+    StoredSubscription,
+    Subscription,
+    SubscriptionDetail,
+    SubscriptionKind,
+)
 from penstock.bus.replay_policy import parse_auto_replay
-from penstock.bus.store.backlog import Backlog, DeliveryCounters, backlog, delivery_counters
+from penstock.bus.store.backlog import BacklogRow, backlog, delivery_counters
 from penstock.bus.store.bindings import customer_name
+from penstock.bus.store.deliveries import PULL_MAX
 from penstock.bus.store.replay import Seek, delivery_purge, seek_begin, seek_step
 from penstock.bus.store.topics import (
     SYSTEM,
-    Subscription,
     SubscriptionFilter,
     SubscriptionOptions,
+    SubscriptionRow,
     channel,
     is_builtin,
     subscription_declare,
@@ -35,25 +52,75 @@ from penstock.bus.store.topics import (
     topic_find,
     topic_get,
 )
-from penstock.bus.transports.embedded import BusOperations, EmbeddedBus
+from penstock.bus.transports.embedded import WAIT_MAX, BusOperations, EmbeddedBus
 from penstock.core import json_profile
+from penstock.core.clock import from_datetime
 from penstock.core.errors import InvalidInput, NotFound, StaleVersion
 from penstock.core.naming import CustomerKey
+from penstock.core.records.parameters import Owner
+from penstock.core.records.record import Meta, Page, Time, Wire
 from penstock.db.store import StoreView, Transactions, Tx
 from penstock.egress.policy import PERMISSIVE
 
-__all__ = ["SubscriptionDetail", "SubscriptionOptions", "Subscriptions", "WaitingSubscriptions"]
+__all__ = ["Subscriptions", "WaitingSubscriptions"]
 
 STEP = 500
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubscriptionDetail:
-    """A subscription with its backlog and its delivery totals."""
-
-    subscription: Subscription
-    backlog: Backlog
-    totals: DeliveryCounters
+SubscriptionName: TypeAlias = Annotated[
+    str,
+    Meta(description="Name of the subscription.", examples=["rosters-to-table"], max_length=255),
+]
+TopicFilter: TypeAlias = Annotated[
+    Annotated[str, Meta(max_length=255)] | None,
+    Meta(description="Return only subscriptions to this topic."),
+]
+KindFilter: TypeAlias = Annotated[
+    SubscriptionKind | None, Meta(description="Return only subscriptions of this kind.")
+]
+SeekTime: TypeAlias = Annotated[
+    Time,
+    Wire("time"),
+    Meta(description="ISO 8601 time; messages published since then are delivered again."),
+]
+IsPaused: TypeAlias = Annotated[bool, Meta(description="True pauses delivery, false resumes it.")]
+AckIds: TypeAlias = Annotated[
+    Sequence[str],
+    Meta(description="Ack ids as returned by pull.", min_length=1, max_length=rules.BATCH_MAX),
+]
+Nacks: TypeAlias = Annotated[
+    Sequence[Nack],
+    Meta(description="Deliveries with their reasons.", min_length=1, max_length=rules.BATCH_MAX),
+]
+Extension: TypeAlias = Annotated[
+    int,
+    Wire("ack_deadline_seconds"),
+    Meta(
+        description="New deadline in seconds from now; 0 returns them to the subscription.",
+        ge=0,
+        le=rules.EXTENSION_MAX_S,
+    ),
+]
+MaxMessages: TypeAlias = Annotated[
+    int, Meta(description="Maximum number of messages to return.", ge=1, le=PULL_MAX)
+]
+WaitSeconds: TypeAlias = Annotated[
+    float,
+    Meta(description="Seconds to wait for a message if none is ready.", ge=0, le=WAIT_MAX),
+]
+Received: TypeAlias = Annotated[
+    list[ReceivedMessage],
+    Meta(description="Leased messages, oldest first; empty if none is ready."),
+]
+Outcomes: TypeAlias = Annotated[
+    list[SettleResult],
+    Meta(
+        description="The outcome of each item, in the order of the request. `stale` means that "
+        "nothing changed because the delivery was settled or redelivered."
+    ),
+]
+Purged: TypeAlias = Annotated[int, Meta(description="Number of deliveries that were removed.")]
+Backlogs: TypeAlias = list[tuple[str, BacklogRow]]
+_Rows: TypeAlias = list[SubscriptionRow]
 
 
 class Subscriptions:
@@ -64,24 +131,17 @@ class Subscriptions:
         self._names = names
         self._actor = actor
 
-    def declare(
-        self,
-        spec: SubscriptionSpec,
-        extras: SubscriptionOptions | None = None,
-        *,
-        customer: str | None = None,
-        version: int | None = None,
-        actor: str | None = None,
-    ) -> Subscription:
-        """Create or change a subscription; create its dead-letter topic if it is missing.
+    def declare(self, subscription: Subscription, *, customer: Owner = None) -> StoredSubscription:
+        """Create a subscription, or replace its settings.
 
-        Raise StaleVersion if `version` is given and is not the subscription's current version.
+        Its dead-letter topic is created if it is missing.
         """
-        who = actor or self._actor
+        spec, options = subscription_of(subscription)
         rules.check_subscription(spec)
-        extras = _checked(extras or SubscriptionOptions())
+        options = _checked(options)
+        version = subscription.version
 
-        def body(tx: Tx) -> Subscription:
+        def body(tx: Tx) -> StoredSubscription:
             number = self._customer_key(tx, customer)
             if version is not None:
                 seen = subscription_find(tx, spec.name, number)
@@ -91,25 +151,24 @@ class Subscriptions:
                     )
             topic_get(tx, spec.topic, number)
             if spec.dead_letter_topic is not None:
-                dead = Topic(name=spec.dead_letter_topic, retention_us=spec.retention_us)
-                topic_declare(tx, dead, number, who)
-            return subscription_declare(tx, spec, number, who, extras)
+                dead = TopicSpec(name=spec.dead_letter_topic, retention_us=spec.retention_us)
+                topic_declare(tx, dead, number, self._actor)
+            return subscription_record(subscription_declare(tx, spec, number, self._actor, options))
 
         return self._store.write(body)
 
-    def page(
+    def list(
         self,
         *,
-        customer: str | None = None,
-        topic: str | None = None,
-        kind: str | None = None,
-        after: str = "",
-        limit: int = 50,
-    ) -> list[Subscription]:
-        """Return subscriptions ordered by name; `after` (a name) continues an earlier page."""
-        check_limit(limit)
+        topic: TopicFilter = None,
+        kind: KindFilter = None,
+        customer: Owner = None,
+        limit: PageLimit = 50,
+        cursor: Cursor = None,
+    ) -> Page[StoredSubscription]:
+        """List subscriptions by name."""
 
-        def body(tx: Tx) -> list[Subscription]:
+        def body(tx: Tx, after: str) -> _Rows:
             number = self._customer_key(tx, customer)
             of = None
             if topic is not None:
@@ -124,26 +183,35 @@ class Subscriptions:
             )
             return subscription_list(tx, wanted)
 
-        return self._store.read(body)
+        return paged(
+            self._names,
+            "subscriptions",
+            lambda after: self._store.read(lambda tx: body(tx, after[0] if after else "")),
+            cursor=cursor,
+            limit=limit,
+            position=lambda row: [row.name],
+            record=subscription_record,
+            filters={"customer": customer, "topic": topic, "kind": kind},
+        )
 
-    def get(self, name: str, *, customer: str | None = None) -> SubscriptionDetail:
-        """Return a subscription with its backlog and its delivery totals."""
+    def get(self, name: SubscriptionName, *, customer: Owner = None) -> SubscriptionDetail:
+        """Return a subscription with its backlog and counters."""
 
         def body(tx: Tx) -> SubscriptionDetail:
             sub = subscription_get(tx, name, self._customer_key(tx, customer))
-            return SubscriptionDetail(
-                subscription=sub,
-                backlog=backlog(tx, sub.subscription_key),
-                totals=delivery_counters(tx, sub.subscription_key),
+            return subscription_detail_record(
+                sub,
+                backlog(tx, sub.subscription_key),
+                delivery_counters(tx, sub.subscription_key),
             )
 
         return self._store.read(body)
 
-    def backlogs(self, limit: int = 200) -> list[tuple[str, Backlog]]:
+    def backlogs(self, limit: int = 200) -> Backlogs:
         """Return the backlogs of all customers' subscriptions, by name or `customer/name`."""
         self._names.require_unscoped("subscriptions of all customers")
 
-        def body(tx: Tx) -> list[tuple[str, Backlog]]:
+        def body(tx: Tx) -> Backlogs:
             return [
                 (self._label(tx, sub), backlog(tx, sub.subscription_key))
                 for sub in subscription_list(tx, SubscriptionFilter(limit=limit))
@@ -151,42 +219,43 @@ class Subscriptions:
 
         return self._store.read(body)
 
-    def delete(self, name: str, *, customer: str | None = None, actor: str | None = None) -> None:
-        """Delete a subscription and purge its backlog."""
-        who = actor or self._actor
+    def delete(self, name: SubscriptionName, *, customer: Owner = None) -> None:
+        """Delete a subscription. Its unsettled deliveries are purged."""
         self._store.write(
-            lambda tx: subscription_delete(tx, name, self._customer_key(tx, customer), who)
+            lambda tx: subscription_delete(tx, name, self._customer_key(tx, customer), self._actor)
         )
 
     def pause(
-        self, name: str, is_paused: bool, *, customer: str | None = None, actor: str | None = None
-    ) -> Subscription:
-        """Pause or resume deliveries; leased messages can still be acked."""
-        who = actor or self._actor
+        self, name: SubscriptionName, is_paused: IsPaused, *, customer: Owner = None
+    ) -> StoredSubscription:
+        """Pause or resume delivery. Leased deliveries can still be settled."""
         return self._store.write(
-            lambda tx: subscription_pause(
-                tx, name, self._customer_key(tx, customer), is_paused=is_paused, actor=who
+            lambda tx: subscription_record(
+                subscription_pause(
+                    tx,
+                    name,
+                    self._customer_key(tx, customer),
+                    is_paused=is_paused,
+                    actor=self._actor,
+                )
             )
         )
 
-    def seek(
-        self, name: str, to: int, *, customer: str | None = None, actor: str | None = None
-    ) -> Seek:
-        """Seek to a time: redeliver messages published since then and purge older ones."""
-        who = actor or self._actor
-        sub, seek = self._store.write(lambda tx: self._begin(tx, name, to, customer, who))
+    def seek(self, name: SubscriptionName, to: SeekTime, *, customer: Owner = None) -> SeekResult:
+        """Seek a subscription to a time. Newer messages are delivered again, older ones purged."""
+        at = from_datetime(to)
+        sub, seek = self._store.write(lambda tx: self._begin(tx, name, at, customer))
         while not seek.is_done:
             seek = self._store.write(lambda tx, at=seek: seek_step(tx, sub, at, STEP))  # type: ignore[misc]
-        return seek
+        return seek_record(seek)
 
-    def purge(self, name: str, *, customer: str | None = None, actor: str | None = None) -> int:
-        """Drop all messages waiting now; return their number."""
-        who = actor or self._actor
+    def purge(self, name: SubscriptionName, *, customer: Owner = None) -> Purged:
+        """Remove all unsettled deliveries of a subscription."""
         before = self._store.read(lambda tx: tx.now()) + 1
 
         def step(tx: Tx) -> int:
             sub = subscription_get(tx, name, self._customer_key(tx, customer))
-            return delivery_purge(tx, sub, before=before, n=STEP, actor=who)
+            return delivery_purge(tx, sub, before=before, n=STEP, actor=self._actor)
 
         total = 0
         while count := self._store.write(step):
@@ -196,33 +265,45 @@ class Subscriptions:
     # -- deliveries ----------------------------------------------------------------------------
 
     def pull(
-        self, name: str, *, max_messages: int = 100, customer: str | None = None
-    ) -> list[Delivery]:
-        """Lease messages; each must be acked, nacked or extended before its deadline."""
-        return self._bus(customer).pull(name, max_messages=max_messages)
+        self,
+        name: SubscriptionName,
+        *,
+        max_messages: MaxMessages = 100,
+        wait_seconds: WaitSeconds = 0.0,
+        customer: Owner = None,
+    ) -> Received:
+        """Lease messages of a subscription. With `wait_seconds` the request waits if none is ready.
 
-    def ack(
-        self, name: str, ack_ids: Sequence[str], *, customer: str | None = None
-    ) -> list[SettleResult]:
-        """Ack deliveries; a stale ack id changes nothing and is reported as stale."""
+        Each must be acked, nacked or extended before its deadline.
+        """
+        del wait_seconds  # the transactions of one request cannot wait
+        found = self._bus(customer).pull(name, max_messages=max_messages)
+        return [received_record(one) for one in found]
+
+    def ack(self, name: SubscriptionName, ack_ids: AckIds, *, customer: Owner = None) -> Outcomes:
+        """Acknowledge deliveries. A stale ack id changes nothing and is reported as `stale`."""
         return self._bus(customer).ack(name, ack_ids)
 
-    def nack(
-        self, name: str, nacks: Sequence[Nack], *, customer: str | None = None
-    ) -> list[SettleResult]:
-        """Nack deliveries, each with its reason."""
+    def nack(self, name: SubscriptionName, nacks: Nacks, *, customer: Owner = None) -> Outcomes:
+        """Return deliveries, each with its reason. They are redelivered or become dead letters."""
+        check_delays(nacks)
         return self._bus(customer).nack(name, nacks)
 
     def extend(
-        self, name: str, ack_ids: Sequence[str], seconds: int, *, customer: str | None = None
-    ) -> list[SettleResult]:
-        """Set deadlines to `seconds` from now; 0 returns the messages to the queue."""
+        self,
+        name: SubscriptionName,
+        ack_ids: AckIds,
+        seconds: Extension,
+        *,
+        customer: Owner = None,
+    ) -> Outcomes:
+        """Extend the ack deadlines of deliveries."""
         return self._bus(customer).extend(name, ack_ids, seconds)
 
     def release(
-        self, name: str, ack_ids: Sequence[str], *, customer: str | None = None
-    ) -> list[SettleResult]:
-        """Return unprocessed messages to the queue: ready at once, no attempt counted."""
+        self, name: SubscriptionName, ack_ids: AckIds, *, customer: Owner = None
+    ) -> Outcomes:
+        """Return unprocessed deliveries. They are ready at once and no attempt is counted."""
         return self._bus(customer).release(name, ack_ids)
 
     def channel(self, name: str, *, customer: str | None = None) -> str:
@@ -244,14 +325,14 @@ class Subscriptions:
         return self._store.read(lambda tx: self._customer_key(tx, customer))
 
     def _begin(
-        self, tx: Tx, name: str, to: int, customer: str | None, who: str
-    ) -> tuple[Subscription, Seek]:
+        self, tx: Tx, name: str, to: int, customer: str | None
+    ) -> tuple[SubscriptionRow, Seek]:
         sub = subscription_get(tx, name, self._customer_key(tx, customer))
         if to > tx.now():
             raise InvalidInput("time", "a time in the past", to)
-        return sub, seek_begin(tx, sub, to, who)
+        return sub, seek_begin(tx, sub, to, self._actor)
 
-    def _label(self, tx: Tx, sub: Subscription) -> str:
+    def _label(self, tx: Tx, sub: SubscriptionRow) -> str:
         if sub.customer_key == SYSTEM:
             return sub.name
         return f"{customer_name(tx, sub.customer_key)}/{sub.name}"
@@ -270,12 +351,12 @@ class WaitingSubscriptions(Subscriptions):
 
     def pull(
         self,
-        name: str,
+        name: SubscriptionName,
         *,
-        max_messages: int = 100,
-        wait_seconds: float = 0.0,
-        customer: str | None = None,
-    ) -> list[Delivery]:
+        max_messages: MaxMessages = 100,
+        wait_seconds: WaitSeconds = 0.0,
+        customer: Owner = None,
+    ) -> Received:
         """Lease messages; each must be acked, nacked or extended before its deadline.
 
         If none is ready, wait up to `wait_seconds` for the first.
@@ -284,22 +365,25 @@ class WaitingSubscriptions(Subscriptions):
         bus = EmbeddedBus(
             self._view, customer_key=self._owner(customer), is_confined=True, actor=self._actor
         )
-        return bus.pull(name, max_messages=max_messages, wait_seconds=wait_seconds)
+        found = bus.pull(name, max_messages=max_messages, wait_seconds=wait_seconds)
+        return [received_record(one) for one in found]
 
 
-def _checked(extras: SubscriptionOptions) -> SubscriptionOptions:
+def _checked(options: SubscriptionOptions) -> SubscriptionOptions:
     """Validate the options of a subscription and return them in canonical form."""
-    options = {"push": extras.push, "binding": extras.binding}
-    wanted = {"push": "push", "bound": "binding"}.get(extras.kind)
-    for name, text in options.items():
+    given = {"push": options.push, "binding": options.binding}
+    wanted = {"push": "push", "bound": "binding"}.get(options.kind)
+    for name, text in given.items():
         if (text is not None) != (name == wanted):
             expected = "an object" if name == wanted else "no value"
-            raise InvalidInput(name, f"{expected} for kind {extras.kind}", text)
-    if extras.auto_replay is not None:
+            raise InvalidInput(name, f"{expected} for kind {options.kind}", text)
+    if options.auto_replay is not None:
         # The process that requests the health URL checks it against its own egress rules.
-        policy = parse_auto_replay(json_profile.parse_json(extras.auto_replay.encode()), PERMISSIVE)
-        extras = replace(extras, auto_replay=policy.to_json())
-    if extras.binding is not None:
-        binding = parse_binding(json_profile.parse_json(extras.binding.encode()))
-        return replace(extras, binding=binding.to_json())
-    return extras
+        policy = parse_auto_replay(
+            json_profile.parse_json(options.auto_replay.encode()), PERMISSIVE
+        )
+        options = replace(options, auto_replay=policy.to_json())
+    if options.binding is not None:
+        binding = parse_binding(json_profile.parse_json(options.binding.encode()))
+        return replace(options, binding=binding.to_json())
+    return options

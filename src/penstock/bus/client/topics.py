@@ -7,17 +7,20 @@ durable when the call returns; publishing again under a dedupe id returns the fi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Annotated, TypeAlias
 
-from penstock.access.store.names import NameResolver, check_limit
-from penstock.bus.message import NewMessage, TopicSpec
-from penstock.bus.store.backlog import MessageState, message_states
-from penstock.bus.store.messages import MessageRow, message_get, message_publish
+from penstock.access.store.names import NameResolver
+from penstock.access.store.paging import Cursor, PageLimit, paged
+from penstock.bus.client.requests import topic_of
+from penstock.bus.from_rows import message_record, topic_detail_record, topic_record
+from penstock.bus.message import NewMessage
+from penstock.bus.records import MessageDetail, StoredTopic, Topic, TopicDetail
+from penstock.bus.rules import BATCH_MAX
+from penstock.bus.store.backlog import message_states
+from penstock.bus.store.messages import message_get, message_publish
 from penstock.bus.store.topics import (
     SYSTEM,
-    Subscription,
     SubscriptionFilter,
-    Topic,
     subscription_list,
     topic_declare,
     topic_delete,
@@ -25,30 +28,31 @@ from penstock.bus.store.topics import (
     topic_get,
     topic_list,
 )
-from penstock.core.clock import DAY
 from penstock.core.errors import NotFound
 from penstock.core.naming import CustomerKey
+from penstock.core.records.parameters import Owner
+from penstock.core.records.record import Meta, Page, Wire
 from penstock.db.store import Transactions, Tx
 
-__all__ = ["MessageDetail", "TopicDetail", "Topics"]
+__all__ = ["Topics"]
 
 _SUBSCRIPTIONS_MAX = 1_000
+_MESSAGE_ID_DIGITS = 18
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicDetail:
-    """A topic with its subscriptions."""
-
-    topic: Topic
-    subscriptions: list[Subscription]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageDetail:
-    """A message with its delivery state in each subscription."""
-
-    message: MessageRow
-    deliveries: list[MessageState]
+_NAME = Meta(description="Name of the topic.", examples=["rosters"], max_length=255)
+_MESSAGES = Meta(
+    description="Messages in publish order; all are stored or none.",
+    min_length=1,
+    max_length=BATCH_MAX,
+)
+_MESSAGE_ID = Meta(
+    description="Id of the message, as returned by publish.", examples=["4711"], max_length=20
+)
+TopicName: TypeAlias = Annotated[str, _NAME]
+TopicPath: TypeAlias = Annotated[str, Wire("topic"), _NAME]
+MessageIds: TypeAlias = Annotated[
+    list[str], Meta(description="Message ids, in the order of the request.")
+]
 
 
 class Topics:
@@ -59,35 +63,43 @@ class Topics:
         self._names = names
         self._actor = actor
 
-    def create(
-        self,
-        name: str,
-        *,
-        customer: str | None = None,
-        retention_us: int = 7 * DAY,
-        actor: str | None = None,
-    ) -> Topic:
-        """Create a topic; for an existing topic, only change its retention."""
-        spec = TopicSpec(name=name, retention_us=retention_us)
+    def create(self, topic: Topic, *, customer: Owner = None) -> StoredTopic:
+        """Create a topic, or update its retention if it exists."""
+        spec = topic_of(topic)
 
-        def body(tx: Tx) -> Topic:
+        def body(tx: Tx) -> StoredTopic:
             number = self._customer_key(tx, None)
             if customer is not None:
                 number = self._names.ensure_customer_keys(tx, [customer])[customer]
             tx.after_commit(lambda: self._store.wake(["bound"]))  # configs may listen to it
-            return topic_declare(tx, spec, number, actor or self._actor)
+            return topic_record(topic_declare(tx, spec, number, self._actor))
 
         return self._store.write(body)
 
-    def page(self, *, customer: str | None = None, after: str = "", limit: int = 50) -> list[Topic]:
-        """Return topics ordered by name; `after` (a name) continues an earlier page."""
-        check_limit(limit)
-        return self._store.read(
-            lambda tx: topic_list(tx, self._customer_key(tx, customer), after=after, limit=limit)
+    def list(
+        self, *, customer: Owner = None, limit: PageLimit = 50, cursor: Cursor = None
+    ) -> Page[StoredTopic]:
+        """List topics by name."""
+        return paged(
+            self._names,
+            "topics",
+            lambda after: self._store.read(
+                lambda tx: topic_list(
+                    tx,
+                    self._customer_key(tx, customer),
+                    after=after[0] if after else "",
+                    limit=limit,
+                )
+            ),
+            cursor=cursor,
+            limit=limit,
+            position=lambda topic: [topic.name],
+            record=topic_record,
+            filters={"customer": customer},
         )
 
-    def get(self, name: str, *, customer: str | None = None) -> TopicDetail:
-        """Return a topic with its subscriptions; create a built-in topic if it is missing."""
+    def get(self, name: TopicPath, *, customer: Owner = None) -> TopicDetail:
+        """Return a topic with the names of its subscriptions."""
 
         def body(tx: Tx) -> TopicDetail | None:
             topic = topic_find(tx, name, self._customer_key(tx, customer))
@@ -96,44 +108,52 @@ class Topics:
             wanted = SubscriptionFilter(
                 customer=topic.customer_key, topic=topic.topic_key, limit=_SUBSCRIPTIONS_MAX
             )
-            return TopicDetail(topic=topic, subscriptions=subscription_list(tx, wanted))
+            return topic_detail_record(topic, subscription_list(tx, wanted))
 
         found = self._store.read(body)
         if found is not None:
             return found
+        # A built-in topic is created when it is first read.
         made = self._store.write(lambda tx: topic_get(tx, name, self._customer_key(tx, customer)))
-        return TopicDetail(topic=made, subscriptions=[])
+        return topic_detail_record(made, [])
 
-    def delete(self, name: str, *, customer: str | None = None, actor: str | None = None) -> None:
-        """Delete a topic; its subscriptions keep their backlog and receive no more messages."""
+    def delete(self, name: TopicPath, *, customer: Owner = None) -> None:
+        """Delete a topic but keep its subscriptions and their backlogs; no new messages arrive."""
         self._store.write(
-            lambda tx: topic_delete(
-                tx, name, self._customer_key(tx, customer), actor or self._actor
-            )
+            lambda tx: topic_delete(tx, name, self._customer_key(tx, customer), self._actor)
         )
 
     def publish(
-        self, topic: str, messages: Sequence[NewMessage], *, customer: str | None = None
-    ) -> list[int]:
-        """Publish messages durably, all or none; return their ids in order."""
+        self,
+        topic: TopicName,
+        messages: Annotated[Sequence[NewMessage], _MESSAGES],
+        *,
+        customer: Owner = None,
+    ) -> MessageIds:
+        """Publish messages atomically. They are durable when the response arrives."""
 
-        def body(tx: Tx) -> list[int]:
+        def body(tx: Tx) -> MessageIds:
             done = message_publish(tx, topic, messages, self._customer_key(tx, customer))
             tx.after_commit(lambda: self._store.wake(sorted(done.wake)))
-            return done.message_ids
+            return [str(number) for number in done.message_ids]
 
         return self._store.write(body)
 
-    def message(self, message_id: int, *, customer: str | None = None) -> MessageDetail:
-        """Return a message with its delivery states; raise NotFound after its retention."""
+    def message(self, message_id: Annotated[str, _MESSAGE_ID]) -> MessageDetail:
+        """Return a message with its state in each subscription."""
+        if (
+            not message_id.isascii()
+            or not message_id.isdigit()
+            or len(message_id) > _MESSAGE_ID_DIGITS
+        ):
+            raise NotFound("message", message_id)
+        number = int(message_id)
 
         def body(tx: Tx) -> MessageDetail:
-            number = self._names.customer_key(tx, customer)
-            found = message_get(tx, message_id, number)
+            found = message_get(tx, number, self._names.customer_key(tx, None))
             if found is None:
-                raise NotFound("message", str(message_id))
-            places = message_states(tx, message_id, found.topic_key)
-            return MessageDetail(message=found, deliveries=places)
+                raise NotFound("message", message_id)
+            return message_record(found, message_states(tx, number, found.topic_key))
 
         return self._store.read(body)
 

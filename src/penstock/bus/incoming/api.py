@@ -6,55 +6,31 @@ senders and token verifiers expect these paths.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from fastapi import APIRouter, Path, Request
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.audit.telemetry import Events, PushAccepted, PushRefused
 from penstock.bus.incoming.client import PushOutcome, accept
+from penstock.bus.incoming.records import PushEnvelope
+from penstock.server.openapi.declared import schemas_of
+from penstock.server.openapi.problems import PROBLEMS
 from penstock.server.overload.middleware import AccessRecord
-from penstock.server.params import PROBLEMS
 from penstock.server.problems import Refused, problem, request_id_of
 from penstock.server.push_auth import PushAuth, authenticate_push
 from penstock.server.responses import json_response
+from penstock.server.routing.plain import PlainRoute
 
-__all__ = ["routes"]
-
-routes = APIRouter(tags=["push"])
-
-_BODY: Final[dict[str, Any]] = {
-    "required": True,
-    "description": "The push envelope of Google Cloud Pub/Sub.",
-    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/PushEnvelopeIn"}}},
-}
+__all__ = ["plain_routes"]
 
 
-@routes.post(
-    "/pubsub/push/{subscription}",
-    status_code=204,
-    response_class=Response,
-    responses={
-        **{status: PROBLEMS[status] for status in (400, 401, 403, 404, 408, 413, 415, 503)},
-        204: {"description": "The message is stored."},
-    },
-    openapi_extra={"requestBody": _BODY},
-)
-async def receive_push(
-    request: Request,
-    subscription: Annotated[
-        str,
-        Path(
-            description="Name of the external subscription, as in the setting `incoming_push`.",
-            max_length=255,
-            examples=["orders"],
-        ),
-    ],
-) -> Response:
+async def receive_push(request: Request) -> Response:
     """Receive a message pushed by an external subscription, in the envelope of Google Pub/Sub."""
+    subscription: str = request.path_params["subscription"]
     access: AccessRecord = request.scope["penstock.access"]
-    access.route = "/pubsub/push/{subscription}"
+    access.route = PATH
     receiving: PushAuth = request.app.state.receiving
     events: Events = request.app.state.events
     token = request.headers.get("authorization", "")
@@ -66,7 +42,7 @@ async def receive_push(
     done: PushOutcome = await run_in_threadpool(accept, store, row, body)
     if done.outcome == "refused":
         events.emit(PushRefused(subscription=row.name, status=400, reason=done.reason))
-        errors = [{"field": done.field, "expected": "a push envelope", "got": "something else"}]
+        errors = [{"field": done.field, "expected": "a push envelope", "got": "another document"}]
         return problem(
             400,
             "input.invalid",
@@ -80,14 +56,12 @@ async def receive_push(
     return Response(status_code=204)
 
 
-@routes.get("/.well-known/jwks.json", include_in_schema=False)
 def jwks(request: Request) -> Response:
     """Return the public keys of the tokens in outgoing pushes."""
     receiving: PushAuth = request.app.state.receiving
     return json_response({"keys": receiving.keys()})
 
 
-@routes.get("/.well-known/openid-configuration", include_in_schema=False)
 def openid_configuration(request: Request) -> Response:
     """Return the issuer of those tokens and the address of the keys."""
     issuer = request.app.state.receiving.issuer
@@ -102,3 +76,46 @@ def openid_configuration(request: Request) -> Response:
             "id_token_signing_alg_values_supported": ["RS256"],
         }
     )
+
+
+PATH: Final = "/pubsub/push/{subscription}"
+_ENVELOPE, _SCHEMAS = schemas_of(PushEnvelope)
+_NAME: Final = {
+    "name": "subscription",
+    "in": "path",
+    "required": True,
+    "description": "Name of the external subscription, as in the setting `incoming_push`.",
+    "schema": {"type": "string", "maxLength": 255, "examples": ["orders"]},
+}
+_OPERATION: Final[dict[str, Any]] = {
+    "tags": ["push"],
+    "operationId": "receive_push",
+    "summary": "Receive a message pushed by an external subscription, in the envelope of Google "
+    "Pub/Sub",
+    "description": receive_push.__doc__,
+    "parameters": [_NAME],
+    "requestBody": {
+        "required": True,
+        "description": "The push envelope of Google Cloud Pub/Sub.",
+        "content": {"application/json": {"schema": _ENVELOPE}},
+    },
+    "responses": {
+        "204": {"description": "The message is stored."},
+        **{str(status): PROBLEMS[status] for status in (400, 401, 403, 404, 408, 413, 415, 503)},
+    },
+    "security": [{"oidc": []}],
+}
+plain_routes: Final = (
+    PlainRoute(
+        method="POST",
+        path=PATH,
+        endpoint=receive_push,
+        operation=_OPERATION,
+        schemas=_SCHEMAS,
+        is_public=False,
+    ),
+    PlainRoute(method="GET", path="/.well-known/jwks.json", endpoint=jwks),
+    PlainRoute(
+        method="GET", path="/.well-known/openid-configuration", endpoint=openid_configuration
+    ),
+)

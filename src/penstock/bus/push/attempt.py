@@ -26,7 +26,7 @@ from penstock.bus.push.push_config import (
 )
 from penstock.bus.store.deliveries import DeliveryNack, LeasedDelivery, delivery_ack, delivery_nack
 from penstock.bus.store.push_targets import PushReady
-from penstock.bus.store.topics import SYSTEM, Subscription, subscription_pause
+from penstock.bus.store.topics import SYSTEM, SubscriptionRow, subscription_pause
 from penstock.core.clock import Micros
 from penstock.core.errors import PenstockError
 from penstock.core.naming import SubscriptionKey
@@ -152,7 +152,7 @@ def settle_push(
     return Settled(outcome=outcome, wake=frozenset(refused.wake))
 
 
-def _open_alert(tx: Tx, sub: Subscription, rule: str, severity: str, reason: str) -> None:
+def _open_alert(tx: Tx, sub: SubscriptionRow, rule: str, severity: str, reason: str) -> None:
     alert_open(
         tx,
         NewAlert(
@@ -167,7 +167,7 @@ def _open_alert(tx: Tx, sub: Subscription, rule: str, severity: str, reason: str
     )
 
 
-def _key(rule: str, sub: Subscription) -> str:
+def _key(rule: str, sub: SubscriptionRow) -> str:
     return f"{rule}:{sub.subscription_key}"
 
 

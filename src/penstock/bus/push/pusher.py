@@ -34,7 +34,7 @@ from penstock.bus.push.push_config import (
 )
 from penstock.bus.store.deliveries import LeasedDelivery, delivery_pull
 from penstock.bus.store.push_targets import PushReady, push_ready
-from penstock.bus.store.topics import Subscription, subscription_get_by_key
+from penstock.bus.store.topics import SubscriptionRow, subscription_get_by_key
 from penstock.core.clock import SECOND, Clock, Micros
 from penstock.db.store import Transactions, Tx
 
@@ -183,7 +183,7 @@ class Pusher:
             ]
         yield from rows
 
-    def _endpoint(self, sub: Subscription) -> _Endpoint:
+    def _endpoint(self, sub: SubscriptionRow) -> _Endpoint:
         """Return an endpoint's state; a changed push configuration starts with a new window."""
         assert sub.push is not None, sub.name
         known = self._in_flight.endpoints.get(sub.subscription_key)

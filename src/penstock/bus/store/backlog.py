@@ -46,7 +46,7 @@ def message_states(tx: Tx, message_id: int, topic_key: TopicKey) -> list[Message
     return sorted(found, key=lambda row: (row.subscription_key, row.generation))
 
 
-class Backlog(NamedTuple):
+class BacklogRow(NamedTuple):
     """Deliveries that wait in a subscription; each count stops at `COUNT_MAX`."""
 
     ready: int
@@ -56,13 +56,13 @@ class Backlog(NamedTuple):
     oldest_at: int | None
 
 
-def backlog(tx: Tx, subscription_key: SubscriptionKey) -> Backlog:
+def backlog(tx: Tx, subscription_key: SubscriptionKey) -> BacklogRow:
     """Return the counts of waiting deliveries of a subscription, and the time of the oldest."""
     params = {"subscription": subscription_key, "bound": COUNT_MAX}
-    return Backlog._make(one(tx.rows("bus_backlog", params)))
+    return BacklogRow._make(one(tx.rows("bus_backlog", params)))
 
 
-class DeliveryCounters(NamedTuple):
+class DeliveryCountersRow(NamedTuple):
     """Counters of a subscription since a given hour."""
 
     accepted: int
@@ -78,7 +78,7 @@ class DeliveryCounters(NamedTuple):
 
 def delivery_counters(
     tx: Tx, subscription_key: SubscriptionKey, since: int = 0
-) -> DeliveryCounters:
+) -> DeliveryCountersRow:
     """Return the counters of a subscription since a given hour."""
     params = {"subscription": subscription_key, "since": since}
-    return DeliveryCounters._make(int(n or 0) for n in one(tx.rows("bus_sums_read", params)))
+    return DeliveryCountersRow._make(int(n or 0) for n in one(tx.rows("bus_sums_read", params)))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from penstock.bus.store.topics import Subscription, Topic, subscription_of_row
+from penstock.bus.store.topics import SubscriptionRow, TopicRow, subscription_of_row
 from penstock.core.naming import CustomerKey
 from penstock.db.store import Tx, one
 
 
-def topics_unbound(tx: Tx, n: int) -> list[Topic]:
+def topics_unbound(tx: Tx, n: int) -> list[TopicRow]:
     """Return topics of active configs that have no bound subscription yet."""
-    return [Topic._make(row) for row in tx.rows("topics_unbound", {"n": n})]
+    return [TopicRow._make(row) for row in tx.rows("topics_unbound", {"n": n})]
 
 
 def config_event_list(
@@ -37,7 +37,7 @@ def config_skip_event(tx: Tx, config_id: int) -> None:
     tx.run("config_skip_event", {"config_id": config_id})
 
 
-def subscriptions_auto_replay(tx: Tx, n: int, after: int = 0) -> list[Subscription]:
+def subscriptions_auto_replay(tx: Tx, n: int, after: int = 0) -> list[SubscriptionRow]:
     """Return subscriptions with automatic replay and open dead letters, by key."""
     rows = tx.rows("subscriptions_auto", {"n": n, "after": after})
     return [subscription_of_row(row) for row in rows]

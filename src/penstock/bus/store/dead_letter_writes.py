@@ -15,7 +15,7 @@ from penstock.audit.store.journal import journal_append_many
 from penstock.bus.message import ErrorKind
 from penstock.bus.redelivery import DeadLetterCause, dead_letter_attributes
 from penstock.bus.store.messages import ContentCopy, MessageHeader, message_copy_to, message_headers
-from penstock.bus.store.topics import Subscription, topic_open
+from penstock.bus.store.topics import SubscriptionRow, topic_open
 from penstock.core.naming import TopicKey
 from penstock.db.store import Tx
 
@@ -47,7 +47,7 @@ class DeadLetterWrite(NamedTuple):
 
 
 def write_dead_letters(
-    tx: Tx, sub: Subscription, failed: Sequence[FailedDelivery]
+    tx: Tx, sub: SubscriptionRow, failed: Sequence[FailedDelivery]
 ) -> DeadLetterWrite:
     """Copy leased deliveries to the dead-letter topic. The caller then settles them."""
     if not failed:
@@ -88,7 +88,7 @@ def write_dead_letters(
     return DeadLetterWrite(is_done=True, written=len(failed), wake=published.wake)
 
 
-def _copy(sub: Subscription, d: FailedDelivery, content: MessageHeader) -> ContentCopy:
+def _copy(sub: SubscriptionRow, d: FailedDelivery, content: MessageHeader) -> ContentCopy:
     death = DeadLetterCause(
         message_id=d.message_id,
         subscription=sub.name,
@@ -112,7 +112,7 @@ def _dead_letter_row(
     )  # fmt: skip
 
 
-def _alert_missing_topic(tx: Tx, sub: Subscription) -> None:
+def _alert_missing_topic(tx: Tx, sub: SubscriptionRow) -> None:
     """Open an alert that messages cannot be dead-lettered and stay in the subscription."""
     alert_open(
         tx,

@@ -16,7 +16,7 @@ from penstock.bus.message import ORIGIN_MESSAGE_ID, REPLAYS, ErrorKind
 from penstock.bus.redelivery import ERROR_MAX
 from penstock.bus.store.dead_letter_writes import FailedDelivery, write_dead_letters
 from penstock.bus.store.messages import attributes_of, lock_keys
-from penstock.bus.store.topics import Subscription, channel, subscription_get_by_key
+from penstock.bus.store.topics import SubscriptionRow, channel, subscription_get_by_key
 from penstock.core.naming import SubscriptionKey
 from penstock.db.store import Row, Tx
 
@@ -64,7 +64,7 @@ class NackResult(NamedTuple):
 
 
 def delivery_pull(
-    tx: Tx, sub: Subscription, n: int, holder: str | None = None
+    tx: Tx, sub: SubscriptionRow, n: int, holder: str | None = None
 ) -> list[LeasedDelivery]:
     """Lease up to `n` ready deliveries, oldest first; none while the subscription is paused."""
     if sub.is_paused or n < 1:
@@ -83,7 +83,7 @@ def delivery_pull(
     return [one for one in leased if one is not None]
 
 
-def _pull(tx: Tx, sub: Subscription, n: int, holder: str | None) -> list[Row]:
+def _pull(tx: Tx, sub: SubscriptionRow, n: int, holder: str | None) -> list[Row]:
     params = {
         "subscription": sub.subscription_key,
         "customer": sub.customer_key,
@@ -124,14 +124,14 @@ def delivery_due(tx: Tx, n: int = SWEEP_MAX) -> list[int]:
     return [row[0] for row in tx.rows("bus_due", {"n": n})]
 
 
-def delivery_ack(tx: Tx, sub: Subscription, tickets: Sequence[LeaseKey]) -> set[LeaseKey]:
+def delivery_ack(tx: Tx, sub: SubscriptionRow, tickets: Sequence[LeaseKey]) -> set[LeaseKey]:
     """Ack deliveries. Return the tickets that were current."""
     lock_keys_of(tx, sub, [message_id for message_id, _ in tickets])
     return settle(tx, sub, tickets, "acked")
 
 
 def delivery_extend(
-    tx: Tx, sub: Subscription, tickets: Sequence[LeaseKey], extend_us: int
+    tx: Tx, sub: SubscriptionRow, tickets: Sequence[LeaseKey], extend_us: int
 ) -> set[LeaseKey]:
     """Extend the deadlines of leased deliveries. Return the tickets that were current."""
     params = {"subscription": sub.subscription_key, "extend_us": extend_us}
@@ -139,7 +139,7 @@ def delivery_extend(
 
 
 def delivery_nack(
-    tx: Tx, sub: Subscription, nacks: Sequence[DeliveryNack], jitter: Jitter
+    tx: Tx, sub: SubscriptionRow, nacks: Sequence[DeliveryNack], jitter: Jitter
 ) -> NackResult:
     """Delay or dead-letter deliveries, each with its reason. A repeated ticket counts once."""
     by_ticket: dict[LeaseKey, DeliveryNack] = {}
@@ -148,7 +148,7 @@ def delivery_nack(
     return _nack(tx, sub, by_ticket, jitter, lapsed=False)
 
 
-def delivery_release(tx: Tx, sub: Subscription, tickets: Sequence[LeaseKey]) -> set[LeaseKey]:
+def delivery_release(tx: Tx, sub: SubscriptionRow, tickets: Sequence[LeaseKey]) -> set[LeaseKey]:
     """Release deliveries that were never tried: ready at once, and no attempt is counted.
 
     Returns the tickets that were current; they are stale from now on.
@@ -185,7 +185,7 @@ def delivery_lapse(
 
 def _nack(
     tx: Tx,
-    sub: Subscription,
+    sub: SubscriptionRow,
     nacks: dict[LeaseKey, DeliveryNack],
     jitter: Jitter,
     *,
@@ -234,14 +234,16 @@ def _error_text(nack: DeliveryNack) -> str:
 # -- settling deliveries ------------------------------------------------------------------------
 
 
-def lock_keys_of(tx: Tx, sub: Subscription, ids: Sequence[int]) -> None:
+def lock_keys_of(tx: Tx, sub: SubscriptionRow, ids: Sequence[int]) -> None:
     """Lock the ordering keys of deliveries before their rows; does nothing if unordered."""
     if sub.is_ordered and ids:
         params = {"subscription": sub.subscription_key, "ids": sorted(set(ids))}
         lock_keys(tx, sub.topic_key, [row[0] for row in tx.rows("bus_keys_of", params)])
 
 
-def settle(tx: Tx, sub: Subscription, tickets: Sequence[LeaseKey], outcome: str) -> set[LeaseKey]:
+def settle(
+    tx: Tx, sub: SubscriptionRow, tickets: Sequence[LeaseKey], outcome: str
+) -> set[LeaseKey]:
     """Settle deliveries and make the next of their keys ready. The caller has locked the keys."""
     params = {
         "subscription": sub.subscription_key,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.bus.store.topics import Subscription, subscription_of_row
+from penstock.bus.store.topics import SubscriptionRow, subscription_of_row
 from penstock.db.store import Tx
 
 
 class PushReady(NamedTuple):
     """A subscription with ready deliveries; `customer_id` is empty for the system."""
 
-    subscription: Subscription
+    subscription: SubscriptionRow
     customer_id: str
 
 

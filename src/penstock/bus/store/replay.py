@@ -13,7 +13,12 @@ from typing import Final, NamedTuple
 
 from penstock.bus.store.deliveries import LeaseKey, lock_keys_of, settle
 from penstock.bus.store.messages import lock_keys, message_headers
-from penstock.bus.store.topics import Subscription, channel, journal_note, subscription_get_by_key
+from penstock.bus.store.topics import (
+    SubscriptionRow,
+    channel,
+    journal_note,
+    subscription_get_by_key,
+)
 from penstock.core.clock import FAR_FUTURE
 from penstock.core.errors import Conflict, NotFound
 from penstock.db.store import Tx, first
@@ -58,7 +63,7 @@ class LastGeneration(NamedTuple):
     at: int
 
 
-def delivery_replayable(tx: Tx, sub: Subscription, message_id: int) -> LastGeneration:
+def delivery_replayable(tx: Tx, sub: SubscriptionRow, message_id: int) -> LastGeneration:
     """Return the last generation of a delivery to be replayed. Raises Conflict or NotFound."""
     params = {"subscription": sub.subscription_key, "message_id": message_id}
     if first(tx.rows("bus_delivery_get", params)) is not None:
@@ -79,7 +84,7 @@ def delivery_replayable(tx: Tx, sub: Subscription, message_id: int) -> LastGener
 
 def delivery_replay(
     tx: Tx,
-    sub: Subscription,
+    sub: SubscriptionRow,
     message_id: int,
     actor: str,
     *,
@@ -111,7 +116,7 @@ def delivery_replay(
     return Replayed(message_id, new.generation, new.replays, {channel(sub.subscription_key)})
 
 
-def _add(tx: Tx, sub: Subscription, generations: Sequence[_Generation]) -> set[int]:
+def _add(tx: Tx, sub: SubscriptionRow, generations: Sequence[_Generation]) -> set[int]:
     """Insert generations of settled deliveries. Return those not added concurrently."""
     params = {"subscription": sub.subscription_key, "customer": sub.customer_key}
     added = {row[0] for row in tx.rows("bus_generation_add", params, batch=generations)}
@@ -125,14 +130,14 @@ def _add(tx: Tx, sub: Subscription, generations: Sequence[_Generation]) -> set[i
     return added - {message_id for message_id, _ in undone}
 
 
-def _restore_order(tx: Tx, sub: Subscription, keys: Sequence[str | None]) -> None:
+def _restore_order(tx: Tx, sub: SubscriptionRow, keys: Sequence[str | None]) -> None:
     """Put replayed deliveries before later waiting ones of the same key. The keys are locked."""
     batch = [(key,) for key in sorted({key for key in keys if key})]
     if batch and tx.run("bus_yield", {"subscription": sub.subscription_key}, batch=batch):
         tx.rows("bus_move_up", {"subscription": sub.subscription_key}, batch=batch)
 
 
-def _extend_retention(tx: Tx, sub: Subscription, messages: Sequence[tuple[int, int]]) -> None:
+def _extend_retention(tx: Tx, sub: SubscriptionRow, messages: Sequence[tuple[int, int]]) -> None:
     params = {"expires_at": tx.now() + sub.retention_us}
     tx.run("bus_retention_extend", params, batch=messages)
 
@@ -150,7 +155,7 @@ class Seek:
     is_done: bool = False
 
 
-def seek_begin(tx: Tx, sub: Subscription, to: int, actor: str) -> Seek:
+def seek_begin(tx: Tx, sub: SubscriptionRow, to: int, actor: str) -> Seek:
     """Start a seek: messages published before `to` are purged, later ones are delivered again."""
     journal_note(
         tx, ("subscription", sub.subscription_key, sub.customer_key), "seek", actor, sub.name
@@ -158,7 +163,7 @@ def seek_begin(tx: Tx, sub: Subscription, to: int, actor: str) -> Seek:
     return Seek(to=to, until=tx.now(), after_at=to - 1, after_id=FAR_FUTURE)
 
 
-def seek_step(tx: Tx, sub: Subscription, seek: Seek, n: int = CHUNK) -> Seek:
+def seek_step(tx: Tx, sub: SubscriptionRow, seek: Seek, n: int = CHUNK) -> Seek:
     """Run one bounded step of a seek, in its own transaction. Call it until `is_done`."""
     purged = delivery_purge(tx, sub, before=min(seek.to, seek.until), n=n)
     if purged:
@@ -202,7 +207,12 @@ def _progressed(seek: Seek, **changes: object) -> Seek:
 
 
 def delivery_purge(
-    tx: Tx, sub: Subscription, *, before: int = FAR_FUTURE, n: int = CHUNK, actor: str | None = None
+    tx: Tx,
+    sub: SubscriptionRow,
+    *,
+    before: int = FAR_FUTURE,
+    n: int = CHUNK,
+    actor: str | None = None,
 ) -> int:
     """Purge the oldest deliveries published before a time, including leased ones.
 
@@ -218,7 +228,7 @@ def delivery_purge(
     return count
 
 
-def delivery_expire(tx: Tx, sub: Subscription, n: int = CHUNK) -> int:
+def delivery_expire(tx: Tx, sub: SubscriptionRow, n: int = CHUNK) -> int:
     """Expire deliveries past the subscription's retention; leased ones after their deadline."""
     horizon = tx.now() - sub.retention_us
     oldest = first(tx.rows("bus_oldest", {"subscription": sub.subscription_key}))
@@ -245,7 +255,9 @@ def delivery_purge_deleted(tx: Tx, n: int = CHUNK) -> int:
     return total
 
 
-def _settle_unchanged(tx: Tx, sub: Subscription, tickets: Sequence[LeaseKey], outcome: str) -> int:
+def _settle_unchanged(
+    tx: Tx, sub: SubscriptionRow, tickets: Sequence[LeaseKey], outcome: str
+) -> int:
     """Settle deliveries if their epoch is unchanged; one leased since then is left for later."""
     if not tickets:
         return 0

@@ -25,7 +25,7 @@ SYSTEM: Final = SYSTEM_CUSTOMER
 KINDS: Final = ("pull", "push", "bound")
 
 
-class Topic(NamedTuple):
+class TopicRow(NamedTuple):
     """A topic as stored."""
 
     topic_key: TopicKey
@@ -36,7 +36,7 @@ class Topic(NamedTuple):
     created_by: str
 
 
-class Subscription(NamedTuple):
+class SubscriptionRow(NamedTuple):
     """A subscription as stored. `dead_letter_name` is None also if that topic was deleted."""
 
     subscription_key: SubscriptionKey
@@ -136,7 +136,7 @@ def channels(takers: Iterable[FanOutTarget]) -> set[str]:
 
 def topic_declare(
     tx: Tx, spec: TopicSpec, customer_key: CustomerKey = SYSTEM, actor: str = ""
-) -> Topic:
+) -> TopicRow:
     """Create or change a topic; does nothing if it already matches."""
     rules.check_topic(spec)
     found = topic_find(tx, spec.name, customer_key)
@@ -148,19 +148,19 @@ def topic_declare(
         "retention_us": spec.retention_us,
         "actor": actor,
     }
-    topic = Topic._make(tx.rows("bus_topic_put", params)[0])
+    topic = TopicRow._make(tx.rows("bus_topic_put", params)[0])
     action = "created" if found is None else "changed"
     journal_note(tx, ("topic", topic.topic_key, customer_key), action, actor, topic.name)
     return topic
 
 
-def topic_find(tx: Tx, name: str, customer_key: CustomerKey = SYSTEM) -> Topic | None:
+def topic_find(tx: Tx, name: str, customer_key: CustomerKey = SYSTEM) -> TopicRow | None:
     """Return a topic by name, or None."""
     row = first(tx.rows("bus_topic_get", {"customer": customer_key, "name": name}))
-    return None if row is None else Topic._make(row)
+    return None if row is None else TopicRow._make(row)
 
 
-def topic_get(tx: Tx, name: str, customer_key: CustomerKey = SYSTEM) -> Topic:
+def topic_get(tx: Tx, name: str, customer_key: CustomerKey = SYSTEM) -> TopicRow:
     """Return a topic by name; built-in topics are created. Raises NotFound if there is none."""
     found = topic_find(tx, name, customer_key)
     if found is not None:
@@ -180,13 +180,15 @@ def is_builtin(tx: Tx, name: str) -> bool:
 
 def topic_list(
     tx: Tx, customer_key: CustomerKey = SYSTEM, *, after: str = "", limit: int = 100
-) -> list[Topic]:
+) -> list[TopicRow]:
     """Return topics by name."""
     params = {"customer": customer_key, "after": after, "limit": limit}
-    return [Topic._make(row) for row in tx.rows("bus_topic_list", params)]
+    return [TopicRow._make(row) for row in tx.rows("bus_topic_list", params)]
 
 
-def topic_delete(tx: Tx, name: str, customer_key: CustomerKey = SYSTEM, actor: str = "") -> Topic:
+def topic_delete(
+    tx: Tx, name: str, customer_key: CustomerKey = SYSTEM, actor: str = ""
+) -> TopicRow:
     """Delete a topic. Its subscriptions keep their deliveries and receive nothing more."""
     topic = topic_get(tx, name, customer_key)
     tx.rows("bus_topic_delete", {"topic": topic.topic_key, "customer": customer_key})
@@ -234,7 +236,7 @@ def subscription_declare(
     customer_key: CustomerKey = SYSTEM,
     actor: str = "",
     extras: SubscriptionOptions = NO_EXTRAS,
-) -> Subscription:
+) -> SubscriptionRow:
     """Create or change a subscription; does nothing if it already matches.
 
     Its topics must exist. Topic and ordering cannot change, because existing deliveries depend on
@@ -296,7 +298,7 @@ def _check_extras(extras: SubscriptionOptions) -> None:
         raise InvalidInput("replays_max", f"0 to {rules.REPLAYS_MAX}", extras.replays_max)
 
 
-def _check_immutable(found: Subscription, spec: SubscriptionSpec) -> None:
+def _check_immutable(found: SubscriptionRow, spec: SubscriptionSpec) -> None:
     fix = "Delete the subscription and create it again."
     if found.topic_name != spec.topic:
         raise InvalidInput("topic", found.topic_name, spec.topic, fix)
@@ -305,13 +307,15 @@ def _check_immutable(found: Subscription, spec: SubscriptionSpec) -> None:
         raise InvalidInput("is_ordered", str(found.is_ordered), spec.is_ordered, fix)
 
 
-def subscription_find(tx: Tx, name: str, customer_key: CustomerKey = SYSTEM) -> Subscription | None:
+def subscription_find(
+    tx: Tx, name: str, customer_key: CustomerKey = SYSTEM
+) -> SubscriptionRow | None:
     """Return a subscription by name, or None."""
     row = first(tx.rows("bus_subscription_get", {"customer": customer_key, "name": name}))
     return None if row is None else subscription_of_row(row)
 
 
-def subscription_get(tx: Tx, name: str, customer_key: CustomerKey = SYSTEM) -> Subscription:
+def subscription_get(tx: Tx, name: str, customer_key: CustomerKey = SYSTEM) -> SubscriptionRow:
     """Return a subscription by name. Raises NotFound if there is none."""
     found = subscription_find(tx, name, customer_key)
     if found is None:
@@ -321,7 +325,7 @@ def subscription_get(tx: Tx, name: str, customer_key: CustomerKey = SYSTEM) -> S
 
 def subscription_get_by_key(
     tx: Tx, subscription_key: SubscriptionKey, *, deleted: bool = False
-) -> Subscription | None:
+) -> SubscriptionRow | None:
     """Return a subscription by key; None if it is deleted, unless `deleted` is set."""
     params = {"subscription": subscription_key, "deleted": deleted}
     row = first(tx.rows("bus_subscription_get_by_key", params))
@@ -339,7 +343,7 @@ class SubscriptionFilter:
     limit: int = 100
 
 
-def subscription_list(tx: Tx, wanted: SubscriptionFilter) -> list[Subscription]:
+def subscription_list(tx: Tx, wanted: SubscriptionFilter) -> list[SubscriptionRow]:
     """Return subscriptions by name."""
     params: dict[str, Any] = {name: getattr(wanted, name) for name in SubscriptionFilter.__slots__}
     return [subscription_of_row(row) for row in tx.rows("bus_subscription_list", params)]
@@ -353,7 +357,7 @@ def subscription_keys(tx: Tx, after: int = 0, limit: int = 1_000) -> list[int]:
 
 def subscription_pause(
     tx: Tx, name: str, customer_key: CustomerKey = SYSTEM, *, is_paused: bool, actor: str = ""
-) -> Subscription:
+) -> SubscriptionRow:
     """Pause or resume a subscription. Leased deliveries can still be acked."""
     found = subscription_get(tx, name, customer_key)
     if found.is_paused == is_paused:
@@ -371,7 +375,7 @@ def subscription_pause(
 
 def subscription_delete(
     tx: Tx, name: str, customer_key: CustomerKey = SYSTEM, actor: str = ""
-) -> Subscription:
+) -> SubscriptionRow:
     """Delete a subscription. The delivery sweeper purges its deliveries."""
     found = subscription_get(tx, name, customer_key)
     params = {"subscription": found.subscription_key, "customer": customer_key}
@@ -385,9 +389,9 @@ def subscriptions_without_dead_letters(tx: Tx, limit: int = 20) -> list[str]:
     return [row[0] for row in tx.rows("bus_without_dead_letters", {"limit": limit})]
 
 
-def subscription_of_row(row: Row) -> Subscription:
+def subscription_of_row(row: Row) -> SubscriptionRow:
     """Build a subscription from a row of `subscription_columns`."""
-    found = Subscription._make(row)
+    found = SubscriptionRow._make(row)
     return found._replace(is_ordered=bool(found.is_ordered), is_paused=bool(found.is_paused))
 
 

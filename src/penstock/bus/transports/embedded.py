@@ -36,7 +36,7 @@ from penstock.bus.store.deliveries import (
 from penstock.bus.store.messages import message_publish
 from penstock.bus.store.topics import (
     SYSTEM,
-    Subscription,
+    SubscriptionRow,
     channel,
     subscription_declare,
     subscription_get,
@@ -105,12 +105,12 @@ class BusOperations:
         sub, leased = self._take_ready(subscription, max_messages)
         return [self._delivery(sub, one) for one in leased]
 
-    def _take_ready(self, name: str, n: int) -> tuple[Subscription, list[LeasedDelivery]]:
+    def _take_ready(self, name: str, n: int) -> tuple[SubscriptionRow, list[LeasedDelivery]]:
         if not 1 <= n <= PULL_MAX:
             raise InvalidInput("max_messages", f"1 to {PULL_MAX}", n)
         return self._store.write(lambda tx: self._take(tx, name, n))
 
-    def _take(self, tx: Tx, name: str, n: int) -> tuple[Subscription, list[LeasedDelivery]]:
+    def _take(self, tx: Tx, name: str, n: int) -> tuple[SubscriptionRow, list[LeasedDelivery]]:
         sub = subscription_get(tx, name, self._customer)
         leased = delivery_pull(tx, sub, n, self._actor or None)
         if not leased:
@@ -119,7 +119,7 @@ class BusOperations:
                 tx.after_commit(lambda: self._wake(wake))
         return sub, leased
 
-    def _delivery(self, sub: Subscription, leased: LeasedDelivery) -> Delivery:
+    def _delivery(self, sub: SubscriptionRow, leased: LeasedDelivery) -> Delivery:
         return Delivery(
             ack_id=ackid.encode(sub.subscription_key, leased.message_id, leased.epoch),
             message_id=str(leased.message_id),
@@ -234,8 +234,8 @@ class EmbeddedBus(BusOperations):
         """Do nothing: the caller that built the store closes it."""
 
     def _await(
-        self, sub: Subscription, n: int, until: float
-    ) -> tuple[Subscription, list[LeasedDelivery]]:
+        self, sub: SubscriptionRow, n: int, until: float
+    ) -> tuple[SubscriptionRow, list[LeasedDelivery]]:
         """Try again on every hint and every second until there is a message or time is up."""
         name = sub.name
         waiter = self._view.listen([channel(sub.subscription_key)])
@@ -256,13 +256,13 @@ def _decoded(ack_ids: Sequence[str]) -> list[ackid.DeliveryKey]:
     return [ackid.decode(text, f"ack_ids[{index}]") for index, text in enumerate(ack_ids)]
 
 
-def _tickets(sub: Subscription, tickets: Sequence[ackid.DeliveryKey]) -> list[LeaseKey]:
+def _tickets(sub: SubscriptionRow, tickets: Sequence[ackid.DeliveryKey]) -> list[LeaseKey]:
     """Select the tickets of this subscription; tickets of others are stale."""
     return [(t.message_id, t.epoch) for t in tickets if t.subscription_key == sub.subscription_key]
 
 
 def _results(
-    sub: Subscription, tickets: Sequence[ackid.DeliveryKey], done: set[LeaseKey]
+    sub: SubscriptionRow, tickets: Sequence[ackid.DeliveryKey], done: set[LeaseKey]
 ) -> list[SettleResult]:
     """Return one result per ack id; of a repeated ack id only the first is DONE."""
     left = set(done)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
-from penstock.core.records.record import Meta, Time, Wire
+from penstock.core.records.record import InHeader, Meta, Time, Wire
+
+IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 
 Customer: TypeAlias = Annotated[
     str, Wire("customer_id"), Meta(description="Customer id.", examples=["acme"], max_length=200)
 ]
 CustomerOrDefault: TypeAlias = Annotated[
-    str | None,
+    Annotated[str, Meta(max_length=200)] | None,
     Wire("customer_id"),
     Meta(description="Customer that the request is about; `default` when omitted."),
 ]
 CustomerFilter: TypeAlias = Annotated[
-    str | None, Wire("customer_id"), Meta(description="Return only rows of this customer.")
+    Annotated[str, Meta(max_length=200)] | None,
+    Wire("customer_id"),
+    Meta(description="Return only rows of this customer."),
 ]
 Owner: TypeAlias = Annotated[
     str | None,
@@ -28,13 +32,17 @@ PipelineName: TypeAlias = Annotated[
     Meta(description="Registered name of the pipeline.", examples=["nba"], max_length=200),
 ]
 PipelineFilter: TypeAlias = Annotated[
-    str | None,
+    Annotated[str, Meta(max_length=64)] | None,
     Wire("pipeline_template"),
     Meta(description="Return only rows of this pipeline."),
 ]
-PhaseFilter: TypeAlias = Annotated[str | None, Meta(description="Return only rows of this phase.")]
+PhaseFilter: TypeAlias = Annotated[
+    Annotated[str, Meta(max_length=200)] | None,
+    Meta(description="Return only rows of this phase."),
+]
 PartitionFilter: TypeAlias = Annotated[
-    str | None, Meta(description="Return only rows of this partition.")
+    Annotated[str, Meta(max_length=500)] | None,
+    Meta(description="Return only rows of this partition."),
 ]
 CorrelationFilter: TypeAlias = Annotated[
     str | None, Meta(description="Return only rows with this correlation id.")
@@ -52,6 +60,11 @@ ConfigId: TypeAlias = Annotated[
     str, Meta(description="Id of the config (`cfg_…`).", examples=["cfg_5m7t0c2d"], max_length=64)
 ]
 FlowId: TypeAlias = Annotated[str, Meta(description="Id of the flow (`flow_…`).", max_length=64)]
+IdempotencyKey: TypeAlias = Annotated[
+    str | None,
+    InHeader(IDEMPOTENCY_KEY),
+    Meta(description="Makes the request safe to repeat for 24 hours."),
+]
 Reason: TypeAlias = Annotated[
     str,
     Meta(

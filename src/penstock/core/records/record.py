@@ -36,10 +36,10 @@ from msgspec import UNSET, Meta, UnsetType, field
 from penstock.core.clock import Duration, Micros, to_datetime
 
 __all__ = [
-    "UNSET", "DurationInput", "InBody", "InHeader", "JsonObject", "Meta", "Minutes", "Page",
-    "Record", "Seconds", "Time", "UnsetType", "Wire", "decode_custom", "decode_record",
-    "encode_record", "field", "minutes", "seconds", "set_units", "time", "time_or_none",
-    "to_json_value", "with_unit",
+    "UNSET", "Changed", "DurationInput", "InBody", "InHeader", "JsonObject", "Meta", "Minutes",
+    "Page", "Record", "RecordMeta", "Seconds", "Time", "UnsetType", "Wire", "decode_custom",
+    "decode_record", "encode_record", "field", "minutes", "seconds", "set_units", "time",
+    "time_or_none", "to_json_value", "with_unit",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -77,6 +77,13 @@ class Page(Record, Generic[T]):
     """Rows of this page, in the order of the list."""
     next_cursor: str | None = None
     """Value of `cursor` for the next page; null on the last page."""
+
+
+class Changed(Record):
+    """Whether the request changed anything."""
+
+    is_changed: bool = field(name="changed")
+    """False if the requested state was already in place."""
 
 
 class Wire:

@@ -109,7 +109,8 @@ def _invalid(message: str, value: Any, kind: Any, field: str) -> InvalidInput:
     if missing is not None:
         name = ".".join([*path, missing[1]])
         return InvalidInput(name, "a value", None, "This field is required.")
-    got = _at(value, path)
+    # A value in the place of a secret's reference may be the secret itself.
+    got = "another value" if any("secret" in step for step in path) else _at(value, path)
     if text.startswith(("Invalid enum value", "Invalid literal")):
         expected = f"one of {', '.join(map(str, _choices(_type_info(kind), path)))}"
     else:

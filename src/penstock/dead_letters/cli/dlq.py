@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from penstock.cli import output
 from penstock.cli.app import App, Group
 from penstock.cli.arguments import JSON, confirm, parse_pairs, parse_when, read_text
-from penstock.cli.backends.protocol import Shape, UseCases
-from penstock.cli.backends.protocol_dead_letters import (
-    DeadLetterQuery,
-    DeadLetterStep,
-    DeadLetterUseCases,
-)
+from penstock.cli.rows import collect
+from penstock.client import UseCaseGroups
+from penstock.core.clock import to_datetime
 from penstock.core.errors import Conflict, InvalidInput
+from penstock.core.records.record import Page
 from penstock.dead_letters.cli.output import origin, print_dead_letter
-from penstock.dead_letters.client.deliveries import Edit
+from penstock.dead_letters.records import (
+    DeadLetter,
+    DeadLetterEdit,
+    RefusedReplay,
+    ReplayedDeadLetter,
+    ReplayRequest,
+    ReplayStep,
+)
 
 LIMIT = click.IntRange(1, 10_000)
 STEP = 100
@@ -80,44 +85,27 @@ def dlq() -> None:
 @click.pass_obj
 def list_(app: App, /, limit: int, **given: Any) -> None:
     """List dead letters, newest first."""
-    with app.use_cases() as cases:
-        found = cases.dead_letters.page(_asked(cases, given), limit)
-        now = cases.now()
-
-    def print_text() -> None:
-        if not found:
-            app.hint("No dead letters.")
-            return
-        output.print_table(
-            (
-                "DEAD LETTER",
-                "FAILED",
-                "CUSTOMER",
-                "ORIGIN",
-                "ATTEMPTS",
-                "ERROR",
-                "MESSAGE",
-                "STATUS",
+    with app.connect() as client:
+        page = _find(client, _asked(client, given), limit)
+        now = client.now()
+    app.emit_page(
+        page,
+        {
+            "DEAD LETTER": lambda one: one.dead_letter_id,
+            "FAILED": lambda one: output.format_time_short(one.died_at, now),
+            "CUSTOMER": lambda one: one.customer,
+            "ORIGIN": origin,
+            "ATTEMPTS": lambda one: one.attempts,
+            "ERROR": lambda one: one.error_type,
+            "MESSAGE": lambda one: output.first_line(
+                output.error_message(one.error_details), WORDS
             ),
-            [
-                (
-                    row["dead_letter_id"],
-                    output.format_time_short(output.parse_time(row["died_at"]), now),
-                    row["customer_id"],
-                    origin(row),
-                    row["attempts"],
-                    row["error_type"],
-                    output.first_line(output.error_message(row["error_details"]), WORDS),
-                    None if given["status"] == "open" else row["status"],
-                )
-                for row in found
-            ],
-        )
-        if len(found) == limit:
-            app.hint(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
+            "STATUS": lambda one: None if given["status"] == "open" else one.status,
+        },
+        empty="No dead letters.",
+    )
+    if page.items:
         app.hint('Next: penstock dlq show ID  ·  dlq replay ID  ·  dlq discard ID --reason "…"')
-
-    app.emit({"dead_letters": found}, print_text)
 
 
 @dlq.command("groups")
@@ -127,31 +115,23 @@ def list_(app: App, /, limit: int, **given: Any) -> None:
 @click.pass_obj
 def groups(app: App, /, limit: int, **given: Any) -> None:
     """Count dead letters by origin and error type."""
-    with app.use_cases() as cases:
-        found = cases.dead_letters.groups(_asked(cases, given), limit)
-        now = cases.now()
-
-    def print_text() -> None:
-        if not found:
-            app.hint("No dead letters.")
-            return
-        output.print_table(
-            ("COUNT", "ORIGIN", "ERROR", "FIRST", "LAST", "LATEST"),
-            [
-                (
-                    group["count"],
-                    origin(group),
-                    group["error_type"],
-                    output.format_time_short(output.parse_time(group["first_at"]), now),
-                    output.format_time_short(output.parse_time(group["last_at"]), now),
-                    group["latest"],
-                )
-                for group in found
-            ],
-        )
+    with app.connect() as client:
+        found = client.dead_letters.groups(**_asked(client, given), limit=limit)
+        now = client.now()
+    app.emit_page(
+        Page(items=found),
+        {
+            "COUNT": lambda one: one.count,
+            "ORIGIN": origin,
+            "ERROR": lambda one: one.error_type,
+            "FIRST": lambda one: output.format_time_short(one.first_at, now),
+            "LAST": lambda one: output.format_time_short(one.last_at, now),
+            "LATEST": lambda one: one.latest,
+        },
+        empty="No dead letters.",
+    )
+    if found:
         app.hint("Next: penstock dlq show ID  ·  penstock dlq replay --error TYPE --dry-run")
-
-    app.emit({"groups": found}, print_text)
 
 
 @dlq.command("show")
@@ -159,9 +139,9 @@ def groups(app: App, /, limit: int, **given: Any) -> None:
 @click.pass_obj
 def show(app: App, dead_letter_id: str) -> None:
     """Show one dead letter in full; ID is its own id, or the id of the failed run."""
-    with app.use_cases() as cases:
-        detail = cases.dead_letters.detail(dead_letter_id)
-        now = cases.now()
+    with app.connect() as client:
+        detail = client.dead_letters.get(dead_letter_id)
+        now = client.now()
     app.emit(detail, lambda: print_dead_letter(detail, now))
 
 
@@ -192,16 +172,16 @@ def replay(app: App, /, dead_letter_ids: tuple[str, ...], **given: Any) -> None:
     penstock dlq replay dl_5m7t0c2d --data @fixed.json
     """
     edit = _edit(given)
-    with app.use_cases() as cases:
-        asked = _meant(cases, dead_letter_ids, given)
+    with app.connect() as client:
+        asked = _meant(client, dead_letter_ids, given)
         if asked is None:
             if edit is not None and len(dead_letter_ids) > 1:
                 raise InvalidInput("ID", "one id when editing", f"{len(dead_letter_ids)} ids")
-            _replay_these(app, cases.dead_letters, dead_letter_ids, edit, is_dry=given["dry_run"])
+            _replay_these(app, client, dead_letter_ids, edit, is_dry=given["dry_run"])
             return
         if edit is not None:
             raise InvalidInput("ID", "the id of the dead letter to edit", "a filter")
-        _replay_matching(app, cases.dead_letters, asked, given)
+        _replay_matching(app, client, asked, given)
 
 
 @dlq.command("discard")
@@ -221,15 +201,13 @@ def discard(app: App, /, dead_letter_ids: tuple[str, ...], reason: str, **given:
     penstock dlq discard dl_5m7t0c2d --reason "a test"
     penstock dlq discard --subscription rosters --error POISON --reason "a test" --dry-run
     """
-    with app.use_cases() as cases:
-        asked = _meant(cases, dead_letter_ids, given)
+    with app.connect() as client:
+        asked = _meant(client, dead_letter_ids, given)
         chosen = list(dead_letter_ids)
         if asked is not None:
-            chosen = [
-                row["dead_letter_id"] for row in cases.dead_letters.page(asked, given["limit"])
-            ]
+            chosen = [one.dead_letter_id for one in _find(client, asked, given["limit"]).items]
         elif given["dry_run"]:
-            chosen = [row["dead_letter_id"] for row in _open(cases.dead_letters, dead_letter_ids)]
+            chosen = [one.dead_letter_id for one in _open(client, dead_letter_ids)]
         if given["dry_run"]:
             text = f"Would discard {output.plural(len(chosen), 'dead letter')}.{_none(chosen)}"
             app.emit({"dry_run": True, "would_discard": chosen}, lambda: click.echo(text))
@@ -237,7 +215,7 @@ def discard(app: App, /, dead_letter_ids: tuple[str, ...], reason: str, **given:
         if asked is not None and len(chosen) > 1 and not given["yes"] and not app.is_json:
             confirm(f"Discard {output.plural(len(chosen), 'dead letter')}?")
         for dead_letter_id in chosen:
-            cases.dead_letters.discard(dead_letter_id, reason)
+            client.dead_letters.discard(dead_letter_id, reason)
 
     def print_text() -> None:
         for dead_letter_id in chosen:
@@ -250,26 +228,31 @@ def discard(app: App, /, dead_letter_ids: tuple[str, ...], reason: str, **given:
     app.emit({"discarded": chosen}, print_text)
 
 
+def _find(client: UseCaseGroups, asked: Mapping[str, Any], limit: int) -> Page[DeadLetter]:
+    return collect(
+        lambda n, cursor: client.dead_letters.list(**asked, limit=n, cursor=cursor), limit
+    )
+
+
 def _meant(
-    cases: UseCases, dead_letter_ids: tuple[str, ...], given: Mapping[str, Any]
-) -> DeadLetterQuery | None:
-    """Return the filter, or None if ids were given; reject both and neither."""
-    asked = _asked(cases, {**given, "status": "open"})
-    is_narrow = asked != DeadLetterQuery()
-    if dead_letter_ids and (is_narrow or given["everything"]):
+    client: UseCaseGroups, dead_letter_ids: tuple[str, ...], given: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Return the filters, or None if ids were given; reject both and neither."""
+    asked = _asked(client, given)
+    if dead_letter_ids and (asked or given["everything"]):
         raise InvalidInput("ID", "either ids or a filter", dead_letter_ids[0])
-    if not dead_letter_ids and not is_narrow and not given["everything"]:
+    if not dead_letter_ids and not asked and not given["everything"]:
         fix = "Pass ids, a filter such as --error TYPE, or --all."
         raise InvalidInput("ID", "ids, a filter or --all", None, fix)
     return None if dead_letter_ids else asked
 
 
-def _open(dead_letters: DeadLetterUseCases, ids: tuple[str, ...]) -> list[Shape]:
+def _open(client: UseCaseGroups, ids: tuple[str, ...]) -> list[DeadLetter]:
     """Return the dead letters with these ids; raise Conflict if one of them is not open."""
-    found = [dead_letters.detail(dead_letter_id)["dead_letter"] for dead_letter_id in ids]
+    found = [client.dead_letters.get(dead_letter_id).dead_letter for dead_letter_id in ids]
     for row in found:
-        if row["status"] != "open":
-            raise Conflict(f"{row['dead_letter_id']} is not open: it was {row['status']}.")
+        if row.status != "open":
+            raise Conflict(f"{row.dead_letter_id} is not open: it was {row.status}.")
     return found
 
 
@@ -278,55 +261,56 @@ def _none(chosen: Sequence[object]) -> str:
     return "" if chosen else " No open dead letter matches; see penstock dlq groups."
 
 
-def _asked(cases: UseCases, given: Mapping[str, Any]) -> DeadLetterQuery:
-    """Build the filter from the options; relative times count from the database's clock."""
-    now = cases.now() if given["since"] or given["until"] else 0
+def _asked(client: UseCaseGroups, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the filters that were given; relative times count from the database's clock."""
+    now = client.now() if given["since"] or given["until"] else 0
     names = ("status", "kind", "customer", "subscription", "topic", "pipeline", "processor",
              "partition", "correlation_id", "error_type")  # fmt: skip
-    return DeadLetterQuery(
-        **{name: given[name] for name in names},
-        since=parse_when(given["since"], "since", now),
-        until=parse_when(given["until"], "until", now),
-    )
+    asked = {name: given[name] for name in names if given.get(name) is not None}
+    for name in ("since", "until"):
+        at = parse_when(given[name], name, now)
+        if at is not None:
+            asked[name] = to_datetime(at)
+    return asked
 
 
-def _edit(given: Mapping[str, Any]) -> Edit | None:
+def _edit(given: Mapping[str, Any]) -> DeadLetterEdit | None:
     data = given["data"]
     if data is not None:
         data = (read_text(Path(data[1:]), "data") if data.startswith("@") else data).encode()
     parameters = parse_pairs(given["parameters"], "param") if given["parameters"] else None
-    edit = Edit(parameters=parameters, data=data, attributes=given["attributes"])
-    return None if edit == Edit() else edit
+    edit = DeadLetterEdit(parameters=parameters, data=data, attributes=given["attributes"])
+    return None if edit == DeadLetterEdit() else edit
 
 
 def _replay_these(
     app: App,
-    dead_letters: DeadLetterUseCases,
+    client: UseCaseGroups,
     ids: tuple[str, ...],
-    edit: Edit | None,
+    edit: DeadLetterEdit | None,
     *,
     is_dry: bool,
 ) -> None:
     if is_dry:
-        found = _open(dead_letters, ids)
+        found = _open(client, ids)
         for row in found:
-            _check_edit(edit, row["kind"])
-        open_ones = [row["dead_letter_id"] for row in found]
+            _check_edit(edit, row.kind)
+        open_ones = [row.dead_letter_id for row in found]
         text = f"Would replay {output.plural(len(open_ones), 'dead letter')}."
         app.emit({"dry_run": True, "would_replay": open_ones}, lambda: click.echo(text))
         return
-    done = [dead_letters.replay(dead_letter_id, edit) for dead_letter_id in ids]
+    done = [client.dead_letters.replay(dead_letter_id, edit) for dead_letter_id in ids]
 
     def print_text() -> None:
         for one in done:
-            new_id = one["replayed_as"]
+            new_id = one.replayed_as
             name = new_id if new_id.startswith("run_") else f"message {new_id}, next generation"
-            click.echo(f"{one['dead_letter_id']} is replayed as {name}.")
+            click.echo(f"{one.dead_letter_id} is replayed as {name}.")
 
     app.emit({"replayed": done}, print_text)
 
 
-def _check_edit(edit: Edit | None, kind: str) -> None:
+def _check_edit(edit: DeadLetterEdit | None, kind: str) -> None:
     """Raise InvalidInput if the edit does not apply to this kind of dead letter."""
     if edit is None:
         return
@@ -339,12 +323,13 @@ def _check_edit(edit: Edit | None, kind: str) -> None:
 
 
 def _replay_matching(
-    app: App, dead_letters: DeadLetterUseCases, asked: DeadLetterQuery, given: Mapping[str, Any]
+    app: App, client: UseCaseGroups, asked: Mapping[str, Any], given: Mapping[str, Any]
 ) -> None:
     """Count the matches with a dry run, ask for confirmation, then replay in steps of STEP."""
     limit = given["limit"]
-    would = dead_letters.replay_matching(asked, DeadLetterStep(limit=STEP, is_dry=True))
-    many = would["matched"] if limit is None else min(limit, would["matched"])
+    replay = client.dead_letters.replay_matching
+    would = replay(ReplayRequest(**asked, limit=STEP, is_dry_run=True))
+    many = would.matched if limit is None else min(limit, would.matched)
     if given["dry_run"]:
         app.emit(would, lambda: _would(would, many))
         return
@@ -354,21 +339,19 @@ def _replay_matching(
         return
     if many > 1 and not given["yes"] and not app.is_json:
         confirm(f"Replay {output.plural(many, 'dead letter')}?")
-    done: list[Shape] = []
-    refused: list[Shape] = []
-    step = DeadLetterStep(rate=given["rate"])
+    done: list[ReplayedDeadLetter] = []
+    refused: list[RefusedReplay] = []
+    request = ReplayRequest(**asked, rate=given["rate"])
     with click.progressbar(length=many, label="Replaying", hidden=app.is_json) as bar:
         while many > len(done) + len(refused):
             left = many - len(done) - len(refused)
-            page = dead_letters.replay_matching(asked, replace(step, limit=min(STEP, left)))
-            done += page["replayed"]
-            refused += page["refused"]
-            bar.update(len(page["replayed"]) + len(page["refused"]))
-            if page["next_before"] is None:
+            step = replay(replace(request, limit=min(STEP, left)))
+            done += step.replayed
+            refused += step.refused
+            bar.update(len(step.replayed) + len(step.refused))
+            if step.next_before is None:
                 break
-            step = replace(
-                step, before=page["next_before"], start_at=output.parse_time(page["next_at"])
-            )
+            request = replace(request, before=step.next_before, start_at=step.next_at)
 
     def print_text() -> None:
         click.echo(f"{output.plural(len(done), 'dead letter')} replayed, {len(refused)} refused.")
@@ -377,14 +360,14 @@ def _replay_matching(
     app.emit({"replayed": done, "refused": refused}, print_text)
 
 
-def _would(would: Shape, many: int) -> None:
-    count = output.plural(many - len(would["refused"]), "dead letter")
+def _would(would: ReplayStep, many: int) -> None:
+    count = output.plural(many - len(would.refused), "dead letter")
     click.echo(f"Would replay {count}.{_none(range(many))}")
-    _print_refused(would["refused"])
+    _print_refused(would.refused)
 
 
-def _print_refused(refused: list[Shape]) -> None:
+def _print_refused(refused: list[RefusedReplay]) -> None:
     for one in refused[:20]:
-        click.echo(f"  {one['dead_letter_id']}: {one['why']}")
+        click.echo(f"  {one.dead_letter_id}: {one.why}")
     if len(refused) > 20:
         click.echo(f"  and {len(refused) - 20} more")

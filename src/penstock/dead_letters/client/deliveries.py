@@ -7,37 +7,24 @@ message that only this subscription receives, as the next generation of the fail
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from penstock.bus import rules
 from penstock.bus.message import NewMessage
 from penstock.bus.store.messages import MessageRow, message_get, message_publish_to
 from penstock.bus.store.replay import delivery_replay, delivery_replayable
-from penstock.bus.store.topics import Subscription, subscription_get_by_key, topic_open
+from penstock.bus.store.topics import SubscriptionRow, subscription_get_by_key, topic_open
 from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.ids import encode
 from penstock.db.store import Transactions, Tx
-from penstock.dead_letters.store import DeadLetter
+from penstock.dead_letters.records import DeadLetterEdit
+from penstock.dead_letters.store import DeadLetterRow
 
 ADDED_PREFIXES = ("cloudpubsub", "penstock-")
 """Prefixes of the attributes that the bus adds to a dead letter."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edit:
-    """Changes before a replay: the parameters of a run, or the data and attributes of a message.
-
-    None keeps the original value.
-    """
-
-    parameters: Mapping[str, Any] | None = None
-    data: bytes | None = None
-    attributes: Mapping[str, str] | None = None
-
-
-def message_of(tx: Tx, dead_letter: DeadLetter) -> MessageRow | None:
+def message_of(tx: Tx, dead_letter: DeadLetterRow) -> MessageRow | None:
     """Return the message of a failed delivery as published; None if retention removed it."""
     if dead_letter.message_id is not None:
         found = message_get(tx, dead_letter.message_id)
@@ -53,8 +40,8 @@ def message_of(tx: Tx, dead_letter: DeadLetter) -> MessageRow | None:
 def delivery_redeliver(
     tx: Tx,
     store: Transactions,
-    dead_letter: DeadLetter,
-    edit: Edit | None,
+    dead_letter: DeadLetterRow,
+    edit: DeadLetterEdit | None,
     *,
     actor: str,
     at: int | None,
@@ -75,13 +62,13 @@ def delivery_redeliver(
     if edit is not None or message.message_id != dead_letter.message_id:
         # Check first: a refusal after publishing would leave the copy behind.
         delivery_replayable(tx, sub, dead_letter.message_id)
-        content = _publish_copy(tx, sub, message, edit or Edit())
+        content = _publish_copy(tx, sub, message, edit or DeadLetterEdit())
     done = delivery_replay(tx, sub, dead_letter.message_id, actor, content_id=content, due_at=at)
     tx.after_commit(lambda: store.wake(sorted(done.wake)))
     return str(dead_letter.message_id)
 
 
-def _publish_copy(tx: Tx, sub: Subscription, message: MessageRow, edit: Edit) -> int:
+def _publish_copy(tx: Tx, sub: SubscriptionRow, message: MessageRow, edit: DeadLetterEdit) -> int:
     """Publish the edited content as a message that no subscription receives; return its id."""
     wanted = NewMessage(
         data=message.data if edit.data is None else edit.data,

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from penstock.assembly.process import RunFilter
 from penstock.core.clock import Micros, to_datetime
+from penstock.core.ids import decode
 from penstock.core.utc_offsets import zone_info
-from penstock.flows.explain.why import walk
+from penstock.runs.client.listing import run_page
 
 if TYPE_CHECKING:
     from penstock.client import Client
-    from penstock.flows.explain.explain import Explanation
+    from penstock.flows.explain.records import FlowExplanation
 
 ZONE: Final = "America/New_York"
 CAUSES_MAX: Final = 8
@@ -54,16 +56,18 @@ class Answer:
         yield from (f"      {text}" for text in self.can)
 
 
-def local_time(at: Micros) -> str:
+def local_time(at: datetime | Micros) -> str:
     """Format a time as HH:MM in the pipeline's time zone."""
-    return to_datetime(at).astimezone(zone_info(ZONE)).strftime("%H:%M")
+    when = at if isinstance(at, datetime) else to_datetime(at)
+    return when.astimezone(zone_info(ZONE)).strftime("%H:%M")
 
 
 def answer_for(client: Client, pipeline: str, partition: str, mode: str, now: Micros) -> Answer:
     """Return the answers for the newest generation of a partition."""
-    flow = client.flows.find(pipeline, partition, mode=mode)
-    explanation = client.diagnostics.explain_flow(flow.flow_id).explanation
-    offers = [f"{offer.command}  ({offer.does})" for offer in explanation.offers]
+    explanation = client.diagnostics.explain(pipeline, partition, mode=mode)
+    flow = explanation.flow
+    assert flow is not None
+    offers = [f"{offer.command}  ({offer.does})" for offer in explanation.actions]
     return Answer(
         title=f"{explanation.title} at {local_time(now)}: {flow.state.lower()}",
         happened=phase_statuses(explanation),
@@ -72,7 +76,7 @@ def answer_for(client: Client, pipeline: str, partition: str, mode: str, now: Mi
     )
 
 
-def phase_statuses(explanation: Explanation) -> list[PhaseStatus]:
+def phase_statuses(explanation: FlowExplanation) -> list[PhaseStatus]:
     """Return a line for each phase that the mode runs."""
     return [
         PhaseStatus(story.phase, story.word, story.count, story.headline)
@@ -81,20 +85,22 @@ def phase_statuses(explanation: Explanation) -> list[PhaseStatus]:
     ]
 
 
-def _why(client: Client, flow_id: int, explanation: Explanation) -> Iterator[str]:
+def _why(client: Client, flow_id: str, explanation: FlowExplanation) -> Iterator[str]:
     """Yield the causes of what is pending, and the reasons of degraded decisions."""
     yield explanation.summary
-    causes = list(walk(client.diagnostics.why_flow(flow_id).cause))[1:]
-    for depth, cause in causes[:CAUSES_MAX]:
-        yield f"{'  ' * (depth - 1)}{cause.text}"
+    causes = client.diagnostics.why_flow(flow_id).causes[1:]
+    for cause in causes[:CAUSES_MAX]:
+        yield f"{'  ' * (cause.depth - 1)}{cause.text}"
     for story in explanation.phases:
         if any("PROCEED_DEGRADED" in sentence for sentence in story.sentences[:1]):
             yield f"{story.phase}: {story.sentences[0]}"
 
 
-def _wait(client: Client, flow_id: int) -> Iterator[str]:
+def _wait(client: Client, flow_id: str) -> Iterator[str]:
     """Yield the pending retries of the flow, including those that the flow no longer waits for."""
-    for run in client.runs.page(RunFilter(state="PENDING", limit=500)):
-        if run.flow_id == flow_id:
+    number = decode("flow", flow_id)
+    pending = RunFilter(state="PENDING", limit=500)
+    for run in client.store.read(lambda tx: run_page(tx, pending)):
+        if run.flow_id == number:
             due = local_time(run.scheduled_time)
             yield f"Wait: {run.processor} is retried at {due}; its data is late, not lost."

@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from penstock.assembly.process import FlowFilter
 from penstock.audit.telemetry import Event, Events, RunEnded
 from penstock.core.clock import MINUTE, Micros, SystemClock
+from penstock.core.ids import encode
 from penstock.demo.nba import day
 from penstock.demo.nba.answers import Answer, PhaseStatus, phase_statuses
 
 if TYPE_CHECKING:
-    from penstock.assembly.process import AlertRow, PhaseRow
+    from penstock.assembly.process import StoredAlert
     from penstock.demo.nba.day import ScenarioEvent, ScenarioState
-    from penstock.flows.client.flows import FlowDetail
+    from penstock.flows.records import FlowDetail, FlowPhase
 
 BUSY_US: Final = MINUTE
 IDLE_US: Final = 15 * MINUTE
@@ -40,7 +40,7 @@ class ScreenState:
     boards: list[tuple[str, list[PhaseStatus]]]
     feed: list[tuple[Micros, str]]
     answers: list[Answer]
-    alerts: list[AlertRow]
+    alerts: list[StoredAlert]
     is_answer_new: bool
     is_done: bool
 
@@ -60,7 +60,7 @@ class DemoDriver:
         self._show = show
         self._real = SystemClock()
         self._due = self._real.monotonic()
-        self._known: dict[tuple[int, str], str] = {}
+        self._known: dict[tuple[str, str], str] = {}
         self._answered = self._answered_at = 0
         self._steps = 0
         events.subscribe(self._on_event)
@@ -82,9 +82,8 @@ class DemoDriver:
     def _step(self, acts: list[ScenarioEvent]) -> Micros:
         """Return the next step: a minute while busy, else up to the next quarter hour or act."""
         client, now = self._scene.stage.client, self._scene.stage.clock.now()
-        overview = client.views.overview()
-        busy = overview.pending + overview.claimed + overview.running
-        if busy or client.flows.page(FlowFilter(state="OPEN", limit=1)):
+        busy = client.views.overview().active_runs
+        if busy or client.flows.list(state="OPEN", limit=1).items:
             return BUSY_US
         ends = [now // IDLE_US * IDLE_US + IDLE_US, day.END]
         return min([*ends, *(day.START + act.after for act in acts[:1])]) - now
@@ -98,8 +97,7 @@ class DemoDriver:
         scene, client = self._scene, self._scene.stage.client
         self._steps += 1
         details = [
-            client.flows.detail(flow.flow_id)
-            for flow in reversed(client.flows.page(FlowFilter(limit=10)))
+            client.flows.get(flow.flow_id) for flow in reversed(client.flows.list(limit=10).items)
         ]
         for detail in details:
             for text in self._changes(detail):
@@ -115,13 +113,13 @@ class DemoDriver:
                 boards=[
                     (
                         _title(d),
-                        phase_statuses(client.diagnostics.explain_flow(d.flow.flow_id).explanation),
+                        phase_statuses(client.diagnostics.explain_flow(d.flow.flow_id)),
                     )
                     for d in details[-2:]
                 ],
                 feed=scene.feed,
                 answers=scene.answers if is_shown else [],
-                alerts=client.views.alerts(state="open", limit=4),
+                alerts=client.views.alerts(state="open", limit=4).items,
                 is_answer_new=is_new,
                 is_done=is_done,
             )
@@ -159,7 +157,7 @@ class DemoDriver:
 
     def _on_event(self, event: Event) -> None:
         if isinstance(event, RunEnded) and event.error_type is not None:
-            run = self._scene.stage.client.runs.get(event.run_id)
+            run = self._scene.stage.client.runs.get(encode("run", event.run_id))
             then = "it will be retried" if event.retry else "it will not be retried"
             self._scene.add_line(f"{run.processor} failed ({event.error_type}), {then}")
 
@@ -176,11 +174,7 @@ def _word(before: str, state: str) -> str:
             "DEGRADED": "ends degraded", "FAILED": "failed"}.get(state, state)  # fmt: skip
 
 
-def _because(row: PhaseRow) -> str:
+def _because(row: FlowPhase) -> str:
     """Return the first warning of the gate's decision; empty if there is none."""
-    lines = (
-        row.gate_context.get("warnings")
-        if row.state in ("IN_PROGRESS", "WAITING", "BLOCKED")
-        else ()
-    )
+    lines = row.warnings if row.state in ("IN_PROGRESS", "WAITING", "BLOCKED") else ()
     return f": {lines[0]}" if lines else ""

@@ -7,22 +7,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.assembly.process import FlowFilter, RunFilter
+from penstock.assembly.process import RunFilter
 from penstock.cli.output import plural
-from penstock.core.clock import MINUTE
+from penstock.core.clock import MINUTE, from_datetime
 from penstock.core.stored_json import loads
 from penstock.demo.claims import Claim, claims_text, program
 from penstock.demo.nba import day
 from penstock.demo.nba.answers import local_time
 from penstock.flows.gates.gate import decide
+from penstock.flows.gates.rows import DecisionFilter
+from penstock.flows.gates.store.gates import decision_list
 from penstock.flows.gates.verdict import Decision, GateInput
+from penstock.flows.rows import FlowFilter
+from penstock.flows.store.flows import flow_list
+from penstock.runs.client.listing import run_page
 from penstock.runs.states import RunState
 
 if TYPE_CHECKING:
     from penstock.client import Client
+    from penstock.db.store import Tx
     from penstock.demo.nba.day import ScenarioState
-    from penstock.flows.client.flows import FlowDetail
-    from penstock.runs.rows import Run
+    from penstock.flows.gates.rows import DecisionRow
+    from penstock.flows.records import FlowDetail
+    from penstock.runs.rows import RunRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +83,7 @@ class DayRecord:
     """All flows and runs of the day, read from the store."""
 
     flows: Sequence[FlowDetail]
-    runs: Sequence[Run]
+    runs: Sequence[RunRow]
 
     def of(self, mode: str) -> list[FlowDetail]:
         """Return the flows of a mode, oldest generation first."""
@@ -88,14 +95,10 @@ def check_claims(
 ) -> Report:
     """Read the day from the store and check every claim."""
     flows = [
-        client.flows.detail(flow.flow_id)
-        for flow in reversed(client.flows.page(FlowFilter(limit=100)))
+        client.flows.get(flow.flow_id) for flow in reversed(client.flows.list(limit=100).items)
     ]
-    runs = [
-        run
-        for state in RunState
-        for run in client.runs.page(RunFilter(state=state.value, limit=5_000))
-    ]
+    wanted = [RunFilter(state=state.value, limit=5_000) for state in RunState]
+    runs = client.store.read(lambda tx: [run for one in wanted for run in run_page(tx, one)])
     past = DayRecord(flows=flows, runs=runs)
     decisions = sum(len(detail.decisions) for detail in flows)
     head = (
@@ -109,7 +112,7 @@ def check_claims(
         _healed(past, scene),
         _ahead(past),
         _once(past),
-        _replayed(past),
+        _replayed(client),
         _journal(client),
     ]
     answers = [list(answer.lines()) for answer in scene.answers]
@@ -122,9 +125,9 @@ def _waited(past: DayRecord, scene: ScenarioState) -> Claim:
     flows = past.of("overnight")
     gate = [d for f in flows for d in reversed(f.decisions) if d.phase == "scrape"]
     waits = [d for d in gate if d.verdict == "WAIT"]
-    named = [d for d in waits if loads(Decision, d.decision).missing == (f"feed.{day.PLAYS}",)]
+    named = [d for d in waits if d.missing == [f"feed.{day.PLAYS}"]]
     starts = [t for f in flows for t in f.triggers if t.phase == "scrape"]
-    soon = bool(starts) and 0 <= starts[0].at - scene.plays_at <= 11 * MINUTE
+    soon = bool(starts) and 0 <= from_datetime(starts[0].at) - scene.plays_at <= 11 * MINUTE
     state = flows[-1].flow.state if flows else "?"
     at = local_time(starts[0].at) if starts else "?"
     text = (
@@ -157,9 +160,9 @@ def _degraded(past: DayRecord, scene: ScenarioState) -> Claim:
     """Check that the first picks had no lines, and that every later phase recorded the gap."""
     flows = past.of("same_day")
     first = flows[0] if flows else None
-    contexts = {row.phase: row.gate_context for row in first.phases} if first else {}
+    missing = {row.phase: row.missing for row in first.phases} if first else {}
     knew = [p for p in ("raw", "analytics", "precompute", "predict", "publish")
-            if f"{day.LINES}_scraper" in contexts.get(p, {}).get("missing", ())]  # fmt: skip
+            if f"{day.LINES}_scraper" in missing.get(p, ())]  # fmt: skip
     ended = first.flow.ended_at if first else None
     is_true = (
         first is not None
@@ -167,7 +170,7 @@ def _degraded(past: DayRecord, scene: ScenarioState) -> Claim:
         and len(knew) == 5
         and scene.lines_before == 0
         and ended is not None
-        and ended < scene.lines_at
+        and from_datetime(ended) < scene.lines_at
     )
     text = (
         f"{day.LINES} was still missing at its straggler deadline. The picks were published at "
@@ -211,7 +214,7 @@ def _ahead(past: DayRecord) -> Claim:
 
 def _once(past: DayRecord) -> Claim:
     """Check that every phase started at most once, each with a decision that allowed it."""
-    triggers = Counter((t.flow_id, t.phase) for f in past.flows for t in f.triggers)
+    triggers = Counter((f.flow.flow_id, t.phase) for f in past.flows for t in f.triggers)
     first = Counter((r.flow_id, r.phase, r.processor) for r in past.runs if r.attempt == 1)
     allowed = {(d.flow_id, d.phase) for f in past.flows for d in f.decisions if d.verdict != "WAIT"}
     twice = sum(n > 1 for n in (*triggers.values(), *first.values()))
@@ -225,8 +228,8 @@ def _once(past: DayRecord) -> Claim:
     return Claim("Everything started exactly once.", text, is_true, {"twice": twice})
 
 
-def _replayed(past: DayRecord) -> Claim:
-    rows = [row for detail in past.flows for row in detail.decisions]
+def _replayed(client: Client) -> Claim:
+    rows = client.store.read(_decisions)
     other = [
         row for row in rows if decide(loads(GateInput, row.input)) != loads(Decision, row.decision)
     ]
@@ -239,11 +242,21 @@ def _replayed(past: DayRecord) -> Claim:
                  {"decisions": len(rows), "other": len(other)})  # fmt: skip
 
 
+def _decisions(tx: Tx) -> list[DecisionRow]:
+    return [
+        row
+        for flow in flow_list(tx, FlowFilter(limit=100))
+        for row in decision_list(
+            tx, DecisionFilter(pipeline=flow.pipeline_key, flow_id=flow.flow_id, limit=200)
+        )
+    ]
+
+
 def _journal(client: Client) -> Claim:
-    blocks, entries, problem = client.views.verify_journal()
+    found = client.views.verify_journal()
     text = (
-        f"{entries:,} journal entries in {blocks:,} sealed blocks; recomputing the hashes shows: "
-        f"{problem or 'none was changed'}."
+        f"{found.entries:,} journal entries in {found.blocks:,} sealed blocks; recomputing the "
+        f"hashes shows: {found.problem or 'none was changed'}."
     )
-    return Claim("Everything is on record.", text, problem is None and entries > 0,
-                 {"entries": entries})  # fmt: skip
+    is_proved = found.problem is None and found.entries > 0
+    return Claim("Everything is on record.", text, is_proved, {"entries": found.entries})

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import penstock.demo.saas.world as world
-from penstock.assembly.process import describe_database, open_store
+from penstock.assembly.database import describe_database, open_store
 from penstock.audit.telemetry import Events
 from penstock.client import Client
 from penstock.core.clock import Micros, SystemClock

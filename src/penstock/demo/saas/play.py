@@ -14,7 +14,7 @@ from penstock.audit.telemetry import Event, Events, RunEnded, RunRefused, Swept,
 from penstock.core.clock import HOUR, MINUTE, SECOND, Micros, SystemClock
 
 if TYPE_CHECKING:
-    from penstock.assembly.process import AlertRow, Overview, RunContext
+    from penstock.assembly.process import Overview, RunContext, StoredAlert
     from penstock.demo.saas.scenario import ScenarioEvent, ScenarioState
 
 DAY_US = 24 * HOUR
@@ -55,7 +55,7 @@ class ScreenState:
     counts: Counter[str]
     rate: float
     feed: list[tuple[Micros, str]]
-    alerts: list[AlertRow]
+    alerts: list[StoredAlert]
     waits: DemoWaitTimes
     flooder: str
     flood_size: int
@@ -113,8 +113,7 @@ class DemoDriver:
         """Advance time without new occurrences until no run is pending or running."""
         stage = self._scene.stage
         while stage.clock.now() < end + DRAIN_MAX_US:
-            overview = stage.client.views.overview()
-            if not overview.pending + overview.claimed + overview.running:
+            if not stage.client.views.overview().active_runs:
                 return
             stage.step(DRAIN_STEP_US)
             self._refresh(1.0, "draining the queue")
@@ -142,7 +141,7 @@ class DemoDriver:
             counts=self.counts,
             rate=self._rate(at),
             feed=scene.feed,
-            alerts=views.alerts(state="open", limit=6),
+            alerts=views.alerts(state="open", limit=6).items,
             waits=self._waits,
             flooder=scene.flooder,
             flood_size=len(scene.flood_ids),

@@ -5,20 +5,23 @@ from __future__ import annotations
 import statistics
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.assembly.process import RunFilter
 from penstock.cli import output
 from penstock.cli.rows import collect
 from penstock.core.clock import HOUR, to_datetime
+from penstock.core.ids import decode
 from penstock.demo.claims import Claim, claims_text, program
 from penstock.demo.saas.scenario import CONCURRENCY, FLOOD_AT, OUTAGE_HOURS, WORKERS
-from penstock.runs.states import RunState
+from penstock.runs.client.listing import RunPosition, position_of, run_page
 
 if TYPE_CHECKING:
     from penstock.client import Client
+    from penstock.db.store import Tx
     from penstock.demo.saas.scenario import ScenarioState
-    from penstock.runs.rows import Run
+    from penstock.runs.rows import RunRow
     from penstock.schedules.records import StoredConfig
 
 PAGE = 5_000
@@ -101,25 +104,25 @@ def check_claims(client: Client, facts: Facts) -> Report:
     return Report(head, claims, [c for c in configs if not c.is_active], facts)
 
 
-def _all_runs(client: Client) -> list[Run]:
+def _all_runs(client: Client) -> list[RunRow]:
     """Return every run, finished or not, page by page."""
-    found: list[Run] = []
-    for state in RunState:
-        before = 2**62
-        while True:
-            page = client.runs.page(RunFilter(state=state.value, before=before, limit=PAGE))
-            found += page
-            if len(page) < PAGE:
-                break
-            before = page[-1].run_id
+    found: list[RunRow] = []
+    position = None
+    while page := client.store.read(partial(_page, position=position)):
+        found += page
+        position = position_of(page[-1])
     return found
+
+
+def _page(tx: Tx, position: RunPosition | None) -> list[RunRow]:
+    return run_page(tx, RunFilter(limit=PAGE), position)
 
 
 def _all_configs(client: Client) -> list[StoredConfig]:
     return collect(lambda n, at: client.configs.list(limit=n, cursor=at), EVERY).items
 
 
-def _nothing_lost(runs: list[Run], facts: Facts) -> Claim:
+def _nothing_lost(runs: list[RunRow], facts: Facts) -> Claim:
     """Check that every requested run exists and has ended."""
     ends = Counter(_end(chain) for chain in _chains(runs).values())
     asked = facts.scheduled + facts.scene.accepted
@@ -134,7 +137,7 @@ def _nothing_lost(runs: list[Run], facts: Facts) -> Claim:
     return Claim("No run was lost.", text, asked == found and not ends["live"], numbers)
 
 
-def _nothing_twice(runs: list[Run]) -> Claim:
+def _nothing_twice(runs: list[RunRow]) -> Claim:
     occurrences = Counter(
         (r.config_id, r.occurrence_time, r.processor, r.attempt)
         for r in runs
@@ -154,7 +157,7 @@ def _nothing_twice(runs: list[Run]) -> Claim:
     return Claim("Nothing happened twice.", text, not twice and not again and not shared, numbers)
 
 
-def _throttled(runs: list[Run]) -> Claim:
+def _throttled(runs: list[RunRow]) -> Claim:
     """Check that runs that hit a rate limit were retried and ended."""
     ends = _ends_of(runs, "RATE_LIMIT_EXCEEDED")
     network = _ends_of(runs, "TRANSIENT_NETWORK")
@@ -169,7 +172,7 @@ def _throttled(runs: list[Run]) -> Claim:
                  {"rate_limited": dict(ends), "network": dict(network)})  # fmt: skip
 
 
-def _crashed(runs: list[Run], facts: Facts) -> Claim:
+def _crashed(runs: list[RunRow], facts: Facts) -> Claim:
     stale = [r for r in runs if r.error_type == "STALE_EXECUTION"]
     holders = sorted({r.claimed_by for r in stale if r.claimed_by})
     ends = _ends_of(runs, "STALE_EXECUTION")
@@ -188,10 +191,10 @@ def _crashed(runs: list[Run], facts: Facts) -> Claim:
     return Claim("A killed worker delayed runs but lost none.", text, is_true, numbers)
 
 
-def _flooded(runs: list[Run], facts: Facts) -> Claim:
+def _flooded(runs: list[RunRow], facts: Facts) -> Claim:
     """Check that other customers' runs did not wait long while the flood was processed."""
     scene = facts.scene
-    ids = set(scene.flood_ids)
+    ids = {decode("run", run_id) for run_id in scene.flood_ids}
     flood = [r for r in runs if r.run_id in ids and r.started_at is not None]
     begin = scene.start + FLOOD_AT
     until = max((r.started_at or 0 for r in flood), default=begin)
@@ -223,7 +226,7 @@ def _flooded(runs: list[Run], facts: Facts) -> Claim:
 
 
 def _outage(
-    client: Client, runs: list[Run], configs: list[StoredConfig], scene: ScenarioState
+    client: Client, runs: list[RunRow], configs: list[StoredConfig], scene: ScenarioState
 ) -> Claim:
     begin = scene.start + scene.outage_after
     end = begin + OUTAGE_HOURS * HOUR
@@ -247,14 +250,14 @@ def _outage(
     return Claim("Schedules caught up after a scheduler outage.", text, bool(caught), numbers)
 
 
-def _credentials(client: Client, runs: list[Run], configs: list[StoredConfig]) -> Claim:
+def _credentials(client: Client, runs: list[RunRow], configs: list[StoredConfig]) -> Claim:
     """Check that permanent errors are not retried, and that failing configs are disabled."""
     dead = [r for r in runs if r.is_dead and r.error_type == "AUTHENTICATION_FAILED"]
     in_vain = {r.run_id for r in dead} & {r.parent_run_id for r in runs}
-    dead_letters = client.dead_letters.find(limit=PAGE)
+    dead_letters = client.dead_letters.list(limit=PAGE).items
     disabled = [c for c in configs if not c.is_active]
     restored = {r.customer_id for r in dead} - {c.customer for c in disabled}
-    alerts = client.views.alerts(limit=PAGE)
+    alerts = client.views.alerts(limit=PAGE).items
     warned = sum(1 for a in alerts if a.rule == "config_failing")
     high = sum(1 for a in alerts if a.rule == "config_disabled")
     names = ", ".join(f"{c.customer}'s {c.pipeline}" for c in disabled)
@@ -272,24 +275,25 @@ def _credentials(client: Client, runs: list[Run], configs: list[StoredConfig]) -
 
 
 def _journal(client: Client) -> Claim:
-    blocks, entries, problem = client.views.verify_journal()
+    found = client.views.verify_journal()
     text = (
-        f"{entries:,} journal entries in {blocks:,} sealed blocks; recomputing the hashes shows: "
-        f"{problem or 'none was changed'}."
+        f"{found.entries:,} journal entries in {found.blocks:,} sealed blocks; recomputing the "
+        f"hashes shows: {found.problem or 'none was changed'}."
     )
-    numbers = {"entries": entries, "blocks": blocks}
-    return Claim("Everything is on record.", text, problem is None and entries > 0, numbers)
+    is_proved = found.problem is None and found.entries > 0
+    numbers = {"entries": found.entries, "blocks": found.blocks}
+    return Claim("Everything is on record.", text, is_proved, numbers)
 
 
-def _chains(runs: list[Run]) -> dict[int, list[Run]]:
+def _chains(runs: list[RunRow]) -> dict[int, list[RunRow]]:
     """Group runs into chains of attempts, by the id of the first attempt."""
-    chains: dict[int, list[Run]] = defaultdict(list)
+    chains: dict[int, list[RunRow]] = defaultdict(list)
     for run in runs:
         chains[run.root_run_id or run.run_id].append(run)
     return chains
 
 
-def _end(chain: list[Run]) -> str:
+def _end(chain: list[RunRow]) -> str:
     last = max(chain, key=lambda run: run.run_id)
     if last.state == "COMPLETED":
         return "completed"
@@ -298,14 +302,14 @@ def _end(chain: list[Run]) -> str:
     return "dead" if last.is_dead else "live"
 
 
-def _ends_of(runs: list[Run], error_type: str) -> Counter[str]:
+def _ends_of(runs: list[RunRow], error_type: str) -> Counter[str]:
     """Count how the chains ended in which an attempt failed with this error type."""
     chains = _chains(runs)
     met = {r.root_run_id or r.run_id for r in runs if r.error_type == error_type}
     return Counter(_end(chains[root]) for root in met)
 
 
-def _wait(run: Run) -> int:
+def _wait(run: RunRow) -> int:
     return max(0, (run.started_at or run.scheduled_time) - run.scheduled_time)
 
 

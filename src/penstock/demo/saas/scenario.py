@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import penstock.demo.saas.world as world
 from penstock.core.clock import HOUR, MINUTE, Micros
 from penstock.demo.saas.cloud import CLOUD
-from penstock.runs.client.runs import Submission
+from penstock.runs.records import Submission
 
 if TYPE_CHECKING:
     from penstock.assembly.process import InlineWorker
@@ -41,7 +41,7 @@ class ScenarioState:
     flood_size: int = FLOOD
     feed: list[tuple[Micros, str]] = field(default_factory=list)
     accepted: int = 0
-    flood_ids: list[int] = field(default_factory=list)
+    flood_ids: list[str] = field(default_factory=list)
     flooder: str = ""
     revoked: list[str] = field(default_factory=list)
     killed_worker: InlineWorker | None = None
@@ -149,7 +149,7 @@ def _flood(scene: ScenarioState) -> None:
         )
         for number in range(scene.flood_size)
     ]
-    scene.flood_ids = scene.stage.client.runs.submit_many(wanted, actor=scene.flooder)
+    scene.flood_ids = scene.stage.client.as_actor(scene.flooder).runs.submit_many(wanted)
     scene.accepted += len(scene.flood_ids)
     scene.add_line(f"{scene.flooder} submits {scene.flood_size:,} runs at once")
 
@@ -157,8 +157,9 @@ def _flood(scene: ScenarioState) -> None:
 def _cancel_some(scene: ScenarioState) -> None:
     """Cancel the last hundredth of the flood, which the customer submitted by mistake."""
     count = max(1, scene.flood_size // 100)
+    client = scene.stage.client.as_actor(scene.flooder)
     outcomes = [
-        scene.stage.client.runs.cancel(run_id, reason="submitted by mistake", actor=scene.flooder)
+        client.runs.cancel(run_id, reason="submitted by mistake").outcome
         for run_id in scene.flood_ids[-count:]
     ]
     scene.add_line(f"{scene.flooder} cancels {outcomes.count('cancelled')} of them")

@@ -55,8 +55,8 @@ class Lines:
         self._at = self._clock.monotonic()
         o, c = glance.overview, glance.counts
         self._write(
-            f"{glance.fraction:4.0%} {clock_text(glance.now)}  ready {o.ready:,} · running "
-            f"{o.running:,} · completed {c['COMPLETED']:,} · retried {c['retried']:,} · "
+            f"{glance.fraction:4.0%} {clock_text(glance.now)}  ready {o.ready_runs:,} · running "
+            f"{o.running_runs:,} · completed {c['COMPLETED']:,} · retried {c['retried']:,} · "
             f"dead {c['dead']:,} · {glance.rate:,.0f} runs/s"
         )
 
@@ -96,10 +96,10 @@ def _headline(glance: ScreenState) -> str:
 def _queue(glance: ScreenState) -> str:
     o = glance.overview
     rows = (
-        ("ready", o.ready, "yellow"),
-        ("later", o.later, "blue"),
-        ("blocked", o.blocked, "magenta"),
-        ("running", o.running + o.claimed, "cyan"),
+        ("ready", o.ready_runs, "yellow"),
+        ("later", o.later_runs, "blue"),
+        ("blocked", o.blocked_runs, "magenta"),
+        ("running", o.running_runs + o.claimed_runs, "cyan"),
     )
     return "\n".join(
         f"{name:<8}{n:>7,}  [{colour}]{'█' * _length(n)}[/{colour}]" for name, n, colour in rows

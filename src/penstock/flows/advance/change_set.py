@@ -32,7 +32,7 @@ from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.rows import NewDecision, NewIntervention, NewTrigger
 from penstock.flows.gates.verdict import Decision, GateInput, Verdict
 from penstock.flows.phases import ENDED, PhaseState
-from penstock.flows.rows import LATE_DATA, CheckLogRow, Flow, PhaseLogRow, PhaseRow
+from penstock.flows.rows import LATE_DATA, CheckLogRow, FlowRow, PhaseLogRow, PhaseRow
 from penstock.pipelines.plan import PhasePlan
 from penstock.runs.rows import NewRun
 
@@ -71,7 +71,7 @@ class ChangeSet:
     known: CachedObservations | None = None
     wanted: list[NeededProbe] = field(default_factory=list)
     late: list[LateData] = field(default_factory=list)
-    closed: list[Flow] = field(default_factory=list)
+    closed: list[FlowRow] = field(default_factory=list)
     """Flows whose successful probe run closed a breaker; flows it blocked are evaluated again."""
     starts: list[Start] = field(default_factory=list)
     ended: int = 0

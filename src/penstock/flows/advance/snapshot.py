@@ -18,7 +18,7 @@ from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.override import Override
 from penstock.flows.phases import PhaseState, check_transition
 from penstock.flows.plan import FlowPlan
-from penstock.flows.rows import CompletionRow, Flow, PhaseRow
+from penstock.flows.rows import CompletionRow, FlowRow, PhaseRow
 from penstock.pipelines.plan import PhasePlan
 
 
@@ -50,7 +50,7 @@ class Wakeup:
 class FlowSnapshot:
     """A flow with its phases, completions, overrides and breakers."""
 
-    flow: Flow
+    flow: FlowRow
     planned: FlowPlan
     now: int
     rows: dict[tuple[str, str], PhaseRow]
@@ -179,7 +179,7 @@ class ProbeOrder:
 
     gate_id: int
     token: int
-    flow: Flow
+    flow: FlowRow
     planned: FlowPlan
     phase: str
     processor: str

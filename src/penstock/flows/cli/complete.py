@@ -9,8 +9,8 @@ import click
 from penstock.cli import output
 from penstock.cli.app import App, Command
 from penstock.cli.arguments import JSON
-from penstock.cli.backends.protocol import Shape
-from penstock.cli.backends.protocol_flows import FlowRef, open_flow
+from penstock.flows.explain.records import FlowExplanation
+from penstock.flows.records import Completeness, CompletionReport
 
 _OUTCOMES = {
     "taken": "Recorded in {flow_id}.",
@@ -45,43 +45,52 @@ def complete(app: App, /, **given: Any) -> None:
     The newest open flow of the partition and mode records it and continues with the next phase. If
     no flow is open, the next generation is opened.
     """
-    with app.use_cases() as cases:
+    with app.connect() as client:
         if given["dry_run"]:
-            flow_ref = FlowRef(pipeline=given["pipeline"], partition=given["partition"],
-                          customer=given["customer"], mode=given["mode"])  # fmt: skip
-            would = _would(cases.flows.explain(flow_ref))
+            explanation = client.diagnostics.explain(
+                given["pipeline"],
+                given["partition"],
+                customer=given["customer"],
+                mode=given["mode"],
+            )
+            would = _would(explanation)
             app.emit(would, lambda: click.echo(would["text"]))
             return
-        outcome = cases.flows.complete(_message(given))
-    app.emit(outcome, lambda: click.echo(_OUTCOMES[outcome["outcome"]].format(**outcome)))
+        receipt = client.flows.complete(_report(given))
+    text = _OUTCOMES[receipt.outcome]
+    app.emit(
+        receipt,
+        lambda: click.echo(
+            text.format(flow_id=receipt.flow_id, dead_letter_id=receipt.dead_letter_id)
+        ),
+    )
 
 
-def _would(explanation: Shape) -> Shape:
-    flow = open_flow(explanation)
+def _would(explanation: FlowExplanation) -> dict[str, Any]:
+    flow = explanation.open_flow
     if flow is not None:
-        which = f"{flow['mode']}, generation {flow['generation']}"
-        text = f"{flow['flow_id']} ({which}) would record it."
+        text = f"{flow.flow_id} ({flow.mode}, generation {flow.generation}) would record it."
         return {
-            "flow_id": flow["flow_id"],
+            "flow_id": flow.flow_id,
             "would_open": False,
             "text": output.escape_control(text),
         }
     return {"flow_id": None, "would_open": True, "text": "It would open the next generation."}
 
 
-def _message(given: dict[str, Any]) -> Shape:
+def _report(given: dict[str, Any]) -> CompletionReport:
     quality = given["quality"]
-    return {
-        "pipeline_template": given["pipeline"],
-        "partition": given["partition"],
-        "processor_name": given["processor"],
-        "phase": given["phase"],
-        "customer_id": given["customer"],
-        "processing_mode": given["mode"],
-        "status": given["status"],
-        "execution_id": given["execution_id"],
-        "correlation_id": given["correlation_id"],
-        "records_processed": given["records"],
-        "completeness": None if quality is None else {"quality_score": quality},
-        "entities_changed": given["entities"],
-    }
+    return CompletionReport(
+        pipeline=given["pipeline"],
+        partition=given["partition"],
+        processor=given["processor"],
+        phase=given["phase"],
+        customer=given["customer"],
+        mode=given["mode"],
+        status=given["status"],
+        execution_id=given["execution_id"],
+        correlation_id=given["correlation_id"],
+        records=given["records"],
+        completeness=None if quality is None else Completeness(quality_score=quality),
+        entities=given["entities"],
+    )

@@ -9,10 +9,11 @@ import click
 from penstock.cli import output
 from penstock.cli.app import App, Group
 from penstock.cli.arguments import FLOW
-from penstock.cli.backends.protocol import Shape
-from penstock.cli.backends.protocol_flows import FlowQuery
+from penstock.cli.rows import collect
 from penstock.core.errors import IllegalTransition
 from penstock.flows.explain.cli.explain import print_explanation
+from penstock.flows.explain.records import FlowExplanation
+from penstock.flows.records import FlowDetail
 
 LIMIT = click.IntRange(1, 10_000)
 STATES = ("OPEN", "COMPLETE", "DEGRADED", "FAILED", "CANCELLED")
@@ -34,32 +35,26 @@ def flows() -> None:
 @click.pass_obj
 def list_(app: App, /, **given: Any) -> None:
     """List flows, newest first."""
-    asked = FlowQuery(**given)
-    with app.use_cases() as cases:
-        found = cases.flows.page(asked)
-        now = cases.now()
-    app.emit({"flows": found}, lambda: _print_flows(app, found, now, asked))
-
-
-def _print_flows(app: App, found: list[Shape], now: int, asked: FlowQuery) -> None:
-    if not found:
-        app.hint("No flows match." if asked != FlowQuery(limit=asked.limit) else "No flows yet.")
-        app.hint("Start one: penstock trigger PIPELINE PARTITION")
-        return
-    output.print_table(
-        ("FLOW", "STATE", "CUSTOMER", "PIPELINE", "PARTITION", "MODE", "GEN", "OPENED", "WITHOUT"),
-        [
-            (
-                flow["flow_id"], flow["state"], flow["customer_id"], flow["pipeline_template"],
-                flow["partition"], flow["mode"], flow["generation"],
-                output.format_time_short(output.parse_time(flow["created_at"]), now),
-                output.first_line(", ".join(flow["missing"])),
-            )
-            for flow in found
-        ],
-    )  # fmt: skip
-    if len(found) == asked.limit:
-        app.hint(f"{len(found)} shown, there may be more: add --limit {asked.limit * 2}")
+    limit = given.pop("limit")
+    with app.connect() as client:
+        page = collect(lambda n, cursor: client.flows.list(**given, limit=n, cursor=cursor), limit)
+        now = client.now()
+    first = "No flows match." if any(given.values()) else "No flows yet."
+    app.emit_page(
+        page,
+        {
+            "FLOW": lambda flow: flow.flow_id,
+            "STATE": lambda flow: flow.state,
+            "CUSTOMER": lambda flow: flow.customer,
+            "PIPELINE": lambda flow: flow.pipeline,
+            "PARTITION": lambda flow: flow.partition,
+            "MODE": lambda flow: flow.mode,
+            "GEN": lambda flow: flow.generation,
+            "OPENED": lambda flow: output.format_time_short(flow.created_at, now),
+            "WITHOUT": lambda flow: output.first_line(", ".join(flow.missing)),
+        },
+        empty=f"{first}\nStart one: penstock trigger PIPELINE PARTITION",
+    )
 
 
 @flows.command("show")
@@ -67,55 +62,55 @@ def _print_flows(app: App, found: list[Shape], now: int, asked: FlowQuery) -> No
 @click.pass_obj
 def show(app: App, flow_id: str) -> None:
     """Show one flow with its phases, gate verdicts and reported completions."""
-    with app.use_cases() as cases:
-        detail = cases.flows.detail(flow_id)
-        now = cases.now()
+    with app.connect() as client:
+        detail = client.flows.get(flow_id)
+        now = client.now()
     app.emit(detail, lambda: _print_detail(detail, now))
 
 
-def _print_detail(detail: Shape, now: int) -> None:
-    flow = detail["flow"]
-    click.echo(f"{flow['flow_id']}  {click.style(flow['state'], bold=True)}")
+def _print_detail(detail: FlowDetail, now: int) -> None:
+    flow = detail.flow
+    click.echo(f"{flow.flow_id}  {click.style(flow.state, bold=True)}")
     output.print_facts(
         [
-            ("customer", flow["customer_id"]),
-            ("pipeline", flow["pipeline_template"]),
-            ("partition", flow["partition"]),
-            ("mode", flow["mode"]),
-            ("generation", flow["generation"]),
-            ("starts at", flow["start_phase"]),
-            ("inherits from", flow["parent_flow_id"]),
-            ("opened", output.format_time(output.parse_time(flow["created_at"]), now)),
-            ("opened by", f"{flow['opened_by']} ({flow['trigger_source']})"),
-            ("ended", output.format_time(output.parse_time(flow["ended_at"]), now)),
-            ("deadline", output.format_time(output.parse_time(flow["deadline_at"]), now)),
-            ("without", ", ".join(flow["missing"])),
-            ("correlation", flow["correlation_id"]),
+            ("customer", flow.customer),
+            ("pipeline", flow.pipeline),
+            ("partition", flow.partition),
+            ("mode", flow.mode),
+            ("generation", flow.generation),
+            ("starts at", flow.start_phase),
+            ("inherits from", flow.parent_flow_id),
+            ("opened", output.format_time(flow.created_at, now)),
+            ("opened by", f"{flow.opened_by} ({flow.trigger_source})"),
+            ("ended", output.format_time(flow.ended_at, now)),
+            ("deadline", output.format_time(flow.deadline_at, now)),
+            ("without", ", ".join(flow.missing)),
+            ("correlation", flow.correlation_id),
         ]
     )
-    reported = {(one["phase"], one["processor"]): one for one in detail["completions"]}
+    reported = {(one.phase, one.processor): one for one in detail.completions}
     output.print_table(
         ("PHASE", "PROCESSOR", "STATE", "SINCE", "NEXT CHECK", "VERDICT", "MISSING"),
         [
             (
-                row["phase"],
-                row["processor"],
-                row["state"],
-                output.format_time_short(output.parse_time(row["since"]), now),
-                output.format_time_short(output.parse_time(row["next_look_at"]), now),
-                row["verdict"],
-                output.first_line(", ".join(row["missing"])),
+                row.phase,
+                row.processor,
+                row.state,
+                output.format_time_short(row.since, now),
+                output.format_time_short(row.next_probe_at, now),
+                row.verdict,
+                output.first_line(", ".join(row.missing)),
             )
-            for row in detail["phases"]
+            for row in detail.phases
         ],
     )
     for (phase, processor), one in reported.items():
-        run = one["run_id"] or one["execution_id"] or ""
-        at = output.format_time(output.parse_time(one["at"]))
+        run = one.run_id or one.execution_id or ""
+        at = output.format_time(one.at)
         click.echo(
-            f"  {at}  {phase}/{processor} {one['status']}  {output.escape_control(run)}".rstrip()
+            f"  {at}  {phase}/{processor} {one.status}  {output.escape_control(run)}".rstrip()
         )
-    click.echo(f"Explain it: penstock explain {flow['flow_id']}")
+    click.echo(f"Explain it: penstock explain {flow.flow_id}")
 
 
 @flows.command("cancel")
@@ -128,22 +123,23 @@ def cancel(app: App, flow_id: str, reason: str, dry_run: bool) -> None:
 
     Completed phases stay complete. The partition can be triggered again.
     """
-    with app.use_cases() as cases:
+    with app.connect() as client:
         if dry_run:
-            explanation = cases.flows.explain_flow(flow_id)
-            state = explanation["flow"]["state"]
+            explanation = client.diagnostics.explain_flow(flow_id)
+            assert explanation.flow is not None
+            state = explanation.flow.state
             if state != "OPEN":
                 raise IllegalTransition("flow", flow_id, state, "CANCELLED")
-            ends = [s["phase"] for s in explanation["phases"]
-                    if s["state"] in ("PENDING", "WAITING", "BLOCKED", "IN_PROGRESS")]  # fmt: skip
+            ends = [one.phase for one in explanation.phases
+                    if one.state in ("PENDING", "WAITING", "BLOCKED", "IN_PROGRESS")]  # fmt: skip
             outcome = {"flow_id": flow_id, "would_end": ends}
             app.emit(outcome, lambda: _print_would(explanation, ends))
             return
-        runs = cases.flows.cancel(flow_id, reason)
-    text = f"{flow_id} cancelled; {output.plural(runs, 'run')} cancelled or stopping."
-    app.emit({"flow_id": flow_id, "runs": runs}, lambda: click.echo(text))
+        done = client.flows.cancel(flow_id, reason)
+    text = f"{flow_id} cancelled; {output.plural(done.runs, 'run')} cancelled or stopping."
+    app.emit(done, lambda: click.echo(text))
 
 
-def _print_would(explanation: Shape, ends: list[str]) -> None:
-    print_explanation({**explanation, "actions": []}, brief=True)
+def _print_would(explanation: FlowExplanation, ends: list[str]) -> None:
+    print_explanation(explanation, brief=True, with_actions=False)
     click.echo(f"Would cancel: {', '.join(ends) or 'only the flow itself'}.")

@@ -9,7 +9,7 @@ import click
 from penstock.cli import output
 from penstock.cli.app import App, Command
 from penstock.cli.arguments import JSON, parse_pairs
-from penstock.cli.backends.protocol import Shape
+from penstock.flows.records import FlowPreview, FlowRequest, FlowTrigger
 
 
 @click.command("trigger", cls=Command)
@@ -42,55 +42,52 @@ def trigger(app: App, /, **given: Any) -> None:
     Preview the effect first: `penstock trigger nba 2025-12-31 predict --dry-run`.
     """
     wanted = _wanted(given)
-    with app.use_cases() as cases:
+    with app.connect() as client:
         if given["dry_run"]:
-            preview = cases.flows.preview(wanted)
+            preview = client.previews.trigger(wanted)
             app.emit(preview, lambda: _print_preview(preview))
             return
-        opened = cases.flows.trigger(wanted)
+        opened = client.flows.trigger(wanted)
     app.emit(opened, lambda: _print_opened(opened))
 
 
-def _wanted(given: dict[str, Any]) -> Shape:
+def _wanted(given: dict[str, Any]) -> FlowRequest:
     parameters = {**(given["parameters"] or {}), **parse_pairs(given["params"], "param")}
     phase = given["phase"]
-    return {
-        "pipeline_template": given["pipeline"],
-        "partition": given["partition"],
-        "phases": [] if phase is None else [part for part in phase.split(",") if part],
-        "customer_id": given["customer"],
-        "mode": given["mode"],
-        "backfill": given["backfill"],
-        "force": given["force"],
-        "no_downstream": given["no_downstream"],
-        "parameters": parameters or None,
-        "execution_priority": given["priority"],
-        "correlation_id": given["correlation_id"],
-    }
+    return FlowRequest(
+        pipeline=given["pipeline"],
+        partition=given["partition"],
+        phases=[] if phase is None else [part for part in phase.split(",") if part],
+        customer=given["customer"],
+        mode=given["mode"],
+        backfill=given["backfill"],
+        force=given["force"],
+        no_downstream=given["no_downstream"],
+        parameters=parameters or None,
+        priority=given["priority"],
+        correlation_id=given["correlation_id"],
+    )
 
 
-def _print_preview(preview: Shape) -> None:
-    click.echo(output.escape_control(preview["text"]))
+def _print_preview(preview: FlowPreview) -> None:
+    click.echo(output.escape_control(preview.text))
     words = {"first": "first, if its gate allows", "follows": "follows",
              "skipped": "skipped", "inherited": "inherited as it is"}  # fmt: skip
     output.print_table(
         ("PHASE", "EFFECT", "PROCESSORS"),
-        [
-            (one["phase"], words[one["fate"]], ", ".join(one["processors"]))
-            for one in preview["phases"]
-        ],
-    ) if preview["phases"] else None
+        [(one.phase, words[one.fate], ", ".join(one.processors)) for one in preview.phases],
+    ) if preview.phases else None
 
 
-def _print_opened(opened: Shape) -> None:
-    flow = opened["flow"]
-    where = f"{flow['pipeline_template']} {flow['partition']} ({flow['mode']})"
-    if not opened["is_new"]:
-        click.echo(f"{where} already exists: {flow['flow_id']}, generation "
-                   f"{flow['generation']}, {flow['state']}. Nothing was started.")  # fmt: skip
+def _print_opened(opened: FlowTrigger) -> None:
+    flow = opened.flow
+    where = f"{flow.pipeline} {flow.partition} ({flow.mode})"
+    if not opened.is_new:
+        click.echo(f"{where} already exists: {flow.flow_id}, generation "
+                   f"{flow.generation}, {flow.state}. Nothing was started.")  # fmt: skip
         click.echo("Run it again: --force   ·   start at a phase: add PHASE")
         return
-    started = output.plural(len(opened["run_ids"]), "run")
-    click.echo(f"{where} opened: {flow['flow_id']}, generation {flow['generation']}; {started} "
+    started = output.plural(len(opened.run_ids), "run")
+    click.echo(f"{where} opened: {flow.flow_id}, generation {flow.generation}; {started} "
                "started, later phases follow.")  # fmt: skip
-    click.echo(f"Follow it: penstock explain {flow['flow_id']}")
+    click.echo(f"Follow it: penstock explain {flow.flow_id}")

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from penstock.core.errors import InvalidInput
 from penstock.core.redact import redact
-from penstock.flows.client.requests import CompletionReport
+from penstock.flows.client.requests import ProcessorReport
 
 METADATA_FIELDS: Final = ("trigger_source", "completeness", "dependencies_met", "dependency_checks")
 
 
-def report_of(message: Mapping[str, Any]) -> CompletionReport:
+def report_of(message: Mapping[str, Any]) -> ProcessorReport:
     """Convert a completion message to a report; `game_date` is an alias of `partition`."""
     given = {name: value for name, value in message.items() if value is not None}
     partition, other = given.get("partition"), given.get("game_date")
@@ -28,7 +28,7 @@ def report_of(message: Mapping[str, Any]) -> CompletionReport:
     done = given.get("completeness") or {}
     more = {name: given[name] for name in METADATA_FIELDS if given.get(name) not in (None, [], {})}
     metadata = redact({**(given.get("metadata") or {}), **more})
-    return CompletionReport(
+    return ProcessorReport(
         pipeline=given["pipeline_template"],
         processor=given["processor_name"],
         partition=partition,

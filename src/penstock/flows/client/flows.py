@@ -7,25 +7,28 @@ next generation. A report for an unknown processor is kept as a dead letter, nev
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Annotated, Final, Literal
 
-from penstock.access.store.names import NameResolver, check_limit
-from penstock.audit.rows import Entry, JournalRow
+from penstock.access.store.names import NameResolver
+from penstock.access.store.paging import Cursor, PageLimit, paged
+from penstock.audit.from_rows import journal_record
+from penstock.audit.rows import Entry
 from penstock.audit.store.journal import journal_append_many, journal_for
+from penstock.core.clock import FAR_FUTURE
 from penstock.core.errors import IllegalTransition, InvalidInput, NotFound
-from penstock.core.ids import encode, new_correlation_id
+from penstock.core.ids import decode_or_not_found, encode
+from penstock.core.records.parameters import (
+    CustomerFilter,
+    FlowId,
+    PartitionFilter,
+    PipelineFilter,
+)
+from penstock.core.records.record import Meta, Page, to_json_value
 from penstock.db.store import Transactions, Tx
 from penstock.flows.cascade import CompletionStatus, FlowState
-from penstock.flows.client.opening import (
-    EVENT,
-    TriggerResult,
-    digest_of,
-    flow_open,
-    flow_open_for_report,
-    flow_start,
-)
+from penstock.flows.client.completion_message import report_of
+from penstock.flows.client.opening import EVENT, flow_open_for_report, flow_start, flow_trigger
 from penstock.flows.client.reports import (
     completion_from_report,
     report_dead_letter,
@@ -33,29 +36,33 @@ from penstock.flows.client.reports import (
     report_log,
     run_cancel_pending_of,
 )
-from penstock.flows.client.requests import (
-    CompletionReport,
-    FlowRequest,
-    check_report,
-    check_request,
-    reporting_processor,
-)
-from penstock.flows.gates.rows import DecisionFilter, DecisionRow, Trigger
+from penstock.flows.client.requests import ProcessorReport, check_report, reporting_processor
+from penstock.flows.from_rows import completion_record, flow_record, phase_record, trigger_record
+from penstock.flows.gates.from_rows import decision_record
+from penstock.flows.gates.rows import DecisionFilter
 from penstock.flows.gates.store.gates import decision_list, triggers_of
 from penstock.flows.gates.store.overrides import flow_requests_close
 from penstock.flows.phases import ENDED, PhaseState
-from penstock.flows.rows import CompletionRow, Execution, Flow, FlowFilter, PhaseRow
+from penstock.flows.records import (
+    CompletionReceipt,
+    CompletionReport,
+    Flow,
+    FlowCancellation,
+    FlowDetail,
+    FlowRequest,
+    FlowTrigger,
+)
+from penstock.flows.rows import FlowFilter, FlowRow
 from penstock.flows.store.completions import (
     completion_put_many,
     completion_recorded_in,
     completions_of,
     flow_event_put_for_next,
 )
-from penstock.flows.store.create import FlowOpening, opening_lock
+from penstock.flows.store.create import opening_lock
 from penstock.flows.store.flows import (
     flow_end_many,
     flow_find,
-    flow_for_correlation,
     flow_get,
     flow_list,
     flow_lock_many,
@@ -64,41 +71,23 @@ from penstock.flows.store.flows import (
     phases_of,
 )
 from penstock.flows.store.from_schedule import mode_and_partition
-from penstock.flows.store.logs import execution_list
 from penstock.runs.store.finish import run_cancel
 
-__all__ = [
-    "CompletionReceipt",
-    "CompletionReport",
-    "FlowDetail",
-    "FlowRequest",
-    "Flows",
-    "TriggerResult",
-]
+__all__ = ["Flows"]
 
 CHANNEL: Final = "flows"
 
-
-class CompletionReceipt(NamedTuple):
-    """Outcome of a completion report: recorded in a flow, a known repeat, or a dead letter."""
-
-    flow_id: int | None
-    is_new: bool = False
-    opened: bool = False
-    dead_letter_id: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlowDetail:
-    """A flow with its phases, completions, triggers, decisions, journal and definition."""
-
-    flow: Flow
-    phases: Sequence[PhaseRow]
-    completions: Sequence[CompletionRow]
-    triggers: Sequence[Trigger]
-    decisions: Sequence[DecisionRow]
-    journal: Sequence[JournalRow]
-    definition: Mapping[str, Any]
+ModeFilter = Annotated[
+    Annotated[str, Meta(max_length=64)] | None,
+    Meta(description="Return only flows of this mode."),
+]
+StateFilter = Annotated[
+    Literal["OPEN", "COMPLETE", "DEGRADED", "FAILED", "CANCELLED"] | None,
+    Meta(description="Return only flows in this state."),
+]
+CancelReason = Annotated[
+    str, Meta(description="Reason for the action, stored with its record.", max_length=500)
+]
 
 
 class Flows:
@@ -109,59 +98,31 @@ class Flows:
         self._names = names
         self._actor = actor
 
-    def trigger(self, request: FlowRequest | str, *, actor: str | None = None) -> TriggerResult:
-        """Open a flow and start its ready phases, or return the existing flow unless `force`."""
-        wanted = FlowRequest(pipeline=request) if isinstance(request, str) else request
-        who = actor or self._actor
+    def trigger(self, request: FlowRequest) -> FlowTrigger:
+        """Open a flow and start its first phases. Without `force` an existing flow is returned."""
 
-        def body(tx: Tx) -> TriggerResult:
-            info = self._names.pipeline(wanted.pipeline, "pipeline", tx)
-            parameters = check_request(info, wanted)
-            customer_id = wanted.customer or self._names.default_customer
-            customer = self._names.ensure_customer_keys(tx, [customer_id])[customer_id]
-            mode, partition = mode_and_partition(
-                info.definition,
-                tx.now(),
-                mode=wanted.mode,
-                backfill=wanted.backfill,
-                source=wanted.source,
+        def body(tx: Tx) -> FlowTrigger:
+            result = flow_trigger(tx, self._store, self._names, request, self._actor)
+            return FlowTrigger(
+                flow=flow_record(result.flow),
+                is_new=result.is_new,
+                run_ids=[encode("run", run_id) for run_id in result.run_ids],
             )
-            partition = wanted.partition or partition
-            opening_lock(tx, customer, info.pipeline_key, partition)
-            existing = flow_find(tx, customer, info.pipeline_key, partition, mode)
-            if existing is not None and not wanted.force and not wanted.phases:
-                return TriggerResult(existing, is_new=False)
-            parent = None
-            if wanted.phases:
-                parent = existing or flow_find(tx, customer, info.pipeline_key, partition)
-            opening = FlowOpening(
-                customer_key=customer,
-                pipeline_key=info.pipeline_key,
-                digest=digest_of(tx, info),
-                mode=mode,
-                partition=partition,
-                source=wanted.source,
-                correlation_id=wanted.correlation_id or new_correlation_id(),
-                opened_by=who,
-                priority=wanted.priority,
-                parameters=parameters,
-                start_phases=tuple(wanted.phases),
-                parent=parent,
-                no_downstream=wanted.no_downstream,
-                generation=wanted.generation,
-            )
-            return flow_open(tx, self._store, info, opening, who)
 
         return self._store.write(body)
 
-    def complete(self, report: CompletionReport, *, actor: str | None = None) -> CompletionReceipt:
-        """Record the completion of a processor that runs outside Penstock; safe to repeat.
+    def complete(self, report: CompletionReport) -> CompletionReceipt:
+        """Report the completion of a processor that Penstock does not run; safe to repeat.
 
-        The report is recorded in the newest open flow of its partition and mode; if there is none,
-        it opens the next generation. A report for an unknown processor becomes a dead letter.
+        The newest open flow of its partition and mode receives it; without one, a new flow is
+        opened. A report for an unknown processor becomes a dead letter.
         """
-        who = actor or self._actor
+        return self.record(report_of(to_json_value(report)))
+
+    def record(self, report: ProcessorReport) -> CompletionReceipt:
+        """Record a completion report that a message of the bus carried; see `complete`."""
         check_report(report)
+        who = self._actor
 
         def body(tx: Tx) -> CompletionReceipt:
             customer_id = report.customer or self._names.default_customer
@@ -170,7 +131,9 @@ class Flows:
             row = reporting_processor(info, report)
             if row is None:
                 return CompletionReceipt(
-                    None, dead_letter_id=report_dead_letter(tx, customer, report)
+                    outcome="dead",
+                    flow_id=None,
+                    dead_letter_id=encode("dl", report_dead_letter(tx, customer, report)),
                 )
             mode, _ = mode_and_partition(info.definition, tx.now(), mode=report.mode, source=EVENT)
             flow = flow_find(tx, customer, info.pipeline_key, report.partition, report.mode)
@@ -191,7 +154,7 @@ class Flows:
                 }
                 before = completion_recorded_in(tx, params)
                 if before is not None:
-                    return CompletionReceipt(before)
+                    return _receipt(before, is_new=False, opened=False)
             opened = flow is None or not flow.is_open
             if flow is None or opened:
                 flow = flow_open_for_report(tx, info, report, (customer, mode, row.phase), who)
@@ -207,95 +170,86 @@ class Flows:
             elif news and report.status != CompletionStatus.FAILED:
                 run_cancel_pending_of(tx, flow, row.processor_key, who)
             tx.after_commit(lambda: self._store.wake([CHANNEL]))
-            return CompletionReceipt(flow.flow_id, is_new=bool(news), opened=opened)
+            return _receipt(flow.flow_id, is_new=bool(news), opened=opened)
 
         return self._store.write(body)
 
-    def get(self, flow_id: int, customer: str | None = None) -> Flow:
-        """Return one flow; raise NotFound if it does not exist."""
-        return self._store.read(lambda tx: self._flow(tx, flow_id, customer))
-
-    def find(
-        self, pipeline: str, partition: str, *, mode: str | None = None, customer: str | None = None
-    ) -> Flow:
-        """Return the newest flow of a partition; open flows take precedence."""
-
-        def body(tx: Tx) -> Flow:
-            info = self._names.pipeline(pipeline, "pipeline", tx)
-            number = self._names.customer_key(tx, customer or self._names.default_customer)
-            assert number is not None
-            found = flow_find(tx, number, info.pipeline_key, partition, mode)
-            if found is None:
-                raise NotFound("flow", f"{pipeline} {partition}")
-            return found
-
-        return self._store.read(body)
-
-    def detail(self, flow_id: int, customer: str | None = None) -> FlowDetail:
-        """Return one flow with its phases, completions, triggers, decisions and journal."""
+    def get(self, flow_id: FlowId) -> FlowDetail:
+        """Return a flow with its phases, completions, triggers, decisions and journal."""
+        number = decode_or_not_found("flow", "flow", flow_id)
 
         def body(tx: Tx) -> FlowDetail:
-            flow = self._flow(tx, flow_id, customer)
-            info = self._names.pipeline(flow.pipeline, "pipeline", tx)
-            wanted = DecisionFilter(pipeline=flow.pipeline_key, flow_id=flow_id, limit=200)
+            flow = self._flow(tx, number)
+            wanted = DecisionFilter(pipeline=flow.pipeline_key, flow_id=number, limit=200)
             return FlowDetail(
-                flow=flow,
-                phases=phases_of(tx, [flow_id])[flow_id],
-                completions=completions_of(tx, [flow_id])[flow_id],
-                triggers=triggers_of(tx, [flow_id]),
-                decisions=decision_list(tx, wanted),
-                journal=journal_for(tx, "flow", flow_id),
-                definition=info.definition,
+                flow=flow_record(flow),
+                phases=[phase_record(row) for row in phases_of(tx, [number])[number]],
+                completions=[
+                    completion_record(row) for row in completions_of(tx, [number])[number]
+                ],
+                triggers=[trigger_record(row) for row in triggers_of(tx, [number])],
+                decisions=[decision_record(row) for row in decision_list(tx, wanted)],
+                journal=[journal_record(row) for row in journal_for(tx, "flow", number)],
             )
 
         return self._store.read(body)
 
-    def page(
-        self, wanted: FlowFilter, *, pipeline: str | None = None, customer: str | None = None
-    ) -> list[Flow]:
-        """Return flows, newest first; `before` (an id) continues an earlier page."""
-        check_limit(wanted.limit)
-        if wanted.state is not None and wanted.state not in tuple(FlowState):
-            raise InvalidInput("state", f"one of {', '.join(FlowState)}", wanted.state)
-
-        def body(tx: Tx) -> list[Flow]:
-            number = self._names.customer_key(tx, customer)
-            info = None if pipeline is None else self._names.pipeline(pipeline, "pipeline", tx)
-            which = None if info is None else info.pipeline_key
-            return flow_list(tx, wanted._replace(customer=number, pipeline=which))
-
-        return self._store.read(body)
-
-    def trace(
-        self, correlation_id: str, customer: str | None = None
-    ) -> tuple[list[Flow], list[Execution]]:
-        """Return the flows and executions that share a correlation id."""
-
-        def body(tx: Tx) -> tuple[list[Flow], list[Execution]]:
-            number = self._names.customer_key(tx, customer)
-            flows = flow_for_correlation(tx, correlation_id, number)
-            return flows, execution_list(tx, correlation_id, number)
-
-        return self._store.read(body)
-
-    def cancel(
+    def list(
         self,
-        flow_id: int,
         *,
-        reason: str = "",
-        customer: str | None = None,
-        actor: str | None = None,
-    ) -> int:
-        """Cancel a flow and its runs; running ones are asked to stop. Return the number of runs."""
-        who = actor or self._actor
+        customer: CustomerFilter = None,
+        pipeline: PipelineFilter = None,
+        partition: PartitionFilter = None,
+        mode: ModeFilter = None,
+        state: StateFilter = None,
+        limit: PageLimit = 50,
+        cursor: Cursor = None,
+    ) -> Page[Flow]:
+        """List flows, newest first."""
+        if state is not None and state not in tuple(FlowState):
+            raise InvalidInput("state", f"one of {', '.join(FlowState)}", state)
 
-        def body(tx: Tx) -> int:
-            self._flow(tx, flow_id, customer)
-            (locked,) = flow_lock_many(tx, [flow_id])
+        def body(tx: Tx, before: int) -> Sequence[FlowRow]:
+            info = None if pipeline is None else self._names.pipeline(pipeline, "pipeline", tx)
+            wanted = FlowFilter(
+                customer=self._names.customer_key(tx, customer),
+                pipeline=None if info is None else info.pipeline_key,
+                partition=partition,
+                mode=mode,
+                state=state,
+                before=before,
+                limit=limit,
+            )
+            return flow_list(tx, wanted)
+
+        return paged(
+            self._names,
+            "flows",
+            lambda after: self._store.read(
+                lambda tx: body(tx, FAR_FUTURE if after is None else after[0])
+            ),
+            cursor=cursor,
+            limit=limit,
+            position=lambda row: [row.flow_id],
+            record=flow_record,
+            filters={
+                "customer": customer, "pipeline": pipeline, "partition": partition, "mode": mode,
+                "state": state,
+            },
+        )  # fmt: skip
+
+    def cancel(self, flow_id: FlowId, reason: CancelReason = "") -> FlowCancellation:
+        """Cancel a flow and its runs. Runs in progress are asked to stop."""
+        number = decode_or_not_found("flow", "flow", flow_id)
+        who = self._actor
+
+        def body(tx: Tx) -> FlowCancellation:
+            self._flow(tx, number)
+            (locked,) = flow_lock_many(tx, [number])
             flow = locked.flow
             if not flow.is_open:
-                raise IllegalTransition("flow", encode("flow", flow_id), flow.state, "CANCELLED")
-            known = phases_of(tx, [flow_id])[flow_id]
+                raise IllegalTransition("flow", encode("flow", number), flow.state, "CANCELLED")
+            known = phases_of(tx, [number])[number]
             rows = [
                 row._replace(state=PhaseState.SKIPPED.value, probe_at=None, probe_again=False)
                 for row in known
@@ -304,21 +258,29 @@ class Flows:
             phase_update_many(tx, rows)
             flow_requests_close(tx, known, who)
             state = FlowState.CANCELLED.value
-            flow_end_many(tx, [(flow_id, state, flow.is_degraded, flow.missing, True)])
+            flow_end_many(tx, [(number, state, flow.is_degraded, flow.missing, True)])
             flow_event_put_for_next(tx, [flow.config_id])
-            entry = Entry("flow", flow_id, flow.customer_key, "ended", who, flow.state, state,
+            entry = Entry("flow", number, flow.customer_key, "ended", who, flow.state, state,
                           None, reason or None)  # fmt: skip
             journal_append_many(tx, [entry])
-            runs = flow_runs_live(tx, flow_id)
+            runs = flow_runs_live(tx, number)
             for run_id, _, _ in runs:
                 run_cancel(tx, run_id, who, reason)
             tx.after_commit(lambda: self._store.wake(["cancel", CHANNEL]))
-            return len(runs)
+            return FlowCancellation(flow_id=encode("flow", number), runs=len(runs))
 
         return self._store.write(body)
 
-    def _flow(self, tx: Tx, flow_id: int, customer: str | None) -> Flow:
-        found = flow_get(tx, flow_id, self._names.customer_key(tx, customer))
+    def _flow(self, tx: Tx, number: int) -> FlowRow:
+        found = flow_get(tx, number, self._names.customer_key(tx, None))
         if found is None:
-            raise NotFound("flow", encode("flow", flow_id))
+            raise NotFound("flow", encode("flow", number))
         return found
+
+
+def _receipt(number: int, *, is_new: bool, opened: bool) -> CompletionReceipt:
+    flow_id = encode("flow", number)
+    if not is_new:
+        return CompletionReceipt(outcome="known", flow_id=flow_id, dead_letter_id=None)
+    outcome: Literal["opened", "taken"] = "opened" if opened else "taken"
+    return CompletionReceipt(outcome=outcome, flow_id=flow_id, dead_letter_id=None)

@@ -1,23 +1,27 @@
 """Creation of flows: the next generation, opened by a trigger or by a completion report.
 
-Functions over the transaction of `client.flows`, which is their only caller.
+Functions over a transaction; `client.flows` and simulated users call them.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from penstock.access.store.names import PipelineInfo
+from penstock.access.store.names import NameResolver, PipelineInfo
 from penstock.access.store.registry import pipeline_get
+from penstock.core.errors import InvalidInput
+from penstock.core.fields import check_text
 from penstock.core.ids import new_correlation_id
 from penstock.core.naming import CustomerKey
 from penstock.db.store import Transactions, Tx
 from penstock.flows.advance.snapshot import Wakeup
 from penstock.flows.advance.store import advance
-from penstock.flows.client.requests import CompletionReport
-from penstock.flows.rows import Flow
-from penstock.flows.store.create import FlowOpening, flow_open_many
+from penstock.flows.client.requests import ProcessorReport, check_request
+from penstock.flows.records import FlowRequest
+from penstock.flows.rows import FlowRow
+from penstock.flows.store.create import FlowOpening, flow_open_many, opening_lock
 from penstock.flows.store.flows import flow_find, flow_get
+from penstock.flows.store.from_schedule import mode_and_partition
 
 EVENT: Final = "event"
 CHANNEL: Final = "flows"
@@ -26,9 +30,60 @@ CHANNEL: Final = "flows"
 class TriggerResult(NamedTuple):
     """Result of a trigger: a new or existing flow, and the runs that were started with it."""
 
-    flow: Flow
+    flow: FlowRow
     is_new: bool
     run_ids: tuple[int, ...] = ()
+
+
+def flow_trigger(
+    tx: Tx,
+    store: Transactions,
+    names: NameResolver,
+    wanted: FlowRequest,
+    who: str,
+    *,
+    source: str = "manual",
+    generation: int | None = None,
+) -> TriggerResult:
+    """Open a flow and start its ready phases, or return the existing flow unless `force`.
+
+    generation: open exactly this one, for callers that number generations.
+    """
+    info = names.pipeline(wanted.pipeline, "pipeline", tx)
+    parameters = check_request(info, wanted)
+    check_text("source", source)
+    if generation is not None and (type(generation) is not int or not 1 <= generation < 2**31):
+        raise InvalidInput("generation", "a whole number from 1", generation)
+    customer_id = wanted.customer or names.default_customer
+    customer = names.ensure_customer_keys(tx, [customer_id])[customer_id]
+    mode, partition = mode_and_partition(
+        info.definition, tx.now(), mode=wanted.mode, backfill=wanted.backfill, source=source
+    )
+    partition = wanted.partition or partition
+    opening_lock(tx, customer, info.pipeline_key, partition)
+    existing = flow_find(tx, customer, info.pipeline_key, partition, mode)
+    if existing is not None and not wanted.force and not wanted.phases:
+        return TriggerResult(existing, is_new=False)
+    parent = None
+    if wanted.phases:
+        parent = existing or flow_find(tx, customer, info.pipeline_key, partition)
+    opening = FlowOpening(
+        customer_key=customer,
+        pipeline_key=info.pipeline_key,
+        digest=digest_of(tx, info),
+        mode=mode,
+        partition=partition,
+        source=source,
+        correlation_id=wanted.correlation_id or new_correlation_id(),
+        opened_by=who,
+        priority=wanted.priority,
+        parameters=parameters,
+        start_phases=tuple(wanted.phases),
+        parent=parent,
+        no_downstream=wanted.no_downstream,
+        generation=generation,
+    )
+    return flow_open(tx, store, info, opening, who)
 
 
 def flow_open(
@@ -59,8 +114,8 @@ def flow_start(
 
 
 def flow_open_for_report(
-    tx: Tx, info: PipelineInfo, report: CompletionReport, about: tuple[int, str, str], who: str
-) -> Flow:
+    tx: Tx, info: PipelineInfo, report: ProcessorReport, about: tuple[int, str, str], who: str
+) -> FlowRow:
     """Open the next generation for a report, whose phase already runs outside Penstock.
 
     `about` is the customer key, the mode and the phase that reported.

@@ -10,8 +10,8 @@ import json
 from penstock.audit.rows import Entry
 from penstock.core.naming import CustomerKey, ProcessorKey
 from penstock.db.store import Tx
-from penstock.flows.client.requests import CompletionReport
-from penstock.flows.rows import Flow, NewCompletion
+from penstock.flows.client.requests import ProcessorReport
+from penstock.flows.rows import FlowRow, NewCompletion
 from penstock.flows.store.flows import flow_runs_live
 from penstock.flows.store.logs import dead_letter_put_report, execution_log_report
 from penstock.runs.states import RunState
@@ -19,7 +19,7 @@ from penstock.runs.store.finish import run_cancel
 
 
 def completion_from_report(
-    flow: Flow, processor_key: ProcessorKey, now: int, report: CompletionReport
+    flow: FlowRow, processor_key: ProcessorKey, now: int, report: ProcessorReport
 ) -> NewCompletion:
     """Convert a report to a completion."""
     return NewCompletion(
@@ -35,7 +35,7 @@ def completion_from_report(
     )
 
 
-def report_journal_entry(flow: Flow, phase: str, report: CompletionReport, who: str) -> Entry:
+def report_journal_entry(flow: FlowRow, phase: str, report: ProcessorReport, who: str) -> Entry:
     """Convert a report to a journal entry."""
     detail = {
         "phase": phase,
@@ -52,7 +52,7 @@ def report_journal_entry(flow: Flow, phase: str, report: CompletionReport, who: 
 
 
 def report_log(
-    tx: Tx, flow: Flow, processor_key: ProcessorKey, report: CompletionReport, who: str
+    tx: Tx, flow: FlowRow, processor_key: ProcessorKey, report: ProcessorReport, who: str
 ) -> None:
     """Append a report to the execution log; the reporter's own execution id is in the metadata."""
     metadata = dict(report.metadata or {})
@@ -76,7 +76,7 @@ def report_log(
     )
 
 
-def report_dead_letter(tx: Tx, customer_key: CustomerKey, report: CompletionReport) -> int:
+def report_dead_letter(tx: Tx, customer_key: CustomerKey, report: ProcessorReport) -> int:
     """Store a report of an unknown processor as a dead letter and return its id."""
     body = {name: getattr(report, name) for name in report.__slots__ if name != "origin"}
     return dead_letter_put_report(
@@ -91,7 +91,7 @@ def report_dead_letter(tx: Tx, customer_key: CustomerKey, report: CompletionRepo
     )
 
 
-def run_cancel_pending_of(tx: Tx, flow: Flow, processor_key: ProcessorKey, who: str) -> None:
+def run_cancel_pending_of(tx: Tx, flow: FlowRow, processor_key: ProcessorKey, who: str) -> None:
     """Cancel the pending runs of a processor that was completed outside Penstock."""
     for run_id, state, number in flow_runs_live(tx, flow.flow_id):
         if state == RunState.PENDING and number == processor_key:

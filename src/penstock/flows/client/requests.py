@@ -14,37 +14,14 @@ from penstock.access.store.registry import ProcessorRow
 from penstock.core.errors import InvalidInput
 from penstock.core.fields import check_text, parameters_json
 from penstock.flows.cascade import CompletionStatus
+from penstock.flows.records import FlowRequest
 from penstock.pipelines.parameters import validate
 from penstock.runs.rows import MessageOrigin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FlowRequest:
-    """A request to open a flow.
-
-    mode: if None, `backfill` decides, then the source and the time. phases: where to start; earlier
-    phases are inherited from the newest flow of the partition. force: open the next generation even
-    if a flow exists. generation: open exactly this one, for callers that number generations.
-    """
-
-    pipeline: str
-    customer: str | None = None
-    partition: str | None = None
-    mode: str | None = None
-    backfill: bool = False
-    phases: Sequence[str] = ()
-    no_downstream: bool = False
-    force: bool = False
-    generation: int | None = None
-    parameters: Mapping[str, Any] | None = None
-    priority: int = 5
-    correlation_id: str | None = None
-    source: str = "manual"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompletionReport:
-    """The outcome of a processor that runs outside Penstock; fields as in completion messages.
+class ProcessorReport:
+    """A completion report as it is recorded; `flows.client.completion_message` creates it.
 
     execution_id distinguishes a repeated report from a second execution.
     """
@@ -75,23 +52,19 @@ def check_request(info: PipelineInfo, wanted: FlowRequest) -> str | None:
     for phase in wanted.phases:
         if phase not in known:
             raise InvalidInput("phases", f"phases of {info.name} ({', '.join(known)})", phase)
-    for name in ("partition", "correlation_id", "source"):
+    for name in ("partition", "correlation_id"):
         value = getattr(wanted, name)
         if value is not None:
             check_text(name, value)
     if type(wanted.priority) is not int or not 1 <= wanted.priority <= 10:
         raise InvalidInput("priority", "a whole number from 1 to 10", wanted.priority)
-    if wanted.generation is not None and (
-        type(wanted.generation) is not int or not 1 <= wanted.generation < 2**31
-    ):
-        raise InvalidInput("generation", "a whole number from 1", wanted.generation)
     given = {} if wanted.parameters is None else wanted.parameters
     text = parameters_json(given)
     validate(info.definition.get("parameters"), given)
     return None if wanted.parameters is None else text
 
 
-def check_report(report: CompletionReport) -> None:
+def check_report(report: ProcessorReport) -> None:
     """Validate the fields of a completion report."""
     for name in ("processor", "partition"):
         check_text(name, getattr(report, name))
@@ -107,7 +80,7 @@ def check_report(report: CompletionReport) -> None:
         raise InvalidInput("records", "a whole number from 0", report.records)
 
 
-def reporting_processor(info: PipelineInfo, report: CompletionReport) -> ProcessorRow | None:
+def reporting_processor(info: PipelineInfo, report: ProcessorReport) -> ProcessorRow | None:
     """Return the processor that a report names; None if the pipeline does not have it."""
     rows = [
         row

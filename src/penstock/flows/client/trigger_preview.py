@@ -5,49 +5,24 @@ Read-only. State may change between the preview and `client.flows.trigger`, whic
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Literal
 
 from penstock.access.store.names import NameResolver
 from penstock.core.errors import NotFound
+from penstock.core.ids import encode
 from penstock.core.naming import PipelineKey
 from penstock.db.store import Transactions, Tx
-from penstock.flows.client.requests import FlowRequest, check_request
+from penstock.flows.client.requests import check_request
 from penstock.flows.explain.store.reads import generation_newest
 from penstock.flows.explain.times import format_list
 from penstock.flows.plan import planned_of
-from penstock.flows.rows import Flow
+from penstock.flows.records import FlowPreview, FlowRequest, PhasePreview
+from penstock.flows.rows import FlowRow
 from penstock.flows.store.flows import flow_find, phases_of
 from penstock.flows.store.from_schedule import mode_and_partition
 from penstock.pipelines.plan import Plan
 
 DONE = ("COMPLETE", "DEGRADED")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PhasePreview:
-    """A phase and what a trigger does with it: first, follows, inherited or skipped."""
-
-    phase: str
-    fate: str
-    processors: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlowPreview:
-    """What a trigger would do; `text` says it in a sentence.
-
-    `flow_id` is the existing flow of the partition and mode, or None.
-    """
-
-    customer: str
-    pipeline: str
-    partition: str
-    mode: str
-    is_new: bool
-    generation: int
-    flow_id: int | None
-    text: str
-    phases: tuple[PhasePreview, ...] = ()
 
 
 class Previews:
@@ -58,7 +33,7 @@ class Previews:
         self._names = names
 
     def trigger(self, request: FlowRequest) -> FlowPreview:
-        """Return what `client.flows.trigger` would do with this request now."""
+        """Return what a trigger would do. Nothing is changed."""
 
         def body(tx: Tx) -> FlowPreview:
             info = self._names.pipeline(request.pipeline, "pipeline", tx)
@@ -69,7 +44,6 @@ class Previews:
                 tx.now(),
                 mode=request.mode,
                 backfill=request.backfill,
-                source=request.source,
             )
             partition = request.partition or partition
             existing = self._existing(tx, customer_id, info.pipeline_key, partition, mode)
@@ -82,7 +56,7 @@ class Previews:
                 rows = phases_of(tx, [parent.flow_id])[parent.flow_id]
                 done = {row.phase for row in rows if not row.processor and row.state in DONE}
             plan = planned_of(info.definition, mode).plan
-            phases = _phases(plan, request, done) if is_new else ()
+            phases = _phases(plan, request, done) if is_new else []
             where = f"{request.pipeline} {partition} ({mode})"
             return FlowPreview(
                 customer=customer_id,
@@ -91,7 +65,7 @@ class Previews:
                 mode=mode,
                 is_new=is_new,
                 generation=generation,
-                flow_id=None if existing is None else existing.flow_id,
+                flow_id=None if existing is None else encode("flow", existing.flow_id),
                 text=_text(where, existing, generation, phases, is_new=is_new),
                 phases=phases,
             )
@@ -100,7 +74,7 @@ class Previews:
 
     def _existing(
         self, tx: Tx, customer: str, pipeline_key: PipelineKey, partition: str, mode: str | None
-    ) -> Flow | None:
+    ) -> FlowRow | None:
         try:
             number = self._names.customer_key(tx, customer)
         except NotFound:
@@ -111,28 +85,28 @@ class Previews:
         return flow_find(tx, number, pipeline_key, partition, mode)
 
 
-def _phases(plan: Plan, request: FlowRequest, done: set[str]) -> tuple[PhasePreview, ...]:
+def _phases(plan: Plan, request: FlowRequest, done: set[str]) -> list[PhasePreview]:
     begins = tuple(request.phases) or tuple(p.name for p in plan.phases if not p.after)
     behind = {later for name in begins for later in plan.downstream(name)}
     found = []
     for phase in plan.phases:
-        fate = "skipped"
+        fate: Literal["first", "follows", "inherited", "skipped"] = "skipped"
         if phase.name in begins:
             fate = "first"
         elif phase.name in behind and not request.no_downstream:
             fate = "follows"
         elif phase.name in done and phase.name not in behind:
             fate = "inherited"
-        found.append(PhasePreview(phase=phase.name, fate=fate, processors=phase.expected))
-    found += [PhasePreview(phase=name, fate="skipped") for name in plan.skipped]
-    return tuple(found)
+        found.append(PhasePreview(phase=phase.name, fate=fate, processors=list(phase.expected)))
+    found += [PhasePreview(phase=name, fate="skipped", processors=[]) for name in plan.skipped]
+    return found
 
 
 def _text(
     where: str,
-    existing: Flow | None,
+    existing: FlowRow | None,
     generation: int,
-    phases: tuple[PhasePreview, ...],
+    phases: list[PhasePreview],
     *,
     is_new: bool,
 ) -> str:

@@ -7,57 +7,48 @@ the same sentences.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated
 
 from penstock.access.store.names import NameResolver
-from penstock.core.clock import Micros
 from penstock.core.errors import InvalidInput, NotFound
-from penstock.core.ids import decode, encode
+from penstock.core.ids import decode, decode_or_not_found, encode
 from penstock.core.naming import CustomerKey, PipelineKey
+from penstock.core.records.parameters import CustomerOrDefault, FlowId, PipelineName, RunId
+from penstock.core.records.record import Meta, Wire
 from penstock.db.store import Transactions, Tx
-from penstock.flows.explain.explain import Explanation, explain, explain_missing_flow
-from penstock.flows.explain.facts import FlowFact, RunFact
+from penstock.flows.explain.explain import explain, explain_missing_flow
+from penstock.flows.explain.facts import RunFact
+from penstock.flows.explain.from_rows import cause_tree_record, explanation_record, trace_record
+from penstock.flows.explain.records import CauseTree, FlowExplanation, FlowTrace
 from penstock.flows.explain.store.load import FactLoader
 from penstock.flows.explain.store.reads import flows_executed_for
 from penstock.flows.explain.times import LocalClock
-from penstock.flows.explain.trace import Trace, trace
-from penstock.flows.explain.why import Cause, why_flow, why_run
-from penstock.flows.rows import Flow, FlowFilter
+from penstock.flows.explain.trace import trace
+from penstock.flows.explain.why import why_flow, why_run
+from penstock.flows.rows import FlowFilter, FlowRow
 from penstock.flows.store.flows import flow_for_correlation, flow_get, flow_list
 from penstock.runs.store.runs import run_get
 
-__all__ = ["CauseTree", "Diagnostics", "FlowExplanation", "FlowFilter", "TracedCause"]
+__all__ = ["Diagnostics"]
 
 TRACE_MAX = 50
 """Maximum number of flows of one cause in a trace; the newest are kept."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlowExplanation:
-    """An explanation of a flow; `flow` is None if the partition has none."""
-
-    flow: FlowFact | None
-    explanation: Explanation
-    now: Micros
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CauseTree:
-    """A tree of causes, with the time and time zone its sentences refer to."""
-
-    cause: Cause
-    now: Micros
-    timezone: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedCause:
-    """The path of one cause through all its flows."""
-
-    correlation_id: str
-    flows: tuple[FlowFact, ...]
-    traced: Trace
-    now: Micros
+_CAUSE = Meta(description="Correlation id, or the id of a flow or run that has it.", max_length=500)
+_PARTITION = Meta(description="Partition of the data, such as `2025-12-31`.", max_length=500)
+Mode = Annotated[
+    Annotated[str, Meta(max_length=64)] | None,
+    Meta(description="Mode of the flow; any mode when omitted."),
+]
+Generation = Annotated[
+    Annotated[int, Meta(ge=1, lt=2**31)] | None,
+    Meta(description="Generation of the flow; the newest when omitted."),
+]
+Phase = Annotated[
+    Annotated[str, Meta(max_length=200)] | None,
+    Meta(description="Explain only this phase; the whole flow when omitted."),
+]
 
 
 class Diagnostics:
@@ -69,17 +60,14 @@ class Diagnostics:
 
     def explain(
         self,
-        pipeline: str,
-        partition: str,
+        pipeline: PipelineName,
+        partition: Annotated[str, _PARTITION],
         *,
-        customer: str | None = None,
-        mode: str | None = None,
-        generation: int | None = None,
+        customer: CustomerOrDefault = None,
+        mode: Mode = None,
+        generation: Generation = None,
     ) -> FlowExplanation:
-        """Explain the newest flow of a partition, and name older flows that are still open.
-
-        If the partition has no flow, the explanation says so and names the command that starts one.
-        """
+        """Explain the newest flow of a partition. If there is none, explain what would start it."""
 
         def body(tx: Tx) -> FlowExplanation:
             info = self._names.pipeline(pipeline, "pipeline", tx)
@@ -98,47 +86,46 @@ class Diagnostics:
             if generation is not None:
                 raise NotFound("flow", f"{pipeline} {partition} generation {generation}")
             nothing = explain_missing_flow(pipeline, partition, customer_id, mode)
-            return FlowExplanation(flow=None, explanation=nothing, now=tx.now())
+            return explanation_record(None, nothing, tx.now())
 
         return self._store.read(body)
 
-    def explain_flow(self, flow_id: int, customer: str | None = None) -> FlowExplanation:
-        """Explain one flow."""
-        return self._store.read(lambda tx: self._explained(tx, self._flow(tx, flow_id, customer)))
+    def explain_flow(self, flow_id: FlowId) -> FlowExplanation:
+        """Explain each phase of a flow: decision, time, reason, evidence, and what is awaited."""
+        return self._store.read(lambda tx: self._explained(tx, self._flow(tx, flow_id)))
 
-    def why_flow(
-        self, flow_id: int, phase: str | None = None, customer: str | None = None
-    ) -> CauseTree:
-        """Return why a flow, or one of its phases, has not ended."""
+    def why_flow(self, flow_id: FlowId, phase: Phase = None) -> CauseTree:
+        """Return the tree of causes why a flow, or one of its phases, has not ended."""
 
         def body(tx: Tx) -> CauseTree:
-            fact = FactLoader(tx, self._names).flow(self._flow(tx, flow_id, customer))
+            fact = FactLoader(tx, self._names).flow(self._flow(tx, flow_id))
             known = [one.name for one in fact.phases]
             if phase is not None and phase not in known:
                 raise InvalidInput("phase", f"one of {', '.join(known)}", phase)
             now = tx.now()
-            return CauseTree(cause=why_flow(fact, now, phase), now=now, timezone=fact.timezone)
+            return cause_tree_record(why_flow(fact, now, phase), now, fact.timezone)
 
         return self._store.read(body)
 
-    def why_run(self, run_id: int, customer: str | None = None) -> CauseTree:
-        """Return why a run has not started or has not ended."""
+    def why_run(self, run_id: RunId) -> CauseTree:
+        """Return the tree of causes why a run has not started or ended."""
+        number = decode_or_not_found("run", "run", run_id)
 
         def body(tx: Tx) -> CauseTree:
-            run = run_get(tx, run_id, self._names.customer_key(tx, customer))
+            run = run_get(tx, number, self._names.customer_key(tx, None))
             if run is None:
-                raise NotFound("run", encode("run", run_id))
+                raise NotFound("run", encode("run", number))
             now = tx.now()
             fact = FactLoader(tx, self._names).run(run)
-            return CauseTree(cause=why_run(fact, LocalClock(now)), now=now, timezone="UTC")
+            return cause_tree_record(why_run(fact, LocalClock(now)), now, "UTC")
 
         return self._store.read(body)
 
-    def trace(self, cause: str, customer: str | None = None) -> TracedCause:
-        """Return the whole path of a cause, given its correlation id or the id of a flow or run."""
+    def trace(self, cause: Annotated[str, Wire("correlation_id"), _CAUSE]) -> FlowTrace:
+        """Return everything that one cause started, and the phases that never started."""
 
-        def body(tx: Tx) -> TracedCause:
-            number = self._names.customer_key(tx, customer)
+        def body(tx: Tx) -> FlowTrace:
+            number = self._names.customer_key(tx, None)
             correlation_id = self._correlation(tx, cause, number)
             flows = flow_for_correlation(tx, correlation_id, number)
             known = {flow.flow_id for flow in flows}
@@ -152,24 +139,20 @@ class Diagnostics:
             facts = tuple(finder.flow(flow) for flow in chosen)
             runs: list[RunFact] = [run for flow in chosen for run in finder.executions(flow)]
             now = tx.now()
-            return TracedCause(
-                correlation_id=correlation_id,
-                flows=facts,
-                traced=trace(facts, runs, now),
-                now=now,
-            )
+            return trace_record(correlation_id, facts, trace(facts, runs, now), now)
 
         return self._store.read(body)
 
-    def _explained(self, tx: Tx, flow: Flow) -> FlowExplanation:
+    def _explained(self, tx: Tx, flow: FlowRow) -> FlowExplanation:
         fact = FactLoader(tx, self._names).flow(flow)
         now = tx.now()
-        return FlowExplanation(flow=fact, explanation=explain(fact, now), now=now)
+        return explanation_record(fact, explain(fact, now), now)
 
-    def _flow(self, tx: Tx, flow_id: int, customer: str | None) -> Flow:
-        found = flow_get(tx, flow_id, self._names.customer_key(tx, customer))
+    def _flow(self, tx: Tx, flow_id: str) -> FlowRow:
+        number = decode_or_not_found("flow", "flow", flow_id)
+        found = flow_get(tx, number, self._names.customer_key(tx, None))
         if found is None:
-            raise NotFound("flow", encode("flow", flow_id))
+            raise NotFound("flow", encode("flow", number))
         return found
 
     def _correlation(self, tx: Tx, cause: str, customer_key: CustomerKey | None) -> str:
@@ -198,7 +181,7 @@ def _find(
     pipeline_key: PipelineKey,
     partition: str,
     which: tuple[str | None, int | None],
-) -> Flow | None:
+) -> FlowRow | None:
     """Return the newest flow of a partition, optionally of one mode or generation."""
     mode, generation = which
     limit = 1 if generation is None else 1_000

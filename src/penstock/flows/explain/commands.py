@@ -7,7 +7,6 @@ Commands are quoted for a shell and name the customer unless it is the default c
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 
 from penstock.core.naming import DEFAULT_CUSTOMER
 from penstock.flows.explain.facts import (
@@ -17,14 +16,7 @@ from penstock.flows.explain.facts import (
     PauseFact,
     RunFact,
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suggestion:
-    """A suggested command, and a description of its effect."""
-
-    command: str
-    does: str
+from penstock.flows.explain.records import Suggestion
 
 
 def _command(*parts: str) -> str:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from penstock.core.clock import Micros
 from penstock.core.naming import DEFAULT_CUSTOMER
 from penstock.flows.explain import commands
-from penstock.flows.explain.commands import Suggestion
 from penstock.flows.explain.facts import (
     DecisionFact,
     EvidenceFact,
@@ -22,6 +21,7 @@ from penstock.flows.explain.facts import (
     PhaseFact,
 )
 from penstock.flows.explain.processor_messages import describe_processor
+from penstock.flows.explain.records import Suggestion
 from penstock.flows.explain.suggestions import suggestions_of
 from penstock.flows.explain.times import LocalClock, format_list, format_times
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from penstock.core.clock import Micros
 from penstock.flows.explain import commands
-from penstock.flows.explain.commands import Suggestion
 from penstock.flows.explain.facts import DecisionFact, FlowFact, PhaseFact, ProcessorFact
+from penstock.flows.explain.records import Suggestion
 from penstock.flows.gates.evidence import date_ranges
 
 SUGGESTIONS_MAX = 8

@@ -14,7 +14,6 @@ from enum import StrEnum
 
 from penstock.core.clock import Micros
 from penstock.flows.explain import commands
-from penstock.flows.explain.commands import Suggestion
 from penstock.flows.explain.explain import STATE_LABELS, evidence_text, headline_of, is_observed
 from penstock.flows.explain.facts import (
     FlowFact,
@@ -33,6 +32,7 @@ from penstock.flows.explain.processor_messages import (
     describe_run,
     list_limit_names,
 )
+from penstock.flows.explain.records import Suggestion
 from penstock.flows.explain.times import LocalClock
 
 DONE = ("COMPLETE", "DEGRADED", "SKIPPED")

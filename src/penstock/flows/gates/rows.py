@@ -145,7 +145,7 @@ class NewIntervention(NamedTuple):
     correlation_id: str | None
 
 
-class Intervention(NamedTuple):
+class InterventionRow(NamedTuple):
     """An item of the manual queue."""
 
     intervention_id: int

@@ -23,7 +23,7 @@ from penstock.flows.plan import FlowPlan
 from penstock.flows.rows import (
     LATE_DATA,
     CompletionRow,
-    Flow,
+    FlowRow,
     NewCompletion,
     NewFlow,
     NewPhase,
@@ -70,7 +70,7 @@ class FlowOpening:
     is_ordered: bool = False
     parameters: str | None = None
     start_phases: tuple[str, ...] = ()
-    parent: Flow | None = None
+    parent: FlowRow | None = None
     no_downstream: bool = False
     generation: int | None = None
     reruns: int = 0

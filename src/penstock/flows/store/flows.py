@@ -14,8 +14,8 @@ from penstock.core.naming import CustomerKey, PipelineKey
 from penstock.db.store import Tx, first
 from penstock.flows.rows import (
     ConfigDefaults,
-    Flow,
     FlowFilter,
+    FlowRow,
     Locked,
     NewFlow,
     NewPhase,
@@ -70,7 +70,7 @@ def flow_lock_later(tx: Tx, ids: Iterable[int]) -> Callable[[], list[Locked]]:
     ]
 
 
-def flow_get(tx: Tx, flow_id: int, customer_key: CustomerKey | None = None) -> Flow | None:
+def flow_get(tx: Tx, flow_id: int, customer_key: CustomerKey | None = None) -> FlowRow | None:
     """Return one flow, optionally only if it belongs to a customer."""
     row = first(tx.rows("flow_get", {"flow_id": flow_id, "customer": customer_key}))
     return None if row is None else _flow(row)
@@ -82,7 +82,7 @@ def flow_find(
     pipeline_key: PipelineKey,
     partition: str,
     mode: str | None = None,
-) -> Flow | None:
+) -> FlowRow | None:
     """Return the newest flow of a partition; an open one takes precedence."""
     params = {
         "customer": customer_key,
@@ -94,14 +94,14 @@ def flow_find(
     return None if row is None else _flow(row)
 
 
-def flow_list(tx: Tx, wanted: FlowFilter) -> list[Flow]:
+def flow_list(tx: Tx, wanted: FlowFilter) -> list[FlowRow]:
     """Return flows, newest first."""
     return [_flow(row) for row in tx.rows("flow_list", wanted._asdict())]
 
 
 def flow_for_correlation(
     tx: Tx, correlation_id: str, customer_key: CustomerKey | None = None
-) -> list[Flow]:
+) -> list[FlowRow]:
     """Return the flows of one correlation id, oldest first."""
     params = {"correlation_id": correlation_id, "customer": customer_key}
     return [_flow(row) for row in tx.rows("flow_for_correlation", params)]
@@ -209,8 +209,8 @@ def processors_later(
     return lambda: {(row[0], row[1], row[2]): (row[3], row[4]) for row in result.rows()}
 
 
-def _flow(row: Sequence[Any]) -> Flow:
-    flow = Flow._make(row)
+def _flow(row: Sequence[Any]) -> FlowRow:
+    flow = FlowRow._make(row)
     return flow._replace(
         no_downstream=bool(flow.no_downstream),
         is_degraded=bool(flow.is_degraded),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import click
 
 from penstock.cli import output
 from penstock.cli.app import App, Group
+from penstock.cli.rows import collect
+from penstock.monitoring.records import AlertState
 
 
 @click.group(cls=Group)
@@ -22,23 +26,28 @@ def alerts() -> None:
 @click.pass_obj
 def list_(app: App, customer: str | None, state: str, limit: int) -> None:
     """List alerts with their suggested fixes, newest first."""
-    with app.use_cases() as cases:
-        found = cases.alerts(state=state, customer=customer, limit=limit)
-        now = cases.now()
+    chosen = cast("AlertState | None", None if state == "all" else state)
+    with app.connect() as client:
+        page = collect(
+            lambda n, cursor: client.views.alerts(
+                state=chosen, customer=customer, limit=n, cursor=cursor
+            ),
+            limit,
+        )
+        now = client.now()
 
     def print_text() -> None:
-        if not found:
+        if not page.items:
             app.hint("No open alerts." if state == "open" else "No alerts.")
             return
-        for a in found:
-            severity = click.style(f"{a['severity']:<8}", fg=output.COLOURS.get(a["severity"]))
-            closed = "" if a["state"] == "open" else f"  [{a['state']}]"
-            since = output.format_time_short(output.parse_time(a["opened_at"]), now)
-            click.echo(f"{severity}  {since:<24}  {output.escape_control(a['message'])}{closed}")
-            fix = a["detail"].get("fix") if isinstance(a["detail"], dict) else None
-            if a["state"] == "open" and fix:
+        for a in page.items:
+            severity = click.style(f"{a.severity:<8}", fg=output.COLOURS.get(a.severity))
+            closed = "" if a.state == "open" else f"  [{a.state}]"
+            since = output.format_time_short(a.opened_at, now)
+            click.echo(f"{severity}  {since:<24}  {output.escape_control(a.message)}{closed}")
+            fix = a.detail.get("fix")
+            if a.state == "open" and fix:
                 click.echo(f"{'':<36}→ {output.escape_control(str(fix))}")
-        if len(found) == limit:
-            app.hint(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
+        app.hint_more(page)
 
-    app.emit({"alerts": found}, print_text)
+    app.emit(page, print_text)

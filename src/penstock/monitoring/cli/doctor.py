@@ -9,23 +9,25 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import click
 
 from penstock.cli import output
 from penstock.cli.app import App, Command
-from penstock.core.clock import MINUTE, SECOND, SystemClock
+from penstock.core.clock import SECOND, SystemClock, from_datetime
 from penstock.core.errors import PenstockError, SchemaMismatch
-from penstock.monitoring.stalls import NO_CAPABLE_WORKER, overdue_us, unclaimed_us
+from penstock.monitoring.records import Overview
+from penstock.monitoring.stalls import NO_CAPABLE_WORKER, live_workers, overdue, unclaimed
 
 if TYPE_CHECKING:
     from penstock.assembly.settings import Settings
     from penstock.client import Client
 
-OVERDUE_US = 2 * MINUTE
+OVERDUE = timedelta(minutes=2)
 SKEW_US = 5 * SECOND
-OLD_READY_US = 10 * MINUTE
+OLD_READY = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +38,6 @@ class CheckResult:
     verdict: str
     says: str
     fix: str | None = None
-
-
-class Pool(NamedTuple):
-    """A pool of processors, its ready runs, and whether a live worker serves it."""
-
-    name: str
-    ready: int
-    is_served: bool
 
 
 @click.command("doctor", cls=Command)
@@ -115,14 +109,14 @@ def _settings(settings: Settings) -> Iterator[CheckResult]:
 
 def _where(settings: Settings) -> str:
     # Imported here because it loads the store.
-    from penstock.assembly.process import describe_database
+    from penstock.assembly.database import describe_database
 
     return describe_database(settings.database_url)
 
 
 def _sqlite(client: Client) -> Iterator[CheckResult]:
     # Imported here because it loads the store.
-    from penstock.assembly.process import sqlite_versions
+    from penstock.assembly.database import sqlite_versions
 
     versions = sqlite_versions(client.store)
     if versions is None:
@@ -180,18 +174,12 @@ def _clock(client: Client) -> CheckResult:
 
 
 def _processes(client: Client) -> Iterator[CheckResult]:
-    # Imported here because it loads the store.
-    from penstock.assembly.process import earliest_due
-
-    sessions = [s for s in client.views.sessions() if s.kind == "worker"]
-    next_at, now = earliest_due(client.store)
-    live = [s for s in sessions if s.until_at >= now]
     overview = client.views.overview()
+    live = live_workers(client.views.sessions(), overview)
     up = "penstock up --pipelines my_pipelines.py"
-    is_free = any(not s.is_draining and s.held < s.concurrency for s in live)
-    waits = unclaimed_us(overview.ready, overview.oldest_ready_at, now, has_free_worker=is_free)
+    waits = unclaimed(overview, live)
     if waits:
-        ready = output.plural(overview.ready, "run")
+        ready = output.plural(overview.ready_runs, "run")
         says = (
             f"{ready} ready for up to {output.format_span(waits)}, workers idle: "
             f"{NO_CAPABLE_WORKER}"
@@ -201,37 +189,39 @@ def _processes(client: Client) -> Iterator[CheckResult]:
         concurrency = sum(s.concurrency for s in live)
         says = f"{output.plural(len(live), 'worker')} alive, total concurrency {concurrency:,}"
         yield CheckResult("workers", "OK", says)
-    elif overview.ready:
-        says = f"none alive, {output.plural(overview.ready, 'run')} ready"
+    elif overview.ready_runs:
+        says = f"none alive, {output.plural(overview.ready_runs, 'run')} ready"
         yield CheckResult("workers", "FAIL", says, up)
     else:
         yield CheckResult("workers", "WARN", "none alive; no run is ready now", up)
-    yield _scheduler(next_at, now, is_served=bool(live))
+    yield _scheduler(overview, is_served=bool(live))
     yield from _pools(client, {s.pool for s in live})
 
 
-def _scheduler(next_at: int | None, now: int, *, is_served: bool) -> CheckResult:
-    late = overdue_us(next_at, now)
+def _scheduler(overview: Overview, *, is_served: bool) -> CheckResult:
+    late, next_at = overdue(overview), overview.next_occurrence_at
     if next_at is None:
         return CheckResult("scheduler", "OK", "no config is scheduled")
     if not late:
-        return CheckResult("scheduler", "OK", f"next occurrence {output.format_time(next_at, now)}")
+        shown = output.format_time(next_at, from_datetime(overview.as_of))
+        return CheckResult("scheduler", "OK", f"next occurrence {shown}")
     says = f"next occurrence overdue by {output.format_span(late)}: no scheduler is running"
-    verdict = "FAIL" if is_served and late > OVERDUE_US else "WARN"
+    verdict = "FAIL" if is_served and late > OVERDUE else "WARN"
     return CheckResult("scheduler", verdict, says, "penstock scheduler, or penstock up")
 
 
 def _pools(client: Client, served: set[str | None]) -> Iterator[CheckResult]:
     # Imported here because it loads the store.
-    from penstock.assembly.process import ready_count
+    from penstock.assembly.process import ready_by_pool
 
-    numbers = {p.pool: p.pool_key for info in client.views.pipelines() for p in info.processors}
-    pools = [Pool(name, ready_count(client.store, n), name in served)
-             for name, n in sorted(numbers.items())]  # fmt: skip
-    unserved = [pool for pool in pools if not pool.is_served and pool.ready]
-    for pool in unserved:
-        says = f"pool {pool.name}: {output.plural(pool.ready, 'run')} ready, no worker serves it"
-        fix = f"penstock worker --pool {pool.name} --pipelines my_pipelines.py"
+    unserved = {
+        name: ready
+        for name, ready in ready_by_pool(client.store).items()
+        if ready and name not in served
+    }
+    for name, ready in unserved.items():
+        says = f"pool {name}: {output.plural(ready, 'run')} ready, no worker serves it"
+        fix = f"penstock worker --pool {name} --pipelines my_pipelines.py"
         yield CheckResult("pools", "FAIL" if served else "WARN", says, fix)
     if not unserved:
         yield CheckResult("pools", "OK", "every pool with ready runs has a worker")
@@ -239,26 +229,22 @@ def _pools(client: Client, served: set[str | None]) -> Iterator[CheckResult]:
 
 def _work(client: Client) -> Iterator[CheckResult]:
     overview = client.views.overview()
-    now = client.store.read(lambda tx: tx.now())
-    oldest = overview.oldest_ready_at
-    waits = 0 if oldest is None or not overview.ready else now - oldest
-    if waits > OLD_READY_US:
-        says = (
-            f"{output.plural(overview.ready, 'run')} ready, the oldest for "
-            f"{output.format_span(waits)}"
-        )
+    oldest, ready = overview.oldest_ready_at, overview.ready_runs
+    waits = timedelta(0) if oldest is None or not ready else overview.as_of - oldest
+    if waits > OLD_READY:
+        says = f"{output.plural(ready, 'run')} ready, the oldest for {output.format_span(waits)}"
         fix = "Add workers or raise their concurrency: penstock worker --slots 20"
         yield CheckResult("backlog", "WARN", says, fix)
     else:
-        yield CheckResult("backlog", "OK", f"{output.plural(overview.ready, 'run')} ready")
-    dead = client.dead_letters.find(limit=1000)
+        yield CheckResult("backlog", "OK", f"{output.plural(ready, 'run')} ready")
+    dead = client.dead_letters.list(limit=1000).items
     if dead:
         many = f"{len(dead)}{'+' if len(dead) == 1000 else ''}"
         says = f"{many} open: runs and messages that are no longer retried"
         yield CheckResult("dead letters", "WARN", says, "penstock dlq groups")
     else:
         yield CheckResult("dead letters", "OK", "none open")
-    alerts = client.views.alerts(state="open", limit=1000)
+    alerts = client.views.alerts(state="open", limit=1000).items
     high = sum(1 for alert in alerts if alert.severity in ("HIGH", "CRITICAL"))
     if alerts:
         yield CheckResult("alerts", "WARN", f"{len(alerts)} open, {high} of them HIGH or worse",
@@ -299,10 +285,12 @@ def _push(client: Client, settings: Settings) -> CheckResult:
 
 
 def _journal(client: Client) -> CheckResult:
-    blocks, entries, problem = client.views.verify_journal()
-    if problem:
+    found = client.views.verify_journal()
+    if found.problem:
         fix = "The journal was altered: restore it from a backup, and keep this file as evidence."
-        return CheckResult("journal", "FAIL", problem, fix)
+        return CheckResult("journal", "FAIL", found.problem, fix)
     return CheckResult(
-        "journal", "OK", f"{entries:,} sealed entries in {blocks:,} blocks are unchanged"
+        "journal",
+        "OK",
+        f"{found.entries:,} sealed entries in {found.blocks:,} blocks are unchanged",
     )

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import click
 
 from penstock.cli import output
 from penstock.cli.app import App, Command
-from penstock.cli.backends.protocol import Shape, UseCases
-from penstock.cli.backends.protocol_dead_letters import DeadLetterQuery
+from penstock.client import UseCaseGroups
+from penstock.core.clock import Micros, from_datetime
 from penstock.core.errors import Forbidden
-from penstock.monitoring.stalls import NO_CAPABLE_WORKER, overdue_us, unclaimed_us
+from penstock.core.records.record import to_json_value
+from penstock.monitoring.records import Overview, Session
+from penstock.monitoring.stalls import NO_CAPABLE_WORKER, live_workers, overdue, unclaimed
 
 MANY = 1_000
 
@@ -21,18 +24,17 @@ MANY = 1_000
 @click.pass_obj
 def status(app: App) -> None:
     """Show the queue, today's totals, live processes and open alerts."""
-    with app.use_cases() as cases, app.connect() as client:
-        overview = cases.overview()
-        sessions = _sessions(cases)
-        alerts = len(cases.alerts(state="open", customer=None, limit=MANY))
-        dead = len(cases.dead_letters.page(DeadLetterQuery(), MANY))
+    with app.connect() as client:
+        overview = client.views.overview()
+        sessions = _sessions(client)
+        alerts = len(client.views.alerts(state="open", limit=MANY).items)
+        dead = len(client.dead_letters.list(limit=MANY).items)
         pauses = len(client.pauses.list())
-    now = output.parse_time(overview["as_of"])
-    assert now is not None
-    warnings = _warnings(overview, sessions, now)
+    now = from_datetime(overview.as_of)
+    warnings = _warnings(overview, sessions or ())
     record: dict[str, Any] = {
-        "where": cases.where,
-        **overview,
+        "where": app.where,
+        **to_json_value(overview),
         "open_alerts": alerts,
         "open_dead_letters": dead,
         "pauses": pauses,
@@ -42,7 +44,7 @@ def status(app: App) -> None:
 
     def print_text() -> None:
         click.echo(
-            f"{click.style('Penstock', bold=True)} · {cases.where} · {output.format_time(now)}"
+            f"{click.style('Penstock', bold=True)} · {app.where} · {output.format_time(now)}"
         )
         _print_queue(overview, now)
         _print_sessions(sessions, overview, now)
@@ -62,29 +64,19 @@ def status(app: App) -> None:
     app.emit(record, print_text)
 
 
-def _sessions(cases: UseCases) -> list[Shape] | None:
+def _sessions(client: UseCaseGroups) -> list[Session] | None:
     """Return live processes; None for a key bound to a customer, which may not list them."""
     try:
-        return cases.sessions()
+        return client.views.sessions()
     except Forbidden:
         return None
 
 
-def _warnings(overview: Shape, sessions: Sequence[Shape] | None, now: int) -> list[str]:
+def _warnings(overview: Overview, sessions: Sequence[Session]) -> list[str]:
     """Return a warning for each stall: an overdue occurrence, ready runs that are not claimed."""
     found = []
-    late = overdue_us(output.parse_time(overview["next_slot_at"]), now)
-    is_free = any(
-        s["kind"] == "worker" and _is_alive(s, now) and not s["is_draining"]
-        and s["held"] < s["slots"]
-        for s in sessions or ()
-    )  # fmt: skip
-    waits = unclaimed_us(
-        overview["ready_runs"],
-        output.parse_time(overview["oldest_ready_at"]),
-        now,
-        has_free_worker=is_free,
-    )
+    late = overdue(overview)
+    waits = unclaimed(overview, live_workers(sessions, overview))
     if late:
         found.append(f"Next occurrence overdue by {output.format_span(late)}: start a scheduler "
                      "(penstock scheduler, or penstock up)")  # fmt: skip
@@ -93,34 +85,37 @@ def _warnings(overview: Shape, sessions: Sequence[Shape] | None, now: int) -> li
     return found
 
 
-def _print_queue(overview: Shape, now: int) -> None:
-    ready, oldest = overview["ready_runs"], output.parse_time(overview["oldest_ready_at"])
-    age = f", oldest {output.format_span(max(0, now - oldest))}" if oldest and ready else ""
-    waiting = [
-        f"{overview[f'{name}_runs']:,} {name}"
-        for name in ("later", "paused", "blocked")
-        if overview[f"{name}_runs"]
-    ]
-    completed, failed = overview["completed_today"], overview["failed_today"]
+def _print_queue(overview: Overview, now: Micros) -> None:
+    ready, oldest = overview.ready_runs, overview.oldest_ready_at
+    age = ""
+    if oldest is not None and ready:
+        age = f", oldest {output.format_span(max(timedelta(0), overview.as_of - oldest))}"
+    counts = {
+        "later": overview.later_runs,
+        "paused": overview.paused_runs,
+        "blocked": overview.blocked_runs,
+    }
+    waiting = [f"{n:,} {name}" for name, n in counts.items() if n]
+    completed, failed = overview.completed_today, overview.failed_today
     share = f" ({failed / (completed + failed):.1%} of attempts)" if failed else ""
     output.print_facts(
         [
             ("ready", f"{ready:,}{age}"),
             ("waiting", ", ".join(waiting) or "0"),
-            ("running", f"{overview['running_runs'] + overview['claimed_runs']:,}"),
+            ("running", f"{overview.running_runs + overview.claimed_runs:,}"),
             ("today", f"{completed:,} completed, {failed:,} failed{share}, "
-             f"{overview['cancelled_today']:,} cancelled, "
-             f"{overview['sla_breaches_today']:,} started late"),
-            ("next due", output.format_time(output.parse_time(overview["next_slot_at"]), now)),
+             f"{overview.cancelled_today:,} cancelled, "
+             f"{overview.sla_breaches_today:,} started late"),
+            ("next due", output.format_time(overview.next_occurrence_at, now)),
         ]
     )  # fmt: skip
 
 
-def _print_sessions(sessions: Sequence[Shape] | None, overview: Shape, now: int) -> None:
+def _print_sessions(sessions: Sequence[Session] | None, overview: Overview, now: Micros) -> None:
     if sessions is None:
         return
     if not sessions:
-        ready = overview["ready_runs"]
+        ready = overview.ready_runs
         need = f" ({output.plural(ready, 'run')} ready)" if ready else ""
         click.echo(f"No worker is alive{need}: penstock up --pipelines my_pipelines.py")
         return
@@ -128,14 +123,11 @@ def _print_sessions(sessions: Sequence[Shape] | None, overview: Shape, now: int)
         ("PROCESS", "KIND", "POOL", "RUNS", "CONCURRENCY", "HOST", "HEARTBEAT", "STATE"),
         [
             (
-                s["name"], s["kind"], s["pool"], s["held"], s["slots"], f"{s['host']}:{s['pid']}",
-                output.format_relative((output.parse_time(s["last_beat_at"]) or now) - now),
-                "draining" if s["is_draining"] else "alive" if _is_alive(s, now) else "lapsed",
+                s.name, s.kind, s.pool, s.held, s.concurrency, f"{s.host}:{s.pid}",
+                output.format_relative(from_datetime(s.heartbeat_at) - now),
+                "draining" if s.is_draining
+                else "alive" if s.lease_until >= overview.as_of else "lapsed",
             )
             for s in sessions
         ],
     )  # fmt: skip
-
-
-def _is_alive(session: Shape, now: int) -> bool:
-    return (output.parse_time(session["lease_until"]) or 0) >= now

@@ -1,14 +1,15 @@
 -- Reads for the API, the CLI and metrics: runs, sums, overview.
 
 -- fragment: live_columns
--- In the order of model.Run.
+-- In the order of runs.rows.RunRow.
 r.run_id, c.customer_id, r.config_id, l.name, p.phase, p.name, r.flow_id, r.partition, r.mode,
 r.slot, r.scheduled_time, r.priority, r.state, NULL, r.claimed_by, r.claimed_at, r.started_at,
 NULL, r.attempt, r.lapses, r.parent_run_id, r.root_run_id, NULL, NULL, NULL, NULL, NULL, NULL,
 r.correlation_id, r.trigger_source, r.created_at, r.admission, r.token, FALSE,
 r.cancel_requested_at, coalesce(r.parameters, f.parameters), r.ordering_key, r.max_execution_us,
 r.state_at, (SELECT e.until_at FROM leases e WHERE e.kind = 'run' AND e.subject = r.run_id
-    AND e.token = r.token), coalesce(f.retry, p.retry)
+    AND e.token = r.token), coalesce(f.retry, p.retry), r.trigger_message_id, FALSE, NULL, NULL,
+NULL, r.cancel_requested_by, r.cancel_reason
 
 -- fragment: live_joins
 FROM runs r
@@ -24,7 +25,8 @@ h.started_at, h.finished_at, h.attempt, h.lapses, h.parent_run_id, h.root_run_id
 h.error_details, h.result, h.records, h.sla_met, h.sla_breach_us, h.correlation_id,
 h.trigger_source, h.created_at, NULL, h.token, h.is_dead, NULL,
 coalesce(h.parameters, f.parameters), h.ordering_key, NULL, h.finished_at, NULL,
-coalesce(f.retry, p.retry)
+coalesce(f.retry, p.retry), h.trigger_message_id, h.was_retried, h.bytes, h.stages, h.cost, NULL,
+NULL
 
 -- fragment: ended_joins
 FROM history h
@@ -57,47 +59,102 @@ WHERE h.run_id = :root OR (h.run_id > :root AND h.root_run_id = :root
     AND h.customer = :customer AND h.slot = :slot)
 ORDER BY h.run_id LIMIT 100;
 
+-- fragment: live_filters
+    AND (CAST(:config_id AS bigint) IS NULL OR r.config_id = :config_id)
+    AND (CAST(:pipeline AS bigint) IS NULL OR p.pipeline = :pipeline)
+    AND (CAST(:processor AS text) IS NULL OR :processor IN (p.name, p.phase || '.' || p.name))
+    AND (CAST(:state AS text) IS NULL OR r.state = :state)
+    AND (CAST(:partition AS text) IS NULL OR r.partition = :partition)
+    AND (CAST(:correlation_id AS text) IS NULL OR r.correlation_id = :correlation_id)
+    AND (CAST(:message_id AS text) IS NULL OR r.trigger_message_id = :message_id)
+    AND (CAST(:prefix AS text) IS NULL OR r.run_id {{any ids}}
+        OR (r.correlation_id {{pg:COLLATE "C"}} >= :prefix
+            AND r.correlation_id {{pg:COLLATE "C"}} < :prefix_end)
+        OR (r.partition {{pg:COLLATE "C"}} >= :prefix
+            AND r.partition {{pg:COLLATE "C"}} < :prefix_end))
+    AND r.slot >= :occurrence_from AND r.slot < :occurrence_to
+
+-- fragment: ended_filters
+    AND (CAST(:config_id AS bigint) IS NULL OR h.config_id = :config_id)
+    AND (CAST(:pipeline AS bigint) IS NULL OR p.pipeline = :pipeline)
+    AND (CAST(:processor AS text) IS NULL OR :processor IN (p.name, p.phase || '.' || p.name))
+    AND (CAST(:state AS text) IS NULL OR h.final_state = :state)
+    AND (CAST(:partition AS text) IS NULL OR h.partition = :partition)
+    AND (CAST(:message_id AS text) IS NULL OR h.trigger_message_id = :message_id)
+    AND (CAST(:error_type AS text) IS NULL OR h.error_type = :error_type)
+    AND h.slot >= :occurrence_from AND h.slot < :occurrence_to
+
 -- name: run_list_live
 -- Live runs of all customers, newest first.
 -- scope: system (operators)
 SELECT {{live_columns}} {{live_joins}}
-WHERE r.run_id < :before
-    AND (CAST(:config_id AS bigint) IS NULL OR r.config_id = :config_id)
-    AND (CAST(:pipeline AS bigint) IS NULL OR p.pipeline = :pipeline)
-    AND (CAST(:state AS text) IS NULL OR r.state = :state)
-    AND r.slot >= :occurrence_from AND r.slot < :occurrence_to
+WHERE r.run_id < :before {{live_filters}}
 ORDER BY r.run_id DESC LIMIT :limit;
 
 -- name: run_list_live_customer
 -- Live runs of one customer, newest first.
 SELECT {{live_columns}} {{live_joins}}
-WHERE r.customer = :customer AND r.run_id < :before
-    AND (CAST(:config_id AS bigint) IS NULL OR r.config_id = :config_id)
-    AND (CAST(:pipeline AS bigint) IS NULL OR p.pipeline = :pipeline)
-    AND (CAST(:state AS text) IS NULL OR r.state = :state)
-    AND r.slot >= :occurrence_from AND r.slot < :occurrence_to
+WHERE r.customer = :customer AND r.run_id < :before {{live_filters}}
 ORDER BY r.run_id DESC LIMIT :limit;
 
 -- name: run_list_ended
 -- Ended runs of all customers, newest first.
 -- scope: system (operators)
 SELECT {{ended_columns}} {{ended_joins}}
-WHERE h.run_id < :before
-    AND (CAST(:config_id AS bigint) IS NULL OR h.config_id = :config_id)
-    AND (CAST(:pipeline AS bigint) IS NULL OR p.pipeline = :pipeline)
-    AND (CAST(:state AS text) IS NULL OR h.final_state = :state)
-    AND h.slot >= :occurrence_from AND h.slot < :occurrence_to
+WHERE h.run_id < :before {{ended_filters}}
 ORDER BY h.run_id DESC LIMIT :limit;
 
 -- name: run_list_ended_customer
 -- Ended runs of one customer by scheduled time, newest first; keyset (slot, run id).
 SELECT {{ended_columns}} {{ended_joins}}
 WHERE h.customer = :customer AND (h.slot, h.run_id) < (:occurrence_before, :before)
-    AND h.slot >= :occurrence_from AND h.slot < :occurrence_to
-    AND (CAST(:config_id AS bigint) IS NULL OR h.config_id = :config_id)
-    AND (CAST(:pipeline AS bigint) IS NULL OR p.pipeline = :pipeline)
-    AND (CAST(:state AS text) IS NULL OR h.final_state = :state)
+    {{ended_filters}}
 ORDER BY h.slot DESC, h.run_id DESC LIMIT :limit OFFSET :offset;
+
+-- name: run_list_ended_correlation
+-- Ended runs with a correlation id, found by its index, newest first.
+SELECT {{ended_columns}} {{ended_joins}}
+WHERE h.correlation_id {{pg:COLLATE "C"}} = :correlation_id AND h.run_id < :before
+    AND (CAST(:customer AS bigint) IS NULL OR h.customer = :customer) {{ended_filters}}
+ORDER BY h.run_id DESC LIMIT :limit;
+
+-- name: run_list_ended_message
+-- Ended runs that a message triggered, found by its index, newest first.
+SELECT {{ended_columns}} {{ended_joins}}
+WHERE h.trigger_message_id = :message_id AND h.run_id < :before
+    AND (CAST(:customer AS bigint) IS NULL OR h.customer = :customer) {{ended_filters}}
+ORDER BY h.run_id DESC LIMIT :limit;
+
+-- name: run_list_ended_partition
+-- Ended runs of a customer's partition, found by its index, newest first.
+SELECT {{ended_columns}} {{ended_joins}}
+WHERE h.customer = :customer AND h.partition {{pg:COLLATE "C"}} = :partition AND h.run_id < :before
+    {{ended_filters}}
+ORDER BY h.run_id DESC LIMIT :limit;
+
+-- name: run_list_ended_ids
+-- Ended runs among these ids, newest first.
+SELECT {{ended_columns}} {{ended_joins}}
+WHERE h.run_id {{any ids}} AND h.run_id < :before
+    AND (CAST(:customer AS bigint) IS NULL OR h.customer = :customer)
+    AND (CAST(:correlation_id AS text) IS NULL OR h.correlation_id = :correlation_id)
+    {{ended_filters}}
+ORDER BY h.run_id DESC LIMIT :limit;
+
+-- name: run_search_correlation
+-- The first ended runs, in the order of the index, whose correlation id has a prefix.
+SELECT h.run_id FROM history h
+WHERE h.correlation_id {{pg:COLLATE "C"}} >= :prefix
+    AND h.correlation_id {{pg:COLLATE "C"}} < :prefix_end
+    AND (CAST(:customer AS bigint) IS NULL OR h.customer = :customer)
+ORDER BY h.correlation_id {{pg:COLLATE "C"}} LIMIT :n;
+
+-- name: run_search_partition
+-- The first ended runs of a customer, in the order of the index, whose partition has a prefix.
+SELECT h.run_id FROM history h
+WHERE h.customer = :customer AND h.partition {{pg:COLLATE "C"}} >= :prefix
+    AND h.partition {{pg:COLLATE "C"}} < :prefix_end
+ORDER BY h.partition {{pg:COLLATE "C"}} LIMIT :n;
 
 -- name: run_progress_get
 -- Live progress of a run.

@@ -13,7 +13,7 @@ from penstock.core.ids import encode
 from penstock.core.naming import CustomerKey
 from penstock.db.store import Transactions, Tx
 from penstock.runs.hooks import RetryTerms, lock_config, on_retried, retry_terms
-from penstock.runs.rows import NewRun, Run
+from penstock.runs.rows import NewRun, RunRow
 from penstock.runs.store.runs import (
     RunFilter,
     run_get,
@@ -76,7 +76,7 @@ def run_retry(
     return new_id
 
 
-def _current(tx: Tx, names: NameResolver, old: Run) -> ProcessorRow:
+def _current(tx: Tx, names: NameResolver, old: RunRow) -> ProcessorRow:
     """Return the processor of an ended run; raise Conflict if it is no longer declared."""
     info = names.pipeline(old.pipeline, "pipeline", tx)
     for row in info.processors:
@@ -86,7 +86,7 @@ def _current(tx: Tx, names: NameResolver, old: Run) -> ProcessorRow:
     raise Conflict(f"{path} is no longer declared: submit a run of another processor.")
 
 
-def _terms(tx: Tx, old: Run, owner: int) -> RetryTerms | None:
+def _terms(tx: Tx, old: RunRow, owner: int) -> RetryTerms | None:
     """Lock the run's config and return its terms; raise Conflict while another attempt is live."""
     root = old.root_run_id or old.run_id
     if old.config_id is not None:

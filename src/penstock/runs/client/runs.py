@@ -6,33 +6,46 @@ returns the same run; the same key with another submission is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Annotated, Any, Literal, TypeAlias
 
-from penstock.access.store.names import NameResolver, check_limit
+from penstock.access.store.names import NameResolver
+from penstock.access.store.paging import Cursor, Offset, PageLimit, paged
 from penstock.access.store.registry import customer_get
-from penstock.audit.rows import JournalRow
+from penstock.audit.from_rows import journal_record
 from penstock.audit.store.alerts import request_begin, request_finish
 from penstock.audit.store.journal import journal_for
-from penstock.core.clock import FAR_FUTURE
+from penstock.core.clock import FAR_FUTURE, Micros, from_datetime
 from penstock.core.errors import IllegalTransition, InvalidInput, NotFound
 from penstock.core.fields import check_customer, check_text
-from penstock.core.ids import encode
-from penstock.core.naming import CustomerKey
+from penstock.core.ids import decode, encode
+from penstock.core.records.parameters import (
+    CorrelationFilter,
+    CustomerFilter,
+    IdempotencyKey,
+    PartitionFilter,
+    PipelineFilter,
+    RunId,
+)
+from penstock.core.records.record import Meta, Page, Time, Wire
+from penstock.core.records.remotely import remotely
 from penstock.db.store import Single, Transactions, Tx
 from penstock.runs import attempt_result
+from penstock.runs.client.listing import RunPosition, position_of, run_page, searched
 from penstock.runs.client.retry import run_retry
 from penstock.runs.client.submission import (
-    Submission,
     check_many,
     fingerprint,
     insert,
     is_one_statement,
     with_customer,
 )
-from penstock.runs.rows import Run
-from penstock.runs.states import LIVE, RunState
+from penstock.runs.from_rows import progress_record, run_record
+from penstock.runs.records import Cancellation, Run, RunDetail, RunRef, RunStateName, Submission
+from penstock.runs.rows import RunRow
+from penstock.runs.states import RunState
 from penstock.runs.store.finish import run_end_many
 from penstock.runs.store.leases import progress_get
 from penstock.runs.store.runs import (
@@ -43,34 +56,28 @@ from penstock.runs.store.runs import (
     run_chain,
     run_get,
     run_held_get,
-    run_list_ended,
-    run_list_live,
 )
 
-__all__ = ["RunDetail", "RunFilter", "RunPosition", "Runs", "Submission", "position_of"]
+__all__ = ["Runs"]
 
+Ids: TypeAlias = list[str]
+Text: TypeAlias = Annotated[str, Meta(max_length=255)]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunDetail:
-    """A run with its attempts, its journal and its progress."""
+REASON_MAX = 500
 
-    run: Run
-    attempts: list[Run]
-    journal: list[JournalRow]
-    progress: dict[str, Any] | None
-
-
-class RunPosition(NamedTuple):
-    """Position in a list of runs: the next page continues after this run."""
-
-    is_live: bool
-    occurrence_time: int
-    run_id: int
-
-
-def position_of(run: Run) -> RunPosition:
-    """Return the position of a run in a list."""
-    return RunPosition(run.finished_at is None, run.occurrence_time, run.run_id)
+_START = Meta(description="First scheduled time to return, as a date or an ISO 8601 time.")
+_END = Meta(description="Return only runs scheduled before this date or time.")
+_STATE = Meta(description="Return only runs in this state.")
+_PROCESSOR = Meta(description="Return only runs of this processor, such as `load` or `main.load`.")
+_CONFIG = Meta(description="Return only runs of this config.")
+_MESSAGE = Meta(description="Return only runs that this message triggered.")
+_ERROR_TYPE = Meta(description="Return only runs that failed with this type of error.")
+_SEARCH = Meta(
+    description="The id of a run, or the beginning of a correlation id or, for one customer, of a "
+    "partition; at most 1,000 ended runs per kind are found.",
+)
+_BEFORE = Meta(description="Return only runs listed after this one; alternative to a cursor.")
+_REASON = Meta(description="Reason for the action, stored with its record.", max_length=REASON_MAX)
 
 
 class Runs:
@@ -81,183 +88,204 @@ class Runs:
         self._names = names
         self._actor = actor
 
-    def submit(
-        self, submission: Submission | str, *, key: str | None = None, actor: str | None = None
-    ) -> int:
-        """Create one run and return its id; an idempotency `key` makes the call safe to repeat."""
-        wanted = Submission(pipeline=submission) if isinstance(submission, str) else submission
-        wanted = with_customer(self._names, wanted)
-        if key is None:
-            return self.submit_many([wanted], actor=actor)[0]
-        check_text("key", key)
+    def submit(self, submission: Submission, *, key: IdempotencyKey = None) -> RunRef:
+        """Create a run for a customer. It is durable when the response arrives."""
+        if key is not None:
+            check_text("key", key)
+        wanted = with_customer(self._names, submission)
         checked = check_many(self._names, [wanted])
-        scope = self._names.request_scope(f"submit:{check_customer(wanted.customer)}")
-        who = actor or self._actor
 
-        def body(tx: Tx) -> int:
-            earlier = request_begin(tx, scope, key, fingerprint(wanted))
+        def created(tx: Tx) -> RunRef:
+            (number,) = insert(tx, self._store, self._names, checked, self._actor)
+            return RunRef(run_id=encode("run", number))
+
+        if key is None:
+            is_single = is_one_statement(self._names, checked)
+            return self._store.write(Single(created) if is_single else created)
+        scope = self._names.request_scope(f"submit:{check_customer(wanted.customer)}")
+
+        def body(tx: Tx) -> RunRef:
+            earlier = request_begin(tx, scope, key, fingerprint(checked[0]))
             if earlier is not None:
-                return int(earlier["run_id"])
-            run_id = insert(tx, self._store, self._names, checked, who)[0]
-            request_finish(tx, scope, key, {"run_id": run_id})
-            return run_id
+                return RunRef(run_id=encode("run", int(earlier["run_id"])))
+            made = created(tx)
+            request_finish(tx, scope, key, {"run_id": decode("run", made.run_id)})
+            return made
 
         return self._store.write(body)
 
-    def submit_many(
-        self, submissions: Sequence[Submission], *, actor: str | None = None
-    ) -> list[int]:
+    def submit_many(self, submissions: Sequence[Submission]) -> Ids:
         """Create runs in one transaction and return their ids in order."""
         checked = check_many(self._names, [with_customer(self._names, s) for s in submissions])
-        who = actor or self._actor
 
-        def body(tx: Tx) -> list[int]:
-            return insert(tx, self._store, self._names, checked, who)
+        def body(tx: Tx) -> Sequence[int]:
+            return insert(tx, self._store, self._names, checked, self._actor)
 
         is_single = is_one_statement(self._names, checked)
-        return self._store.write(Single(body) if is_single else body)
+        numbers = self._store.write(Single(body) if is_single else body)
+        return [encode("run", number) for number in numbers]
 
-    def get(self, run_id: int, customer: str | None = None) -> Run:
+    @remotely(lambda runs, run_id: runs.detail(run_id).run)
+    def get(self, run_id: RunId) -> Run:
         """Return one run, live or ended; raise NotFound if it does not exist."""
-        found = self._store.read(
-            lambda tx: run_get(tx, run_id, self._names.customer_key(tx, customer))
-        )
-        if found is None:
-            raise NotFound("run", encode("run", run_id))
-        return found
+        return run_record(self._store.read(lambda tx: self._found(tx, run_id)))
 
-    def detail(self, run_id: int, customer: str | None = None) -> RunDetail:
-        """Return one run with its other attempts, its journal and its progress."""
+    def detail(self, run_id: RunId) -> RunDetail:
+        """Return a run with its attempts, journal and progress."""
 
         def body(tx: Tx) -> RunDetail:
-            number = self._names.customer_key(tx, customer)
-            found = run_get(tx, run_id, number)
-            if found is None:
-                raise NotFound("run", encode("run", run_id))
-            owner = customer_get(tx, found.customer_id)
+            row = self._found(tx, run_id)
+            owner = customer_get(tx, row.customer_id)
             assert owner is not None
-            progress = progress_get(tx, run_id)
+            progress = progress_get(tx, row.run_id)
+            attempts = [one for one in run_chain(tx, row, owner) if one.run_id != row.run_id]
             return RunDetail(
-                run=found,
-                attempts=[r for r in run_chain(tx, found, owner) if r.run_id != run_id],
-                journal=journal_for(tx, "run", run_id),
-                progress=None
-                if progress is None
-                else {name: getattr(progress[0], name) for name in progress[0].__slots__}
-                | {"last_heartbeat_at": progress[1]},
+                run=run_record(row),
+                attempts=[run_record(one) for one in attempts],
+                journal=[journal_record(entry) for entry in journal_for(tx, "run", row.run_id)],
+                progress=None if progress is None else progress_record(*progress),
             )
 
         return self._store.read(body)
 
-    def page(
-        self, wanted: RunFilter, customer: str | None = None, *, pipeline: str | None = None
-    ) -> list[Run]:
-        """Return runs, live ones first, newest first; `before` is the previous page's last id."""
-
-        def position(tx: Tx, number: CustomerKey | None) -> RunPosition | None:
-            last = None if wanted.before == FAR_FUTURE else run_get(tx, wanted.before, number)
-            return None if last is None else position_of(last)
-
-        return self._page(wanted, customer, pipeline, position)
-
-    def page_after(
+    def list(
         self,
-        wanted: RunFilter,
-        position: RunPosition | None,
-        customer: str | None = None,
         *,
-        pipeline: str | None = None,
-    ) -> list[Run]:
-        """Return the page after a position.
+        customer: CustomerFilter = None,
+        state: Annotated[RunStateName | None, _STATE] = None,
+        since: Annotated[Time | None, Wire("start_date"), _START] = None,
+        until: Annotated[Time | None, Wire("end_date"), _END] = None,
+        pipeline: PipelineFilter = None,
+        processor: Annotated[Text | None, _PROCESSOR] = None,
+        config_id: Annotated[Text | None, _CONFIG] = None,
+        partition: PartitionFilter = None,
+        correlation_id: CorrelationFilter = None,
+        message_id: Annotated[Text | None, _MESSAGE] = None,
+        error_type: Annotated[Text | None, _ERROR_TYPE] = None,
+        search: Annotated[Text | None, _SEARCH] = None,
+        before: Annotated[Text | None, _BEFORE] = None,
+        limit: PageLimit = 50,
+        offset: Offset = 0,
+        cursor: Cursor = None,
+    ) -> Page[Run]:
+        """List runs. Active runs come first, then ended ones, newest first.
 
         A run that ends between two pages may appear twice, but is never missed.
         """
-        return self._page(wanted, customer, pipeline, lambda _tx, _number: position)
+        if state is not None and state not in tuple(RunState):
+            raise InvalidInput("state", f"one of {', '.join(RunState)}", state)
+        info = None if pipeline is None else self._names.pipeline(pipeline, "pipeline")
+        wanted = replace(
+            RunFilter() if search is None else searched(search),
+            pipeline=None if info is None else info.pipeline_key,
+            processor=processor,
+            config_id=None if config_id is None else decode("cfg", config_id, "config_id"),
+            state=None if state is None else str(state),
+            partition=partition,
+            correlation_id=correlation_id,
+            message_id=message_id,
+            error_type=error_type,
+            occurrence_from=0 if since is None else _micros(since, "since"),
+            occurrence_to=FAR_FUTURE if until is None else _micros(until, "until"),
+        )
+        filters = {
+            "customer": customer, "state": wanted.state, "since": since, "until": until,
+            "pipeline": pipeline, "processor": processor, "config_id": config_id,
+            "partition": partition, "correlation_id": correlation_id, "message_id": message_id,
+            "error_type": error_type, "search": search,
+        }  # fmt: skip
 
-    def _page(
-        self,
-        wanted: RunFilter,
-        customer: str | None,
-        pipeline: str | None,
-        find: Callable[[Tx, CustomerKey | None], RunPosition | None],
-    ) -> list[Run]:
-        check_limit(wanted.limit)
-        if pipeline is not None:
-            wanted = replace(
-                wanted, pipeline=self._names.pipeline(pipeline, "pipeline").pipeline_key
-            )
-        if wanted.state is not None and wanted.state not in tuple(RunState):
-            raise InvalidInput("state", f"one of {', '.join(RunState)}", wanted.state)
+        def read(after: Sequence[Any] | None) -> Sequence[RunRow]:
+            def body(tx: Tx) -> Sequence[RunRow]:
+                number = self._names.customer_key(tx, customer)
+                position = None if after is None else RunPosition(*after)
+                if position is None and before is not None:
+                    position = position_of(self._found(tx, before))
+                skipped = 0 if position is not None else offset
+                found = replace(wanted, customer=number, limit=limit + skipped)
+                return run_page(tx, found, position)[skipped:]
 
-        def body(tx: Tx) -> list[Run]:
-            number = self._names.customer_key(tx, customer)
-            return _listed(tx, replace(wanted, customer=number), find(tx, number))
+            return self._store.read(body)
 
-        return self._store.read(body)
+        return paged(
+            self._names,
+            "runs",
+            read,
+            cursor=cursor,
+            limit=limit,
+            position=position_of,
+            record=run_record,
+            filters=filters,
+        )
 
-    def cancel(
-        self,
-        run_id: int,
-        *,
-        reason: str = "",
-        customer: str | None = None,
-        actor: str | None = None,
-    ) -> str:
-        """Cancel a run; return "cancelled" or "asked".
+    def cancel(self, run_id: RunId, *, reason: Annotated[str, _REASON] = "") -> Cancellation:
+        """Cancel a pending run, or ask the worker to stop. Heartbeat responses carry the request.
 
         A pending run is cancelled at once. For any other live run, a request is recorded, which its
         holder carries out.
         """
-        who = actor or self._actor
+        number = self._number(run_id)
 
-        def body(tx: Tx) -> str:
-            number = self._names.customer_key(tx, customer)
-            seen = run_get(tx, run_id, number)
-            if seen is not None and seen.ordering_key is not None:
-                ordering_key_lock(tx, seen.ordering_key)
-            held = run_held_get(tx, run_id, number)
-            if held is None:
-                ended = run_get(tx, run_id, number)
-                if ended is None:
-                    raise NotFound("run", encode("run", run_id))
-                raise IllegalTransition("run", encode("run", run_id), ended.state, "CANCELLED")
-            if held.state != RunState.PENDING:
-                run_cancel_request(tx, run_id, who, reason or None)
-                tx.after_commit(lambda: self._store.wake(["cancel"]))
-                return "asked"
-            token = run_cancel_pending(tx, run_id)
-            assert token is not None, "the row is locked"
-            end = attempt_result.cancelled(
-                held._replace(token=token), actor=who, why=reason or None
+        def body(tx: Tx) -> Cancellation:
+            outcome = self._cancel(tx, number, reason or None)
+            return Cancellation(run_id=encode("run", number), outcome=outcome)
+
+        return self._store.write(body)
+
+    def retry(self, run_id: RunId) -> RunRef:
+        """Run an ended run again now, as a new chain of attempts."""
+        number = self._number(run_id)
+
+        def body(tx: Tx) -> RunRef:
+            made = run_retry(
+                tx,
+                self._store,
+                self._names,
+                number,
+                customer_key=self._names.customer_key(tx, None),
+                actor=self._actor,
             )
-            ended_runs = run_end_many(tx, [end])
-            assert ended_runs, "the row is locked"
-            return "cancelled"
+            return RunRef(run_id=encode("run", made))
 
         return self._store.write(body)
 
-    def retry(self, run_id: int, *, customer: str | None = None, actor: str | None = None) -> int:
-        """Retry an ended run now, as a new chain of attempts; return the new run's id."""
-        who = actor or self._actor
+    def _number(self, run_id: str) -> int:
+        """Return the database id of a run; raise NotFound for a malformed id."""
+        try:
+            return decode("run", run_id)
+        except InvalidInput:
+            raise NotFound("run", str(run_id)) from None
 
-        def body(tx: Tx) -> int:
-            number = self._names.customer_key(tx, customer)
-            return run_retry(tx, self._store, self._names, run_id, customer_key=number, actor=who)
+    def _found(self, tx: Tx, run_id: str) -> RunRow:
+        row = run_get(tx, self._number(run_id), self._names.customer_key(tx, None))
+        if row is None:
+            raise NotFound("run", run_id)
+        return row
 
-        return self._store.write(body)
+    def _cancel(self, tx: Tx, number: int, reason: str | None) -> Literal["cancelled", "asked"]:
+        owner = self._names.customer_key(tx, None)
+        seen = run_get(tx, number, owner)
+        if seen is not None and seen.ordering_key is not None:
+            ordering_key_lock(tx, seen.ordering_key)
+        held = run_held_get(tx, number, owner)
+        if held is None:
+            ended = run_get(tx, number, owner)
+            if ended is None:
+                raise NotFound("run", encode("run", number))
+            raise IllegalTransition("run", encode("run", number), ended.state, "CANCELLED")
+        if held.state != RunState.PENDING:
+            run_cancel_request(tx, number, self._actor, reason)
+            tx.after_commit(lambda: self._store.wake(["cancel"]))
+            return "asked"
+        token = run_cancel_pending(tx, number)
+        assert token is not None, "the row is locked"
+        end = attempt_result.cancelled(held._replace(token=token), actor=self._actor, why=reason)
+        ended_runs = run_end_many(tx, [end])
+        assert ended_runs, "the row is locked"
+        return "cancelled"
 
 
-def _listed(tx: Tx, wanted: RunFilter, position: RunPosition | None) -> list[Run]:
-    """Return live runs, then ended ones, after a position."""
-    found = replace(wanted, before=FAR_FUTURE)
-    runs: list[Run] = []
-    if wanted.state in (None, *LIVE) and (position is None or position.is_live):
-        before = FAR_FUTURE if position is None else position.run_id
-        runs = run_list_live(tx, replace(found, before=before))
-    if wanted.state in LIVE or len(runs) == wanted.limit:
-        return runs
-    # Live runs are ordered by id, ended ones by scheduled time and id: the second list starts at
-    # its top.
-    if position is not None and not position.is_live:
-        found = replace(found, before=position.run_id, occurrence_before=position.occurrence_time)
-    return runs + run_list_ended(tx, replace(found, limit=wanted.limit - len(runs)))
+def _micros(at: object, field: str) -> Micros:
+    if not isinstance(at, datetime) or at.utcoffset() is None:
+        raise InvalidInput(field, "a datetime with a zone", at, "Add tzinfo, for example UTC.")
+    return from_datetime(at)

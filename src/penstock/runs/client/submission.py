@@ -7,48 +7,34 @@ a bulk submit costs little more than the insert itself.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from penstock.access.store.names import NameResolver, PipelineInfo
 from penstock.access.store.registry import ProcessorRow
+from penstock.core.clock import Micros, from_datetime
 from penstock.core.errors import InvalidInput
 from penstock.core.fields import check_text, parameters_json
 from penstock.core.utc_offsets import TIME_MAX
 from penstock.db.store import Transactions, Tx
 from penstock.pipelines.parameters import validate
+from penstock.runs.records import Submission
 from penstock.runs.rows import NewRun, stored_ordering_key
 from penstock.runs.store.runs import run_insert_many
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submission:
-    """A run to submit. `at` (microseconds) defers it; `processor` selects one of several.
-
-    If `customer` is None, the run belongs to the client's customer, or to `default` if the client
-    is not scoped.
-    """
-
-    pipeline: str
-    customer: str | None = None
-    processor: str | None = None
-    partition: str | None = None
-    parameters: Mapping[str, Any] | None = None
-    priority: int = 5
-    at: int | None = None
-    ordering_key: str | None = None
-    correlation_id: str | None = None
-    trigger_source: str = "manual"
-    message_id: str | None = None
-
-
 class CheckedSubmission(NamedTuple):
-    """A valid submission with its processor, and its parameters as JSON text."""
+    """A valid submission with its processor, its time, and its parameters as JSON text."""
 
     submission: Submission
     row: ProcessorRow
     parameters: str | None
+    at: Micros | None
+    message_id: str | None = None
+    """Message that triggers the run; None for a run that a user submits."""
 
 
 def with_customer(names: NameResolver, wanted: Submission) -> Submission:
@@ -83,15 +69,14 @@ def check_many(names: NameResolver, submissions: Sequence[Submission]) -> list[C
         elif wanted.pipeline not in bare:
             _parameters(infos[wanted.pipeline], {})
             bare.add(wanted.pipeline)
-        _check(wanted)
-        checked.append(CheckedSubmission(wanted, row, text))
+        checked.append(CheckedSubmission(wanted, row, text, _check(wanted)))
     return checked
 
 
 def is_one_statement(names: NameResolver, checked: Sequence[CheckedSubmission]) -> bool:
     """Return whether `insert` needs one statement: known customers and no ordering keys."""
-    return names.has_cached({_customer(wanted) for wanted, _, _ in checked}) and not any(
-        wanted.ordering_key is not None for wanted, _, _ in checked
+    return names.has_cached({_customer(one.submission) for one in checked}) and not any(
+        one.submission.ordering_key is not None for one in checked
     )
 
 
@@ -103,34 +88,40 @@ def insert(
     actor: str,
 ) -> list[int]:
     """Create the runs and return their ids in order; workers are woken after the commit."""
-    customers = names.ensure_customer_keys(tx, {_customer(wanted) for wanted, _, _ in checked})
+    customers = names.ensure_customer_keys(tx, {_customer(one.submission) for one in checked})
     new_runs = [
         NewRun(
             customer_key=(customer := customers[_customer(wanted)]),
             processor_key=row.processor_key,
             partition=wanted.partition,
-            scheduled_time=wanted.at,
+            scheduled_time=at,
             priority=wanted.priority,
             ordering_key=stored_ordering_key(customer, wanted.ordering_key),
             parameters=parameters,
             correlation_id=wanted.correlation_id,
-            trigger_source=wanted.trigger_source,
-            trigger_message_id=wanted.message_id,
+            trigger_source="manual" if message_id is None else "event",
+            trigger_message_id=message_id,
         )
-        for wanted, row, parameters in checked
+        for wanted, row, parameters, at, message_id in checked
     ]
     ids = run_insert_many(tx, new_runs, actor)
     assert len(ids) == len(new_runs)
-    channels = sorted({f"runs:{pool}" for pool in {row.pool for _, row, _ in checked}})
-    if any(wanted.at is not None for wanted, _, _ in checked):
+    channels = sorted({f"runs:{pool}" for pool in {one.row.pool for one in checked}})
+    if any(one.at is not None for one in checked):
         channels.append("admit")
     tx.after_commit(lambda: store.wake(channels))
     return ids
 
 
-def fingerprint(wanted: Submission) -> bytes:
+def fingerprint(checked: CheckedSubmission) -> bytes:
     """Return bytes that are equal for two equal submissions."""
-    body = {name: getattr(wanted, name) for name in wanted.__slots__ if name != "parameters"}
+    wanted = checked.submission
+    names = (name for name in wanted.__struct_fields__ if name != "parameters")
+    body = {name: getattr(wanted, name) for name in names} | {
+        "at": checked.at,
+        "trigger_source": "manual",
+        "message_id": None,
+    }
     return json.dumps([body, wanted.parameters], sort_keys=True, default=str).encode()
 
 
@@ -155,16 +146,24 @@ def _pick(info: PipelineInfo, processor: str | None) -> ProcessorRow:
     return rows[0]
 
 
-def _check(wanted: Submission) -> None:
-    """Raise InvalidInput, with the name of the field, for values that cannot be stored."""
+def _check(wanted: Submission) -> Micros | None:
+    """Return the earliest start; raise InvalidInput for values that cannot be stored."""
     if not _is_whole(wanted.priority) or not 1 <= wanted.priority <= 10:
         raise InvalidInput("priority", "a whole number from 1 to 10", wanted.priority)
-    if wanted.at is not None and (not _is_whole(wanted.at) or not 0 <= wanted.at < TIME_MAX):
-        raise InvalidInput("at", "microseconds since 1970, before the year 9990", wanted.at)
     for name in ("partition", "ordering_key", "correlation_id"):
         value = getattr(wanted, name)
         if value is not None:
             check_text(name, value)
+    return None if wanted.at is None else _micros(wanted.at)
+
+
+def _micros(at: object) -> Micros:
+    if not isinstance(at, datetime) or at.utcoffset() is None:
+        raise InvalidInput("at", "a datetime with a zone", at, "Add tzinfo, for example UTC.")
+    us = from_datetime(at)
+    if not 0 <= us < TIME_MAX:
+        raise InvalidInput("at", "a time from 1970 to 9989", at.isoformat())
+    return us
 
 
 def _is_whole(value: object) -> bool:

@@ -11,29 +11,40 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from pydantic import BaseModel, ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 from starlette.types import Receive, Scope
 
+from penstock.access.api_keys import Permission
 from penstock.core import json_profile
-from penstock.core.errors import PenstockError
-from penstock.runs.external.api import (
-    completion_request,
-    failure_request,
-    heartbeat_request,
-    start_request,
+from penstock.core.errors import InvalidInput, PenstockError
+from penstock.core.records.record import encode_record
+from penstock.core.records.validation import convert_input
+from penstock.runs.external.client.heartbeats import HeartbeatCall, StartCall
+from penstock.runs.external.client.holder import TransitionRequest
+from penstock.runs.external.client.reports import EndCall, check_progress, completed, failed
+from penstock.runs.external.client.work import ClaimStatus, ExternalWorker, WorkerCall
+from penstock.runs.external.client.workers import run_key
+from penstock.runs.external.from_rows import (
+    completion_of,
+    ended_record,
+    failure_of,
+    held_record,
+    progress_of,
 )
-from penstock.runs.external.api_models import CompleteIn, FailIn, HeartbeatIn, StartRunIn
-from penstock.runs.external.api_shapes import claim_status_body, ending_shape
-from penstock.runs.external.client.work import ClaimStatus, WorkerCall
-from penstock.server.access import ROUTES, forbidden
+from penstock.runs.external.records import (
+    RunCompletion,
+    RunFailure,
+    RunHeartbeat,
+    RunHolder,
+    RunStart,
+)
+from penstock.runs.states import RunState
+from penstock.server.access import forbidden
 from penstock.server.auth import Caller, KeyCache, bearer
 from penstock.server.overload.middleware import WORKER_PREFIX, AccessRecord
-from penstock.server.params import decode_path_id
 from penstock.server.polling.group_commit import GroupCommit
-from penstock.server.problems import Refused, error_response, field_errors, invalid_response
-from penstock.server.responses import json_response
+from penstock.server.problems import Refused, error_response
 
 EXCLUDED_HEADERS: Final = (b"idempotency-key", b"x-worker-id", b"expect")
 ID_MAX: Final = 64
@@ -41,18 +52,48 @@ BODY_MAX: Final = 16_384
 
 
 class WorkerOperation(NamedTuple):
-    """An operation on a run: model of its body, whether a body is required, and its validator."""
+    """An operation on a run: record of its body, whether one is required, and its validator."""
 
-    model: type[BaseModel]
+    record: type[RunHolder]
     is_required: bool
-    ask: Callable[[Caller, int, Any], WorkerCall]
+    request: Callable[[Caller, int, Any], WorkerCall]
+
+
+def start_request(by: Caller, number: int, report: RunStart) -> WorkerCall:
+    """Validate a start request."""
+    where = report.execution_context
+    pod = None if where is None else where.pod_name
+    region = None if where is None else where.region
+    return StartCall(_call(by, number, report, RunState.RUNNING), pod, region)
+
+
+def heartbeat_request(by: Caller, number: int, report: RunHeartbeat) -> WorkerCall:
+    """Validate a heartbeat."""
+    progress = progress_of(report)
+    check_progress(progress)
+    return HeartbeatCall(_call(by, number, report, RunState.RUNNING), progress)
+
+
+def completion_request(by: Caller, number: int, report: RunCompletion) -> WorkerCall:
+    """Validate a completion."""
+    return EndCall(_call(by, number, report, RunState.COMPLETED), completed(completion_of(report)))
+
+
+def failure_request(by: Caller, number: int, report: RunFailure) -> WorkerCall:
+    """Validate a failure report."""
+    return EndCall(_call(by, number, report, RunState.FAILED), failed(failure_of(report)))
+
+
+def _call(by: Caller, number: int, report: RunHolder, to_state: RunState) -> TransitionRequest:
+    worker = ExternalWorker(report.worker_id, by.key)
+    return TransitionRequest(number, report.fencing_token, worker, to_state)
 
 
 OPERATIONS: Final[Mapping[str, WorkerOperation]] = {
-    "start": WorkerOperation(StartRunIn, False, start_request),
-    "heartbeat": WorkerOperation(HeartbeatIn, False, heartbeat_request),
-    "complete": WorkerOperation(CompleteIn, False, completion_request),
-    "fail": WorkerOperation(FailIn, True, failure_request),
+    "start": WorkerOperation(RunStart, False, start_request),
+    "heartbeat": WorkerOperation(RunHeartbeat, False, heartbeat_request),
+    "complete": WorkerOperation(RunCompletion, False, completion_request),
+    "fail": WorkerOperation(RunFailure, True, failure_request),
 }
 
 
@@ -102,28 +143,21 @@ class WorkerFastPath:
             known = await run_in_threadpool(self._keyring.look_up, _key(headers))
         caller = self._keyring.admit(known)
         access.key = caller.principal.name
-        power = ROUTES[f"POST {route}"]
-        if not caller.principal.role.has_permission(power):
-            raise Refused(403, forbidden(caller.principal.role, power))
+        if not caller.principal.role.has_permission(Permission.WORK):
+            raise Refused(403, forbidden(caller.principal.role, Permission.WORK))
         body = await _body(receive)
         try:
             parsed = _read(OPERATIONS[verb], headers, body)
-            ask = OPERATIONS[verb].ask(caller, decode_path_id("run", "run", run_id), parsed)
+            ask = OPERATIONS[verb].request(caller, run_key(run_id), parsed)
             queue = self._heartbeats if verb == "heartbeat" else self._changes
             outcome = await queue.execute(ask)
-        except ValidationError as error:
-            wrong = [{**one, "loc": ("body", *one["loc"])} for one in error.errors()[:20]]
-            return invalid_response(field_errors(wrong), access.request_id)
         except PenstockError as error:
             outcome = error
         if isinstance(outcome, PenstockError):
             return error_response(outcome, access.request_id)
         assert not isinstance(outcome, Exception), outcome
-        return json_response(
-            claim_status_body(outcome)
-            if isinstance(outcome, ClaimStatus)
-            else ending_shape(outcome)
-        )
+        record = held_record(outcome) if isinstance(outcome, ClaimStatus) else ended_record(outcome)
+        return Response(encode_record(record), media_type="application/json")
 
 
 def _key(headers: Mapping[bytes, bytes]) -> str:
@@ -144,7 +178,7 @@ async def _body(receive: Receive) -> bytes:
             return b"".join(parts)
 
 
-def _read(verb: WorkerOperation, headers: Mapping[bytes, bytes], body: bytes) -> BaseModel:
+def _read(verb: WorkerOperation, headers: Mapping[bytes, bytes], body: bytes) -> RunHolder:
     """Parse the body under the strict JSON profile and validate it."""
     if body:
         kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
@@ -152,8 +186,8 @@ def _read(verb: WorkerOperation, headers: Mapping[bytes, bytes], body: bytes) ->
             raise Refused(415, "Content-Type: expected application/json.")
         value = json_profile.parse_json(body)
         if value is not None or verb.is_required:
-            return verb.model.model_validate(value)
+            record: RunHolder = convert_input(value, verb.record)
+            return record
     elif verb.is_required:
-        missing = {"type": "missing", "loc": (), "input": None}
-        raise ValidationError.from_exception_data(verb.model.__name__, [missing])  # type: ignore[list-item]
-    return verb.model()
+        raise InvalidInput("body", "a JSON object", None, "Send the request with a body.")
+    return verb.record()

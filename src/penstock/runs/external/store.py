@@ -14,7 +14,7 @@ from typing import NamedTuple
 from penstock.access.store.registry import customer_get
 from penstock.core.naming import CustomerKey
 from penstock.db.store import Tx, first
-from penstock.runs.rows import HeldRun, Run
+from penstock.runs.rows import HeldRun, RunRow
 from penstock.runs.store.runs import run_chain, run_of_row
 
 _HELD = len(HeldRun._fields)
@@ -54,7 +54,7 @@ def external_run_get_many(
 
 def run_find_many(
     tx: Tx, ids: Iterable[int], customer_key: CustomerKey | None = None
-) -> dict[int, Run]:
+) -> dict[int, RunRow]:
     """Return runs by id, live or ended."""
     wanted = set(ids)
     params = {"ids": sorted(wanted), "customer": customer_key}
@@ -65,7 +65,7 @@ def run_find_many(
     return found
 
 
-def run_retry_of(tx: Tx, run: Run) -> tuple[int, int] | None:
+def run_retry_of(tx: Tx, run: RunRow) -> tuple[int, int] | None:
     """Return (run, due time) of the retry of an ended run, even if that retry has ended too."""
     customer = customer_get(tx, run.customer_id)
     assert customer is not None

@@ -14,7 +14,7 @@ from penstock.db.store import Tx, first, one
 from penstock.runs.rows import HeldRun, Progress
 
 
-class Session(NamedTuple):
+class SessionRow(NamedTuple):
     """A live process."""
 
     session_id: int
@@ -60,10 +60,10 @@ def session_expire(tx: Tx) -> list[tuple[int, str, str]]:
     return [(row[0], row[1], row[2]) for row in tx.rows("session_expire")]
 
 
-def session_list(tx: Tx) -> list[Session]:
+def session_list(tx: Tx) -> list[SessionRow]:
     """Return live processes."""
     return [
-        Session._make(row)._replace(is_draining=bool(row[7])) for row in tx.rows("session_list")
+        SessionRow._make(row)._replace(is_draining=bool(row[7])) for row in tx.rows("session_list")
     ]
 
 

@@ -13,7 +13,7 @@ from penstock.core.clock import FAR_FUTURE
 from penstock.core.naming import CustomerKey, PoolKey
 from penstock.db.store import Tx, first
 from penstock.limits.store.run_queue import ADMIT, queue_leave
-from penstock.runs.rows import FinishedRun, HeldRun, NewRun, Run, RunEnd
+from penstock.runs.rows import FinishedRun, HeldRun, NewRun, RunEnd, RunRow
 from penstock.runs.states import Admission
 
 
@@ -149,7 +149,7 @@ def run_held_get(tx: Tx, run_id: int, customer_key: CustomerKey | None = None) -
     return None if row is None else HeldRun._make(row)
 
 
-def run_get(tx: Tx, run_id: int, customer_key: CustomerKey | None = None) -> Run | None:
+def run_get(tx: Tx, run_id: int, customer_key: CustomerKey | None = None) -> RunRow | None:
     """Return a run, live or ended."""
     params = {"run_id": run_id, "customer": customer_key}
     row = first(tx.rows("run_get_live", params)) or first(tx.rows("run_get_ended", params))
@@ -163,7 +163,18 @@ class RunFilter:
     customer: int | None = None
     config_id: int | None = None
     pipeline: int | None = None
+    processor: str | None = None
+    """Name of a processor, or phase and name with a dot between them."""
     state: str | None = None
+    partition: str | None = None
+    correlation_id: str | None = None
+    message_id: str | None = None
+    error_type: str | None = None
+    prefix: str | None = None
+    """Beginning of a correlation id or a partition; ended runs have been found: `ids`."""
+    prefix_end: str | None = None
+    ids: Sequence[int] = ()
+    """Runs that a search found; they need no prefix."""
     occurrence_from: int = 0
     occurrence_to: int = FAR_FUTURE
     occurrence_before: int = FAR_FUTURE
@@ -172,19 +183,47 @@ class RunFilter:
     offset: int = 0
 
 
-def run_list_live(tx: Tx, wanted: RunFilter) -> list[Run]:
+def run_list_live(tx: Tx, wanted: RunFilter) -> list[RunRow]:
     """Return queued, claimed and running runs, newest first."""
     name = "run_list_live" if wanted.customer is None else "run_list_live_customer"
     return [run_of_row(row) for row in tx.rows(name, _params(wanted))]
 
 
-def run_list_ended(tx: Tx, wanted: RunFilter) -> list[Run]:
-    """Return ended runs, newest first: of one customer by scheduled time, of all by id."""
-    name = "run_list_ended" if wanted.customer is None else "run_list_ended_customer"
+def run_list_ended(tx: Tx, wanted: RunFilter) -> list[RunRow]:
+    """Return ended runs, newest first: all runs of one customer by scheduled time, others by id."""
+    if wanted.prefix is not None:
+        name = "run_list_ended_ids"
+    elif wanted.correlation_id is not None:
+        name = "run_list_ended_correlation"
+    elif wanted.message_id is not None:
+        name = "run_list_ended_message"
+    elif wanted.customer is None:
+        name = "run_list_ended"
+    elif wanted.partition is not None:
+        name = "run_list_ended_partition"
+    else:
+        name = "run_list_ended_customer"
     return [run_of_row(row) for row in tx.rows(name, _params(wanted))]
 
 
-def run_chain(tx: Tx, run: Run, customer_key: CustomerKey) -> list[Run]:
+def run_search_ended(tx: Tx, wanted: RunFilter, n: int) -> list[int]:
+    """Return at most `n` ended runs by prefix of the correlation id, and `n` by partition.
+
+    Partitions are searched only for one customer, because other customers have the same ones.
+    """
+    params = {
+        "prefix": wanted.prefix,
+        "prefix_end": wanted.prefix_end,
+        "customer": wanted.customer,
+        "n": n,
+    }
+    found = [row[0] for row in tx.rows("run_search_correlation", params)]
+    if wanted.customer is not None:
+        found += [row[0] for row in tx.rows("run_search_partition", params)]
+    return found
+
+
+def run_chain(tx: Tx, run: RunRow, customer_key: CustomerKey) -> list[RunRow]:
     """Return the ended attempts of a run, oldest first."""
     root = run.root_run_id or run.run_id
     params = {"root": root, "customer": customer_key, "slot": run.occurrence_time}
@@ -208,12 +247,12 @@ def run_count_ready(tx: Tx, pool_key: PoolKey, limit: int) -> int:
 
 
 def _params(wanted: RunFilter) -> dict[str, object]:
-    return {name: getattr(wanted, name) for name in RunFilter.__slots__}
+    return {name: getattr(wanted, name) for name in RunFilter.__slots__} | {"ids": list(wanted.ids)}
 
 
-def run_of_row(row: tuple[object, ...]) -> Run:
+def run_of_row(row: tuple[object, ...]) -> RunRow:
     """Build a run from a row of `live_columns` or `ended_columns`."""
-    run = Run._make(row)
+    run = RunRow._make(row)
     met = None if run.sla_met is None else bool(run.sla_met)
     assert run.admission is None or run.admission in tuple(Admission)
     return run._replace(sla_met=met, is_dead=bool(run.is_dead))

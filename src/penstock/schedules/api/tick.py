@@ -2,43 +2,62 @@
 
 from __future__ import annotations
 
-from fastapi import Request
-from starlette.responses import Response
+from typing import Annotated, Literal
 
-from penstock.monitoring.api_models import SchedulerTickIn, SchedulerTickOut
-from penstock.server.context import TickReport, Trigger
-from penstock.server.params import CurrentCaller, IdempotencyKey, router
-from penstock.server.responses import idempotent_action
+from penstock.access.api_keys import Permission
+from penstock.core.records.record import Meta, Record
+from penstock.server.context import Trigger
+from penstock.server.routing.call import Call
+from penstock.server.routing.declare import Idempotency, RouteList
 
-routes = router("scheduler")
+routes = RouteList("scheduler", "The external scheduler trigger.")
+
+BatchSize = Annotated[
+    int, Meta(description="Maximum number of configs per transaction.", ge=1, le=100_000)
+]
+Budget = Annotated[float, Meta(description="Time budget of the tick in seconds.", gt=0, le=3600)]
 
 
-@routes.post("/scheduler/trigger", response_model=SchedulerTickOut)
+class SchedulerTick(Record):
+    """The result of a scheduler tick."""
+
+    status: Literal["completed", "out_of_time"]
+    """`completed` if everything due was started, otherwise `out_of_time`."""
+    total_configs_processed: int
+    """Number of configs that were due."""
+    total_runs_created: int
+    """Number of runs that were created."""
+    processing_time_seconds: float
+    """Duration of the tick in seconds."""
+
+
 def trigger(
-    request: Request,
-    by: CurrentCaller,
-    body: SchedulerTickIn | None = None,
-    _: IdempotencyKey = None,
-) -> Response:
+    call: Call, batch_size: BatchSize = 1000, max_processing_time_seconds: Budget = 600
+) -> SchedulerTick:
     """Run a scheduler tick, which starts everything that is due.
 
     The built-in scheduler does this continuously. Calling it as well starts nothing twice.
     """
-    tick: Trigger = request.app.state.trigger
-    asked = body or SchedulerTickIn()
-    # A tick consists of many transactions and is safe to repeat.
-    return idempotent_action(
-        request,
-        by,
-        lambda: tick(asked.batch_size, asked.max_processing_time_seconds),
-        _shape,
-    )
+    tick: Trigger = call.request.app.state.trigger
+
+    def act(_: object) -> SchedulerTick:
+        done = tick(batch_size, max_processing_time_seconds)
+        return SchedulerTick(
+            status="completed" if done.is_complete else "out_of_time",
+            total_configs_processed=done.due,
+            total_runs_created=done.runs,
+            processing_time_seconds=round(done.seconds, 3),
+        )
+
+    return call.action(act)  # a tick consists of many transactions and is safe to repeat
 
 
-def _shape(done: TickReport) -> dict[str, object]:
-    return {
-        "status": "completed" if done.is_complete else "out_of_time",
-        "total_configs_processed": done.due,
-        "total_runs_created": done.runs,
-        "processing_time_seconds": round(done.seconds, 3),
-    }
+routes.post(
+    "/scheduler/trigger",
+    Permission.OPERATE,
+    trigger,
+    covers_all_customers=True,
+    accepts_token=True,
+    idempotency=Idempotency.ACTION,
+    example={"batch_size": 1000, "max_processing_time_seconds": 60},
+)

@@ -6,7 +6,7 @@ from penstock.core.errors import Conflict
 from penstock.core.ids import encode
 from penstock.db.store import Tx
 from penstock.runs.hooks import RetryTerms
-from penstock.runs.rows import Run
+from penstock.runs.rows import RunRow
 from penstock.runs.states import Admission
 from penstock.runs.store.runs import RunFilter, run_list_live
 from penstock.schedules.cadence import CatchUp, Overlap, latest_at_or_before
@@ -18,7 +18,7 @@ from penstock.schedules.store.schedule import schedule_get
 LIVE_RUNS_MAX = 100
 
 
-def free_occurrence(tx: Tx, config: ConfigRow, live: list[Run] | None = None) -> int:
+def free_occurrence(tx: Tx, config: ConfigRow, live: list[RunRow] | None = None) -> int:
     """Return a time, now or just after, that no occurrence or manual start of the config uses."""
     if live is None:
         live = run_list_live(
@@ -41,7 +41,7 @@ def free_occurrence(tx: Tx, config: ConfigRow, live: list[Run] | None = None) ->
     return occurrence
 
 
-def check_overlap(config: ConfigRow, live: list[Run], name: str) -> None:
+def check_overlap(config: ConfigRow, live: list[RunRow], name: str) -> None:
     """Raise Conflict if the overlap policy forbids another run beside these live ones."""
     if config.overlap == Overlap.ALLOW or config.catch_up == CatchUp.ALL:
         return
@@ -61,7 +61,7 @@ def config_lock_for_retry(tx: Tx, config_id: int) -> None:
     schedule_get(tx, config_id)
 
 
-def retry_terms(tx: Tx, config_id: int, live: list[Run]) -> RetryTerms | None:
+def retry_terms(tx: Tx, config_id: int, live: list[RunRow]) -> RetryTerms | None:
     """Return the terms of a retry under its config; None when the config is gone."""
     config = config_get(tx, config_id)
     if config is None:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, get_args, get_origin
 import msgspec
 
 from penstock.core.records.record import Page, Record, to_json_value
-from penstock.server.routing.binding import Parameter
+from penstock.server.routing.binding import Parameter, record_of
 from penstock.server.routing.declare import ApiRoute, Idempotency
 
 REF: Final = "#/components/schemas/{name}"
@@ -40,34 +40,43 @@ DONE: Final = {
     "description": "Confirmation of an operation that returns no resource.",
     "properties": {"status": {"const": "done", "description": "Always `done`."}},
     "required": ["status"],
+    "additionalProperties": False,
 }
 
 
 def operations(
-    routes: Iterable[ApiRoute], problems: Mapping[int | str, Any]
+    routes: Iterable[ApiRoute], problems: Mapping[int, Any]
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     """Return (operations by path and method, schemas by name)."""
     routes = list(routes)
     streams = [route.ndjson for route in routes if route.ndjson is not None]
+    documents = [route for route in routes if route.media == "application/json"]
     requests = _unique(
         _structs([*(route.binding.body_type for route in routes), *(one.item for one in streams)])
     )
     results = _unique(
-        _structs([*(route.binding.result for route in routes), *(one.outcome for one in streams)])
+        _structs(
+            [*(route.binding.result for route in documents), *(one.outcome for one in streams)]
+        )
     )
     schemas = _schemas([*requests, *results])
-    sparse = {_name(one) for one in results if _is_sparse(one)}
+    sparse = {
+        _name(one)
+        for one in _all_structs([*requests, *results])
+        if (get_origin(one) or one).__struct_config__.omit_defaults
+    }
     only_sent = {_name(one) for one in results} - _reachable(schemas, map(_name, requests))
     for name in _reachable(schemas, only_sent) - _reachable(schemas, map(_name, requests)):
         schema = schemas[name]
-        if (
-            "properties" in schema and name not in sparse
-        ):  # a response has every field, also those with a default
+        # A response has every field, also those with a default, unless its record omits them.
+        if "properties" in schema and name not in sparse:
             schema["required"] = list(schema["properties"])
     if any(_has_no_result(route) for route in routes):
         schemas["Done"] = DONE
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
+        for wire in route.binding.path_fields:
+            schemas[_name(record_of(route.binding.body_type))]["properties"].pop(wire, None)
         operation = _operation(route, schemas, problems)
         if route.ndjson is not None:
             schemas[_name(route.ndjson.item)]["examples"] = [dict(route.ndjson.example)]
@@ -76,14 +85,20 @@ def operations(
             for name in _refs(schema):
                 schemas[name]["examples"] = [dict(route.example)]
         paths.setdefault(route.path, {})[route.method.lower()] = operation
-    return paths, schemas
+    return paths, {name: schema for name, schema in schemas.items() if "enum" not in schema}
+
+
+def schemas_of(*kinds: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return (reference to the first, schemas by name) of records."""
+    return _schema(kinds[0]), _schemas(list(kinds))
 
 
 def _operation(
-    route: ApiRoute, schemas: Mapping[str, Any], problems: Mapping[int | str, Any]
+    route: ApiRoute, schemas: Mapping[str, Any], problems: Mapping[int, Any]
 ) -> dict[str, Any]:
     binding = route.binding
-    parameters = [
+    parameters = [_path_field(binding.body_type, wire) for wire in binding.path_fields]
+    parameters += [
         _parameter(one) for one in binding.parameters if one.place in ("path", "query", "header")
     ]
     responses: dict[str, Any] = {str(route.status): _success(route, schemas)}
@@ -105,6 +120,8 @@ def _operation(
         "security": [{"key": []}],
         "x-power": route.permission.value,
     }
+    if route.accepts_token:
+        made["security"].append({"scheduler": []})
     if binding.body_type is not None:
         made["requestBody"] = {
             "required": binding.needs_body,
@@ -129,6 +146,9 @@ def _success(route: ApiRoute, schemas: Mapping[str, Any]) -> dict[str, Any]:
     if route.ndjson is not None:
         lines = {NDJSON: {"schema": _schema(route.ndjson.outcome)}}
         return {"description": "One outcome per line, in the order of the items.", "content": lines}
+    if route.media != "application/json":
+        text = route.description.replace("Return metrics", "Metrics")
+        return {"description": text, "content": {route.media: {"schema": {"type": "string"}}}}
     if _has_no_result(route):
         schema: Any = {"$ref": REF.format(name="Done")}
         text = "The operation is done."
@@ -143,12 +163,6 @@ def _success(route: ApiRoute, schemas: Mapping[str, Any]) -> dict[str, Any]:
 
 def _has_no_result(route: ApiRoute) -> bool:
     return route.binding.result in (None, type(None)) and route.status != NO_CONTENT
-
-
-def _is_sparse(kind: Any) -> bool:
-    """Whether fields that have their default are left out of the JSON of a record."""
-    struct = get_origin(kind) or kind
-    return bool(struct.__struct_config__.omit_defaults)
 
 
 def _parameter(one: Parameter) -> dict[str, Any]:
@@ -167,6 +181,19 @@ def _parameter(one: Parameter) -> dict[str, Any]:
     return made
 
 
+def _path_field(body: Any, wire: str) -> dict[str, Any]:
+    """Return the parameter for a field of the body's record that is in the path."""
+    record = record_of(body)
+    (field,) = (one for one in msgspec.structs.fields(record) if one.encode_name == wire)
+    return {
+        "name": wire,
+        "in": "path",
+        "required": True,
+        "schema": _not_null(_schema(field.type)),
+        "description": field_docs(record)[field.name],
+    }
+
+
 def _not_null(schema: dict[str, Any]) -> dict[str, Any]:
     """Remove null, which a query cannot contain, from the choices of a parameter."""
     choices = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
@@ -176,16 +203,20 @@ def _not_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _schema(kind: Any) -> dict[str, Any]:
-    (schema,), _ = msgspec.json.schema_components(
+    (schema,), found = msgspec.json.schema_components(
         [kind], schema_hook=_custom_schema, ref_template=REF
     )
-    made: dict[str, Any] = _renamed(schema)
+    made: dict[str, Any] = _renamed(_with_enums(schema, found))
     return made
 
 
 def _schemas(kinds: list[Any]) -> dict[str, Any]:
     _, found = msgspec.json.schema_components(kinds, schema_hook=_custom_schema, ref_template=REF)
-    named = {_page_name(name): _renamed(schema) for name, schema in found.items()}
+    named = {
+        _page_name(name): _renamed(_with_enums(schema, found))
+        for name, schema in found.items()
+        if "enum" not in schema
+    }
     for kind in _all_structs(kinds):
         schema = named.get(_name(kind))
         if schema is not None:
@@ -250,6 +281,20 @@ def _renamed(schema: Any) -> Any:
             for key, value in schema.items()
         }
     return [_renamed(one) for one in schema] if isinstance(schema, list) else schema
+
+
+def _with_enums(schema: Any, found: Mapping[str, Any]) -> Any:
+    """Put the values of an enumeration where it is used, as for a `Literal`."""
+    if isinstance(schema, list):
+        return [_with_enums(one, found) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: _with_enums(value, found) for key, value in schema.items()}
+    values = found.get(str(made.get("$ref", "")).rpartition("/")[2], {}).get("enum")
+    if values is not None:
+        del made["$ref"]
+        made["enum"] = values
+    return made
 
 
 def _page_ref(ref: str) -> str:

@@ -4,8 +4,10 @@
 - A parameter whose type is a record is the body; the others are then in the query.
 - Without one, the parameters of a POST or PATCH are the fields of the body, those of other methods
   are in the query.
+- A name in the path that is no parameter is a field of the body's record, and not in the body.
 - `Wire("name")` gives the name in the request, `InHeader("Name")` puts a parameter in a header,
   `InBody("name")` makes it a field of the body beside those of the record.
+- The parameter of `Idempotency-Key` is sent by the remote client; the server's routes handle it.
 """
 
 from __future__ import annotations
@@ -14,12 +16,18 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from dataclasses import field as field_of
 from datetime import datetime
 from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
 from urllib.parse import quote
 
+import msgspec
+
 from penstock.core.clock import parse_iso, to_datetime
 from penstock.core.errors import InvalidInput
+from penstock.core.fields import check_customer
+from penstock.core.naming import DEFAULT_CUSTOMER
+from penstock.core.records.parameters import IDEMPOTENCY_KEY
 from penstock.core.records.record import (
     InBody,
     InHeader,
@@ -34,6 +42,7 @@ from penstock.core.records.validation import convert_input
 CALL: Final = "call"
 ACTOR: Final = "actor"
 """Name of the parameter that use cases have for the audit trail; the API's client sets it."""
+CUSTOMER: Final = "customer_id"
 EMPTY: Final = inspect.Parameter.empty
 
 
@@ -46,7 +55,7 @@ class Parameter:
     wire: str
     """Name in the request."""
     place: str
-    """path, query, header, field (of the body) or body."""
+    """path, query, header, field (of the body), body or key (the idempotency key)."""
     kind: Any
     default: Any
 
@@ -58,7 +67,7 @@ class Parameter:
     @property
     def is_time(self) -> bool:
         """Whether it is a time, which may be given as a date."""
-        return any(_bare(one) is datetime for one in (self.kind, *get_args(_bare(self.kind))))
+        return _is_time(self.kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +81,27 @@ class RouteBinding:
     fields_type: Any
     """Type of the body if its fields, or some beside those of a record, are parameters."""
     fixed: Mapping[str, Any]
+    path_fields: Mapping[str, str] = field_of(default_factory=dict)
+    """Fields of the body's record that are in the path: name in the request to name in Python."""
+
+    @property
+    def wire_names(self) -> dict[str, str]:
+        """Names in the request of parameters and fields that have another name in Python.
+
+        Errors about customers have the name in the request everywhere.
+        """
+        found = {one.name: one.wire for one in self.parameters}
+        if self.body is not None:
+            for one in msgspec.structs.fields(record_of(self.body.kind)):
+                found.setdefault(one.name, one.encode_name)
+        return {name: wire for name, wire in found.items() if wire not in (name, CUSTOMER)}
+
+    result_field: str = ""
+    """Field of the response that has the result; empty if the result is the whole response."""
+
+    def response(self, value: Any) -> Any:
+        """Return the response for the result of the use case."""
+        return self.result(**{self.result_field: value}) if self.result_field else value
 
     @property
     def body(self) -> Parameter | None:
@@ -111,15 +141,23 @@ class RouteBinding:
         }
         return found | self._texts(given, "header", self.header_type)
 
-    def body_arguments(self, given: Any, *, is_absent: bool) -> dict[str, Any]:
+    def body_arguments(
+        self, given: Any, path: Mapping[str, str], *, is_absent: bool
+    ) -> dict[str, Any]:
         """Return the arguments in the parsed body; raise InvalidInput."""
         if is_absent or given is None:
             if self.needs_body:
                 raise InvalidInput("body", "a JSON object", None, "Send the request with a body.")
             return {}
         body = self.body
+        kind = self.fields_type if body is None or self.fields_type is not None else body.kind
+        if kind is None:
+            return {}
+        if isinstance(given, dict):
+            given = self._with_path(_with_times(given, record_of(kind)), path)
         if self.fields_type is None:
-            return {} if body is None else {body.name: convert_input(given, body.kind)}
+            assert body is not None
+            return {body.name: convert_input(given, kind)}
         values = convert_input(given, self.fields_type)
         # Fields that were omitted keep the use case's own defaults.
         found = {
@@ -131,10 +169,21 @@ class RouteBinding:
             found[body.name] = record(**{name: getattr(values, name) for name in names})
         return found
 
+    def fits(self, arguments: Mapping[str, Any]) -> bool:
+        """Return whether the arguments have a value for each parameter in the path."""
+        return all(arguments.get(one.name) is not None for one in self.at("path"))
+
     def target(self, path: str, arguments: Mapping[str, Any]) -> str:
         """Return the path of a request for these arguments."""
-        for one in self.at("path"):
-            path = path.replace(f"{{{one.wire}}}", quote(str(arguments[one.name]), safe=""))
+        values = {one.wire: arguments[one.name] for one in self.at("path")}
+        for wire, name in self.path_fields.items():
+            assert self.body is not None
+            value = getattr(arguments[self.body.name], name)
+            values[wire] = DEFAULT_CUSTOMER if value is None and wire == CUSTOMER else value
+        for wire, value in values.items():
+            if wire == CUSTOMER:
+                check_customer(value)  # a slash would make it another path
+            path = path.replace(f"{{{wire}}}", quote(str(value), safe=""))
         return path
 
     def sent(self, place: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,6 +193,13 @@ class RouteBinding:
             for one in self.at(place)
             if one.name in arguments and arguments[one.name] is not one.default
         }
+
+    def _with_path(self, given: dict[str, Any], path: Mapping[str, str]) -> dict[str, Any]:
+        """Return the body's fields with those in the path."""
+        for wire in self.path_fields:
+            if wire in given:
+                raise InvalidInput(wire, "no field of this name", "one", "It is in the path.")
+        return given | {wire: path[wire] for wire in self.path_fields}
 
     def _checked(self, given: list[tuple[str, str]]) -> dict[str, str]:
         """Check that each parameter is known, occurs once, and is text that engines can store."""
@@ -175,6 +231,7 @@ def bind(
     path: str,
     query: tuple[str, ...],
     fixed: Mapping[str, Any],
+    result_field: str = "",
 ) -> RouteBinding:
     """Return the binding of a use case, or of a function that takes a `Call`."""
     hints = get_type_hints(use_case, include_extras=True)
@@ -193,10 +250,11 @@ def bind(
         kind = hints[one.name]
         marks = getattr(kind, "__metadata__", ())
         wire = next((mark.name for mark in marks if isinstance(mark, Wire)), one.name)
+        default = one.default
         if wire in in_path:
-            place = "path"
+            place, default = "path", EMPTY
         elif any(isinstance(mark, InHeader) for mark in marks):
-            place = "header"
+            place = "key" if wire == IDEMPOTENCY_KEY else "header"
         elif has_record and _is_record(kind):
             place = "body"
         elif any(isinstance(mark, InBody) for mark in marks) or (
@@ -205,11 +263,14 @@ def bind(
             place = "field"
         else:
             place = "query"
-        found.append(
-            Parameter(name=one.name, wire=wire, place=place, kind=kind, default=one.default)
-        )
+        found.append(Parameter(name=one.name, wire=wire, place=place, kind=kind, default=default))
+    missing = in_path - {one.wire for one in found if one.place == "path"}
     body = next((_bare(one.kind) for one in found if one.place == "body"), Record)
-    name = "".join(part.capitalize() for part in use_case.__qualname__.rstrip("_").split("."))
+    parts = use_case.__qualname__.rstrip("_").split(".")
+    name = "".join(part[:1].upper() + part[1:] for part in parts)
+    text = inspect.cleandoc(use_case.__doc__ or "").partition("\n")[0]
+    if result_field:
+        result = _response_type(f"{_title(name)}Response", result_field, result)
     return RouteBinding(
         parameters=tuple(found),
         result=result,
@@ -218,11 +279,23 @@ def bind(
         fields_type=_struct(
             f"{_title(name)}Request",
             [one for one in found if one.place == "field"],
-            inspect.cleandoc(use_case.__doc__ or "").partition("\n")[0],
+            text,
             body,
         ),
         fixed=fixed,
+        path_fields=_path_fields(missing, [one for one in found if one.place == "body"]),
+        result_field=result_field,
     )
+
+
+def _path_fields(names: set[str], bodies: list[Parameter]) -> dict[str, str]:
+    """Return the names in Python of the fields of the body that are in the path."""
+    fields = {
+        one.encode_name: one.name
+        for body in bodies
+        for one in msgspec.structs.fields(record_of(body.kind))
+    }
+    return {name: fields[name] for name in sorted(names)}
 
 
 def _title(name: str) -> str:
@@ -249,6 +322,17 @@ def _struct(name: str, parameters: list[Parameter], text: str = "", base: Any = 
     return RecordMeta(name, (base,), namespace)
 
 
+def _response_type(name: str, field: str, kind: Any) -> Any:
+    """Return a record with the result as its only field."""
+    result = Parameter(name=field, wire=field, place="field", kind=kind, default=EMPTY)
+    return _struct(name, [result], f"The result of the operation, in `{field}`.")
+
+
+def _is_time(kind: Any) -> bool:
+    """Whether a type is a time, or a time or None."""
+    return any(_bare(one) is datetime for one in (kind, *get_args(_bare(kind))))
+
+
 def _optional(kind: Any) -> Any:
     return kind if type(None) in get_args(_bare(kind)) else kind | None
 
@@ -259,13 +343,26 @@ def _bare(kind: Any) -> Any:
 
 def _is_record(kind: Any) -> bool:
     """Whether a type is a record, or a record or None, or a list of records."""
+    return record_of(kind) is not None
+
+
+def record_of(kind: Any) -> Any:
+    """Return the record in a type such as `Limit | None`; None if there is none."""
     bare = _bare(kind)
     if get_origin(bare) in (Union, type(int | None)):
-        return any(_is_record(one) for one in get_args(bare) if one is not type(None))
+        return next(filter(None, map(record_of, get_args(bare))), None)
     bare = get_origin(bare) or bare
-    return isinstance(bare, type) and issubclass(bare, Record)
+    return bare if isinstance(bare, type) and issubclass(bare, Record) else None
 
 
-def _time(text: str, field: str) -> datetime:
+def _with_times(given: dict[str, Any], record: Any) -> dict[str, Any]:
+    """Return the fields of a body with parsed times; a plain date is a time too."""
+    times = [one.encode_name for one in msgspec.structs.fields(record) if _is_time(one.type)]
+    parsed = {name: _time(given[name], name) for name in times if given.get(name) is not None}
+    return given | parsed
+
+
+def _time(text: object, field: str) -> datetime:
     """Parse a time parameter; a plain date means midnight UTC of that day."""
-    return to_datetime(parse_iso(f"{text}T00:00:00Z" if len(text) == 10 else text, field))
+    is_date = isinstance(text, str) and len(text) == 10
+    return to_datetime(parse_iso(f"{text}T00:00:00Z" if is_date else text, field))

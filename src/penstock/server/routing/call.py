@@ -53,7 +53,8 @@ class Call:
 
         def rendered(value: T) -> dict[str, Any]:
             kept = value if stored is None else stored(value)
-            return {"status": self.status, "body": to_json_value(kept)}
+            body = {"status": "done"} if kept is None else to_json_value(kept)
+            return {"status": self.status, "body": body}
 
         mark = request_key(self.request, self.caller, key)
         store = IdempotentStore(self.client.store, mark, rendered)

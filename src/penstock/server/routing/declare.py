@@ -8,7 +8,9 @@ the OpenAPI document and the remote client are made from these declarations.
     routes.get("/limits", READ, Limits.list)
     routes.post("/limits", OPERATE, Limits.declare, example={"name": "crm", "capacity": 10})
 
-A function whose first parameter is a `Call` is a route that no use case fits, such as a long poll.
+A function whose first parameter is a `Call` is a route that no use case fits. With `serve` such
+a function serves the route of a use case: it has the same parameters, and the remote client still
+offers the use case.
 """
 
 from __future__ import annotations
@@ -75,11 +77,22 @@ class ApiRoute:
     """Turns a result into the one that is stored for repeats; it removes secrets."""
     fixed: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the use case that are not part of the request."""
+    operation: str = ""
+    """Name of the operation if it is not that of the use case, which has another route."""
+    accepts_token: bool = False
+    """Whether the header X-Scheduler-Token is accepted instead of a key."""
+    media: str = "application/json"
+    """Media type of the response."""
     etag: str | None = None
     """Field of the result whose value is the ETag; a GET then accepts If-None-Match."""
     ndjson: Ndjson | None = None
     client_method: Callable[..., Any] | None = None
     """Method of the client that sends the request, for a route that is a function."""
+    result_field: str = ""
+    """Field of the response that has the result; empty if the result is the whole response."""
+    serve: Callable[..., Any] | None = None
+    """Function that serves the route instead of the use case, such as a long poll; it takes a
+    `Call` and the arguments of the use case."""
 
     @property
     def name(self) -> str:
@@ -91,13 +104,13 @@ class ApiRoute:
         """Name of the operation in the OpenAPI document, such as `limits.list`."""
         if self.client_method is not None:
             return f"{self.tag}.{self.client_method.__name__}"
-        name = self.use_case.__name__.rstrip("_")
+        name = self.operation or self.use_case.__name__.rstrip("_")
         return f"{self.group}.{name}" if self.group else name
 
     @property
     def is_async(self) -> bool:
         """Whether the route runs on the event loop."""
-        return iscoroutinefunction(self.use_case)
+        return iscoroutinefunction(self.serve or self.use_case)
 
     @property
     def description(self) -> str:
@@ -107,14 +120,22 @@ class ApiRoute:
     @cached_property
     def binding(self) -> RouteBinding:
         """How request and arguments correspond."""
-        return bind(self.use_case, self.method, self.path, self.query, self.fixed)
+        return bind(
+            self.use_case, self.method, self.path, self.query, self.fixed, self.result_field
+        )
 
 
 class RouteList:
     """The routes of a subject."""
 
-    def __init__(self, tag: str, description: str, *, group: str | None = None) -> None:
-        """`group` is the client's attribute with the use cases, by default the tag."""
+    def __init__(
+        self, tag: str, description: str, *, group: str | None = None, prefix: str = PREFIX
+    ) -> None:
+        """`group` is the client's attribute with the use cases, by default the tag.
+
+        A route whose use case is in another group names it with `group` as well.
+        """
+        self.prefix = prefix
         self.tag = tag
         self.description = description
         self.group = tag if group is None else group
@@ -157,14 +178,16 @@ class RouteList:
         more: Mapping[str, Any],
     ) -> None:
         is_use_case = "." in use_case.__qualname__
+        group = more.get("group", self.group)
+        more = {name: value for name, value in more.items() if name != "group"}
         self.routes.append(
             ApiRoute(
                 method=method,
-                path=f"{PREFIX}{path}",
+                path=f"{self.prefix}{path}",
                 permission=permission,
                 use_case=use_case,
                 tag=self.tag,
-                group=self.group if is_use_case else "",
+                group=group if is_use_case else "",
                 **more,
             )
         )

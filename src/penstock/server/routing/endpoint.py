@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 
 from penstock.core import json_profile
+from penstock.core.errors import InvalidInput
 from penstock.core.records.record import encode_record
 from penstock.server.access import forbidden
 from penstock.server.auth import Caller, KeyCache, bearer, is_scheduler
@@ -25,7 +26,6 @@ from penstock.server.routing.call import Call, ReplayedRequest
 from penstock.server.routing.declare import ApiRoute, Idempotency
 
 INLINE_MAX: Final = 65_536
-TRIGGER: Final = "POST /api/v1/scheduler/trigger"
 DONE: Final = b'{"status":"done"}'
 NO_CONTENT: Final = 204
 NOT_MODIFIED: Final = 304
@@ -60,8 +60,9 @@ def endpoint(route: ApiRoute) -> Endpoint:
             body, is_absent = await read_json(request)
         call = Call(request, caller, route.status)
         if route.is_async:
-            arguments |= binding.body_arguments(body, is_absent=is_absent)
-            return _response(route, call, await route.use_case(call, **arguments))
+            arguments |= binding.body_arguments(body, request.path_params, is_absent=is_absent)
+            served = route.serve or route.use_case
+            return _response(route, call, await served(call, **arguments))
         return await run_in_threadpool(
             partial(_execute, route, call, arguments, body, is_absent=is_absent)
         )
@@ -70,7 +71,7 @@ def endpoint(route: ApiRoute) -> Endpoint:
         try:
             return await serve(request)
         except ReplayedRequest as before:
-            body = encode_record(before.body)
+            body = DONE if before.body is None else encode_record(before.body)
             headers = {"Idempotency-Replayed": "true", **_etag(route, before.body)}
             return Response(body, before.status, headers, "application/json")
 
@@ -80,7 +81,7 @@ def endpoint(route: ApiRoute) -> Endpoint:
 async def authenticate(request: Request, route: ApiRoute) -> Caller:
     """Return the caller of a request; raise Refused for an invalid key or an exceeded rate."""
     keys: KeyCache = request.app.state.keyring
-    if route.name == TRIGGER and "x-scheduler-token" in request.headers:
+    if route.accepts_token and "x-scheduler-token" in request.headers:
         token: str = request.app.state.scheduler_token
         if not is_scheduler(request.headers["x-scheduler-token"], token):
             raise Refused(401, "X-Scheduler-Token: expected the configured token.")
@@ -120,18 +121,28 @@ async def read_json(request: Request) -> tuple[Any, bool]:
 def _execute(
     route: ApiRoute, call: Call, arguments: dict[str, Any], body: Any, *, is_absent: bool
 ) -> Response:
-    arguments |= route.binding.body_arguments(body, is_absent=is_absent)
-    if not route.group:
-        return _response(route, call, route.use_case(call, **arguments))
+    path = call.request.path_params
+    arguments |= route.binding.body_arguments(body, path, is_absent=is_absent)
+    try:
+        return _response(route, call, _result(route, call, arguments))
+    except InvalidInput as error:
+        error.rename(route.binding.wire_names)
+        raise
+
+
+def _result(route: ApiRoute, call: Call, arguments: dict[str, Any]) -> Any:
+    if route.serve is not None or not route.group:
+        return (route.serve or route.use_case)(call, **arguments)
 
     def act(client: Any) -> Any:
         return getattr(getattr(client, route.group), route.use_case.__name__)(**arguments)
 
+    response = route.binding.response
     if route.idempotency is Idempotency.WRITE:
-        return _response(route, call, call.write(act, route.stored))
+        return response(call.write(act, route.stored or response))
     if route.idempotency is Idempotency.ACTION:
-        return _response(route, call, call.action(act))
-    return _response(route, call, act(call.client))
+        return call.action(lambda client: response(act(client)))
+    return response(act(call.client))
 
 
 def _response(route: ApiRoute, call: Call, value: Any) -> Response:

@@ -45,7 +45,7 @@ class RunRow(NamedTuple):
     flow_id: int | None
 
 
-class FlowRow(NamedTuple):
+class FlowStateRow(NamedTuple):
     """A flow of a config."""
 
     flow_id: int
@@ -96,7 +96,7 @@ class ConfigSnapshot(NamedTuple):
     retry: str | None
 
 
-class JournalEntry(NamedTuple):
+class JournalChange(NamedTuple):
     """A journal entry about a run."""
 
     seq: int
@@ -130,7 +130,7 @@ class Snapshot:
     schedules: dict[int, ScheduleRow]
     configs: dict[int, ConfigSnapshot]
     failures: dict[int, int]
-    flows: dict[int, FlowRow]
+    flows: dict[int, FlowStateRow]
     pauses: frozenset[tuple[str, int]]
 
 
@@ -208,21 +208,21 @@ class DirectReader:
         if column == "configs":
             return {row[0]: ConfigSnapshot._make(row) for row in found}
         if column == "flows":
-            return {row[0]: FlowRow._make(row) for row in found}
+            return {row[0]: FlowStateRow._make(row) for row in found}
         if column == "fair_ranks":
             return {row[:3]: row[3] for row in found}
         if column == "leases":
             return {row[0]: (row[1], row[2]) for row in found}
         return frozenset(found) if column == "pauses" else dict(found)
 
-    def journal_after(self, seq: int) -> list[JournalEntry]:
+    def journal_after(self, seq: int) -> list[JournalChange]:
         """Return new entries about runs, oldest first."""
         found = self.rows(
             "SELECT seq, subject, action, from_state, to_state, token FROM journal"
             " WHERE seq > ? AND kind = 'run' ORDER BY seq",
             seq,
         )
-        return [JournalEntry._make(row) for row in found]
+        return [JournalChange._make(row) for row in found]
 
     def ended(self, run_ids: list[int]) -> dict[int, EndedRunRow]:
         """Return ended runs by id."""

@@ -12,18 +12,23 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import msgspec
+
 from penstock.access.store.names import NameResolver
 from penstock.client import Client
 from penstock.core.clock import HOUR, MINUTE, SECOND, iso
+from penstock.core.ids import encode
 from penstock.db.store import Store
-from penstock.flows.client.flows import CompletionReport, FlowRequest
+from penstock.flows.client.opening import flow_trigger
 from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.probe_request import ProbeRequest
-from penstock.flows.rows import FlowFilter
+from penstock.flows.records import CompletionReport, FlowRequest
+from penstock.flows.rows import FlowFilter, FlowRow
 from penstock.flows.store.completions import completions_of
 from penstock.flows.store.flows import flow_list, phases_of
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.dependency import Dependency, DependencyKind
+from penstock.runs.client.listing import run_page
 from penstock.runs.store.runs import RunFilter
 from penstock.testing.clock import VirtualClock
 from penstock.testing.simulate.actors import Actor, Stage
@@ -119,15 +124,15 @@ class Opener(Actor):
         self.start()
 
     def start(self) -> None:
-        """Create a new client."""
-        self._client = Client(self.store, actor=self.name, names=NameResolver(self.store))
+        """Forget the names that were looked up."""
+        self._names = NameResolver(self.store)
 
     def step(self) -> None:
         """Trigger a flow, or repeat an earlier request."""
         rng = self.stage.rng
         if self._asked and rng.random() < 0.3:
-            again = replace(rng.choice(self._asked), force=rng.random() < 0.2)
-            self._client.flows.trigger(again)
+            again = msgspec.structs.replace(rng.choice(self._asked), force=rng.random() < 0.2)
+            self._trigger(again)
         elif self._left and not self.is_recovering:
             self._left -= 1
             chosen = rng.choice(self._pipelines)
@@ -135,10 +140,16 @@ class Opener(Actor):
                 pipeline=chosen.name,
                 partition=iso(self.stage.clock.now())[:10],
                 mode=rng.choice(sorted(chosen.modes)),
-                source="scheduler",
             )
             self._asked.append(request)
-            self._client.flows.trigger(request)
+            self._trigger(request)
+
+    def _trigger(self, request: FlowRequest) -> None:
+        self.store.write(
+            lambda tx: flow_trigger(
+                tx, self.store, self._names, request, self.name, source="scheduler"
+            )
+        )
 
 
 class Reporter(Actor):
@@ -168,7 +179,7 @@ class Reporter(Actor):
         rng = self.stage.rng
         if not self._external:
             return
-        flows = self._client.flows.page(FlowFilter(state="OPEN", limit=50))
+        flows = self._open(50)
         phases = self.store.read(lambda tx: phases_of(tx, [flow.flow_id for flow in flows]))
         wanted = [
             CompletionReport(
@@ -194,10 +205,15 @@ class Reporter(Actor):
         if self.is_recovering:
             self._clear()
 
+    def _open(self, limit: int) -> list[FlowRow]:
+        return self.store.read(lambda tx: flow_list(tx, FlowFilter(state="OPEN", limit=limit)))
+
     def _clear(self) -> None:
         """Cancel pending runs of external processors that belong to ended flows."""
-        opened = {flow.flow_id for flow in self._client.flows.page(FlowFilter(state="OPEN"))}
-        for run in self._client.runs.page(RunFilter(state="PENDING", limit=500)):
+        opened = {flow.flow_id for flow in self._open(50)}
+        pending = RunFilter(state="PENDING", limit=500)
+        for run in self._client.store.read(lambda tx: run_page(tx, pending)):
             names = self._external.get((run.pipeline, run.phase), ())
             if run.flow_id not in opened and run.processor in names:
-                self._client.runs.cancel(run.run_id, reason="no external worker claimed it")
+                name = encode("run", run.run_id)
+                self._client.runs.cancel(name, reason="no external worker claimed it")

@@ -7,8 +7,7 @@ import click
 from penstock.cli import output
 from penstock.cli.app import App, Command
 from penstock.cli.arguments import FLOW_PREFIX, flow_id, missing_partition_error
-from penstock.cli.backends.protocol import Shape
-from penstock.cli.backends.protocol_flows import FlowRef
+from penstock.flows.explain.records import FlowExplanation
 
 COLOURS = {
     "complete": "green", "degraded": "yellow", "running": "cyan", "waiting": "yellow",
@@ -39,32 +38,34 @@ def explain(
 
     For example `penstock explain nba 2025-12-31`, or by id: `penstock explain flow_7h2kq0v3`.
     """
-    with app.use_cases() as cases:
+    with app.connect() as client:
         if partition is None and pipeline.startswith(FLOW_PREFIX):
-            explanation = cases.flows.explain_flow(flow_id(pipeline))
+            explanation = client.diagnostics.explain_flow(flow_id(pipeline))
         elif partition is None:
             raise missing_partition_error(pipeline)
         else:
-            flow_ref = FlowRef(pipeline=pipeline, partition=partition, customer=customer, mode=mode,
-                          generation=generation)  # fmt: skip
-            explanation = cases.flows.explain(flow_ref)
+            explanation = client.diagnostics.explain(
+                pipeline, partition, customer=customer, mode=mode, generation=generation
+            )
     app.emit(explanation, lambda: print_explanation(explanation, brief=brief))
 
 
-def print_explanation(explanation: Shape, *, brief: bool = False) -> None:
+def print_explanation(
+    explanation: FlowExplanation, *, brief: bool = False, with_actions: bool = True
+) -> None:
     """Print an explanation as text; `brief` prints one line per phase."""
-    click.secho(output.escape_control(explanation["title"]), bold=True)
-    if not brief or not explanation["phases"]:
-        click.echo(f"  {output.escape_control(explanation['summary'])}")
-    width = max((len(story["phase"]) for story in explanation["phases"]), default=0)
-    for story in explanation["phases"]:
-        word = click.style(f"{story['word']:<13}", fg=COLOURS.get(story["word"]))
-        rest = output.escape_control(f"{story['count']:<5}{story['headline']}")
-        click.echo(f"  {output.escape_control(story['phase']):<{width}}  {word}  {rest}".rstrip())
-        for sentence in () if brief else story["sentences"]:
+    click.secho(output.escape_control(explanation.title), bold=True)
+    if not brief or not explanation.phases:
+        click.echo(f"  {output.escape_control(explanation.summary)}")
+    width = max((len(story.phase) for story in explanation.phases), default=0)
+    for story in explanation.phases:
+        word = click.style(f"{story.word:<13}", fg=COLOURS.get(story.word))
+        rest = output.escape_control(f"{story.count:<5}{story.headline}")
+        click.echo(f"  {output.escape_control(story.phase):<{width}}  {word}  {rest}".rstrip())
+        for sentence in () if brief else story.sentences:
             click.echo(f"      {output.escape_control(sentence)}")
-    if explanation["actions"]:
+    if explanation.actions and with_actions:
         click.echo("What you can do:")
-        for action in explanation["actions"]:
-            click.echo(f"  {output.escape_control(action['does'])}:")
-            click.echo(f"    {output.escape_control(action['command'])}")
+        for action in explanation.actions:
+            click.echo(f"  {output.escape_control(action.does)}:")
+            click.echo(f"    {output.escape_control(action.command)}")

@@ -6,7 +6,7 @@ import click
 
 from penstock.cli import output
 from penstock.cli.app import App, Command
-from penstock.cli.backends.protocol import Shape
+from penstock.flows.explain.records import FlowTrace
 
 
 @click.command("trace", cls=Command)
@@ -18,24 +18,24 @@ def trace(app: App, cause: str) -> None:
     Pass the correlation id, or the id of any flow or run that has it. Events are listed in order,
     followed by what was expected and has not happened.
     """
-    with app.use_cases() as cases:
-        found = cases.flows.trace(cause)
+    with app.connect() as client:
+        found = client.diagnostics.trace(cause)
     app.emit(found, lambda: print_trace(found))
 
 
-def print_trace(found: Shape) -> None:
+def print_trace(found: FlowTrace) -> None:
     """Print a trace as text."""
-    click.secho(f"correlation {output.escape_control(found['correlation_id'])}", bold=True)
-    for flow in found["flows"]:
-        about = (flow["customer_id"], flow["pipeline_template"], flow["partition"], flow["mode"])
-        name = " · ".join([*about, f"generation {flow['generation']}"])
-        click.echo(f"  {flow['flow_id']}  {flow['state']:<9}  {output.escape_control(name)}")
+    click.secho(f"correlation {output.escape_control(found.correlation_id)}", bold=True)
+    for flow in found.flows:
+        about = (flow.customer, flow.pipeline, flow.partition, flow.mode)
+        name = " · ".join([*about, f"generation {flow.generation}"])
+        click.echo(f"  {flow.flow_id}  {flow.state:<9}  {output.escape_control(name)}")
     click.echo("Events")
-    for step in found["steps"]:
-        at = output.format_time(output.parse_time(step["at"]))
-        run = f"  {step['run_id']}" if step["run_id"] else ""
-        click.echo(f"  {at}  {step['kind']:<9}  {output.escape_control(step['text'])}{run}")
-    if found["never"]:
+    for step in found.steps:
+        at = output.format_time(step.at)
+        run = f"  {step.run_id}" if step.run_id else ""
+        click.echo(f"  {at}  {step.kind:<9}  {output.escape_control(step.text)}{run}")
+    if found.missing:
         click.echo("Not happened yet")
-        for absence in found["never"]:
-            click.echo(f"  {output.escape_control(absence['text'])}")
+        for absence in found.missing:
+            click.echo(f"  {output.escape_control(absence.text)}")

@@ -7,9 +7,9 @@ import click
 from penstock.cli import output
 from penstock.cli.app import App, Command
 from penstock.cli.arguments import FLOW_PREFIX, RUN_PREFIX, flow_id, missing_partition_error, run_id
-from penstock.cli.backends.protocol import Shape
-from penstock.cli.backends.protocol_flows import FlowRef
+from penstock.core.clock import from_datetime
 from penstock.core.errors import NotFound
+from penstock.flows.explain.records import CauseEntry, CauseTree
 
 CLEARS_TEXT = {"event": "clears on an event", "person": "needs a person", "time": "", "never": ""}
 
@@ -35,53 +35,47 @@ def why(
     (`penstock why nba 2025-12-31`, or its id; the newest one is used), one of its phases
     (`penstock why nba 2025-12-31 predict`) or a run (`penstock why run_7h2kq0v3`).
     """
-    with app.use_cases() as cases:
-        flows = cases.flows
+    with app.connect() as client:
         if thing.startswith(RUN_PREFIX) and partition is None:
-            proof = flows.why_run(run_id(thing))
+            proof = client.diagnostics.why_run(run_id(thing))
         elif thing.startswith(FLOW_PREFIX) and phase is None:
-            proof = flows.why_flow(flow_id(thing), partition)
+            proof = client.diagnostics.why_flow(flow_id(thing), partition)
         elif partition is None:
             raise missing_partition_error(thing)
         else:
-            flow_ref = FlowRef(pipeline=thing, partition=partition, customer=customer, mode=mode)
-            found = flows.explain(flow_ref)["flow"]
-            if found is None:
+            found = client.diagnostics.explain(thing, partition, customer=customer, mode=mode)
+            if found.flow is None:
                 raise NotFound("flow", f"{thing} {partition}")
-            proof = flows.why_flow(found["flow_id"], phase)
+            proof = client.diagnostics.why_flow(found.flow.flow_id, phase)
     app.emit(proof, lambda: print_causes(proof))
 
 
-def print_causes(proof: Shape) -> None:
+def print_causes(proof: CauseTree) -> None:
     """Print the tree of causes as text."""
-    now = output.parse_time(proof["as_of"])
-    causes = proof["causes"]
+    now = from_datetime(proof.as_of)
+    causes = proof.causes
     open_at: dict[int, bool] = {}
     for index, cause in enumerate(causes):
-        depth = cause["depth"]
-        later = [c["depth"] for c in causes[index + 1 :]]
+        depth = cause.depth
+        later = [c.depth for c in causes[index + 1 :]]
         ends = next((d for d in later if d <= depth), -1)
         open_at[depth] = ends == depth
         stem = "".join("│  " if open_at.get(level) else "   " for level in range(1, depth))
         branch = "" if depth == 0 else ("├─ " if open_at[depth] else "└─ ")
         note = _note(cause, now)
-        click.echo(f"{stem}{branch}{output.escape_control(cause['text'])}{note}")
-        if cause["action"] is not None:
+        click.echo(f"{stem}{branch}{output.escape_control(cause.text)}{note}")
+        if cause.action is not None:
             deeper = "" if depth == 0 else ("│  " if open_at[depth] else "   ")
-            click.echo(f"{stem}{deeper}   → {output.escape_control(cause['action']['command'])}")
-    if proof["earliest_at"] is not None:
-        click.echo(
-            f"Not before {output.format_time(output.parse_time(proof['earliest_at']), now)}."
-        )
+            click.echo(f"{stem}{deeper}   → {output.escape_control(cause.action.command)}")
+    if proof.earliest_at is not None:
+        click.echo(f"Not before {output.format_time(proof.earliest_at, now)}.")
 
 
-def _note(cause: Shape, now: int | None) -> str:
+def _note(cause: CauseEntry, now: int) -> str:
     """Return when or how a leaf cause can clear; empty for a cause that has causes of its own."""
-    if cause["kind"] in ("flow", "phase", "processor", "run"):
+    if cause.kind in ("flow", "phase", "processor", "run"):
         return ""
-    if cause["earliest_at"] is not None and now is not None:
-        at = output.parse_time(cause["earliest_at"])
-        assert at is not None
-        return f"  [not before {output.format_time_short(at, now)}]"
-    text = CLEARS_TEXT[cause["clears"]]
+    if cause.earliest_at is not None:
+        return f"  [not before {output.format_time_short(cause.earliest_at, now)}]"
+    text = CLEARS_TEXT[cause.clears]
     return f"  [{text}]" if text else ""

@@ -46,16 +46,16 @@ from penstock.flows.explain.store.rows import (
     intervention_fact,
 )
 from penstock.flows.gates.breaker import BreakerState
-from penstock.flows.gates.rows import Intervention
+from penstock.flows.gates.rows import InterventionRow
 from penstock.flows.gates.store.gates import breakers_of, triggers_of
 from penstock.flows.gates.store.overrides import overrides_of
 from penstock.flows.phases import PhaseState
 from penstock.flows.plan import FlowPlan
-from penstock.flows.rows import CompletionRow, Flow, FlowFilter, PhaseRow
+from penstock.flows.rows import CompletionRow, FlowFilter, FlowRow, PhaseRow
 from penstock.flows.store.completions import completions_of
 from penstock.flows.store.flows import flow_list, flow_waits_for, phases_of
 from penstock.flows.store.plans import planned
-from penstock.runs.rows import Run, public_ordering_key
+from penstock.runs.rows import RunRow, public_ordering_key
 from penstock.runs.states import Admission
 from penstock.runs.store.admission import PauseRow, pause_list
 from penstock.runs.store.leases import session_list
@@ -80,7 +80,7 @@ class FactLoader:
         self._pauses: list[PauseRow] | None = None
         self._workers: Counter[str] | None = None
 
-    def flow(self, flow: Flow) -> FlowFact:
+    def flow(self, flow: FlowRow) -> FlowFact:
         """Load a flow with its phases, gates, runs, breakers, pauses and interventions."""
         tx, flow_id = self._tx, flow.flow_id
         plan = planned(tx, flow.pipeline_key, flow.digest, flow.mode)
@@ -121,7 +121,7 @@ class FactLoader:
             still_open=self._still_open(flow),
         )
 
-    def run(self, run: Run) -> RunFact:
+    def run(self, run: RunRow) -> RunFact:
         """Return the facts about a run, live or ended."""
         info = self._info(run.pipeline)
         waits = None if run.admission is None else WAITS.get(Admission(run.admission))
@@ -161,17 +161,17 @@ class FactLoader:
             is_external=info is not None and row is not None and info.is_external(row),
         )
 
-    def executions(self, flow: Flow) -> list[RunFact]:
+    def executions(self, flow: FlowRow) -> list[RunFact]:
         """Return the ended executions of a flow, oldest first."""
         return [ended_fact(row) for row in executions_of_flow(self._tx, flow)]
 
-    def _limits(self, run: Run) -> tuple[LimitFact, ...]:
+    def _limits(self, run: RunRow) -> tuple[LimitFact, ...]:
         customer = self._names.customer_key(self._tx, None)
         return limit_facts(self._tx, run.run_id, customer)
 
     # -- helpers -------------------------------------------------------------------------------
 
-    def _still_open(self, flow: Flow) -> tuple[OpenFlowFact, ...]:
+    def _still_open(self, flow: FlowRow) -> tuple[OpenFlowFact, ...]:
         wanted = FlowFilter(
             customer=flow.customer_key,
             pipeline=flow.pipeline_key,
@@ -198,7 +198,7 @@ class FactLoader:
             )
         return tuple(found)
 
-    def _phases(self, flow: Flow, plan: FlowPlan) -> tuple[PhaseFact, ...]:
+    def _phases(self, flow: FlowRow, plan: FlowPlan) -> tuple[PhaseFact, ...]:
         tx, flow_id = self._tx, flow.flow_id
         rows = phases_of(tx, [flow_id])[flow_id]
         parts = _Parts(
@@ -242,7 +242,7 @@ class FactLoader:
             self._workers = Counter(s.pool or "" for s in found if s.kind == "worker")
         return self._workers[pool]
 
-    def _covering(self, run: Run, info: PipelineInfo | None) -> tuple[PauseFact, ...]:
+    def _covering(self, run: RunRow, info: PipelineInfo | None) -> tuple[PauseFact, ...]:
         if self._pauses is None:
             bound = self._names.customer_key(self._tx, None)
             self._pauses = pause_list(self._tx, bound)
@@ -281,7 +281,7 @@ class _Parts:
         ended: list[RunFact],
         decided: dict[tuple[str, str], DecisionFact],
         triggers: dict[tuple[str, str], TriggerFact],
-        filed: dict[tuple[str, str], Intervention],
+        filed: dict[tuple[str, str], InterventionRow],
         breakers: dict[str, BreakerFact],
     ) -> None:
         self.seen = seen
@@ -326,7 +326,7 @@ class _Parts:
 
 
 def _phase(
-    flow: Flow, plan: FlowPlan, row: PhaseRow, rows: list[PhaseRow], parts: _Parts
+    flow: FlowRow, plan: FlowPlan, row: PhaseRow, rows: list[PhaseRow], parts: _Parts
 ) -> PhaseFact:
     name = row.phase
     declared = next((p for p in plan.plan.phases if p.name == name), None)

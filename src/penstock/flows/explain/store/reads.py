@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from penstock.core.naming import CustomerKey
 from penstock.db.store import Tx, first, one
-from penstock.flows.gates.rows import DecisionRow, Intervention
-from penstock.flows.rows import Flow
-from penstock.runs.rows import Run
+from penstock.flows.gates.rows import DecisionRow, InterventionRow
+from penstock.flows.rows import FlowRow
+from penstock.runs.rows import RunRow
 
 EXECUTIONS_MAX = 1_000
 
@@ -31,13 +31,13 @@ class EndedExecution(NamedTuple):
     retry_count: int
 
 
-def runs_of_flow(tx: Tx, flow_id: int) -> list[Run]:
+def runs_of_flow(tx: Tx, flow_id: int) -> list[RunRow]:
     """Return the live runs of a flow."""
     rows = tx.rows("run_list_of_flow", {"flow_id": flow_id})
-    return [Run._make(row)._replace(is_dead=bool(row[33])) for row in rows]
+    return [RunRow._make(row)._replace(is_dead=bool(row[33])) for row in rows]
 
 
-def executions_of_flow(tx: Tx, flow: Flow, limit: int = EXECUTIONS_MAX) -> list[EndedExecution]:
+def executions_of_flow(tx: Tx, flow: FlowRow, limit: int = EXECUTIONS_MAX) -> list[EndedExecution]:
     """Return the ended executions of a flow, oldest first; only the newest if there are more."""
     params = {
         "correlation_id": flow.correlation_id,
@@ -61,13 +61,13 @@ def decisions_latest(tx: Tx, flow_id: int) -> dict[tuple[str, str], DecisionRow]
     return {(row.phase, row.processor): row for row in rows}
 
 
-def interventions_of_flow(tx: Tx, flow_id: int) -> list[Intervention]:
+def interventions_of_flow(tx: Tx, flow_id: int) -> list[InterventionRow]:
     """Return the open interventions of a flow."""
     rows = tx.rows("intervention_list_of_flow", {"flow_id": flow_id})
-    return [Intervention._make(row) for row in rows]
+    return [InterventionRow._make(row) for row in rows]
 
 
-def generation_newest(tx: Tx, flow: Flow) -> int:
+def generation_newest(tx: Tx, flow: FlowRow) -> int:
     """Return the newest generation of a flow's partition and mode."""
     customer, pipeline, config_id, partition, mode = flow.key
     params = {

@@ -12,7 +12,7 @@ from penstock.core.ids import encode
 from penstock.core.stored_json import loads
 from penstock.flows.explain.facts import DecisionFact, EvidenceFact, InterventionFact, RunFact
 from penstock.flows.explain.store.reads import EndedExecution
-from penstock.flows.gates.rows import DecisionRow, Intervention
+from penstock.flows.gates.rows import DecisionRow, InterventionRow
 from penstock.flows.gates.verdict import Decision, GateInput
 
 STATES = {"completed": "COMPLETED", "failed": "FAILED", "skipped": "CANCELLED"}
@@ -54,7 +54,7 @@ def decision_fact(row: DecisionRow) -> DecisionFact:
     )
 
 
-def intervention_fact(item: Intervention) -> InterventionFact:
+def intervention_fact(item: InterventionRow) -> InterventionFact:
     """Return the facts about an open intervention."""
     return InterventionFact(
         intervention_id=encode("int", item.intervention_id),

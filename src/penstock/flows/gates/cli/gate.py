@@ -8,9 +8,16 @@ import click
 
 from penstock.cli import output
 from penstock.cli.app import App, Group
-from penstock.cli.backends.protocol import Shape, UseCases
-from penstock.cli.backends.protocol_flows import DecisionQuery, FlowRef, open_flow
+from penstock.cli.rows import collect
 from penstock.core.errors import InvalidInput
+from penstock.flows.gates.records import (
+    BacktestRequest,
+    GateCheck,
+    GateDependency,
+    ModeChanges,
+    ReevaluatedDecision,
+    WhatIfRequest,
+)
 
 LIMIT = click.IntRange(1, 1_000)
 OTHERWISE = click.Choice(["WAIT", "FAIL"], case_sensitive=False)
@@ -53,46 +60,32 @@ def check(app: App, /, **given: Any) -> None:
 
     If a flow is open, its completions and approvals are taken into account.
     """
-    with app.use_cases() as cases:
-        found = cases.flows.check(_check(cases, given))
-        now = cases.now()
+    with app.connect() as client:
+        explanation = client.diagnostics.explain(
+            given["pipeline"], given["partition"], customer=given["customer"], mode=given["mode"]
+        )
+        flow = explanation.open_flow
+        found = client.gates.check(**given, flow_id=None if flow is None else flow.flow_id)
+        now = client.now()
     app.emit(found, lambda: _print_check(found, now))
 
 
-def _check(cases: UseCases, given: dict[str, Any]) -> Shape:
-    flow_ref = FlowRef(pipeline=given["pipeline"], partition=given["partition"],
-                  customer=given["customer"], mode=given["mode"])  # fmt: skip
-    flow = open_flow(cases.flows.explain(flow_ref))
-    return {
-        "pipeline_template": given["pipeline"],
-        "partition": given["partition"],
-        "phase": given["phase"],
-        "processor": given["processor"],
-        "customer_id": given["customer"],
-        "mode": given["mode"],
-        "flow_id": None if flow is None else flow["flow_id"],
-    }
-
-
-def _print_check(found: Shape, now: int) -> None:
-    name = f"{found['phase']} {found['partition']} ({found['mode']})"
-    click.echo(f"{output.escape_control(name)}  {click.style(found['verdict'], bold=True)}")
-    for reason in found["reasons"]:
+def _print_check(found: GateCheck, now: int) -> None:
+    name = f"{found.phase} {found.partition} ({found.mode})"
+    click.echo(f"{output.escape_control(name)}  {click.style(found.verdict, bold=True)}")
+    for reason in found.reasons:
         click.echo(f"  {output.escape_control(reason)}")
-    if found["waits_until"] is not None:
-        click.echo(
-            "  It would wait until "
-            f"{output.format_time(output.parse_time(found['waits_until']), now)}."
-        )
-    _print_dependencies(found["dependencies"])
-    if not found["is_asked"]:
+    if found.waits_until is not None:
+        click.echo(f"  It would wait until {output.format_time(found.waits_until, now)}.")
+    _print_dependencies(found.dependencies)
+    if not found.is_evaluable:
         click.echo(
             "The flow does not evaluate this gate now: an earlier phase is not complete, "
             "or this phase has started."
         )
 
 
-def _print_dependencies(found: list[Shape]) -> None:
+def _print_dependencies(found: list[GateDependency]) -> None:
     if not found:
         click.echo("  It probes no data: it depends on earlier phases only.")
         return
@@ -100,20 +93,20 @@ def _print_dependencies(found: list[Shape]) -> None:
         ("TABLE", "KIND", "STATUS", "FOUND", "QUALITY", "ISSUES"),
         [
             (
-                one["table"], one["kind"], one["status"], _found(one), f"{one['quality']:.2f}",
-                "; ".join(one["issues"]),
+                one.table, one.kind, one.status, _found(one), f"{one.quality:.2f}",
+                "; ".join(one.issues),
             )
             for one in found
         ],
     )  # fmt: skip
 
 
-def _found(one: Shape) -> str:
-    if one["kind"] == "historical":
-        return f"{one['days_present'] or 0}/{one['days_required']} days"
-    if one["found_rows"] is None:
+def _found(one: GateDependency) -> str:
+    if one.kind == "historical":
+        return f"{one.days_present or 0}/{one.days_required} days"
+    if one.found_rows is None:
         return "-"
-    return f"{one['found_rows']:,}/{one['required_rows']:,} rows"
+    return f"{one.found_rows:,}/{one.required_rows:,} rows"
 
 
 @gate.command("history")
@@ -125,28 +118,26 @@ def _found(one: Shape) -> str:
 @click.pass_obj
 def history(app: App, /, **given: Any) -> None:
     """List gate decisions, newest first; --json includes all the evidence."""
-    with app.use_cases() as cases:
-        found = cases.flows.decisions(DecisionQuery(**given))
-        now = cases.now()
-
-    def print_text() -> None:
-        if not found:
-            app.hint("No decisions match.")
-            return
-        output.print_table(
-            ("AT", "PHASE", "PARTITION", "MODE", "VERDICT", "COMPLETE", "QUALITY", "WHY"),
-            [
-                (
-                    output.format_time_short(output.parse_time(one["decided_at"]), now),
-                    one["phase"] + (f"/{one['processor']}" if one["processor"] else ""),
-                    one["partition"], one["mode"], one["verdict"], f"{one['completeness']:.0f} %",
-                    f"{one['quality']:.2f}", output.first_line(" ".join(one["reasons"]), 90),
-                )
-                for one in found
-            ],
-        )  # fmt: skip
-
-    app.emit({"decisions": found}, print_text)
+    limit = given.pop("limit")
+    with app.connect() as client:
+        page = collect(
+            lambda n, cursor: client.gates.decisions(**given, limit=n, cursor=cursor), limit
+        )
+        now = client.now()
+    app.emit_page(
+        page,
+        {
+            "AT": lambda one: output.format_time_short(one.decided_at, now),
+            "PHASE": lambda one: one.phase + (f"/{one.processor}" if one.processor else ""),
+            "PARTITION": lambda one: one.partition,
+            "MODE": lambda one: one.mode,
+            "VERDICT": lambda one: one.verdict,
+            "COMPLETE": lambda one: f"{one.completeness:.0f} %",
+            "QUALITY": lambda one: f"{one.quality:.2f}",
+            "WHY": lambda one: output.first_line(" ".join(one.reasons), 90),
+        },
+        empty="No decisions match.",
+    )
 
 
 @gate.command("what-if")
@@ -165,18 +156,18 @@ def history(app: App, /, **given: Any) -> None:
 @click.pass_obj
 def what_if(app: App, /, **given: Any) -> None:
     """Recompute recorded decisions with other settings; changes nothing."""
-    body = {
-        "pipeline_template": given["pipeline"],
-        "partition": given["partition"],
-        "phase": given["phase"],
-        "customer_id": given["customer"],
-        "limit": given["limit"],
-        "changes": _changes(given),
-    }
-    with app.use_cases() as cases:
-        tried = cases.flows.what_if(body)
-        now = cases.now()
-    app.emit({"items": tried}, lambda: _print_tried(app, tried, now))
+    request = WhatIfRequest(
+        pipeline=given["pipeline"],
+        partition=given["partition"],
+        phase=given["phase"],
+        customer=given["customer"],
+        limit=given["limit"],
+        changes=_changes(given),
+    )
+    with app.connect() as client:
+        tried = client.gates.what_if(request)
+        now = client.now()
+    app.emit(tried, lambda: _print_tried(app, tried.items, now))
 
 
 @gate.command("backtest")
@@ -189,30 +180,30 @@ def what_if(app: App, /, **given: Any) -> None:
 @click.pass_obj
 def backtest(app: App, /, **given: Any) -> None:
     """Recompute the decisions of past days with other settings and summarize the differences."""
-    body = {
-        "pipeline_template": given["pipeline"],
-        "phase": given["phase"],
-        "customer_id": given["customer"],
-        "days": given["days"],
-        "changes": _changes(given),
-    }
-    with app.use_cases() as cases:
-        found = cases.flows.backtest(body)
-        now = cases.now()
+    request = BacktestRequest(
+        pipeline=given["pipeline"],
+        phase=given["phase"],
+        customer=given["customer"],
+        days=given["days"],
+        changes=_changes(given),
+    )
+    with app.connect() as client:
+        found = client.gates.backtest(request)
+        now = client.now()
 
     def print_text() -> None:
-        click.echo(f"{output.plural(found['decisions'], 'decision')} in {given['days']} days: "
-                   f"{found['changed']:,} would have been different.")  # fmt: skip
-        for move in found["moves"]:
-            if move["then"] != move["now"]:
-                click.echo(f"  {move['decisions']:,} × {move['then']} → {move['now']}")
-        if found["items"]:
-            _print_tried(app, found["items"], now)
+        click.echo(f"{output.plural(found.decisions, 'decision')} in {given['days']} days: "
+                   f"{found.changed:,} would have been different.")  # fmt: skip
+        for move in found.moves:
+            if move.then != move.now:
+                click.echo(f"  {move.decisions:,} × {move.then} → {move.now}")
+        if found.items:
+            _print_tried(app, found.items, now)
 
     app.emit(found, print_text)
 
 
-def _print_tried(app: App, tried: list[Shape], now: int) -> None:
+def _print_tried(app: App, tried: list[ReevaluatedDecision], now: int) -> None:
     if not tried:
         app.hint("No decisions match.")
         return
@@ -220,20 +211,20 @@ def _print_tried(app: App, tried: list[Shape], now: int) -> None:
         ("AT", "PHASE", "PARTITION", "MODE", "WAS", "WOULD BE", "WHY"),
         [
             (
-                output.format_time_short(output.parse_time(one["decided_at"]), now),
-                one["phase"] + (f"/{one['processor']}" if one["processor"] else ""),
-                one["partition"], one["mode"], one["then"],
-                one["now"] if one["changed"] else "same",
-                output.first_line(" ".join(one["reasons"]), 90),
+                output.format_time_short(one.decided_at, now),
+                one.phase + (f"/{one.processor}" if one.processor else ""),
+                one.partition, one.mode, one.then,
+                one.now if one.is_changed else "same",
+                output.first_line(" ".join(one.reasons), 90),
             )
             for one in tried
         ],
     )  # fmt: skip
 
 
-def _changes(given: dict[str, Any]) -> Shape:
+def _changes(given: dict[str, Any]) -> ModeChanges:
     names = ("proceed_at", "min_quality", "degraded_at", "otherwise", "recheck", "max_wait")
     changes = {name: given[name] for name in names if given[name] is not None}
     if not changes:
         raise InvalidInput("changes", "at least one setting, such as --proceed-at 95", "none")
-    return changes
+    return ModeChanges(**changes)

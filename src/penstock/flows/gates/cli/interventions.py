@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import click
 
 from penstock.cli import output
 from penstock.cli.app import App, Group
 from penstock.cli.arguments import INTERVENTION
-from penstock.cli.backends.protocol import Shape
+from penstock.cli.rows import collect
+from penstock.flows.gates.records import Intervention
 
+Status = Literal["open", "resolved", "all"]
 STATUS = click.Choice(["open", "resolved", "all"])
 
 
@@ -23,31 +27,32 @@ def interventions() -> None:
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True,
               help="Maximum number of rows.")  # fmt: skip
 @click.pass_obj
-def list_(app: App, status: str, customer: str | None, limit: int) -> None:
+def list_(app: App, status: Status, customer: str | None, limit: int) -> None:
     """List items that need a human decision, newest first."""
-    with app.use_cases() as cases:
-        found = cases.flows.interventions(status=status, customer=customer, limit=limit)
-        now = cases.now()
-
-    def print_text() -> None:
-        if not found:
-            app.hint("No open interventions." if status == "open" else "No interventions match.")
-            return
-        output.print_table(
-            ("ITEM", "STATUS", "CUSTOMER", "PIPELINE", "PARTITION", "PHASE", "SINCE", "MISSING"),
-            [
-                (
-                    one["intervention_id"], one["status"], one["customer_id"],
-                    one["pipeline_template"], one["partition"], one["phase"],
-                    output.format_time_short(output.parse_time(one["opened_at"]), now),
-                    output.first_line(", ".join(one["missing"])),
-                )
-                for one in found
-            ],
-        )  # fmt: skip
+    with app.connect() as client:
+        page = collect(
+            lambda n, cursor: client.interventions.list(
+                status=status, customer=customer, limit=n, cursor=cursor
+            ),
+            limit,
+        )
+        now = client.now()
+    app.emit_page(
+        page,
+        {
+            "ITEM": lambda one: one.intervention_id,
+            "STATUS": lambda one: one.status,
+            "CUSTOMER": lambda one: one.customer,
+            "PIPELINE": lambda one: one.pipeline,
+            "PARTITION": lambda one: one.partition,
+            "PHASE": lambda one: one.phase,
+            "SINCE": lambda one: output.format_time_short(one.opened_at, now),
+            "MISSING": lambda one: output.first_line(", ".join(one.missing)),
+        },
+        empty="No open interventions." if status == "open" else "No interventions match.",
+    )
+    if page.items:
         app.hint("Details and possible actions: penstock interventions show ITEM")
-
-    app.emit({"interventions": found}, print_text)
 
 
 @interventions.command("show")
@@ -55,35 +60,35 @@ def list_(app: App, status: str, customer: str | None, limit: int) -> None:
 @click.pass_obj
 def show(app: App, intervention_id: str) -> None:
     """Show one item and the commands that resolve it."""
-    with app.use_cases() as cases:
-        item = cases.flows.intervention(intervention_id)
-        now = cases.now()
+    with app.connect() as client:
+        item = client.interventions.get(intervention_id)
+        now = client.now()
     app.emit(item, lambda: _print_item(item, now))
 
 
-def _print_item(item: Shape, now: int) -> None:
-    click.echo(f"{item['intervention_id']}  {click.style(item['status'], bold=True)}")
+def _print_item(item: Intervention, now: int) -> None:
+    click.echo(f"{item.intervention_id}  {click.style(item.status, bold=True)}")
     output.print_facts(
         [
-            ("customer", item["customer_id"]),
-            ("pipeline", item["pipeline_template"]),
-            ("partition", item["partition"]),
-            ("phase", item["phase"]),
-            ("processor", item["processor"]),
-            ("missing", ", ".join(item["missing"])),
-            ("why", item["reason"]),
-            ("attempts", item["tries"]),
-            ("since", output.format_time(output.parse_time(item["opened_at"]), now)),
-            ("resolved", output.format_time(output.parse_time(item["resolved_at"]), now)),
-            ("resolved by", item["resolved_by"]),
-            ("resolution", item["resolution"]),
-            ("flow", item["flow_id"]),
+            ("customer", item.customer),
+            ("pipeline", item.pipeline),
+            ("partition", item.partition),
+            ("phase", item.phase),
+            ("processor", item.processor),
+            ("missing", ", ".join(item.missing)),
+            ("why", item.reason),
+            ("attempts", item.tries),
+            ("since", output.format_time(item.opened_at, now)),
+            ("resolved", output.format_time(item.resolved_at, now)),
+            ("resolved by", item.resolved_by),
+            ("resolution", item.resolution),
+            ("flow", item.flow_id),
         ]
     )
-    if item["status"] == "open":
+    if item.status == "open":
         click.echo("What you can do:")
-        click.echo(f"  penstock explain {item['flow_id']}  # what is missing, and all options")
-        click.echo(f"  {item['command']}  # once it is fixed; evaluates the gate again")
+        click.echo(f"  penstock explain {item.flow_id}  # what is missing, and all options")
+        click.echo(f"  {item.command}  # once it is fixed; evaluates the gate again")
 
 
 @interventions.command("resolve")
@@ -93,11 +98,11 @@ def _print_item(item: Shape, now: int) -> None:
 @click.pass_obj
 def resolve(app: App, intervention_id: str, resolution: str, dry_run: bool) -> None:
     """Mark an item as resolved; its gate is evaluated again immediately."""
-    with app.use_cases() as cases:
-        item = cases.flows.intervention(intervention_id)
+    with app.connect() as client:
+        item = client.interventions.get(intervention_id)
         if not dry_run:
-            cases.flows.resolve(intervention_id, resolution)
-    where = f"{item['pipeline_template']} {item['partition']} {item['phase']}"
+            client.interventions.resolve(intervention_id, resolution)
+    where = f"{item.pipeline} {item.partition} {item.phase}"
     word = "would be resolved" if dry_run else "resolved"
     outcome = {"intervention_id": intervention_id, "outcome": word.replace(" ", "_")}
     verb = "would be" if dry_run else "is"

@@ -9,8 +9,9 @@ import click
 from penstock.cli import output
 from penstock.cli.app import App, Group
 from penstock.cli.arguments import OVERRIDE
-from penstock.cli.backends.protocol import Shape
-from penstock.cli.backends.protocol_flows import DecisionQuery, FlowRef
+from penstock.cli.rows import collect
+from penstock.flows.explain.records import FlowExplanation
+from penstock.flows.gates.records import GateOverride, OverrideRequest
 
 
 @click.group(cls=Group)
@@ -38,45 +39,45 @@ def grant(app: App, /, **given: Any) -> None:
     An override never satisfies a dependency declared with fail_if_missing. A phase that starts
     under an override is degraded.
     """
-    wanted = {
-        "pipeline_template": given["pipeline"],
-        "partition": given["partition"],
-        "phase": given["phase"],
-        "processor": given["processor"],
-        "dependency": given["dependency"],
-        "customer_id": given["customer"],
-        "expires": given["expires"],
-        "reason": given["reason"],
-        "notes": given["notes"],
-    }
-    with app.use_cases() as cases:
+    wanted = OverrideRequest(
+        pipeline=given["pipeline"],
+        partition=given["partition"],
+        phase=given["phase"],
+        processor=given["processor"],
+        dependency=given["dependency"],
+        customer=given["customer"],
+        expires=given["expires"],
+        reason=given["reason"],
+        notes=given["notes"],
+    )
+    with app.connect() as client:
         if given["dry_run"]:
-            flow_ref = FlowRef(pipeline=given["pipeline"], partition=given["partition"],
-                          customer=given["customer"])  # fmt: skip
-            explanation = cases.flows.explain(flow_ref)
+            explanation = client.diagnostics.explain(
+                wanted.pipeline, wanted.partition, customer=wanted.customer
+            )
             app.emit({"would_grant": wanted}, lambda: _print_would(wanted, explanation))
             return
-        made = cases.flows.grant(wanted)
-        now = cases.now()
+        made = client.overrides.grant(wanted, source="cli")
+        now = client.now()
 
     def print_text() -> None:
-        until = output.format_time(output.parse_time(made["expires_at"]), now)
-        click.echo(f"{made['override_id']}: {_about(made)}, until {until}.")
-        partition = output.escape_control(made["partition"])
+        until = output.format_time(made.expires_at, now)
+        click.echo(f"{made.override_id}: {_about(made)}, until {until}.")
+        partition = output.escape_control(made.partition)
         click.echo(f"The gates of open flows of {partition} are evaluated again now.")
 
     app.emit(made, print_text)
 
 
-def _print_would(wanted: Shape, explanation: Shape) -> None:
-    click.echo(f"Would approve that {_about(wanted)}, for {wanted['expires']}.")
-    held = [story for story in explanation["phases"] if story["state"] in ("WAITING", "BLOCKED")]
+def _print_would(wanted: OverrideRequest, explanation: FlowExplanation) -> None:
+    click.echo(f"Would approve that {_about(wanted)}, for {wanted.expires}.")
+    held = [story for story in explanation.phases if story.state in ("WAITING", "BLOCKED")]
     for story in held:
-        click.echo(output.escape_control(f"  {story['phase']} {story['word']} {story['headline']}"))
-    waiting = [one for one in explanation["still_open"] if one["state"] in ("WAITING", "BLOCKED")]
+        click.echo(output.escape_control(f"  {story.phase} {story.word} {story.headline}"))
+    waiting = [one for one in explanation.still_open if one.state in ("WAITING", "BLOCKED")]
     for one in waiting:
-        which = f"{one['phase']} {one['state'].lower()} in generation {one['generation']}"
-        click.echo(output.escape_control(f"  {which} ({one['mode']}, {one['flow_id']})"))
+        which = f"{one.phase} {(one.state or '').lower()} in generation {one.generation}"
+        click.echo(output.escape_control(f"  {which} ({one.mode}, {one.flow_id})"))
     if not held and not waiting:
         click.echo("  No gate of this partition is waiting or blocked now.")
 
@@ -91,31 +92,32 @@ def _print_would(wanted: Shape, explanation: Shape) -> None:
 @click.pass_obj
 def list_(app: App, /, *, everything: bool, **given: Any) -> None:
     """List the approvals in force, newest first."""
-    with app.use_cases() as cases:
-        found = cases.flows.overrides(DecisionQuery(**given, live=not everything))
-        now = cases.now()
-
-    def print_text() -> None:
-        if not found:
-            app.hint("No approvals." if everything else "No approvals in force.")
-            return
-        output.print_table(
-            ("OVERRIDE", "CUSTOMER", "PIPELINE", "PARTITION", "PHASE", "WITHOUT", "BY", "UNTIL",
-             "REASON"),
-            [
-                (
-                    one["override_id"], one["customer_id"], one["pipeline_template"],
-                    one["partition"], one["phase"], one["dependency"] or "anything",
-                    one["approved_by"],
-                    "revoked" if one["revoked_at"]
-                    else output.format_time_short(output.parse_time(one["expires_at"]), now),
-                    output.first_line(one["reason"]),
-                )
-                for one in found
-            ],
-        )  # fmt: skip
-
-    app.emit({"overrides": found}, print_text)
+    limit = given.pop("limit")
+    with app.connect() as client:
+        page = collect(
+            lambda n, cursor: client.overrides.list(
+                **given, live=not everything, limit=n, cursor=cursor
+            ),
+            limit,
+        )
+        now = client.now()
+    app.emit_page(
+        page,
+        {
+            "OVERRIDE": lambda one: one.override_id,
+            "CUSTOMER": lambda one: one.customer,
+            "PIPELINE": lambda one: one.pipeline,
+            "PARTITION": lambda one: one.partition,
+            "PHASE": lambda one: one.phase,
+            "WITHOUT": lambda one: one.dependency or "anything",
+            "BY": lambda one: one.approved_by,
+            "UNTIL": lambda one: (
+                "revoked" if one.revoked_at else output.format_time_short(one.expires_at, now)
+            ),
+            "REASON": lambda one: output.first_line(one.reason),
+        },
+        empty="No approvals." if everything else "No approvals in force.",
+    )
 
 
 @override.command("revoke")
@@ -124,14 +126,13 @@ def list_(app: App, /, *, everything: bool, **given: Any) -> None:
 @click.pass_obj
 def revoke(app: App, override_id: str, reason: str) -> None:
     """Revoke an approval; phases that already started under it continue."""
-    with app.use_cases() as cases:
-        cases.flows.revoke(override_id, reason)
+    with app.connect() as client:
+        client.overrides.revoke(override_id, reason)
     outcome = {"override_id": override_id, "outcome": "revoked"}
     app.emit(outcome, lambda: click.echo(f"{override_id} revoked."))
 
 
-def _about(one: Shape) -> str:
-    what = one.get("dependency") or "anything that is missing"
-    where = f"{one['pipeline_template']} {one['partition']}"
-    phase = f" {one['phase']}" if one.get("phase") else ""
-    return output.escape_control(f"{where}{phase} may start without {what}")
+def _about(one: OverrideRequest | GateOverride) -> str:
+    what = one.dependency or "anything that is missing"
+    phase = f" {one.phase}" if one.phase else ""
+    return output.escape_control(f"{one.pipeline} {one.partition}{phase} may start without {what}")

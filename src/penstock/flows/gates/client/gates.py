@@ -1,32 +1,53 @@
 """Use cases of gates: check one now, read recorded decisions, test other settings on them.
 
-`check` probes the data and decides without any effect. `history` reads recorded decisions;
+`check` probes the data and decides without any effect. `decisions` reads recorded decisions;
 `what_if` and `backtest` decide their recorded inputs again under other settings of the mode.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, cast
 
 from penstock.access.store.names import NameResolver, check_limit
+from penstock.access.store.paging import Cursor, PageLimit, paged
 from penstock.core.clock import DAY, FAR_FUTURE
-from penstock.core.errors import InvalidInput, NotFound
-from penstock.core.ids import encode
-from penstock.core.stored_json import loads
+from penstock.core.errors import DeclarationError, InvalidInput, NotFound
+from penstock.core.ids import decode_or_not_found, encode
+from penstock.core.records.parameters import (
+    CustomerFilter,
+    CustomerOrDefault,
+    PartitionFilter,
+    PhaseFilter,
+    PipelineName,
+)
+from penstock.core.records.record import Meta, Page, Wire
 from penstock.db.store import Transactions, Tx
 from penstock.flows.advance.decide import gate_input
 from penstock.flows.advance.load import snapshot_of
 from penstock.flows.advance.snapshot import FlowSnapshot
 from penstock.flows.cascade import GateRequest, gates_to_evaluate
-from penstock.flows.gates.evidence import Observation, assess
-from penstock.flows.gates.gate import decide, what_if
+from penstock.flows.gates.evidence import assess
+from penstock.flows.gates.from_rows import (
+    backtest_record,
+    check_record,
+    decision_record,
+    reevaluated_record,
+)
+from penstock.flows.gates.gate import decide
 from penstock.flows.gates.probe_request import Prober, ProbeRequest, no_probes
+from penstock.flows.gates.records import (
+    Backtest,
+    BacktestRequest,
+    GateCheck,
+    GateDecision,
+    ModeChanges,
+    ReevaluatedDecision,
+    WhatIf,
+    WhatIfRequest,
+)
 from penstock.flows.gates.rows import DecisionFilter, DecisionRow
 from penstock.flows.gates.store.gates import decision_list
-from penstock.flows.gates.verdict import Decision, GateInput
+from penstock.flows.gates.verdict import GateInput
 from penstock.flows.plan import FlowPlan, planned_of
 from penstock.flows.rows import Locked
 from penstock.flows.store.flows import flow_get
@@ -37,40 +58,16 @@ from penstock.pipelines.plan import Need
 BACKTEST_MAX = 5_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateCheck:
-    """What a gate would decide now, with its needs, observations, input and decision."""
-
-    gate_input: GateInput
-    decision: Decision
-    needs: Sequence[Need]
-    observations: Sequence[Observation]
-    flow_id: int | None
-    is_evaluable: bool
-    """Whether the cascade would evaluate this gate now, because its upstream is settled."""
-
-
-class DecisionComparison(NamedTuple):
-    """A recorded decision, and the decision under other settings."""
-
-    row: DecisionRow
-    recorded: Decision
-    recomputed: Decision
-
-    @property
-    def has_changed(self) -> bool:
-        """Whether the two verdicts differ."""
-        return self.recorded.verdict is not self.recomputed.verdict
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backtest:
-    """Recorded decisions under other settings: their number, and those that would change."""
-
-    decisions: int
-    changed: Sequence[DecisionComparison]
-    moves: Counter[tuple[str, str]]
-    """Number of decisions by (recorded verdict, new verdict)."""
+Pipeline = Annotated[
+    str,
+    Wire("pipeline_template"),
+    Meta(description="Registered name of the pipeline.", examples=["nba"]),
+]
+_PHASE = Meta(description="Phase that the gate belongs to.", examples=["analytics"], max_length=200)
+_PROCESSOR = Meta(description="Evaluate only the gate of this processor.")
+_PARTITION = Meta(description="Partition of the data; the mode's current partition when omitted.")
+_MODE = Meta(description="Mode to evaluate in; chosen by the time of day when omitted.")
+_FLOW_ID = Meta(description="Flow whose completions and overrides count; none when omitted.")
 
 
 class Gates:
@@ -83,18 +80,19 @@ class Gates:
 
     def check(
         self,
-        pipeline: str,
-        phase: str,
+        pipeline: Pipeline,
+        phase: Annotated[str, _PHASE],
         *,
-        partition: str | None = None,
-        mode: str | None = None,
-        processor: str | None = None,
-        flow_id: int | None = None,
-        customer: str | None = None,
+        processor: Annotated[str | None, _PROCESSOR] = None,
+        partition: Annotated[str | None, _PARTITION] = None,
+        mode: Annotated[str | None, _MODE] = None,
+        customer: CustomerOrDefault = None,
+        flow_id: Annotated[str | None, _FLOW_ID] = None,
     ) -> GateCheck:
-        """Probe the data now and decide, without changing anything."""
-        if flow_id is not None:
-            snapshot = self._store.read(lambda tx: self._snapshot(tx, flow_id, customer))
+        """Evaluate a gate now. The data is probed; nothing is changed."""
+        number = _flow_number(flow_id)
+        if number is not None:
+            snapshot = self._store.read(lambda tx: self._snapshot(tx, number, customer))
             planned, partition, now = snapshot.planned, snapshot.flow.partition, snapshot.now
         else:
             snapshot = None
@@ -132,79 +130,84 @@ class Gates:
                 partition=partition,
                 assessments=found,
             )
-        return GateCheck(
-            gate_input=given,
-            decision=decide(given),
-            needs=needs,
-            observations=observations,
-            flow_id=flow_id,
-            is_evaluable=is_asked,
-        )
+        return check_record(given, decide(given), number, is_evaluable=is_asked)
 
-    def history(
+    def decisions(
         self,
-        pipeline: str,
+        pipeline: PipelineName,
         *,
-        partition: str | None = None,
-        phase: str | None = None,
-        flow_id: int | None = None,
-        customer: str | None = None,
-        before: int = FAR_FUTURE,
-        limit: int = 50,
-    ) -> list[DecisionRow]:
-        """Return recorded decisions, newest first; `before` (an id) continues an earlier page."""
-        check_limit(limit)
+        partition: PartitionFilter = None,
+        phase: PhaseFilter = None,
+        customer: CustomerFilter = None,
+        limit: PageLimit = 50,
+        cursor: Cursor = None,
+    ) -> Page[GateDecision]:
+        """List recorded gate decisions with their evidence, newest first."""
 
-        def body(tx: Tx) -> list[DecisionRow]:
+        def body(tx: Tx, before: int) -> list[DecisionRow]:
             wanted = DecisionFilter(
                 pipeline=self._names.pipeline(pipeline, "pipeline", tx).pipeline_key,
                 customer=self._names.customer_key(tx, customer),
                 partition=partition,
                 phase=phase,
-                flow_id=flow_id,
                 before=before,
                 limit=limit,
             )
             return decision_list(tx, wanted)
 
-        return self._store.read(body)
+        return paged(
+            self._names,
+            "gates/decisions",
+            lambda after: self._store.read(
+                lambda tx: body(tx, FAR_FUTURE if after is None else after[0])
+            ),
+            cursor=cursor,
+            limit=limit,
+            position=lambda row: [row.decision_id],
+            record=decision_record,
+            filters={
+                "pipeline": pipeline, "partition": partition, "phase": phase, "customer": customer
+            },
+        )  # fmt: skip
 
-    def what_if(
-        self, rows: Sequence[DecisionRow], changes: ModeOptions
-    ) -> list[DecisionComparison]:
-        """Decide recorded inputs again under other settings of the mode."""
-        return [_retried(row, changes) for row in rows]
-
-    def backtest(
-        self,
-        pipeline: str,
-        changes: ModeOptions,
-        *,
-        days: int = 30,
-        phase: str | None = None,
-        customer: str | None = None,
-    ) -> Backtest:
-        """Decide the recorded inputs of the last `days` again; at most the newest 5,000."""
-        check_limit(days, "days", 3_660)
+    def what_if(self, request: WhatIfRequest) -> WhatIf:
+        """Evaluate recorded decisions again under changed settings of the mode."""
+        check_limit(request.limit)
+        flow_id = _flow_number(request.flow_id)
+        changes = _options(request.changes)
 
         def body(tx: Tx) -> list[DecisionRow]:
             wanted = DecisionFilter(
-                pipeline=self._names.pipeline(pipeline, "pipeline", tx).pipeline_key,
-                customer=self._names.customer_key(tx, customer),
-                phase=phase,
-                since=tx.now() - days * DAY,
+                pipeline=self._names.pipeline(request.pipeline, "pipeline", tx).pipeline_key,
+                customer=self._names.customer_key(tx, request.customer),
+                partition=request.partition,
+                phase=request.phase,
+                flow_id=flow_id,
+                limit=request.limit,
+            )
+            return decision_list(tx, wanted)
+
+        return WhatIf(items=_reevaluated(self._store.read(body), changes))
+
+    def backtest(self, request: BacktestRequest) -> Backtest:
+        """Evaluate the decisions of the last days under changed settings; count the differences.
+
+        At most the newest 5,000 decisions are evaluated.
+        """
+        check_limit(request.days, "days", 3_660)
+        changes = _options(request.changes)
+
+        def body(tx: Tx) -> list[DecisionRow]:
+            wanted = DecisionFilter(
+                pipeline=self._names.pipeline(request.pipeline, "pipeline", tx).pipeline_key,
+                customer=self._names.customer_key(tx, request.customer),
+                phase=request.phase,
+                since=tx.now() - request.days * DAY,
                 limit=BACKTEST_MAX,
             )
             return decision_list(tx, wanted)
 
-        tried = [_retried(row, changes) for row in self._store.read(body)]
-        return Backtest(
-            decisions=len(tried),
-            changed=[one for one in tried if one.has_changed],
-            moves=Counter(
-                (str(one.recorded.verdict), str(one.recomputed.verdict)) for one in tried
-            ),
-        )
+        return backtest_record(_reevaluated(self._store.read(body), changes))
 
     def _snapshot(self, tx: Tx, flow_id: int, customer: str | None) -> FlowSnapshot:
         flow = flow_get(tx, flow_id, self._names.customer_key(tx, customer))
@@ -238,6 +241,21 @@ def _ask(
     return bare, snapshot is None
 
 
-def _retried(row: DecisionRow, changes: ModeOptions) -> DecisionComparison:
-    then, given = loads(Decision, row.decision), loads(GateInput, row.input)
-    return DecisionComparison(row, then, what_if(given, changes))
+def _flow_number(flow_id: str | None) -> int | None:
+    return None if flow_id is None else decode_or_not_found("flow", "flow", flow_id)
+
+
+def _options(changes: ModeChanges) -> ModeOptions:
+    """Return the settings that the request names; at least one is required."""
+    given = {name: getattr(changes, name) for name in changes.__struct_fields__}
+    named = {name: value for name, value in given.items() if value is not None}
+    if not named:
+        raise InvalidInput("changes", "at least one setting", "none")
+    return cast("ModeOptions", named)
+
+
+def _reevaluated(rows: list[DecisionRow], changes: ModeOptions) -> list[ReevaluatedDecision]:
+    try:
+        return [reevaluated_record(row, changes) for row in rows]
+    except DeclarationError as error:
+        raise InvalidInput("changes", "settings that fit together", error.message) from None

@@ -6,17 +6,28 @@ again. The `actor` is always recorded; an override without an authenticated appr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
-from penstock.access.store.names import NameResolver, check_limit
+from penstock.access.store.names import NameResolver
+from penstock.access.store.paging import Cursor, PageLimit, paged
 from penstock.access.store.registry import customer_get, pipeline_get
+from penstock.core.clock import FAR_FUTURE, Micros, from_datetime
 from penstock.core.errors import Conflict, InvalidInput, NotFound
-from penstock.core.ids import encode
+from penstock.core.ids import decode_or_not_found, encode
 from penstock.core.naming import CustomerKey
+from penstock.core.records.parameters import CustomerFilter, PartitionFilter, PipelineFilter
+from penstock.core.records.record import Meta, Page
 from penstock.db.store import Transactions, Tx
-from penstock.flows.gates.override import Override, check_override
-from penstock.flows.gates.rows import Intervention, InterventionFilter, OverrideFilter, OverrideRow
+from penstock.flows.gates.from_rows import intervention_record, override_record
+from penstock.flows.gates.override import Override, check_override, parse_override_duration
+from penstock.flows.gates.records import GateOverride, Intervention, OverrideRequest
+from penstock.flows.gates.rows import (
+    InterventionFilter,
+    InterventionRow,
+    OverrideFilter,
+    OverrideRow,
+)
 from penstock.flows.gates.store.overrides import (
     intervention_list,
     intervention_resolve,
@@ -30,23 +41,20 @@ from penstock.schedules.store.configs import Change, audit_append
 CHANNEL = "flows"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OverrideRequest:
-    """An override to grant; None for phase, processor or dependency means all of them.
-
-    `expires_at` is in microseconds.
-    """
-
-    pipeline: str
-    partition: str
-    reason: str
-    expires_at: int
-    customer: str | None = None
-    phase: str | None = None
-    processor: str | None = None
-    dependency: str | None = None
-    source: str = ""
-    notes: str = ""
+_OVERRIDE_ID = Meta(
+    description="Id of the override (`ovr_…`).", examples=["ovr_7h2kq0v3"], max_length=64
+)
+_INTERVENTION_ID = Meta(
+    description="Id of the intervention (`int_…`).", examples=["int_7h2kq0v3"], max_length=64
+)
+_REASON = Meta(description="Reason for the action, stored with its record.", max_length=500)
+_LIVE = Meta(description="Return only overrides that are in effect now.")
+_STATUS = Meta(description="Return only interventions of this status.")
+_RESOLUTION = Meta(
+    description="Description of what was done, kept with the intervention.",
+    min_length=1,
+    max_length=2_000,
+)
 
 
 class Overrides:
@@ -57,52 +65,61 @@ class Overrides:
         self._names = names
         self._actor = actor
 
-    def grant(self, approval: OverrideRequest, *, actor: str | None = None) -> OverrideRow:
-        """Allow the gates of a partition to proceed without a dependency until it expires."""
-        who = actor or self._actor
+    def grant(self, request: OverrideRequest, *, source: str = "") -> GateOverride:
+        """Allow gates of a partition to proceed without a dependency. The caller is the approver.
 
-        def body(tx: Tx) -> OverrideRow:
-            info = self._names.pipeline(approval.pipeline, "pipeline", tx)
-            _check_scope(info.definition, approval)
-            customer_id = approval.customer or self._names.default_customer
+        source: the interface that it is granted through.
+        """
+        who = self._actor
+
+        def body(tx: Tx) -> GateOverride:
+            info = self._names.pipeline(request.pipeline, "pipeline", tx)
+            _check_scope(info.definition, request)
+            customer_id = request.customer or self._names.default_customer
             customer = self._names.customer_key(tx, customer_id)
             assert customer is not None
             now = tx.now()
-            fields = {name: getattr(approval, name) for name in approval.__slots__}
-            known = {**fields, "customer": customer_id, "approved_by": who, "approved_at": now}
-            check_override(Override(id="", **known), now)
+            known: dict[str, Any] = {
+                "pipeline": request.pipeline,
+                "partition": request.partition,
+                "reason": request.reason,
+                "expires_at": _expiry(request, now),
+                "customer": customer_id,
+                "phase": request.phase,
+                "processor": request.processor,
+                "dependency": request.dependency,
+                "source": source,
+                "notes": request.notes,
+                "approved_by": who,
+            }
+            check_override(Override(id="", approved_at=now, **known), now)
             given = {**known, "customer": customer, "pipeline": info.pipeline_key}
-            del given["approved_at"]
             override_id, _ = override_put(tx, given)
-            shown = {**known, "override_id": encode("ovr", override_id)}
+            shown = {**known, "approved_at": now, "override_id": encode("ovr", override_id)}
             audit_append(
-                tx, [Change(customer, "OVERRIDE_GRANTED", None, who, approval.reason, None, shown)]
+                tx, [Change(customer, "OVERRIDE_GRANTED", None, who, request.reason, None, shown)]
             )
-            flow_event_put_for_partition(tx, customer, info.pipeline_key, approval.partition)
+            flow_event_put_for_partition(tx, customer, info.pipeline_key, request.partition)
             tx.after_commit(lambda: self._store.wake([CHANNEL]))
             (row,) = override_list(tx, OverrideFilter(override_id=override_id))
-            return row
+            return override_record(row)
 
         return self._store.write(body)
 
     def revoke(
-        self,
-        override_id: int,
-        *,
-        reason: str = "",
-        customer: str | None = None,
-        actor: str | None = None,
+        self, override_id: Annotated[str, _OVERRIDE_ID], reason: Annotated[str, _REASON] = ""
     ) -> None:
-        """Revoke an override; raise Conflict if it has expired or was already revoked."""
-        who = actor or self._actor
+        """Revoke an override. Runs that it allowed to start continue."""
+        override = decode_or_not_found("ovr", "override", override_id)
+        who = self._actor
 
         def body(tx: Tx) -> None:
-            number = self._names.customer_key(tx, customer)
-            name = encode("ovr", override_id)
-            found = override_list(tx, OverrideFilter(customer=number, override_id=override_id))
+            number = self._names.customer_key(tx, None)
+            name = encode("ovr", override)
+            found = override_list(tx, OverrideFilter(customer=number, override_id=override))
             if not found:
                 raise NotFound("override", name)
-            if not override_revoke(tx, override_id, who, number):
+            if not override_revoke(tx, override, who, number):
                 raise Conflict(f"{name} is not active: it has expired or was revoked.")
             row = found[0]
             owner, pipeline = customer_get(tx, row.customer_id), pipeline_get(tx, row.pipeline)
@@ -115,20 +132,19 @@ class Overrides:
 
         self._store.write(body)
 
-    def page(
+    def list(
         self,
         *,
-        pipeline: str | None = None,
-        partition: str | None = None,
-        live: bool = False,
-        customer: str | None = None,
-        before: int = 2**62,
-        limit: int = 50,
-    ) -> list[OverrideRow]:
-        """Return overrides, newest first; with `live`, only those in effect now."""
-        check_limit(limit)
+        pipeline: PipelineFilter = None,
+        partition: PartitionFilter = None,
+        live: Annotated[bool, _LIVE] = False,
+        customer: CustomerFilter = None,
+        limit: PageLimit = 50,
+        cursor: Cursor = None,
+    ) -> Page[GateOverride]:
+        """List overrides, newest first."""
 
-        def body(tx: Tx) -> list[OverrideRow]:
+        def body(tx: Tx, before: int) -> Sequence[OverrideRow]:
             info = None if pipeline is None else self._names.pipeline(pipeline, "pipeline", tx)
             wanted = OverrideFilter(
                 customer=self._names.customer_key(tx, customer),
@@ -140,7 +156,20 @@ class Overrides:
             )
             return override_list(tx, wanted)
 
-        return self._store.read(body)
+        return paged(
+            self._names,
+            "overrides",
+            lambda after: self._store.read(
+                lambda tx: body(tx, FAR_FUTURE if after is None else after[0])
+            ),
+            cursor=cursor,
+            limit=limit,
+            position=lambda row: [row.override_id],
+            record=override_record,
+            filters={
+                "pipeline": pipeline, "partition": partition, "live": live, "customer": customer
+            },
+        )  # fmt: skip
 
 
 class Interventions:
@@ -151,88 +180,98 @@ class Interventions:
         self._names = names
         self._actor = actor
 
-    def page(
+    def list(
         self,
         *,
-        status: str | None = "open",
-        customer: str | None = None,
-        before: int = 2**62,
-        limit: int = 50,
-    ) -> list[Intervention]:
-        """Return interventions, newest first; by default only open ones."""
-        check_limit(limit)
-        if status not in (None, "open", "resolved"):
-            raise InvalidInput("status", "open or resolved", status)
+        status: Annotated[Literal["open", "resolved", "all"], _STATUS] = "open",
+        customer: CustomerFilter = None,
+        limit: PageLimit = 50,
+        cursor: Cursor = None,
+    ) -> Page[Intervention]:
+        """List interventions, newest first."""
+        if status not in ("open", "resolved", "all"):
+            raise InvalidInput("status", "open, resolved or all", status)
 
-        def body(tx: Tx) -> list[Intervention]:
+        def body(tx: Tx, before: int) -> Sequence[InterventionRow]:
             number = self._names.customer_key(tx, customer)
-            wanted = InterventionFilter(number, status, None, before, limit)
-            return intervention_list(tx, wanted)
+            which = None if status == "all" else status
+            return intervention_list(tx, InterventionFilter(number, which, None, before, limit))
 
-        return self._store.read(body)
+        return paged(
+            self._names,
+            "interventions",
+            lambda after: self._store.read(
+                lambda tx: body(tx, FAR_FUTURE if after is None else after[0])
+            ),
+            cursor=cursor,
+            limit=limit,
+            position=lambda row: [row.intervention_id],
+            record=intervention_record,
+            filters={"status": status, "customer": customer},
+        )
 
-    def get(self, intervention_id: int, customer: str | None = None) -> Intervention:
+    def get(self, intervention_id: Annotated[str, _INTERVENTION_ID]) -> Intervention:
         """Return one intervention, open or resolved."""
+        number = decode_or_not_found("int", "intervention", intervention_id)
 
         def body(tx: Tx) -> Intervention:
-            wanted = InterventionFilter(
-                self._names.customer_key(tx, customer), None, intervention_id
-            )
+            wanted = InterventionFilter(self._names.customer_key(tx, None), None, number)
             found = intervention_list(tx, wanted)
             if not found:
-                raise NotFound("intervention", encode("int", intervention_id))
-            return found[0]
+                raise NotFound("intervention", encode("int", number))
+            return intervention_record(found[0])
 
         return self._store.read(body)
 
     def resolve(
         self,
-        intervention_id: int,
-        resolution: str,
-        *,
-        customer: str | None = None,
-        actor: str | None = None,
+        intervention_id: Annotated[str, _INTERVENTION_ID],
+        resolution: Annotated[str, _RESOLUTION],
     ) -> None:
-        """Mark an intervention as resolved; its gate is evaluated again."""
+        """Resolve an intervention. Its gate is evaluated again immediately."""
         if not resolution.strip():
             raise InvalidInput("resolution", "what was done", resolution)
-        who = actor or self._actor
+        number = decode_or_not_found("int", "intervention", intervention_id)
+        who = self._actor
 
         def body(tx: Tx) -> None:
-            number = self._names.customer_key(tx, customer)
-            found = intervention_resolve(tx, intervention_id, who, resolution, number)
+            customer = self._names.customer_key(tx, None)
+            name = encode("int", number)
+            found = intervention_resolve(tx, number, who, resolution, customer)
             if found is None:
-                known = InterventionFilter(number, None, intervention_id)
-                if not intervention_list(tx, known):
-                    raise NotFound("intervention", encode("int", intervention_id))
-                raise Conflict(f"{encode('int', intervention_id)} is not open.")
+                if not intervention_list(tx, InterventionFilter(customer, None, number)):
+                    raise NotFound("intervention", name)
+                raise Conflict(f"{name} is not open.")
             flow_id, owner, _ = found
-            shown = {"intervention_id": encode("int", intervention_id), "resolution": resolution}
-            audit_append(
-                tx,
-                [
-                    Change(
-                        CustomerKey(owner),
-                        "INTERVENTION_RESOLVED",
-                        None,
-                        who,
-                        resolution,
-                        None,
-                        shown,
-                    )
-                ],
+            shown = {"intervention_id": name, "resolution": resolution}
+            change = Change(
+                CustomerKey(owner), "INTERVENTION_RESOLVED", None, who, resolution, None, shown
             )
+            audit_append(tx, [change])
             flow_event_put_many(tx, [(flow_id, owner, None, False)])
             tx.after_commit(lambda: self._store.wake([CHANNEL]))
 
         self._store.write(body)
 
 
-def _check_scope(definition: Any, approval: OverrideRequest) -> None:
+def _expiry(request: OverrideRequest, now: Micros) -> Micros:
+    """Return the end of an override from `expires` or `expires_at`."""
+    if request.expires is not None and request.expires_at is None:
+        return now + parse_override_duration(request.expires)
+    if request.expires_at is None or request.expires is not None:
+        raise InvalidInput("expires", "either expires or expires_at", "both or neither")
+    try:
+        return from_datetime(request.expires_at)
+    except InvalidInput as error:
+        error.rename({"time": "expires_at"})
+        raise
+
+
+def _check_scope(definition: Any, request: OverrideRequest) -> None:
     """Raise InvalidInput for an unknown phase or processor: the override would have no effect."""
     phases = {p["name"]: [one["name"] for one in p["processors"]] for p in definition["phases"]}
-    if approval.phase is not None and approval.phase not in phases:
-        raise InvalidInput("phase", f"one of {', '.join(phases)}", approval.phase)
-    known = phases.get(approval.phase or "", [n for names in phases.values() for n in names])
-    if approval.processor is not None and approval.processor not in known:
-        raise InvalidInput("processor", f"one of {', '.join(known)}", approval.processor)
+    if request.phase is not None and request.phase not in phases:
+        raise InvalidInput("phase", f"one of {', '.join(phases)}", request.phase)
+    known = phases.get(request.phase or "", [n for names in phases.values() for n in names])
+    if request.processor is not None and request.processor not in known:
+        raise InvalidInput("processor", f"one of {', '.join(known)}", request.processor)

@@ -15,8 +15,8 @@ from penstock.db.store import Tx, first, one
 from penstock.flows.advance.messages import gate_alert_key, needs_intervention
 from penstock.flows.gates.override import Override
 from penstock.flows.gates.rows import (
-    Intervention,
     InterventionFilter,
+    InterventionRow,
     NewIntervention,
     OverrideFilter,
     OverrideRow,
@@ -90,6 +90,6 @@ def intervention_resolve(
     return None if row is None else (row[0], row[1], row[2])
 
 
-def intervention_list(tx: Tx, wanted: InterventionFilter) -> list[Intervention]:
+def intervention_list(tx: Tx, wanted: InterventionFilter) -> list[InterventionRow]:
     """Return interventions, newest first."""
-    return [Intervention._make(row) for row in tx.rows("intervention_list", wanted._asdict())]
+    return [InterventionRow._make(row) for row in tx.rows("intervention_list", wanted._asdict())]

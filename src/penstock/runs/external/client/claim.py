@@ -21,7 +21,7 @@ from penstock.core.naming import EXTERNAL_POOL, CustomerKey
 from penstock.db.store import Tx
 from penstock.runs.external.client.holder import Claimed, ExternalWorker
 from penstock.runs.external.store import external_run_get_many, run_find_many
-from penstock.runs.rows import HeldRun, Run
+from penstock.runs.rows import HeldRun, RunRow
 from penstock.runs.states import Admission, RunState
 from penstock.runs.store.leases import lease_take_many
 from penstock.runs.store.runs import Claim, fair_clock_raise, run_claim, run_claim_by_id
@@ -170,7 +170,7 @@ def _claimed(run: HeldRun, until_at: int, known: dict[int, ProcessorRow]) -> Cla
     return Claimed(run, until_at, row.pipeline, row.phase, row.name)
 
 
-def _unclaimable(run_id: int, run: Run | None) -> Exception:
+def _unclaimable(run_id: int, run: RunRow | None) -> Exception:
     shown = encode("run", run_id)
     if run is None:
         return NotFound("run", shown)

@@ -33,7 +33,7 @@ from penstock.core.errors import (
 from penstock.core.ids import encode
 from penstock.core.retry import ErrorType
 from penstock.runs.external.store import ExternalRun
-from penstock.runs.rows import HeldRun, Run
+from penstock.runs.rows import HeldRun, RunRow
 from penstock.runs.states import RunState, RunStatus
 
 
@@ -159,7 +159,7 @@ def holder_error(found: ExternalRun, call: TransitionRequest) -> PenstockError |
     return None
 
 
-def unheld_error(run: Run | None, call: TransitionRequest) -> PenstockError:
+def unheld_error(run: RunRow | None, call: TransitionRequest) -> PenstockError:
     """Return the error for a call about a run that no external worker holds."""
     shown = encode("run", call.run_id)
     if run is None:
@@ -173,7 +173,7 @@ def unheld_error(run: Run | None, call: TransitionRequest) -> PenstockError:
     return IllegalTransition("run", shown, run.state, call.to_state)
 
 
-def late_heartbeat_error(run: Run | None, call: TransitionRequest) -> PenstockError:
+def late_heartbeat_error(run: RunRow | None, call: TransitionRequest) -> PenstockError:
     """Return the error for a late heartbeat: the run has ended, or another worker holds it."""
     error = unheld_error(run, call)
     if run is None or not isinstance(error, IllegalTransition):
@@ -189,7 +189,7 @@ def late_heartbeat_error(run: Run | None, call: TransitionRequest) -> PenstockEr
     return error
 
 
-def is_repeat(run: Run | None, call: TransitionRequest) -> bool:
+def is_repeat(run: RunRow | None, call: TransitionRequest) -> bool:
     """Return whether the caller already ended this run and repeats its report.
 
     The tokens match or, if the caller sent none, the worker names do.

@@ -37,7 +37,7 @@ from penstock.runs.external.store import (
     run_retry_of,
 )
 from penstock.runs.hooks import config_failures
-from penstock.runs.rows import HeldRun, Run, RunEnd
+from penstock.runs.rows import HeldRun, RunEnd, RunRow
 from penstock.runs.states import RunState, RunStatus, check
 from penstock.runs.store.finish import run_end_many
 
@@ -214,7 +214,7 @@ def _store(
     return outcomes
 
 
-def _unheld(tx: Tx, run: Run | None, call: TransitionRequest) -> RunOutcome | PenstockError:
+def _unheld(tx: Tx, run: RunRow | None, call: TransitionRequest) -> RunOutcome | PenstockError:
     """Return the stored outcome if the caller already ended the run this way, else an error."""
     ways = {call.to_state}
     if call.to_state is RunState.FAILED:

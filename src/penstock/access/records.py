@@ -1,0 +1,62 @@
+"""Records of API keys; they never contain the stored hash of a secret."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+from penstock.access.api_keys import KeyState, Role
+from penstock.core.records.record import Meta, Record, Time, field
+
+__all__ = ["ApiKey", "IssuedKey", "KeyId", "RoleInput"]
+
+KeyId: TypeAlias = Annotated[
+    str, Meta(description="Id of the key (`key_…`).", examples=["key_5m7t0c2d"], max_length=64)
+]
+if TYPE_CHECKING:
+    RoleInput: TypeAlias = Role | str
+else:
+    RoleInput = Role
+    """A role or its name."""
+
+
+class ApiKey(Record):
+    """An API key without its secret."""
+
+    key_id: KeyId
+    """Id of the key (`key_…`)."""
+    name: str
+    """Label that says what the key is for."""
+    role: Role
+    """Role of the key: admin, operator, worker or viewer."""
+    customer: str | None = field(name="customer_id")
+    """Customer that the key is restricted to; null for all customers."""
+    state: KeyState
+    """active, rotating, expired or revoked."""
+    rate: float | None
+    """Allowed requests per second; the server's default when null."""
+    created_at: Time
+    """Time at which the resource was created."""
+    created_by: str
+    """Name of the key or user that created the resource."""
+    expires_at: Time | None
+    """Time at which it expires; null if it does not."""
+    rotating_until: Time | None
+    """Time until which the old secret is valid too; null unless rotating."""
+    revoked_at: Time | None
+    """Time at which it was revoked; null if it was not."""
+    revoked_by: str | None
+    """Name of the key or user that revoked it; null if it was not."""
+    last_used_at: Time | None
+    """Time of its last use, to the minute; null if it was never used."""
+
+
+class IssuedKey(Record):
+    """An API key with its secret, which is returned only once."""
+
+    key: str | None
+    """The key with its secret; null in the response to a repeated request."""
+    info: ApiKey
+    """Properties of the key."""
+
+    def __repr__(self) -> str:
+        return f"IssuedKey(info={self.info!r}, key=…)"

@@ -1,0 +1,181 @@
+"""Access to the database: the stores and clients that the settings name.
+
+Drivers are imported when they are chosen, so SQLite users never load psycopg. Commands load this
+module without the services of a process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit, urlunsplit
+
+from penstock.assembly.settings import Settings, load, sqlite_path, store_file
+from penstock.client import Client
+from penstock.core.clock import Clock, SystemClock
+from penstock.core.errors import SchemaMismatch, SettingsError, StoreUnavailable
+from penstock.db.sqlite.store import SAFE_VERSION, SqliteStore
+from penstock.db.store import Store, StoreView
+from penstock.egress.addresses import parse_named_addresses
+
+if TYPE_CHECKING:
+    from penstock.flows.gates.evidence import Observation
+    from penstock.flows.gates.probe_request import ProbeRequest
+    from penstock.probes.runner import ProbeRunner
+
+__all__ = [
+    "build_probes", "connect", "describe_database", "migrate_store", "open_client",
+    "open_default_store", "open_store", "sqlite_versions",
+]  # fmt: skip
+
+
+def open_store(settings: Settings, *, migrate: bool = False, clock: Clock | None = None) -> Store:
+    """Open the store that the settings name; with `migrate`, update its schema first.
+
+    Otherwise a store with an outdated schema is refused, and the error names the command that
+    updates it. A `clock` replaces the database's time (simulation and demo only).
+    """
+    store = _connect(settings, clock)
+    try:
+        missing = store.verify()
+        if missing and migrate:
+            store.migrate()
+        elif missing:
+            raise SchemaMismatch(
+                f"the database lacks {len(missing)} migration(s) ({', '.join(missing)}): "
+                "run `penstock db migrate`"
+            )
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def open_default_store() -> Store:
+    """The migrated store that the environment's settings name."""
+    return open_store(load(os.environ), migrate=True)
+
+
+def migrate_store(settings: Settings) -> list[str]:
+    """Update the schema; return the migrations applied."""
+    store = _connect(settings)
+    try:
+        return store.migrate()
+    finally:
+        store.close()
+
+
+@contextlib.contextmanager
+def open_client(settings: Settings, *, actor: str, create: bool = False) -> Iterator[Client]:
+    """Open a client for one command. A missing SQLite file is created only with `create`."""
+    url = settings.database_url
+    if url.startswith("sqlite:") and not create:
+        path = sqlite_path(url)
+        if isinstance(path, Path) and not path.exists():
+            raise StoreUnavailable(
+                f"there is no database at {path}. Start with `penstock up`, create it with "
+                "`penstock db migrate`, or name another with --database-url."
+            )
+    store = open_store(settings, migrate=create)
+    probes = _LazyProbes(settings)
+    try:
+        yield Client(store, actor=actor, probe=probes)
+    finally:
+        probes.close()
+        store.close()
+
+
+@contextlib.contextmanager
+def connect(database_url: str | None = None, *, actor: str = "python") -> Iterator[Client]:
+    """Open a client for a program; the database is created or migrated first.
+
+    Without a URL the settings of the environment apply, as on the command line.
+    """
+    settings = load(os.environ, overrides={"database_url": database_url})
+    with open_client(settings, actor=actor, create=True) as client:
+        yield client
+
+
+def describe_database(url: str) -> str:
+    """Describe the database for display: an absolute path, or a URL without its password."""
+    if url.startswith("sqlite:"):
+        path = sqlite_path(url)
+        return f"sqlite:{path.resolve() if isinstance(path, Path) else path}"
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    user = f"{parts.username}@" if parts.username else ""
+    return urlunsplit((parts.scheme, user + host, parts.path, "", ""))
+
+
+def sqlite_versions(store: StoreView) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Return (the SQLite version in use, the oldest safe one); None on another engine."""
+    return (store.sqlite_version, SAFE_VERSION) if isinstance(store, SqliteStore) else None
+
+
+def _connect(settings: Settings, clock: Clock | None = None) -> Store:
+    url = settings.database_url
+    if url.startswith("sqlite:"):
+        preallocates_wal = settings.sqlite_preallocation == "on"
+        return SqliteStore(sqlite_path(url), clock, preallocates_wal=preallocates_wal)
+    return _postgres(settings, clock)
+
+
+def _postgres(settings: Settings, clock: Clock | None) -> Store:
+    url = settings.database_url
+    try:
+        # psycopg is an extra: SQLite installations do not have it.
+        import psycopg
+
+        # The same extra.
+        from penstock.db.postgres.store import PostgresStore
+    except ImportError as error:
+        raise SettingsError(
+            "database_url",
+            "a database whose driver is installed",
+            "postgresql",
+            f"Install it: pip install 'penstock[postgres]' ({error})",
+        ) from error
+    try:
+        # Connect once directly: the pool would try for 10 s and then not report the reason.
+        psycopg.connect(url, connect_timeout=10).close()
+    except psycopg.Error as error:
+        reason = " ".join(str(error).split())
+        raise StoreUnavailable(
+            f"cannot reach {describe_database(url)}: {reason} "
+            "Check --database-url and that the server is running."
+        ) from error
+    is_pipelined = settings.postgres_pipeline == "on"
+    return PostgresStore(url, clock, pool_max=settings.pool_size, is_pipelined=is_pipelined)
+
+
+def build_probes(
+    settings: Settings, clock: Clock, more: Mapping[str, str] | None = None
+) -> ProbeRunner:
+    """Build what probes the data of the named warehouses."""
+    # Imported here because most commands probe nothing.
+    from penstock.probes.runner import ProbeRunner
+
+    names = {**parse_named_addresses(settings.warehouses, "warehouses"), **(more or {})}
+    return ProbeRunner(clock, names=names, own=store_file(settings.database_url))
+
+
+class _LazyProbes:
+    """Probes data for gates; nothing is loaded before the first probe."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._runner: ProbeRunner | None = None
+
+    def __call__(self, request: ProbeRequest) -> list[Observation]:
+        """Return the observations of a request."""
+        if self._runner is None:
+            self._runner = build_probes(self._settings, SystemClock())
+        return list(self._runner.probe(request))
+
+    def close(self) -> None:
+        """Close the connections to warehouses."""
+        if self._runner is not None:
+            self._runner.close()

@@ -1,1 +1,0 @@
-"""What commands call: the use cases on a database or through the API."""

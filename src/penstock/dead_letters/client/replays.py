@@ -1,0 +1,146 @@
+"""Replays of dead letters inside a transaction: one of them, or the next that match a filter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.access.store.names import NameResolver
+from penstock.audit.rows import Entry
+from penstock.audit.store.journal import journal_append_many
+from penstock.core.clock import SECOND
+from penstock.core.errors import Conflict, InvalidInput, PenstockError
+from penstock.core.fields import parameters_json
+from penstock.core.ids import encode
+from penstock.db.store import Transactions, Tx
+from penstock.dead_letters.client.deliveries import delivery_redeliver
+from penstock.dead_letters.records import DeadLetterEdit
+from penstock.dead_letters.store import (
+    FAR,
+    DeadLetterRow,
+    DeadLetterRowFilter,
+    dead_letter_count,
+    dead_letter_find,
+    dead_letter_hold,
+    dead_letter_resolve_many,
+    run_replays,
+)
+from penstock.runs.client.retry import run_retry
+from penstock.runs.store.runs import run_retry_lock
+
+REPLAYS_MAX = 3
+"""Maximum number of replays of a run by filter; retries of a single run are not limited."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOutcome:
+    """Result of one step of a replay, or of its dry run.
+
+    `matched` counts all dead letters that match the filter, `left` those after this step.
+    `replayed` has pairs of dead letter and new id, `refused` of dead letter and reason.
+    """
+
+    matched: int
+    replayed: list[tuple[int, str]]
+    refused: list[tuple[int, str]]
+    left: int
+    next_before: int | None
+    next_at: int | None
+
+
+class DeadLetterReplays:
+    """Replays dead letters in the caller's transaction."""
+
+    def __init__(self, store: Transactions, names: NameResolver, actor: str) -> None:
+        self._store = store
+        self._names = names
+        self._actor = actor
+
+    def step(
+        self,
+        tx: Tx,
+        wanted: DeadLetterRowFilter,
+        *,
+        limit: int,
+        before: int = FAR,
+        rate: float | None = None,
+        start_at: int | None = None,
+        is_dry: bool = False,
+    ) -> ReplayOutcome:
+        """Replay the next dead letters that match, newest first: at most `limit`.
+
+        `rate` (per second) spreads the replays over time from `start_at`; pass the result's
+        `next_before` and `next_at` to the next step. Dead letters that may not be replayed are
+        skipped and listed in `refused`. A dry run only returns what would be done.
+        """
+        found = dead_letter_find(tx, wanted, before=before, limit=limit)
+        matched = dead_letter_count(tx, wanted)
+        at = max(tx.now(), start_at or 0)
+        done: list[tuple[int, str]] = []
+        refused: list[tuple[int, str]] = []
+        for row in found:
+            why = _refusal(tx, row)
+            if why is None and not is_dry:
+                try:
+                    done.append((row.dead_letter_id, self.one(tx, row, at=at)))
+                    at += 0 if rate is None else int(SECOND / rate)
+                except PenstockError as error:
+                    why = error.message
+            if why is not None:
+                refused.append((row.dead_letter_id, why))
+            elif is_dry:
+                done.append((row.dead_letter_id, ""))
+        return ReplayOutcome(
+            matched=matched,
+            replayed=done,
+            refused=refused,
+            left=matched - len(found),
+            next_before=found[-1].dead_letter_id if len(found) == limit else None,
+            next_at=None if is_dry else at,
+        )
+
+    def one(
+        self, tx: Tx, row: DeadLetterRow, edit: DeadLetterEdit | None = None, at: int | None = None
+    ) -> str:
+        """Replay one open dead letter and close it; refuse before any write. Return the new id."""
+        if row.kind == "run":
+            run_retry_lock(tx, row.subject)
+        if not dead_letter_hold(tx, row.dead_letter_id):
+            raise Conflict(f"{encode('dl', row.dead_letter_id)} is no longer open.")
+        if row.kind == "run":
+            text = None
+            if edit is not None:
+                if edit.parameters is None:
+                    raise InvalidInput("parameters", "the new parameters of a run", None)
+                text = parameters_json(edit.parameters)
+            run_id = run_retry(
+                tx, self._store, self._names, row.subject,
+                customer_key=None, actor=self._actor, at=at, parameters=text,
+            )  # fmt: skip
+            new_id = encode("run", run_id)
+        else:
+            new_id = delivery_redeliver(tx, self._store, row, edit, actor=self._actor, at=at)
+            closed = [(row.dead_letter_id, f"replayed as {new_id}")]
+            dead_letter_resolve_many(tx, closed, status="replayed", actor=self._actor)
+        journal_note(tx, [row], "replayed", self._actor, new_id)
+        return new_id
+
+
+def journal_note(tx: Tx, rows: Sequence[DeadLetterRow], action: str, actor: str, why: str) -> None:
+    """Append an action on dead letters to the journal."""
+    journal_append_many(
+        tx,
+        [
+            Entry(kind="dead_letter", subject=one.dead_letter_id, customer_key=one.customer_key,
+                  action=action, actor=actor, why=why[:500])
+            for one in rows
+        ],
+    )  # fmt: skip
+
+
+def _refusal(tx: Tx, row: DeadLetterRow) -> str | None:
+    """Return why a dead letter is not replayed by filter; None if it may be."""
+    if row.kind == "run" and run_replays(tx, row.subject) >= REPLAYS_MAX:
+        name = encode("run", row.subject)
+        return f"already replayed {REPLAYS_MAX} times; to retry it: penstock runs retry {name}"
+    return None

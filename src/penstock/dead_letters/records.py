@@ -1,0 +1,226 @@
+"""Records of dead letters: the dead letter, groups of them, and the results of replays."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from penstock.bus.rules import MESSAGE_BYTES_MAX
+from penstock.core.records.record import JsonObject, Meta, Record, Time, field
+from penstock.runs.records import Run
+
+__all__ = [
+    "DeadLetter",
+    "DeadLetterDetail",
+    "DeadLetterEdit",
+    "DeadLetterGroup",
+    "DeadLetterKind",
+    "DeadLetterMessage",
+    "RefusedReplay",
+    "ReplayRequest",
+    "ReplayStep",
+    "ReplayedDeadLetter",
+    "SingleReplay",
+]
+
+DeadLetterKind: TypeAlias = Literal["run", "delivery"]
+Text: TypeAlias = Annotated[str, Meta(max_length=255)]
+
+
+class DeadLetter(Record):
+    """A run or delivery that failed for good."""
+
+    dead_letter_id: Annotated[str, Meta(examples=["dl_5m7t0c2d"])]
+    """Id of the dead letter (`dl_…`)."""
+    kind: DeadLetterKind
+    """Whether a run or the delivery of a message failed for good."""
+    run_id: str | None
+    """Id of the failed run; null for a delivery."""
+    message_id: str | None
+    """Id of the undeliverable message; null for a run."""
+    subscription: str | None
+    """Subscription of the delivery; null for a run."""
+    topic: str | None
+    """Topic that the message was published to; null for a run."""
+    generation: int | None = field(name="round")
+    """Generation of the delivery; each replay or seek starts the next."""
+    customer: str | None = field(name="customer_id")
+    """Customer that owns the dead letter; null for messages of system topics."""
+    pipeline: str | None = field(name="pipeline_template")
+    """Pipeline of the run; null for a delivery."""
+    phase: str | None
+    """Phase of the run; null for a delivery."""
+    processor: str | None
+    """Processor of the run; null for a delivery."""
+    config_id: str | None
+    """Config that started the run; null if none did."""
+    partition: str | None
+    """Partition of the data, such as `2025-12-31`; null if it has none."""
+    correlation_id: str | None
+    """Correlation id shared by everything that the same cause started."""
+    error_type: str
+    """Short name of the error's kind, such as `TRANSIENT_NETWORK`."""
+    error_kind: str | None
+    """poison, transient or configuration; null if unknown."""
+    error_details: Any
+    """Details of the last error; null if none were reported."""
+    attempts: int
+    """Number of attempts that were made."""
+    died_at: Time
+    """Time at which it became a dead letter."""
+    status: str
+    """open, replayed or discarded."""
+    replays: int
+    """Number of replays so far."""
+    resolved_at: Time | None
+    """Time at which it was replayed or discarded; null while open."""
+    resolved_by: str | None
+    """Name of the key or user that closed it; null while open."""
+    resolution: str | None
+    """Id it was replayed as, or the reason it was discarded; null while open."""
+
+
+class DeadLetterGroup(Record):
+    """Dead letters of the same origin and error type."""
+
+    kind: DeadLetterKind
+    """Whether a run or the delivery of a message failed for good."""
+    pipeline: str | None = field(name="pipeline_template")
+    """Pipeline of the runs; null for deliveries."""
+    phase: str | None
+    """Phase of the runs; null for deliveries."""
+    processor: str | None
+    """Processor of the runs; null for deliveries."""
+    subscription: str | None
+    """Subscription of the deliveries; null for runs."""
+    error_type: str
+    """Short name of the error's kind, such as `TRANSIENT_NETWORK`."""
+    count: int
+    """Number of dead letters in the group."""
+    first_at: Time
+    """Time of the oldest dead letter in the group."""
+    last_at: Time
+    """Time of the newest dead letter in the group."""
+    latest: str
+    """Id of the newest dead letter in the group."""
+
+
+class DeadLetterMessage(Record):
+    """The message of an undeliverable delivery."""
+
+    data: bytes
+    """Payload of the message, base64-encoded."""
+    text: str | None
+    """Payload as text; null if it is not UTF-8."""
+    attributes: dict[str, str]
+    """Attributes of the message, text by name."""
+    ordering_key: str | None
+    """Ordering key of the message; null if it has none."""
+    publish_time: Time | None
+    """Time at which the message was published."""
+
+
+class DeadLetterDetail(Record):
+    """A dead letter with its run or message."""
+
+    dead_letter: DeadLetter
+    """Origin, error and status of the dead letter."""
+    run: Run | None
+    """The failed run; null for a delivery."""
+    message: DeadLetterMessage | None
+    """The undeliverable message; null for runs, and once retention removed it."""
+
+
+class DeadLetterEdit(Record):
+    """Changes to make before a replay; none by default."""
+
+    parameters: JsonObject | None = None
+    """New parameters of the run; unchanged when omitted."""
+    data: Annotated[bytes, Meta(max_length=MESSAGE_BYTES_MAX)] | None = None
+    """New payload of the message, base64-encoded; unchanged when omitted."""
+    attributes: dict[str, str] | None = None
+    """New attributes that replace all of the message's; unchanged when omitted."""
+
+
+class SingleReplay(Record):
+    """The result of a replay."""
+
+    dead_letter_id: str
+    """Id of the dead letter, which is now closed."""
+    replayed_as: str
+    """Id of the new run, or of the message that is delivered again."""
+
+
+class ReplayRequest(Record):
+    """Filters for the dead letters to replay, and the replay rate."""
+
+    kind: DeadLetterKind | None = None
+    """Replay only runs, or only deliveries."""
+    customer: Annotated[str, Meta(max_length=200)] | None = field(name="customer_id", default=None)
+    """Replay only dead letters of this customer."""
+    subscription: Text | None = None
+    """Replay only deliveries of this subscription."""
+    topic: Text | None = None
+    """Replay only messages of this topic."""
+    pipeline: Annotated[str, Meta(max_length=200)] | None = field(
+        name="pipeline_template", default=None
+    )
+    """Replay only runs of this pipeline."""
+    processor: Annotated[str, Meta(max_length=200)] | None = None
+    """Replay only runs of this processor."""
+    partition: Annotated[str, Meta(max_length=200)] | None = None
+    """Replay only runs of this partition."""
+    correlation_id: Annotated[str, Meta(max_length=200)] | None = None
+    """Replay only dead letters with this correlation id."""
+    error_type: Annotated[str, Meta(max_length=100)] | None = None
+    """Replay only dead letters with this error type."""
+    since: Time | None = None
+    """Only dead letters created at or after this ISO 8601 time."""
+    until: Time | None = None
+    """Only dead letters created before this ISO 8601 time."""
+    limit: Annotated[int, Meta(ge=1, le=500)] = 100
+    """Maximum number of dead letters to replay in this request."""
+    rate: Annotated[float, Meta(gt=0, le=10_000)] | None = None
+    """Replays per second, spread over the coming time; all at once when omitted."""
+    before: Annotated[str, Meta(max_length=64)] | None = None
+    """`next_before` of the previous request, to continue it."""
+    start_at: Time | None = None
+    """`next_at` of the previous request, to continue its rate."""
+    is_dry_run: bool = field(name="dry_run", default=False)
+    """Report what would be replayed without replaying it."""
+
+
+class ReplayedDeadLetter(Record):
+    """A dead letter that was replayed."""
+
+    dead_letter_id: str
+    """Id of the dead letter (`dl_…`)."""
+    replayed_as: str | None
+    """Id of the new run, or of the message; null in a dry run."""
+
+
+class RefusedReplay(Record):
+    """A dead letter that could not be replayed."""
+
+    dead_letter_id: str
+    """Id of the dead letter (`dl_…`)."""
+    why: str
+    """Reason why it cannot be replayed."""
+
+
+class ReplayStep(Record):
+    """The result of one step of a bulk replay."""
+
+    matched: int
+    """Number of dead letters that matched before this step."""
+    replayed: list[ReplayedDeadLetter]
+    """Dead letters that were replayed, or would be in a dry run."""
+    refused: list[RefusedReplay]
+    """Dead letters that cannot be replayed, with the reasons."""
+    left: int
+    """Number of dead letters that still match."""
+    is_dry_run: bool = field(name="dry_run")
+    """Whether this was a dry run, which changes nothing."""
+    next_before: str | None
+    """Value of `before` for the next step; null after the last one."""
+    next_at: Time | None
+    """Value of `start_at` for the next step; null in a dry run."""

@@ -1,0 +1,179 @@
+"""Records of diagnosis: explanations of flows, trees of causes, traces."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from penstock.core.records.record import Record, Time, field
+from penstock.flows.records import FlowRef
+
+__all__ = [
+    "CauseEntry",
+    "CauseTree",
+    "ExplainedPhase",
+    "FlowExplanation",
+    "FlowTrace",
+    "MissingTraceStep",
+    "OpenFlow",
+    "Suggestion",
+    "TraceStep",
+]
+
+
+class Suggestion(Record):
+    """An action that an operator can take."""
+
+    command: str
+    """Shell command that performs the action."""
+    does: str
+    """Effect of the command in a few words."""
+
+
+class ExplainedPhase(Record):
+    """An explanation of one phase."""
+
+    phase: str
+    """Name of the phase within the pipeline."""
+    state: str
+    """State of the phase, such as WAITING."""
+    word: str
+    """State in everyday words, such as `not triggered`."""
+    count: str
+    """Completed and expected processors; may be empty."""
+    at: Time | None
+    """Time at which the phase ended, or else started; null before."""
+    headline: str
+    """Summary of the phase in one line."""
+    sentences: list[str]
+    """Sentences on what was decided, why, on what evidence, and what is awaited."""
+    until: Time | None
+    """Time at which waiting ends or the next evaluation happens; null for none."""
+
+
+class OpenFlow(Record):
+    """An older flow of the same partition that is still open."""
+
+    flow_id: str
+    """Id of the flow (`flow_…`)."""
+    mode: str
+    """Operating mode; it sets the thresholds of the gates."""
+    generation: int
+    """Number of the flow among those of its partition and mode, from 1."""
+    created_at: Time
+    """Time at which the flow was opened."""
+    phase: str | None
+    """First phase that has not ended; null if all have."""
+    state: str | None
+    """State of that phase; null if all have ended."""
+
+
+class FlowExplanation(Record):
+    """An explanation of a flow."""
+
+    as_of: Time
+    """Time at which the data was read, by the database clock."""
+    flow: FlowRef | None
+    """Flow that is explained; null if the partition has none."""
+    timezone: str
+    """IANA time zone of the times within the sentences."""
+    title: str
+    """One line that names the flow."""
+    summary: str
+    """State of the flow in a sentence."""
+    phases: list[ExplainedPhase]
+    """Explanation of each phase, in pipeline order."""
+    actions: list[Suggestion]
+    """Actions that an operator can take now."""
+    still_open: list[OpenFlow]
+    """Older open flows of the same partition, newest first."""
+
+    @property
+    def open_flow(self) -> FlowRef | OpenFlow | None:
+        """The explained flow if it is open, else the newest older open one."""
+        if self.flow is not None and self.flow.state == "OPEN":
+            return self.flow
+        return next(iter(self.still_open), None)
+
+
+class CauseEntry(Record):
+    """One cause in a tree; it holds up the nearest entry above it that is one level less deep."""
+
+    depth: int
+    """Depth in the tree; 0 is the subject of the request."""
+    kind: str
+    """flow, phase, gate, dependency, processor, run, retry, schedule, pause, ordering_key, worker,
+    fairness, execution, breaker, intervention, observe, orchestrator."""
+    text: str
+    """Sentence that describes the cause."""
+    clears: Literal["time", "event", "person", "never"]
+    """What can remove the cause; `never` if nothing that is pending will."""
+    since: Time | None
+    """Time since which the cause exists; null if unknown."""
+    earliest_at: Time | None
+    """Earliest time at which it can clear; null if unknown."""
+    until: Time | None
+    """Time at which waiting for it ends in any case; null for none."""
+    action: Suggestion | None
+    """Action that an operator can take; null if there is none."""
+
+
+class CauseTree(Record):
+    """The causes of a delay as a flattened tree, parents before children."""
+
+    as_of: Time
+    """Time at which the data was read, by the database clock."""
+    timezone: str
+    """IANA time zone of the times within the sentences."""
+    earliest_at: Time | None
+    """Earliest time at which all causes can be clear; null if unknown."""
+    causes: list[CauseEntry]
+    """Entries of the tree; `depth` gives the nesting."""
+
+
+class TraceStep(Record):
+    """An event in a trace."""
+
+    at: Time
+    """Time at which it happened."""
+    kind: str
+    """flow, gate, execution, report, phase or end."""
+    flow_id: str | None
+    """Id of the flow; null for runs without one."""
+    phase: str | None
+    """Phase concerned; null if it is not about one."""
+    processor: str | None
+    """Processor concerned; null if it is not about one."""
+    run_id: str | None
+    """Id of the run; null if it is not about one."""
+    text: str
+    """Sentence that describes the event."""
+
+
+class MissingTraceStep(Record):
+    """A step of a trace that has not happened."""
+
+    flow_id: str
+    """Id of the flow (`flow_…`)."""
+    phase: str
+    """Name of the phase within the pipeline."""
+    text: str
+    """Sentence that says why it has not happened."""
+    since: Time | None
+    """Time since which it is awaited; null if it is not."""
+    until: Time | None
+    """Time at which waiting ends; null for none."""
+
+
+class FlowTrace(Record):
+    """Everything that one cause started, across phases and flows."""
+
+    correlation_id: str
+    """Correlation id shared by everything that the same cause started."""
+    as_of: Time
+    """Time at which the data was read, by the database clock."""
+    flows: list[FlowRef]
+    """Flows with this correlation id."""
+    steps: list[TraceStep]
+    """Events in chronological order."""
+    missing: list[MissingTraceStep] = field(name="never")
+    """Phases that have not started, with the reasons."""

@@ -1,0 +1,88 @@
+"""Records of flows from the rows of the store."""
+
+from __future__ import annotations
+
+import json
+
+from penstock.core.formatting import id_or_none, parsed
+from penstock.core.ids import encode
+from penstock.core.records.record import time, time_or_none
+from penstock.flows.cascade import CompletionStatus, FlowState
+from penstock.flows.gates.rows import Trigger
+from penstock.flows.gates.verdict import Verdict
+from penstock.flows.phases import PhaseState
+from penstock.flows.records import Flow, FlowCompletion, FlowPhase, PhaseTrigger
+from penstock.flows.rows import CompletionRow, FlowRow, PhaseRow
+
+
+def flow_record(row: FlowRow) -> Flow:
+    """Return the record of a flow."""
+    return Flow(
+        flow_id=encode("flow", row.flow_id),
+        customer=row.customer_id,
+        pipeline=row.pipeline,
+        partition=row.partition,
+        mode=row.mode,
+        generation=row.generation,
+        state=FlowState(row.state),
+        is_degraded=bool(row.is_degraded),
+        missing=json.loads(row.missing),
+        correlation_id=row.correlation_id,
+        trigger_source=row.trigger_source,
+        opened_by=row.opened_by,
+        config_id=encode("cfg", row.config_id) if row.config_id else None,
+        parent_flow_id=id_or_none("flow", row.parent_flow_id),
+        start_phase=row.start_phase,
+        created_at=time(row.created_at),
+        ended_at=time_or_none(row.ended_at),
+        deadline_at=time_or_none(row.deadline_at),
+    )
+
+
+def phase_record(row: PhaseRow) -> FlowPhase:
+    """Return the record of a phase, or of the gate of a processor."""
+    context = row.gate_context
+    verdict = context.get("verdict")
+    return FlowPhase(
+        phase=row.phase,
+        processor=row.processor or None,
+        state=PhaseState(row.state),
+        since=time(row.since_at),
+        started_at=time_or_none(row.started_at),
+        ended_at=time_or_none(row.ended_at),
+        next_probe_at=time_or_none(row.probe_at),
+        waiting_since=time_or_none(row.waiting_since),
+        tries=row.tries,
+        is_degraded=bool(row.is_degraded),
+        verdict=None if verdict is None else Verdict(verdict),
+        missing=list(context.get("missing", ())),
+        warnings=list(context.get("warnings", ())),
+    )
+
+
+def completion_record(row: CompletionRow) -> FlowCompletion:
+    """Return the record of a completion."""
+    return FlowCompletion(
+        phase=row.phase,
+        processor=row.processor,
+        status=CompletionStatus(row.status),
+        at=time(row.at),
+        run_id=id_or_none("run", row.run_id),
+        execution_id=row.execution_id,
+        records=row.records,
+        quality=row.quality,
+        entities=parsed(row.entities),
+    )
+
+
+def trigger_record(row: Trigger) -> PhaseTrigger:
+    """Return the record of a trigger."""
+    return PhaseTrigger(
+        phase=row.phase,
+        processor=row.processor or None,
+        at=time(row.at),
+        verdict=Verdict(row.verdict),
+        trigger_source=row.source,
+        is_observed=bool(row.is_observed),
+        runs=row.runs,
+    )

@@ -1,0 +1,136 @@
+"""Records of monitoring from the rows of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from penstock.access.store.names import PipelineInfo
+from penstock.audit.rows import AlertRow
+from penstock.core.clock import Micros
+from penstock.core.formatting import parsed
+from penstock.core.ids import encode
+from penstock.core.records.record import Seconds, minutes, seconds, time, time_or_none
+from penstock.core.redact import redact
+from penstock.monitoring.records import (
+    AlertState,
+    CustomerMetrics,
+    Overview,
+    ProviderMetrics,
+    RegisteredPipeline,
+    RegisteredProcessor,
+    Session,
+    StoredAlert,
+)
+from penstock.monitoring.store import OverviewRow, ProviderMetricsRow
+from penstock.runs.store.leases import SessionRow
+
+_ID_KINDS = {"config": "cfg", "run": "run", "flow": "flow"}
+
+
+def overview_record(row: OverviewRow, now: Micros, next_at: Micros | None) -> Overview:
+    """Return the record of the overview; `next_at` is the next scheduled time of all customers."""
+    return Overview(
+        as_of=time(now),
+        next_occurrence_at=time_or_none(next_at),
+        pending_runs=row.pending,
+        ready_runs=row.ready,
+        later_runs=row.later,
+        paused_runs=row.paused,
+        blocked_runs=row.blocked,
+        claimed_runs=row.claimed,
+        running_runs=row.running,
+        oldest_ready_at=time_or_none(row.oldest_ready_at),
+        completed_today=row.completed_today,
+        failed_today=row.failed_today,
+        cancelled_today=row.cancelled_today,
+        sla_breaches_today=row.sla_breaches_today,
+        average_duration=_average(row.duration_us_today, row.completed_today),
+    )
+
+
+def metrics_record(
+    customer: str, start: Micros, end: Micros, rows: Sequence[ProviderMetricsRow]
+) -> CustomerMetrics:
+    """Return the figures of a customer's ended runs, in total and by provider."""
+    return CustomerMetrics(
+        customer=customer,
+        start_date=time(start),
+        end_date=time(end),
+        by_provider=[ProviderMetrics(provider=row.provider, **_totals([row])) for row in rows],
+        **_totals(rows),
+    )
+
+
+def alert_record(row: AlertRow) -> StoredAlert:
+    """Return the record of an alert."""
+    kind = _ID_KINDS.get(row.subject_kind)
+    return StoredAlert(
+        alert_id=encode("alert", row.alert_id),
+        rule=row.rule,
+        severity=row.severity,
+        customer=row.customer_id,
+        subject_kind=row.subject_kind,
+        subject=encode(kind, row.subject) if kind else str(row.subject),
+        message=row.message,
+        detail=redact(parsed(row.detail)),
+        state=cast("AlertState", row.state),
+        times=row.times,
+        opened_at=time(row.opened_at),
+        last_at=time(row.last_at),
+        closed_at=time_or_none(row.closed_at),
+        closed_by=row.closed_by,
+    )
+
+
+def session_record(row: SessionRow) -> Session:
+    """Return the record of a live process."""
+    return Session(
+        session_id=encode("ses", row.session_id),
+        kind=row.kind,
+        name=row.name,
+        host=row.host,
+        pid=row.pid,
+        pool=row.pool,
+        concurrency=row.concurrency,
+        held=row.held,
+        is_draining=row.is_draining,
+        started_at=time(row.started_at),
+        heartbeat_at=time(row.heartbeat_at),
+        lease_until=time(row.until_at),
+    )
+
+
+def pipeline_record(info: PipelineInfo) -> RegisteredPipeline:
+    """Return the record of a registered pipeline with its current processors."""
+    return RegisteredPipeline(
+        pipeline=info.name,
+        definition=dict(info.definition),
+        processors=[
+            RegisteredProcessor(
+                phase=row.phase,
+                processor=row.name,
+                pool=row.pool,
+                is_entry=row.is_entry,
+                max_execution_duration=minutes(row.max_execution_us),
+            )
+            for row in info.processors
+            if row.is_current
+        ],
+    )
+
+
+def _totals(rows: Sequence[ProviderMetricsRow]) -> dict[str, Any]:
+    total, completed = sum(row.runs for row in rows), sum(row.completed for row in rows)
+    in_time = sum(row.sla_met for row in rows)
+    return {
+        "total_runs": total,
+        "successful_runs": completed,
+        "failed_runs": sum(row.failed for row in rows),
+        "average_duration": _average(sum(row.duration_us for row in rows), completed),
+        "sla_compliance_percentage": 100 * in_time / total if total else None,
+    }
+
+
+def _average(duration_us: Micros, runs: int) -> Seconds | None:
+    return seconds(round(duration_us / runs)) if runs else None

@@ -1,0 +1,205 @@
+"""Records of the overview, metrics, alerts, live processes and registered pipelines."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from penstock.core.records.record import JsonObject, Minutes, Record, Seconds, Time, field
+
+__all__ = [
+    "AlertState",
+    "CustomerMetrics",
+    "JournalVerification",
+    "OutboxBacklog",
+    "Overview",
+    "ProviderMetrics",
+    "RegisteredPipeline",
+    "RegisteredProcessor",
+    "Session",
+    "StoredAlert",
+]
+
+AlertState: TypeAlias = Literal["open", "acknowledged", "resolved"]
+
+
+class Overview(Record):
+    """Counts of active runs, and of runs that ended since midnight UTC."""
+
+    as_of: Time
+    """Time at which the data was read, by the database clock."""
+    next_occurrence_at: Time | None = field(name="next_slot_at")
+    """Scheduled time of the next occurrence; null for a key restricted to a customer."""
+    pending_runs: int
+    """Number of runs that have not been claimed."""
+    ready_runs: int
+    """Number of pending runs that wait for a worker."""
+    later_runs: int
+    """Number of pending runs that are not due yet."""
+    paused_runs: int
+    """Number of pending runs that a pause holds back."""
+    blocked_runs: int
+    """Number of pending runs that wait behind an ordering key or a limit."""
+    claimed_runs: int
+    """Number of claimed runs that have not started."""
+    running_runs: int
+    """Number of runs that are executing."""
+    oldest_ready_at: Time | None
+    """Time since which the oldest ready run waits; null if none does."""
+    completed_today: int
+    """Number of runs completed since midnight UTC."""
+    failed_today: int
+    """Number of runs that failed or timed out since midnight UTC."""
+    cancelled_today: int
+    """Number of runs cancelled since midnight UTC."""
+    sla_breaches_today: int
+    """Number of runs that ended since midnight UTC and had started after their SLA."""
+    average_duration: Seconds | None = field(name="average_execution_duration_seconds")
+    """Average duration of completed runs in seconds; null if there are none."""
+
+    @property
+    def active_runs(self) -> int:
+        """Number of runs that have not ended."""
+        return self.pending_runs + self.claimed_runs + self.running_runs
+
+
+class RunTotals(Record):
+    """Figures of runs that ended in a period."""
+
+    total_runs: int
+    """Number of runs that ended in the period."""
+    successful_runs: int
+    """Number of runs that ended as COMPLETED."""
+    failed_runs: int
+    """Number of runs that ended as FAILED or TIMEOUT."""
+    average_duration: Seconds | None = field(name="average_duration_seconds")
+    """Average duration of completed runs in seconds; null if there are none."""
+    sla_compliance_percentage: float | None
+    """Percentage of runs that started within their SLA; null without runs."""
+
+
+class ProviderMetrics(RunTotals):
+    """Ended runs of a customer with one provider."""
+
+    provider: str
+    """Name of the provider, such as GCP; may be empty."""
+
+
+class CustomerMetrics(RunTotals):
+    """Ended runs of a customer in a period."""
+
+    customer: str = field(name="customer_id")
+    """Customer that owns the resource."""
+    start_date: Time
+    """Start of the period, inclusive."""
+    end_date: Time
+    """End of the period, exclusive."""
+    by_provider: list[ProviderMetrics]
+    """The same figures for each provider."""
+
+
+class StoredAlert(Record):
+    """A condition that needs attention."""
+
+    alert_id: str
+    """Id of the alert (`alert_…`)."""
+    rule: str
+    """Name of the rule that raised it."""
+    severity: str
+    """INFO, MEDIUM, HIGH or CRITICAL."""
+    customer: str | None = field(name="customer_id")
+    """Customer concerned; null if it concerns the system."""
+    subject_kind: str
+    """Kind of resource it is about, such as `config` or `flow`."""
+    subject: str
+    """Id of the resource it is about."""
+    message: str
+    """Description of the condition in one sentence."""
+    detail: JsonObject
+    """Further facts as a JSON object; may be empty."""
+    state: AlertState
+    """open, acknowledged or resolved."""
+    times: int
+    """Number of times the condition occurred while it was open."""
+    opened_at: Time
+    """Time of the first occurrence."""
+    last_at: Time
+    """Time of the most recent occurrence."""
+    closed_at: Time | None
+    """Time at which it was closed; null while it is open."""
+    closed_by: str | None
+    """Name of the key or user that closed it; null while it is open."""
+
+
+class Session(Record):
+    """A live process of the system."""
+
+    session_id: str
+    """Id of the process's session."""
+    kind: str
+    """Role of the process, such as `worker`."""
+    name: str
+    """Name under which the process is registered."""
+    host: str
+    """Host name of its machine."""
+    pid: int
+    """Operating system's process id."""
+    pool: str | None
+    """Worker pool that it serves; null if it is not a worker."""
+    concurrency: int = field(name="slots")
+    """Number of runs that it executes concurrently."""
+    held: int
+    """Number of runs that it holds."""
+    is_draining: bool
+    """Whether it is shutting down and claims no more runs."""
+    started_at: Time
+    """Time at which the process started."""
+    heartbeat_at: Time = field(name="last_beat_at")
+    """Time of its last heartbeat."""
+    lease_until: Time
+    """Time at which it counts as lost unless it sends a heartbeat."""
+
+
+class RegisteredProcessor(Record):
+    """A processor of a pipeline."""
+
+    phase: str
+    """Name of the phase within the pipeline."""
+    processor: str
+    """Name of the processor within its phase."""
+    pool: str
+    """Pool of the workers that execute it."""
+    is_entry: bool
+    """Whether new flows start with it."""
+    max_execution_duration: Minutes = field(name="max_execution_duration_minutes")
+    """Minutes after which a run is ended as TIMEOUT."""
+
+
+class RegisteredPipeline(Record):
+    """A registered pipeline."""
+
+    pipeline: str = field(name="pipeline_template")
+    """Registered name of the pipeline."""
+    definition: JsonObject
+    """Declaration of the pipeline as JSON."""
+    processors: list[RegisteredProcessor]
+    """Processors of all its phases."""
+
+
+class OutboxBacklog(Record):
+    """Messages of the outbox that have not been published."""
+
+    waiting: int
+    """Number of messages that wait."""
+    oldest_at: Time | None
+    """Time at which the oldest of them was written; null if none waits."""
+
+
+class JournalVerification(Record):
+    """Result of recomputing the seals of the journal."""
+
+    blocks: int
+    """Number of sealed blocks."""
+    entries: int
+    """Number of entries in them."""
+    problem: str | None
+    """The first entry or block that was changed; null if none was."""

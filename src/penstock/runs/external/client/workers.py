@@ -1,0 +1,287 @@
+"""Use cases of external workers as the API has them: requests and results are records.
+
+`ExternalWork` does the work. Results are converted to records inside the transaction, so that an
+idempotent request stores the record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, Any, TypeVar, cast
+
+from penstock.access.store.names import NameResolver
+from penstock.core.errors import InvalidInput, NotFound, PenstockError
+from penstock.core.ids import decode
+from penstock.core.records.parameters import RunId
+from penstock.core.records.record import InHeader, Meta
+from penstock.db.store import Transactions, Tx
+from penstock.runs.external.client.work import (
+    CompletionItem,
+    ExternalWork,
+    ExternalWorker,
+    Heartbeat,
+)
+from penstock.runs.external.from_rows import (
+    claimed_record,
+    completion_of,
+    ended_record,
+    failure_of,
+    held_record,
+    problem_record,
+    progress_of,
+)
+from penstock.runs.external.records import (
+    ClaimDuration,
+    ClaimedRun,
+    ClaimedRuns,
+    ClaimRequest,
+    CompletionBatch,
+    CompletionOutcome,
+    CompletionOutcomes,
+    EndedRun,
+    HeartbeatBatch,
+    HeartbeatOutcome,
+    HeartbeatOutcomes,
+    ItemProblem,
+    RunClaim,
+    RunCompletion,
+    RunFailure,
+    RunHeartbeat,
+    RunHolder,
+    RunStart,
+    WorkerName,
+)
+
+__all__ = ["Workers"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+WorkerHeader = Annotated[
+    Annotated[str, Meta(max_length=255)] | None,
+    InHeader("X-Worker-Id"),
+    Meta(description="Name that identifies the worker, at most 255 characters."),
+]
+
+
+class Workers:
+    """Use cases of external workers in any language: claim, start, heartbeat, complete, fail."""
+
+    def __init__(self, store: Transactions, names: NameResolver, key: str) -> None:
+        """`key` is the id of the API key that claims; a run is held by its key and worker."""
+        self._store = store
+        self._names = names
+        self._key = key
+
+    def claim(self, request: ClaimRequest) -> ClaimedRuns:
+        """Claim ready runs for a worker. With `wait_seconds` the request waits if none is ready.
+
+        Only runs of processors declared external are claimed. A claim expires unless the run is
+        started or a heartbeat arrives in time.
+        """
+        return self._do(
+            lambda work: work.claim(
+                ExternalWorker(request.worker_id, self._key),
+                request.max_claims,
+                lease_seconds=request.claim_duration_seconds,
+                pool=request.pool,
+                processors=request.processors,
+            ),
+            _claimed_runs,
+        )
+
+    def claim_by_id(
+        self, run_id: RunId, worker_id: WorkerName, claim_duration_seconds: ClaimDuration = 300
+    ) -> ClaimedRun:
+        """Claim a given run. 409 if it is not ready or another worker holds it."""
+        worker = ExternalWorker(worker_id, self._key)
+        return self._do(
+            lambda work: work.claim_by_id(
+                worker, run_key(run_id), lease_seconds=claim_duration_seconds
+            ),
+            claimed_record,
+        )
+
+    def start(
+        self, run_id: RunId, report: RunStart | None = None, worker_id: WorkerHeader = None
+    ) -> RunClaim:
+        """Start a claimed run. The claim lasts five minutes from now and from each heartbeat."""
+        given = report or RunStart()
+        where = given.execution_context
+        return self._do(
+            lambda work: work.start(
+                run_key(run_id),
+                self._worker(given, worker_id),
+                token=given.fencing_token,
+                pod=None if where is None else where.pod_name,
+                region=None if where is None else where.region,
+            ),
+            held_record,
+        )
+
+    def heartbeat(
+        self, run_id: RunId, report: RunHeartbeat | None = None, worker_id: WorkerHeader = None
+    ) -> RunClaim:
+        """Extend a claim by five minutes and report progress. The response says whether to stop."""
+        given = report or RunHeartbeat()
+        return self._do(
+            lambda work: work.heartbeat(
+                run_key(run_id),
+                self._worker(given, worker_id),
+                token=given.fencing_token,
+                progress=progress_of(given),
+            ),
+            held_record,
+        )
+
+    def heartbeat_many(
+        self, batch: HeartbeatBatch, worker_id: WorkerHeader = None
+    ) -> HeartbeatOutcomes:
+        """Send heartbeats of several runs. Each item has its own outcome."""
+        names = [item.run_id for item in batch.heartbeats]
+        heartbeats = [
+            Heartbeat(
+                run_id=_key_or_zero(item.run_id),
+                token=item.fencing_token,
+                progress=progress_of(item),
+            )
+            for item in batch.heartbeats
+        ]
+
+        def outcomes(found: Sequence[Any]) -> HeartbeatOutcomes:
+            return HeartbeatOutcomes(
+                outcomes=[
+                    HeartbeatOutcome(run_id=name, held=held, problem=problem)
+                    for name, held, problem in _each(names, found, held_record)
+                ]
+            )
+
+        return self._do(
+            lambda work: work.heartbeat_many(self._worker(batch, worker_id), heartbeats), outcomes
+        )
+
+    def complete(
+        self, run_id: RunId, report: RunCompletion | None = None, worker_id: WorkerHeader = None
+    ) -> EndedRun:
+        """Report that a run completed. A repeat by the same worker returns the stored result."""
+        given = report or RunCompletion()
+        return self._do(
+            lambda work: work.complete(
+                run_key(run_id),
+                self._worker(given, worker_id),
+                token=given.fencing_token,
+                completion=completion_of(given),
+            ),
+            ended_record,
+        )
+
+    def complete_many(
+        self, batch: CompletionBatch, worker_id: WorkerHeader = None
+    ) -> CompletionOutcomes:
+        """Report that several runs completed. Each item has its own outcome."""
+        names = [item.run_id for item in batch.completions]
+        reports = [
+            CompletionItem(
+                run_id=_key_or_zero(item.run_id),
+                token=item.fencing_token,
+                completion=completion_of(item),
+            )
+            for item in batch.completions
+        ]
+
+        def outcomes(found: Sequence[Any]) -> CompletionOutcomes:
+            return CompletionOutcomes(
+                outcomes=[
+                    CompletionOutcome(run_id=name, end=end, problem=problem)
+                    for name, end, problem in _each(names, found, ended_record)
+                ]
+            )
+
+        return self._do(
+            lambda work: work.complete_many(self._worker(batch, worker_id), reports), outcomes
+        )
+
+    def fail(self, run_id: RunId, report: RunFailure, worker_id: WorkerHeader = None) -> EndedRun:
+        """Report the failure of a run. It is retried later or becomes a dead letter."""
+        return self._do(
+            lambda work: work.fail(
+                run_key(run_id),
+                self._worker(report, worker_id),
+                failure_of(report),
+                token=report.fencing_token,
+            ),
+            ended_record,
+        )
+
+    def cancelled(
+        self, run_id: RunId, holder: RunHolder | None = None, worker_id: WorkerHeader = None
+    ) -> EndedRun:
+        """Confirm that a run was stopped after a cancellation request."""
+        given = holder or RunHolder()
+        return self._do(
+            lambda work: work.cancelled(
+                run_key(run_id), self._worker(given, worker_id), token=given.fencing_token
+            ),
+            ended_record,
+        )
+
+    def _do(self, act: Callable[[ExternalWork], T], record: Callable[[T], R]) -> R:
+        """Execute a use case of one write; `record` converts its result in the transaction."""
+        return cast("R", act(ExternalWork(_RecordStore(self._store, record), self._names)))
+
+    def _worker(
+        self, given: RunHolder | HeartbeatBatch | CompletionBatch, header: str | None
+    ) -> ExternalWorker:
+        return ExternalWorker(given.worker_id or header, self._key)
+
+
+class _RecordStore:
+    """Transactions whose writes return records."""
+
+    def __init__(self, store: Transactions, record: Callable[[Any], Any]) -> None:
+        self._store = store
+        self._record = record
+
+    def read(self, body: Callable[[Tx], T]) -> T:
+        """Run `body` in a read-only transaction."""
+        return self._store.read(body)
+
+    def write(self, body: Callable[[Tx], Any]) -> Any:
+        """Run `body` in one durable transaction and return the record of its result."""
+        return self._store.write(lambda tx: self._record(body(tx)))
+
+    def wake(self, channels: Iterable[str]) -> None:
+        """Wake waiters on the channels."""
+        self._store.wake(channels)
+
+
+def _claimed_runs(claimed: Sequence[Any]) -> ClaimedRuns:
+    return ClaimedRuns(claimed_runs=[claimed_record(one) for one in claimed])
+
+
+def _each(
+    names: Sequence[str], outcomes: Sequence[T | PenstockError], record: Callable[[T], R]
+) -> list[tuple[str, R | None, ItemProblem | None]]:
+    """Return (run id, result, problem) of each item of a batch; one of the two is None."""
+    return [
+        (name, None, problem_record(one if _key_or_zero(name) else NotFound("run", name)))
+        if isinstance(one, PenstockError)
+        else (name, record(one), None)
+        for name, one in zip(names, outcomes, strict=True)
+    ]
+
+
+def run_key(run_id: str) -> int:
+    """Decode the id of a run; raise NotFound if it is malformed."""
+    try:
+        return decode("run", run_id)
+    except InvalidInput:
+        raise NotFound("run", run_id) from None
+
+
+def _key_or_zero(run_id: str) -> int:
+    """Decode a run id of a batch; return 0, which no run has, if it is malformed."""
+    try:
+        return decode("run", run_id)
+    except InvalidInput:
+        return 0

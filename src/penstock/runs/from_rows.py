@@ -1,0 +1,121 @@
+"""Records of runs from the rows of the store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from penstock.core.clock import iso
+from penstock.core.formatting import id_or_none, parsed
+from penstock.core.ids import encode
+from penstock.core.records.record import Seconds, minutes, seconds, time, time_or_none
+from penstock.core.redact import redact
+from penstock.core.retry import ErrorType
+from penstock.runs.records import Run, RunProgress, Waits
+from penstock.runs.rows import Progress, RunRow, public_ordering_key
+from penstock.runs.states import Admission, RunState
+
+ADMISSION_NAMES: Mapping[int, Waits] = {
+    Admission.READY: "ready",
+    Admission.LATER: "later",
+    Admission.PAUSED: "paused",
+    Admission.BLOCKED: "blocked",
+    Admission.LIMITED: "limited",
+}
+
+
+def run_record(row: RunRow) -> Run:
+    """Return the record of a run."""
+    started, finished, limit = row.started_at, row.finished_at, row.max_execution_us
+    is_timed = started is not None and limit is not None
+    return Run(
+        run_id=encode("run", row.run_id),
+        config_id=id_or_none("cfg", row.config_id),
+        customer=row.customer_id,
+        pipeline=row.pipeline,
+        phase=row.phase,
+        processor=row.processor,
+        flow_id=id_or_none("flow", row.flow_id),
+        partition=row.partition,
+        mode=row.mode,
+        occurrence_time=time(row.occurrence_time),
+        scheduled_time=time(row.scheduled_time),
+        priority=row.priority,
+        state=RunState(row.state),
+        state_updated_at=time(row.state_at),
+        waits=None if row.admission is None else ADMISSION_NAMES.get(row.admission),
+        started_at=time_or_none(started),
+        finished_at=time_or_none(finished),
+        duration=None if started is None or finished is None else seconds(finished - started),
+        max_duration=None if limit is None else minutes(limit),
+        timeout_at=time((started or 0) + (limit or 0)) if is_timed else None,
+        claimed_by=row.claimed_by,
+        claimed_at=time_or_none(row.claimed_at),
+        claim_expires_at=time_or_none(row.claim_until),
+        fencing_token=row.token,
+        lapsed_claims=row.lapses,
+        status=row.status,
+        result=parsed(row.result),
+        error_type=row.error_type,
+        error_details=parsed(row.error_details),
+        records=row.records,
+        bytes_processed=row.bytes_processed,
+        stages=_stages(row.stages),
+        estimated_cost=row.cost,
+        attempt=row.attempt,
+        max_attempts=_max_attempts(row),
+        was_retried=bool(row.was_retried),
+        is_stale=row.error_type == ErrorType.STALE_EXECUTION,
+        parent_run_id=id_or_none("run", row.parent_run_id),
+        root_run_id=id_or_none("run", row.root_run_id),
+        idempotency_key=_idempotency_key(row),
+        is_sla_met=None if row.sla_met is None else bool(row.sla_met),
+        sla_breach=None if row.sla_breach_us is None else minutes(row.sla_breach_us),
+        is_dead=bool(row.is_dead),
+        cancel_requested_at=time_or_none(row.cancel_requested_at),
+        cancel_requested_by=row.cancel_requested_by,
+        cancel_reason=row.cancel_reason,
+        correlation_id=row.correlation_id,
+        ordering_key=public_ordering_key(row.ordering_key),
+        trigger_source=row.trigger_source,
+        trigger_message_id=row.trigger_message_id,
+        parameters=redact(parsed(row.parameters)),
+        created_at=time(row.created_at),
+    )
+
+
+def progress_record(progress: Progress, heartbeat_at: int | None) -> RunProgress:
+    """Return the record of a run's live progress."""
+    return RunProgress(
+        current_state=progress.current_state,
+        stage=progress.stage,
+        percent=progress.percent,
+        worker=progress.worker,
+        pod=progress.pod,
+        region=progress.region,
+        last_heartbeat_at=time_or_none(heartbeat_at),
+        estimated_completion_at=time_or_none(progress.estimated_completion_at),
+        records_extracted=progress.records_extracted,
+        records_transformed=progress.records_transformed,
+        records_loaded=progress.records_loaded,
+        bytes_processed=progress.bytes_processed,
+    )
+
+
+def _stages(text: str | None) -> dict[str, Seconds] | None:
+    return None if text is None else {name: seconds(us) for name, us in json.loads(text).items()}
+
+
+def _max_attempts(row: RunRow) -> int | None:
+    """Return the config's maximum attempts; None if the error type decides."""
+    retry = parsed(row.retry)
+    return retry.get("max_attempts") if isinstance(retry, dict) else None
+
+
+def _idempotency_key(row: RunRow) -> str | None:
+    """Return the unique key of a scheduled attempt; None for a run without a config."""
+    if row.config_id is None:
+        return None
+    return (
+        f"{encode('cfg', row.config_id)}:{iso(row.occurrence_time)}:{row.processor}:{row.attempt}"
+    )

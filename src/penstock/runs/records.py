@@ -1,0 +1,228 @@
+"""Records of runs: what users submit, the run with its attempts, journal and progress."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from penstock.audit.records import JournalEntry
+from penstock.core.records.record import (
+    JsonObject,
+    Minutes,
+    Record,
+    Seconds,
+    Time,
+    field,
+)
+from penstock.runs.states import RunState
+
+__all__ = [
+    "Cancellation",
+    "Run",
+    "RunDetail",
+    "RunProgress",
+    "RunRef",
+    "RunStateName",
+    "Submission",
+]
+
+if TYPE_CHECKING:
+    RunStateName: TypeAlias = (
+        RunState
+        | Literal["PENDING", "CLAIMED", "RUNNING", "COMPLETED", "FAILED", "TIMEOUT", "CANCELLED"]
+    )
+    """A state of a run, or its name."""
+else:
+    RunStateName = RunState
+
+Waits: TypeAlias = Literal["ready", "later", "paused", "blocked", "limited"]
+
+
+class Submission(Record):
+    """A run to create now or later."""
+
+    pipeline: str = field(name="pipeline_template")
+    """Registered name of the pipeline."""
+    customer: str | None = field(name="customer_id", default=None)
+    """Customer that the run belongs to; the client's customer or `default` when omitted."""
+    processor: str | None = None
+    """Processor to run; required if the pipeline has several."""
+    partition: str | None = None
+    """Partition of the data, such as `2025-12-31`."""
+    parameters: JsonObject | None = None
+    """Parameters passed to the processor, as a JSON object."""
+    priority: int = field(name="execution_priority", default=5)
+    """Priority from 1 to 10; runs with 10 are claimed first."""
+    at: Time | None = field(name="scheduled_time", default=None)
+    """Earliest start as an ISO 8601 time; now when omitted."""
+    ordering_key: str | None = None
+    """Runs with the same key are executed one after another."""
+    correlation_id: str | None = None
+    """Correlation id of the new work; an existing one continues its trace."""
+
+
+class RunRef(Record):
+    """A reference to a created run."""
+
+    run_id: str
+    """Id of the run (`run_…`)."""
+
+
+class Run(Record):
+    """A run, active or ended."""
+
+    run_id: str
+    """Id of the run (`run_…`)."""
+    config_id: str | None
+    """Config that started the run; null for other triggers."""
+    customer: str = field(name="customer_id")
+    """Customer id."""
+    pipeline: str = field(name="pipeline_template")
+    """Registered name of the pipeline."""
+    phase: str
+    """Name of the phase within the pipeline."""
+    processor: str
+    """Name of the processor within its phase."""
+    flow_id: str | None
+    """Flow that the run belongs to; null if it belongs to none."""
+    partition: str | None
+    """Partition of the data, such as `2025-12-31`; null if it has none."""
+    mode: str | None
+    """Mode of the run's flow; null without a flow."""
+    occurrence_time: Time = field(name="slot")
+    """Scheduled time of its occurrence; retries keep it."""
+    scheduled_time: Time
+    """Time at which this attempt is due."""
+    priority: int = field(name="execution_priority")
+    """Priority from 1 to 10; runs with 10 are claimed first."""
+    state: RunState
+    """PENDING, CLAIMED, RUNNING, COMPLETED, FAILED, TIMEOUT or CANCELLED."""
+    state_updated_at: Time
+    """Time at which it entered its state."""
+    waits: Waits | None
+    """Admission of a pending run: ready, later, paused, blocked or limited; null otherwise."""
+    started_at: Time | None = field(name="execution_start_time")
+    """Time at which execution started; null before."""
+    finished_at: Time | None = field(name="execution_end_time")
+    """Time at which execution ended; null before."""
+    duration: Seconds | None = field(name="execution_duration_seconds")
+    """Duration of the execution in seconds; null before it ends."""
+    max_duration: Minutes | None = field(name="max_execution_duration_minutes")
+    """Minutes after which the run is ended as TIMEOUT; null after it has ended."""
+    timeout_at: Time | None
+    """Time at which the run times out; null before it starts and after it has ended."""
+    claimed_by: str | None
+    """Worker that holds or held the run; null before a claim."""
+    claimed_at: Time | None
+    """Time of the claim; null before a claim."""
+    claim_expires_at: Time | None = field(name="claim_expiry_time")
+    """Time at which an external worker's claim expires; null for built-in workers."""
+    fencing_token: int
+    """Token of the last claim, which increases with every claim; 0 before the first one."""
+    lapsed_claims: int
+    """Number of claims that expired before the run started."""
+    status: str | None
+    """SUCCESS, PARTIAL_SUCCESS, FAILURE or TIMEOUT; null if it did not finish."""
+    result: Any = field(name="result_summary")
+    """JSON that the processor reported as its result; null for none."""
+    error_type: str | None
+    """Short name of the error's kind; null unless the run failed."""
+    error_details: Any
+    """Details of the error; null unless the run failed."""
+    records: int | None = field(name="records_processed")
+    """Number of records that the processor reported."""
+    bytes_processed: int | None
+    """Number of bytes that the processor reported; null before the end or if it reported none."""
+    stages: dict[str, Seconds] | None
+    """Duration in seconds by stage, such as `extract`; null if none was measured."""
+    estimated_cost: float | None
+    """Cost by the pipeline's rates per second and per gigabyte; null before the end or if the
+    pipeline has no rates."""
+    attempt: int = field(name="attempt_number")
+    """Number of this attempt, counted from 1."""
+    max_attempts: int | None
+    """Attempts that the config allows; null if the error type decides."""
+    was_retried: bool
+    """Whether the attempt failed and was retried automatically."""
+    is_stale: bool
+    """Whether the run was ended because its worker no longer sent heartbeats."""
+    parent_run_id: str | None
+    """Id of the previous attempt; null for the first one."""
+    root_run_id: str | None
+    """Id of the first attempt; null if this is the first one."""
+    idempotency_key: str | None
+    """Key that makes a scheduled attempt unique; null for other triggers."""
+    is_sla_met: bool | None = field(name="sla_met")
+    """Whether it started within its SLA; null before it is known."""
+    sla_breach: Minutes | None = field(name="sla_breach_minutes")
+    """Minutes by which it missed its SLA; null before it is known."""
+    is_dead: bool
+    """Whether the run became a dead letter."""
+    cancel_requested_at: Time | None
+    """Time at which cancellation was requested; null if it was not."""
+    cancel_requested_by: str | None
+    """Name of the key or user that requested the cancellation; null if it was not requested."""
+    cancel_reason: str | None
+    """Reason given with the request for cancellation; null if there is none."""
+    correlation_id: str | None
+    """Correlation id shared by everything that the same cause started."""
+    ordering_key: str | None
+    """Runs with the same key are executed one after another."""
+    trigger_source: str
+    """What triggered the work, such as `scheduler` or `manual`."""
+    trigger_message_id: str | None
+    """Message that triggered the run; null for other triggers."""
+    parameters: Any
+    """Parameters passed to the processor, as a JSON object."""
+    created_at: Time
+    """Time at which the resource was created."""
+
+
+class RunProgress(Record):
+    """The progress of an active run."""
+
+    current_state: str
+    """INITIALIZING, RUNNING or FINALIZING."""
+    stage: str | None = field(name="current_stage")
+    """Free text that names the current step, such as `transforming`."""
+    percent: float | None = field(name="progress_percentage")
+    """Progress in percent, from 0 to 100."""
+    worker: str | None = field(name="worker_id")
+    """Name of the worker that executes the run; null if unknown."""
+    pod: str | None = field(name="execution_pod")
+    """Pod or machine that executes the run; null if unknown."""
+    region: str | None = field(name="execution_region")
+    """Region that the run is executed in; null if unknown."""
+    last_heartbeat_at: Time | None
+    """Time of the last heartbeat; null before the first one."""
+    estimated_completion_at: Time | None = field(name="estimated_completion_time")
+    """Expected end as reported by the worker; null if unknown."""
+    records_extracted: int
+    """Number of records read from the source."""
+    records_transformed: int
+    """Number of records transformed."""
+    records_loaded: int
+    """Number of records written to the target."""
+    bytes_processed: int
+    """Number of bytes processed."""
+
+
+class RunDetail(Record):
+    """A run with its attempts, journal and progress."""
+
+    run: Run
+    """Identity, state and result of the run."""
+    attempts: list[Run]
+    """Other ended attempts of the same chain, oldest first."""
+    journal: list[JournalEntry]
+    """Journal of the run's state changes and actions."""
+    progress: RunProgress | None
+    """Progress of the run; null unless it is active."""
+
+
+class Cancellation(Record):
+    """The result of a cancellation."""
+
+    run_id: str
+    """Id of the run (`run_…`)."""
+    outcome: Literal["cancelled", "asked"]
+    """Cancelled immediately, or its worker was asked to stop."""

@@ -1,0 +1,71 @@
+"""The local and the remote client return the same overviews, metrics, alerts and pipelines."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from penstock.core.clock import DAY, to_datetime
+from penstock.core.errors import ApiError, InvalidInput, NotFound
+from penstock.remote.client import RemoteClient
+from tests.remote.test_same_records import remote, same
+from tests.server.kit import ServedApi
+from tests.server.scene import scene
+
+__all__ = ["remote"]
+
+
+def test_overview(served: ServedApi, remote: RemoteClient) -> None:
+    """Counts of runs are equal."""
+    scene(served.harness, "globex")
+    same(served, remote, "views", "overview")
+    assert remote.views.overview().active_runs > 0
+
+
+def test_metrics(served: ServedApi, remote: RemoteClient) -> None:
+    """Metrics are equal, for the default period and for a given one."""
+    scene(served.harness, "globex")
+    same(served, remote, "views", "metrics", "globex")
+    now = served.harness.clock.now()
+    since, until = to_datetime(now - DAY), to_datetime(now + DAY)
+    same(served, remote, "views", "metrics", "globex", start_date=since, end_date=until)
+    found = remote.views.metrics("globex", start_date=since, end_date=until)
+    assert (found.start_date, found.end_date) == (since, until)
+    assert found.total_runs > 0
+    assert sum(one.total_runs for one in found.by_provider) == found.total_runs
+
+
+def test_alerts(served: ServedApi, remote: RemoteClient) -> None:
+    """Alerts are equal, by state, by customer and by page."""
+    for customer in ("globex", "acme"):
+        scene(served.harness, customer)
+    same(served, remote, "views", "alerts")
+    same(served, remote, "views", "alerts", state="resolved")
+    same(served, remote, "views", "alerts", state="open", customer="globex")
+    first = remote.views.alerts(limit=1)
+    assert first.next_cursor is not None
+    same(served, remote, "views", "alerts", limit=1, cursor=first.next_cursor)
+
+
+def test_processes_and_pipelines(served: ServedApi, remote: RemoteClient) -> None:
+    """Live processes and registered pipelines are equal."""
+    same(served, remote, "views", "sessions")
+    same(served, remote, "views", "pipelines")
+    same(served, remote, "views", "pipeline", "nightly")
+    (processor,) = remote.views.pipeline("nightly").processors
+    assert processor.max_execution_duration > timedelta(0)
+
+
+def test_errors(remote: RemoteClient) -> None:
+    """Errors have the class of the local client; what needs the database says so."""
+    with pytest.raises(NotFound, match="pipeline"):
+        remote.views.pipeline("unknown")
+    with pytest.raises(NotFound, match="customer"):
+        remote.views.metrics("unknown")
+    with pytest.raises(InvalidInput, match="start_date"):
+        remote.views.metrics("acme", start_date=to_datetime(2 * DAY), end_date=to_datetime(DAY))
+    with pytest.raises(InvalidInput, match="state: expected one of acknowledged, open, resolved"):
+        remote.views.alerts(state="closed")  # type: ignore[arg-type]
+    with pytest.raises(ApiError, match="direct access to the database"):
+        remote.views.verify_journal()
