@@ -34,7 +34,9 @@ def _key(shell: Shell) -> str:
 
 
 def _config(shell: Shell) -> str:
-    return str(shell.json("configs", "create", "acme", "hello", "--every", "5")["config_id"])
+    return str(
+        shell.json("configs", "create", "acme", "hello", "--every", "5")["items"][0]["config_id"]
+    )
 
 
 def _customer(shell: Shell) -> str:

@@ -13,6 +13,7 @@ from penstock.schedules.cadence import Cadence, next_after
 from penstock.schedules.misfire import GRACE_DEFAULT
 from penstock.testing.simulate.snapshots import (
     ConfigSnapshot,
+    FlowStateRow,
     LedgerRow,
     RunRow,
     ScheduleRow,

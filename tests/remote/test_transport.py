@@ -332,8 +332,11 @@ class TestAddresses:
         """The API may have a path prefix; query values are encoded as the API expects."""
         server = serve(ScriptedReply(body={"items": [], "next_cursor": None}))
         made = Transport(f"{server.url}/penstock/", key=KEY)
-        RemoteClient(made).configs.list_of("a/b", is_active=True, limit=5, cursor=None)
+        RemoteClient(made).configs.list(is_active=True, limit=5, cursor=None)
+        with pytest.raises(ApiError):
+            RemoteClient(made).topics.get("a/b", customer="x y")
         made.close()
-        assert server.asked[0].path == (
-            "/penstock/api/v1/customers/a%2Fb/pipeline-configs?is_active=true&limit=5"
-        )
+        assert [one.path for one in server.asked] == [
+            "/penstock/api/v1/pipeline-configs?is_active=true&limit=5",
+            "/penstock/api/v1/topics/a%2Fb?customer_id=x+y",
+        ]

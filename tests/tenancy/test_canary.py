@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -62,7 +63,8 @@ def execute(harness: Harness, body: Callable[[Any], Any], *, secrets: Secrets) -
 def details(harness: Harness, run_id: int) -> str:
     """Return what is stored of a run's end."""
     run = harness.run(run_id)
-    return f"{run.error_type} {run.error_details} {run.result}"
+    found = [run.error_type, run.error_details, run.result]
+    return json.dumps(found, separators=(",", ":"))
 
 
 def test_a_processor_leaks_a_resolved_secret(harness: Harness) -> None:

@@ -137,7 +137,7 @@ def show(app: App, run_id: str) -> None:
     """Show one run with its attempts, progress and journal."""
     with app.connect() as client:
         detail = client.runs.detail(run_id)
-        hints = [] if app.format != "table" else _hints(app, client, detail.run)
+        hints = [] if app.format != "table" else _hints(client, detail.run)
         now = client.now()
     app.emit(detail, lambda: _print_detail(detail, hints, now))
 
@@ -206,7 +206,7 @@ def _print_facts(run: Run, now: int) -> None:
     )
 
 
-def _hints(app: App, client: UseCaseGroups, run: Run) -> list[str]:
+def _hints(client: UseCaseGroups, run: Run) -> list[str]:
     """Return the commands that apply to a run in its state, or how its dead letter was closed."""
     run_id = run.run_id
     if run.finished_at is None:
@@ -215,8 +215,7 @@ def _hints(app: App, client: UseCaseGroups, run: Run) -> list[str]:
     if not run.is_dead:
         return []
     try:
-        with app.connect() as client:
-            status = client.dead_letters.get(run_id).dead_letter.status
+        status = client.dead_letters.get(run_id).dead_letter.status
     except NotFound:
         return []
     if status == "open":

@@ -7,14 +7,22 @@ either all of it or nothing. This works because every use case that writes is on
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from penstock.audit.store.alerts import request_begin, request_finish
+from penstock.core.errors import InvalidInput
 from penstock.db.store import Transactions, Tx
 
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from penstock.server.auth import Caller
+
 T = TypeVar("T")
+KEY_MAX: Final = 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,3 +96,17 @@ def stored_response(store: Transactions, request: RequestKey) -> Any | None:
     except AlreadyExecuted as before:
         return before.response
     raise AssertionError("unreachable")
+
+
+def request_key(request: Request, caller: Caller, key: str, part: str = "") -> RequestKey:
+    """Return the idempotency record of a request: caller, key, and hash of path and body."""
+    if not 0 < len(key) <= KEY_MAX or not key.isprintable() or not key.isascii():
+        raise InvalidInput("Idempotency-Key", f"1 to {KEY_MAX} printable characters", "other")
+    body = getattr(request.state, "raw_body", None)
+    raw = body if body is not None else getattr(request, "_body", b"")
+    asked = f"{request.method} {request.url.path}?{request.url.query}\n".encode() + raw
+    return RequestKey(
+        scope=caller.client.request_scope(f"{caller.principal.key_id}"),
+        key=key + part,
+        body=hashlib.sha256(asked).digest(),
+    )

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
-from starlette.responses import Response
-
 from penstock.access.api_keys import Permission
 from penstock.bus.client.subscriptions import Subscriptions
-from penstock.core.records.record import encode_record
-from penstock.server.polling.long_poll import long_poll
+from penstock.client import UseCaseGroups
 from penstock.server.polling.poll_hub import PollKey
 from penstock.server.routing.call import Call
 from penstock.server.routing.declare import RouteList
@@ -23,14 +19,6 @@ routes = RouteList(
 _ACK = "AAAAAAAAAAEAAAAAAAAAAQAAAAGYJFsu"
 
 
-def _response(found: Any) -> Response:
-    body = encode_record({"received_messages": found})
-    return Response(body, media_type="application/json")
-
-
-EMPTY = _response([])
-
-
 async def pull_messages(
     call: Call,
     name: str,
@@ -39,27 +27,27 @@ async def pull_messages(
     customer: str | None = None,
 ) -> Any:
     """Pull messages; a request that waits holds no thread."""
+    # Imported here because clients read the declarations of these routes without a server.
+    from starlette.concurrency import run_in_threadpool
+
+    from penstock.server.polling.long_poll import long_poll  # as above
+
     subscriptions = call.client.subscriptions
 
-    def attempt() -> Response:
-        return _response(subscriptions.pull(name, max_messages=max_messages, customer=customer))
+    def pull(client: UseCaseGroups) -> dict[str, Any]:
+        found = client.subscriptions.pull(name, max_messages=max_messages, customer=customer)
+        return {"received_messages": found}
 
     # With an Idempotency-Key the first response is final, so the request does not wait.
     if call.idempotency_key is not None:
-        return await run_in_threadpool(
-            call.action,
-            lambda client: {
-                "received_messages": client.subscriptions.pull(
-                    name, max_messages=max_messages, customer=customer
-                )
-            },
-        )
+        return await run_in_threadpool(call.action, pull)
     if wait_seconds == 0:
-        return await run_in_threadpool(attempt)
+        return await run_in_threadpool(pull, call.client)
     owner = call.customer if customer is None else customer
     number = await run_in_threadpool(subscriptions.channel, name, customer=customer)
     question = PollKey(number, customer=owner, keep_listening=False)
-    return await long_poll(call.request, question, wait_seconds, attempt, EMPTY)
+    empty: dict[str, Any] = {"received_messages": []}
+    return await long_poll(call.request, question, wait_seconds, lambda: pull(call.client), empty)
 
 
 routes.post(

@@ -80,6 +80,17 @@ def openid_configuration(request: Request) -> Response:
 
 PATH: Final = "/pubsub/push/{subscription}"
 _ENVELOPE, _SCHEMAS = schemas_of(PushEnvelope)
+_SCHEMAS["PushEnvelope"]["examples"] = [
+    {
+        "message": {
+            "messageId": "136969346945",
+            "data": "aGVsbG8=",
+            "attributes": {"kind": "order"},
+            "publishTime": "2026-11-15T16:00:00.123Z",
+        },
+        "subscription": "projects/my-project/subscriptions/orders",
+    }
+]
 _NAME: Final = {
     "name": "subscription",
     "in": "path",

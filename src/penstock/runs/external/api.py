@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from starlette.concurrency import run_in_threadpool
-
 from penstock.access.api_keys import Permission
 from penstock.runs.external.client.workers import Workers
 from penstock.runs.external.records import ClaimedRuns, ClaimRequest
-from penstock.server.polling.long_poll import long_poll
 from penstock.server.polling.poll_hub import PollKey
 from penstock.server.routing.call import Call
 from penstock.server.routing.declare import RouteList
@@ -35,6 +32,10 @@ routes = RouteList(
 
 async def claim_or_wait(call: Call, request: ClaimRequest) -> ClaimedRuns:
     """Claim runs, or wait for one; with an Idempotency-Key the first response is final."""
+    # Imported here because clients read the declarations of these routes without a server.
+    from starlette.concurrency import run_in_threadpool
+
+    from penstock.server.polling.long_poll import long_poll  # as above
 
     def attempt() -> ClaimedRuns:
         return call.write(lambda client: client.workers.claim(request))

@@ -14,9 +14,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias
 
-from starlette.concurrency import iterate_in_threadpool, run_in_threadpool
-from starlette.responses import Response, StreamingResponse
-
 from penstock.client import UseCaseGroups
 from penstock.core import json_profile
 from penstock.core.errors import InvalidInput
@@ -25,9 +22,8 @@ from penstock.core.records.validation import convert_input
 from penstock.schedules.client.bulk import ITEMS_MAX
 from penstock.schedules.records import NewConfig
 from penstock.server.auth import Caller
-from penstock.server.idempotency import AlreadyExecuted, IdempotentStore, RequestKey
+from penstock.server.idempotency import AlreadyExecuted, IdempotentStore, RequestKey, request_key
 from penstock.server.problems import Refused
-from penstock.server.responses import request_key
 from penstock.server.routing.call import Call
 
 NAMES_MAX = 100 * ITEMS_MAX
@@ -42,8 +38,12 @@ _WithConfigs: TypeAlias = Annotated[
 
 async def create_configs_bulk(
     call: Call, dry_run: _DryRun = False, with_configs: _WithConfigs = False
-) -> Response:
+) -> Any:
     """Create many configs. Each item is created or refused independently."""
+    # Imported here because clients read the declaration of this route without a server.
+    from starlette.concurrency import iterate_in_threadpool, run_in_threadpool
+    from starlette.responses import StreamingResponse  # as above
+
     request, key = call.request, call.idempotency_key
     kind = request.headers.get("content-type", "")
     items = await run_in_threadpool(_items, kind, await request.body())

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
+from msgspec import structs
+
 from penstock.core.errors import InvalidInput, PenstockError
 from penstock.core.redact import redact_text
 from penstock.schedules.config_input import ConfigInput
@@ -16,6 +18,9 @@ BulkItems: TypeAlias = Sequence[NewConfig | PenstockError]
 """Configs to create; an item that could not be read is its error."""
 WantedConfig: TypeAlias = tuple[int, str, ConfigInput, str]
 """Index, customer, checked config and reason of a valid item."""
+
+
+_WIRE_NAMES: Final = {one.name: one.encode_name for one in structs.fields(NewConfig)}
 
 
 def create_outcomes(
@@ -37,6 +42,8 @@ def create_outcomes(
 
 def _refused(index: int, error: PenstockError) -> BulkOutcome:
     invalid = error if isinstance(error, InvalidInput) else None
+    if invalid is not None:
+        invalid.rename(_WIRE_NAMES)  # an outcome is read by the sender of the JSON
     return BulkOutcome(
         index=index,
         status="refused",

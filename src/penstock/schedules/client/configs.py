@@ -7,8 +7,10 @@ based on an old version is refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from msgspec import structs
 
 import penstock.schedules.client.config_changes as changes
 from penstock.access.store.names import check_limit
@@ -153,7 +155,7 @@ class Configs(ConfigReads):
         def body(tx: Tx) -> StoredConfig:
             old = self._locked(tx, number)
             _check_version(old, expected)
-            draft = parse_config_input(given_fields(change), as_draft(old))
+            draft = _parsed(given_fields(change), as_draft(old))
             self._check_parameters(draft, tx)
             action = "UPDATED"
             if draft.is_active != old.is_active:
@@ -229,7 +231,7 @@ class Configs(ConfigReads):
         """Return the next occurrences of a schedule that is not saved."""
         check_limit(n, "n", PREVIEW_MAX)
         config = Config(pipeline="preview", cron=cron, interval=interval, timezone=timezone)
-        draft = parse_config_input(given_fields(config))
+        draft = _parsed(given_fields(config))
         assert draft.cadence is not None, "it has no topic"
         now = self._store.read(lambda tx: tx.now())
         return preview_record(preview_occurrences(draft.cadence, now, n, now))
@@ -263,12 +265,12 @@ class Configs(ConfigReads):
         return check_customer(config.customer), draft, reason
 
     def _draft(self, config: Config) -> ConfigInput:
-        draft = parse_config_input(given_fields(config))
+        draft = _parsed(given_fields(config))
         self._check_parameters(draft)
         return draft
 
     def _check_parameters(self, draft: ConfigInput, tx: Tx | None = None) -> None:
-        info = self._names.pipeline(draft.pipeline, tx=tx)
+        info = self._names.pipeline(draft.pipeline, "pipeline", tx=tx)
         validate(info.definition.get("parameters"), json.loads(draft.parameters))
 
     def _locked(self, tx: Tx, number: int) -> ConfigRow:
@@ -298,3 +300,15 @@ def _check_version(config: ConfigRow, version: int | None) -> None:
 def _must(config: ConfigRow | None, config_id: int) -> ConfigRow:
     assert config is not None, config_id
     return config
+
+
+_PYTHON_NAMES: Final = {one.encode_name: one.name for one in structs.fields(Config)}
+
+
+def _parsed(given: Mapping[str, Any], base: ConfigInput | None = None) -> ConfigInput:
+    """Validate the fields of a config; errors have the names of the record's fields."""
+    try:
+        return parse_config_input(given) if base is None else parse_config_input(given, base)
+    except InvalidInput as error:
+        error.rename(_PYTHON_NAMES)
+        raise

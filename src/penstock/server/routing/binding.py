@@ -90,7 +90,7 @@ class RouteBinding:
 
         Errors about customers have the name in the request everywhere.
         """
-        found = {one.name: one.wire for one in self.parameters}
+        found = {one.name: one.wire for one in self.parameters if one.place != "header"}
         if self.body is not None:
             for one in msgspec.structs.fields(record_of(self.body.kind)):
                 found.setdefault(one.name, one.encode_name)

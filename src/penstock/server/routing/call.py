@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from starlette.requests import Request
-
-from penstock.client import UseCaseGroups
 from penstock.core.records.record import to_json_value
-from penstock.server.auth import Caller
-from penstock.server.idempotency import AlreadyExecuted, IdempotentStore, stored_response
-from penstock.server.responses import request_key
+from penstock.server.idempotency import (
+    AlreadyExecuted,
+    IdempotentStore,
+    request_key,
+    stored_response,
+)
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from penstock.client import UseCaseGroups
+    from penstock.server.auth import Caller
 
 T = TypeVar("T")
 
