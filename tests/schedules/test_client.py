@@ -68,7 +68,7 @@ class TestCreate:
         before = harness.counts()
         for customer, bad, field in (
             ("acme", {**good, "priority": 11}, "priority"),
-            ("acme", {**good, "pipeline_template": "nightlie"}, "pipeline_template"),
+            ("acme", {**good, "pipeline_template": "nightlie"}, "pipeline"),
             ("acme", {**good, "parameters": {"days": 99}}, "parameters.days"),
             ("no good", good, "customer_id"),
             (5, good, "customer_id"),

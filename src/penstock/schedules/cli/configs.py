@@ -17,7 +17,12 @@ from penstock.core.clock import format_duration
 from penstock.core.errors import InvalidInput
 from penstock.core.records.record import to_json_value
 from penstock.core.records.validation import convert_input
-from penstock.schedules.cli.create import config_field_options, create, given_config_fields
+from penstock.schedules.cli.create import (
+    api_names,
+    config_field_options,
+    create,
+    given_config_fields,
+)
 from penstock.schedules.records import ConfigChange
 
 if TYPE_CHECKING:
@@ -120,7 +125,7 @@ def update(app: App, /, config_id: str, **given: Any) -> None:
     if not fields:
         raise InvalidInput("fields", "at least one change", None, "For example --priority 8.")
     change = convert_input(fields, ConfigChange)
-    with app.connect() as client:
+    with app.connect() as client, api_names():
         changed = client.configs.update(
             config_id, change, version=given["version"], reason=given["reason"]
         )

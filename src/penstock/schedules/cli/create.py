@@ -6,7 +6,8 @@ Flags and file fields have the API's names, so an error about `schedule_cron` fi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -55,6 +56,19 @@ _NUMBERS = {
     "catch_up_window_minutes": (float, "Ignore missed occurrences older than this."),
     "jitter_seconds": (float, "Maximum delay of starts in seconds; constant per config."),
 }
+
+
+_API_NAMES = {one.name: one.encode_name for one in msgspec.structs.fields(Config)}
+
+
+@contextlib.contextmanager
+def api_names() -> Iterator[None]:
+    """Name the field of an error as flags and files do: by its name in the API."""
+    try:
+        yield
+    except InvalidInput as error:
+        error.rename(_API_NAMES)
+        raise
 
 
 def config_field_options(function: F) -> F:
@@ -122,7 +136,7 @@ def create(app: App, /, **given: Any) -> None:
     """
     wanted, places = _from_file(given) if given["file"] else _from_flags(given)
     configs = _converted(wanted, places)
-    with app.connect() as client:
+    with app.connect() as client, api_names():
         if given["file"] or given["dry_run"]:
             _check(client, configs, wanted, places)
         if given["dry_run"]:

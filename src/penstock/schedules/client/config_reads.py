@@ -130,7 +130,7 @@ class ConfigReads:
         def body(tx: Tx, after: int) -> Sequence[AuditRow]:
             config = config_get(tx, number, self._names.customer_key(tx, None))
             if config is None:
-                raise NotFound("config", config_id)
+                raise NotFound("config", encode("cfg", number))
             owner = config.customer_key
             return audit_list(tx, owner, config_id=number, after=after, limit=limit)
 
