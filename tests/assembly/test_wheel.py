@@ -200,4 +200,4 @@ def test_migrations_and_a_run(installed: Installed) -> None:
     assert first["applied"]
     assert again["applied"] == []
     out = installed.run("python", "-c", PIPELINE)
-    assert out == 'COMPLETED {"value":42}\n'
+    assert out == 'COMPLETED {"value": 42}\n'

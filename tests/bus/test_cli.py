@@ -167,7 +167,7 @@ def test_full_page_has_a_hint(bus: Shell) -> None:
     """A list that reaches --limit says that there may be more."""
     bus.ok("limits", "set", "crm", "--capacity", "1")
     for family in ("topics", "subscriptions", "limits"):
-        assert "there are more: add --limit 2" in bus.ok(family, "list", "--limit", "1")
+        assert "there may be more: add --limit 2" in bus.ok(family, "list", "--limit", "1")
 
 
 def test_limit_with_capacity_zero(shell: Shell) -> None:

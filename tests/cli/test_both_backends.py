@@ -492,4 +492,4 @@ class TestKeys:
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         assert done.stderr.strip() == "[]"
-        assert json.loads(done.stdout) == {"configs": []}
+        assert json.loads(done.stdout) == {"items": [], "next_cursor": None}

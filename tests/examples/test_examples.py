@@ -21,7 +21,7 @@ def test_quickstart(tmp_path: Path) -> None:
         timeout=60,
         check=False,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, '{"text":"hello Ada"}\n', "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "{'text': 'hello Ada'}\n", "")
 
 
 def test_saas_runs_outside_the_demo(tmp_path: Path) -> None:

@@ -330,10 +330,11 @@ class TestAddresses:
 
     def test_a_path_before_the_api(self, serve: Serve) -> None:
         """The API may have a path prefix; query values are encoded as the API expects."""
-        server = serve(ScriptedReply(body={"items": [], "next_cursor": None}))
+        page = ScriptedReply(body={"items": [], "next_cursor": None})
+        server = serve(page, problem(404, "not_found"))
         made = Transport(f"{server.url}/penstock/", key=KEY)
         RemoteClient(made).configs.list(is_active=True, limit=5, cursor=None)
-        with pytest.raises(ApiError):
+        with pytest.raises(NotFound):
             RemoteClient(made).topics.get("a/b", customer="x y")
         made.close()
         assert [one.path for one in server.asked] == [

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from penstock.client import UseCaseGroups
 from penstock.core import json_profile
@@ -21,10 +21,11 @@ from penstock.core.records.record import Meta, encode_record, to_json_value
 from penstock.core.records.validation import convert_input
 from penstock.schedules.client.bulk import ITEMS_MAX
 from penstock.schedules.records import NewConfig
-from penstock.server.auth import Caller
 from penstock.server.idempotency import AlreadyExecuted, IdempotentStore, RequestKey, request_key
-from penstock.server.problems import Refused
 from penstock.server.routing.call import Call
+
+if TYPE_CHECKING:
+    from penstock.server.auth import Caller
 
 NAMES_MAX = 100 * ITEMS_MAX
 PART = 500
@@ -76,6 +77,8 @@ def _items(content_type: str, body: bytes) -> list[Any]:
             raise _too_many(len(lines))
         return [json_profile.parse_json(line, f"line {n}") for n, line in enumerate(lines, 1)]
     if kind != "application/json":
+        from penstock.server.problems import Refused  # imported here as above
+
         raise Refused(415, f"Content-Type: expected application/json or {NDJSON}.")
     items = json_profile.parse_json(body, names_max=NAMES_MAX)
     if not isinstance(items, list):
