@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from penstock.bus.message import Delivery
 from penstock.bus.records import (
@@ -27,7 +27,7 @@ from penstock.bus.store.backlog import BacklogRow, DeliveryCountersRow, MessageS
 from penstock.bus.store.messages import MessageRow
 from penstock.bus.store.replay import Seek
 from penstock.bus.store.topics import SubscriptionRow, TopicRow
-from penstock.core.records.record import decode_record, seconds, time, time_or_none
+from penstock.core.records.record import decode_record, from_row, seconds, time, time_or_none
 
 T = TypeVar("T")
 
@@ -57,27 +57,20 @@ def topic_detail_record(row: TopicRow, subscriptions: Iterable[SubscriptionRow])
 
 def subscription_record(row: SubscriptionRow) -> StoredSubscription:
     """Return the record of a subscription."""
-    return StoredSubscription(
-        name=row.name,
-        topic=row.topic_name,
-        kind=_KINDS[row.kind],
-        ack_deadline=seconds(row.ack_deadline_us),
-        min_backoff=seconds(row.min_backoff_us),
-        max_backoff=seconds(row.max_backoff_us),
-        max_attempts=row.max_attempts,
-        dead_letter_topic=row.dead_letter_name,
-        retention=seconds(row.retention_us),
-        is_ordered=row.is_ordered,
-        filter=row.filter,
-        push=_parsed(row.push, PushSettings),
-        binding=_parsed(row.binding, SubscriptionBinding),
-        auto_replay=_parsed(row.auto_replay, AutoReplay),
-        replays_max=row.replays_max,
-        is_paused=row.is_paused,
-        version=row.version,
-        created_at=time(row.created_at),
-        created_by=row.created_by,
-    )
+    converted: dict[str, Any] = {
+        "topic": row.topic_name,
+        "kind": _KINDS[row.kind],
+        "ack_deadline": seconds(row.ack_deadline_us),
+        "min_backoff": seconds(row.min_backoff_us),
+        "max_backoff": seconds(row.max_backoff_us),
+        "dead_letter_topic": row.dead_letter_name,
+        "retention": seconds(row.retention_us),
+        "push": _parsed(row.push, PushSettings),
+        "binding": _parsed(row.binding, SubscriptionBinding),
+        "auto_replay": _parsed(row.auto_replay, AutoReplay),
+        "created_at": time(row.created_at),
+    }
+    return from_row(StoredSubscription, row, converted)
 
 
 def subscription_detail_record(

@@ -1,6 +1,6 @@
 """Format output as text: times with relative hints, durations, tables and states.
 
-The input is the API's JSON (`shapes` of each subject), which `--json` prints unchanged. rich is
+The input are values of records, which `--json` prints unchanged. rich is
 imported when the first table is printed.
 """
 

@@ -8,6 +8,8 @@ its own text) and one line of purpose. Placeholders let one text serve both engi
     {{any ids}}     membership in a list parameter
     {{pg:...}} {{lite:...}}   text for one engine only
     {{fragment}}    shared text, declared with `-- fragment: name`
+    {{params f}} {{sets f}} {{a f}}   the columns that fragment f lists as parameters (:x, :y), as
+                    assignments (x = :x, y = :y), or of the table a (a.x, a.y)
 
 On PostgreSQL a batch of one row is rendered separately, with `{{batch}}` as that row instead of
 unnested arrays. `[postgres one]` declares a separate text for it where that is faster.
@@ -36,6 +38,7 @@ _ARRAY = re.compile(r"%\((b_\w+)\)s")
 _ANY = re.compile(r"\{\{any (\w+)\}\}")
 _ONE_ENGINE = re.compile(r"\{\{(pg|lite):((?:[^{}]|\{(?!\{)|\}(?!\}))*)\}\}", re.DOTALL)
 _PIECE = re.compile(r"\{\{(\w+)\}\}")
+_COLUMNS = re.compile(r"\{\{(?!any )(\w+) (\w+)\}\}")
 _LITE_WORDS = ((re.compile(r"\bgreatest\("), "max("), (re.compile(r"\bleast\("), "min("))
 
 
@@ -166,8 +169,15 @@ def _expand(
             raise ValueError(f"statement {name}: unknown placeholder {{{{{word}}}}}")
         return found
 
+    def columns_of(match: re.Match[str]) -> str:
+        form, listed = match.groups()
+        names = [one.strip() for one in fragments[listed, ""].split(",")]
+        if form == "sets":
+            return ", ".join(f"{one} = :{one}" for one in names)
+        return ", ".join(f":{one}" if form == "params" else f"{form}.{one}" for one in names)
+
     for _ in range(4):
-        body = _PIECE.sub(expansion, _only(body, engine))
+        body = _COLUMNS.sub(columns_of, _PIECE.sub(expansion, _only(body, engine)))
     membership = r"= ANY(:\1)" if engine == "postgres" else r"IN (SELECT value FROM json_each(:\1))"
     body = _ANY.sub(membership, body)
     if engine == "sqlite":

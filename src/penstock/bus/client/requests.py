@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from penstock.bus.message import DEAD_LETTER_SUFFIX, Nack, SubscriptionSpec, TopicSpec
 from penstock.bus.records import Subscription, Topic
-from penstock.bus.store.topics import SubscriptionOptions
+from penstock.bus.store.topics import PLAIN_SETTINGS, SubscriptionOptions
 from penstock.core.clock import SECOND, Micros
 from penstock.core.errors import InvalidInput
 from penstock.core.records.record import Record, to_json_value
@@ -46,6 +46,7 @@ def subscription_of(wanted: Subscription) -> tuple[SubscriptionSpec, Subscriptio
         binding=_text(wanted.binding),
         auto_replay=_text(wanted.auto_replay),
         replays_max=wanted.replays_max,
+        plain={name: getattr(wanted, name) for name in PLAIN_SETTINGS},
     )
     return spec, options
 

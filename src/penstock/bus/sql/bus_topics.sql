@@ -3,11 +3,13 @@
 -- fragment: topic_columns
 t.topic, t.customer, t.name, t.retention_us, t.created_at, t.created_by
 
+-- fragment: subscription_settings
+kind, ack_deadline_us, min_backoff_us, max_backoff_us, max_attempts, dead_letter_topic,
+retention_us, filter, push, binding, auto_replay, replays_max
+
 -- fragment: subscription_columns
-s.subscription, s.customer, s.name, s.kind, s.topic, t.name, s.ack_deadline_us, s.min_backoff_us,
-s.max_backoff_us, s.max_attempts, s.dead_letter_topic, d.name, s.retention_us, s.is_ordered,
-s.filter, s.push, s.binding, s.auto_replay, s.replays_max, s.is_paused, s.version, s.created_at,
-s.created_by
+s.subscription, s.customer, s.name, s.topic, t.name, d.name, s.is_ordered, s.is_paused, s.version,
+s.created_at, s.created_by, {{s subscription_settings}}
 
 -- fragment: subscription_joins
 JOIN topics t ON t.topic = s.topic
@@ -82,22 +84,15 @@ ORDER BY subscription LIMIT :limit;
 -- name: bus_subscription_add
 -- Create a subscription.
 -- scope: system (the parameters name the customer)
-INSERT INTO subscriptions (customer, topic, name, kind, ack_deadline_us, min_backoff_us,
-    max_backoff_us, max_attempts, dead_letter_topic, retention_us, is_ordered, filter, push,
-    binding, auto_replay, replays_max, created_at, created_by)
-VALUES (:customer, :topic, :name, :kind, :ack_deadline_us, :min_backoff_us, :max_backoff_us,
-    :max_attempts, :dead_letter_topic, :retention_us, :is_ordered, :filter, :push, :binding,
-    :auto_replay, :replays_max, {{now}}, :actor)
+INSERT INTO subscriptions (customer, topic, name, is_ordered, created_at, created_by,
+    {{subscription_settings}})
+VALUES (:customer, :topic, :name, :is_ordered, {{now}}, :actor, {{params subscription_settings}})
 ON CONFLICT (customer, name) WHERE deleted_at IS NULL DO NOTHING
 RETURNING subscription;
 
 -- name: bus_subscription_change
 -- Change the mutable settings of a subscription; its topic and its ordering cannot change.
-UPDATE subscriptions SET kind = :kind, ack_deadline_us = :ack_deadline_us,
-    min_backoff_us = :min_backoff_us, max_backoff_us = :max_backoff_us,
-    max_attempts = :max_attempts, dead_letter_topic = :dead_letter_topic,
-    retention_us = :retention_us, filter = :filter, push = :push, binding = :binding,
-    auto_replay = :auto_replay, replays_max = :replays_max, version = version + 1
+UPDATE subscriptions SET {{sets subscription_settings}}, version = version + 1
 WHERE subscription = :subscription AND customer = :customer AND deleted_at IS NULL
 RETURNING subscription;
 

@@ -7,15 +7,18 @@ same customer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
+
+from msgspec import structs
 
 from penstock.audit.rows import Entry
 from penstock.audit.store.journal import journal_append_many
 from penstock.bus import rules
 from penstock.bus.message import BUILTIN_TOPICS, PHASE_TOPICS, SubscriptionSpec, TopicSpec
 from penstock.bus.push.push_config import parse_stored_push
+from penstock.bus.records import SubscriptionSettings
 from penstock.bus.redelivery import RedeliveryPolicy
 from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.naming import SYSTEM_CUSTOMER, CustomerKey, SubscriptionKey, TopicKey
@@ -42,26 +45,26 @@ class SubscriptionRow(NamedTuple):
     subscription_key: SubscriptionKey
     customer_key: CustomerKey
     name: str
-    kind: str
     topic_key: TopicKey
     topic_name: str
+    dead_letter_name: str | None
+    is_ordered: bool
+    is_paused: bool
+    version: int
+    created_at: int
+    created_by: str
+    kind: str
     ack_deadline_us: int
     min_backoff_us: int
     max_backoff_us: int
     max_attempts: int
     dead_letter_topic: int | None
-    dead_letter_name: str | None
     retention_us: int
-    is_ordered: bool
     filter: str | None
     push: str | None
     binding: str | None
     auto_replay: str | None
     replays_max: int
-    is_paused: bool
-    version: int
-    created_at: int
-    created_by: str
 
     @property
     def subscriber(self) -> FanOutTarget:
@@ -111,9 +114,23 @@ class SubscriptionOptions:
     binding: str | None = None
     auto_replay: str | None = None
     replays_max: int = 3
+    plain: Mapping[str, Any] = field(default_factory=dict)
+    """Further settings of the record, stored as they are under the same name."""
 
 
 NO_EXTRAS: Final = SubscriptionOptions()
+
+_CONVERTED: Final = frozenset({
+    "name", "topic", "kind", "ack_deadline", "min_backoff", "max_backoff", "max_attempts",
+    "dead_letter_topic", "retention", "is_ordered", "filter", "push", "binding", "auto_replay",
+    "replays_max",
+})  # fmt: skip
+PLAIN_SETTINGS: Final[Mapping[str, Any]] = {
+    one.name: one.default
+    for one in structs.fields(SubscriptionSettings)
+    if one.name not in _CONVERTED
+}
+"""Settings of the record that are stored as they are, with their defaults."""
 
 
 def channel(subscription_key: SubscriptionKey) -> str:
@@ -261,6 +278,8 @@ def subscription_declare(
         "binding": extras.binding,
         "auto_replay": extras.auto_replay,
         "replays_max": extras.replays_max,
+        **PLAIN_SETTINGS,
+        **extras.plain,
     }
     found = subscription_find(tx, spec.name, customer_key)
     if found is None:

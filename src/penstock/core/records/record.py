@@ -16,6 +16,7 @@ says so with `field(name=...)`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import (
@@ -38,7 +39,8 @@ from penstock.core.clock import Duration, Micros, to_datetime
 __all__ = [
     "UNSET", "Changed", "DurationInput", "InBody", "InHeader", "JsonObject", "Meta", "Minutes",
     "Page", "Record", "RecordMeta", "Seconds", "Time", "UnsetType", "Wire", "decode_custom",
-    "decode_record", "encode_record", "field", "minutes", "seconds", "set_units", "time",
+    "decode_record", "encode_record", "field", "from_row", "minutes", "seconds", "set_units",
+    "time",
     "time_or_none", "to_json_value", "with_unit",
 ]  # fmt: skip
 
@@ -169,6 +171,14 @@ def time(us: Micros) -> datetime:
 def time_or_none(us: Micros | None) -> datetime | None:
     """Return the time of a row as the time of a record; None stays None."""
     return None if us is None else to_datetime(us)
+
+
+def from_row(kind: type[T], row: Any, converted: Mapping[str, Any]) -> T:
+    """Return a record of a row: these fields, and the others from columns of the same name."""
+    names = kind.__struct_fields__  # type: ignore[attr-defined]
+    return kind(
+        **converted, **{name: getattr(row, name) for name in names if name not in converted}
+    )
 
 
 def encode_record(value: Any) -> bytes:
