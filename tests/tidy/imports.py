@@ -160,7 +160,7 @@ def role_of(module: str, text: str = "") -> str:
     if module in CLIENTS or module.startswith(CLIENT_KITS):
         return "client"
     for part in parts[2:]:
-        if part in {"client", "shapes", "from_rows"}:
+        if part in {"client", "from_rows"}:
             return "client"
         if part in {"store", "load", "write", "hooks"}:
             return "store"
