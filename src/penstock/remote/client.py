@@ -84,7 +84,7 @@ def _remote_class(kind: type[Any]) -> type[Any]:
     classes = {one.__name__ for one in kind.__mro__}
     declared: dict[str, list[ApiRoute]] = {}
     for route in [route for routes in lists for route in routes.routes]:
-        method = route.client_method or route.use_case
+        method = route.use_case
         if method.__qualname__.rpartition(".")[0] in classes:
             declared.setdefault(method.__name__, []).append(route)
     methods: dict[str, Any] = {}

@@ -12,12 +12,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from penstock.client import UseCaseGroups
 from penstock.core import json_profile
 from penstock.core.errors import InvalidInput
-from penstock.core.records.record import Meta, encode_record, to_json_value
+from penstock.core.records.record import encode_record, to_json_value
 from penstock.core.records.validation import convert_input
 from penstock.schedules.client.bulk import ITEMS_MAX
 from penstock.schedules.records import NewConfig
@@ -31,16 +31,9 @@ NAMES_MAX = 100 * ITEMS_MAX
 PART = 500
 NDJSON = "application/x-ndjson"
 
-_DryRun: TypeAlias = Annotated[bool, Meta(description="Validate every item and create none.")]
-_WithConfigs: TypeAlias = Annotated[
-    bool, Meta(description="Return each created config, not only its id.")
-]
 
-
-async def create_configs_bulk(
-    call: Call, dry_run: _DryRun = False, with_configs: _WithConfigs = False
-) -> Any:
-    """Create many configs. Each item is created or refused independently."""
+async def create_configs_bulk(call: Call, dry_run: bool = False, with_configs: bool = False) -> Any:
+    """Create the configs in the body; each item is created or refused independently."""
     # Imported here because clients read the declaration of this route without a server.
     from starlette.concurrency import iterate_in_threadpool, run_in_threadpool
     from starlette.responses import StreamingResponse  # as above

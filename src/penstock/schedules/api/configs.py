@@ -34,8 +34,8 @@ routes.get("/customers/{customer_id}/pipeline-configs", Permission.READ, Configs
 routes.post(
     "/pipeline-configs/bulk",
     Permission.OPERATE,
-    create_configs_bulk,
-    client_method=Configs.create_bulk,
+    Configs.create_bulk,
+    serve=create_configs_bulk,
     query=("dry_run", "with_configs"),
     idempotency=Idempotency.FUNCTION,
     ndjson=Ndjson(

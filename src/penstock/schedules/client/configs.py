@@ -26,6 +26,7 @@ from penstock.schedules.client.config_reads import ConfigReads, config_number, e
 from penstock.schedules.client.parameters import (
     PREVIEW_MAX,
     DeleteReason,
+    DryRun,
     ExpectedVersion,
     IfMatch,
     PreviewCount,
@@ -33,6 +34,7 @@ from penstock.schedules.client.parameters import (
     PreviewInterval,
     PreviewZone,
     TriggerSource,
+    WithConfigs,
 )
 from penstock.schedules.config_input import ConfigInput, given_fields, parse_config_input
 from penstock.schedules.description import as_draft, describe
@@ -96,7 +98,11 @@ class Configs(ConfigReads):
         return self._created(body)
 
     def create_bulk(
-        self, configs: Sequence[NewConfig], *, dry_run: bool = False, with_configs: bool = False
+        self,
+        configs: Sequence[NewConfig],
+        *,
+        dry_run: DryRun = False,
+        with_configs: WithConfigs = False,
     ) -> Sequence[BulkOutcome]:
         """Create up to 10,000 configs. Each item is created or refused independently.
 

@@ -54,3 +54,7 @@ PreviewZone: TypeAlias = Annotated[str, Meta(description="IANA time zone of the 
 ConfigFilter: TypeAlias = Annotated[
     Short | None, Meta(description="Return only changes of this config.")
 ]
+DryRun: TypeAlias = Annotated[bool, Meta(description="Validate every item and create none.")]
+WithConfigs: TypeAlias = Annotated[
+    bool, Meta(description="Return each created config, not only its id.")
+]

@@ -16,7 +16,7 @@ offers the use case.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from inspect import cleandoc, iscoroutinefunction
@@ -86,8 +86,6 @@ class ApiRoute:
     etag: str | None = None
     """Field of the result whose value is the ETag; a GET then accepts If-None-Match."""
     ndjson: Ndjson | None = None
-    client_method: Callable[..., Any] | None = None
-    """Method of the client that sends the request, for a route that is a function."""
     result_field: str = ""
     """Field of the response that has the result; empty if the result is the whole response."""
     serve: Callable[..., Any] | None = None
@@ -102,8 +100,6 @@ class ApiRoute:
     @property
     def operation_id(self) -> str:
         """Name of the operation in the OpenAPI document, such as `limits.list`."""
-        if self.client_method is not None:
-            return f"{self.tag}.{self.client_method.__name__}"
         name = self.operation or self.use_case.__name__.rstrip("_")
         return f"{self.group}.{name}" if self.group else name
 
@@ -120,9 +116,11 @@ class ApiRoute:
     @cached_property
     def binding(self) -> RouteBinding:
         """How request and arguments correspond."""
-        return bind(
-            self.use_case, self.method, self.path, self.query, self.fixed, self.result_field
-        )
+        # The function that serves NDJSON reads the items itself.
+        without = {} if self.ndjson is None else {self.ndjson.parameter: None}
+        given = {**self.fixed, **without}
+        made = bind(self.use_case, self.method, self.path, self.query, given, self.result_field)
+        return replace(made, fixed=self.fixed)
 
 
 class RouteList:
