@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from examples import saas
 from penstock import Submission, connect, run_pending
 
@@ -22,6 +24,23 @@ def test_quickstart(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "{'text': 'hello Ada'}\n", "")
+
+
+@pytest.mark.parametrize(
+    "program", sorted((ROOT / "examples" / "client").glob("*.py")), ids=lambda p: p.stem
+)
+def test_programs_of_the_client(program: Path, tmp_path: Path) -> None:
+    """Each program over the client runs to its end and prints nothing to standard error."""
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "None" not in done.stdout
 
 
 def test_saas_runs_outside_the_demo(tmp_path: Path) -> None:
