@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 from click.testing import CliRunner
@@ -115,6 +116,12 @@ def ways(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterato
         server.start()
         yield Pair(url, server, made.key)
         server.stop()
+
+
+@pytest.fixture
+def populated(ways: Pair) -> tuple[Pair, dict[str, str]]:
+    """Return the pair with some history, and the ids in it."""
+    return ways, populate(ways)
 
 
 def populate(ways: Pair) -> dict[str, str]:
@@ -493,3 +500,36 @@ class TestKeys:
         )  # fmt: skip
         assert done.stderr.strip() == "[]"
         assert json.loads(done.stdout) == {"items": [], "next_cursor": None}
+
+
+class TestBytes:
+    """`--json --quiet` is the response of the API, byte for byte, one question per subject."""
+
+    @pytest.mark.parametrize(
+        ("command", "path"),
+        [
+            ("runs show {done}", "/pipeline-runs/{done}"),
+            ("runs list --limit 50", "/pipeline-runs?limit=50"),
+            ("configs show {daily}", "/pipeline-configs/{daily}"),
+            ("configs list --limit 50", "/pipeline-configs?limit=50"),
+            ("topics list --limit 50", "/topics?limit=50"),
+            ("subscriptions list --limit 50", "/subscriptions?limit=50"),
+            ("dlq list --limit 50", "/dead-letters?limit=50"),
+            ("limits list --limit 50", "/limits?limit=50"),
+            ("keys list --limit 50", "/keys?limit=50"),
+            ("flows list --limit 50", "/flows?limit=50"),
+            ("alerts list --limit 50", "/alerts?limit=50"),
+        ],
+    )
+    def test_same(self, populated: tuple[Pair, dict[str, str]], command: str, path: str) -> None:
+        """The database, the URL and the API itself give the same bytes."""
+        ways, ids = populated
+        args = [*command.format(**ids).split(), "--json", "--quiet"]
+        request = Request(
+            f"{ways.server.url}/api/v1{path.format(**ids)}",
+            headers={"Authorization": f"Bearer {ways.key}"},
+        )
+        with urlopen(request, timeout=30) as response:
+            body = response.read().decode()
+        assert ways.near(*args).out == f"{body}\n"
+        assert ways.far(*args).out == f"{body}\n"

@@ -106,14 +106,18 @@ class App:
             yield client
 
     def emit(self, value: Any, print_text: Callable[[], None]) -> None:
-        """Print `value` as one JSON document under --json, or call `print_text` to print text."""
+        """Print `value` as one JSON document under --json, or call `print_text` to print text.
+
+        With --quiet the document is exactly the response of the API; otherwise it is indented.
+        """
         # Imported here because help needs none of it.
         from penstock.cli.rows import write_rows
-        from penstock.core.records.record import to_json_value  # as above
+        from penstock.core.records.record import encode_record, to_json_value  # as above
 
-        if self.format == "json":
-            shown = to_json_value(value)
-            click.echo(json.dumps(shown, indent=None if self.is_quiet else 2, ensure_ascii=False))
+        if self.format == "json" and self.is_quiet:
+            click.echo(encode_record(value))
+        elif self.format == "json":
+            click.echo(json.dumps(to_json_value(value), indent=2, ensure_ascii=False))
         elif self.format != "table" or self.columns is not None:
             write_rows(value, self.format, self.columns)
         else:
