@@ -93,7 +93,12 @@ def _print_item(item: Intervention, now: int) -> None:
 
 @interventions.command("resolve")
 @click.argument("intervention_id", type=INTERVENTION)
-@click.option("--resolution", required=True, metavar="TEXT", help="What was done; recorded.")
+@click.option(
+    "--resolution",
+    required=True,
+    metavar="TEXT",
+    help="Description of what was done, stored with the intervention.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be resolved; change nothing.")
 @click.pass_obj
 def resolve(app: App, intervention_id: str, resolution: str, dry_run: bool) -> None:
