@@ -8,6 +8,7 @@ connection would otherwise lose a completion or an alert without a trace.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Generic, ParamSpec, TypeVar
 
@@ -15,13 +16,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-_connectors: list[Callable[[], None]] = []
+_pending: list[Callable[[], None]] = []
+_lock = threading.Lock()
 
 
 def connect_on_first_use(connect: Callable[[], None]) -> None:
-    """Call `connect`, which connects all hooks, when a hook is called that is not connected."""
-    if connect not in _connectors:
-        _connectors.append(connect)
+    """Call `connect`, which connects all hooks, before any hook is called."""
+    _pending.append(connect)
 
 
 class Hook(Generic[P]):
@@ -38,7 +39,7 @@ class Hook(Generic[P]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Call every connected function."""
-        if not self._functions:
+        if _pending:
             _connect()
         _check_connected(self._name, bool(self._functions))
         for function in self._functions:
@@ -58,7 +59,7 @@ class Provider(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the connected function and return its result."""
-        if self._function is None:
+        if _pending:
             _connect()
         _check_connected(self._name, self._function is not None)
         assert self._function is not None
@@ -66,8 +67,11 @@ class Provider(Generic[P, R]):
 
 
 def _connect() -> None:
-    for connect in _connectors:
-        connect()
+    """Make all connections; another thread waits, so that no call sees only some of them."""
+    with _lock:
+        while _pending:
+            _pending[0]()
+            del _pending[0]
 
 
 def _check_connected(name: str, is_connected: bool) -> None:
