@@ -56,7 +56,7 @@ class IssuedKey(Record):
     key: str | None
     """The key with its secret; null in the response to a repeated request."""
     info: ApiKey
-    """Properties of the key."""
+    """The key without its secret."""
 
     def __repr__(self) -> str:
         return f"IssuedKey(info={self.info!r}, key=…)"

@@ -10,7 +10,7 @@ __all__ = ["JournalEntry"]
 
 
 class JournalEntry(Record):
-    """An entry of the journal."""
+    """A state change or action recorded in the journal."""
 
     at: Time
     """Time at which it happened."""

@@ -64,7 +64,7 @@ class NewMessage(Record):
     data: bytes = b""
     """Payload of the message, base64-encoded."""
     attributes: Mapping[str, str] = field(default_factory=dict)
-    """Attributes of the message, text by name."""
+    """Attributes of the message, string values by name."""
     ordering_key: str | None = None
     """Messages with the same key are delivered in publish order."""
     dedupe_id: str | None = None

@@ -271,7 +271,7 @@ class StoredMessage(Record):
     data: bytes
     """Payload of the message, base64-encoded."""
     attributes: dict[str, str]
-    """Attributes of the message, text by name."""
+    """Attributes of the message, string values by name."""
     ordering_key: str | None
     """Ordering key of the message; null if it has none."""
     publish_time: Time

@@ -30,6 +30,6 @@ def parsed(text: str | None) -> Any:
 
 
 def format_percent(value: float) -> str:
-    """Format a percentage, rounded down to one digit: "97.5 %", "100 %"."""
+    """Format a percentage, rounded down to one decimal place: "97.5 %", "100 %"."""
     shown = int(value * 10 + 1e-9) / 10
     return f"{shown:.1f} %" if shown % 1 else f"{shown:.0f} %"

@@ -1,7 +1,7 @@
-"""Time zones as stretches of constant UTC offset, for the search over schedules.
+"""Time zones as periods of constant UTC offset, for computing schedules.
 
-``offset_period_at`` returns the stretch that contains a moment, with the wall-clock times that the
-change at its start skipped or repeated. Stretches are computed once per zone and year from the IANA
+``offset_period_at`` returns the period that contains an instant, with the wall-clock times that the
+change at its start skipped or repeated. Periods are computed once per zone and year from the IANA
 data of ``zoneinfo``. The cadence and preview modules use them.
 """
 
@@ -75,7 +75,7 @@ def zone_info(name: str) -> ZoneInfo:
 
 
 def offset_period_at(name: str, t: Micros) -> OffsetPeriod:
-    """Return the stretch that contains t. Raise InvalidInput outside the years 1900 to 9990."""
+    """Return the period that contains t. Raise InvalidInput outside the years 1900 to 9990."""
     if not TIME_MIN <= t < TIME_MAX:
         raise InvalidInput("time", "a time within the years 1900 to 9990", t)
     starts, stretches = _stretches(name, t // _SPAN)
@@ -84,7 +84,7 @@ def offset_period_at(name: str, t: Micros) -> OffsetPeriod:
 
 @lru_cache(maxsize=4096)
 def _stretches(name: str, span: int) -> tuple[tuple[Micros, ...], tuple[OffsetPeriod, ...]]:
-    """Return the stretches of a span, extended by one span on both sides."""
+    """Return the periods of a span, extended by one span on both sides."""
     first = (span - 1) * _SPAN
     starts = [first]
     for neighbour in (span - 1, span, span + 1):

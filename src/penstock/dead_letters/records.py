@@ -105,14 +105,14 @@ class DeadLetterGroup(Record):
 
 
 class DeadLetterMessage(Record):
-    """The message of an undeliverable delivery."""
+    """The message whose delivery failed."""
 
     data: bytes
     """Payload of the message, base64-encoded."""
     text: str | None
     """Payload as text; null if it is not UTF-8."""
     attributes: dict[str, str]
-    """Attributes of the message, text by name."""
+    """Attributes of the message, string values by name."""
     ordering_key: str | None
     """Ordering key of the message; null if it has none."""
     publish_time: Time | None
@@ -180,7 +180,7 @@ class ReplayRequest(Record):
     limit: Annotated[int, Meta(ge=1, le=500)] = 100
     """Maximum number of dead letters to replay in this request."""
     rate: Annotated[float, Meta(gt=0, le=10_000)] | None = None
-    """Replays per second, spread over the coming time; all at once when omitted."""
+    """Maximum replays per second; all are replayed at once when omitted."""
     before: Annotated[str, Meta(max_length=64)] | None = None
     """`next_before` of the previous request, to continue it."""
     start_at: Time | None = None

@@ -66,7 +66,7 @@ class Flow(FlowRef):
     is_degraded: bool
     """Whether the flow ended with incomplete data."""
     missing: list[str]
-    """Tables and processors that were missing when the flow went on."""
+    """Tables and processors that were missing when the flow proceeded."""
     trigger_source: str
     """What triggered the work, such as `scheduler` or `manual`."""
     opened_by: str

@@ -44,7 +44,7 @@ class Overview(Record):
     running_runs: int
     """Number of runs that are executing."""
     oldest_ready_at: Time | None
-    """Time since which the oldest ready run waits; null if none does."""
+    """Time since which the oldest ready run has been waiting; null if no run is ready."""
     completed_today: int
     """Number of runs completed since midnight UTC."""
     failed_today: int
@@ -171,7 +171,7 @@ class RegisteredProcessor(Record):
     is_entry: bool
     """Whether new flows start with it."""
     max_execution_duration: Minutes = field(name="max_execution_duration_minutes")
-    """Minutes after which a run is ended as TIMEOUT."""
+    """Minutes after which a run ends in state TIMEOUT."""
 
 
 class RegisteredPipeline(Record):
@@ -189,7 +189,7 @@ class OutboxBacklog(Record):
     """Messages of the outbox that have not been published."""
 
     waiting: int
-    """Number of messages that wait."""
+    """Number of messages that have not been published."""
     oldest_at: Time | None
     """Time at which the oldest of them was written; null if none waits."""
 

@@ -35,8 +35,12 @@ def runs() -> None:
 @click.option("--processor", metavar="NAME", help="Only runs of this processor.")
 @click.option("--config-id", type=CONFIG, metavar="CFG", help="Only runs of this config.")
 @click.option("--partition", metavar="TEXT", help="Only runs of this partition.")
-@click.option("--correlation", "correlation_id", metavar="ID", help="Only runs of this cause.")
-@click.option("--message", "message_id", metavar="ID", help="Only runs that it triggered.")
+@click.option(
+    "--correlation", "correlation_id", metavar="ID", help="Only runs with this correlation id."
+)
+@click.option(
+    "--message", "message_id", metavar="ID", help="Only runs that this message triggered."
+)
 @click.option("--error-type", metavar="NAME", help="Only runs that failed with this error type.")
 @click.option(
     "--search",
@@ -46,13 +50,18 @@ def runs() -> None:
 )
 @click.option("--state", type=STATE, metavar="STATE", help=f"One of {', '.join(RunState)}.")
 @click.option(
-    "--since", metavar="WHEN", help="Only occurrences at or after this ISO time or age (2h, 3d)."
+    "--since", metavar="WHEN", help="Only runs scheduled at or after this ISO time or age (2h, 3d)."
 )
 @click.option(
-    "--until", metavar="WHEN", help="Only occurrences before this ISO time or age (2h, 3d)."
+    "--until", metavar="WHEN", help="Only runs scheduled before this ISO time or age (2h, 3d)."
 )
 @click.option("--limit", type=LIMIT, default=50, show_default=True, help="Maximum number of runs.")
-@click.option("--before", type=RUN, metavar="RUN", help="Continue after this run; needs --state.")
+@click.option(
+    "--before",
+    type=RUN,
+    metavar="RUN",
+    help="List the runs after this one, the last of a page. Requires --state.",
+)
 @click.pass_obj
 def list_(app: App, /, limit: int, **given: Any) -> None:
     """List runs: unfinished runs first, then by age, newest first."""

@@ -75,7 +75,7 @@ class Run(Record):
     config_id: str | None
     """Config that started the run; null for other triggers."""
     customer: str = field(name="customer_id")
-    """Customer id."""
+    """Customer that owns the run."""
     pipeline: str = field(name="pipeline_template")
     """Registered name of the pipeline."""
     phase: str
@@ -107,7 +107,7 @@ class Run(Record):
     duration: Seconds | None = field(name="execution_duration_seconds")
     """Duration of the execution in seconds; null before it ends."""
     max_duration: Minutes | None = field(name="max_execution_duration_minutes")
-    """Minutes after which the run is ended as TIMEOUT; null after it has ended."""
+    """Minutes after which the run ends in state TIMEOUT; null after it has ended."""
     timeout_at: Time | None
     """Time at which the run times out; null before it starts and after it has ended."""
     claimed_by: str | None
@@ -173,7 +173,7 @@ class Run(Record):
     parameters: Any
     """Parameters passed to the processor, as a JSON object."""
     created_at: Time
-    """Time at which the resource was created."""
+    """Time at which the run was created."""
 
 
 class RunProgress(Record):

@@ -90,11 +90,11 @@ class Config(Record):
     max_duration: Minutes = field(
         name="max_execution_duration_minutes", default_factory=lambda: minutes(60 * MINUTE)
     )
-    """Minutes after which a run is ended as TIMEOUT."""
+    """Minutes after which a run ends in state TIMEOUT."""
     sla: Minutes = field(
         name="sla_breach_threshold_minutes", default_factory=lambda: minutes(30 * MINUTE)
     )
-    """Minutes after which a late start breaches the SLA."""
+    """Minutes that a start may be late before it breaches the SLA."""
     catch_up: CatchUpName = "one"
     """Handling of missed occurrences: run one, all or none of them."""
     catch_up_window: Minutes = field(
@@ -104,7 +104,7 @@ class Config(Record):
     overlap: OverlapName = "skip"
     """Handling of an occurrence while an earlier run is active."""
     jitter: Seconds = field(name="jitter_seconds", default_factory=lambda: seconds(0))
-    """Maximum delay of starts in seconds; the delay is the same for every start."""
+    """Upper bound in seconds of the start delay; each config always gets the same delay."""
     is_active: bool = True
     """Whether the schedule starts runs."""
 
@@ -175,27 +175,27 @@ class ConfigChange(Record):
     event_filter: str | UnsetType | None = UNSET
     """Filter expression; null removes it, so that all messages start the config."""
     parameters: JsonObject | UnsetType | None = UNSET
-    """Parameters of the runs, which replace the current ones; null keeps them."""
+    """Parameters of the runs, which replace the current ones; null keeps the current value."""
     retry: JsonObject | UnsetType | None = field(name="retry_config", default=UNSET)
     """Retry settings; null for the pipeline's."""
     priority: int | UnsetType | None = UNSET
-    """Priority from 1 to 10, highest first; null keeps it."""
+    """Priority from 1 to 10, highest first; null keeps the current value."""
     max_duration: Minutes | UnsetType | None = field(
         name="max_execution_duration_minutes", default=UNSET
     )
-    """Minutes after which a run is ended as TIMEOUT; null keeps them."""
+    """Minutes after which a run ends in state TIMEOUT; null keeps the current value."""
     sla: Minutes | UnsetType | None = field(name="sla_breach_threshold_minutes", default=UNSET)
-    """Minutes after which a late start breaches the SLA; null keeps them."""
+    """Minutes that a start may be late before it breaches the SLA; null keeps the current value."""
     catch_up: CatchUpName | UnsetType | None = UNSET
-    """Handling of missed occurrences: run one, all or none of them; null keeps it."""
+    """Missed occurrences to run: one, all or none of them; null keeps the current value."""
     catch_up_window: Minutes | UnsetType | None = field(
         name="catch_up_window_minutes", default=UNSET
     )
-    """Minutes back that `catch_up: all` reaches; null keeps them."""
+    """Minutes back that `catch_up: all` reaches; null keeps the current value."""
     overlap: OverlapName | UnsetType | None = UNSET
-    """Handling of an occurrence while an earlier run is active; null keeps it."""
+    """Handling of an occurrence while an earlier run is active; null keeps the current value."""
     jitter: Seconds | UnsetType | None = field(name="jitter_seconds", default=UNSET)
-    """Maximum delay of starts in seconds; null keeps it."""
+    """Maximum delay of starts in seconds; null keeps the current value."""
     is_active: bool | UnsetType = UNSET
     """Whether the schedule starts runs."""
 

@@ -18,7 +18,7 @@ class EnvelopeMessage(Record):
     data: bytes = b""
     """Payload of the message, base64-encoded."""
     attributes: dict[str, str] = field(default_factory=dict)
-    """Attributes of the message, text by name."""
+    """Attributes of the message, string values by name."""
     ordering_key: Annotated[str, Meta(max_length=1024)] = field(name="orderingKey", default="")
     """Messages with the same key keep their order; empty for no order."""
     publish_time: str = field(name="publishTime", default="")

@@ -178,7 +178,7 @@ def topic_find(tx: Tx, name: str, customer_key: CustomerKey = SYSTEM) -> TopicRo
 
 
 def topic_get(tx: Tx, name: str, customer_key: CustomerKey = SYSTEM) -> TopicRow:
-    """Return a topic by name; built-in topics are created. Raises NotFound if there is none."""
+    """Return a topic by name, creating it if it is built in; raise NotFound if there is none."""
     found = topic_find(tx, name, customer_key)
     if found is not None:
         return found

@@ -9,7 +9,13 @@ from penstock.core.records.record import InHeader, Meta, Time, Wire
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 
 Customer: TypeAlias = Annotated[
-    str, Wire("customer_id"), Meta(description="Customer id.", examples=["acme"], max_length=200)
+    str,
+    Wire("customer_id"),
+    Meta(
+        description="Id of the customer that the request is about.",
+        examples=["acme"],
+        max_length=200,
+    ),
 ]
 CustomerOrDefault: TypeAlias = Annotated[
     Annotated[str, Meta(max_length=200)] | None,

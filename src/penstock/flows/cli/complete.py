@@ -24,7 +24,9 @@ _OUTCOMES = {
 @click.argument("pipeline")
 @click.argument("partition")
 @click.argument("processor")
-@click.option("--phase", metavar="NAME", help="Phase, if several phases have this processor.")
+@click.option(
+    "--phase", metavar="NAME", help="Phase of the processor. Required if several phases have it."
+)
 @click.option("--customer", metavar="ID", help="Customer id. Defaults to `default`.")
 @click.option("--mode", metavar="NAME", help="Mode of the flow; that of the open flow if omitted.")
 @click.option("--status", type=click.Choice(["success", "partial", "failed"]), default="success",

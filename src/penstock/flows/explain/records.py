@@ -96,7 +96,7 @@ class FlowExplanation(Record):
 
 
 class CauseEntry(Record):
-    """One cause in a tree; it holds up the nearest entry above it that is one level less deep."""
+    """One cause in a tree; it delays its parent, the nearest entry above it at depth - 1."""
 
     depth: int
     """Depth in the tree; 0 is the subject of the request."""
@@ -108,7 +108,7 @@ class CauseEntry(Record):
     clears: Literal["time", "event", "person", "never"]
     """What can remove the cause; `never` if nothing that is pending will."""
     since: Time | None
-    """Time since which the cause exists; null if unknown."""
+    """Time since which the cause has existed; null if unknown."""
     earliest_at: Time | None
     """Earliest time at which it can clear; null if unknown."""
     until: Time | None

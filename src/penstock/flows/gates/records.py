@@ -64,7 +64,7 @@ class GateDependency(Record):
 
 
 class GateVerdict(Record):
-    """What a gate decides, and the evidence of it."""
+    """The verdict of a gate, with its evidence."""
 
     phase: str
     """Phase that the gate belongs to."""

@@ -68,7 +68,7 @@ class ClaimedRun(Record):
     attempt: int = field(name="attempt_number")
     """Number of this attempt, counted from 1."""
     max_execution_duration: Minutes = field(name="max_execution_duration_minutes")
-    """Minutes after which a run is ended as TIMEOUT."""
+    """Minutes after which a run ends in state TIMEOUT."""
     parameters: JsonObject | None
     """Parameters passed to the processor, as a JSON object."""
     correlation_id: str | None

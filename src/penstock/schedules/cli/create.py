@@ -44,7 +44,7 @@ _TEXT = {
     "domain": "Label: COST, SECURITY, COMPLIANCE, OPERATIONS or any other text.",
     "timezone": "IANA time zone of the schedule, such as Europe/Berlin.",
     "event_topic": "Start when a message arrives on this topic.",
-    "event_filter": "Start only for messages whose attributes match.",
+    "event_filter": "Start only for messages whose attributes match this filter.",
 }
 _NUMBERS = {
     "priority": (int, "Priority from 1 (last) to 10 (first)."),

@@ -211,7 +211,9 @@ class RouteBinding:
             if "\x00" in value or "\ufffd" in value:
                 raise InvalidInput(name, "UTF-8 text without NUL characters", "other bytes")
         if len(dict(given)) < len(given):
-            raise InvalidInput("query", f"each of these at most once: {', '.join(known)}", "more")
+            raise InvalidInput(
+                "query", f"each of these at most once: {', '.join(known)}", "a repeat"
+            )
         return dict(given)
 
     def _texts(self, given: dict[str, str], place: str, kind: Any) -> dict[str, Any]:
