@@ -7,6 +7,7 @@ import threading
 from types import FrameType
 from typing import Final
 
+from penstock.core.clock import set_from_handler
 from penstock.worker.worker import Worker
 
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
@@ -16,10 +17,13 @@ def run_until_signal(worker: Worker) -> None:
     """Run until SIGTERM or SIGINT, then drain; a second signal stops without waiting for runs."""
     asked = threading.Event()
 
-    def handle(_: int, __: FrameType | None) -> None:
-        if asked.is_set():
+    received: list[int] = []
+
+    def handle(number: int, _: FrameType | None) -> None:
+        if received:
             worker.stop(now=True)
-        asked.set()
+        received.append(number)
+        set_from_handler(asked)
 
     before = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
     try:

@@ -21,7 +21,7 @@ import click
 
 from penstock.cli.app import App, Command, setting_options
 from penstock.cli.logging import EventLog
-from penstock.core.clock import SystemClock, format_duration
+from penstock.core.clock import SystemClock, format_duration, set_from_handler
 from penstock.core.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -187,11 +187,13 @@ def _introduce(
 @contextlib.contextmanager
 def _signals(stopping: threading.Event) -> Iterator[None]:
     """Set the event on the first signal; exit immediately on the second."""
+    received: list[int] = []
 
     def handle(number: int, _: FrameType | None) -> None:
-        if stopping.is_set():
+        if received:
             os._exit(INTERRUPTED_EXIT_CODE if number == signal.SIGINT else 128 + number)
-        stopping.set()
+        received.append(number)
+        set_from_handler(stopping)
 
     if threading.current_thread() is not threading.main_thread():
         yield  # handlers can be set only in the main thread; tests run the command in another

@@ -25,7 +25,7 @@ from penstock.bus.message import Delivery, Nack, SettleResult
 from penstock.bus.transports.protocol import Transport
 from penstock.consumer.disposition import ACK, Disposition
 from penstock.consumer.message import of_delivery
-from penstock.core.clock import SECOND
+from penstock.core.clock import SECOND, set_from_handler
 
 if TYPE_CHECKING:
     from penstock.consumer.app import Consumer
@@ -313,7 +313,7 @@ class PullWorker:
             yield
             return
         names = (signal.SIGTERM, signal.SIGINT)
-        before = [signal.signal(name, lambda *_: self._stop.set()) for name in names]
+        before = [signal.signal(name, lambda *_: set_from_handler(self._stop)) for name in names]
         try:
             yield
         finally:

@@ -8,6 +8,7 @@ code receives ``now``.
 
 from __future__ import annotations
 
+import _thread
 import re
 import threading
 import time
@@ -87,6 +88,15 @@ class SystemClock:
     def wait(self, event: threading.Event, timeout: float | None) -> bool:
         """Wait at most `timeout` seconds for the event; return whether it is set."""
         return event.wait(timeout)
+
+
+def set_from_handler(event: threading.Event) -> None:
+    """Set an event from a signal handler without waiting for a lock.
+
+    The handler may interrupt the main thread inside `event.wait`, which holds the event's lock for
+    a moment; `event.set` would then wait for it for ever. Another thread sets the event instead.
+    """
+    _thread.start_new_thread(event.set, ())
 
 
 def to_datetime(us: Micros) -> datetime:
