@@ -27,7 +27,7 @@ from penstock import Pipeline
 resize = Pipeline("resize")
 resize.phase("main").external("images", timeout="10m")
 """
-PATIENCE_SECONDS = 90.0
+PATIENCE_SECONDS = 30.0
 
 
 class Process:

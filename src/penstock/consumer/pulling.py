@@ -111,8 +111,11 @@ class Settler:
 
     def loop(self) -> None:
         """Settle and renew until `stop` is called."""
-        while not self._is_stopping:
+        while True:
+            # Clear first: an event that `stop` sets between the check and the wait must remain.
             self._more.clear()
+            if self._is_stopping:
+                break
             self._clock.wait(self._more, self.step())
         self.step()
 
