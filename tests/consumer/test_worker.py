@@ -286,3 +286,19 @@ def threads() -> Iterator[None]:
     yield
     left = [t.name for t in threading.enumerate() if t.name in ("penstock-pull", "penstock-clerk")]
     assert left == []
+
+
+def test_stop_while_the_event_is_cleared(sink: Sink, live: RecordingBus) -> None:
+    """A stop just before the settling thread clears its event is not lost."""
+    settler = Settler(make(sink), live)
+
+    class StoppedWhileCleared(threading.Event):
+        def clear(self) -> None:
+            settler.stop()
+            super().clear()
+
+    settler._more = StoppedWhileCleared()
+    thread = threading.Thread(target=settler.loop, daemon=True)
+    thread.start()
+    thread.join(TIMEOUT_S)
+    assert not thread.is_alive()
