@@ -105,7 +105,8 @@ def _sending(use_case: Callable[..., Any], routes: Sequence[ApiRoute]) -> Callab
 
     @functools.wraps(use_case)
     def send(self: Any, *args: Any, **kwargs: Any) -> Any:
-        arguments = dict(signature.bind(self, *args, **kwargs).arguments)
+        signature.bind(self, *args, **kwargs)  # raises TypeError as a local call would
+        arguments = dict(signature.bind_partial(self, *args).arguments) | kwargs
         route = next((one for one in routes if one.binding.fits(arguments)), routes[-1])
         return request(self.transport, route, arguments)
 

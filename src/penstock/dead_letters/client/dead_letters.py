@@ -8,7 +8,7 @@ and a rate spreads the replays over future time, so that the caller need not thr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, TypedDict, Unpack
 
 from penstock.access.store.names import NameResolver, check_limit
 from penstock.access.store.paging import Cursor, PageLimit, paged
@@ -100,6 +100,22 @@ DiscardReason: TypeAlias = Annotated[
 Groups: TypeAlias = Annotated[list[DeadLetterGroup], Meta(description="Groups, the largest first.")]
 
 
+class DeadLetterFilters(TypedDict, total=False):
+    """Filters of dead letters; one that is omitted or None matches all."""
+
+    kind: KindFilter
+    customer: CustomerFilter
+    subscription: SubscriptionFilter
+    topic: TopicFilter
+    pipeline: PipelineFilter
+    processor: ProcessorFilter
+    partition: PartitionFilter
+    correlation_id: CorrelationFilter
+    error_type: ErrorFilter
+    since: Since
+    until: Until
+
+
 class DeadLetters:
     """Use cases of dead letters."""
 
@@ -113,27 +129,12 @@ class DeadLetters:
         self,
         *,
         status: Status = "open",
-        kind: KindFilter = None,
-        customer: CustomerFilter = None,
-        subscription: SubscriptionFilter = None,
-        topic: TopicFilter = None,
-        pipeline: PipelineFilter = None,
-        processor: ProcessorFilter = None,
-        partition: PartitionFilter = None,
-        correlation_id: CorrelationFilter = None,
-        error_type: ErrorFilter = None,
-        since: Since = None,
-        until: Until = None,
         limit: PageLimit = 50,
         cursor: Cursor = None,
+        **filters: Unpack[DeadLetterFilters],
     ) -> Page[DeadLetter]:
         """List dead letters, newest first."""
-        given = {
-            "status": status, "kind": kind, "customer": customer, "subscription": subscription,
-            "topic": topic, "pipeline": pipeline, "processor": processor, "partition": partition,
-            "correlation_id": correlation_id, "error_type": error_type, "since": since,
-            "until": until,
-        }  # fmt: skip
+        given = {"status": status, **filters}
         return paged(
             self._names,
             "dead_letters",
@@ -153,55 +154,20 @@ class DeadLetters:
         self,
         *,
         status: Status = "open",
-        kind: KindFilter = None,
-        customer: CustomerFilter = None,
-        subscription: SubscriptionFilter = None,
-        topic: TopicFilter = None,
-        pipeline: PipelineFilter = None,
-        processor: ProcessorFilter = None,
-        partition: PartitionFilter = None,
-        correlation_id: CorrelationFilter = None,
-        error_type: ErrorFilter = None,
-        since: Since = None,
-        until: Until = None,
         limit: PageLimit = 50,
+        **filters: Unpack[DeadLetterFilters],
     ) -> Groups:
         """Count dead letters by origin and error type, the largest group first."""
         check_limit(limit)
-        given = {
-            "status": status, "kind": kind, "customer": customer, "subscription": subscription,
-            "topic": topic, "pipeline": pipeline, "processor": processor, "partition": partition,
-            "correlation_id": correlation_id, "error_type": error_type, "since": since,
-            "until": until,
-        }  # fmt: skip
+        given = {"status": status, **filters}
         rows = self._store.read(
             lambda tx: dead_letter_groups(tx, self._wanted(tx, given), limit=limit)
         )
         return [group_record(row) for row in rows]
 
-    def count(
-        self,
-        *,
-        status: Status = "open",
-        kind: KindFilter = None,
-        customer: CustomerFilter = None,
-        subscription: SubscriptionFilter = None,
-        topic: TopicFilter = None,
-        pipeline: PipelineFilter = None,
-        processor: ProcessorFilter = None,
-        partition: PartitionFilter = None,
-        correlation_id: CorrelationFilter = None,
-        error_type: ErrorFilter = None,
-        since: Since = None,
-        until: Until = None,
-    ) -> int:
+    def count(self, *, status: Status = "open", **filters: Unpack[DeadLetterFilters]) -> int:
         """Return the number of dead letters that match."""
-        given = {
-            "status": status, "kind": kind, "customer": customer, "subscription": subscription,
-            "topic": topic, "pipeline": pipeline, "processor": processor, "partition": partition,
-            "correlation_id": correlation_id, "error_type": error_type, "since": since,
-            "until": until,
-        }  # fmt: skip
+        given = {"status": status, **filters}
         return self._store.read(lambda tx: dead_letter_count(tx, self._wanted(tx, given)))
 
     def get(self, dead_letter_id: DeadLetterId) -> DeadLetterDetail:
@@ -299,14 +265,14 @@ class DeadLetters:
     def _wanted(self, tx: Tx, given: Mapping[str, Any]) -> DeadLetterRowFilter:
         """Return the filter of rows for the filters of a request."""
         wanted = dict(given)
-        status, kind = wanted.pop("status", "open"), wanted["kind"]
+        status, kind = wanted.pop("status", "open"), wanted.get("kind")
         if status not in STATUSES:
             raise InvalidInput("status", f"one of {', '.join(STATUSES)}", status)
         if kind not in (None, *KINDS):
             raise InvalidInput("kind", f"one of {', '.join(KINDS)}", kind)
         since, until = wanted.pop("since", None), wanted.pop("until", None)
         return DeadLetterRowFilter(
-            **{**wanted, "customer": self._names.customer_key(tx, wanted["customer"])},
+            **{**wanted, "customer": self._names.customer_key(tx, wanted.get("customer"))},
             status=None if status == "all" else status,
             since=0 if since is None else from_datetime(since),
             until=FAR if until is None else from_datetime(until),

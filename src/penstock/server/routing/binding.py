@@ -241,11 +241,15 @@ def bind(
     in_path = set(re.findall(r"\{(\w+)\}", path))
     has_body = method in ("POST", "PATCH", "PUT")
     signature = inspect.signature(use_case)
-    wanted = [
-        one
-        for one in signature.parameters.values()
-        if one.name not in ("self", CALL, ACTOR) and one.name not in fixed
-    ]
+    wanted = []
+    for one in signature.parameters.values():
+        if one.kind is inspect.Parameter.VAR_KEYWORD:  # **filters: Unpack[a TypedDict]
+            (named,) = get_args(hints.pop(one.name))
+            for name, kind in get_type_hints(named, include_extras=True).items():
+                hints[name] = kind
+                wanted.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None))
+        elif one.name not in ("self", CALL, ACTOR) and one.name not in fixed:
+            wanted.append(one)
     has_record = has_body and any(_is_record(hints[one.name]) for one in wanted)
     found = []
     for one in wanted:
