@@ -18,6 +18,7 @@ from pathlib import Path
 
 from benchmarks.result import Result
 from benchmarks.site import Site
+from penstock.exports import DISTRIBUTION
 
 ROUNDS = 5
 
@@ -82,10 +83,10 @@ def _once(compiled: str) -> tuple[float, float]:
 
 
 def _core_packages() -> set[str]:
-    """Return the packages that `pip install penstock` installs, according to their metadata."""
+    """Return the packages that a core install brings, according to their metadata."""
     installed = {_plain(d.metadata["Name"]): d for d in distributions()}
     found: set[str] = set()
-    asked = ["penstock"]
+    asked = [DISTRIBUTION]
     while asked:
         name = asked.pop()
         if name in found or name not in installed:

@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from penstock.db import default_store
-from penstock.exports import lazy_exports
+from penstock.exports import DISTRIBUTION, lazy_exports
 
 if TYPE_CHECKING:
     from penstock.access.api_keys import Role
@@ -231,7 +231,7 @@ if not TYPE_CHECKING:  # type checkers see the imports above instead
         if name == "__version__":
             from importlib.metadata import version  # costs 50 ms and is rarely needed
 
-            return version("penstock")
+            return version(DISTRIBUTION)
         return _load(name)
 
     def __dir__() -> list[str]:

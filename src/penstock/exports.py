@@ -11,6 +11,9 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+DISTRIBUTION: Final = "penstock-engine"
+"""Name on the package index; the import and the command are `penstock`."""
+
 PUBLIC_MODULES: Final = (
     "penstock",
     "penstock.bus",

@@ -6,6 +6,7 @@ dependencies come from the environment of the tests, so that nothing is download
 
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -187,9 +188,15 @@ def test_every_module_imports(installed: Installed) -> None:
 
 
 def test_command(installed: Installed) -> None:
-    """The installed command prints its help."""
+    """The installed command prints its help, and the version of the distribution."""
     out = installed.run("penstock", "--help")
     assert out.startswith("Usage: penstock ")
+    assert re.fullmatch(r"penstock \d+\.\S+\n", installed.run("penstock", "--version"))
+
+
+def test_name(wheel: Path) -> None:
+    """The distribution has its own name on the package index; the import keeps the short one."""
+    assert wheel.name.startswith("penstock_engine-")
 
 
 def test_migrations_and_a_run(installed: Installed) -> None:

@@ -65,7 +65,7 @@ def test_missing_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     result = CliRunner().invoke(cli, ["demo"])
     assert result.exit_code == 2
-    assert "penstock[duckdb]" in result.stderr
+    assert "penstock-engine[duckdb]" in result.stderr
     assert "demo saas" in result.stderr
 
 

@@ -61,7 +61,7 @@ class TestAddresses:
         monkeypatch.setitem(sys.modules, library, None)
         with pytest.raises(InvalidInput) as caught:
             open_warehouse(address)
-        assert f"pip install 'penstock[{extra}]'" in caught.value.message
+        assert f"pip install 'penstock-engine[{extra}]'" in caught.value.message
         assert "pw" not in caught.value.message
 
 

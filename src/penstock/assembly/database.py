@@ -136,7 +136,7 @@ def _postgres(settings: Settings, clock: Clock | None) -> Store:
             "database_url",
             "a database whose driver is installed",
             "postgresql",
-            f"Install it: pip install 'penstock[postgres]' ({error})",
+            f"Install it: pip install 'penstock-engine[postgres]' ({error})",
         ) from error
     try:
         # Connect once directly: the pool would try for 10 s and then not report the reason.

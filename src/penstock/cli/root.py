@@ -16,6 +16,7 @@ import click
 
 from penstock.cli.app import App, Group, is_flag_passed
 from penstock.cli.errors import INTERRUPTED, report
+from penstock.exports import DISTRIBUTION
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": (
@@ -139,7 +140,7 @@ class RootGroup(Group):
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="To get started: `penstock demo`, then `penstock up --pipelines my_pipelines.py`.",
 )
-@click.version_option(package_name="penstock", message="penstock %(version)s")
+@click.version_option(package_name=DISTRIBUTION, message="penstock %(version)s")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """Penstock runs data pipelines that never fail silently.

@@ -2,7 +2,7 @@
 
     from penstock.consumer import Consumer, Upsert
 
-It needs only the core install; PostgreSQL sinks need psycopg (`penstock[postgres]`).
+It needs only the core install; PostgreSQL sinks need psycopg (`penstock-engine[postgres]`).
 """
 
 from penstock.consumer.app import Consumer

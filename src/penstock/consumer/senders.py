@@ -3,7 +3,7 @@
     app = Consumer(..., verify=signed_by(audience="https://my.service/pubsub/push",
                                          email="pusher@project.iam.gserviceaccount.com"))
 
-Needs `penstock[oidc]`. The issuer's keys are fetched from public addresses only, and cached.
+Needs `penstock-engine[oidc]`. The issuer's keys are fetched from public addresses only, and cached.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def _show(app: App, report: _Report) -> None:
 
 def _check_duckdb() -> None:
     if importlib.util.find_spec("duckdb") is None:
-        fix = "Install it: pip install 'penstock[duckdb]', or run `penstock demo saas`"
+        fix = "Install it: pip install 'penstock-engine[duckdb]', or run `penstock demo saas`"
         raise InvalidInput("which", "a demo whose library is installed (duckdb)", "nba", fix)
 
 

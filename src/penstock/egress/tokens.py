@@ -1,6 +1,6 @@
 """Signing and checking tokens: PyJWT and cryptography behind the rules of `egress.oidc`.
 
-Both libraries come with the extra `penstock[oidc]` and are loaded when a token is first signed or
+Both libraries come with the extra `penstock-engine[oidc]` and are loaded when a token is signed or
 checked. PyJWT parses a token and checks its signature under one algorithm that this module names;
 `egress.oidc` decides which claims are trusted.
 """
@@ -168,6 +168,6 @@ def _library() -> Any:
     except ImportError as error:
         raise SettingsError(
             "oidc", "the libraries for signed tokens", "nothing",
-            f"Install them: pip install 'penstock[oidc]' ({error})",
+            f"Install them: pip install 'penstock-engine[oidc]' ({error})",
         ) from error  # fmt: skip
     return jwt

@@ -65,7 +65,7 @@ def _library(name: str, extra: str, address: str, field: str) -> ModuleType:
             field,
             f"an address whose library is installed ({name})",
             redacted(address, address),
-            f"Install it with: pip install 'penstock[{extra}]'",
+            f"Install it with: pip install 'penstock-engine[{extra}]'",
         ) from None
 
 

@@ -167,7 +167,10 @@ class PostgresSink:
             import psycopg  # optional: only sinks in PostgreSQL need it
         except ImportError:
             raise SettingsError(
-                "sink", "psycopg to be installed", "no psycopg", "pip install 'penstock[postgres]'"
+                "sink",
+                "psycopg to be installed",
+                "no psycopg",
+                "pip install 'penstock-engine[postgres]'",
             ) from None
         try:
             connection = psycopg.connect(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any, Final
 
+from penstock.exports import DISTRIBUTION
 from penstock.server.openapi.declared import operations, schemas_of
 from penstock.server.openapi.problems import PROBLEMS, FieldError, Problem
 from penstock.server.routes import Routes
@@ -49,7 +50,7 @@ def describe(routes: Routes) -> dict[str, Any]:
     tags = [{"name": one.tag, "description": one.description} for one in routes.declared]
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Penstock", "description": DESCRIPTION, "version": version("penstock")},
+        "info": {"title": "Penstock", "description": DESCRIPTION, "version": version(DISTRIBUTION)},
         "paths": paths,
         "components": {"schemas": dict(sorted(schemas.items())), "securitySchemes": SECURITY},
         "tags": [*tags, PUSH_TAG],

