@@ -20,6 +20,10 @@ from penstock.services.binder import Binder
 from tests.kits.client_harness import Harness
 
 
+class Killed(BaseException):
+    """The process ends: unlike an error of one message, nothing may handle it."""
+
+
 @pytest.fixture
 def binder(harness: Harness) -> Binder:
     """A binder over the store under test, without jitter."""
@@ -114,13 +118,13 @@ class TestRuns:
                 done = body(tx)
                 count[0] += 1
                 if count[0] == 3:  # after reading the topics and the pull
-                    raise RuntimeError("killed before the commit")
+                    raise Killed("before the commit")
                 return done
 
             return write(failing)
 
         harness.store.write = crashing  # type: ignore[method-assign]
-        with pytest.raises(RuntimeError):
+        with pytest.raises(Killed):
             binder.run_once()
         harness.store.write = write  # type: ignore[method-assign]
         assert harness.client.views.overview().pending_runs == 0

@@ -53,8 +53,12 @@ def canonical_json_object(value: object, field: str = "parameters") -> str:
     return text
 
 
-def _check_json(value: object, field: str, depth: int) -> None:
+def check_json(value: object, field: str) -> None:
     """Reject values that JSON, PostgreSQL or 64-bit readers cannot hold; errors name the path."""
+    _check_json(value, field, 1)
+
+
+def _check_json(value: object, field: str, depth: int) -> None:
     if depth > JSON_DEPTH_MAX:
         raise InvalidInput(field[:TEXT_MAX], f"at most {JSON_DEPTH_MAX} levels", "more")
     if isinstance(value, Mapping):

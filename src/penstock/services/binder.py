@@ -12,8 +12,10 @@ transaction, and the message is acked after the last one.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from penstock.access.store.names import NameResolver
 from penstock.audit.store.alerts import request_begin, request_finish
@@ -50,12 +52,21 @@ from penstock.bus.store.topics import (
     topic_declare,
 )
 from penstock.client import Client
-from penstock.core.errors import Conflict, InvalidInput, NotFound, PenstockError
+from penstock.core.error_classification import classify
+from penstock.core.errors import (
+    Conflict,
+    DeclarationError,
+    InvalidInput,
+    NotFound,
+    PenstockError,
+    StoreError,
+)
 from penstock.core.fields import check_customer
 from penstock.core.json_profile import parse_json as parse_json
+from penstock.core.redact import redact_text
 from penstock.db.in_transaction import InTransaction
 from penstock.db.store import StoreView, Tx
-from penstock.flows.client.completion_message import report_of
+from penstock.flows.client.completion_message import report_from_message
 from penstock.flows.client.start_config import start
 from penstock.runs.client.submission import CheckedSubmission, check_many, insert, with_customer
 from penstock.runs.records import Submission
@@ -67,6 +78,12 @@ STEP = 200
 PAGE = 1_000
 ACTOR = "binder"
 CUSTOMER_ATTRIBUTE = "customer_id"
+PERMANENT_ERRORS = (
+    TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError,
+)  # fmt: skip
+"""Errors of the code itself: the same message raises them on every attempt."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +93,13 @@ class BinderCounts:
     bound: int = 0
     done: int = 0
     nacked: int = 0
+
+
+class _Step(NamedTuple):
+    """One step of starting configs: where the next begins, and configs to start one by one."""
+
+    next_after: int | None
+    one_by_one: list[int]
 
 
 class Binder:
@@ -95,8 +119,21 @@ class Binder:
     def run_once(self) -> BinderCounts:
         """Bind topics that configs listen to, then serve one batch of each ready subscription."""
         made = self._store.write(_bind_topics)
-        parts = [self._serve(sub) for sub in self._ready()]
+        parts = [self._serve_alone(sub) for sub in self._ready()]
         return replace(_summed(parts), bound=made)
+
+    def _serve_alone(self, sub: SubscriptionRow) -> BinderCounts:
+        """Serve one subscription; its failure is logged and delays no other one.
+
+        What it leased is delivered again after the ack deadline.
+        """
+        try:
+            return self._serve(sub)
+        except StoreError:
+            raise
+        except Exception:
+            log.exception("serving bound subscription %s failed", sub.name)
+            return BinderCounts()
 
     def _ready(self) -> Iterator[SubscriptionRow]:
         """Yield every bound subscription with ready deliveries, page by page."""
@@ -115,28 +152,62 @@ class Binder:
         if not leased:
             return BinderCounts()
         binding = parse(parse_json((sub.binding or "null").encode()))
-        if binding.kind is BindingKind.CONFIGS:
-            return _summed([self._start_configs(sub, one) for one in leased])
-        if binding.kind is BindingKind.COMPLETIONS:
-            return _summed([self._report(sub, binding, one) for one in leased])
-        return self._run(sub, binding, leased)
+        nacks: list[DeliveryNack] = []
+        if binding.kind is BindingKind.RUNS:
+            done = self._run(sub, binding, leased, nacks)
+        else:
+            done = 0
+            for one in leased:
+                try:
+                    if binding.kind is BindingKind.CONFIGS:
+                        done += self._start_configs(sub, one)
+                    else:
+                        done += self._report(sub, binding, one)
+                except Exception as error:
+                    nacks.append(_nack(one, error))
+        if nacks:
+            nacked = self._store.write(lambda tx: delivery_nack(tx, sub, nacks, self._jitter))
+            self._store.wake(sorted(nacked.wake))
+        return BinderCounts(done=done, nacked=len(nacks))
 
     def _run(
-        self, sub: SubscriptionRow, binding: Binding, leased: Sequence[LeasedDelivery]
-    ) -> BinderCounts:
-        """Turn messages into runs, all valid ones in one transaction."""
+        self,
+        sub: SubscriptionRow,
+        binding: Binding,
+        leased: Sequence[LeasedDelivery],
+        nacks: list[DeliveryNack],
+    ) -> int:
+        """Turn messages into runs, all valid ones in one transaction; return how many."""
         customer = self._store.read(lambda tx: _owner(tx, sub))
         good: list[tuple[LeasedDelivery, CheckedSubmission]] = []
-        refused = 0
         for one in leased:
             try:
                 wanted = with_customer(self._names, _submission(binding, one, customer))
                 check_customer(wanted.customer)
                 (checked,) = check_many(self._names, [wanted])
                 good.append((one, checked._replace(message_id=str(one.message_id))))
-            except PenstockError as error:
-                refused += self._refuse(sub, one, error).nacked
+            except Exception as error:
+                nacks.append(_nack(one, error))
+        if not good:
+            return 0
+        try:
+            return self._insert(sub, good)
+        except Exception as error:
+            if len(good) == 1:
+                nacks.append(_nack(good[0][0], error))
+                return 0
+        # One of them cannot be inserted: find out which.
+        done = 0
+        for pair in good:
+            try:
+                done += self._insert(sub, [pair])
+            except Exception as error:
+                nacks.append(_nack(pair[0], error))
+        return done
 
+    def _insert(
+        self, sub: SubscriptionRow, good: Sequence[tuple[LeasedDelivery, CheckedSubmission]]
+    ) -> int:
         def body(tx: Tx) -> int:
             current = delivery_ack(tx, sub, [(one.message_id, one.epoch) for one, _ in good])
             runs = [run for one, run in good if (one.message_id, one.epoch) in current]
@@ -144,10 +215,16 @@ class Binder:
                 insert(tx, self._store, self._names, runs, ACTOR)
             return len(runs)
 
-        return BinderCounts(done=self._store.write(body) if good else 0, nacked=refused)
+        return self._store.write(body)
 
-    def _report(self, sub: SubscriptionRow, binding: Binding, one: LeasedDelivery) -> BinderCounts:
+    def _report(self, sub: SubscriptionRow, binding: Binding, one: LeasedDelivery) -> int:
         """Report the completion in a message, in the transaction that acks it."""
+        payload = parse_message_object(one.data)
+        payload.setdefault("pipeline_template", binding.pipeline)
+        payload.setdefault("correlation_id", one.attributes.get("correlation_id"))
+        if payload.get("processor_name") is None:
+            raise InvalidInput("processor_name", "the name of the completed processor", None)
+        report = report_from_message(payload)
 
         def body(tx: Tx) -> int:
             if not delivery_ack(tx, sub, [(one.message_id, one.epoch)]):
@@ -161,66 +238,79 @@ class Binder:
             )
             return 1
 
-        try:
-            payload = parse_message_object(one.data)
-            payload.setdefault("pipeline_template", binding.pipeline)
-            payload.setdefault("correlation_id", one.attributes.get("correlation_id"))
-            if "processor_name" not in payload:
-                raise InvalidInput("processor_name", "the name of the completed processor", None)
-            report = report_of(payload)
-            return BinderCounts(done=self._store.write(body))
-        except PenstockError as error:
-            return self._refuse(sub, one, error)
-
-    def _refuse(
-        self, sub: SubscriptionRow, one: LeasedDelivery, error: PenstockError
-    ) -> BinderCounts:
-        """Nack a message: as poison for invalid input, otherwise as a transient failure."""
-        is_poison = isinstance(error, InvalidInput | NotFound)
-        kind = ErrorKind.POISON if is_poison else ErrorKind.TRANSIENT
-        nack = DeliveryNack(one.message_id, one.epoch, kind, error.code, error.message)
-        nacked = self._store.write(lambda tx: delivery_nack(tx, sub, [nack], self._jitter))
-        self._store.wake(sorted(nacked.wake))
-        return BinderCounts(nacked=1)
+        return self._store.write(body)
 
     # -- configs -------------------------------------------------------------------------------
 
-    def _start_configs(self, sub: SubscriptionRow, one: LeasedDelivery) -> BinderCounts:
-        """Start all configs that the message addresses, step by step, then ack it."""
-        after: int | None = 0
-        try:
-            while after is not None:
-                after = self._store.write(
-                    lambda tx, at=after: self._start_step(tx, sub, one, at)  # type: ignore[misc]
-                )
-        except PenstockError as error:
-            return self._refuse(sub, one, error)
-        acked = self._store.write(lambda tx: delivery_ack(tx, sub, [(one.message_id, one.epoch)]))
-        return BinderCounts(done=len(acked))
+    def _start_configs(self, sub: SubscriptionRow, one: LeasedDelivery) -> int:
+        """Start all configs that the message addresses, step by step, then ack it.
 
-    def _start_step(
-        self, tx: Tx, sub: SubscriptionRow, one: LeasedDelivery, after: int
-    ) -> int | None:
-        """Start the next configs unless this step is already done; return the next step's `after`.
-
-        None means that this was the last step.
+        A config that cannot be started keeps no other from starting: the step is then repeated
+        config by config, and the message is nacked with the first error after the last step.
         """
+        errors: list[Exception] = []
+        after: int | None = 0
+        while after is not None:
+            step = self._start_step(sub, one, after)
+            for config_id in step.one_by_one:
+                try:
+                    self._store.write(
+                        lambda tx, number=config_id: self._start_once(tx, sub, one, number)  # type: ignore[misc]
+                    )
+                except Exception as error:
+                    log.warning("message %s did not start config %s", one.message_id, config_id)
+                    errors.append(error)
+            after = step.next_after
+        if errors:
+            # A retry can only help if one of the errors is not permanent.
+            raise min(errors, key=_is_poison)
+        acked = self._store.write(lambda tx: delivery_ack(tx, sub, [(one.message_id, one.epoch)]))
+        return len(acked)
+
+    def _start_step(self, sub: SubscriptionRow, one: LeasedDelivery, after: int) -> _Step:
+        """Start the next configs in one transaction, or list them if one of them fails."""
+        try:
+            return self._store.write(lambda tx: self._step(tx, sub, one, after, is_listing=False))
+        except Exception:
+            log.warning("message %s starts its configs one by one", one.message_id, exc_info=True)
+            return self._store.write(lambda tx: self._step(tx, sub, one, after, is_listing=True))
+
+    def _step(
+        self, tx: Tx, sub: SubscriptionRow, one: LeasedDelivery, after: int, *, is_listing: bool
+    ) -> _Step:
+        """Start the next configs, or only list them; a step that was done before is returned."""
         scope, key = f"event:{sub.subscription_key}", f"{one.message_id}:{one.generation}:{after}"
         earlier = request_begin(tx, scope, key, b"")
         if earlier is not None:
-            found: int | None = earlier["next"]
-            return found
+            return _Step(earlier["next"], earlier.get("one_by_one", []))
         customer = None if sub.customer_key == SYSTEM else sub.customer_key
         named = one.attributes.get(CUSTOMER_ATTRIBUTE)
         rows = config_event_list(
             tx, sub.topic_name, customer_key=customer, customer_id=named, after=after, limit=STEP
         )
-        for config_id, filter_text in rows:
-            if not filter_text or filters.parse(filter_text)(one.attributes):
-                self._start(tx, config_id, one, sub)
-        next_after = rows[-1][0] if len(rows) == STEP else None
-        request_finish(tx, scope, key, {"next": next_after})
-        return next_after
+        step = _Step(rows[-1][0] if len(rows) == STEP else None, [])
+        if is_listing:
+            step.one_by_one.extend(config_id for config_id, _ in rows)
+        else:
+            for config_id, filter_text in rows:
+                if not filter_text or filters.parse(filter_text)(one.attributes):
+                    self._start(tx, config_id, one, sub)
+        done = {"next": step.next_after, "one_by_one": step.one_by_one}
+        request_finish(tx, scope, key, done)
+        return step
+
+    def _start_once(
+        self, tx: Tx, sub: SubscriptionRow, one: LeasedDelivery, config_id: int
+    ) -> None:
+        """Start one config unless this message has already started it."""
+        key = f"{one.message_id}:{one.generation}:config:{config_id}"
+        if request_begin(tx, f"event:{sub.subscription_key}", key, b"") is not None:
+            return
+        config = config_get(tx, config_id)
+        pattern = None if config is None else config.event_filter
+        if not pattern or filters.parse(pattern)(one.attributes):
+            self._start(tx, config_id, one, sub)
+        request_finish(tx, f"event:{sub.subscription_key}", key, {})
 
     def _start(self, tx: Tx, config_id: int, one: LeasedDelivery, sub: SubscriptionRow) -> None:
         config_lock(tx, config_id)
@@ -257,6 +347,27 @@ def bind_configs(tx: Tx, topic: TopicRow) -> SubscriptionRow:
     spec = SubscriptionSpec(name=name, topic=topic.name, dead_letter_topic=dead)
     extras = SubscriptionOptions(kind="bound", binding=CONFIGS_BINDING.to_json())
     return subscription_declare(tx, spec, topic.customer_key, ACTOR, extras)
+
+
+def _nack(one: LeasedDelivery, error: Exception) -> DeliveryNack:
+    """Return the nack of a message for its own error, whatever it is.
+
+    A message that can never succeed is poison. Any other error, such as one of the store, is
+    transient: the message is delivered again and becomes a dead letter after its last attempt.
+    """
+    if isinstance(error, PenstockError):
+        error_type, text = error.code, error.message
+    else:
+        error_type, text = classify(error), f"{type(error).__name__}: {error}"
+        log.error("message %s failed", one.message_id, exc_info=error)
+    kind = ErrorKind.POISON if _is_poison(error) else ErrorKind.TRANSIENT
+    return DeliveryNack(one.message_id, one.epoch, kind, error_type, redact_text(text))
+
+
+def _is_poison(error: Exception) -> bool:
+    if isinstance(error, PenstockError):
+        return isinstance(error, InvalidInput | NotFound | DeclarationError)
+    return isinstance(error, PERMANENT_ERRORS)
 
 
 def _submission(binding: Binding, one: LeasedDelivery, customer: str | None) -> Submission:

@@ -42,15 +42,23 @@ _PHRASES: Final = {
 _NOWHERE: Final = object()
 
 
-def convert_input(value: Any, kind: Any, field: str = "body", *, is_text: bool = False) -> Any:
+def convert_input(
+    value: Any,
+    kind: Any,
+    field: str = "body",
+    *,
+    is_text: bool = False,
+    ignores_unknown: bool = False,
+) -> Any:
     """Convert a value to `kind`; raise InvalidInput that names the field.
 
     is_text: numbers and booleans may be given as text, as in a query string. Unknown fields are
-    rejected.
+    rejected, unless `ignores_unknown` drops them: senders of messages add fields of their own.
     """
     if isinstance(value, dict):
         value = _without_nulls(value, kind)
-    for path, known in _unknown_fields(value, _type_info(kind), ()):
+    unknown = () if ignores_unknown else _unknown_fields(value, _type_info(kind), ())
+    for path, known in unknown:
         name = path[-1]
         near = difflib.get_close_matches(name, known, n=1)
         fix = f"Did you mean {near[0]}?" if near else "Check its spelling."

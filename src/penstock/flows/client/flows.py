@@ -24,7 +24,7 @@ from penstock.core.records.parameters import (
     PartitionFilter,
     PipelineFilter,
 )
-from penstock.core.records.record import Meta, Page, to_json_value
+from penstock.core.records.record import Meta, Page
 from penstock.db.store import Transactions, Tx
 from penstock.flows.cascade import CompletionStatus, FlowState
 from penstock.flows.client.completion_message import report_of
@@ -117,7 +117,7 @@ class Flows:
         The newest open flow of its partition and mode receives it; without one, a new flow is
         opened. A report for an unknown processor becomes a dead letter.
         """
-        return self.record(report_of(to_json_value(report)))
+        return self.record(report_of(report))
 
     def record(self, report: ProcessorReport) -> CompletionReceipt:
         """Record a completion report that a message of the bus carried; see `complete`."""
