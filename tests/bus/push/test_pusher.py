@@ -226,6 +226,34 @@ class TestResponses:
             receiver.respond = lambda _: ScriptedResponse(200)
             assert world.drain(pusher) == 2
 
+    @pytest.mark.parametrize("status", [400, 422, 404])
+    def test_poison_does_not_slow_the_subscription(self, world: PushWorld, status: int) -> None:
+        """What the endpoint refuses is that message's own failure: good ones arrive at once."""
+        good = expecting(200)
+        poison = expecting(status, after="120")
+        with receiving(by_attribute) as receiver:
+            sub = world.declare("orders", to(receiver))
+            world.publish("orders", *[poison] * 20, *([good] * 8 + [poison]) * 10)
+            pusher = world.pusher()
+            world.drain(pusher)
+        assert len(receiver.got) == 20 + 90, "without any time passing"
+        assert world.waiting(sub)[:4] == (0, 0, 30, 0)
+        assert pusher.endpoint_concurrency() == {sub.subscription_key: 111}
+        assert world.sums(sub).acked == 80
+
+    def test_an_overloaded_endpoint_is_slowed_among_poison(self, world: PushWorld) -> None:
+        """429 and 5xx pause the endpoint; a refused message in between does not lengthen it."""
+        with receiving(by_attribute) as receiver:
+            world.declare("orders", to(receiver))
+            world.publish("orders", *[expecting(status) for status in (503, 422, 429, 500, 503)])
+            pusher = world.pusher()
+            world.drain(pusher)
+            world.publish("orders", expecting(200))
+            assert world.drain(pusher) == 0, "three failures in a row pause it"
+            world.clock.advance(SECOND // 10)
+            assert world.drain(pusher) == 1
+        assert len(receiver.got) == 6
+
     def test_gone_pauses_the_subscription(self, world: PushWorld) -> None:
         """410 pauses with an alert, in one transaction; after resuming, a success resolves it."""
         with receiving(lambda _: ScriptedResponse(410)) as receiver:

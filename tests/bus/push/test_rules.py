@@ -31,6 +31,7 @@ from penstock.bus.push.push_config import (
     push_to_json,
     retry_after,
     serialize_push,
+    slows_endpoint,
     verdict_of,
 )
 from penstock.core.clock import MINUTE, SECOND, iso
@@ -171,6 +172,11 @@ class TestRequest:
     )
     def test_verdicts(self, status: int, verdict: PushVerdict) -> None:
         assert verdict_of(status) is verdict
+
+    def test_only_an_endpoint_in_trouble_is_slowed(self) -> None:
+        """Overload, server errors, timeouts and silence; no status that judges the message."""
+        statuses = [None, *range(100, 600)]
+        assert [s for s in statuses if slows_endpoint(s)] == [None, 408, 429, *range(500, 600)]
 
     @pytest.mark.parametrize(
         ("header", "wanted"),

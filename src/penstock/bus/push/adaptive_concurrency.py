@@ -53,7 +53,7 @@ class ConcurrencyWindow:
 
 
 def succeeded(window: ConcurrencyWindow) -> ConcurrencyWindow:
-    """Return the window after a response that acks the message."""
+    """Return the window after a response of an endpoint that keeps up, whatever its verdict."""
     grown = window.size + (1.0 if window.size < window.threshold else 1.0 / window.size)
     return replace(
         window,
@@ -64,7 +64,7 @@ def succeeded(window: ConcurrencyWindow) -> ConcurrencyWindow:
 
 
 def failed(window: ConcurrencyWindow) -> ConcurrencyWindow:
-    """Return the window after any other response, or none."""
+    """Return the window after an overload, a server error, or no response."""
     failures = window.failures + 1
     if window.outstanding > 0:
         return replace(window, failures=failures, outstanding=window.outstanding - 1)

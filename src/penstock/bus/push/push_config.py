@@ -27,6 +27,7 @@ from penstock.egress.policy import PERMISSIVE, STRICT, EgressRules, parse_target
 
 ACKS: Final = frozenset({102, 200, 201, 202, 204})
 GONE: Final = 410
+OVERLOADED: Final = frozenset({408, 429})
 RETRY_AFTER_MAX_US: Final = 10 * MINUTE
 USER_AGENT: Final = "Penstock-Push"
 
@@ -207,6 +208,15 @@ def verdict_of(status: int) -> PushVerdict:
     if status in ACKS:
         return PushVerdict.ACK
     return PushVerdict.GONE if status == GONE else PushVerdict.NACK
+
+
+def slows_endpoint(status: int | None) -> bool:
+    """Return whether a response, or None for no response, says that the endpoint is in trouble.
+
+    Only those slow a subscription down: no response, a timeout, 429 and 5xx. With every other
+    status, such as 400 or 422 for a poison message, the endpoint has judged that one message.
+    """
+    return status is None or status in OVERLOADED or status >= 500
 
 
 def retry_after(header: str | None, now: Micros) -> Micros | None:

@@ -30,6 +30,7 @@ from penstock.bus.push.push_config import (
     PushVerdict,
     TokenSigner,
     retry_after,
+    slows_endpoint,
     verdict_of,
 )
 from penstock.bus.store.deliveries import LeasedDelivery, delivery_pull
@@ -40,7 +41,7 @@ from penstock.db.store import Transactions, Tx
 
 LIMIT: Final = 500
 FAILING: Final = 10
-"""Number of consecutive failures after which an alert is opened."""
+"""Number of consecutive messages without an ack after which an alert is opened."""
 INLINE_REQUESTS: Final = 1_000
 DEADLINE_SHARE: Final = 0.95
 """Share of the lease available to the request; the rest is for settling before it lapses."""
@@ -72,6 +73,8 @@ class _Endpoint:
     window: ConcurrencyWindow
     held: int = 0
     not_before: float = 0.0
+    unacked: int = 0
+    """Consecutive responses, or failures, that acked no message."""
     is_clean: bool = False
     """The last response was a success, so no alert about the endpoint is open."""
 
@@ -297,19 +300,19 @@ class Pusher:
     ) -> tuple[Settled, list[LeasedDelivery], int]:
         """Update the window; settle the delivery and lease the next ones in one transaction."""
         number, sub = attempt.subscription_key, attempt.ready.subscription
-        verdict = PushVerdict.NACK if response.status is None else verdict_of(response.status)
+        verdict = _verdict(response)
         delay = retry_after(response.retry_after, self._clock.now())
         with self._in_flight.lock:
             endpoint = self._in_flight.endpoints[number]
             is_clean = endpoint.is_clean
-            more = self._learn(number, endpoint, verdict, delay)
-            failures, window = endpoint.window.failures, endpoint.window.max_in_flight
+            more = self._learn(number, endpoint, response, delay)
+            unacked, window = endpoint.unacked, endpoint.window.max_in_flight
 
         def body(tx: Tx) -> tuple[Settled, list[LeasedDelivery]]:
             settled = settle_push(
                 tx, attempt, response,
                 verdict=verdict, delay_us=delay, jitter=self._jitter,
-                is_clean=is_clean, is_failing=failures == FAILING,
+                is_clean=is_clean, is_failing=unacked == FAILING,
             )  # fmt: skip
             if settled.wake:
                 tx.after_commit(lambda: self._store.wake(sorted(settled.wake)))
@@ -327,19 +330,28 @@ class Pusher:
         return settled, leased, window
 
     def _learn(
-        self, number: int, endpoint: _Endpoint, verdict: PushVerdict, delay: Micros | None
+        self, number: int, endpoint: _Endpoint, response: PushResponse, delay: Micros | None
     ) -> int:
-        """Update an endpoint's window by a response; return how many deliveries to lease next."""
+        """Update an endpoint's window by a response; return how many deliveries to lease next.
+
+        A message that the endpoint refuses is a response like any other: it never slows the
+        subscription down, and a Retry-After then delays that message only.
+        """
         now = self._clock.monotonic()
-        if verdict is PushVerdict.ACK:
-            endpoint.window = succeeded(endpoint.window)
-            endpoint.is_clean = True
-        else:
+        verdict = _verdict(response)
+        endpoint.unacked = 0 if verdict is PushVerdict.ACK else endpoint.unacked + 1
+        endpoint.is_clean = verdict is PushVerdict.ACK
+        if slows_endpoint(response.status):
             endpoint.window = failed(endpoint.window)
-            endpoint.is_clean = False
             pause = max(endpoint.window.pause_us, delay or 0)
             endpoint.not_before = max(endpoint.not_before, now + pause / SECOND)
+        else:
+            endpoint.window = succeeded(endpoint.window)
         is_over = verdict is PushVerdict.GONE or now < endpoint.not_before or self._is_closing
         if is_over or endpoint.held > endpoint.window.max_in_flight or not self._options.threads:
             return 0
         return 1 + self._in_flight.take(number, now)
+
+
+def _verdict(response: PushResponse) -> PushVerdict:
+    return PushVerdict.NACK if response.status is None else verdict_of(response.status)
