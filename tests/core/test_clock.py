@@ -54,6 +54,33 @@ def test_datetimes_must_be_aware_in_any_zone() -> None:
         clock.from_datetime(datetime(2025, 11, 17))  # noqa: DTZ001 - the rejected form
     with pytest.raises(InvalidInput, match="years 1 to 9999"):
         clock.to_datetime(10**20)
+    edge = datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-5)))
+    with pytest.raises(InvalidInput, match="years 1 to 9999"):
+        clock.from_datetime(edge)
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"])
+def test_an_offset_does_not_leave_the_calendar(text: str) -> None:
+    """A time whose UTC form has no year is refused before anything is done with it."""
+    with pytest.raises(InvalidInput, match=r"start_at.*years 1 to 9999"):
+        clock.parse_iso(text, "start_at")
+
+
+def test_times_of_requests_leave_years_for_durations() -> None:
+    """The longest duration after the latest time of a request can still be shown."""
+    last = datetime(9899, 12, 31, 23, 59, tzinfo=UTC)
+    us = clock.request_time(last, "start_at")
+    assert clock.to_datetime(us + clock.DURATION_MAX - DAY).year == 9999
+    for wrong in (last + timedelta(minutes=1), datetime(2025, 1, 1), "now"):  # noqa: DTZ001
+        with pytest.raises(InvalidInput, match="start_at"):
+            clock.request_time(wrong, "start_at")
+
+
+def test_impossible_times_are_shown_as_the_nearest() -> None:
+    """A row with a time outside the calendar has a form; it never breaks a list."""
+    assert clock.iso(2**62).startswith("9999-12-31T23:59:59")
+    assert clock.iso(-(2**62)) == "0001-01-01T00:00:00Z"
+    assert clock.shown_datetime(5) == clock.to_datetime(5)
 
 
 @pytest.mark.parametrize(

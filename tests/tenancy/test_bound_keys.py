@@ -52,14 +52,14 @@ def served(request: pytest.FixtureRequest, serve: Serve) -> Iterator[ServedApi]:
 def test_every_route_of_the_role(served: ServedApi, role: Role) -> None:
     """Each call succeeds; none is refused by the database."""
     bound = Bound(served, role)
-    answers = {}
+    replies = {}
     for route in bound.routes():
         path, body = CALLS[route](bound.scene)
         reply = bound.by.call(method_of(route), path, body)
-        answers[route] = (reply.status, reply.body[:300])
-    refused = [(route, *got) for route, got in answers.items() if not 200 <= got[0] < 300]
+        replies[route] = (reply.status, reply.body[:300])
+    refused = [(route, *got) for route, got in replies.items() if not 200 <= got[0] < 300]
     assert refused == []
-    assert len(answers) > 5
+    assert len(replies) > 5
 
 
 class TestDeeperPaths:

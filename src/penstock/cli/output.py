@@ -20,7 +20,7 @@ from penstock.core.clock import (
     SECOND,
     from_datetime,
     parse_iso,
-    to_datetime,
+    shown_datetime,
 )
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def format_time(at: datetime | int | None, now: int | None = None) -> str:
     if at is None:
         return "-"
     us = _micros(at)
-    text = to_datetime(us).strftime("%Y-%m-%d %H:%M:%SZ")
+    text = shown_datetime(us).strftime("%Y-%m-%d %H:%M:%SZ")
     return text if now is None else f"{text} ({format_relative(us - now)})"
 
 
@@ -49,7 +49,7 @@ def format_time_short(at: datetime | int | None, now: int) -> str:
         return "-"
     us = _micros(at)
     form = "%H:%MZ" if us // DAY == now // DAY else "%m-%d %H:%MZ"
-    return f"{to_datetime(us).strftime(form)} ({format_relative(us - now)})"
+    return f"{shown_datetime(us).strftime(form)} ({format_relative(us - now)})"
 
 
 def _micros(at: datetime | int) -> int:

@@ -35,6 +35,9 @@ DURATION_MAX: Final = 36_525 * DAY
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ONE = timedelta(microseconds=1)
+_YEARS = ((datetime.min.replace(tzinfo=UTC) - _EPOCH) // _ONE,
+          (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _ONE)  # fmt: skip
+_ASKED_MAX = (datetime(9900, 1, 1, tzinfo=UTC) - _EPOCH) // _ONE
 _UNITS = {
     "w": WEEK,
     "d": DAY,
@@ -113,12 +116,34 @@ def from_datetime(dt: datetime) -> Micros:
         raise InvalidInput(
             "time", "a datetime with a zone", dt.isoformat(), "Add tzinfo, for example UTC."
         )
-    return (dt - _EPOCH) // _ONE
+    return _in_years((dt - _EPOCH) // _ONE, "time", dt.isoformat())
+
+
+def request_time(given: object, field: str) -> Micros:
+    """Return the time in a request as microseconds; raise InvalidInput outside the years 1 to 9899.
+
+    A datetime ends with the year 9999. The last hundred years are left for the durations that are
+    added to a time, so that whatever follows from a request can be stored and shown.
+    """
+    if not isinstance(given, datetime) or given.utcoffset() is None:
+        raise InvalidInput(field, "a datetime with a zone", given, "Add tzinfo, for example UTC.")
+    us = (given - _EPOCH) // _ONE
+    if not _YEARS[0] <= us < _ASKED_MAX:
+        raise InvalidInput(field, "a time within the years 1 to 9899", given.isoformat())
+    return us
+
+
+def shown_datetime(us: Micros) -> datetime:
+    """Return a stored time as a UTC datetime; one that no calendar has becomes the nearest.
+
+    Lists use it: a row with an impossible time is shown and never breaks the page around it.
+    """
+    return _EPOCH + timedelta(microseconds=min(max(us, _YEARS[0]), _YEARS[1]))
 
 
 def iso(us: Micros) -> str:
-    """Return the time as ISO 8601 in UTC; the fraction is omitted if it is zero."""
-    return to_datetime(us).isoformat().replace("+00:00", "Z")
+    """Return a stored time as ISO 8601 in UTC; the fraction is omitted if it is zero."""
+    return shown_datetime(us).isoformat().replace("+00:00", "Z")
 
 
 def parse_iso(text: object, field: str = "time") -> Micros:
@@ -133,7 +158,14 @@ def parse_iso(text: object, field: str = "time") -> Micros:
         raise InvalidInput(field, expected, text) from None
     if parsed.utcoffset() is None:
         raise InvalidInput(field, expected, text, 'Append "Z" for UTC or an offset like "+02:00".')
-    return (parsed - _EPOCH) // _ONE
+    return _in_years((parsed - _EPOCH) // _ONE, field, text)
+
+
+def _in_years(us: Micros, field: str, given: str) -> Micros:
+    """Return a time; raise InvalidInput if its offset moves it out of the years 1 to 9999."""
+    if not _YEARS[0] <= us <= _YEARS[1]:
+        raise InvalidInput(field, "a time within the years 1 to 9999 in UTC", given)
+    return us
 
 
 def parse_duration(value: Duration, field: str = "duration") -> Micros:

@@ -54,7 +54,7 @@ from penstock.bus.store.topics import (
 )
 from penstock.bus.transports.embedded import WAIT_MAX, BusOperations, EmbeddedBus
 from penstock.core import json_profile
-from penstock.core.clock import from_datetime
+from penstock.core.clock import request_time
 from penstock.core.errors import InvalidInput, NotFound, StaleVersion
 from penstock.core.naming import CustomerKey
 from penstock.core.records.parameters import Owner
@@ -243,7 +243,7 @@ class Subscriptions:
 
     def seek(self, name: SubscriptionName, to: SeekTime, *, customer: Owner = None) -> SeekResult:
         """Seek a subscription to a time. Newer messages are delivered again, older ones purged."""
-        at = from_datetime(to)
+        at = request_time(to, "time")
         sub, seek = self._store.write(lambda tx: self._begin(tx, name, at, customer))
         while not seek.is_done:
             seek = self._store.write(lambda tx, at=seek: seek_step(tx, sub, at, STEP))  # type: ignore[misc]

@@ -34,7 +34,7 @@ from typing import (
 import msgspec
 from msgspec import UNSET, Meta, UnsetType, field
 
-from penstock.core.clock import Duration, Micros, to_datetime
+from penstock.core.clock import Duration, Micros, shown_datetime
 
 __all__ = [
     "UNSET", "Changed", "DurationInput", "InBody", "InHeader", "JsonObject", "Meta", "Minutes",
@@ -165,12 +165,12 @@ def _unit_class(kind: Any) -> Any:
 
 def time(us: Micros) -> datetime:
     """Return the time of a row as the time of a record."""
-    return to_datetime(us)
+    return shown_datetime(us)
 
 
 def time_or_none(us: Micros | None) -> datetime | None:
     """Return the time of a row as the time of a record; None stays None."""
-    return None if us is None else to_datetime(us)
+    return None if us is None else shown_datetime(us)
 
 
 def from_row(kind: type[T], row: Any, converted: Mapping[str, Any]) -> T:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypedDict, Unpack
 
 from penstock.access.store.names import NameResolver, check_limit
 from penstock.access.store.paging import Cursor, PageLimit, paged
-from penstock.core.clock import from_datetime
+from penstock.core.clock import from_datetime, request_time
 from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.formatting import id_or_none
 from penstock.core.ids import decode, encode
@@ -220,7 +220,7 @@ class DeadLetters:
                  "correlation_id", "error_type", "since", "until")  # fmt: skip
         given = {name: getattr(request, name) for name in names}
         before = FAR if request.before is None else decode("dl", request.before, "before")
-        start_at = None if request.start_at is None else from_datetime(request.start_at)
+        start_at = None if request.start_at is None else request_time(request.start_at, "start_at")
         is_dry = request.is_dry_run
 
         def body(tx: Tx) -> ReplayStep:

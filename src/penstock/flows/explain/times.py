@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
-from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, Micros, to_datetime
+from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, Micros, shown_datetime
 from penstock.core.utc_offsets import zone_info
 
 _TIMES = {1: "once", 2: "twice"}
@@ -23,11 +24,17 @@ class LocalClock:
 
     def at(self, moment: Micros) -> str:
         """Return the time of day, with the date unless it is today: "11:02", "12-30 11:02"."""
-        local = to_datetime(moment).astimezone(zone_info(self.zone))
-        today = to_datetime(self.now).astimezone(zone_info(self.zone))
+        local, today = self._local(moment), self._local(self.now)
         if local.date() == today.date():
             return local.strftime("%H:%M")
         return local.strftime("%m-%d %H:%M" if local.year == today.year else "%Y-%m-%d %H:%M")
+
+    def _local(self, moment: Micros) -> datetime:
+        shown = shown_datetime(moment)
+        try:
+            return shown.astimezone(zone_info(self.zone))
+        except OverflowError:  # the first or last day of the calendar
+            return shown
 
     def upcoming(self, moment: Micros) -> str:
         """Return a future time: "11:12", or "any moment" once it has passed."""

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import datetime
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from penstock.access.store.names import NameResolver, PipelineInfo
 from penstock.access.store.registry import ProcessorRow
-from penstock.core.clock import Micros, from_datetime
+from penstock.core.clock import Micros, request_time
 from penstock.core.errors import InvalidInput
 from penstock.core.fields import check_text, parameters_json
-from penstock.core.utc_offsets import TIME_MAX
 from penstock.db.store import Transactions, Tx
 from penstock.pipelines.parameters import validate
 from penstock.runs.records import Submission
@@ -161,11 +159,9 @@ def _check(wanted: Submission) -> Micros | None:
 
 
 def _micros(at: object) -> Micros:
-    if not isinstance(at, datetime) or at.utcoffset() is None:
-        raise InvalidInput("at", "a datetime with a zone", at, "Add tzinfo, for example UTC.")
-    us = from_datetime(at)
-    if not 0 <= us < TIME_MAX:
-        raise InvalidInput("at", "a time from 1970 to 9989", at.isoformat())
+    us = request_time(at, "at")
+    if us < 0:
+        raise InvalidInput("at", "a time since 1970", at)
     return us
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from penstock.access.store.names import NameResolver
 from penstock.access.store.paging import Cursor, PageLimit, paged
 from penstock.access.store.registry import customer_get, pipeline_get
-from penstock.core.clock import FAR_FUTURE, Micros, from_datetime
+from penstock.core.clock import FAR_FUTURE, Micros, request_time
 from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.ids import decode_or_not_found, encode
 from penstock.core.naming import CustomerKey
@@ -260,11 +260,7 @@ def _expiry(request: OverrideRequest, now: Micros) -> Micros:
         return now + parse_override_duration(request.expires)
     if request.expires_at is None or request.expires is not None:
         raise InvalidInput("expires", "either expires or expires_at", "both or neither")
-    try:
-        return from_datetime(request.expires_at)
-    except InvalidInput as error:
-        error.rename({"time": "expires_at"})
-        raise
+    return request_time(request.expires_at, "expires_at")
 
 
 def _check_scope(definition: Any, request: OverrideRequest) -> None:
