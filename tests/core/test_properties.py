@@ -13,6 +13,7 @@ from penstock.core.errors import InvalidInput
 from penstock.core.retry import ATTEMPTS_MAX, ErrorType, NoRetry, Retry, RetryConfig
 from penstock.runs import states
 from penstock.runs.states import RunState
+from tests.kits.run_states import path_is_legal
 
 JITTERS = st.floats(0, 1)
 DELAYS = st.integers(0, 30 * DAY)
@@ -36,7 +37,7 @@ def test_every_path_uses_legal_transitions_only(targets: list[RunState]) -> None
             assert path[-1] not in states.TERMINAL
             states.check(path[-1], target, 1)
             path.append(target)
-    assert states.path_is_legal(path)
+    assert path_is_legal(path)
     assert all(state in states.LIVE for state in path[:-1])
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from penstock.core.clock import MINUTE, SECOND
-from penstock.runs.states import TRANSITIONS, RunState, path_is_legal
+from penstock.runs.states import TRANSITIONS, RunState
 from penstock.testing.simulate.snapshots import (
     EndedRunRow,
     JournalChange,
@@ -23,6 +23,7 @@ from penstock.testing.simulate.snapshots import (
     Snapshot,
 )
 from penstock.testing.simulate.violation import Violation
+from tests.kits.run_states import path_is_legal
 
 OVERDUE_GRACE_US = 15 * SECOND
 LAPSES_MAX = 5

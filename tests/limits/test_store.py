@@ -25,7 +25,6 @@ from penstock.limits.store.reads import (
     limit_history,
     limit_holders,
     limit_list,
-    limit_position,
     limit_queue,
 )
 from penstock.limits.store.rows import (
@@ -102,7 +101,6 @@ class TestCapacity:
         )
         assert harness.holders == ["r1", "r2"]
         assert harness.queue == ["r3", "r4"]
-        assert harness.store.read(lambda tx: limit_position(tx, harness.id, "r4")) == 1
 
     def test_release_grants_in_the_same_transaction(self, harness: LimitHarness) -> None:
         """The next request holds the slot when the release returns, and no other overtakes it."""

@@ -11,7 +11,8 @@ from penstock.core.clock import DAY, MINUTE, SECOND
 from penstock.core.retry import ATTEMPTS_MAX, DELAY_CAP_MAX
 from penstock.runs import attempt_result
 from penstock.runs.rows import HeldRun, RunEnd
-from penstock.runs.states import MAX_LAPSES, RunState, RunStatus, status_fits
+from penstock.runs.states import MAX_LAPSES, RunState, RunStatus
+from tests.kits.run_states import status_fits
 
 
 def held(**fields: Any) -> HeldRun:

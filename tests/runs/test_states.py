@@ -10,6 +10,7 @@ import pytest
 from penstock.core.errors import IllegalTransition
 from penstock.runs import states
 from penstock.runs.states import RunState, RunStatus
+from tests.kits.run_states import final_state, path_is_legal, status_fits
 
 P, C, R = RunState.PENDING, RunState.CLAIMED, RunState.RUNNING
 DONE, FAILED, TIMEOUT = RunState.COMPLETED, RunState.FAILED, RunState.TIMEOUT
@@ -26,11 +27,11 @@ def test_check_allows_exactly_the_specified_transitions(source: RunState, target
     """Of all 49 pairs eleven are legal; the others raise an error that names both states."""
     if (source, target) in LEGAL:
         states.check(source, target, "run_x")
-        assert states.path_is_legal([source, target])
+        assert path_is_legal([source, target])
     else:
         with pytest.raises(IllegalTransition, match=f"run_x is {source} and cannot become"):
             states.check(source, target, "run_x")
-        assert not states.path_is_legal([source, target])
+        assert not path_is_legal([source, target])
 
 
 def test_terminal_states() -> None:
@@ -54,20 +55,20 @@ def test_terminal_states() -> None:
 )
 def test_paths(path: list[RunState], legal: bool) -> None:
     """A path may include the claim and the start, but must not skip a transition."""
-    assert states.path_is_legal(path) is legal
+    assert path_is_legal(path) is legal
 
 
 def test_statuses_fit_states() -> None:
     """A status belongs to one final state; cancelled and live runs have none."""
-    fitting = {(s, t) for s in RunState for t in RunStatus if states.status_fits(s, t)}
+    fitting = {(s, t) for s in RunState for t in RunStatus if status_fits(s, t)}
     assert fitting == {
         (DONE, RunStatus.SUCCESS),
         (DONE, RunStatus.PARTIAL_SUCCESS),
         (FAILED, RunStatus.FAILURE),
         (TIMEOUT, RunStatus.TIMEOUT),
     }
-    assert {s for s in RunState if states.status_fits(s, None)} == {P, C, R, CANCELLED}
-    assert all(states.status_fits(states.final_state(t), t) for t in RunStatus)
+    assert {s for s in RunState if status_fits(s, None)} == {P, C, R, CANCELLED}
+    assert all(status_fits(final_state(t), t) for t in RunStatus)
 
 
 def test_the_documentation_is_up_to_date() -> None:

@@ -134,17 +134,6 @@ class TestConfigs:
         rows = world.sql("SELECT config_id FROM configs WHERE deleted_at IS NOT NULL")
         return {row[0] for row in rows}
 
-    def test_for_topic(self, world: World) -> None:
-        """A topic starts only active, not deleted configs, page by page."""
-        fields = {"cadence": None, "schedule_type": "EVENT_DRIVEN"}
-        ids = world.config_many(5, event_topic="t", **fields)
-        world.config_many(1, event_topic="other", **fields)
-        world.config_many(1, event_topic="t", is_active=False, **fields)
-        world.write(lambda tx: configs.config_delete(tx, ids[0]))
-        page = world.read(lambda tx: configs.config_for_topic(tx, "t", 0, 2))
-        rest = world.read(lambda tx: configs.config_for_topic(tx, "t", page[-1].config_id, 9))
-        assert [config.config_id for config in page + rest] == ids[1:]
-
     def test_health_reset(self, world: World) -> None:
         """Enabling a config again resets its failures; a config without health is accepted."""
         config_id = world.config(cadence=None)

@@ -19,7 +19,6 @@ from penstock.core.clock import (
     MINUTE,
     SECOND,
     from_datetime,
-    parse_iso,
     shown_datetime,
 )
 
@@ -73,11 +72,6 @@ def format_span(span: timedelta | int | None) -> str:
         if us >= 2 * unit or (us >= unit and unit != DAY):
             return f"{us / unit:.0f} {name}" if us >= 10 * unit else f"{us / unit:.2g} {name}"
     return f"{us / 1000:.0f} ms"
-
-
-def parse_time(text: str | None) -> int | None:
-    """Parse an ISO 8601 time of the API to micros."""
-    return None if text is None else parse_iso(text)
 
 
 def markup_state(word: str) -> str:

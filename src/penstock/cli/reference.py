@@ -23,6 +23,7 @@ from penstock.cli.app import Command, Group
 from penstock.cli.root import COMMANDS, cli
 from penstock.core.errors import PenstockError
 from penstock.exports import PUBLIC_MODULES
+from penstock.runs import states
 
 _WORDS = {
     1: "a check failed (`doctor`, `db verify`, `demo`), or an internal error",
@@ -256,6 +257,7 @@ def main(folder: str) -> None:
         "cli.md": cli_page(),
         "settings.md": settings_page(),
         "public-api.md": public_page(),
+        "../state_machine.md": states.render_documentation(),
     }
     for name, text in pages.items():
         Path(folder, name).write_text(text, "utf-8")

@@ -5,18 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from penstock.core.clock import iso
 from penstock.core.ids import encode
 
 
 def id_or_none(kind: str, n: int | None) -> str | None:
     """Encode a public id; None stays None."""
     return None if n is None else encode(kind, n)
-
-
-def iso_or_none(us: int | None) -> str | None:
-    """Format microseconds as an ISO time; None stays None."""
-    return None if us is None else iso(us)
 
 
 def parsed(text: str | None) -> Any:

@@ -136,11 +136,6 @@ def gates_to_evaluate(
     return tuple(gates)
 
 
-def may_trigger(plan: Plan, cause: str, phase: str) -> bool:
-    """Return whether phase `cause` may start `phase`: only if `phase` is downstream of it."""
-    return phase in plan.downstream(cause)
-
-
 def flow_state(
     plan: Plan, known: Mapping[str, PhaseProgress], *, now: Micros, opened_at: Micros
 ) -> FlowState:

@@ -64,7 +64,6 @@ TRANSITIONS: Final[Mapping[PhaseState, frozenset[PhaseState]]] = MappingProxyTyp
         for state in PhaseState
     }
 )
-TERMINAL: Final = frozenset(state for state, targets in TRANSITIONS.items() if not targets)
 WAITS_FOR_GATE: Final = frozenset({_P.PENDING, _P.WAITING, _P.BLOCKED})
 ENDED: Final = frozenset({_P.COMPLETE, _P.DEGRADED, _P.FAILED, _P.SKIPPED})
 DONE: Final = frozenset({_P.COMPLETE, _P.DEGRADED})

@@ -263,29 +263,3 @@ class CheckLogRow(NamedTuple):
     issues: str
     verdict: str
     correlation_id: str
-
-
-class Execution(NamedTuple):
-    """A finished execution of a flow, as a trace shows it."""
-
-    execution_id: int
-    source_execution_id: int | None
-    correlation_id: str
-    customer_id: str
-    flow_id: int
-    phase: str
-    processor: str
-    partition: str
-    mode: str
-    status: str
-    started_at: int | None
-    completed_at: int
-    duration_us: int | None
-    dependency_check_result: str | None
-    missing_dependencies: str | None
-    error_type: str | None
-    error_message: str | None
-    retry_count: int
-    records_processed: int | None
-    trigger_source: str
-    affected_entities: str | None

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any, Final
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from penstock.access.api_keys import parse as parse_key
 from penstock.core.clock import Clock, SystemClock, from_datetime
@@ -36,11 +36,6 @@ REFUSED: Final = frozenset({"rate.exceeded", "overloaded", "draining"})
 
 Headers = Mapping[str, str | None]
 Query = Mapping[str, object]
-
-
-def quote_segment(part: str) -> str:
-    """Quote a value as one segment of a path."""
-    return quote(part, safe="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

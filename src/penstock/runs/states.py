@@ -2,16 +2,15 @@
 
 A run is created as PENDING. COMPLETED, FAILED, TIMEOUT and CANCELLED are final and never change; a
 retry is a new run. Claims and starts are not recorded separately, so one change may cover several
-transitions (``path_is_legal``). The store and the services check transitions here before they
-write; ``render_documentation`` renders docs/state_machine.md from the same table. Nothing here
-changes a run.
+transitions. The store and the services check transitions here before they write;
+``render_documentation`` renders docs/state_machine.md from the same table. Nothing here changes a
+run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import IntEnum, StrEnum
-from itertools import pairwise
 from types import MappingProxyType
 from typing import Final
 
@@ -113,22 +112,6 @@ def check(from_state: RunState, to_state: RunState, subject: object, kind: str =
     """Raise IllegalTransition unless the transition is legal."""
     if to_state not in TRANSITIONS[from_state]:
         raise IllegalTransition(kind, subject, from_state, to_state)
-
-
-def path_is_legal(path: Sequence[RunState]) -> bool:
-    """Return whether every step of the path is legal; the path begins with the starting state."""
-    return all(target in TRANSITIONS[source] for source, target in pairwise(path))
-
-
-def final_state(status: RunStatus) -> RunState:
-    """Return the final state of a run with this status."""
-    return next(state for state, statuses in STATUSES.items() if status in statuses)
-
-
-def status_fits(state: RunState, status: RunStatus | None) -> bool:
-    """Return whether a run in this state may have this status; None means no status."""
-    allowed = STATUSES.get(state)
-    return status is None if allowed is None else status in allowed
 
 
 def render_documentation() -> str:

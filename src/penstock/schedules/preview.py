@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Final
 
 from penstock.core.clock import DAY, Micros, to_datetime
 from penstock.core.errors import InvalidInput
 from penstock.core.utc_offsets import OffsetPeriod, offset_period_at, zone_info
-from penstock.schedules.cadence import Cadence, next_after, parse
+from penstock.schedules.cadence import Cadence, occurrences_between, parse
 from penstock.schedules.cron.occurrences import first_skipped_time
 
 PREVIEW_MAX: Final = 1_000
+NO_END: Final[Micros] = 2**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +39,12 @@ def preview_occurrences(
         raise InvalidInput("n", f"a number from 1 to {PREVIEW_MAX:,}", n)
     zone = zone_info(cadence.timezone)
     fires: list[Occurrence] = []
-    previous = after
-    for _ in range(n):
-        at = next_after(cadence, previous, anchor)
+    times = occurrences_between(cadence, after, NO_END, n, anchor)
+    for previous, at in pairwise([after, *times]):
         local = to_datetime(at).astimezone(zone)
         text = local.isoformat()
         note = None if cadence.cron is None else _note(cadence, previous, at)
         fires.append(Occurrence(at=at, local=text, utc_offset=_offset_text(local), note=note))
-        previous = at
     return fires
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import logging
 import socket
 import sys
 import threading
@@ -21,7 +20,6 @@ from penstock.core.errors import SettingsError
 from penstock.server.app import Api
 from penstock.server.overload.protocol import protocol_with
 
-log = logging.getLogger(__name__)
 DRAIN_SECONDS: Final = 10
 BACKLOG: Final = 2048
 SWITCH_SECONDS: Final = 0.0005

@@ -13,7 +13,7 @@ import pytest
 from penstock.assembly.push import build_push_auth, build_pusher, signing_keys
 from penstock.audit.telemetry import Events, PushAccepted, PushPosted
 from penstock.bus.message import NewMessage, SubscriptionSpec, TopicSpec
-from penstock.bus.push.push_config import OidcToken, PushConfig, serialize_push
+from penstock.bus.push.push_config import OidcToken, PushConfig
 from penstock.bus.store.messages import message_publish
 from penstock.bus.store.topics import (
     SubscriptionOptions,
@@ -37,6 +37,7 @@ from tests.bus.incoming.inlet import (
 )
 from tests.conftest import ENGINES
 from tests.kits.egress import Receiver, ScriptedResponse
+from tests.kits.push import serialize_push
 from tests.kits.served import Serve
 from tests.server.kit import ServedApi
 

@@ -22,7 +22,6 @@ from penstock.bus.push.push_config import (
     PushRequest,
     PushResponse,
     PushSender,
-    serialize_push,
 )
 from penstock.bus.push.pusher import PushCounts, Pusher, PusherOptions
 from penstock.bus.push.sender import push_sender
@@ -46,6 +45,7 @@ from penstock.egress.policy import STRICT, EgressRules
 from penstock.egress.tokens import Signer, Verifier, new_signing_key, public_jwk
 from penstock.testing.clock import VirtualClock
 from tests.kits.egress import ReceivedRequest, Receiver, ScriptedResponse, receiving
+from tests.kits.push import serialize_push
 
 INSIDE = EgressRules(allow_http=True, allow_private=True)
 SECRET = "whsec_" + base64.b64encode(b"k" * 32).decode()

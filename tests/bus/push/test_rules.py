@@ -28,9 +28,7 @@ from penstock.bus.push.push_config import (
     build_request,
     parse_push,
     parse_stored_push,
-    push_to_json,
     retry_after,
-    serialize_push,
     slows_endpoint,
     verdict_of,
 )
@@ -38,6 +36,7 @@ from penstock.core.clock import MINUTE, SECOND, iso
 from penstock.core.errors import InvalidInput, SettingsError
 from penstock.egress.oidc import GOOGLE_KEYS
 from penstock.egress.policy import EgressRules
+from tests.kits.push import push_to_json, serialize_push
 
 NOW = 1_763_337_600_000_000
 URL = "https://hooks.example.com/in"

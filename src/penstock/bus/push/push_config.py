@@ -8,7 +8,6 @@ Google's push config. `build_request` builds the request for one delivery; `verd
 from __future__ import annotations
 
 import email.utils
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from penstock.bus.push import webhook
 from penstock.core import json_profile
 from penstock.core.clock import MINUTE, SECOND, Micros, from_datetime, iso
 from penstock.core.errors import InvalidInput
-from penstock.core.redact import REFERENCE, check_reference, is_reference
+from penstock.core.redact import check_reference, is_reference
 from penstock.egress.policy import PERMISSIVE, STRICT, EgressRules, parse_target
 
 ACKS: Final = frozenset({102, 200, 201, 202, 204})
@@ -143,25 +142,6 @@ def parse_push(value: object, rules: EgressRules = STRICT, field: str = "push") 
         is_wrapped=wrapper is None,
         writes_metadata=writes,
     )
-
-
-def push_to_json(spec: PushConfig) -> dict[str, Any]:
-    """Return the JSON form of a push configuration; secrets are references, never values."""
-    shown: dict[str, Any] = {"push_endpoint": spec.endpoint}
-    if spec.oidc is not None:
-        shown["oidc_token"] = {"service_account_email": spec.oidc.email}
-        if spec.oidc.audience is not None:
-            shown["oidc_token"]["audience"] = spec.oidc.audience
-    if spec.signing_secrets:
-        shown["signing_secrets"] = [{REFERENCE: name} for name in spec.signing_secrets]
-    if not spec.is_wrapped:
-        shown["no_wrapper"] = {"write_metadata": spec.writes_metadata}
-    return shown
-
-
-def serialize_push(spec: PushConfig) -> str:
-    """Return the canonical JSON under which a push configuration is stored."""
-    return json.dumps(push_to_json(spec), sort_keys=True, separators=(",", ":"))
 
 
 def parse_stored_push(text: str) -> PushConfig:

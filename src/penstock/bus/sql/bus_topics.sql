@@ -75,12 +75,6 @@ WHERE s.deleted_at IS NULL AND (CAST(:customer AS bigint) IS NULL OR s.customer 
     AND s.name > :after
 ORDER BY s.name, s.subscription LIMIT :limit;
 
--- name: bus_subscription_keys
--- Keys of live subscriptions, in order.
--- scope: system (services)
-SELECT subscription FROM subscriptions WHERE deleted_at IS NULL AND subscription > :after
-ORDER BY subscription LIMIT :limit;
-
 -- name: bus_subscription_add
 -- Create a subscription.
 -- scope: system (the parameters name the customer)

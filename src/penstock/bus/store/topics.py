@@ -368,12 +368,6 @@ def subscription_list(tx: Tx, wanted: SubscriptionFilter) -> list[SubscriptionRo
     return [subscription_of_row(row) for row in tx.rows("bus_subscription_list", params)]
 
 
-def subscription_keys(tx: Tx, after: int = 0, limit: int = 1_000) -> list[int]:
-    """Return the keys of live subscriptions, in order."""
-    params = {"after": after, "limit": limit}
-    return [row[0] for row in tx.rows("bus_subscription_keys", params)]
-
-
 def subscription_pause(
     tx: Tx, name: str, customer_key: CustomerKey = SYSTEM, *, is_paused: bool, actor: str = ""
 ) -> SubscriptionRow:

@@ -11,15 +11,13 @@ import difflib
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 from msgspec import inspect
 
 from penstock.core.errors import InvalidInput
 from penstock.core.records.record import decode_custom
-
-T = TypeVar("T")
 
 _ERROR: Final = re.compile(r"(?P<text>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
 _MISSING: Final = re.compile(r"Object missing required field `(.*)`")

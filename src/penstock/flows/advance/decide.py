@@ -392,8 +392,3 @@ def _merged_context(context: list[dict[str, Any]]) -> dict[str, Any]:
     for name in ("completeness", "quality"):
         merged[name] = min(one[name] for one in context)
     return merged
-
-
-def is_done(state: str) -> bool:
-    """Whether a phase ended successfully (complete or degraded)."""
-    return PhaseState(state) in DONE

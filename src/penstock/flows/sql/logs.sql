@@ -83,18 +83,6 @@ LEFT JOIN triggers t ON t.flow_id = w.flow_id AND t.phase = p.phase
     AND t.processor = coalesce(o.processor, '')
 WHERE w.flow_id = :flow_id;
 
--- name: execution_log_for_correlation
--- The executions of one correlation id, in order.
--- scope: system (a tenant's key adds :customer)
-SELECT e.execution_id, e.source_execution_id, e.correlation_id, c.customer_id, e.flow_id, e.phase,
-    e.processor, e.partition, e.mode, e.status, e.started_at, e.completed_at, e.duration_us,
-    e.dependency_check_result, e.missing_dependencies, e.error_type, e.error_message,
-    e.retry_count, e.records_processed, e.trigger_source, e.affected_entities
-FROM execution_log e JOIN customers c ON c.customer = e.customer
-WHERE e.correlation_id = :correlation_id
-    AND (CAST(:customer AS bigint) IS NULL OR e.customer = :customer)
-ORDER BY e.completed_at, e.execution_id LIMIT :limit;
-
 -- name: execution_log_prune [postgres]
 -- Drop partitions past the retention; delete rows outside them in chunks.
 -- scope: system (retention)

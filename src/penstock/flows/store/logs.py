@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.core.naming import CustomerKey
 from penstock.db.store import Tx, one
-from penstock.flows.rows import CheckLogRow, Execution, PhaseLogRow
+from penstock.flows.rows import CheckLogRow, PhaseLogRow
 
 
 def phase_log_put_many(tx: Tx, lines: Sequence[PhaseLogRow]) -> None:
@@ -37,14 +36,6 @@ def execution_log_report(tx: Tx, params: dict[str, object]) -> None:
     # Negative, because run ids are positive.
     execution_id = -int(one(tx.rows("token_next"))[0])
     tx.run("execution_log_from_report", {**params, "execution_id": execution_id})
-
-
-def execution_list(
-    tx: Tx, correlation_id: str, customer_key: CustomerKey | None = None, limit: int = 1_000
-) -> list[Execution]:
-    """Return the executions of one correlation id, in order."""
-    params = {"correlation_id": correlation_id, "customer": customer_key, "limit": limit}
-    return [Execution._make(row) for row in tx.rows("execution_log_for_correlation", params)]
 
 
 def outbox_announce_many(tx: Tx, messages: Sequence[tuple[str, str]]) -> None:

@@ -376,13 +376,6 @@ ORDER BY e.since_at, e.lease_id LIMIT :n;
 SELECT {{ticket_columns}} FROM limit_tickets t WHERE t.limit_id = :limit_id
 ORDER BY t.ticket LIMIT :n;
 
--- name: limit_position
--- Number of requests ahead of this one; no row if it is not queued.
--- scope: system (by request id, known only to the requester)
-SELECT (SELECT count(*) FROM limit_tickets b
-    WHERE b.limit_id = t.limit_id AND b.ticket < t.ticket)
-FROM limit_tickets t WHERE t.limit_id = :limit_id AND t.request = :request;
-
 -- name: limit_history_list
 -- The latest waits and holds of a limit, newest first.
 -- scope: system (the caller has looked up the limit by customer)

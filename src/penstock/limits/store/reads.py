@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from penstock.core.naming import CustomerKey
-from penstock.db.store import Tx, first
+from penstock.db.store import Tx
 from penstock.limits.rules import HISTORY_KEPT
 from penstock.limits.store.rows import LeaseRow, LimitRow, TicketRow
 
@@ -62,12 +62,6 @@ def limit_queue(tx: Tx, limit_id: int, n: int = 1_000) -> list[TicketRow]:
     """Return the tickets of a limit, in queue order."""
     params = {"limit_id": limit_id, "n": n}
     return [TicketRow._make(row) for row in tx.rows("limit_queue_list", params)]
-
-
-def limit_position(tx: Tx, limit_id: int, request: str) -> int | None:
-    """Return the number of requests ahead of this one; None if it is not queued."""
-    row = first(tx.rows("limit_position", {"limit_id": limit_id, "request": request}))
-    return None if row is None else int(row[0])
 
 
 def limit_history(tx: Tx, limit_id: int, n: int = HISTORY_KEPT) -> list[LimitEvent]:

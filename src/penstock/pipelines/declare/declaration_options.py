@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias, TypedDict, TypeVar
+from typing import Any, Final, TypeAlias, TypedDict
 
 from penstock.core.clock import Duration, Micros, parse_duration
 from penstock.core.errors import DeclarationError, InvalidInput, short_repr
@@ -28,7 +28,6 @@ from penstock.pipelines.mode import Mode
 from penstock.pipelines.modes import Leniency
 
 Reader: TypeAlias = Callable[[Any, str, str], Any]
-T = TypeVar("T")
 
 EVERY_MODE: Final = "*"
 """Key of the fallback time that applies in every mode."""

@@ -104,14 +104,6 @@ WHERE f.config_id > :after AND f.deleted_at IS NULL
     AND (CAST(:is_active AS boolean) IS NULL OR f.is_active = :is_active)
 ORDER BY f.config_id LIMIT :limit;
 
--- name: config_for_topic
--- Active EVENT_DRIVEN configs of a topic.
--- scope: system (the bus starts configs of all customers)
-SELECT {{config_columns}} {{config_joins}}
-WHERE f.event_topic = :topic AND f.is_active AND f.deleted_at IS NULL
-    AND f.config_id > :after
-ORDER BY f.config_id LIMIT :limit;
-
 -- name: config_health_reset
 -- Reset the failure count when a config is enabled again.
 -- scope: system (by config id)

@@ -102,12 +102,6 @@ def config_list(
     return [_config(row) for row in tx.rows("config_list", params)]
 
 
-def config_for_topic(tx: Tx, topic: str, after: int, limit: int) -> list[ConfigRow]:
-    """Return active EVENT_DRIVEN configs of a topic, in id order."""
-    params = {"topic": topic, "after": after, "limit": limit}
-    return [_config(row) for row in tx.rows("config_for_topic", params)]
-
-
 def config_health_reset(tx: Tx, config_id: int) -> None:
     """Reset a config's failure count."""
     tx.run("config_health_reset", {"config_id": config_id})

@@ -27,11 +27,6 @@ ON CONFLICT (kind, subject) DO UPDATE SET token = excluded.token, holder = exclu
 WHERE leases.until_at <= {{now}}
 RETURNING subject, token;
 
--- name: probe_lease_drop_many
--- Delete the probe leases of gates decided otherwise; a holder finds its lease gone.
--- scope: system (the caller locked the flows)
-DELETE FROM leases WHERE kind = 'look' AND subject {{any ids}};
-
 -- name: trigger_put_many
 -- Insert triggers of phases or single processors, once per flow. Returns the new ones.
 -- scope: system (the batch names its customers)

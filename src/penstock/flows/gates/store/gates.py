@@ -28,11 +28,6 @@ def probe_release_many(tx: Tx, held: Iterable[tuple[int, int]]) -> set[int]:
     return lease_release_many(tx, [("look", gate_id, token) for gate_id, token in held])
 
 
-def probe_lease_drop_many(tx: Tx, gates: Sequence[int]) -> None:
-    """Delete the probe leases of gates. Results of probes already running are discarded."""
-    tx.later("probe_lease_drop_many", {"ids": sorted(gates)})
-
-
 def trigger_put_many(tx: Tx, triggers: Sequence[NewTrigger]) -> set[tuple[int, str, str]]:
     """Insert triggers. Return the (flow, phase, processor) keys that were not yet triggered."""
     return {(row[0], row[1], row[2]) for row in tx.rows("trigger_put_many", batch=triggers)}
