@@ -44,6 +44,10 @@ BENCHES = {
     "bus_poison": ("bus", "one message that always fails among 10,000"),
     "consumer_sink": ("kit", "pushes through the kit into an SQL sink, singly and in batches"),
     "drivers": ("drivers", "small calls with the libpq pipeline and through psycopg's cursors"),
+    "snapshot": (
+        "snapshot",
+        "PostgreSQL: a session idle in a transaction for two minutes, at saturation",
+    ),
     "history": ("history", "lists and sums over 10,000,000 ended runs (takes minutes)"),
 }
 

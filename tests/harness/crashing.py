@@ -171,6 +171,10 @@ class KillingStore:
         """Return the names of missing migrations."""
         return self._inner.verify()
 
+    def vacuum(self, tables: Sequence[str]) -> None:
+        """Remove dead row versions."""
+        self._inner.vacuum(tables)
+
     def before_close(self, call: Callable[[], None]) -> None:
         """Register a call that runs before the real store closes."""
         self._inner.before_close(call)

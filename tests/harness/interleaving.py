@@ -232,6 +232,10 @@ class ActorStore:
         """Not part of this harness."""
         raise NotImplementedError
 
+    def vacuum(self, tables: Sequence[str]) -> None:
+        """Not part of this harness."""
+        raise NotImplementedError
+
     def before_close(self, call: Callable[[], None]) -> None:
         """Ignore close hooks: the arena owns the connection."""
 

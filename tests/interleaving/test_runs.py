@@ -180,12 +180,15 @@ def test_fair_ranks_of_a_customer_are_unique(stage: Stage) -> None:
     def scene():  # type: ignore[no-untyped-def]
         stage.empty()
         stage.submit(1)  # creates the customer's row, which is then locked
-        before = stage.value("SELECT max(pass) FROM turns WHERE customer > 0")
+        before = stage.value("SELECT max(fair_rank) FROM fair_ranks WHERE customer > 0")
 
         def check(_: list[Outcome]) -> None:
             passes = [row[0] for row in stage.sql("SELECT pass FROM runs ORDER BY pass")]
             assert passes == list(range(before, before + 7))
-            assert stage.value("SELECT max(pass) FROM turns WHERE customer > 0") == before + 6
+            assert (
+                stage.value("SELECT max(fair_rank) FROM fair_ranks WHERE customer > 0")
+                == before + 6
+            )
 
         return [submit_act(stage, n=2)] * 3, check
 

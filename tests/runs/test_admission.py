@@ -96,7 +96,7 @@ class TestFairness:
 
     def test_clock_is_monotone_and_kept(self, world: World, open_store: OpenStore) -> None:
         """The fairness clock follows the claimed ranks, never goes back, outlives the process."""
-        value = "SELECT coalesce(max(pass), 0) FROM turns WHERE customer = 0"
+        value = "SELECT coalesce(max(fair_rank), 0) FROM fair_ranks WHERE customer = 0"
         world.insert(30)
         seen = [world.value(value)]
         first, second = world.claim(n=10), world.claim(n=10)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 
+import psycopg
 import pytest
 
 from penstock.access.store.registry import customer_ensure_many, topic_ensure
@@ -12,8 +13,8 @@ from penstock.core.clock import DAY, HOUR, MINUTE, to_datetime
 from penstock.db.store import Tx
 from penstock.runs.records import Submission
 from penstock.services import upkeep
-from penstock.services.store import Retention, prune
-from penstock.services.upkeep import OutboxPublisher, Pruner, Sealer
+from penstock.services.store import Retention, dead_rows, prune
+from penstock.services.upkeep import OutboxPublisher, Pruner, Sealer, Vacuum
 from tests.kits.client_harness import Harness
 from tests.kits.configs import cfg
 
@@ -204,3 +205,46 @@ class TestPruner:
             "acme", start_date=to_datetime(start), end_date=to_datetime(start + DAY)
         )
         assert (metrics.total_runs, metrics.successful_runs) == (4, 4)
+
+
+class TestVacuum:
+    """Dead rows are removed as soon as they can be."""
+
+    def dead(self, harness: Harness) -> dict[str, int]:
+        """Return dead rows by table, from statistics that are up to date."""
+        if harness.store.capabilities.engine == "postgres":
+            harness.sql("SELECT pg_stat_force_next_flush()")
+        return {row.table: row.dead for row in harness.store.read(lambda tx: dead_rows(tx, 1))}
+
+    def churn(self, harness: Harness) -> None:
+        """Leave dead rows behind."""
+        for _ in range(30):
+            harness.submit()
+            harness.complete(harness.take())
+
+    def test_removes_dead_rows(self, harness: Harness) -> None:
+        """Tables with many dead rows are vacuumed, others are not; SQLite has none."""
+        self.churn(harness)
+        is_postgres = harness.store.capabilities.engine == "postgres"
+        assert ("runs" in self.dead(harness)) is is_postgres
+        assert Vacuum(harness.store, dead_min=1_000).run_once() == 0
+        assert (Vacuum(harness.store, dead_min=10).run_once() > 0) is is_postgres
+        assert "runs" not in self.dead(harness)
+
+    def test_waits_for_a_snapshot_to_end(self, harness: Harness) -> None:
+        """While a session holds a snapshot there is one attempt; afterwards the rows go."""
+        if harness.store.capabilities.engine != "postgres":
+            assert Vacuum(harness.store, dead_min=1).run_once() == 0
+            return
+        service = Vacuum(harness.store, dead_min=10)
+        with psycopg.connect(harness.store._dsn) as holder:  # type: ignore[attr-defined]
+            holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            holder.execute("SELECT 1")
+            self.churn(harness)
+            self.dead(harness)
+            assert service.run_once() > 0
+            passes = [service.run_once() for _ in range(upkeep.FRUITLESS_PASSES + 3)]
+            assert not any(passes)
+            assert self.dead(harness)["runs"] >= 30
+        assert service.run_once() > 0
+        assert "runs" not in self.dead(harness)

@@ -243,7 +243,7 @@ class TestRenewal:
         steps = steps_of(store, pipeline, clock)
 
         def fair_rank() -> int:
-            text = "SELECT coalesce(max(pass), 0) FROM turns WHERE customer = 0"
+            text = "SELECT coalesce(max(fair_rank), 0) FROM fair_ranks WHERE customer = 0"
             return int(store.read(lambda tx: tx._connection.execute(text).fetchone())[0])  # type: ignore[attr-defined]
 
         seen = []

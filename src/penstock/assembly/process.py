@@ -47,7 +47,7 @@ from penstock.services.binder import Binder
 from penstock.services.replayer import Replayer
 from penstock.services.store import Retention, durability_warnings
 from penstock.services.supervisor import Loop, LoopSchedule, Service, Supervisor
-from penstock.services.upkeep import OutboxPublisher, Pruner, Sealer
+from penstock.services.upkeep import OutboxPublisher, Pruner, Sealer, Vacuum
 from penstock.worker.context import RunContext
 from penstock.worker.inline import InlineWorker, inline_worker
 from penstock.worker.options import WorkerOptions
@@ -205,6 +205,7 @@ def build_services(
         Replayer(store, build_health_check(settings)),
         Sealer(store),
         Pruner(store, retention=retention),
+        Vacuum(store),
     ]
 
 
@@ -225,6 +226,7 @@ def build_scheduler_loops(
         _loop_schedule(60 * SECOND),
         _loop_schedule(settings.seal_interval),
         _loop_schedule(settings.prune_interval),
+        _loop_schedule(5 * SECOND),
     )
     made = build_services(store, settings, events, jitter=jitter, pipelines=pipelines)
     return [

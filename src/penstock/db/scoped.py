@@ -7,7 +7,7 @@ the customer. The view owns nothing: it can neither be closed nor migrate, and i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from penstock.core.naming import CustomerKey
@@ -70,6 +70,10 @@ class ScopedStore:
     def listen(self, channels: Iterable[str]) -> Waiter:
         """Return a waiter for wake-ups on the channels."""
         return self._store.listen(channels)
+
+    def vacuum(self, tables: Sequence[str]) -> None:
+        """Remove dead row versions of tables; they belong to all customers."""
+        self._store.vacuum(tables)
 
     def before_close(self, call: Callable[[], None]) -> None:
         """Register a hook that runs before the underlying store closes."""

@@ -157,6 +157,13 @@ class StoreView(Transactions, Protocol):
         """
         ...
 
+    def vacuum(self, tables: Sequence[str]) -> None:
+        """Remove dead row versions of tables, outside a transaction; skips tables in use by others.
+
+        Does nothing on an engine that keeps no dead rows.
+        """
+        ...
+
     def before_close(self, call: Callable[[], None]) -> None:
         """Register a hook that runs before the store closes, while it can still be written to."""
         ...

@@ -7,6 +7,7 @@ from history. The horizon stays ten minutes behind, longer than any transaction 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from penstock.core.clock import DAY, HOUR, MINUTE
 from penstock.db.store import Tx, first, one
@@ -20,6 +21,19 @@ IDLE_LIMIT_US = 7 * DAY
 def durability_warnings(tx: Tx) -> list[str]:
     """Return server settings that are off and risk losing committed transactions."""
     return [str(name) for (name,) in tx.rows("durability_warnings")]
+
+
+class DeadRows(NamedTuple):
+    """A table with dead rows, and the first transaction whose dead rows must be kept, if any."""
+
+    table: str
+    dead: int
+    horizon: int | None
+
+
+def dead_rows(tx: Tx, dead_min: int) -> list[DeadRows]:
+    """Return the tables that have many dead rows, most of them first."""
+    return [DeadRows._make(row) for row in tx.rows("dead_rows", {"dead_min": dead_min})]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

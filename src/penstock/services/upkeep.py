@@ -1,4 +1,4 @@
-"""Background upkeep: outbox publisher, journal sealer, and pruner of old rows.
+"""Background upkeep: outbox publisher, journal sealer, pruner of old rows, vacuum of hot tables.
 
 Each is a service with `run_once`; none is on the path of a run, and any number of replicas may run
 at once.
@@ -12,10 +12,19 @@ from dataclasses import dataclass, field
 from penstock.audit.rows import OutboxMessage
 from penstock.audit.store.journal import outbox_take, seal_next
 from penstock.bus.store.outbox_publisher import outbox_publish
-from penstock.db.store import Transactions, Tx
-from penstock.services.store import CHUNK, Retention, aggregate, partitions_ensure, prune
+from penstock.db.store import StoreView, Transactions, Tx
+from penstock.services.store import (
+    CHUNK,
+    Retention,
+    aggregate,
+    dead_rows,
+    partitions_ensure,
+    prune,
+)
 
 CHUNKS_MAX = 50
+DEAD_ROWS_MIN = 20_000
+FRUITLESS_PASSES = 12
 Subscriber = Callable[[Tx, Sequence[OutboxMessage]], None]
 
 
@@ -104,3 +113,36 @@ class Pruner:
             if max(part.values()) < CHUNK:
                 break
         return PruneCounts(partitions=partitions, removed=removed, folded_us=folded_us)
+
+
+class Vacuum:
+    """Service that vacuums tables as soon as they have many dead rows that can be removed.
+
+    A queue table turns over within seconds, and PostgreSQL's autovacuum checks it once a minute.
+    While another session holds a snapshot, a second vacuum would remove nothing, so the service
+    waits until the horizon moves. If it may not see that session, it learns the same from a vacuum
+    that removed little, and pauses.
+    """
+
+    name = "vacuum"
+
+    def __init__(self, store: StoreView, *, dead_min: int = DEAD_ROWS_MIN) -> None:
+        self._store = store
+        self._dead_min = dead_min
+        self._horizon: int | None = None
+        self._pauses = 0
+
+    def run_once(self) -> int:
+        """Vacuum the tables that need it; return their number."""
+        if self._pauses:
+            self._pauses -= 1
+            return 0
+        found = self._store.read(lambda tx: dead_rows(tx, self._dead_min))
+        if not found or (found[0].horizon is not None and found[0].horizon == self._horizon):
+            return 0
+        self._horizon = found[0].horizon
+        self._store.vacuum([row.table for row in found])
+        left = {row.table: row.dead for row in self._store.read(lambda tx: dead_rows(tx, 0))}
+        if all(left.get(row.table, 0) > row.dead // 2 for row in found):
+            self._pauses = FRUITLESS_PASSES
+        return len(found)

@@ -12,6 +12,7 @@ from typing import Final
 
 from penstock.core.clock import Clock
 from penstock.db.store import Single, Transactions
+from penstock.runs.claim_start import ClaimStart
 from penstock.runs.rows import HeldRun
 from penstock.runs.store.runs import fair_clock_raise
 
@@ -26,6 +27,7 @@ class FairClock:
         self._clock = clock
         self._claimed: list[HeldRun] = []
         self._raised = float("-inf")
+        self.claim_start = ClaimStart()
 
     def claimed(self, runs: Iterable[HeldRun]) -> None:
         """Note claimed runs."""
@@ -36,4 +38,5 @@ class FairClock:
         now = self._clock.monotonic()
         if self._claimed and now - self._raised >= GAP_SECONDS:
             self._store.write(Single(lambda tx: fair_clock_raise(tx, self._claimed)))
+            self.claim_start.clock_raised(self._claimed, self._clock.monotonic())
             self._claimed, self._raised = [], now

@@ -146,12 +146,15 @@ class WorkerCore:
             session_id=session_id,
             claimed_by=self.options.name,
             start=start,
+            start_ranks=self.fair_clock.claim_start.next_claim(now),
         )
         try:
             runs = self._store.write(Single(lambda tx: run_claim(tx, claim)))
         except StoreUnavailable:
             self._rechecks = [self.clock.monotonic() + seconds for seconds in RECHECK_SECONDS]
             raise
+        if claim.start_ranks is None:
+            self.fair_clock.claim_start.head_claimed(now, self.clock.monotonic())
         self.fair_clock.claimed(runs)
         return self._hold(runs)
 

@@ -109,7 +109,7 @@ class TestClaim:
         for _ in range(5):
             harness.submit("outside", customer="flood")
         assert len(harness.client.work.claim(W1, 4)) == 4
-        (clock,) = harness.column("SELECT pass FROM turns WHERE customer = 0")
+        (clock,) = harness.column("SELECT fair_rank FROM fair_ranks WHERE customer = 0")
         assert clock == 4
         harness.submit("outside", customer="newcomer")
         assert harness.client.work.claim(W1)[0].run.customer_id == "flood"

@@ -12,11 +12,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, cast
 
 import psycopg
 from psycopg import errors as pgerrors
+from psycopg import sql
 
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import SchemaMismatch, StoreBusy, StoreError, StoreUnavailable
@@ -183,6 +184,19 @@ class PostgresStore:
             raise _translated(error) from error
         pending = migrate.missing("postgres", cast("Any", applied))
         return [f"{m.number:04d}_{m.name}" for m in pending]
+
+    def vacuum(self, tables: Sequence[str]) -> None:
+        """Vacuum tables on a connection without a time limit; skips those that others lock.
+
+        Files keep their size: giving pages back would lock the table, and it grows again soon.
+        """
+        try:
+            with connect(self._dsn, f"{self._name}-vacuum") as connection:
+                for table in tables:
+                    text = sql.SQL("VACUUM (SKIP_LOCKED, TRUNCATE FALSE) {}")
+                    connection.execute(text.format(sql.Identifier(table)))
+        except psycopg.Error as error:
+            raise _translated(error) from error
 
     def before_close(self, call: Callable[[], None]) -> None:
         """Register a hook that runs before the store closes, while it can still be written to."""

@@ -214,6 +214,9 @@ class SqliteStore:
                 applied = []
             return [f"{m.number:04d}_{m.name}" for m in migrate.missing("sqlite", applied)]
 
+    def vacuum(self, tables: Sequence[str]) -> None:
+        """Do nothing: SQLite keeps no dead rows."""
+
     def before_close(self, call: Callable[[], None]) -> None:
         """Register a hook that runs before the store closes, while it can still be written to."""
         self._close_hooks.add(call)

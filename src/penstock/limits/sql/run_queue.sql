@@ -179,20 +179,16 @@ WITH due AS MATERIALIZED (
     SELECT r.run_id, r.customer, r.config_id, r.scheduled_time, r.pool, r.priority
     FROM runs r WHERE r.run_id = ANY(:b_run_id::bigint[]) AND r.admission = 4
 ), in_line AS MATERIALIZED (
-    SELECT g.*, k.pass AS clock FROM due g {{fair_clock_join}}
+    SELECT g.*, {{fair_clock}} AS clock FROM due g
     ORDER BY g.pool, g.priority, g.customer, g.run_id
 ), locked AS MATERIALIZED (
     SELECT g.*, {{fair_rank_base}} AS base FROM in_line g
 ), seated AS MATERIALIZED (
-    SELECT l.run_id, l.pool, l.priority, l.customer, l.base + row_number() OVER (
-        PARTITION BY l.customer, l.pool, l.priority ORDER BY l.run_id) AS seat
+    SELECT l.run_id, l.pool, l.priority, l.customer, 0 AS admission,
+        l.base + row_number() OVER (
+            PARTITION BY l.customer, l.pool, l.priority ORDER BY l.run_id) AS seat
     FROM locked l
-), passes AS (
-    INSERT INTO turns (pool, level, customer, pass)
-    SELECT pool, priority, customer, max(seat) FROM seated
-    GROUP BY pool, priority, customer ORDER BY pool, priority, customer
-    ON CONFLICT (pool, level, customer) DO UPDATE SET pass = greatest(turns.pass, excluded.pass)
-), admitted AS (
+), {{fair_ranks_move}}, admitted AS (
     UPDATE runs r SET admission = 0, pass = k.seat, level = r.priority, state_at = {{now}}
     FROM seated k WHERE r.run_id = k.run_id AND r.run_id = ANY(:b_run_id::bigint[])
     RETURNING r.run_id, r.customer, r.config_id, r.priority, r.pool

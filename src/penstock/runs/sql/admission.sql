@@ -15,7 +15,7 @@ WITH due AS MATERIALIZED (
     WHERE r.admission = 1 AND r.scheduled_time <= {{now}}
     ORDER BY r.scheduled_time, r.run_id LIMIT :n FOR UPDATE OF r SKIP LOCKED
 ), in_line AS MATERIALIZED (
-    SELECT g.*, k.pass AS clock FROM due g {{fair_clock_join}}
+    SELECT g.*, {{fair_clock}} AS clock FROM due g
     ORDER BY g.pool, g.priority, g.customer, g.scheduled_time, g.run_id
 ), locked AS MATERIALIZED (
     SELECT g.*, {{fair_rank_base}} AS base, {{admission_of_due}} AS admission FROM in_line g
@@ -25,12 +25,7 @@ WITH due AS MATERIALIZED (
             l.base + row_number() OVER (PARTITION BY l.customer, l.pool, l.priority, l.admission
             ORDER BY l.scheduled_time, l.run_id) END AS seat
     FROM locked l
-), passes AS (
-    INSERT INTO turns (pool, level, customer, pass)
-    SELECT pool, priority, customer, max(seat) FROM seated WHERE admission = 0
-    GROUP BY pool, priority, customer ORDER BY pool, priority, customer
-    ON CONFLICT (pool, level, customer) DO UPDATE SET pass = greatest(turns.pass, excluded.pass)
-), admitted AS (
+), {{fair_ranks_move}}, admitted AS (
     UPDATE runs r SET admission = k.admission, pass = k.seat,
         level = r.priority, state_at = {{now}}
     FROM seated k WHERE r.run_id = k.run_id
@@ -88,8 +83,9 @@ SELECT (SELECT min(scheduled_time) FROM runs WHERE admission = 1),
 -- current fair rank of its new level.
 -- scope: system (fairness across customers)
 UPDATE runs SET level = least(level + 1, 10), pass = coalesce((
-    SELECT t.pass FROM turns t WHERE t.pool = runs.pool AND t.level = least(runs.level + 1, 10)
-        AND t.customer = 0), 0)
+    SELECT t.fair_rank FROM fair_ranks t
+    WHERE t.pool = runs.pool AND t.level = least(runs.level + 1, 10) AND t.customer = 0
+    ORDER BY t.fair_rank DESC LIMIT 1), 0)
 WHERE run_id IN (
     SELECT w.run_id FROM (
         SELECT r.run_id, r.level,

@@ -36,12 +36,40 @@ trigger_source, trigger_message_id, created_at
 
 -- fragment: fair_rank_base [postgres]
 -- The fair rank that row `g` continues from: its customer's last one, locked, or the clock. Rows
--- `g` are sorted, so that two transactions lock the same customers in the same order.
-greatest(coalesce(g.clock, 0), coalesce((SELECT t.pass FROM turns t WHERE t.pool = g.pool
-    AND t.level = g.priority AND t.customer = g.customer FOR UPDATE), 0))
+-- `g` are sorted, so that two transactions lock the same customers in the same order. The rank is
+-- part of the key, and the highest is read first: while another session holds a snapshot, dead
+-- versions of the row stay in the index, all of them below it.
+greatest(coalesce(g.clock, 0), coalesce((SELECT t.fair_rank FROM fair_ranks t
+    WHERE t.pool = g.pool AND t.level = g.priority AND t.customer = g.customer
+    ORDER BY t.fair_rank DESC LIMIT 1 FOR UPDATE), 0))
 
--- fragment: fair_clock_join [postgres]
-LEFT JOIN turns k ON k.pool = g.pool AND k.level = g.priority AND k.customer = 0
+-- fragment: fair_clock [postgres]
+-- The fair clock of the pool and level of row `g`; NULL before the first claim.
+(SELECT k.fair_rank FROM fair_ranks k WHERE k.pool = g.pool AND k.level = g.priority
+    AND k.customer = 0 ORDER BY k.fair_rank DESC LIMIT 1)
+
+-- fragment: fair_rank_seen [postgres]
+-- The last fair rank of row `g` as of the statement's snapshot. An update finds the row by it, or by
+-- a higher rank that another transaction has committed since, without reading dead versions.
+(SELECT t.fair_rank FROM fair_ranks t WHERE t.pool = g.pool AND t.level = g.priority
+    AND t.customer = g.customer ORDER BY t.fair_rank DESC LIMIT 1)
+
+-- fragment: fair_ranks_move [postgres]
+-- Reads the CTE `seated` and stores the last rank given to each customer.
+ranked AS MATERIALIZED (
+    SELECT g.*, {{fair_rank_seen}} AS seen
+    FROM (SELECT s.pool, s.priority, s.customer, max(s.seat) AS last FROM seated s
+        WHERE s.admission = 0 GROUP BY s.pool, s.priority, s.customer
+        ORDER BY s.pool, s.priority, s.customer) AS g
+), moved AS (
+    UPDATE fair_ranks t SET fair_rank = greatest(t.fair_rank, k.last) FROM ranked k
+    WHERE t.pool = k.pool AND t.level = k.priority AND t.customer = k.customer
+        AND t.fair_rank >= k.seen
+), added AS (
+    INSERT INTO fair_ranks (pool, level, customer, fair_rank)
+    SELECT k.pool, k.priority, k.customer, k.last FROM ranked k WHERE k.seen IS NULL
+    ON CONFLICT DO NOTHING
+)
 
 -- fragment: staged_table [sqlite]
 -- Runs to be admitted. place: position in sort order, where a customer's rows are adjacent; source:
@@ -64,14 +92,15 @@ CREATE TEMP TABLE IF NOT EXISTS seats (
     PRIMARY KEY (pool, level, customer)) WITHOUT ROWID;
 DELETE FROM temp.seats;
 INSERT INTO temp.seats
-SELECT s.pool, s.level, s.customer, max(coalesce(t.pass, 0), coalesce(k.pass, 0)) + s.n, s.last
+SELECT s.pool, s.level, s.customer,
+    max(coalesce(t.fair_rank, 0), coalesce(k.fair_rank, 0)) + s.n, s.last
 FROM (SELECT d.pool, d.level, d.customer, count(*) AS n, max(d.place) AS last FROM temp.staged d
       WHERE d.admission = 0 GROUP BY d.pool, d.level, d.customer) AS s
-    LEFT JOIN turns t ON t.pool = s.pool AND t.level = s.level AND t.customer = s.customer
-    LEFT JOIN turns k ON k.pool = s.pool AND k.level = s.level AND k.customer = 0;
-INSERT INTO turns (pool, level, customer, pass)
+    LEFT JOIN fair_ranks t ON t.pool = s.pool AND t.level = s.level AND t.customer = s.customer
+    LEFT JOIN fair_ranks k ON k.pool = s.pool AND k.level = s.level AND k.customer = 0;
+INSERT INTO fair_ranks (pool, level, customer, fair_rank)
 SELECT pool, level, customer, pass FROM temp.seats WHERE TRUE
-ON CONFLICT (pool, level, customer) DO UPDATE SET pass = excluded.pass
+ON CONFLICT (pool, level, customer) DO UPDATE SET fair_rank = excluded.fair_rank
 
 -- fragment: fair_rank_join [sqlite]
 temp.seats u ON p.admission = 0 AND u.pool = p.pool AND u.level = p.level
@@ -97,7 +126,7 @@ behind AS MATERIALIZED (
         SELECT g.ord, row_number() OVER (PARTITION BY g.ordering_key ORDER BY g.ord) AS place
         FROM given g WHERE g.ordering_key IS NOT NULL) AS b WHERE b.place > 1
 ), in_line AS MATERIALIZED (
-    SELECT g.*, k.pass AS clock FROM given g {{fair_clock_join}}
+    SELECT g.*, {{fair_clock}} AS clock FROM given g
     ORDER BY g.pool, g.priority, g.customer, g.ord
 ), locked AS MATERIALIZED (
     SELECT g.*, {{fair_rank_base}} AS base FROM in_line g
@@ -105,12 +134,7 @@ behind AS MATERIALIZED (
     SELECT j.*, CASE WHEN j.admission = 0 THEN j.base + count(*) FILTER (WHERE j.admission = 0)
         OVER (PARTITION BY j.pool, j.priority, j.customer ORDER BY j.ord) ELSE 0 END AS seat
     FROM (SELECT g.*, {{admission_of_given}} AS admission FROM locked g) AS j
-), passes AS (
-    INSERT INTO turns (pool, level, customer, pass)
-    SELECT pool, priority, customer, max(seat) FROM seated WHERE admission = 0
-    GROUP BY pool, priority, customer ORDER BY pool, priority, customer
-    ON CONFLICT (pool, level, customer) DO UPDATE SET pass = greatest(turns.pass, excluded.pass)
-)
+), {{fair_ranks_move}}
 
 -- fragment: insert_ranked [postgres]
     INSERT INTO runs ({{insert_columns}})
@@ -211,7 +235,7 @@ WITH given AS MATERIALIZED (
 SELECT run_id, admission FROM inserted ORDER BY run_id;
 
 -- name: run_insert_many [postgres one]
--- differs because a single run gets its fair rank by one upsert, without numbering a batch. A third
+-- differs because a single run gets its fair rank by one update, without numbering a batch. A third
 -- less time.
 -- scope: system (the batch names its customers)
 WITH given AS MATERIALIZED (
@@ -219,15 +243,24 @@ WITH given AS MATERIALIZED (
 ), behind AS (
     SELECT CAST(0 AS bigint) AS ord WHERE FALSE
 ), judged AS MATERIALIZED (
-    SELECT g.*, {{admission_of_given}} AS admission FROM given g
-), passes AS (
-    INSERT INTO turns AS t (pool, level, customer, pass)
-    SELECT g.pool, g.priority, g.customer, coalesce(k.pass, 0) + 1 FROM judged g {{fair_clock_join}}
-    WHERE g.admission = 0
-    ON CONFLICT (pool, level, customer) DO UPDATE SET pass = greatest(t.pass + 1, excluded.pass)
-    RETURNING t.pass
+    SELECT g.*, {{admission_of_given}} AS admission, {{fair_clock}} AS clock,
+        {{fair_rank_seen}} AS seen
+    FROM given g
+), moved AS (
+    UPDATE fair_ranks t SET fair_rank = greatest(t.fair_rank, coalesce(g.clock, 0)) + 1
+    FROM judged g
+    WHERE g.admission = 0 AND t.pool = g.pool AND t.level = g.priority
+        AND t.customer = g.customer AND t.fair_rank >= g.seen
+    RETURNING t.fair_rank
+), added AS (
+    INSERT INTO fair_ranks (pool, level, customer, fair_rank)
+    SELECT g.pool, g.priority, g.customer, coalesce(g.clock, 0) + 1 FROM judged g
+    WHERE g.admission = 0 AND g.seen IS NULL
+    ON CONFLICT DO NOTHING
 ), seated AS (
-    SELECT j.*, coalesce((SELECT pass FROM passes), 0) AS seat FROM judged j
+    SELECT j.*, CASE WHEN j.admission <> 0 THEN 0
+        ELSE coalesce((SELECT fair_rank FROM moved), coalesce(j.clock, 0) + 1) END AS seat
+    FROM judged j
 ), inserted AS (
     {{insert_ranked}}
     ON CONFLICT DO NOTHING
@@ -279,6 +312,21 @@ JOIN customers c ON c.customer = r.customer
 JOIN processors p ON p.processor = r.processor
 LEFT JOIN configs f ON f.config_id = r.config_id
 
+-- fragment: session_alive [postgres]
+SELECT session_id FROM sessions WHERE session_id = :session_id FOR KEY SHARE
+
+-- fragment: claimable [postgres]
+processor {{any processors}} AND (CAST(:customer AS bigint) IS NULL OR customer = :customer)
+    AND (CAST(:session_id AS bigint) IS NULL OR EXISTS (SELECT 1 FROM alive))
+
+-- fragment: claim_picked [postgres]
+UPDATE runs u SET state = CASE WHEN :start THEN 'RUNNING' ELSE 'CLAIMED' END, admission = 9,
+    session_id = :session_id, claimed_by = :claimed_by, claimed_at = {{now}},
+    started_at = CASE WHEN :start THEN {{now}} END, state_at = {{now}},
+    token = nextval('token_seq')
+WHERE u.run_id = ANY(ARRAY(SELECT run_id FROM picked))
+RETURNING u.*
+
 -- name: run_claim [postgres]
 -- Claim the next ready runs of a pool: by level, then fair rank, then age. Rows are found by an
 -- array of ids, not by a join: a plan made while the queue was empty would scan all of it once it
@@ -287,20 +335,34 @@ LEFT JOIN configs f ON f.config_id = r.config_id
 -- does not block heartbeats.
 -- scope: system (workers serve all customers; a tenant's key adds :customer)
 WITH alive AS MATERIALIZED (
-    SELECT session_id FROM sessions WHERE session_id = :session_id FOR KEY SHARE
+    {{session_alive}}
 ), picked AS MATERIALIZED (
     SELECT run_id FROM runs
-    WHERE admission = 0 AND pool = :pool AND processor {{any processors}}
-        AND (CAST(:customer AS bigint) IS NULL OR customer = :customer)
-        AND (CAST(:session_id AS bigint) IS NULL OR EXISTS (SELECT 1 FROM alive))
+    WHERE admission = 0 AND pool = :pool AND {{claimable}}
     ORDER BY level DESC, pass, run_id LIMIT :n FOR UPDATE SKIP LOCKED
 ), r AS (
-    UPDATE runs u SET state = CASE WHEN :start THEN 'RUNNING' ELSE 'CLAIMED' END, admission = 9,
-        session_id = :session_id, claimed_by = :claimed_by, claimed_at = {{now}},
-        started_at = CASE WHEN :start THEN {{now}} END, state_at = {{now}},
-        token = nextval('token_seq')
-    WHERE u.run_id = ANY(ARRAY(SELECT run_id FROM picked))
-    RETURNING u.*
+    {{claim_picked}}
+)
+SELECT {{held_columns}} FROM r {{held_joins}}
+ORDER BY r.level DESC, r.pass, r.run_id;
+
+-- name: run_claim_from [postgres]
+-- Claim like `run_claim`, but read each level from a fair rank on (`runs.claim_start` says why).
+-- Levels are read one after the other, the highest first, until there are enough runs.
+-- scope: system (workers serve all customers; a tenant's key adds :customer)
+WITH alive AS MATERIALIZED (
+    {{session_alive}}
+), picked AS MATERIALIZED (
+    SELECT k.run_id
+    FROM unnest(CAST(:levels AS bigint[]), CAST(:fair_ranks AS bigint[])) AS f (level, fair_rank)
+        CROSS JOIN LATERAL (
+            SELECT run_id FROM runs
+            WHERE admission = 0 AND pool = :pool AND level = CAST(f.level AS smallint)
+                AND pass >= f.fair_rank AND {{claimable}}
+            ORDER BY pass, run_id LIMIT :n FOR UPDATE SKIP LOCKED) AS k
+    LIMIT :n
+), r AS (
+    {{claim_picked}}
 )
 SELECT {{held_columns}} FROM r {{held_joins}}
 ORDER BY r.level DESC, r.pass, r.run_id;
@@ -362,14 +424,32 @@ WHERE r.run_id = :run_id AND changes() = 1;
 SELECT count(*) FROM (
     SELECT 1 FROM runs WHERE admission = 0 AND pool = :pool LIMIT :limit) AS ready;
 
--- name: fair_clock_raise
+-- name: fair_clock_raise [postgres]
 -- Advance the fairness clock of a pool and level to the claimed ranks; it never goes back.
 -- scope: system (fairness across customers)
--- batch: pool bigint, level smallint, pass bigint
-INSERT INTO turns (pool, level, customer, pass)
-SELECT batch.pool, batch.level, 0, batch.pass FROM {{batch}} WHERE TRUE ORDER BY 1, 2
-ON CONFLICT (pool, level, customer) DO UPDATE SET pass = excluded.pass
-WHERE turns.pass < excluded.pass;
+-- batch: pool bigint, level smallint, fair_rank bigint
+WITH raised AS MATERIALIZED (
+    SELECT batch.pool, batch.level, batch.fair_rank, (SELECT k.fair_rank FROM fair_ranks k
+        WHERE k.pool = batch.pool AND k.level = batch.level AND k.customer = 0
+        ORDER BY k.fair_rank DESC LIMIT 1) AS seen
+    FROM {{batch}} ORDER BY 1, 2
+), moved AS (
+    UPDATE fair_ranks t SET fair_rank = r.fair_rank FROM raised r
+    WHERE t.pool = r.pool AND t.level = r.level AND t.customer = 0 AND t.fair_rank >= r.seen
+        AND t.fair_rank < r.fair_rank
+)
+INSERT INTO fair_ranks (pool, level, customer, fair_rank)
+SELECT r.pool, r.level, 0, r.fair_rank FROM raised r WHERE r.seen IS NULL
+ON CONFLICT DO NOTHING;
+
+-- name: fair_clock_raise [sqlite]
+-- differs because the rank is not part of the key: SQLite keeps no dead versions of a row.
+-- scope: system (fairness across customers)
+-- batch: pool bigint, level smallint, fair_rank bigint
+INSERT INTO fair_ranks (pool, level, customer, fair_rank)
+SELECT batch.pool, batch.level, 0, batch.fair_rank FROM {{batch}} WHERE TRUE ORDER BY 1, 2
+ON CONFLICT (pool, level, customer) DO UPDATE SET fair_rank = excluded.fair_rank
+WHERE fair_ranks.fair_rank < excluded.fair_rank;
 
 -- fragment: ids_known [postgres]
 -- The ids again, as an array, so that no plan, however old, scans the whole queue.

@@ -6,8 +6,9 @@ and finds its run missing from the result. `run_finish_many` is the only code pa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from penstock.core.clock import FAR_FUTURE
 from penstock.core.naming import CustomerKey, PoolKey
@@ -28,6 +29,8 @@ class Claim:
     claimed_by: str | None = None
     start: bool = False
     customer_key: CustomerKey | None = None
+    start_ranks: Mapping[int, int] | None = None
+    """Lowest fair rank to read of each level, highest level first; None to read all."""
 
 
 def run_insert_many(tx: Tx, runs: Sequence[NewRun], actor: str) -> list[int]:
@@ -43,19 +46,21 @@ def run_insert_many(tx: Tx, runs: Sequence[NewRun], actor: str) -> list[int]:
 
 def run_claim(tx: Tx, claim: Claim) -> list[HeldRun]:
     """Claim the next ready runs of a pool, in order of level, fair rank and age."""
-    rows = tx.rows(
-        "run_claim",
-        {
-            "pool": claim.pool_key,
-            "processors": list(claim.processors),
-            "n": claim.n,
-            "session_id": claim.session_id,
-            "claimed_by": claim.claimed_by,
-            "start": claim.start,
-            "customer": claim.customer_key,
-        },
-    )
-    return [HeldRun._make(row) for row in rows]
+    params: dict[str, Any] = {
+        "pool": claim.pool_key,
+        "processors": list(claim.processors),
+        "n": claim.n,
+        "session_id": claim.session_id,
+        "claimed_by": claim.claimed_by,
+        "start": claim.start,
+        "customer": claim.customer_key,
+    }
+    # SQLite keeps no dead index entries, so it always reads from the head.
+    starts = claim.start_ranks if tx.engine == "postgres" else None
+    if starts is None:
+        return [HeldRun._make(row) for row in tx.rows("run_claim", params)]
+    params |= {"levels": list(starts), "fair_ranks": list(starts.values())}
+    return [HeldRun._make(row) for row in tx.rows("run_claim_from", params)]
 
 
 def run_claim_by_id(

@@ -138,6 +138,25 @@ UNION ALL SELECT 'runs', count(*) FROM runs
 UNION ALL SELECT 'sessions', count(*) FROM sessions
 UNION ALL SELECT 'outbox', count(*) FROM outbox;
 
+-- name: dead_rows [postgres]
+-- The tables of this user with dead rows to vacuum, most dead rows first, and the horizon: a dead
+-- row that a transaction deleted after it cannot be removed yet. NULL if no session holds one back.
+-- scope: system (statistics, no rows)
+SELECT t.relname::text, t.n_dead_tup,
+    pg_snapshot_xmax(pg_current_snapshot())::text::bigint - (
+        SELECT max(age(a.backend_xmin)) FROM pg_stat_activity a
+        WHERE a.backend_xmin IS NOT NULL AND a.pid <> pg_backend_pid()
+            AND (a.datid IS NULL OR a.datname = current_database()))
+FROM pg_stat_user_tables t JOIN pg_class c ON c.oid = t.relid
+WHERE t.schemaname = current_schema() AND pg_has_role(c.relowner, 'USAGE')
+    AND t.n_dead_tup >= greatest(:dead_min, t.n_live_tup / 5)
+ORDER BY t.n_dead_tup DESC;
+
+-- name: dead_rows [sqlite]
+-- differs because SQLite keeps no dead rows.
+-- scope: system (statistics, no rows)
+SELECT '', 0, 0 WHERE :dead_min IS NULL;
+
 -- name: durability_warnings [postgres]
 -- Server settings under which a machine crash may lose a commit or tear a page.
 -- scope: system (no customer's rows)

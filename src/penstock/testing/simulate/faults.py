@@ -221,6 +221,9 @@ class FaultyStore:
         """Return the names of missing migrations."""
         return self._inner.verify()
 
+    def vacuum(self, tables: Sequence[str]) -> None:
+        """Do nothing: the simulation owns the real store."""
+
     def before_close(self, call: Callable[[], None]) -> None:
         """Ignore close hooks: the real store outlives every simulated process."""
 

@@ -147,7 +147,7 @@ _QUERIES = {
     "sessions": "SELECT session_id, until_at FROM sessions",
     "leases": "SELECT subject, token, until_at FROM leases WHERE kind = 'run'",
     "failures": "SELECT config_id, consecutive_failures FROM config_health",
-    "fair_ranks": "SELECT pool, level, customer, pass FROM turns",
+    "fair_ranks": "SELECT pool, level, customer, fair_rank FROM fair_ranks",
     "schedules": "SELECT config_id, cadence, next_run_time, evaluated_to FROM schedule",
     "configs": "SELECT config_id, customer, pipeline, overlap, catch_up, is_active, retry"
     " FROM configs",
