@@ -25,8 +25,7 @@ test: $(STAMP) ## Run the tests on both engines (TESTS="path -k name" to choose)
 
 coverage: $(STAMP) ## Run the tests under coverage; fail below the floor in pyproject.toml
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n 2 --dist worksteal -m "not slow" --timeout 600 \
-		--hypothesis-profile=coverage $(TESTS)
+	$(BIN)/coverage run -m pytest -n 2 --dist worksteal -m "not slow" --timeout 1200 $(TESTS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 

@@ -5,6 +5,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -37,12 +38,10 @@ CLOCK_START = 1_763_337_600_000_000
 
 # The verdict of `make test` depends on the code alone: what passes here passes everywhere. `make
 # explore` looks for counterexamples at random; one that it finds becomes an @example.
-settings.register_profile("same", derandomize=True)
-settings.register_profile("explore", max_examples=500, print_blob=True)
-# Measuring slows the code down, so that time limits of examples say nothing about it.
-settings.register_profile(
-    "coverage", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+# Time limits of examples are off: they say how busy the machine is, or that coverage measures.
+PATIENT: Any = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("same", derandomize=True, **PATIENT)
+settings.register_profile("explore", max_examples=500, print_blob=True, **PATIENT)
 settings.load_profile("same")
 
 ENGINES = (
@@ -52,6 +51,9 @@ ENGINES = (
 PLAIN = pytest.param("postgres-plain", id="postgres-plain", marks=pytest.mark.postgres)
 """PostgreSQL through psycopg's cursors, without the pipeline."""
 ALL_ENGINES = (*ENGINES, PLAIN, pytest.param("memory", id="sqlite-memory"))
+
+os.environ.setdefault("PENSTOCK_API_PORT", "0")
+"""A process that a test starts picks a free port: the default one may be taken."""
 
 OpenStore = Callable[..., Store]
 

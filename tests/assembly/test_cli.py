@@ -13,7 +13,7 @@ import pytest
 
 from tests.kits.shell import SHOP, Shell
 
-SECONDS = 30.0
+SECONDS = 90.0
 
 
 class Process:

@@ -38,16 +38,16 @@ def slow_transaction(store: Store, body: Callable[[Tx], object]) -> Iterator[thr
         body(tx)
         tx.rows("store_ping")  # queued writes are sent with the next result that is needed
         wrote.set()
-        assert let_go.wait(30)
+        assert let_go.wait(60)
 
     thread = threading.Thread(target=lambda: store.write(held_open))
     thread.start()
-    assert wrote.wait(30)
+    assert wrote.wait(60)
     try:
         yield let_go
     finally:
         let_go.set()
-        thread.join(30)
+        thread.join(60)
 
 
 class TestJournal:

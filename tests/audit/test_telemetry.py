@@ -86,7 +86,7 @@ class TestStream:
         gate = threading.Barrier(8)
 
         def work() -> None:
-            gate.wait(10)
+            gate.wait(60)
             for _ in range(200):
                 stream.subscribe(lambda _: None)()
             stream.subscribe(received.append)
@@ -96,7 +96,7 @@ class TestStream:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(60)
         stream.emit(TICK)
         assert len(received) == 8
 

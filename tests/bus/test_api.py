@@ -178,7 +178,7 @@ def test_a_pull_waits(served: ServedApi) -> None:
     while served.api.waiting.count == 0 and thread.is_alive():
         gate.wait(0.01)
     published(served, "late")
-    thread.join(20)
+    thread.join(60)
     assert not thread.is_alive()
     assert len(replies[0]["received_messages"]) == 1
 

@@ -67,7 +67,7 @@ class TestDeliverySweeper:
         waiter = harness.store.listen([f"bus:{number}"])
         harness.clock.advance(10 * SECOND)
         DeliverySweeper(harness.store, jitter=lambda: 0.0).run_once()
-        assert waiter.wait(10)
+        assert waiter.wait(60)
         waiter.close()
 
 

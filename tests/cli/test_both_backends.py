@@ -529,7 +529,7 @@ class TestBytes:
             f"{ways.server.url}/api/v1{path.format(**ids)}",
             headers={"Authorization": f"Bearer {ways.key}"},
         )
-        with urlopen(request, timeout=30) as response:
+        with urlopen(request, timeout=60) as response:
             body = response.read().decode()
         assert ways.near(*args).out == f"{body}\n"
         assert ways.far(*args).out == f"{body}\n"

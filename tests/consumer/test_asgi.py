@@ -164,7 +164,7 @@ class TestBounds:
 
         @app.on()
         def slow(_: Message) -> None:
-            assert may_end.wait(30)
+            assert may_end.wait(60)
 
         served = app.asgi()
 

@@ -21,6 +21,6 @@ def test_a_signal_while_the_event_is_locked() -> None:
         with event._cond:  # type: ignore[attr-defined]  # what `wait` does for a moment
             signal.raise_signal(signal.SIGUSR1)
             assert not event.is_set()
-        assert event.wait(30)
+        assert event.wait(60)
     finally:
         signal.signal(signal.SIGUSR1, before)

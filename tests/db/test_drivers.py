@@ -189,7 +189,7 @@ class TestConcurrency:
         def slow(tx: Tx) -> None:
             registry.customer_ensure_many(tx, ["slow"])
             waiting.set()
-            assert gate.wait(30)
+            assert gate.wait(60)
 
         def one(number: int) -> None:
             def body(tx: Tx) -> int:
@@ -204,11 +204,11 @@ class TestConcurrency:
 
         holder = threading.Thread(target=lambda: store.write(slow))
         holder.start()
-        assert waiting.wait(30)
+        assert waiting.wait(60)
         threading.Timer(0.2, gate.set).start()
         # On PostgreSQL, these rows do not conflict with those of the slow body.
         errors = together(*[lambda n=n: one(n) for n in range(24)])
-        holder.join(30)
+        holder.join(60)
         assert len(errors) == 12
         assert sum(isinstance(error, RuntimeError) for error in errors) == 6
         for number in range(24):
@@ -294,7 +294,7 @@ class TestWake:
 
     def woken(self, waiter: object, send_hint: Callable[[], None]) -> bool:
         """Send hints until the waiter receives one (a hint may be lost), for some seconds."""
-        for _ in range(100):
+        for _ in range(1_200):
             send_hint()
             if waiter.wait(0.05):  # type: ignore[attr-defined]
                 return True
@@ -306,7 +306,7 @@ class TestWake:
         runs_waiter = store.listen(["runs:default", "cancel"])
         other = store.listen(["schedule"])
         store.wake(["runs:default"])
-        assert runs_waiter.wait(5)
+        assert runs_waiter.wait(60)
         assert not other.wait(0.01)
         other.interrupt()
         assert other.wait(0)
@@ -345,5 +345,5 @@ class TestWake:
             tx.after_commit(lambda: world.store.wake(["runs:default"]))
 
         world.write(body)
-        assert waiter.wait(5)
+        assert waiter.wait(60)
         assert len(world.claim()) == 1

@@ -46,7 +46,7 @@ def test_no_call_sees_some_of_the_connections(nothing_pending: list[object]) -> 
     def connect() -> None:
         hook.connect(lambda seen: seen.append("first"))
         half.set()
-        assert go_on.wait(30)
+        assert go_on.wait(60)
         hook.connect(lambda seen: seen.append("second"))
 
     hooks.connect_on_first_use(connect)
@@ -54,11 +54,11 @@ def test_no_call_sees_some_of_the_connections(nothing_pending: list[object]) -> 
     seen: list[list[str]] = [[], []]
     threads = [threading.Thread(target=hook, args=(one,)) for one in seen]
     threads[0].start()
-    assert half.wait(30)
+    assert half.wait(60)
     threads[1].start()
     assert seen == [[], []]
     go_on.set()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert seen == [["first", "second"], ["first", "second"]]
     assert nothing_pending == []

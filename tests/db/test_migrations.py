@@ -103,7 +103,7 @@ def test_two_at_once(open_empty: OpenEmpty) -> None:
 
     def run(store: Store) -> None:
         try:
-            barrier.wait(10)
+            barrier.wait(60)
             done.append(store.migrate())
         except BaseException as error:
             errors.append(error)

@@ -11,7 +11,7 @@ from penstock.db.notifier import HintSender, HubWaiter, WakeHub
 
 def sleeper(waiter: HubWaiter) -> threading.Thread:
     """Start a thread that waits for a hint, and return once it waits."""
-    thread = threading.Thread(target=lambda: waiter.wait(20))
+    thread = threading.Thread(target=lambda: waiter.wait(60))
     thread.start()
     while not waiter.is_waiting:
         assert thread.is_alive()
@@ -27,12 +27,12 @@ def test_notify_reports_whether_all_channels_had_waiters() -> None:
     thread = sleeper(first)
     assert not hub.notify(["b"])
     assert not hub.notify(["a", "b"])
-    thread.join(20)
+    thread.join(60)
     assert second.wait(0)
     threads = [sleeper(first), sleeper(second)]
     assert hub.notify(["a", "c"])
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert not first.is_waiting
 
 
@@ -63,7 +63,7 @@ def sender(sent: Sent) -> Iterator[HintSender]:
 def test_local_hints_reach_other_processes(sender: HintSender, sent: Sent) -> None:
     """They are sent later, but always."""
     sender.send(["a"], has_local_waiter=True)
-    assert sent.some.wait(20)
+    assert sent.some.wait(60)
     assert sent.notes == [["a"]]
 
 
@@ -75,5 +75,5 @@ def test_hints_without_a_local_waiter_are_sent_at_once(
     sender.send(["a"], has_local_waiter=True)
     assert sent.notes == []
     sender.send(["b"])
-    assert sent.some.wait(20)
+    assert sent.some.wait(60)
     assert sent.notes == [["a", "b"]]

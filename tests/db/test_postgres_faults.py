@@ -49,7 +49,7 @@ def kill_connections(dsn: str) -> int:
 def fill_pool(store: PostgresStore, n: int) -> None:
     """Open `n` connections at once, so that the pool holds that many idle ones."""
     barrier = threading.Barrier(n)
-    assert together(*[lambda: store.read(lambda _: barrier.wait(20))] * n) == []
+    assert together(*[lambda: store.read(lambda _: barrier.wait(60))] * n) == []
 
 
 def message(text: str) -> dict[str, str | None]:
@@ -176,7 +176,7 @@ def test_listener_reconnects(own_server: PostgresServer, own_store: PostgresStor
     waiter = own_store.listen(["a"])
 
     def hint_arrives() -> bool:
-        for _ in range(200):
+        for _ in range(1_200):
             other.wake(["a"])
             if waiter.wait(0.05):
                 return True
@@ -204,7 +204,7 @@ def test_deadlock_is_repeated(own_store: PostgresStore) -> None:
                 number = registry.customer_get(tx, name)
                 tx.rows("customer_lock_many", batch=[(number,)])
                 if len(tries) <= 2 and name == first:
-                    both.wait(20)
+                    both.wait(60)
             tx.after_commit(lambda: called.append(first))
 
         own_store.write(lock)
@@ -223,15 +223,15 @@ def test_reserved_connection(open_store: OpenStore) -> None:
     ready = threading.Barrier(11)
 
     def hold(_: Tx) -> None:
-        ready.wait(20)
-        assert gate.wait(20)
+        ready.wait(60)
+        assert gate.wait(60)
 
     threads = [threading.Thread(target=lambda: store.read(hold)) for _ in range(10)]
     for thread in threads:
         thread.start()
-    ready.wait(20)
+    ready.wait(60)
     add(reserved, "beat")
     gate.set()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert has(store, "beat")

@@ -97,7 +97,7 @@ def test_killed_writers_lose_no_commit(store: SqliteStore) -> None:
             assert writer.stdout is not None
             acknowledged.update(line.strip() for line in writer.stdout if line.endswith("\n"))
             writer.stdout.close()
-            writer.wait(20)
+            writer.wait(60)
         assert store._writer.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert acknowledged <= customers(store)
 

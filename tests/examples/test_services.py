@@ -50,7 +50,7 @@ class Served:
         )
         request = urllib.request.Request(f"{self.url}/pubsub/push", encode(pushed))
         try:
-            with urllib.request.urlopen(request, timeout=30) as response:
+            with urllib.request.urlopen(request, timeout=60) as response:
                 return response.status, json.load(response)
         except urllib.error.HTTPError as error:
             with error:
@@ -63,7 +63,7 @@ class Served:
 
     def get(self, path: str) -> int:
         """Return the status of a GET request."""
-        with urllib.request.urlopen(f"{self.url}{path}", timeout=30) as response:
+        with urllib.request.urlopen(f"{self.url}{path}", timeout=60) as response:
             return int(response.status)
 
 

@@ -186,7 +186,7 @@ class Receiver:
         """Stop."""
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(10)
+        self._thread.join(60)
 
 
 @contextlib.contextmanager
@@ -223,4 +223,4 @@ def raw_server(talk: Callable[[socket.socket], None]) -> Iterator[int]:
     finally:
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
-        thread.join(10)
+        thread.join(60)

@@ -245,7 +245,7 @@ class TestUpkeep:
 
         def ensure(one: World) -> None:
             try:
-                barrier.wait(10)
+                barrier.wait(60)
                 one.write(lambda tx: upkeep.partitions_ensure(tx, 20))
             except BaseException as error:
                 errors.append(error)

@@ -70,16 +70,16 @@ class TestLocks:
         monkeypatch.setattr(DuckDbWarehouse, "_is_lock", staticmethod(is_lock))
         with _writer(season) as writer, ThreadPoolExecutor(1) as flow:
             found = flow.submit(probe_one, probes, season, BOX, dependency_timeout_s=60)
-            assert waiting.wait(30)
+            assert waiting.wait(60)
             assert not found.done()
-            writer.communicate(timeout=30)
+            writer.communicate(timeout=60)
             assert found.result(60).rows == 40
 
     def test_a_lock_that_stays(self, probes: ProbeRunner, season: DuckDbSite) -> None:
         """When the probe's time is up, the lock is the error."""
         with _writer(season) as writer:
             found = probe_one(probes, season, BOX, dependency_timeout_s=0.2)
-            writer.communicate(timeout=30)
+            writer.communicate(timeout=60)
         assert "lock" in (found.error or "")
 
     def test_the_writing_process_can_probe(self, probes: ProbeRunner, season: DuckDbSite) -> None:
@@ -112,7 +112,7 @@ class TestLocks:
         probe_one(probes, season, BOX)
         probe_one(probes, season, same_day("nothing"))
         with _writer(season) as writer:
-            writer.communicate(timeout=30)
+            writer.communicate(timeout=60)
         assert writer.returncode == 0
 
 

@@ -167,7 +167,7 @@ def test_an_alarm_repeats_until_it_is_off() -> None:
     with ProbeTimeout(0.001) as alarm:
         alarm.on_expired(interrupt)
         for _ in range(3):
-            assert interrupts.acquire(timeout=30)
+            assert interrupts.acquire(timeout=60)
         assert alarm.is_expired
         with pytest.raises(ProbeFailed, match=r"no response within 0\.001 s"):
             alarm.check()

@@ -181,7 +181,7 @@ class TestKeys:
         run_ids: list[str] = []
 
         def call() -> None:
-            barrier.wait(30)
+            barrier.wait(60)
             run_ids.append(harness.client.runs.submit(NIGHTLY, key="race").run_id)
 
         threads = [threading.Thread(target=call) for _ in range(6)]

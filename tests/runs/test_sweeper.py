@@ -137,7 +137,7 @@ class TestSessions:
 
         def sweep() -> None:
             mine = Sweeper(harness.store, jitter=lambda: 0.0)
-            gate.wait(30)
+            gate.wait(60)
             sweeps.append(mine.run_once())
 
         threads = [threading.Thread(target=sweep) for _ in range(4)]
@@ -306,7 +306,7 @@ class TestAdmitter:
             assert sum(run_admit_due(tx, 10).values()) == 1
             thread = threading.Thread(target=other)
             thread.start()
-            thread.join(30)
+            thread.join(60)
 
         harness.write(body)
         assert [(s.runs, s.next_at) for s in steps] == [(0, harness.clock.now() + BUSY_US)]

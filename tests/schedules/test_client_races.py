@@ -19,7 +19,7 @@ def race(*calls: Callable[[], Any]) -> list[Any]:
     barrier = Barrier(len(calls))
 
     def one(call: Callable[[], Any]) -> Any:
-        barrier.wait(30)
+        barrier.wait(60)
         try:
             return call()
         except Conflict as error:

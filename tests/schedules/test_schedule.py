@@ -426,7 +426,7 @@ class TestExactlyOnce:
 
         def race(one: World) -> None:
             try:
-                barrier.wait(10)
+                barrier.wait(60)
                 while True:
                     one.tick(n=17)
                     next_at, now = one.read(schedule.schedule_next_at)

@@ -65,7 +65,7 @@ class Client:
         if raw is not None:
             sent.setdefault("Content-Type", "application/json")
         whole = path if path.startswith(ROOTS) or self.prefix == "" else self.prefix + path
-        connection = HTTPConnection(self.host, self.port, timeout=30)
+        connection = HTTPConnection(self.host, self.port, timeout=60)
         try:
             connection.request(method, whole, raw, sent)
             response = connection.getresponse()

@@ -105,7 +105,7 @@ class TestCrashes:
 
         def call() -> None:
             by = served.by("operator")
-            start.wait(10)
+            start.wait(60)
             replies.append(by.post(path, body, Idempotency_Key="once"))
 
         in_parallel(20, call)
@@ -120,7 +120,7 @@ class TestCrashes:
         path, body = "/customers/acme/pipeline-runs", {"pipeline_template": "outside"}
         raw = json.dumps(body).encode()
         key = served.keys["operator"]
-        with socket.create_connection(("127.0.0.1", served.server.port), timeout=5) as line:
+        with socket.create_connection(("127.0.0.1", served.server.port), timeout=60) as line:
             head = (
                 f"POST /api/v1{path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
                 f"Content-Type: application/json\r\nIdempotency-Key: lost\r\n"
@@ -141,7 +141,7 @@ class TestCrashes:
         items[777] = {**NIGHTLY, "customer_id": "c1", "priority": 99}
         raw = "\n".join(map(json.dumps, items)).encode()
         key = served.keys["operator"]
-        line = socket.create_connection(("127.0.0.1", served.server.port), timeout=30)
+        line = socket.create_connection(("127.0.0.1", served.server.port), timeout=60)
         head = (
             f"POST /api/v1/pipeline-configs/bulk HTTP/1.1\r\nHost: x\r\n"
             f"Authorization: Bearer {key}\r\nContent-Type: application/x-ndjson\r\n"
@@ -217,7 +217,7 @@ class TestVersions:
         start = threading.Barrier(10)
 
         def call() -> None:
-            start.wait(10)
+            start.wait(60)
             statuses.append(served.by("operator").patch(path, {"priority": 2, "version": 1}).status)
 
         in_parallel(10, call)
@@ -298,14 +298,14 @@ def in_parallel(n: int, call: Callable[[], None]) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
         assert not thread.is_alive()
 
 
 def until(condition: Callable[[], bool]) -> None:
     """Poll until a condition holds."""
     gate = threading.Event()
-    for _ in range(2000):
+    for _ in range(6_000):
         if condition():
             return
         gate.wait(0.01)

@@ -290,7 +290,7 @@ class TestHealth:
 
         def slow(batch: int, seconds: float) -> Any:
             entered.set()
-            assert go_on.wait(20)
+            assert go_on.wait(60)
             return tick(batch, seconds)
 
         served.api.asgi.state.trigger = slow
@@ -306,20 +306,20 @@ class TestHealth:
         ]
         for thread in threads:
             thread.start()
-        assert entered.wait(10)
+        assert entered.wait(60)
         _until(lambda: served.api.waiting.count == 1)
         stopping = threading.Thread(target=served.stop)
         stopping.start()
-        threads[0].join(10)
+        threads[0].join(60)
         assert replies["poll"].json == {"claimed_runs": []}, "the waiting worker is answered"
         assert "work" not in replies, "the other request is still active"
         go_on.set()
-        threads[1].join(10)
+        threads[1].join(60)
         assert replies["work"].json["status"] == "completed"
-        stopping.join(20)
+        stopping.join(60)
         assert not stopping.is_alive()
         with pytest.raises(ConnectionError):
-            socket.create_connection(("127.0.0.1", served.server.port), timeout=2).close()
+            socket.create_connection(("127.0.0.1", served.server.port), timeout=60).close()
 
     def test_draining_is_not_ready(self, served: ServedApi) -> None:
         """A stopping process is alive but not ready."""
@@ -337,7 +337,7 @@ class TestHealth:
 
         def slow(batch: int, seconds: float) -> Any:
             entered.set()
-            assert go_on.wait(20)
+            assert go_on.wait(60)
             return tick(batch, seconds)
 
         served.api.asgi.state.trigger = slow
@@ -345,13 +345,13 @@ class TestHealth:
         thread = threading.Thread(target=by.post, args=("/scheduler/trigger", {}))
         try:
             thread.start()
-            assert entered.wait(10)
+            assert entered.wait(60)
             reply = by.get("/pauses")
             assert (reply.status, reply.json["code"]) == (503, "overloaded")
             assert reply.headers["retry-after"] == "1"
             assert by.get("/healthz").status == by.get("/readyz").status == 200
             go_on.set()
-            thread.join(10)
+            thread.join(60)
             assert by.get("/pauses").status == 200
         finally:
             go_on.set()
@@ -400,7 +400,7 @@ class TestRequestIds:
 def _until(condition: Any) -> None:
     """Poll until a condition holds."""
     gate = threading.Event()
-    for _ in range(1000):
+    for _ in range(6_000):
         if condition():
             return
         gate.wait(0.01)

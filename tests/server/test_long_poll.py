@@ -72,7 +72,7 @@ def waiting(served: ServedApi, n: int) -> None:
 def until(condition: Callable[[], bool]) -> None:
     """Poll until a condition holds."""
     gate = threading.Event()
-    for _ in range(2000):
+    for _ in range(6_000):
         if condition():
             return
         gate.wait(0.01)
@@ -264,7 +264,7 @@ class TestLeaving:
 def hanging(served: ServedApi) -> socket.socket:
     """Open a connection on which a claim waits."""
     raw = json.dumps({"worker_id": "gone", "wait_seconds": SECONDS}).encode()
-    connection = socket.create_connection(("127.0.0.1", served.server.port), timeout=10)
+    connection = socket.create_connection(("127.0.0.1", served.server.port), timeout=60)
     head = (
         f"POST /api/v1{CLAIM} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         f"Authorization: Bearer {served.keys['worker']}\r\nContent-Length: {len(raw)}\r\n\r\n"

@@ -40,7 +40,7 @@ def served_until_left(served: ServedApi) -> Iterator[None]:
 
     def slow(batch: int, seconds: float) -> Any:
         entered.set()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
         return tick(batch, seconds)
 
     served.api.asgi.state.trigger = slow
@@ -49,18 +49,18 @@ def served_until_left(served: ServedApi) -> Iterator[None]:
     thread = threading.Thread(target=caller.post, args=("/scheduler/trigger", {}))
     thread.start()
     try:
-        assert entered.wait(10)
+        assert entered.wait(60)
         yield
     finally:
         go_on.set()
-        thread.join(10)
+        thread.join(60)
 
 
 class Wire:
     """One persistent connection, used byte by byte."""
 
     def __init__(self, served: ServedApi) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", served.server.port), timeout=5)
+        self.socket = socket.create_connection(("127.0.0.1", served.server.port), timeout=60)
         self.file = self.socket.makefile("rb")
 
     def send(self, head: str, body: bytes = b"", more: bytes = b"") -> None:
@@ -203,14 +203,14 @@ def test_stop_sends_delayed_refusals(
         stopping.start()
         assert wire.read()[0] == 503
         assert wire.is_closed
-    stopping.join(20)
+    stopping.join(60)
     assert not stopping.is_alive()
 
 
 def until_served(served: ServedApi, status: int) -> None:
     """Wait for a response of this status in the list of events."""
     gate = threading.Event()
-    for _ in range(1000):
+    for _ in range(6_000):
         if any(isinstance(e, ServedEvent) and e.status == status for e in list(served.received)):
             return
         gate.wait(0.01)

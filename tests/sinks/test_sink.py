@@ -275,7 +275,7 @@ class TestConcurrency:
         def slow(tx: Any) -> None:
             tx.mark(SUB, "m1", Fate.APPLIED)
             is_marked.set()
-            assert may_end.wait(30)
+            assert may_end.wait(60)
             if ends == "rolls back":
                 raise RuntimeError("roll back")
 
@@ -285,9 +285,9 @@ class TestConcurrency:
 
         with ThreadPoolExecutor(2) as threads:
             one = threads.submit(first.transact, slow)
-            assert is_marked.wait(30)
+            assert is_marked.wait(60)
             two = threads.submit(other)
-            assert asked.wait(30)
+            assert asked.wait(60)
             assert not two.done()
             may_end.set()
             found = two.result(30)
@@ -303,11 +303,11 @@ class TestConcurrency:
         def slow(tx: Any) -> None:
             tx.upsert(Upsert(path="a/1", add={"n": 1}, version=1))
             is_inserted.set()
-            assert may_end.wait(30)
+            assert may_end.wait(60)
 
         with ThreadPoolExecutor(2) as threads:
             one = threads.submit(first.transact, slow)
-            assert is_inserted.wait(30)
+            assert is_inserted.wait(60)
             two = threads.submit(put, second, add={"n": 1}, version=2)
             may_end.set()
             one.result(30)
@@ -328,7 +328,7 @@ class TestConcurrency:
                 tries.append(n)
                 tx.upsert(Upsert(path=f"a/{1 + n}", add={"n": 1}))
                 if len(tries) == 1 and isinstance(sinks[0], SqliteSink) is False:
-                    both.wait(30)
+                    both.wait(60)
                 tx.upsert(Upsert(path=f"a/{2 - n}", add={"n": 1}))
 
             sinks[n].transact(body)

@@ -45,11 +45,11 @@ def run(dsn: str, *statements: str) -> None:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    for _ in range(1_000):
+    for _ in range(3_000):
         if condition():
             return
         threading.Event().wait(0.02)
-    pytest.fail("the condition did not come true in 20 seconds")
+    pytest.fail("the condition did not come true in a minute")
 
 
 @pytest.fixture(scope="module")

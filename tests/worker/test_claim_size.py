@@ -87,5 +87,5 @@ class TestBuffer:
         taker = threading.Thread(target=lambda: taken.append(buffer.take(lambda: 1)))
         taker.start()
         buffer.close()
-        taker.join(20)
+        taker.join(60)
         assert taken == [None]

@@ -128,7 +128,7 @@ class TestWorker:
         release, done = threading.Event(), threading.Event()
 
         def slow(_: list[RunContext]) -> None:
-            release.wait(20.0)
+            release.wait(60)
             done.set()
 
         batches = Batches(max=2, wait="60s", returns=slow)

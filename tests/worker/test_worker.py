@@ -135,7 +135,7 @@ class TestExecution:
             (long,) = submit(store, pipeline, 1, partition="long")
             wait_set(inside)
             pause = threading.Event()
-            for _ in range(1000):
+            for _ in range(6_000):
                 if run_of(store, long).state == "RUNNING":
                     break
                 pause.wait(0.01)
@@ -157,7 +157,7 @@ class TestExecution:
                 gate.append(asyncio.Event())
             if together["n"] == 4:
                 gate[0].set()
-            await asyncio.wait_for(gate[0].wait(), 20)
+            await asyncio.wait_for(gate[0].wait(), 60)
             together["n"] -= 1
             return Result(status="PARTIAL_SUCCESS", summary={"partition": run.partition}, records=2)
 
@@ -429,11 +429,11 @@ class TestDrain:
             running.events.until(RunEnded, 300)  # tiny runs: from now on they are buffered
             ids = submit(store, pipeline, 10, partition="held")
             for _ in range(2):
-                assert inside.acquire(timeout=20)
+                assert inside.acquire(timeout=60)
             stopper = threading.Thread(target=running.worker.stop)
             stopper.start()
             go.set()
-            stopper.join(20)
+            stopper.join(60)
             assert not stopper.is_alive()
         states = [run_of(store, run_id).state for run_id in ids]
         assert states.count("COMPLETED") == 2
@@ -469,7 +469,7 @@ class TestDrain:
             stopper = threading.Thread(target=running.worker.stop)
             stopper.start()
             running.worker.stop(now=True)
-            stopper.join(20)
+            stopper.join(60)
             assert not stopper.is_alive()
         go.set()
         assert run_of(store, run_id).state == "RUNNING"  # left to the sweeper
@@ -485,7 +485,7 @@ class TestDrain:
             assert process.stdout is not None
             assert process.stdout.readline() == "running\n"
             process.send_signal(signal.SIGTERM)
-            assert process.wait(20) == 0
+            assert process.wait(60) == 0
         finally:
             process.kill()
             process.communicate()

@@ -69,7 +69,7 @@ def test_killed_connections_lose_and_duplicate_nothing(store: PostgresStore, pg_
             killer.join()
         # An end whose response was lost is reported as refused, so ends cannot be counted.
         pause = threading.Event()
-        for _ in range(1000):
+        for _ in range(3_000):
             if len(seen) == len(ids) and running.worker.steps.is_idle:
                 break
             pause.wait(0.02)

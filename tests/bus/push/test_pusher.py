@@ -392,7 +392,7 @@ class TestLeases:
 class TestThreads:
     """Threads: many endpoints and messages, with bounded concurrency."""
 
-    def run(self, pusher: Pusher, until: Callable[[], bool], seconds: float = 30.0) -> None:
+    def run(self, pusher: Pusher, until: Callable[[], bool], seconds: float = 90.0) -> None:
         """Run steps like a loop until a condition holds."""
         ended = threading.Event()
         for _ in range(int(seconds / 0.02)):

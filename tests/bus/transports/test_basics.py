@@ -181,7 +181,7 @@ def test_waiting_for_a_message(rig: Rig) -> None:
     waiting = threading.Thread(target=lambda: got.append(rig.bus.pull("work", wait_seconds=30)))
     waiting.start()
     rig.other.publish(topic, [NewMessage(data=b"late")])
-    waiting.join(timeout=30)
+    waiting.join(timeout=60)
     assert [bodies(one) for one in got] == [["late"]]
 
 

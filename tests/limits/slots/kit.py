@@ -12,7 +12,7 @@ from penstock.limits.store.limits import limit_get
 from penstock.limits.store.reads import limit_history, limit_holders, limit_queue
 
 T = TypeVar("T")
-WAIT = 30.0
+WAIT = 90.0
 
 
 class StoredLimit:
