@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from penstock.access.store.names import NameResolver
 from penstock.db.hooks import connect_on_first_use
+from penstock.db.rehearsal import RehearsalStore
 from penstock.db.store import StoreView, Transactions
 from penstock.flows.gates.probe_request import Prober, no_probes
 
@@ -77,6 +78,14 @@ class UseCaseGroups:
     def _group(self, kind: Callable[P, G], *args: P.args, **kwargs: P.kwargs) -> G:
         """Return the use cases of one subject; a remote client returns those over HTTP."""
         return kind(*args, **kwargs)
+
+    def rehearsal(self) -> UseCaseGroups:
+        """Return the same use cases for a dry run: every change is made and rolled back.
+
+        They return or raise what the change would. Ids in a result are never used.
+        """
+        store = RehearsalStore(self._store)
+        return UseCaseGroups(store, self._names.apart(), self.actor, self._probe, self._key)
 
     def now(self) -> int:
         """Return the time of the database in microseconds."""

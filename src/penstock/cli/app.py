@@ -52,6 +52,7 @@ class App:
         self.columns: str | None = None
         self.is_quiet = False
         self.is_debug = False
+        self.is_dry_run = False
         self.where = ""
         """The database (without its password) or the URL, once `connect` was called."""
 
@@ -83,7 +84,7 @@ class App:
 
             self.where = describe_database(settings.database_url)
             with self.client(settings) as client:
-                yield client
+                yield client.rehearsal() if self.is_dry_run else client
             return
         # Imported here because only commands over a URL need it.
         from penstock.remote import connect
@@ -91,7 +92,7 @@ class App:
         is_plain = settings.url_plain == "allowed"
         with connect(settings.url, key=_key(settings), allow_plain=is_plain) as remote:
             self.where = remote.transport.url
-            yield remote
+            yield remote.rehearsal() if self.is_dry_run else remote
 
     @contextlib.contextmanager
     def client(self, settings: Settings | None = None, *, create: bool = False) -> Iterator[Client]:
@@ -114,6 +115,8 @@ class App:
         from penstock.cli.rows import write_rows
         from penstock.core.records.record import encode_record, to_json_value  # as above
 
+        if self.is_dry_run:
+            value = {"dry_run": True, "result": value}
         if self.format == "json" and self.is_quiet:
             click.echo(encode_record(value))
         elif self.format == "json":
@@ -121,6 +124,7 @@ class App:
         elif self.format != "table" or self.columns is not None:
             write_rows(value, self.format, self.columns)
         else:
+            self.hint("Dry run: nothing was changed. It would say:" if self.is_dry_run else "")
             print_text()
 
     def emit_page(
@@ -156,7 +160,7 @@ class App:
 
     def hint(self, text: str) -> None:
         """Print a hint that is not part of the result; silent under --quiet and --json."""
-        if not self.is_quiet and self.format == "table":
+        if text and not self.is_quiet and self.format == "table":
             click.echo(text)
 
 
@@ -200,6 +204,14 @@ def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     app = ctx.ensure_object(App)
     if value is not None and value is not False and param.name is not None:
         setattr(app, param.name, value)
+
+
+def dry_run_option(function: F) -> F:
+    """Add `--dry-run`: the command's client rolls its changes back (`UseCaseGroups.rehearsal`)."""
+    about = "Show what would happen; change nothing."
+    return click.option(
+        "--dry-run", "is_dry_run", is_flag=True, expose_value=False, callback=_keep, help=about
+    )(function)
 
 
 def setting_options(*names: str) -> Callable[[F], F]:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from penstock.cli import output
-from penstock.cli.app import App, Group
+from penstock.cli.app import App, Group, dry_run_option
 from penstock.cli.arguments import confirm
 from penstock.cli.rows import collect
 from penstock.core.errors import InvalidInput
@@ -69,6 +69,7 @@ def show(app: App, name: str) -> None:
 @click.option("--lease", metavar="DURATION", help="Lifetime of a slot without renewal.")
 @click.option("--grace", metavar="DURATION", help="How long an expired slot still counts as held.")
 @click.option("--queue-max", type=click.IntRange(0), help="Maximum length of the queue.")
+@dry_run_option
 @click.pass_obj
 def set_(app: App, /, name: str, **given: Any) -> None:
     """Create or change a limit; the change takes effect immediately in all processes."""
@@ -85,10 +86,11 @@ def set_(app: App, /, name: str, **given: Any) -> None:
 @click.argument("lease_id", metavar="LEASE")
 @click.option("--reason", required=True, metavar="TEXT", help="Reason, recorded in the journal.")
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
+@dry_run_option
 @click.pass_obj
 def release(app: App, lease_id: str, reason: str, yes: bool) -> None:
     """End a lease; its slot goes to the next in the queue, and its fencing token becomes stale."""
-    if not yes and not app.is_json:
+    if not (yes or app.is_json or app.is_dry_run):
         confirm(f"Take {lease_id} away from its holder?")
     with app.connect() as client:
         lease = client.limits.release(lease_id, reason)

@@ -65,6 +65,10 @@ class RemoteClient(UseCaseGroups):
         group.__dict__["transport"] = self.transport
         return cast("G", group)
 
+    def rehearsal(self) -> RemoteClient:
+        """Return the same use cases for a dry run: the server rolls every change back."""
+        return RemoteClient(self.transport.rehearsal())
+
     def now(self) -> int:
         """Return the server's time in microseconds, to the second."""
         if self.transport.server_now is None:

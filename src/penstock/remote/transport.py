@@ -15,6 +15,7 @@ import random
 import ssl
 import threading
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
@@ -93,9 +94,16 @@ class Transport:
         self._idle: list[HTTPConnection] = []
         self.server_now: int | None = None
         """Server time in microseconds, to the second, from its last response."""
+        self._extra: Headers = {}
 
     def __repr__(self) -> str:
         return f"Transport({self.url!r})"
+
+    def rehearsal(self) -> Transport:
+        """Return the same connections for dry runs: changes are rolled back by the server."""
+        other = copy(self)
+        other._extra = {"Dry-Run": "true"}
+        return other
 
     def call(
         self,
@@ -157,6 +165,8 @@ class Transport:
     ) -> _Request:
         sent = {"Accept": "application/json, application/problem+json", "User-Agent": "penstock"}
         sent |= {name: value for name, value in (headers or {}).items() if value is not None}
+        if method != "GET":
+            sent |= {name: value for name, value in self._extra.items() if value is not None}
         if self._key is not None:
             sent["Authorization"] = f"Bearer {self._key}"
         if isinstance(body, dict):

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from penstock.cli import output
-from penstock.cli.app import App, Group
+from penstock.cli.app import App, Group, dry_run_option
 from penstock.cli.arguments import CONFIG, JSON, RUN, parse_pairs, parse_when
 from penstock.cli.rows import collect
 from penstock.client import UseCaseGroups
@@ -300,6 +300,7 @@ def _at(client: UseCaseGroups, text: str | None) -> datetime | None:
 @runs.command("cancel")
 @click.argument("run_id", type=RUN)
 @click.option("--reason", default="", metavar="TEXT", help="Reason, recorded in the journal.")
+@dry_run_option
 @click.pass_obj
 def cancel(app: App, run_id: str, reason: str) -> None:
     """Cancel a run: immediately if it is pending, at its next heartbeat if it is running."""
@@ -314,16 +315,20 @@ def cancel(app: App, run_id: str, reason: str) -> None:
 
 @runs.command("retry")
 @click.argument("run_ids", type=RUN, nargs=-1, required=True)
+@dry_run_option
 @click.pass_obj
 def retry(app: App, run_ids: tuple[str, ...]) -> None:
     """Run finished runs again, now; an open dead letter of the run is closed as replayed."""
     with app.connect() as client:
-        done = [
-            {"run_id": run_id, "new_run_id": client.runs.retry(run_id).run_id} for run_id in run_ids
-        ]
+        made = {run_id: client.runs.retry(run_id).run_id for run_id in run_ids}
+    done = [
+        {"run_id": run_id, "new_run_id": None if app.is_dry_run else new}
+        for run_id, new in made.items()
+    ]
 
     def print_text() -> None:
         for one in done:
-            click.echo(f"{one['run_id']} runs again as {one['new_run_id']}.")
+            as_run = f" as {one['new_run_id']}" if one["new_run_id"] else ""
+            click.echo(f"{one['run_id']} runs again{as_run}.")
 
     app.emit({"retried": done}, print_text)

@@ -102,6 +102,12 @@ class NameResolver:
         names._bound = (customer_id, number)
         return names
 
+    def apart(self) -> NameResolver:
+        """Return the same names with a cache of their own, for work that is rolled back."""
+        names = NameResolver(self._store, self._clock)
+        names._bound = self._bound
+        return names
+
     @property
     def customer_id(self) -> str | None:
         """Customer these names are bound to; None if unbound."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli import output
-from penstock.cli.app import App, Group
+from penstock.cli.app import App, Group, dry_run_option
 from penstock.cli.arguments import CONFIG, confirm
 from penstock.cli.rows import collect
 from penstock.core.clock import format_duration
@@ -118,6 +118,7 @@ def show(app: App, config_id: str) -> None:
 @config_field_options
 @click.option("--version", type=int, metavar="N", help="Fail unless this is the current version.")
 @REASON
+@dry_run_option
 @click.pass_obj
 def update(app: App, /, config_id: str, **given: Any) -> None:
     """Change fields of a config; fields that are not named keep their values."""
@@ -135,6 +136,7 @@ def update(app: App, /, config_id: str, **given: Any) -> None:
 @configs.command("enable")
 @click.argument("config_ids", type=CONFIG, nargs=-1, required=True)
 @REASON
+@dry_run_option
 @click.pass_obj
 def enable(app: App, config_ids: tuple[str, ...], reason: str) -> None:
     """Enable configs and reset their count of consecutive failures."""
@@ -144,6 +146,7 @@ def enable(app: App, config_ids: tuple[str, ...], reason: str) -> None:
 @configs.command("disable")
 @click.argument("config_ids", type=CONFIG, nargs=-1, required=True)
 @REASON
+@dry_run_option
 @click.pass_obj
 def disable(app: App, config_ids: tuple[str, ...], reason: str) -> None:
     """Disable configs; their schedules are no longer evaluated."""
@@ -154,12 +157,13 @@ def disable(app: App, config_ids: tuple[str, ...], reason: str) -> None:
 @click.argument("config_id", type=CONFIG)
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @REASON
+@dry_run_option
 @click.pass_obj
 def delete(app: App, config_id: str, yes: bool, reason: str) -> None:
     """Delete a config; its runs and its audit trail are kept."""
     with app.connect() as client:
         config = client.configs.get(config_id)
-        if not yes and not app.is_json:
+        if not (yes or app.is_json or app.is_dry_run):
             confirm(f"Delete {config_id} ({config.pipeline} of {config.customer})?")
         client.configs.delete(config_id, reason=reason)
     app.emit({"config_id": config_id, "outcome": "deleted"},
@@ -168,11 +172,18 @@ def delete(app: App, config_id: str, yes: bool, reason: str) -> None:
 
 @configs.command("start")
 @click.argument("config_id", type=CONFIG)
+@dry_run_option
 @click.pass_obj
 def start(app: App, config_id: str) -> None:
     """Start the runs of a config now, in addition to its schedule."""
     with app.connect() as client:
         started = client.configs.start(config_id)
+
+    if app.is_dry_run:  # the ids will never exist
+        count = len(started.run_ids)
+        text = f"Started {output.plural(count, 'run')} of {config_id}."
+        app.emit({"config_id": config_id, "runs": count}, lambda: click.echo(text))
+        return
 
     def print_text() -> None:
         for run_id in started.run_ids:

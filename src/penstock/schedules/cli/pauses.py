@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from penstock.cli import output
-from penstock.cli.app import App, Command
+from penstock.cli.app import App, Command, dry_run_option
 from penstock.core.errors import InvalidInput
 from penstock.core.records.record import Page
 
@@ -21,6 +21,7 @@ SCOPE = click.Choice(["all", "customer", "pipeline", "config"])
 @click.argument("scope", type=SCOPE, metavar="all|customer|pipeline|config")
 @click.argument("subject", required=False, metavar="[NAME OR ID]")
 @click.option("--reason", default="", metavar="TEXT", help="Reason, shown by `penstock pauses`.")
+@dry_run_option
 @click.pass_obj
 def pause(app: App, scope: str, subject: str | None, reason: str) -> None:
     """Stop starting runs: all, of a customer, a pipeline or a config.
@@ -37,6 +38,7 @@ def pause(app: App, scope: str, subject: str | None, reason: str) -> None:
 @click.argument("scope", type=SCOPE, metavar="all|customer|pipeline|config")
 @click.argument("subject", required=False, metavar="[NAME OR ID]")
 @click.option("--reason", default="", metavar="TEXT", help="Reason, recorded in the journal.")
+@dry_run_option
 @click.pass_obj
 def resume(app: App, scope: str, subject: str | None, reason: str) -> None:
     """End a pause so that runs start again."""

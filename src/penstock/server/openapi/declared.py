@@ -26,6 +26,14 @@ IDEMPOTENCY_KEY: Final = {
     "same response; a different body is refused.",
     "schema": {"type": "string", "maxLength": 255, "pattern": "^[\\x21-\\x7e]+$"},
 }
+DRY_RUN: Final = {
+    "name": "Dry-Run",
+    "in": "header",
+    "required": False,
+    "description": "With `true` the request is checked and executed, then rolled back: the "
+    "response is the one that it would get, and nothing changes. Ids in it are never used.",
+    "schema": {"type": "string", "enum": ["true", "false"]},
+}
 IF_NONE_MATCH: Final = {
     "name": "If-None-Match",
     "in": "header",
@@ -110,6 +118,8 @@ def _operation(
         responses.pop("422", None)
     else:
         parameters.append(dict(IDEMPOTENCY_KEY))
+    if route.can_rehearse:
+        parameters.append(dict(DRY_RUN))
     made: dict[str, Any] = {
         "tags": [route.tag],
         "operationId": route.operation_id,

@@ -34,12 +34,15 @@ class ReplayedRequest(Exception):
 class Call:
     """One authenticated request."""
 
-    def __init__(self, request: Request, caller: Caller, status: int = 200) -> None:
+    def __init__(
+        self, request: Request, caller: Caller, status: int = 200, *, is_dry_run: bool = False
+    ) -> None:
         self.request = request
         self.caller = caller
         self.client = caller.client
         self.customer = caller.customer
         self.status = status
+        self.is_dry_run = is_dry_run
 
     @property
     def idempotency_key(self) -> str | None:

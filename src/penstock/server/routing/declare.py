@@ -109,6 +109,13 @@ class ApiRoute:
         return iscoroutinefunction(self.serve or self.use_case)
 
     @property
+    def can_rehearse(self) -> bool:
+        """Whether the header Dry-Run is accepted: the route is a use case of one write."""
+        is_use_case = bool(self.group) and self.serve is None and self.ndjson is None
+        is_one_write = self.idempotency in (Idempotency.WRITE, Idempotency.NONE)
+        return self.method != "GET" and is_use_case and is_one_write
+
+    @property
     def description(self) -> str:
         """The docstring of the use case."""
         return cleandoc(self.use_case.__doc__ or "")

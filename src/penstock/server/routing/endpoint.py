@@ -52,13 +52,14 @@ def endpoint(route: ApiRoute) -> Endpoint:
         access.key = caller.principal.name
         access.customer = caller.customer
         authorize(route, caller)
+        is_dry_run = reads_dry_run(request, route)
         arguments = binding.arguments(
             request.path_params, request.query_params.multi_items(), request.headers
         )
         body, is_absent = None, True
         if binding.body_type is not None:
             body, is_absent = await read_json(request)
-        call = Call(request, caller, route.status)
+        call = Call(request, caller, route.status, is_dry_run=is_dry_run)
         if route.is_async:
             arguments |= binding.body_arguments(body, request.path_params, is_absent=is_absent)
             served = route.serve or route.use_case
@@ -104,6 +105,19 @@ def authorize(route: ApiRoute, caller: Caller) -> None:
         )
 
 
+def reads_dry_run(request: Request, route: ApiRoute) -> bool:
+    """Return whether the header Dry-Run is true; raise InvalidInput if the route has no dry run."""
+    given = request.headers.get("dry-run")
+    if given is None or given == "false":
+        return False
+    if given != "true":
+        raise InvalidInput("Dry-Run", "true or false", given)
+    if not route.can_rehearse:
+        fix = "Nothing was changed. Leave the header out, or use the preview of the operation."
+        raise InvalidInput("Dry-Run", "an operation that has a dry run", route.operation_id, fix)
+    return True
+
+
 async def read_json(request: Request) -> tuple[Any, bool]:
     """Return the parsed body, and whether there is none."""
     body = await request.body()
@@ -138,6 +152,8 @@ def _result(route: ApiRoute, call: Call, arguments: dict[str, Any]) -> Any:
         return getattr(getattr(client, route.group), route.use_case.__name__)(**arguments)
 
     response = route.binding.response
+    if call.is_dry_run:
+        return response(act(call.client.rehearsal()))
     if route.idempotency is Idempotency.WRITE:
         return response(call.write(act, route.stored or response))
     if route.idempotency is Idempotency.ACTION:
