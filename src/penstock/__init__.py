@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from penstock.pipelines.declare.needs import Dependency, historical, optional, per, same_day
     from penstock.pipelines.declare.pipeline import Phase, Pipeline
     from penstock.pipelines.mode import Mode, ModeOptions
+    from penstock.pipelines.modes import game_day_modes
     from penstock.runs.external.records import (
         ClaimRequest,
         RunCompletion,
@@ -140,6 +141,7 @@ __all__ = [
     "encode_id",
     "encode_record",
     "from_datetime",
+    "game_day_modes",
     "historical",
     "optional",
     "per",
@@ -213,6 +215,7 @@ _HOMES = {
     "encode_id": "penstock.core.ids:encode",
     "encode_record": "penstock.core.records.record",
     "from_datetime": "penstock.core.clock",
+    "game_day_modes": "penstock.pipelines.modes",
     "historical": "penstock.pipelines.declare.needs",
     "optional": "penstock.pipelines.declare.needs",
     "per": "penstock.pipelines.declare.needs",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock import Pipeline
+from penstock import Pipeline, game_day_modes
 from penstock.core.clock import HOUR, MINUTE
 from penstock.core.errors import IllegalTransition
 from penstock.flows import phases
@@ -40,7 +40,7 @@ P = PhaseState
 
 def plan(mode: str = "manual", **middle: Any) -> Plan:
     """Return a plan: raw (2 processors), then analytics (2) and grade; predict after analytics."""
-    nba = Pipeline("nba", partition="day")
+    nba = Pipeline("nba", partition="day", modes=game_day_modes())
     raw = nba.phase("raw", stragglers="20m")
     raw.external("box")
     raw.external("pbp")

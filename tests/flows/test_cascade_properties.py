@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import Pipeline
+from penstock import Pipeline, game_day_modes
 from penstock.core.clock import HOUR, MINUTE
 from penstock.flows import phases
 from penstock.flows.cascade import (
@@ -24,16 +24,16 @@ from penstock.flows.gates import breaker
 from penstock.flows.gates.breaker import Breaker, BreakerState
 from penstock.flows.gates.verdict import BreakerEffect
 from penstock.flows.phases import PhaseState
-from penstock.pipelines.modes import BUILT_IN
 from penstock.pipelines.plan import Plan
+from tests.kits.modes import GAME_DAY
 
-MODES = sorted(BUILT_IN)
+MODES = sorted(GAME_DAY)
 
 
 @st.composite
 def pipelines(draw: st.DrawFn) -> Pipeline:
     """Generate a graph of up to six phases, with processors that run in some modes."""
-    pipeline = Pipeline("p")
+    pipeline = Pipeline("p", modes=game_day_modes())
     names: list[str] = []
     for n in range(draw(st.integers(1, 6))):
         after = draw(st.lists(st.sampled_from(names), max_size=3)) if names else []

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from penstock import Pipeline
+from penstock import Pipeline, game_day_modes
 from penstock.client import Client
 from penstock.db.store import Store
 from penstock.flows.orchestrator import Orchestrator
@@ -25,7 +25,7 @@ ORCHESTRATORS = 4
 
 def wide() -> Pipeline:
     """A phase of a hundred external processors, then a phase of two built-in ones."""
-    made = Pipeline("wide", partition="day")
+    made = Pipeline("wide", partition="day", modes=game_day_modes())
     raw = made.phase("raw")
     for n in range(WIDE):
         raw.external(f"p{n}")

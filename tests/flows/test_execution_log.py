@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from penstock import Pipeline, optional
+from penstock import Pipeline, game_day_modes, optional
 from penstock.bus.message import NewMessage
 from penstock.bus.records import Subscription, Topic
 from penstock.core.clock import MINUTE
@@ -28,7 +28,7 @@ def logged(stage: Stage, processor: str, *columns: str) -> list[tuple[Any, ...]]
 
 def staged(store: Store, clock: VirtualClock) -> Stage:
     """`raw`, then processors with their own gates, one of which lacks optional data."""
-    made = Pipeline("nba", partition="day", warehouse="w")
+    made = Pipeline("nba", partition="day", warehouse="w", modes=game_day_modes())
     raw = made.phase("raw")
     raw.processor("box", retry={"max_attempts": 3, "base_delay_minutes": 1})(work)
     each = made.phase("each", after=raw, on="each")
@@ -93,7 +93,7 @@ class TestOrigin:
 
     def joined(self, store: Store, clock: VirtualClock, **options: Any) -> Stage:
         """`left` (external) and `right` come before `join`."""
-        made = Pipeline("nba", partition="day", **options)
+        made = Pipeline("nba", partition="day", modes=game_day_modes(), **options)
         raw = made.phase("raw", stragglers="20m")
         raw.external("left")
         raw.processor("right", retry={"max_attempts": 2, "base_delay_minutes": 1})(work)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock import Pipeline, historical, optional, same_day
+from penstock import Pipeline, game_day_modes, historical, optional, same_day
 from penstock.core.clock import HOUR, MINUTE, to_datetime
 from penstock.core.errors import InvalidInput
 from penstock.core.ids import decode, encode
@@ -30,7 +30,7 @@ from tests.kits.flows import DAY, Stage, chain, work
 
 def gated(*needs: Any, **options: Any) -> Pipeline:
     """`raw`, then `analytics`, whose only processor has these needs."""
-    made = Pipeline("nba", partition="day", warehouse="w", **options)
+    made = Pipeline("nba", partition="day", warehouse="w", modes=game_day_modes(), **options)
     raw = made.phase("raw")
     raw.processor("box")(work)
     made.phase("analytics", after=raw).processor("players", needs=list(needs))(work)
@@ -76,7 +76,7 @@ class TestChains:
         self, store: Store, clock: VirtualClock
     ) -> None:
         """The next phase starts, once, when the last expected processor has completed."""
-        pipeline = Pipeline("nba", partition="day")
+        pipeline = Pipeline("nba", partition="day", modes=game_day_modes())
         raw = pipeline.phase("raw", expects={"same_day": ["a", "b"]})
         for name in "abc":
             raw.processor(name)(work)
@@ -328,7 +328,7 @@ class TestGates:
 
     def test_entry_gates(self, store: Store, clock: VirtualClock) -> None:
         """A first phase with needs waits until the orchestrator has probed, then starts."""
-        pipeline = Pipeline("nba", partition="day", warehouse="w")
+        pipeline = Pipeline("nba", partition="day", warehouse="w", modes=game_day_modes())
         pipeline.phase("raw").processor("box", needs=[same_day("src.box")])(work)
         stage = Stage(store, clock, pipeline)
         stage.rows["src.box"] = 1
@@ -374,7 +374,7 @@ class TestTrouble:
 
     def late(self, store: Store, clock: VirtualClock) -> Stage:
         """Two raw processors, one of which may be late; analytics is rerun when it completes."""
-        pipeline = Pipeline("nba", partition="day")
+        pipeline = Pipeline("nba", partition="day", modes=game_day_modes())
         raw = pipeline.phase("raw", stragglers="20m")
         raw.processor("box")(work)
         raw.processor("pbp")(work)
@@ -458,7 +458,7 @@ class TestTrouble:
 
     def test_each(self, store: Store, clock: VirtualClock) -> None:
         """on="each": a processor starts as soon as its own data is present."""
-        pipeline = Pipeline("nba", partition="day", warehouse="w")
+        pipeline = Pipeline("nba", partition="day", warehouse="w", modes=game_day_modes())
         raw = pipeline.phase("raw")
         raw.processor("box")(work)
         raw.processor("odds")(work)

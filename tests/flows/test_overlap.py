@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock import Pipeline, same_day
+from penstock import Pipeline, game_day_modes, same_day
 from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.core.errors import Conflict
 from penstock.core.ids import encode
@@ -138,7 +138,7 @@ class TestDeadline:
 
     def test_runs_are_stopped(self, store: Store, clock: VirtualClock) -> None:
         """Queued runs are cancelled, running ones are asked to stop, and no breaker counts it."""
-        pipeline = Pipeline("nba", partition="day")
+        pipeline = Pipeline("nba", partition="day", modes=game_day_modes())
         raw = pipeline.phase("raw")
         raw.processor("running", timeout="48h")(work)
         raw.processor("waiting", timeout="48h")(work)
@@ -161,7 +161,7 @@ class TestDeadline:
         self, store: Store, clock: VirtualClock
     ) -> None:
         """A straggler of a degraded flow continues: its data may still be wanted."""
-        pipeline = Pipeline("nba", partition="day")
+        pipeline = Pipeline("nba", partition="day", modes=game_day_modes())
         raw = pipeline.phase("raw", stragglers="10m")
         for name in ("quick", "slow"):
             raw.processor(name)(work)
@@ -181,7 +181,7 @@ class TestFreshness:
     @pytest.fixture
     def stage(self, store: Store, clock: VirtualClock) -> Stage:
         """`raw`, then `analytics`, which depends on a table."""
-        made = Pipeline("nba", partition="day", warehouse="w")
+        made = Pipeline("nba", partition="day", warehouse="w", modes=game_day_modes())
         raw = made.phase("raw")
         raw.processor("box")(work)
         needs = [same_day("t.rows", expect=2)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from penstock import Pipeline, historical, optional, same_day
+from penstock import Pipeline, game_day_modes, historical, optional, same_day
 from penstock.core.clock import HOUR, MINUTE, to_datetime
 from penstock.core.ids import encode
 from penstock.core.stored_json import loads
@@ -29,7 +29,7 @@ class Morning:
     """`raw`, then `analytics` with these needs; `begin` completes `raw` and evaluates the gate."""
 
     def __init__(self, store: Store, clock: VirtualClock, mode: str, *needs: Any) -> None:
-        made = Pipeline("nba", partition="day", warehouse="w")
+        made = Pipeline("nba", partition="day", warehouse="w", modes=game_day_modes())
         raw = made.phase("raw")
         raw.processor("box")(work)
         made.phase("analytics", after=raw).processor("players", needs=list(needs))(work)

@@ -25,6 +25,7 @@ from penstock.flows.orchestrator import Orchestrator
 from penstock.flows.records import FlowRequest
 from penstock.pipelines.declare.needs import same_day
 from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.pipelines.modes import game_day_modes
 from penstock.runs.admitter import Admitter
 from penstock.runs.sweeper import Sweeper
 from penstock.testing.clock import VirtualClock
@@ -79,7 +80,7 @@ class CrashTestFailed(AssertionError):
 
 def crash_pipeline() -> Pipeline:
     """Return the pipeline."""
-    made = Pipeline(NAME, partition="day", warehouse="w")
+    made = Pipeline(NAME, partition="day", warehouse="w", modes=game_day_modes())
     raw = made.phase("raw")
     raw.processor("left")(_work)
     raw.processor("right", retry={"max_attempts": 4, "base_delay_minutes": 1})(_fails_once)

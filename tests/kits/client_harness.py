@@ -16,6 +16,7 @@ from penstock.core.ids import decode, encode
 from penstock.db.store import Row, Store, Tx
 from penstock.pipelines.declare.needs import historical, same_day
 from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.pipelines.modes import game_day_modes
 from penstock.runs import attempt_result
 from penstock.runs.admitter import Admitter
 from penstock.runs.records import Run, RunDetail, Submission
@@ -61,7 +62,7 @@ def gated() -> Pipeline:
     def work(run: Any) -> None:
         """Never called here."""
 
-    made = Pipeline("gated", partition="day", warehouse="w")
+    made = Pipeline("gated", partition="day", warehouse="w", modes=game_day_modes())
     raw = made.phase("raw")
     raw.external("far")
     needs = [historical("t.days", days=3), same_day("t.rows", fail_if_missing=True)]

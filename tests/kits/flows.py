@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from penstock import Pipeline
+from penstock import Pipeline, game_day_modes
 from penstock.access.store import registry
 from penstock.access.store.names import NameResolver
 from penstock.client import Client
@@ -44,8 +44,13 @@ def work(run: Any) -> None:
 
 
 def chain(*phases: str, name: str = "nba", **options: Any) -> Pipeline:
-    """Phases one after another with one processor each, which is called as its phase."""
-    made = Pipeline(name, partition="day", warehouse="w", **options)
+    """Phases one after another with one processor each, which is called as its phase.
+
+    It has the modes of the game-day preset unless the test declares others.
+    """
+    until = "precompute" if "precompute" in phases else None
+    given = {"modes": game_day_modes(overnight_until=until), **options}
+    made = Pipeline(name, partition="day", warehouse="w", **given)
     before = None
     for phase in phases:
         declared = made.phase(phase, after=before)

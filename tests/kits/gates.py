@@ -10,7 +10,7 @@ from penstock.flows.gates.override import Override
 from penstock.flows.gates.verdict import GateInput
 from penstock.pipelines.declare.needs import historical
 from penstock.pipelines.dependency import DependencyKind
-from penstock.pipelines.modes import BUILT_IN
+from tests.kits.modes import GAME_DAY
 
 NOW: Micros = parse_iso("2025-11-15T22:05:00Z")
 
@@ -85,4 +85,4 @@ def override(dependency: str | None = None, **fields: Any) -> Override:
 
 def gate(mode: str, *assessments: Assessment, **fields: Any) -> GateInput:
     """Return the input of a gate in a built-in mode with these assessments."""
-    return GateInput(mode=BUILT_IN[mode], now=NOW, assessments=assessments, **fields)
+    return GateInput(mode=GAME_DAY[mode], now=NOW, assessments=assessments, **fields)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from penstock import Mode, Pipeline, historical, optional, per, same_day
+from penstock import Mode, Pipeline, game_day_modes, historical, optional, per, same_day
 from penstock.core.clock import HOUR, MINUTE
 from penstock.core.errors import DeclarationError
-from penstock.pipelines.modes import BUILT_IN
 from penstock.pipelines.plan import gate_mode, modes_of, needs_from_definition, plan_of
+from tests.kits.modes import GAME_DAY
 
 
 def season() -> Pipeline:
@@ -22,6 +22,7 @@ def season() -> Pipeline:
         partition="game_date",
         timezone="America/New_York",
         warehouse="duckdb:season.duckdb",
+        modes=game_day_modes(overnight_until="precompute"),
     )
 
     raw = nba.phase("raw")
@@ -76,7 +77,7 @@ class TestExample:
     def test_a_process_without_the_code_plans_the_same(self) -> None:
         nba, text = season(), json.loads(json.dumps(season().definition()))
         modes = modes_of(text)
-        for name in BUILT_IN:
+        for name in GAME_DAY:
             assert plan_of(text, modes[name]) == nba.plan(name)
         mode = modes["backfill"]
         assert needs_from_definition(text, mode, "analytics") == nba.needs("backfill", "analytics")
@@ -103,7 +104,7 @@ class TestExample:
         assert (plain.has_flow, gated.has_flow) == (False, True)
 
     def test_a_pipeline_without_needs_and_modes_keeps_its_digest(self) -> None:
-        """The digest of a plain declaration, as it was before needs and modes existed."""
+        """A plain declaration has this digest since definitions list their modes (version 2)."""
         nba = Pipeline("nba", timezone="America/New_York", rate_second=0.5)
         raw = nba.phase("raw")
         raw.processor("boxscores")(lambda _run: None)
@@ -113,7 +114,10 @@ class TestExample:
     def test_all_options(self) -> None:
         nba = Pipeline(
             "nba",
-            modes=[Mode("evening", window="21:00-23:00", otherwise="WAIT", max_wait="90m")],
+            modes=[
+                Mode("evening", window="21:00-23:00", otherwise="WAIT", max_wait="90m"),
+                *game_day_modes(),
+            ],
             leniency="strict",
             cascade="observe",
             slos={"evening": "1h", "overnight": "5h"},
@@ -141,7 +145,7 @@ class TestExample:
         assert plan.mode.slo_us == HOUR
 
     def test_needs_of_several_processors_are_probed_once(self) -> None:
-        nba = Pipeline("nba", partition="day")
+        nba = Pipeline("nba", partition="day", modes=game_day_modes())
         a = nba.phase("a")
         a.external("x", needs=[same_day("t"), optional("u", modes=["manual"])])
         a.external("y", needs=[same_day("t"), same_day("t2", expect=5)])
@@ -153,7 +157,7 @@ class TestExample:
         assert [n.dependency.table for n in nba.needs("manual", "a", "x")] == ["t", "u"]
 
 
-DIGEST = "efebf019207a349c8e8e2ff5e69a050007253374f2219e104e07560639336696"
+DIGEST = "86ab87910d10424526d032be407d8a447fe0bd21d437b19a6325869f2337f977"
 
 
 class TestPipelineErrors:
@@ -229,7 +233,7 @@ class TestPipelineErrors:
         ],
     )
     def test_phases(self, phase: dict[str, Any], text: str) -> None:
-        pipeline = Pipeline("p")
+        pipeline = Pipeline("p", modes=game_day_modes())
         a = pipeline.phase("a", **phase)
         a.external("x")
         a.external("y", modes=["overnight"])
@@ -256,13 +260,20 @@ class TestPipelineErrors:
         with pytest.raises(DeclarationError, match=text):
             pipeline.check()
 
-    def test_a_modified_built_in_mode_is_valid(self) -> None:
-        """Mode overnight ends at precompute, even if the pipeline has no such phase."""
-        night = BUILT_IN["overnight"].with_options(max_wait="3h")
-        pipeline = Pipeline("p", modes=[night])
+    def test_a_modified_mode_of_the_preset_is_valid(self) -> None:
+        night, *others = game_day_modes()
+        pipeline = Pipeline("p", modes=[night.with_options(max_wait="3h"), *others])
         pipeline.phase("a").external("x")
         pipeline.check()
         assert pipeline.modes["overnight"].max_wait_us == 3 * HOUR
+
+    def test_no_mode_of_the_preset_names_a_phase(self) -> None:
+        """A phase of the basketball demo is not part of any default."""
+        assert {mode.until for mode in game_day_modes()} == {None}
+        pipeline = Pipeline("p", modes=game_day_modes(overnight_until="precompute"))
+        pipeline.phase("a").external("x")
+        with pytest.raises(DeclarationError, match="mode 'overnight' names 'precompute'"):
+            pipeline.check()
 
 
 def external(**options: Any) -> Callable[[], Any]:
@@ -330,7 +341,7 @@ class TestValueErrors:
             (lambda: Mode("m", until="a", phases=["a"]), "until or phases, not both"),
             (lambda: Mode("m", partition_days=1.5), "whole number of days"),  # type: ignore[arg-type]
             (lambda: Mode("m", nope=1), "nope is not an option"),  # type: ignore[call-arg]
-            (lambda: BUILT_IN["manual"].with_options(otherwise="WAIT"), "has no max_wait"),
+            (lambda: GAME_DAY["manual"].with_options(otherwise="WAIT"), "has no max_wait"),
         ],
     )
     def test_modes(self, make: Callable[[], Any], text: str) -> None:

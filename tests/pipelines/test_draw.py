@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from penstock import Mode, Pipeline, historical, optional, per, same_day
+from penstock import Mode, Pipeline, game_day_modes, historical, optional, per, same_day
 from penstock.pipelines.draw import draw
 
 
 def test_the_example() -> None:
     """A chain of phases and a branch, with needs, modes and options."""
     nba = Pipeline("nba", partition="game_date", timezone="America/New_York", leniency="strict",
-                   warehouse="postgresql://ann:secret@db/season", cascade="observe")  # fmt: skip
+                   warehouse="postgresql://ann:secret@db/season", cascade="observe",
+                   modes=game_day_modes())  # fmt: skip
     raw = nba.phase("raw", stragglers="20m")
     raw.external("boxscores", retry={"max_attempts": 5}, entities=["players"])
     analytics = nba.phase("analytics", after=raw, slo="15m", on_late_data="rerun")
@@ -61,7 +62,7 @@ def test_the_example() -> None:
 
 
 def test_a_pipeline_without_gates_and_modes() -> None:
-    """Gates and modes are not mentioned if there are none."""
+    """Gates are not mentioned if there are none; modes say what a flow does."""
     plain = Pipeline("plain")
     plain.phase("a").external("x")
     plain.phase("b").external("y")
@@ -72,15 +73,21 @@ def test_a_pipeline_without_gates_and_modes() -> None:
         "  ┌ starts with the flow",
         "  ■ b",
         "  │  • y  pool external  timeout 1h  external",
+        "  modes",
+        "    daily     default, proceeds at 100 % and quality 0.90, else waits up to 6h; a 1 → b 1",
+        "    manual    proceeds at 100 % and quality 0.80, degraded at 50 %, else fails; a 1 → b 1",
+        "    backfill  proceeds at 100 % and quality 0.95, else fails; a 1 → b 1",
     ]
 
 
 def test_declared_modes_come_first() -> None:
     """Declared modes precede built-in ones, as in the choice by time of day."""
     mine = Pipeline("mine", modes=[Mode("evening", window="21:00-23:00", degraded_at=40)])
-    mine.phase("a").external("x")
+    a = mine.phase("a")
+    a.external("x")
+    a.external("y")
     lines = draw(mine.definition())
-    assert lines[4] == (
-        "    evening    21:00–23:00, proceeds at 100 % and quality 0.90, degraded at 40 %, "
-        "else fails; a 1"
+    assert lines[5] == (
+        "    evening   21:00–23:00, proceeds at 100 % and quality 0.90, degraded at 40 %, "
+        "else fails; a 2"
     )

@@ -16,6 +16,7 @@ from penstock.flows.orchestrator import Orchestrator
 from penstock.flows.records import FlowRequest, FlowTrigger
 from penstock.pipelines.declare.needs import historical
 from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.pipelines.modes import game_day_modes
 from tests.kits.client_harness import Harness
 
 POOL = "flows"
@@ -48,7 +49,7 @@ def daily() -> Pipeline:
     def work(run: Any) -> None:
         """Do nothing; it is never called."""
 
-    made = Pipeline("daily", partition="day", warehouse="w")
+    made = Pipeline("daily", partition="day", warehouse="w", modes=game_day_modes())
     raw = made.phase("raw")
     raw.processor("box", pool=POOL)(work)
     analytics = made.phase("analytics", after=raw)

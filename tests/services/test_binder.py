@@ -15,6 +15,7 @@ from penstock.core.ids import encode
 from penstock.core.records.validation import convert_input
 from penstock.flows.orchestrator import Orchestrator
 from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.pipelines.modes import game_day_modes
 from penstock.services import binder as binder_module
 from penstock.services.binder import Binder
 from tests.kits.client_harness import Harness
@@ -229,7 +230,7 @@ class TestConfigs:
 
 def test_completions_arrive(harness: Harness, binder: Binder) -> None:
     """Completion messages with the source design's fields advance the flow, once each."""
-    daily = Pipeline("daily", partition="day")
+    daily = Pipeline("daily", partition="day", modes=game_day_modes())
     raw = daily.phase("raw")
     raw.external("box")
     daily.phase("next", after=raw).external("sum")

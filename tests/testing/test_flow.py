@@ -54,7 +54,7 @@ def test_functions_are_called_only_when_asked_for() -> None:
             t.arrive("mart.sales", days=7)
             t.run()
             assert bool(CALLED) is call
-    assert [f"{name} 2025-12-31 same_day" for name in ("orders", "sales", "mail")] == CALLED
+    assert [f"{name} 2025-12-31 calm" for name in ("orders", "sales", "mail")] == CALLED
 
 
 def test_bad_data_in_numbers_and_words() -> None:

@@ -130,7 +130,7 @@ def errors() -> None:
 
 def flow_test() -> None:
     """The test kit."""
-    with FlowTest(shop, mode="overnight", start="2025-11-15T15:30:00Z") as t:
+    with FlowTest(shop, mode="late", start="2025-11-15T15:30:00Z") as t:
         assert_type(t, FlowTest)
         t.arrive("raw.orders", rows=25, after="45m", filled=0.9)
         t.fail("sales", times=3, error=CrmDown("down"))

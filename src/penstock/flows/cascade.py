@@ -148,9 +148,14 @@ def flow_state(
 
 
 def flow_deadline(mode: Mode, opened_at: Micros) -> Micros:
-    """Return when an open flow fails: the mode's deadline, by default twice its service level."""
+    """Return when an open flow fails: the mode's deadline, by default twice its service level.
+
+    A mode with neither has a day, or twice its maximum wait if that is longer.
+    """
     after = mode.deadline_after_us
-    return opened_at + (DEADLINE_DEFAULT if after is None else after)
+    if after is None:
+        after = max(DEADLINE_DEFAULT, 2 * (mode.max_wait_us or 0))
+    return opened_at + after
 
 
 def states_at_deadline(known: Mapping[str, PhaseProgress]) -> dict[str, PhaseState]:

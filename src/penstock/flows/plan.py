@@ -9,6 +9,7 @@ from typing import Any
 from penstock.core.stored_json import from_json
 from penstock.pipelines.declare.terms import PipelineSettings
 from penstock.pipelines.mode import Mode
+from penstock.pipelines.modes import default_mode
 from penstock.pipelines.plan import Need, Plan, gate_mode, modes_of, needs_from_definition, plan_of
 
 
@@ -42,7 +43,7 @@ class FlowPlan:
 def planned_of(definition: Mapping[str, Any], mode: str) -> FlowPlan:
     """Return the plan of a definition in a mode."""
     modes = modes_of(definition)
-    chosen = modes.get(mode, modes["same_day"])
+    chosen = modes.get(mode) or default_mode(modes)
     terms = from_json(PipelineSettings, definition)
     return FlowPlan(
         definition=definition,

@@ -145,11 +145,9 @@ def _need(need: Dependency) -> str:
 
 
 def _modes(definition: Json) -> Iterator[str]:
-    """Yield a line per mode if the pipeline has gates, declared modes or expectations."""
-    terms = from_json(PipelineSettings, definition)
-    gated = any(p.get("needs") or p.get("modes") for ph in definition["phases"]
-                for p in ph["processors"])  # fmt: skip
-    if not (gated or terms.modes or any(ph.get("expects") for ph in definition["phases"])):
+    """Yield a line per mode if the pipeline has flows, which have modes."""
+    processors = [p for phase in definition["phases"] for p in phase["processors"]]
+    if len(processors) == 1 and not processors[0].get("needs"):
         return
     yield "  modes"
     modes = modes_of(definition)
@@ -165,6 +163,7 @@ def _mode(mode: Mode) -> str:
     if mode.window is not None:
         start, end = (f"{minute // 60:02}:{minute % 60:02}" for minute in mode.window)
         when = f"{start}–{end}, "
+    when += "default, " if mode.default else ""
     degraded = (
         "" if mode.degraded_at is None else f", degraded at {format_percent(mode.degraded_at)}"
     )

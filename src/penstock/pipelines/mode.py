@@ -18,7 +18,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypedDict, Unpack
 
-from penstock.core.clock import MINUTE, Micros, parse_duration
+from penstock.core.clock import MINUTE, Micros, format_duration, parse_duration
 from penstock.core.errors import DeclarationError, InvalidInput, short_repr
 from penstock.core.naming import check_declared_name
 
@@ -70,11 +70,15 @@ class ModeOptions(TypedDict, total=False):
     alert_wait: str | int | float | timedelta
     """Waiting time after which a gate raises an alert."""
     slo: str | int | float | timedelta
-    """Time that a flow should take from start to end."""
+    """Time that a flow should take from start to end. It never shortens waiting."""
     deadline: str | int | float | timedelta
-    """Time after its start at which an unfinished flow fails. Default: twice the slo."""
+    """Time after its start at which an unfinished flow fails. Default: twice the slo; without one,
+    24 hours or twice max_wait. A deadline earlier than max_wait is refused.
+    """
     target: float
     """Completeness in percent that the service level requires. Default 100."""
+    default: bool
+    """Whether schedules use this mode outside every window. Default: the only mode without one."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -100,12 +104,14 @@ class Mode:
     slo_us: Micros | None = None
     deadline_us: Micros | None = None
     target: float = 100.0
+    default: bool = False
 
     def __init__(self, name: str, **options: Unpack[ModeOptions]) -> None:
         where = f"mode {short_repr(name)}"
         check_declared_name(name, "mode", where)
         self._fill({"name": name, **_fields_of(options, where)})
         _check(self, where)
+        check_deadline(self, where)
 
     @classmethod
     def from_fields(cls, **fields: Any) -> Mode:
@@ -174,6 +180,25 @@ def _check(mode: Mode, where: str) -> None:
         raise DeclarationError(f"{where}: set until or phases, not both.")
     if mode.recheck_us is None and mode.max_wait_us is not None:
         object.__setattr__(mode, "recheck_us", RECHECK_DEFAULT)
+
+
+def check_deadline(mode: Mode, where: str) -> None:
+    """Raise DeclarationError if the flow would fail while its gates may still wait."""
+    deadline = mode.deadline_after_us
+    if deadline is None:
+        return
+    words = f"the deadline ({format_duration(deadline)}"
+    words += ")" if mode.deadline_us is not None else ", twice the slo)"
+    if mode.max_wait_us is not None and deadline < mode.max_wait_us:
+        raise DeclarationError(
+            f"{where}: {words} is earlier than max_wait ({format_duration(mode.max_wait_us)}), so "
+            "gates could not wait that long; set a later deadline, or shorten max_wait."
+        )
+    if mode.slo_us is not None and deadline < mode.slo_us:
+        raise DeclarationError(
+            f"{where}: {words} is earlier than the slo ({format_duration(mode.slo_us)}); "
+            "set a later deadline."
+        )
 
 
 def _number(low: float, high: float, optional: bool = False) -> Reader:
@@ -258,6 +283,7 @@ _READERS: Final[Mapping[str, tuple[str, Reader]]] = MappingProxyType(
         "alert_fail": ("alert_fail", _flag),
         "alert_wait": ("alert_wait_us", _duration),
         "deadline": ("deadline_us", _duration),
+        "default": ("default", _flag),
         "degraded_at": ("degraded_at", _number(0, 100, True)),
         "max_wait": ("max_wait_us", _duration),
         "min_quality": ("min_quality", _number(0, 1)),

@@ -18,7 +18,7 @@ from penstock.pipelines.declare.declaration_options import EVERY_MODE
 from penstock.pipelines.declare.terms import PhaseSettings, PipelineSettings, ProcessorSettings
 from penstock.pipelines.dependency import Dependency
 from penstock.pipelines.mode import Mode
-from penstock.pipelines.modes import Leniency, modes_by_name, with_leniency
+from penstock.pipelines.modes import Leniency, legacy_modes, with_leniency, with_slo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,13 +74,15 @@ class Plan:
 
 
 def modes_of(definition: Mapping[str, Any]) -> dict[str, Mode]:
-    """Return the modes of a definition by name, its own first, with its SLOs applied."""
+    """Return the modes of a definition by name, in order, with its SLOs applied.
+
+    A definition lists all of its modes, so that flows opened with it keep them when the built-in
+    modes change. Those stored before it did (without a version) have five built-in modes.
+    """
     terms = from_json(PipelineSettings, definition)
+    listed = terms.modes if definition.get("version", 1) > 1 else legacy_modes(terms.modes)
     slos = terms.slos or {}
-    return {
-        name: mode.with_options(slo=slos[name] / 1_000_000) if name in slos else mode
-        for name, mode in modes_by_name(terms.modes).items()
-    }
+    return {mode.name: with_slo(mode, slos.get(mode.name)) for mode in listed}
 
 
 def gate_mode(definition: Mapping[str, Any], mode: Mode) -> Mode:

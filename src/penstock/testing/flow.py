@@ -1,6 +1,6 @@
 """Run one flow of a pipeline to its end in memory, on virtual time and without a server.
 
-    with FlowTest(nba, mode="same_day") as t:
+    with FlowTest(nba) as t:
         t.arrive("nba_raw.schedule", rows=8)
         t.arrive("nba_raw.odds", after="90m")
         t.run()
@@ -32,7 +32,7 @@ from penstock.flows.store.completions import flow_event_put_many
 from penstock.flows.store.create import FlowOpening, flow_open_many
 from penstock.flows.store.flows import flow_list, phases_of
 from penstock.pipelines.declare.pipeline import Pipeline
-from penstock.pipelines.modes import partition_of
+from penstock.pipelines.modes import default_mode, partition_of
 from penstock.testing.clock import VirtualClock
 from penstock.testing.drive import STEPS_MAX, FlowDriver, FlowStuck
 from penstock.testing.fake_workers import ProcessorBehavior
@@ -53,7 +53,7 @@ class FlowTest:
         self,
         pipeline: Pipeline,
         *,
-        mode: str = "same_day",
+        mode: str | None = None,
         partition: str | None = None,
         start: str = START,
         warehouses: Mapping[str, str] | None = None,
@@ -62,11 +62,13 @@ class FlowTest:
     ) -> None:
         """Prepare a flow; the first `run` opens it.
 
-        start: virtual start time, ISO 8601. partition: defaults to the partition of the mode at
-        that time. warehouses: addresses by the pipeline's names for them; gates then probe real
-        data instead of what the test makes `arrive`. call: call the processors' functions; without
-        it they succeed without being called. parameters: parameters of the flow, as JSON.
+        mode: the pipeline's default if None. start: virtual start time, ISO 8601. partition:
+        defaults to the partition of the mode at that time. warehouses: addresses by the pipeline's
+        names for them; gates then probe real data instead of what the test makes `arrive`. call:
+        call the processors' functions; without it they succeed without being called. parameters:
+        parameters of the flow, as JSON.
         """
+        mode = default_mode(pipeline.modes).name if mode is None else mode
         if mode not in pipeline.modes:
             raise InvalidInput("mode", f"one of {', '.join(sorted(pipeline.modes))}", mode)
         self.pipeline = pipeline

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock import Pipeline, same_day
+from penstock import Pipeline, game_day_modes, same_day
 from penstock.core.clock import HOUR, MINUTE, to_datetime
 from penstock.db.store import Store
 from penstock.flows.gates.records import OverrideRequest
@@ -14,7 +14,7 @@ from tests.kits.flows import DAY, Stage, work
 
 def branches(extra_producer: bool = False) -> Pipeline:
     """Two branches after `start`; each begins with the table that the other one produces."""
-    made = Pipeline("nba", partition="day", warehouse="w")
+    made = Pipeline("nba", partition="day", warehouse="w", modes=game_day_modes())
     start = made.phase("start")
     start.processor("go")(work)
     left = made.phase("left", after=start)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock import Pipeline, optional, same_day
+from penstock import Pipeline, game_day_modes, optional, same_day
 from penstock.core.clock import MINUTE
 from penstock.core.ids import encode
 from penstock.db.store import Store
@@ -22,7 +22,7 @@ from tests.kits.flows import Stage, work
 
 def branches(**options: Any) -> Pipeline:
     """Two branches that start without their second processor and rerun when it completes."""
-    made = Pipeline("nba", partition="day", **options)
+    made = Pipeline("nba", partition="day", modes=game_day_modes(), **options)
     for side in ("left", "right"):
         raw = made.phase(f"{side}_raw", stragglers="20m")
         raw.processor(f"{side}_soon")(work)
@@ -152,7 +152,7 @@ class TestEach:
 
     def each(self, store: Store, clock: VirtualClock) -> Stage:
         """`bare` may start without odds, `full` needs nothing, `slow` waits for its table."""
-        made = Pipeline("nba", partition="day", warehouse="w")
+        made = Pipeline("nba", partition="day", warehouse="w", modes=game_day_modes())
         raw = made.phase("raw")
         raw.processor("box")(work)
         each = made.phase("each", after=raw, on="each", stragglers="20m")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock import Pipeline, historical, optional, same_day
+from penstock import Pipeline, game_day_modes, historical, optional, same_day
 from penstock.core.clock import HOUR, MINUTE, parse_iso, to_datetime
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import encode
@@ -27,7 +27,14 @@ START = parse_iso("2025-11-17T15:00:00Z")
 
 def nba(**options: Any) -> Pipeline:
     """Five phases: raw, analytics behind a gate, precompute with stragglers, predict, publish."""
-    made = Pipeline("nba", partition="day", warehouse="w", timezone="America/New_York", **options)
+    made = Pipeline(
+        "nba",
+        partition="day",
+        warehouse="w",
+        timezone="America/New_York",
+        modes=game_day_modes(overnight_until="precompute"),
+        **options,
+    )
     raw = made.phase("raw")
     raw.processor("box")(work)
     raw.processor("odds")(work)

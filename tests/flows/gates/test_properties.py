@@ -19,8 +19,8 @@ from penstock.pipelines.cycles import cycle_of, deadlocked
 from penstock.pipelines.declare.needs import historical, optional, per, same_day
 from penstock.pipelines.dependency import Dependency, DependencyKind
 from penstock.pipelines.mode import FallbackVerdict, Mode
-from penstock.pipelines.modes import BUILT_IN
 from tests.kits.gates import NOW
+from tests.kits.modes import GAME_DAY
 
 NAMES = st.sampled_from(["raw.a", "raw.b", "analytics.c", "odds"])
 SHARES = st.floats(0, 1)
@@ -82,7 +82,7 @@ def own_modes(draw: st.DrawFn) -> Mode:
     return Mode("own", **options)
 
 
-MODES = st.sampled_from(sorted(BUILT_IN.values(), key=lambda mode: mode.name)) | own_modes()
+MODES = st.sampled_from(sorted(GAME_DAY.values(), key=lambda mode: mode.name)) | own_modes()
 
 
 @st.composite

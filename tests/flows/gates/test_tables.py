@@ -9,12 +9,13 @@ import pytest
 from penstock.core.clock import HOUR, MINUTE
 from penstock.flows.gates.gate import decide, what_if
 from penstock.flows.gates.verdict import AlertLevel, BreakerEffect, GateStatus, Upstream, Verdict
-from penstock.pipelines.modes import BUILT_IN, Leniency, with_leniency
+from penstock.pipelines.modes import Leniency, with_leniency
 from tests.kits.gates import NOW, absent, gate, history, odds, override, table
+from tests.kits.modes import GAME_DAY
 
 FAIL, WAIT = Verdict.FAIL, Verdict.WAIT
 DEGRADED, PROCEED = Verdict.PROCEED_DEGRADED, Verdict.PROCEED
-MODES = tuple(BUILT_IN)
+MODES = tuple(GAME_DAY)
 
 
 class TestDecisionTable:
@@ -111,7 +112,7 @@ class TestMaxWait:
     def test_thresholds(
         self, mode: str, completeness: float, quality: float, verdict: Verdict
     ) -> None:
-        longest = BUILT_IN[mode].max_wait_us
+        longest = GAME_DAY[mode].max_wait_us
         assert longest is not None
         given = gate(mode, table(completeness, quality), waited_us=longest)
         decision = decide(given)
@@ -228,7 +229,7 @@ class TestLeniency:
     """A pipeline may be stricter or more lenient than its mode."""
 
     def test_strict_and_lenient(self) -> None:
-        modes = dict(BUILT_IN)
+        modes = dict(GAME_DAY)
         strict = with_leniency(modes["same_day"], Leniency.STRICT, modes)
         assert (strict.name, strict.window, strict.waits) == ("same_day", (600, 900), True)
         given = gate("same_day", table(72, 0.95))

@@ -14,7 +14,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock import Mode, Pipeline, Result, RunContext, historical, optional, per, same_day
+from penstock import (
+    Mode,
+    Pipeline,
+    Result,
+    RunContext,
+    game_day_modes,
+    historical,
+    optional,
+    per,
+    same_day,
+)
 from penstock.demo.nba.warehouse import ADDRESS, clean, fill_for_run, scrape_source, sql
 
 NIGHT = {"overnight", "backfill"}
@@ -29,6 +39,7 @@ nba = Pipeline(
     warehouse=ADDRESS,
     slos={"overnight": "6h", "same_day": "2h", "tomorrow": "12h"},
     modes=[
+        *game_day_modes(overnight_until="precompute"),
         # Shortly before the late games: start with the data that is available.
         Mode("last_call", window="21:00-22:30", proceed_at=90, min_quality=0.8, degraded_at=20,
              slo="30m"),

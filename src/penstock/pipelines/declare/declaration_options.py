@@ -25,7 +25,7 @@ from penstock.pipelines.declare.needs import COLUMN, TABLE
 from penstock.pipelines.declare.terms import PhaseSettings, PipelineSettings, ProcessorSettings
 from penstock.pipelines.dependency import Dependency
 from penstock.pipelines.mode import Mode
-from penstock.pipelines.modes import Leniency
+from penstock.pipelines.modes import Leniency, resolve_modes
 
 Reader: TypeAlias = Callable[[Any, str, str], Any]
 
@@ -45,10 +45,12 @@ class PipelineOptions(TypedDict, total=False):
     """Warehouse that gates probe: an address such as "duckdb:season.duckdb", or a configured name.
     """
     modes: Iterable[Mode]
-    """Modes of the pipeline. One with the name of a built-in mode replaces it."""
+    """Modes of the pipeline. Default: daily, manual and backfill. If you declare modes, manual and
+    backfill are added unless they are among them, and daily if no other mode is the default.
+    """
     leniency: str
-    """Whose thresholds gates use: "auto" (default) the flow's mode, "strict" overnight, "lenient"
-    same_day.
+    """Whose thresholds gates use: "auto" (default) those of the flow's mode; "strict" and "lenient"
+    those of overnight and same_day of `game_day_modes`, in every mode.
     """
     cascade: str
     """"active" (default), or "observe": record decisions, but let schedules start the runs."""
@@ -100,7 +102,12 @@ class ProcessorOptions(TypedDict, total=False):
 
 def parse_pipeline_options(options: Mapping[str, Any], where: str) -> PipelineSettings:
     """Parse the options of `Pipeline(...)`."""
-    return PipelineSettings(**_read(options, _PIPELINE, where))
+    found = _read(options, _PIPELINE, where)
+    try:
+        modes = resolve_modes(found.pop("modes", ()))
+    except DeclarationError as error:
+        raise DeclarationError(f"{where}: {error.message}") from None
+    return PipelineSettings(**found, modes=modes)
 
 
 def parse_phase_options(options: Mapping[str, Any], where: str) -> PhaseSettings:

@@ -49,6 +49,8 @@ F = TypeVar("F", bound=ProcessorFunction)
 
 MAIN: Final = "main"
 TIMEOUT_DEFAULT: Final = "60m"
+DEFINITION_VERSION: Final = 2
+"""Version of a definition's JSON. Since 2, it lists all modes of the pipeline."""
 
 
 class Phase:
@@ -240,8 +242,8 @@ class Pipeline:
 
     @property
     def modes(self) -> dict[str, Mode]:
-        """Its modes by name, own and built-in, with its SLOs applied."""
-        return modes_of(to_json(self.terms))
+        """Its modes by name, declared and built-in, with its SLOs applied."""
+        return modes_of({"version": DEFINITION_VERSION, **to_json(self.terms)})
 
     @property
     def digest(self) -> str:
@@ -325,6 +327,7 @@ class Pipeline:
     def definition(self) -> dict[str, Any]:
         """Return the declaration as JSON values, the same for equal declarations."""
         return {
+            "version": DEFINITION_VERSION,
             "name": self.name,
             "timezone": self.timezone,
             "parameters": self.parameters,

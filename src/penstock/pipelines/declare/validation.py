@@ -18,7 +18,8 @@ from penstock.pipelines.declare.declaration_options import EVERY_MODE
 from penstock.pipelines.declare.limit_needs import check_placeholders, limit_needs_of
 from penstock.pipelines.declare.terms import PhaseSettings, PipelineSettings, ProcessorSettings
 from penstock.pipelines.dependency import Dependency, DependencyKind
-from penstock.pipelines.modes import BUILT_IN, find_overlap, modes_by_name
+from penstock.pipelines.mode import check_deadline
+from penstock.pipelines.modes import find_overlap, with_slo
 
 Json: TypeAlias = Mapping[str, Any]
 
@@ -31,7 +32,7 @@ def check_definition(definition: Json) -> None:
     _check_graph(name, phases)
     terms = from_json(PipelineSettings, definition)
     _check_modes(name, terms, [phase["name"] for phase in phases])
-    modes = set(modes_by_name(terms.modes))
+    modes = {mode.name for mode in terms.modes}
     _check_mode_names(f"pipeline {name}: slos", terms.slos or (), modes)
     _check_mode_names(f"pipeline {name}: fallback", terms.fallback or (), modes | {EVERY_MODE})
     parameters = (definition.get("parameters") or {}).get("properties", {})
@@ -70,14 +71,14 @@ def _check_modes(name: str, terms: PipelineSettings, phases: list[str]) -> None:
         if mode.name in seen:
             raise DeclarationError(f"pipeline {name}: mode {mode.name!r} is declared twice.")
         seen.add(mode.name)
-        inherited = BUILT_IN.get(mode.name)
-        until = () if inherited is not None and inherited.until == mode.until else (mode.until,)
-        for phase in (*(mode.phases or ()), *until):
+        for phase in (*(mode.phases or ()), mode.until):
             if phase is not None and phase not in phases:
                 raise DeclarationError(
                     f"pipeline {name}: mode {mode.name!r} names {phase!r}, "
                     f"which is not a phase of this pipeline; phases: {', '.join(phases)}."
                 )
+        slo = (terms.slos or {}).get(mode.name)
+        check_deadline(with_slo(mode, slo), f"pipeline {name}: mode {mode.name!r}")
     both = find_overlap(terms.modes)
     if both is not None:
         raise DeclarationError(
