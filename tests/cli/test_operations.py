@@ -208,6 +208,23 @@ class TestDoctor:
         skipped = shell("doctor", "--json", "--skip-journal").json()["checks"]
         assert "journal" not in {c["check"] for c in skipped}
 
+    def test_changed_audit(self, shell: Shell) -> None:
+        """A changed or missing entry of a customer's audit chain is found, and named."""
+        shell.ok("configs", "create", "acme", "hello", "--every", "5")
+        record = shell("db", "verify", "--json").json()
+        assert record["audit_entries"] > 0
+        assert record["problem"] is None
+        connection = sqlite3.connect(shell.path)
+        connection.execute("UPDATE audit SET actor = 'forged' WHERE n = 1")
+        connection.commit()
+        connection.close()
+        result = shell("db", "verify")
+        assert result.code == 1
+        assert "audit of acme: link 1 was changed" in result.out
+        found = {c["check"]: c for c in shell("doctor", "--json").json()["checks"]}
+        assert found["journal"]["verdict"] == "FAIL"
+        assert "acme" in found["journal"]["says"]
+
     def test_no_database(self, bare: Shell) -> None:
         """A missing database fails with the command that creates it."""
         result = bare("doctor")

@@ -44,7 +44,7 @@ NOBODYS = {
     "schema_migrations": set[str](),
 }
 """Tables without customers' rows, or insert-only ones, with the privileges of a tenant."""
-CLOSED = {"api_keys", "seals", "secrets", "sessions"}
+CLOSED = {"api_keys", "clusters", "seals", "secrets", "sessions"}
 """Row-level security without a policy: a tenant never sees a row of these."""
 SHARED = {
     "pauses": "scope IN ('all', 'pipeline')",

@@ -52,6 +52,7 @@ class Seal(NamedTuple):
     previous: str
     head: str
     sealed_at: int
+    cluster: int
 
 
 class OutboxMessage(NamedTuple):

@@ -29,17 +29,19 @@ def migrate(app: App) -> None:
 @db.command("verify")
 @click.pass_obj
 def verify(app: App) -> None:
-    """Check the schema version and the seals of the journal; exit 1 if an entry was changed."""
+    """Check the schema, the seals of the journal and all audit chains; exit 1 if one changed."""
     with app.client() as client:
         found = client.views.verify_journal()
     where = _where(app)
     record = {"database": where, "schema": "current", "sealed_blocks": found.blocks,
-              "sealed_entries": found.entries, "problem": found.problem}  # fmt: skip
+              "sealed_entries": found.entries, "audit_entries": found.audit_entries,
+              "problem": found.problem}  # fmt: skip
 
     def print_text() -> None:
         click.echo(f"Schema: current ({where}).")
-        click.echo(f"Journal: {found.blocks:,} sealed blocks, {found.entries:,} entries, "
-                   f"{found.problem or 'unchanged since they were sealed'}.")  # fmt: skip
+        click.echo(f"Journal: {found.blocks:,} sealed blocks, {found.entries:,} entries.")
+        click.echo(f"Audit: {found.audit_entries:,} entries in the chains of all customers.")
+        click.echo(f"{found.problem or 'All are unchanged'}.")
 
     app.emit(record, print_text)
     if found.problem:

@@ -35,6 +35,7 @@ from penstock.monitoring.records import (
 )
 from penstock.monitoring.store import customer_metrics, overview, store_sizes
 from penstock.runs.store.leases import session_list
+from penstock.schedules.store.configs import audit_verify
 from penstock.schedules.store.schedule import schedule_next_at
 
 __all__ = ["Views"]
@@ -169,10 +170,20 @@ class Views:
         return OutboxBacklog(waiting=waiting, oldest_at=time_or_none(oldest_at))
 
     def verify_journal(self) -> JournalVerification:
-        """Recompute the seals of the journal and return the first problem, if there is one."""
+        """Recompute the seals of the journal and all audit chains; return the first problem."""
         self._names.require_unscoped("the journal")
-        blocks, entries, problem = self._store.read(seals_verify)
-        return JournalVerification(blocks=blocks, entries=entries, problem=problem)
+
+        def body(tx: Tx) -> JournalVerification:
+            blocks, entries, problem = seals_verify(tx)
+            audited, audit_problem = audit_verify(tx)
+            return JournalVerification(
+                blocks=blocks,
+                entries=entries,
+                audit_entries=audited,
+                problem=problem or audit_problem,
+            )
+
+        return self._store.read(body)
 
     def tenant_isolation(self) -> TenantIsolation:
         """Return whether the database itself enforces tenant isolation."""

@@ -195,11 +195,13 @@ class OutboxBacklog(Record):
 
 
 class JournalVerification(Record):
-    """Result of recomputing the seals of the journal."""
+    """Result of recomputing the seals of the journal and the audit chains of all customers."""
 
     blocks: int
     """Number of sealed blocks."""
     entries: int
     """Number of entries in them."""
+    audit_entries: int
+    """Number of entries in the audit chains of all customers."""
     problem: str | None
     """The first entry or block that was changed; null if none was."""

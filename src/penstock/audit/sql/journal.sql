@@ -29,27 +29,67 @@ ORDER BY batch.ord {{pg:FOR UPDATE OF r}};
 SELECT seq, at, kind, subject, customer, action, actor, from_state, to_state, token, why, detail
 FROM journal WHERE subject = :subject AND kind = :kind ORDER BY at, seq LIMIT :limit;
 
--- name: journal_unsealed [postgres]
--- The next entries to seal, in commit-safe order: only of transactions older than every open one.
--- scope: system (seals cover all customers)
-SELECT j.xid::text, j.seq, j.at, j.kind, j.subject, j.customer, j.action, j.actor, j.from_state,
+-- fragment: sealed_columns [postgres]
+j.xid::text, j.seq, j.at, j.kind, j.subject, j.customer, j.action, j.actor, j.from_state,
     j.to_state, j.token, j.why, j.detail
+
+-- fragment: sealed_columns [sqlite]
+'0', j.seq, j.at, j.kind, j.subject, j.customer, j.action, j.actor, j.from_state,
+    j.to_state, j.token, j.why, j.detail
+
+-- name: journal_unsealed [postgres]
+-- The next entries of a cluster to seal, in commit-safe order: only of transactions older than every
+-- open one. Transactions of an earlier cluster have all ended.
+-- scope: system (seals cover all customers)
+SELECT {{sealed_columns}}
 FROM journal j
-WHERE (j.xid, j.seq) > (CAST(:after_xid AS text)::xid8, CAST(:after_seq AS bigint))
-    AND j.xid < pg_snapshot_xmin(pg_current_snapshot())
+WHERE j.cluster = :cluster
+    AND (j.xid, j.seq) > (CAST(:after_xid AS text)::xid8, CAST(:after_seq AS bigint))
+    AND (:cluster < (SELECT max(cluster) FROM clusters)
+        OR j.xid < pg_snapshot_xmin(pg_current_snapshot()))
 ORDER BY j.xid, j.seq LIMIT :n;
 
 -- name: journal_unsealed [sqlite]
 -- differs because one writer commits in order: seq alone is safe.
 -- scope: system (seals cover all customers)
-SELECT '0', j.seq, j.at, j.kind, j.subject, j.customer, j.action, j.actor, j.from_state,
-    j.to_state, j.token, j.why, j.detail
-FROM journal j WHERE j.seq > :after_seq AND :after_xid IS NOT NULL ORDER BY j.seq LIMIT :n;
+SELECT {{sealed_columns}}
+FROM journal j
+WHERE j.seq > :after_seq AND :after_xid IS NOT NULL AND j.cluster = :cluster
+ORDER BY j.seq LIMIT :n;
+
+-- name: journal_sealed [postgres]
+-- The entries of a block: those after the block before it, up to its last one.
+-- scope: system (seals cover all customers)
+SELECT {{sealed_columns}}
+FROM journal j
+WHERE j.cluster = :cluster
+    AND (j.xid, j.seq) > (CAST(:after_xid AS text)::xid8, CAST(:after_seq AS bigint))
+    AND (j.xid, j.seq) <= (CAST(:to_xid AS text)::xid8, CAST(:to_seq AS bigint))
+ORDER BY j.xid, j.seq LIMIT :n;
+
+-- name: journal_sealed [sqlite]
+-- differs because one writer commits in order: seq alone is safe.
+-- scope: system (seals cover all customers)
+SELECT {{sealed_columns}}
+FROM journal j
+WHERE j.seq > :after_seq AND j.seq <= :to_seq AND j.cluster = :cluster
+    AND :after_xid IS NOT NULL AND :to_xid IS NOT NULL
+ORDER BY j.seq LIMIT :n;
+
+-- name: journal_cluster [postgres]
+-- The cluster that writes journal entries now.
+-- scope: system (no customer's rows)
+SELECT max(cluster) FROM clusters;
+
+-- name: journal_cluster [sqlite]
+-- differs because SQLite has no clusters.
+-- scope: system (no customer's rows)
+SELECT 0;
 
 -- name: seal_last
 -- The newest seal; `seal_lock` serializes sealers.
 -- scope: system (seals cover all customers)
-SELECT block, to_seq, to_xid, head FROM seals ORDER BY block DESC LIMIT 1;
+SELECT block, to_seq, to_xid, head, cluster FROM seals ORDER BY block DESC LIMIT 1;
 
 -- name: seal_lock [postgres]
 -- Allow one sealer at a time.
@@ -64,14 +104,14 @@ SELECT TRUE;
 -- name: seal_put
 -- Seal a block of the journal.
 -- scope: system (seals cover all customers)
-INSERT INTO seals (from_seq, to_seq, to_xid, entries, root, previous, head, sealed_at)
-VALUES (:from_seq, :to_seq, :to_xid, :entries, :root, :previous, :head, {{now}})
+INSERT INTO seals (from_seq, to_seq, to_xid, cluster, entries, root, previous, head, sealed_at)
+VALUES (:from_seq, :to_seq, :to_xid, :cluster, :entries, :root, :previous, :head, {{now}})
 RETURNING block;
 
 -- name: seal_list
 -- Seals in order, for verification.
 -- scope: system (seals cover all customers)
-SELECT block, from_seq, to_seq, to_xid, entries, root, previous, head, sealed_at FROM seals
+SELECT block, from_seq, to_seq, to_xid, entries, root, previous, head, sealed_at, cluster FROM seals
 WHERE block > :after ORDER BY block LIMIT :limit;
 
 -- name: outbox_put

@@ -33,8 +33,15 @@ def seal_next(tx: Tx, n: int) -> int:
     if not one(tx.rows("seal_lock"))[0]:
         return 0
     last = first(tx.rows("seal_last"))
-    after_seq, after_xid, previous = (0, "0", "") if last is None else (last[1], last[2], last[3])
-    rows = tx.rows("journal_unsealed", {"after_xid": after_xid, "after_seq": after_seq, "n": n})
+    after_seq, after_xid, previous, cluster = (0, "0", "", 0) if last is None else last[1:5]
+    current = one(tx.rows("journal_cluster"))[0]
+    while True:
+        params = {"after_xid": after_xid, "after_seq": after_seq, "cluster": cluster, "n": n}
+        rows = tx.rows("journal_unsealed", params)
+        if rows or cluster == current:
+            break
+        # Everything that the earlier cluster wrote is sealed: go on with the next.
+        after_seq, after_xid, cluster = 0, "0", cluster + 1
     if not rows:
         return 0
     root = block_root(rows)
@@ -44,6 +51,7 @@ def seal_next(tx: Tx, n: int) -> int:
             "from_seq": rows[0][1],
             "to_seq": rows[-1][1],
             "to_xid": rows[-1][0],
+            "cluster": cluster,
             "entries": len(rows),
             "root": root,
             "previous": previous,
@@ -60,18 +68,21 @@ def seals_verify(tx: Tx, n: int = 100_000) -> tuple[int, int, str | None]:
     """
     pruned = first(tx.rows("counter_get", {"name": "journal_pruned_to"}))
     pruned_to = 0 if pruned is None else pruned[0]
-    previous, blocks, entries = "", 0, 0
+    previous, blocks, entries, cluster = "", 0, 0, 0
     after_xid, after_seq = "0", 0
     while True:
         page = [Seal._make(row) for row in tx.rows("seal_list", {"after": blocks, "limit": 500})]
         if not page:
             return blocks, entries, None
         for seal in page:
-            params = {"after_xid": after_xid, "after_seq": after_seq, "n": min(seal.entries, n)}
+            if seal.cluster != cluster:
+                after_xid, after_seq, cluster = "0", 0, seal.cluster
+            params = {"after_xid": after_xid, "after_seq": after_seq, "cluster": cluster,
+                      "to_xid": seal.to_xid, "to_seq": seal.to_seq, "n": n}  # fmt: skip
             if seal.sealed_at >= pruned_to:
-                rows = tx.rows("journal_unsealed", params)
+                rows = tx.rows("journal_sealed", params)
                 if len(rows) != seal.entries or block_root(rows) != seal.root:
-                    problem = f"block {seal.block}: entries were changed or removed"
+                    problem = f"block {seal.block}: entries were changed, added or removed"
                     return blocks, entries, problem
             if seal.previous != previous or seal.head != chain_head(
                 previous, seal.entries, seal.root

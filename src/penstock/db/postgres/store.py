@@ -47,6 +47,8 @@ BEGIN_READ: tuple[str, ...] = (
     "SET LOCAL plan_cache_mode = auto",
 )
 MIGRATION_LOCK = 8_207_314
+ENTER_CLUSTER = "enter_cluster"
+"""The step that follows a restore into another cluster, listed like a migration."""
 # A plan prepared while a queue table was empty must not scan the table once it has filled. Small
 # statements are planned once, not at every call, because planning takes longer than running them.
 SESSION = (
@@ -168,12 +170,13 @@ class PostgresStore:
                     connection.execute(migration.script)
                     record = migrate.record_sql(migration, self._system.now())
                     connection.execute(record)
+                (has_entered,) = connection.execute("SELECT enter_cluster()").fetchone() or (False,)
         except psycopg.Error as error:
             raise _translated(error) from error
-        return [f"{m.number:04d}_{m.name}" for m in pending]
+        return [*(f"{m.number:04d}_{m.name}" for m in pending), *[ENTER_CLUSTER] * has_entered]
 
     def verify(self) -> list[str]:
-        """Return the names of missing migrations."""
+        """Return the names of missing migrations, and the step that follows a restore."""
         try:
             with self._pool.connection() as connection:
                 try:
@@ -183,7 +186,18 @@ class PostgresStore:
         except psycopg.Error as error:
             raise _translated(error) from error
         pending = migrate.missing("postgres", cast("Any", applied))
-        return [f"{m.number:04d}_{m.name}" for m in pending]
+        if pending:
+            return [f"{m.number:04d}_{m.name}" for m in pending]
+        return [ENTER_CLUSTER] if self._is_restored() else []
+
+    def _is_restored(self) -> bool:
+        """Whether the rows were written in another cluster, with other transaction ids."""
+        try:
+            with self._pool.connection() as connection:
+                (is_restored,) = connection.execute("SELECT is_restored()").fetchone() or (False,)
+        except psycopg.Error as error:
+            raise _translated(error) from error
+        return bool(is_restored)
 
     def vacuum(self, tables: Sequence[str]) -> None:
         """Vacuum tables on a connection without a time limit; skips those that others lock.

@@ -41,7 +41,9 @@ class CheckResult:
 
 
 @click.command("doctor", cls=Command)
-@click.option("--skip-journal", is_flag=True, help="Skip the verification of the journal's seals.")
+@click.option(
+    "--skip-journal", is_flag=True, help="Skip the verification of seals and audit chains."
+)
 @click.pass_obj
 def doctor(app: App, skip_journal: bool) -> None:
     """Check the installation and suggest fixes."""
@@ -287,10 +289,11 @@ def _push(client: Client, settings: Settings) -> CheckResult:
 def _journal(client: Client) -> CheckResult:
     found = client.views.verify_journal()
     if found.problem:
-        fix = "The journal was altered: restore it from a backup, and keep this file as evidence."
+        fix = "A record was altered: restore it from a backup, and keep this database as evidence."
         return CheckResult("journal", "FAIL", found.problem, fix)
     return CheckResult(
         "journal",
         "OK",
-        f"{found.entries:,} sealed entries in {found.blocks:,} blocks are unchanged",
+        f"{found.entries:,} sealed entries in {found.blocks:,} blocks and {found.audit_entries:,} "
+        "audit entries are unchanged",
     )

@@ -109,9 +109,25 @@ ORDER BY f.config_id LIMIT :limit;
 -- scope: system (by config id)
 UPDATE config_health SET consecutive_failures = 0 WHERE config_id = :config_id;
 
--- name: audit_head
--- The head of a customer's audit chain, read without a lock, for verification.
-SELECT audit_n, audit_head FROM customers WHERE customer = :customer;
+-- name: audit_chains
+-- Audit entries of all customers after a position, chain by chain, for verification.
+-- scope: system (verification of every chain)
+SELECT a.n, a.at, a.action, a.config_id, a.actor, a.reason, a.old_values, a.new_values, a.previous,
+    a.hash, a.customer, c.customer_id
+FROM audit a JOIN customers c ON c.customer = a.customer
+WHERE (a.customer, a.n) > (:customer, :after)
+    AND (CAST(:only AS bigint) IS NULL OR a.customer = :only)
+ORDER BY a.customer, a.n LIMIT :limit;
+
+-- name: audit_headless
+-- A customer whose newest audit entry is not the one that its head names.
+-- scope: system (verification of every chain)
+SELECT c.customer_id FROM customers c
+WHERE (CAST(:only AS bigint) IS NULL OR c.customer = :only)
+    AND ((c.audit_n > 0 AND NOT EXISTS (SELECT 1 FROM audit a WHERE a.customer = c.customer
+            AND a.n = c.audit_n AND a.hash = c.audit_head))
+        OR EXISTS (SELECT 1 FROM audit a WHERE a.customer = c.customer AND a.n > c.audit_n))
+ORDER BY c.customer LIMIT 1;
 
 -- name: audit_append_many
 -- Insert audit entries that the caller has chained (also in bulk).

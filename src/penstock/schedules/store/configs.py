@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from penstock.core.naming import CustomerKey, PipelineKey
-from penstock.db.store import Tx, first, one
+from penstock.db.store import Tx, first
 from penstock.schedules.rows import ConfigRow
 
 
@@ -140,28 +140,32 @@ def audit_list(
     return [AuditRow._make(row) for row in tx.rows("audit_list", params)]
 
 
-def audit_verify(tx: Tx, customer_key: CustomerKey) -> tuple[int, str | None]:
-    """Recompute a customer's chain. Return (number of entries, first problem or None).
+def audit_verify(
+    tx: Tx, customer_key: CustomerKey | None = None, limit: int = 5_000
+) -> tuple[int, str | None]:
+    """Recompute one chain, or those of all customers. Return (number of entries, first problem).
 
-    Reads only. The head is read again before every page, so that entries appended in the meantime
-    are neither missed nor reported as a problem, at any isolation level.
+    Heads are compared in one statement, so that entries appended in the meantime are not reported
+    as a problem, at any isolation level.
     """
-    previous, links = "", 0
-    while True:
-        head = one(tx.rows("audit_head", {"customer": customer_key}))
-        page = audit_list(tx, customer_key, after=links, limit=1000)
-        if not page:
-            break
-        for row in page:
+    customer, links, previous, total = CustomerKey(0), 0, "", 0
+    only = {"only": customer_key}
+    while page := tx.rows(
+        "audit_chains", {"customer": customer, "after": links, "limit": limit, **only}
+    ):
+        for *columns, key, name in page:
+            if key != customer:
+                customer, links, previous = CustomerKey(key), 0, ""
+            row = AuditRow._make(columns)
             if row.n != links + 1:
-                return links, f"link {links + 1} is missing"
+                return total, f"audit of {name}: link {links + 1} is missing"
             body = tuple(row)[:8]
-            if row.previous != previous or row.hash != audit_hash(previous, customer_key, body):
-                return links, f"link {row.n} was changed"
-            previous, links = row.hash, row.n
-    if (links, previous) != (head[0], head[1]):
-        return links, "the newest links are missing"
-    return links, None
+            if row.previous != previous or row.hash != audit_hash(previous, customer, body):
+                return total, f"audit of {name}: link {row.n} was changed"
+            previous, links, total = row.hash, row.n, total + 1
+    if headless := first(tx.rows("audit_headless", only)):
+        return total, f"audit of {headless[0]}: the newest links are missing"
+    return total, None
 
 
 def audit_hash(previous: str, customer_key: CustomerKey, body: tuple[Any, ...]) -> str:

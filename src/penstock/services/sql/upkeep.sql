@@ -25,15 +25,23 @@ DELETE FROM history WHERE run_id IN (
 
 -- name: journal_unsealed_at [postgres]
 -- Time of the first entry not in a block sealed before a given time; clearly older entries may be
--- deleted.
+-- deleted. Entries of a later cluster come after all of an earlier one.
 -- scope: system (retention)
-SELECT j.at FROM journal j
-WHERE (j.xid, j.seq) > (
-        coalesce((SELECT s.to_xid FROM seals s WHERE s.sealed_at < :before
-            ORDER BY s.block DESC LIMIT 1), '0')::xid8,
-        coalesce((SELECT s.to_seq FROM seals s WHERE s.sealed_at < :before
-            ORDER BY s.block DESC LIMIT 1), 0))
-ORDER BY j.xid, j.seq LIMIT 1;
+WITH sealed AS MATERIALIZED (
+    SELECT coalesce(max(s.cluster), 0) AS cluster, coalesce(max(s.to_xid), '0')::xid8 AS xid,
+        coalesce(max(s.to_seq), 0) AS seq
+    FROM (SELECT cluster, to_xid, to_seq FROM seals WHERE sealed_at < :before
+        ORDER BY block DESC LIMIT 1) AS s
+)
+SELECT least(
+    (SELECT j.at FROM journal j
+     WHERE j.cluster = (SELECT cluster FROM sealed)
+        AND (j.xid, j.seq) > ((SELECT xid FROM sealed), (SELECT seq FROM sealed))
+     ORDER BY j.xid, j.seq LIMIT 1),
+    (SELECT j.at FROM journal j
+     WHERE j.cluster > (SELECT cluster FROM sealed)
+        AND (SELECT cluster FROM sealed) < (SELECT max(cluster) FROM clusters)
+     ORDER BY j.xid, j.seq LIMIT 1));
 
 -- name: journal_unsealed_at [sqlite]
 -- differs because one writer commits in order: seq alone is safe.
