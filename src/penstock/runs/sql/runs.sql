@@ -367,9 +367,7 @@ WITH alive AS MATERIALIZED (
 SELECT {{held_columns}} FROM r {{held_joins}}
 ORDER BY r.level DESC, r.pass, r.run_id;
 
--- name: run_claim [sqlite]
--- differs because SQLite has no sequences: tokens come from a counter row.
--- scope: system (workers serve all customers; a tenant's key adds :customer)
+-- fragment: claim_to_pick [sqlite]
 CREATE TEMP TABLE IF NOT EXISTS picked (
     rank integer PRIMARY KEY, run_id integer, at integer);
 DELETE FROM temp.picked;
@@ -379,7 +377,8 @@ WHERE admission = 0 AND pool = :pool AND processor {{any processors}}
     AND (CAST(:customer AS bigint) IS NULL OR customer = :customer)
     AND (CAST(:session_id AS bigint) IS NULL
         OR EXISTS (SELECT 1 FROM sessions WHERE session_id = :session_id))
-ORDER BY level DESC, pass, run_id LIMIT :n;
+
+-- fragment: claim_picked [sqlite]
 UPDATE runs SET state = CASE WHEN :start THEN 'RUNNING' ELSE 'CLAIMED' END, admission = 9,
     session_id = :session_id, claimed_by = :claimed_by, claimed_at = k.at,
     started_at = CASE WHEN :start THEN k.at END, state_at = k.at,
@@ -388,7 +387,22 @@ FROM temp.picked k WHERE runs.run_id = k.run_id;
 UPDATE counters SET value = value + coalesce((SELECT max(rank) FROM temp.picked), 0)
 WHERE name = 'token';
 SELECT {{held_columns}} FROM temp.picked k CROSS JOIN runs r ON r.run_id = k.run_id {{held_joins}}
-ORDER BY k.rank;
+ORDER BY k.rank
+
+-- name: run_claim [sqlite]
+-- differs because SQLite has no sequences: tokens come from a counter row.
+-- scope: system (workers serve all customers; a tenant's key adds :customer)
+{{claim_to_pick}}
+ORDER BY level DESC, pass, run_id LIMIT :n;
+{{claim_picked}};
+
+-- name: run_claim_from [sqlite]
+-- differs because SQLite keeps no dead index entries: everything is read, whatever the fair rank.
+-- scope: system (workers serve all customers; a tenant's key adds :customer)
+{{claim_to_pick}}
+    AND :levels IS NOT NULL AND :fair_ranks IS NOT NULL
+ORDER BY level DESC, pass, run_id LIMIT :n;
+{{claim_picked}};
 
 -- name: run_claim_by_id [postgres]
 -- Claim one given run if it is ready, so that a broker can dispatch workers.

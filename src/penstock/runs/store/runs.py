@@ -55,8 +55,7 @@ def run_claim(tx: Tx, claim: Claim) -> list[HeldRun]:
         "start": claim.start,
         "customer": claim.customer_key,
     }
-    # SQLite keeps no dead index entries, so it always reads from the head.
-    starts = claim.start_ranks if tx.engine == "postgres" else None
+    starts = claim.start_ranks
     if starts is None:
         return [HeldRun._make(row) for row in tx.rows("run_claim", params)]
     params |= {"levels": list(starts), "fair_ranks": list(starts.values())}
