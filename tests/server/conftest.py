@@ -1,5 +1,6 @@
 """Fixtures of these tests."""
 
 from tests.kits.served import serve, served, shared
+from tests.server.wire import wires
 
-__all__ = ["serve", "served", "shared"]
+__all__ = ["serve", "served", "shared", "wires"]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from typing import Any
+from unittest import mock
 
 from penstock.access.api_keys import Role
+from penstock.access.client import Keys
 from penstock.assembly.routes import ROUTES
 from penstock.audit.telemetry import Event, Events
 from penstock.core.clock import Clock, SystemClock
@@ -165,3 +170,28 @@ class ServedApi:
 
 def _headers(given: dict[str, str]) -> dict[str, str]:
     return {name.replace("_", "-"): value for name, value in given.items()}
+
+
+@contextlib.contextmanager
+def busy(served: ServedApi) -> Iterator[None]:
+    """Keep a request in flight while the block runs; the server allows one."""
+    entered, go_on = threading.Event(), threading.Event()
+    read = Keys.list
+
+    def slow(keys: Keys, **given: Any) -> Any:
+        entered.set()
+        assert go_on.wait(60)
+        return read(keys, **given)
+
+    for name in ("viewer", "operator"):
+        assert served.by(name).get("/pauses").status == 200
+    assert served.by("worker").post("/pipeline-runs/run_00000000/heartbeat").status == 404
+    thread = threading.Thread(target=served.by("admin").get, args=("/keys",))
+    with mock.patch.object(Keys, "list", slow):
+        thread.start()
+        try:
+            assert entered.wait(60)
+            yield
+        finally:
+            go_on.set()
+            thread.join(60)

@@ -21,7 +21,7 @@ from tests.kits.client_harness import Harness
 from tests.server.access_table import ALL_CUSTOMERS, PUBLIC, ROUTES, TOKEN_AUTHENTICATED
 from tests.server.bus_scene import BusThings
 from tests.server.flow_scene import FlowThings
-from tests.server.kit import SCHEDULER_TOKEN, Client, Reply, ServedApi
+from tests.server.kit import SCHEDULER_TOKEN, Client, Reply, ServedApi, busy
 from tests.server.scene import CALLS, HELD, Scene, method_of, scene
 
 MATRIX = {
@@ -332,29 +332,15 @@ class TestHealth:
     def test_overload(self, harness: Harness) -> None:
         """More concurrent requests than the bound get 503 at once; the process stays alive."""
         served = ServedApi(harness, inflight=1)
-        entered, go_on = threading.Event(), threading.Event()
-        tick = served.api.asgi.state.trigger
-
-        def slow(batch: int, seconds: float) -> Any:
-            entered.set()
-            assert go_on.wait(60)
-            return tick(batch, seconds)
-
-        served.api.asgi.state.trigger = slow
         by = served.by("operator")
-        thread = threading.Thread(target=by.post, args=("/scheduler/trigger", {}))
         try:
-            thread.start()
-            assert entered.wait(60)
-            reply = by.get("/pauses")
-            assert (reply.status, reply.json["code"]) == (503, "overloaded")
-            assert reply.headers["retry-after"] == "1"
-            assert by.get("/healthz").status == by.get("/readyz").status == 200
-            go_on.set()
-            thread.join(60)
+            with busy(served):
+                reply = by.get("/pauses")
+                assert (reply.status, reply.json["code"]) == (503, "overloaded")
+                assert reply.headers["retry-after"] == "1"
+                assert by.get("/healthz").status == by.get("/readyz").status == 200
             assert by.get("/pauses").status == 200
         finally:
-            go_on.set()
             served.stop()
 
 

@@ -1,22 +1,18 @@
 """An overloaded server: early and regular refusals are equal, and other requests are unaffected."""
 
-import contextlib
-import json
-import socket
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from collections.abc import Iterator
 
 import pytest
 
 from penstock.audit.telemetry import Served as ServedEvent
 from penstock.server.overload import protocol
 from tests.kits.client_harness import Harness
-from tests.server.kit import ServedApi
+from tests.server.kit import ServedApi, busy
+from tests.server.wire import CHUNKED, Wires
 
 RUNS = "/api/v1/customers/acme/pipeline-runs"
 BODY = b'{"pipeline_template": "outside"}'
-CHUNKED = b"Transfer-Encoding: chunked\r\n"
 
 # Nothing here depends on the engine.
 pytestmark = pytest.mark.parametrize("engine", ["sqlite"])
@@ -26,83 +22,18 @@ pytestmark = pytest.mark.parametrize("engine", ["sqlite"])
 def full(harness: Harness) -> Iterator[ServedApi]:
     """Return a server at its limit of requests until the test ends; keys are cached."""
     served = ServedApi(harness, threads=1, inflight=1)
-    with served_until_left(served):
+    with busy(served):
         yield served
     assert served.by("viewer").get("/pauses").status == 200, "and requests are admitted again"
     served.stop()
 
 
-@contextlib.contextmanager
-def served_until_left(served: ServedApi) -> Iterator[None]:
-    """Keep a request in flight while the block runs; the server allows one."""
-    entered, go_on = threading.Event(), threading.Event()
-    tick = served.api.asgi.state.trigger
-
-    def slow(batch: int, seconds: float) -> Any:
-        entered.set()
-        assert go_on.wait(60)
-        return tick(batch, seconds)
-
-    served.api.asgi.state.trigger = slow
-    assert served.by("worker").post("/pipeline-runs/run_00000000/heartbeat").status == 404
-    caller = served.by("operator")
-    thread = threading.Thread(target=caller.post, args=("/scheduler/trigger", {}))
-    thread.start()
-    try:
-        assert entered.wait(60)
-        yield
-    finally:
-        go_on.set()
-        thread.join(60)
-
-
-class Wire:
-    """One persistent connection, used byte by byte."""
-
-    def __init__(self, served: ServedApi) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", served.server.port), timeout=60)
-        self.file = self.socket.makefile("rb")
-
-    def send(self, head: str, body: bytes = b"", more: bytes = b"") -> None:
-        """Send a request."""
-        length = b"" if CHUNKED in more else b"Content-Length: %d\r\n" % len(body)
-        self.socket.sendall(head.encode() + b"\r\nHost: x\r\n" + more + length + b"\r\n" + body)
-
-    def read(self) -> tuple[int, dict[str, str], Any]:
-        """Return the status, headers and JSON of a response."""
-        status = int(self.file.readline().split(b" ")[1])
-        headers = {}
-        while line := self.file.readline().strip():
-            name, _, value = line.decode().partition(": ")
-            headers[name.lower()] = value
-        return status, headers, json.loads(self.file.read(int(headers["content-length"])))
-
-    def close(self) -> None:
-        """Close the connection."""
-        self.file.close()
-        self.socket.close()
-
-    @property
-    def is_closed(self) -> bool:
-        """Wait for the server to close the connection; return whether it did."""
-        return self.file.read(1) == b""
-
-
-Wires: TypeAlias = Callable[[ServedApi], Wire]
-
-
-@pytest.fixture
-def wires() -> Iterator[Wires]:
-    """Return a factory of connections that are closed after the test."""
-    with contextlib.ExitStack() as stack:
-        yield lambda served: stack.enter_context(contextlib.closing(Wire(served)))
-
-
 def test_early_and_regular_refusals_are_equal(full: ServedApi, wires: Wires) -> None:
     """An early refusal equals a regular one, except for request id and date."""
     quick, slow = wires(full), wires(full)
-    quick.send(f"POST {RUNS} HTTP/1.1", BODY, b"X-Request-Id: my-id.7\r\n")
-    slow.send(f"POST {RUNS} HTTP/1.1", b"0\r\n\r\n", CHUNKED)
+    key = f"Authorization: Bearer {full.keys['operator']}\r\n".encode()
+    quick.send(f"POST {RUNS} HTTP/1.1", BODY, key + b"X-Request-Id: my-id.7\r\n")
+    slow.send(f"POST {RUNS} HTTP/1.1", b"0\r\n\r\n", key + CHUNKED)
     (status, headers, document), other = quick.read(), slow.read()
     assert (status, document["code"], document["status"]) == (503, "overloaded", 503)
     assert headers["retry-after"] == "1"
@@ -177,13 +108,14 @@ def test_workers_are_served(full: ServedApi) -> None:
 
 
 def test_unusual_requests(full: ServedApi) -> None:
-    """Unusual requests skip load shedding; the middleware refuses or serves them."""
+    """Unusual requests skip load shedding; they are refused when they ask for capacity."""
     by = full.by("viewer")
-    assert by.call("HEAD", "/pauses").status == 503
-    assert by.call("OPTIONS", "/pauses").status == 503
     assert by.get("/paus%65s").status == 503
-    assert by.call("POST", RUNS, b" " * 70_000).status == 503
-    assert by.post("/pipeline-runs/run_00000000/cancel", {}).status == 503
+    assert full.by("operator").call("POST", RUNS, b" " * 70_000).status == 503
+    for free, status in (("HEAD", 405), ("OPTIONS", 405)):
+        assert by.call(free, "/pauses").status == status, "nothing is needed to refuse it"
+    cancel = "/pipeline-runs/run_00000000/cancel"
+    assert full.by("operator").post(cancel, {}).status == 503
     for always in ("/healthz", "/readyz", "/healthz?x=1"):
         assert by.get(always).status == 200
 
@@ -195,7 +127,7 @@ def test_stop_sends_delayed_refusals(
     monkeypatch.setattr(protocol, "REFUSAL_DELAY_SECONDS", 60.0)
     served = ServedApi(harness, threads=1, inflight=1)
     wire = wires(served)
-    with served_until_left(served):
+    with busy(served):
         served.received.clear()
         wire.send(f"GET {RUNS} HTTP/1.1")
         until_served(served, 503)

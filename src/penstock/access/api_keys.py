@@ -86,6 +86,8 @@ class Principal:
     role: Role
     customer_id: str | None = None
     rate: float | None = None
+    valid_seconds: float | None = None
+    """Time until the key, or its replaced secret, expires; None if it does not."""
 
     @property
     def actor(self) -> str:

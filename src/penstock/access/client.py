@@ -30,7 +30,7 @@ from penstock.access.store.names import NameResolver
 from penstock.access.store.paging import Cursor, PageLimit, paged
 from penstock.audit.rows import Entry
 from penstock.audit.store.journal import journal_append_many
-from penstock.core.clock import DAY, MINUTE, parse_duration
+from penstock.core.clock import DAY, MINUTE, SECOND, parse_duration
 from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.fields import check_text
 from penstock.core.ids import RandomBytes, decode, encode, new_secret
@@ -211,12 +211,14 @@ class Keys:
             return None
         if row.last_used_at is None or row.last_used_at < now - MINUTE:
             self._store.write(lambda tx: key_touch(tx, parsed.key_id))
+        ends = [end for end in (row.expires_at, None if fits else row.previous_until) if end]
         return Principal(
             key_id=row.key_id,
             name=row.name,
             role=Role(row.role),
             customer_id=row.customer_id,
             rate=row.rate,
+            valid_seconds=None if not ends else (min(ends) - now) / SECOND,
         )
 
     def server_secret(self, name: str) -> str:

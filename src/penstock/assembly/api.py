@@ -58,6 +58,7 @@ def build_api(client: Client, settings: Settings, events: Events) -> ApiServer:
         worker_inflight=settings.api_worker_inflight,
         rate=settings.api_rate,
         body_max=settings.api_body_max,
+        connections=settings.api_connections,
         scheduler_token=settings.scheduler_token,
     )
     api = build(

@@ -9,6 +9,7 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.access.secrets import Secrets
@@ -18,7 +19,7 @@ from penstock.bus.incoming.inbound_push import IncomingPush, parse_incoming
 from penstock.bus.push.push_config import parse_stored_push
 from penstock.bus.push.pusher import Pusher, PusherOptions
 from penstock.bus.push.sender import push_sender
-from penstock.bus.push.signing_keys import SigningKeys
+from penstock.bus.push.signing_keys import KEPT, SigningKeys
 from penstock.bus.store.topics import SubscriptionFilter, subscription_list
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import InvalidInput, SettingsError
@@ -105,6 +106,8 @@ def build_push_auth(store: Transactions, settings: Settings) -> PushAuth:
 
     verifier = Verifier(key_fetcher(build_egress(settings)), SystemClock())
     keys = signing_keys(store)
+    # Reading a private key takes 37 ms, and anyone may ask for the public ones.
+    public = lru_cache(maxsize=2 * KEPT)(public_jwk)
 
     def verify(token: object, row: IncomingPush) -> Any:
         return verifier.verify(token, row.expected, row.keys_url)
@@ -112,7 +115,7 @@ def build_push_auth(store: Transactions, settings: Settings) -> PushAuth:
     return PushAuth(
         incoming=parse_incoming(settings.incoming_push, egress_rules(settings)),
         verify=verify,
-        keys=lambda: [public_jwk(key) for key in keys.published()],
+        keys=lambda: [public(key) for key in keys.published()],
         issuer=settings.public_url,
         rules=egress_rules(settings),
     )

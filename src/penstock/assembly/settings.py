@@ -181,6 +181,12 @@ class Settings:
     api_worker_inflight: int = _setting(
         100, "Like api_inflight, for workers' start, heartbeat and result calls.", low=1, high=1e5
     )
+    api_connections: int = _setting(
+        2_000,
+        "Maximum number of open connections; at the maximum the longest idle one is closed.",
+        low=8,
+        high=1e5,
+    )
     api_rate: float = _setting(
         500.0,
         "Requests per second for each API key that has no rate of its own.",

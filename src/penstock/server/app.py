@@ -7,12 +7,13 @@ test builds the same app that `penstock up` serves.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import anyio.to_thread
+import msgspec
 from starlette.applications import Starlette
 
 from penstock.access.api_keys import Principal, Role
@@ -24,16 +25,21 @@ from penstock.server.auth import Caller, KeyCache
 from penstock.server.context import ApiOptions, Trigger
 from penstock.server.metrics import Metrics
 from penstock.server.openapi.document import describe
+from penstock.server.overload.admission import Admissions, BoundedThreads
 from penstock.server.overload.admission_queue import AdmissionQueue
+from penstock.server.overload.connections import ConnectionTable, connections_max
 from penstock.server.overload.load_shedding import LoadShedder
 from penstock.server.overload.middleware import AccessRecord, RequestMiddleware
 from penstock.server.polling.poll_hub import LongPolls
+from penstock.server.polling.quota import PollQuota
 from penstock.server.push_auth import PushAuth
+from penstock.server.responses import SharedResult
 from penstock.server.routes import Routes
 from penstock.server.routing.endpoint import starlette_route
 
 SPARE_THREADS = 2
-"""Threads reserved for worker calls and health checks, so that they never wait for a thread."""
+"""Threads reserved for the two group commits of worker calls, so that they never wait for one."""
+PUSH_TOKENS_WAITING_MAX = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +48,7 @@ class Api:
 
     app: RequestMiddleware
     load_shedder: LoadShedder
+    connections: ConnectionTable
     asgi: Starlette
     waiting: LongPolls
 
@@ -58,13 +65,15 @@ def build(
 ) -> Api:
     """Build the API over a client; `receiving` configures incoming pushes."""
     waiting = LongPolls(lambda channel: client.store.listen([channel]))
-    meters = Metrics(client, lambda: waiting.count)
+    connections = ConnectionTable(connections_max(options.connections))
+    resumed = max(1, options.threads - 1)
+    meters = Metrics(client, lambda: waiting.count, connections)
     events.subscribe(meters.on_event)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         threads = anyio.to_thread.current_default_thread_limiter()
-        threads.total_tokens = options.threads + SPARE_THREADS
+        threads.total_tokens = options.threads + resumed + SPARE_THREADS
         secret = await anyio.to_thread.run_sync(client.keys.server_secret, "cursor")
         app.state.cursor_secret = secret.encode()
         yield
@@ -73,8 +82,10 @@ def build(
     app = _starlette(routes, lifespan)
     _state(app, client, options, clock=clock, trigger=trigger, waiting=waiting, meters=meters)
     app.state.receiving = receiving or PushAuth()
+    app.state.push_tokens = BoundedThreads(1, PUSH_TOKENS_WAITING_MAX)
     app.state.events = events
-    app.state.document = cache(lambda: describe(routes))
+    app.state.poll_quota = PollQuota(connections.most)
+    _shared_results(app, routes, client, clock)
 
     def record(access: AccessRecord) -> None:
         meters.record(access)
@@ -92,17 +103,35 @@ def build(
             )
 
     queue = AdmissionQueue(concurrency=options.threads, most=options.inflight, clock=clock)
+    app.state.admission_queue = queue
     guard = RequestMiddleware(
         app,
         clock=clock,
-        queue=queue,
+        admissions=Admissions(queue, resumed_max=resumed),
         fast_path_max=options.worker_inflight,
         body_max=options.body_max,
         record=record,
     )
     keyring: KeyCache = app.state.keyring
     guard.fast_path = routes.fastpath(keyring, client)
-    return Api(app=guard, load_shedder=LoadShedder(queue, record), asgi=app, waiting=waiting)
+    return Api(
+        app=guard,
+        load_shedder=LoadShedder(queue, record),
+        connections=connections,
+        asgi=app,
+        waiting=waiting,
+    )
+
+
+def _shared_results(app: Starlette, routes: Routes, client: Client, clock: Clock) -> None:
+    """Set the results of routes without a key, each computed by one thread for all requests."""
+    app.state.document = SharedResult(
+        lambda: msgspec.json.encode(describe(routes)), clock, seconds=math.inf
+    )
+    app.state.public_keys = SharedResult(
+        lambda: msgspec.json.encode({"keys": app.state.receiving.keys()}), clock
+    )
+    app.state.ping = SharedResult(client.views.ping, clock)
 
 
 def _starlette(routes: Routes, lifespan: Callable[[Starlette], Any]) -> Starlette:

@@ -1,12 +1,15 @@
 """Authentication: turns an Authorization header into a Caller and limits each key's request rate.
 
-Valid keys are cached for 30 seconds and unknown ones for 5, so that a revocation takes effect on
-every replica within 60 seconds. The cache is not extended while the database is unavailable. Each
-key has a token bucket per process.
+Valid keys are cached for 30 seconds, or until they expire, and unknown ones for 5, so that a
+revocation takes effect on every replica within 60 seconds. A long poll looks its key up again
+before it hands out anything. The cache is not extended while the database is unavailable. Lookups
+have threads of their own, one for keys that were valid before and one for the others, so that
+guessing keys delays no known caller. Each key has a token bucket per process.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import math
 import threading
@@ -14,14 +17,19 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.access import api_keys
 from penstock.access.api_keys import Principal
 from penstock.client import Client
 from penstock.core.clock import Clock
 from penstock.core.ids import encode
+from penstock.server.overload.admission import BoundedThreads
 from penstock.server.problems import Refused
 
 VALID_CACHE_SECONDS: Final = 30.0
 INVALID_CACHE_SECONDS: Final = 5.0
+CHECK_AGAIN_SECONDS: Final = 5.0
+"""Age of a cache entry from which a long poll looks its key up again."""
+LOOKUPS_WAITING_MAX: Final = 200
 KEYS_MAX: Final = 10_000
 REFUSED_MAX: Final = 1_000
 CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="penstock"'}
@@ -76,6 +84,8 @@ class _Known:
     caller: Caller | None
     until: float
     bucket: TokenBucket
+    at: float
+    """When the key was looked up."""
 
 
 class KeyCache:
@@ -90,6 +100,32 @@ class KeyCache:
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._refused: OrderedDict[str, _Known] = OrderedDict()
         """Kept apart, so that guessing many keys does not evict valid ones."""
+        self._known_threads = BoundedThreads(1, LOOKUPS_WAITING_MAX)
+        self._other_threads = BoundedThreads(1, LOOKUPS_WAITING_MAX)
+        self._lookups: dict[str, asyncio.Task[_Known]] = {}
+
+    async def authenticate(self, text: str) -> _Known:
+        """Return the entry of a key, from the cache or the database; raise Refused without one."""
+        known = self.cached(text)
+        if known is not None:
+            return known
+        if api_keys.parse(text) is None:
+            raise unauthorised()
+        lookup = self._lookups.get(text)
+        if lookup is None:  # requests that arrive meanwhile share the lookup
+            threads = self._known_threads if text in self._known else self._other_threads
+            lookup = asyncio.ensure_future(threads.run(lambda: self.look_up(text)))
+            self._lookups[text] = lookup
+            lookup.add_done_callback(lambda _: self._lookups.pop(text, None))
+        return await asyncio.shield(lookup)
+
+    def check_again(self, text: str) -> None:
+        """Raise Refused if a key that was valid no longer is; blocks."""
+        known = self.cached(text)
+        if known is None or known.at + CHECK_AGAIN_SECONDS < self._clock.monotonic():
+            known = self.look_up(text)
+        if known.caller is None:
+            raise unauthorised()
 
     def cached(self, text: str) -> _Known | None:
         """Return the cached entry of a key; None if it must be looked up."""
@@ -108,11 +144,12 @@ class KeyCache:
             before = self._known.pop(text, None)
             bucket = before.bucket if before is not None else TokenBucket(rate, asked)
             self._refused.pop(text, None)
-            if caller is None:
+            if principal is None or caller is None:
                 kept, most, until = self._refused, REFUSED_MAX, asked + INVALID_CACHE_SECONDS
             else:
-                kept, most, until = self._known, KEYS_MAX, asked + VALID_CACHE_SECONDS
-            known = kept[text] = _Known(caller, until, bucket)
+                seconds = min(VALID_CACHE_SECONDS, principal.valid_seconds or math.inf)
+                kept, most, until = self._known, KEYS_MAX, asked + seconds
+            known = kept[text] = _Known(caller, until, bucket, asked)
             while len(kept) > most:
                 kept.popitem(last=False)
         return known

@@ -30,4 +30,5 @@ class ApiOptions:
     worker_inflight: int = 100
     rate: float = 500.0
     body_max: int = 1_048_576
+    connections: int = 2_000
     scheduler_token: str = ""

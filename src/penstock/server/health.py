@@ -12,7 +12,7 @@ from penstock.core.errors import StoreError
 from penstock.server.metrics import Metrics
 from penstock.server.openapi.problems import PROBLEMS
 from penstock.server.problems import problem, request_id_of
-from penstock.server.responses import json_response
+from penstock.server.responses import json_response, prepared_response
 from penstock.server.routing.call import Call
 from penstock.server.routing.declare import RouteList
 from penstock.server.routing.plain import PlainRoute
@@ -23,20 +23,22 @@ async def healthz(_: Request) -> Response:
     return json_response({"status": "ok"})
 
 
-def readyz(request: Request) -> Response:
-    """Report readiness: the database answers and the process is not stopping."""
+async def readyz(request: Request) -> Response:
+    """Report readiness: the database answers, requests progress, the process is not stopping."""
     if request.app.state.is_draining:
         return _unready(request, "draining", "The process is stopping.")
+    if request.app.state.admission_queue.is_stuck:
+        return _unready(request, "overloaded", "No request has been finished for seconds.")
     try:
-        request.app.state.client.views.ping()
+        await request.app.state.ping.get()
     except StoreError:
         return _unready(request, "store.unavailable", "The database does not answer.")
     return json_response({"status": "ready"})
 
 
-def openapi(request: Request) -> Response:
+async def openapi(request: Request) -> Response:
     """Return the OpenAPI document."""
-    return json_response(request.app.state.document())
+    return prepared_response(await request.app.state.document.get())
 
 
 def read_metrics(call: Call) -> Response:

@@ -18,12 +18,13 @@ import uvicorn
 
 from penstock.core.errors import SettingsError
 from penstock.server.app import Api
+from penstock.server.overload.connections import BACKLOG, ConnectionTable
 from penstock.server.overload.protocol import protocol_with
 
 DRAIN_SECONDS: Final = 10
-BACKLOG: Final = 2048
 SWITCH_SECONDS: Final = 0.0005
 TICK_SECONDS: Final = 0.1
+SWEEP_TICKS: Final = 10
 
 
 class ApiServer:
@@ -38,7 +39,7 @@ class ApiServer:
         config = uvicorn.Config(
             api.app,
             loop="auto",
-            http=protocol_with(api.load_shedder),
+            http=protocol_with(api.load_shedder, api.connections),
             lifespan="on",
             access_log=False,
             log_config=None,
@@ -52,7 +53,7 @@ class ApiServer:
             ws="none",
             interface="asgi3",
         )
-        self._server = _Server(config)
+        self._server = _Server(config, api.connections)
         self._thread = threading.Thread(target=self._serve, name="penstock-api", daemon=True)
 
     @property
@@ -90,8 +91,9 @@ class ApiServer:
 class _Server(uvicorn.Server):
     """A uvicorn server that signals when it is up, stops on `end` and ignores signals."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, connections: ConnectionTable) -> None:
         super().__init__(config)
+        self._connections = connections
         self.is_up = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ending = asyncio.Event()
@@ -105,11 +107,18 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         self.is_up.set()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop as uvicorn does, then drop the clients that did not read in time."""
+        await super().shutdown(sockets)
+        self._connections.abort_all()
+
     async def main_loop(self) -> None:
         """Tick as uvicorn does, until `end` is called."""
         for counter in itertools.count():
             if await self.on_tick(counter):
                 return
+            if counter % SWEEP_TICKS == 0:
+                self._connections.sweep(asyncio.get_running_loop().time())
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._ending.wait(), TICK_SECONDS)
 

@@ -14,6 +14,7 @@ from penstock.audit.telemetry import Event, PushAccepted, PushPosted, PushRefuse
 from penstock.client import Client
 from penstock.core.errors import StoreError
 from penstock.server.bus_metrics import BusCollector
+from penstock.server.overload.connections import ConnectionTable
 from penstock.server.overload.middleware import AccessRecord
 
 SUBSCRIPTIONS_MAX = 500
@@ -23,7 +24,9 @@ BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 class Metrics:
     """The metrics of a process."""
 
-    def __init__(self, client: Client, waiting: Callable[[], int]) -> None:
+    def __init__(
+        self, client: Client, waiting: Callable[[], int], connections: ConnectionTable
+    ) -> None:
         self._registry = CollectorRegistry()
         self._requests = Counter(
             "penstock_http_requests",
@@ -43,6 +46,16 @@ class Metrics:
             "penstock_http_waiting", "Number of waiting long polls.", registry=self._registry
         )
         polls.set_function(lambda: float(waiting()))
+        opened = Gauge(
+            "penstock_http_connections", "Number of open connections.", registry=self._registry
+        )
+        opened.set_function(lambda: float(connections.count))
+        closed = Gauge(
+            "penstock_http_connections_closed",
+            "Connections closed in favour of new ones, or because the client did not read.",
+            registry=self._registry,
+        )
+        closed.set_function(lambda: float(connections.closed))
         self._registry.register(_StoreView(client))
         self._registry.register(BusCollector(client))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from penstock.audit.telemetry import Events, PushRefused
@@ -16,6 +17,7 @@ from penstock.core.errors import PenstockError, StoreError
 from penstock.egress.oidc import InvalidToken
 from penstock.egress.policy import STRICT, EgressRules
 from penstock.server.auth import CHALLENGE
+from penstock.server.overload.admission import BoundedThreads
 from penstock.server.problems import Refused
 
 RETRY: Final = {"Retry-After": "10"}
@@ -35,10 +37,13 @@ class PushAuth:
     """Allowed endpoints of push subscriptions."""
 
 
-def authenticate_push(
-    settings: PushAuth, events: Events, name: str, authorization: str
+async def authenticate_push(
+    settings: PushAuth, events: Events, name: str, authorization: str, threads: BoundedThreads
 ) -> IncomingPush:
-    """Return the settings of the subscription after verifying the sender's token."""
+    """Return the settings of the subscription after verifying the sender's token in a thread.
+
+    The threads are those for unknown senders: their tokens delay no request with a key.
+    """
     row = settings.incoming.get(name)
 
     def refused(status: int, reason: str, detail: str, **more: str) -> Refused:
@@ -51,7 +56,7 @@ def authenticate_push(
     if scheme.lower() != "bearer":
         raise refused(401, "no bearer token", TOKEN_NEEDED, **CHALLENGE)
     try:
-        settings.verify(token.strip(), row)
+        await threads.run(partial(settings.verify, token.strip(), row))
     except InvalidToken as error:
         if error.is_authentic:
             raise refused(403, error.reason, "The token is not valid for this endpoint.") from None

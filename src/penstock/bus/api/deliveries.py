@@ -47,7 +47,7 @@ async def pull_messages(
     number = await run_in_threadpool(subscriptions.channel, name, customer=customer)
     question = PollKey(number, customer=owner, keep_listening=False)
     empty: dict[str, Any] = {"received_messages": []}
-    return await long_poll(call.request, question, wait_seconds, lambda: pull(call.client), empty)
+    return await long_poll(call, question, wait_seconds, lambda: pull(call.client), empty)
 
 
 routes.post(

@@ -17,10 +17,11 @@ from penstock.bus.incoming.client import PushOutcome, accept
 from penstock.bus.incoming.records import PushEnvelope
 from penstock.server.openapi.declared import schemas_of
 from penstock.server.openapi.problems import PROBLEMS
+from penstock.server.overload.admission import BoundedThreads, RequestAdmission
 from penstock.server.overload.middleware import AccessRecord
 from penstock.server.problems import Refused, problem, request_id_of
 from penstock.server.push_auth import PushAuth, authenticate_push
-from penstock.server.responses import json_response
+from penstock.server.responses import SharedResult, json_response, prepared_response
 from penstock.server.routing.plain import PlainRoute
 
 __all__ = ["plain_routes"]
@@ -34,10 +35,14 @@ async def receive_push(request: Request) -> Response:
     receiving: PushAuth = request.app.state.receiving
     events: Events = request.app.state.events
     token = request.headers.get("authorization", "")
-    row = await run_in_threadpool(authenticate_push, receiving, events, subscription, token)
+    threads: BoundedThreads = request.app.state.push_tokens
+    row = await authenticate_push(receiving, events, subscription, token, threads)
     access.key = row.email
     access.customer = row.customer
+    admission: RequestAdmission = request.scope["penstock.admission"]
+    admission.identify()
     body = await request.body()
+    await admission.enter()
     store = request.app.state.client.store
     done: PushOutcome = await run_in_threadpool(accept, store, row, body)
     if done.outcome == "refused":
@@ -56,13 +61,13 @@ async def receive_push(request: Request) -> Response:
     return Response(status_code=204)
 
 
-def jwks(request: Request) -> Response:
+async def jwks(request: Request) -> Response:
     """Return the public keys of the tokens in outgoing pushes."""
-    receiving: PushAuth = request.app.state.receiving
-    return json_response({"keys": receiving.keys()})
+    public_keys: SharedResult[bytes] = request.app.state.public_keys
+    return prepared_response(await public_keys.get())
 
 
-def openid_configuration(request: Request) -> Response:
+async def openid_configuration(request: Request) -> Response:
     """Return the issuer of those tokens and the address of the keys."""
     issuer = request.app.state.receiving.issuer
     if not issuer:

@@ -43,9 +43,7 @@ async def claim_or_wait(call: Call, request: ClaimRequest) -> ClaimedRuns:
     if request.wait_seconds == 0 or call.idempotency_key is not None:
         return await run_in_threadpool(attempt)
     key = PollKey(f"runs:{request.pool}", frozenset(request.processors), call.customer)
-    return await long_poll(
-        call.request, key, request.wait_seconds, attempt, ClaimedRuns(claimed_runs=[])
-    )
+    return await long_poll(call, key, request.wait_seconds, attempt, ClaimedRuns(claimed_runs=[]))
 
 
 routes.post(

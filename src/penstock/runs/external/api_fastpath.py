@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
-from starlette.types import Receive, Scope
+from starlette.types import Scope
 
 from penstock.access.api_keys import Permission
 from penstock.core import json_profile
@@ -131,21 +130,17 @@ class WorkerFastPath:
         self,
         entry: tuple[str, str],
         headers: Mapping[bytes, bytes],
-        receive: Receive,
+        body: bytes,
         access: AccessRecord,
     ) -> Response:
-        """Serve a request that `entry` accepted."""
+        """Serve a request that `match` accepted."""
         verb, run_id = entry
         route = f"{WORKER_PREFIX}{{run_id}}/{verb}"
         access.route = route
-        known = self._keyring.cached(_key(headers))
-        if known is None:  # the cache entry expired in between
-            known = await run_in_threadpool(self._keyring.look_up, _key(headers))
-        caller = self._keyring.admit(known)
+        caller = self._keyring.admit(await self._keyring.authenticate(_key(headers)))
         access.key = caller.principal.name
         if not caller.principal.role.has_permission(Permission.WORK):
             raise Refused(403, forbidden(caller.principal.role, Permission.WORK))
-        body = await _body(receive)
         try:
             parsed = _read(OPERATIONS[verb], headers, body)
             ask = OPERATIONS[verb].request(caller, run_key(run_id), parsed)
@@ -165,17 +160,6 @@ def _key(headers: Mapping[bytes, bytes]) -> str:
         return bearer(headers.get(b"authorization", b"").decode("latin-1"))
     except Refused:
         return ""
-
-
-async def _body(receive: Receive) -> bytes:
-    parts = []
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Refused(408, "The client disconnected before the request body was complete.")
-        parts.append(message.get("body", b""))
-        if not message.get("more_body", False):
-            return b"".join(parts)
 
 
 def _read(verb: WorkerOperation, headers: Mapping[bytes, bytes], body: bytes) -> RunHolder:

@@ -9,8 +9,7 @@ run validates every item and creates none.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +34,7 @@ NDJSON = "application/x-ndjson"
 async def create_configs_bulk(call: Call, dry_run: bool = False, with_configs: bool = False) -> Any:
     """Create the configs in the body; each item is created or refused independently."""
     # Imported here because clients read the declaration of this route without a server.
-    from starlette.concurrency import iterate_in_threadpool, run_in_threadpool
+    from starlette.concurrency import run_in_threadpool
     from starlette.responses import StreamingResponse  # as above
 
     request, key = call.request, call.idempotency_key
@@ -48,8 +47,14 @@ async def create_configs_bulk(call: Call, dry_run: bool = False, with_configs: b
     parts = _parts(wanted, items)
     # Compute the first chunk before the response starts, so that errors still set its status.
     first = await run_in_threadpool(next, parts, b"")
-    lines = iterate_in_threadpool(itertools.chain([first], parts))
-    return StreamingResponse(lines, media_type=NDJSON)
+
+    async def lines() -> AsyncIterator[bytes]:
+        line = first
+        while line:
+            yield line  # nothing is held while the client reads
+            line = await request.scope["penstock.admission"].resume(lambda: next(parts, b""))
+
+    return StreamingResponse(lines(), media_type=NDJSON)
 
 
 @dataclass(frozen=True, slots=True)

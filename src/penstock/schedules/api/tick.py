@@ -58,6 +58,7 @@ routes.post(
     trigger,
     covers_all_customers=True,
     accepts_token=True,
+    is_slow=True,
     idempotency=Idempotency.ACTION,
     example={"batch_size": 1000, "max_processing_time_seconds": 60},
 )

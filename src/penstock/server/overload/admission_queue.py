@@ -21,6 +21,8 @@ RECOVERY_SECONDS: Final = 0.25
 """Overload ends if no request was refused for this long."""
 OVERLOAD_WAIT_SECONDS: Final = 0.03
 """Longest time in the queue under overload; a request that waited longer is refused."""
+STUCK_SECONDS: Final = 10.0
+"""The server is not ready if all capacity is in use and none was returned for this long."""
 WAIT_SECONDS_MAX: Final = 2.0
 """Longest time in the queue in any case."""
 
@@ -42,7 +44,14 @@ class AdmissionQueue:
         self._waiting: deque[_Waiter] = deque()
         self._crowded_since: float | None = None
         self._refused_at: float | None = None
+        self._left_at = clock.monotonic()
         self.active = 0
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether all capacity has been in use without any progress."""
+        idle = self._clock.monotonic() - self._left_at
+        return self.active >= self._concurrency and idle > STUCK_SECONDS
 
     @property
     def has_capacity(self) -> bool:
@@ -90,7 +99,7 @@ class AdmissionQueue:
     def leave(self) -> None:
         """End a request, and admit the next one that has not waited too long."""
         self.active -= 1
-        now = self._clock.monotonic()
+        now = self._left_at = self._clock.monotonic()
         while self._waiting and self.has_capacity:
             admitted, queued_at, patience = self._waiting.popleft()
             if admitted.done():  # its client is gone

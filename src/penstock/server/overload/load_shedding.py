@@ -13,13 +13,13 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from penstock.server.overload.admission import overloaded
 from penstock.server.overload.admission_queue import AdmissionQueue
 from penstock.server.overload.middleware import (
     COMMON_HEADERS,
     UNBOUNDED_PATHS,
     WORKER_PREFIX,
     AccessRecord,
-    overloaded,
     request_id_of,
 )
 from penstock.server.problems import refusal_response

@@ -1,15 +1,17 @@
-"""The outermost middleware: request ids, bounds on request bodies, refusal under overload.
+"""The outermost middleware: request ids, bounds on request bodies, the worker fast path.
 
-Pure ASGI, so that refusing a request is cheap. The `AdmissionQueue` decides which requests
-are served, which wait and which are answered with 503. Requests of the worker fast path,
-which are committed in groups, are refused when `fast_path_max` of them are active. A body is
-bounded in size and in transfer time. Each request produces one access record.
+Pure ASGI, so that refusing a request is cheap. It gives every request a `RequestAdmission`, which
+routes enter when the body has arrived and which ends before the response is sent. Requests of the
+worker fast path, which are committed in groups, are refused when `fast_path_max` of them are
+active. A body is bounded in size and in transfer time, and all bodies of a caller together in size.
+Each request produces one access record.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -20,7 +22,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from penstock.core.clock import Clock
 from penstock.core.ids import new_correlation_id
 from penstock.core.redact import redact_text
-from penstock.server.overload.admission_queue import OVERLOAD_WAIT_SECONDS, AdmissionQueue
+from penstock.server.overload.admission import Admissions, RequestAdmission, overloaded
+from penstock.server.overload.admission_queue import OVERLOAD_WAIT_SECONDS
 from penstock.server.problems import Refused, refusal_response
 
 BODY_SECONDS: Final = 10.0
@@ -30,6 +33,10 @@ LARGE: Final = (BULK, PUSHED)
 """A pushed message may have 10 MB in base64; its token is verified before the body is read."""
 BULK_FACTOR: Final = 16
 """Factor by which the body of a bulk request may be larger, and take longer, than others."""
+FREE_BODY_BYTES: Final = 65_536
+"""Bytes of a body that do not count against the caller's share."""
+CALLER_BODIES: Final = 2
+"""Bodies of the largest size that one caller may be sending at the same time."""
 CLOSE: Final = {"Connection": "close"}
 """Sent with a refusal if the rest of the body will not be read."""
 REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
@@ -72,10 +79,10 @@ class FastPath(Protocol):
         self,
         entry: tuple[str, str],
         headers: Mapping[bytes, bytes],
-        receive: Receive,
+        body: bytes,
         access: AccessRecord,
     ) -> Response:
-        """Serve the request."""
+        """Serve the request, whose body has arrived."""
         ...
 
 
@@ -87,16 +94,17 @@ class RequestMiddleware:
         app: ASGIApp,
         *,
         clock: Clock,
-        queue: AdmissionQueue,
+        admissions: Admissions,
         fast_path_max: int,
         body_max: int,
         record: Callable[[AccessRecord], None],
     ) -> None:
         self._app = app
         self._clock = clock
-        self._queue = queue
+        self._admissions = admissions
         self._fast_path_max = fast_path_max
         self._body_max = body_max
+        self._bodies = _BodyShares(CALLER_BODIES * BULK_FACTOR * body_max)
         self._record = record
         self.in_fast_path = 0
         self.fast_path: FastPath | None = None
@@ -108,66 +116,76 @@ class RequestMiddleware:
             return
         headers = dict(scope["headers"])
         access = AccessRecord(request_id_of(headers), scope["method"], scope["path"])
+        patience = MAX_WAIT_SECONDS_BY_PATH.get(access.path, OVERLOAD_WAIT_SECONDS)
+        admission = RequestAdmission(self._admissions, patience, scope.get("penstock.connection"))
         scope["penstock.request_id"] = access.request_id
         scope["penstock.access"] = access
-        scope["penstock.guard"] = self
+        scope["penstock.admission"] = admission
         started = self._clock.monotonic()
-        response = _ResponseSender(send, access)
+
+        def respond(size: int) -> None:
+            admission.respond(size)
+            access.seconds = self._clock.monotonic() - started
+
+        response = _ResponseSender(send, access, respond)
         is_large = access.method == "POST" and access.path.startswith(LARGE)
         times = BULK_FACTOR if is_large else 1
-        body = _BodyReader(receive, self._body_max * times, BODY_SECONDS * times, self._clock)
+        body = _BodyReader(
+            receive,
+            self._body_max * times,
+            BODY_SECONDS * times,
+            self._clock,
+            lambda size: self._bodies.take(access, size),
+        )
         try:
             _check_headers(headers, self._body_max * times)
             entry = None if self.fast_path is None else self.fast_path.match(scope, headers)
-            if self.fast_path is not None and entry is not None:
-                if self.in_fast_path >= self._fast_path_max:
-                    raise overloaded()
-                self.in_fast_path += 1
-                try:
-                    prepared = await self.fast_path.serve(entry, headers, body.receive, access)
-                    await prepared(scope, receive, response.send)
-                finally:
-                    self.in_fast_path -= 1
-                return
-            if access.path in UNBOUNDED_PATHS:
+            if entry is None:
                 await self._app(scope, body.receive, response.send)
-                return
-            if not await self._queue.enter(
-                MAX_WAIT_SECONDS_BY_PATH.get(access.path, OVERLOAD_WAIT_SECONDS)
-            ):
-                raise overloaded()
-            try:
-                await self._app(scope, body.receive, response.send)
-            finally:
-                self._queue.leave()
+            else:
+                prepared = await self._serve_fast(entry, headers, body, access)
+                admission.identify()
+                await prepared(scope, receive, response.send)
         except Refused as error:
             if response.has_begun:
                 raise
             await refusal_response(error, access.request_id)(scope, receive, response.send)
         finally:
-            access.seconds = self._clock.monotonic() - started
+            admission.respond()
+            self._bodies.release(access, body.counted)
             self._record(access)
 
     @property
     def active(self) -> int:
-        """Number of requests being served; queued requests do not count."""
-        return self._queue.active
+        """Number of requests being worked on; queued and waiting requests do not count."""
+        return self._admissions.queue.active
 
-    def begin_wait(self) -> None:
-        """Stop counting a long poll as active while it waits."""
-        self._queue.leave()
-
-    def end_wait(self) -> None:
-        """Count a long poll as active again."""
-        self._queue.reenter()
+    async def _serve_fast(
+        self,
+        entry: tuple[str, str],
+        headers: Mapping[bytes, bytes],
+        body: _BodyReader,
+        access: AccessRecord,
+    ) -> Response:
+        """Serve a request of the fast path; it counts as active after its body has arrived."""
+        assert self.fast_path is not None
+        whole = await body.read()
+        if self.in_fast_path >= self._fast_path_max:
+            raise overloaded()
+        self.in_fast_path += 1
+        try:
+            return await self.fast_path.serve(entry, headers, whole, access)
+        finally:
+            self.in_fast_path -= 1
 
 
 class _ResponseSender:
-    """Adds the request id to the response and records its status."""
+    """Adds the request id to the response, records its status and calls `respond` before it."""
 
-    def __init__(self, send: Send, access: AccessRecord) -> None:
+    def __init__(self, send: Send, access: AccessRecord, respond: Callable[[int], None]) -> None:
         self._send = send
         self._access = access
+        self._respond = respond
         self.has_begun = False
 
     async def send(self, message: Message) -> None:
@@ -180,19 +198,64 @@ class _ResponseSender:
                 (b"x-request-id", self._access.request_id.encode()),
                 *COMMON_HEADERS,
             ]
+        # Nothing is held while bytes travel: the client may read slowly, or not at all.
+        self._respond(len(message.get("body", b"")))
         await self._send(message)
+
+
+class _BodyShares:
+    """Bytes of the large bodies that each caller is sending, so that none fills the memory."""
+
+    def __init__(self, caller_max: int) -> None:
+        self._caller_max = caller_max
+        self._taken: Counter[str] = Counter()
+
+    def take(self, access: AccessRecord, size: int) -> None:
+        """Count received bytes; raise Refused if the caller has too many in transfer."""
+        caller = access.key or ""
+        if self._taken[caller] + size > self._caller_max:
+            detail = "The caller is sending too many large bodies: send fewer at the same time."
+            raise Refused(429, detail, headers={"Retry-After": "1", **CLOSE})
+        self._taken[caller] += size
+
+    def release(self, access: AccessRecord, size: int) -> None:
+        """Stop counting the bytes of a request that has ended."""
+        caller = access.key or ""
+        self._taken[caller] -= size
+        if self._taken[caller] <= 0:
+            del self._taken[caller]
 
 
 class _BodyReader:
     """Reads a request body within bounds of size and time."""
 
-    def __init__(self, receive: Receive, body_max: int, seconds: float, clock: Clock) -> None:
+    def __init__(
+        self,
+        receive: Receive,
+        body_max: int,
+        seconds: float,
+        clock: Clock,
+        count: Callable[[int], None],
+    ) -> None:
         self._receive = receive
         self._left = body_max
+        self._free = FREE_BODY_BYTES
         self._seconds = seconds
         self._clock = clock
+        self._count = count
         self._deadline = clock.monotonic() + seconds
         self._is_whole = False
+        self.counted = 0
+
+    async def read(self) -> bytes:
+        """Return the whole body."""
+        parts = []
+        while not self._is_whole:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise Refused(408, "The client disconnected before the request body was complete.")
+            parts.append(message.get("body", b""))
+        return b"".join(parts)
 
     async def receive(self) -> Message:
         """Return the next part of the body; after the last part, only the disconnect message."""
@@ -206,9 +269,14 @@ class _BodyReader:
             detail = f"The request body did not arrive within {self._seconds:g} seconds."
             raise Refused(408, detail, headers=CLOSE) from None
         if message["type"] == "http.request":
-            self._left -= len(message.get("body", b""))
+            size = len(message.get("body", b""))
+            self._left -= size
             if self._left < 0:
                 raise _too_large()
+            if size > self._free:
+                self._count(size - self._free)
+                self.counted += size - self._free
+            self._free = max(0, self._free - size)
             self._is_whole = not message.get("more_body", False)
         return message
 
@@ -229,12 +297,6 @@ def _check_headers(headers: Mapping[bytes, bytes], body_max: int) -> None:
 def _too_large(*, is_read: bool = False) -> Refused:
     headers = {} if is_read else CLOSE
     return Refused(413, "The request body exceeds the server's limit.", headers=headers)
-
-
-def overloaded() -> Refused:
-    """Return the refusal of an overloaded server; nothing was done."""
-    detail = "The server is handling too many requests: try again shortly."
-    return Refused(503, detail, headers={"Retry-After": "1"})
 
 
 def request_id_of(headers: Mapping[bytes, bytes]) -> str:

@@ -1,18 +1,30 @@
-"""The HTTP protocol: adds bounds on request headers that uvicorn's parser lacks.
+"""The HTTP protocol: adds bounds on connections and headers that uvicorn lacks.
 
 The headers of a request are at most 64 KB and must arrive within 30 seconds; trailers of a chunked
 body are not treated as headers. The load-shedding callback is called as soon as the headers are
 complete: a request that it refuses is read to its end and answered without creating an ASGI
-request. Used by `server`; independent of the API.
+request. A request with two Host headers, or with a body and an Upgrade, is refused, because a proxy
+may read it differently. A connection may have few requests waiting, and one whose caller is unknown
+has a bounded request rate; requests without a key also share one. `connections` bounds how many
+there are. Used by `server`; independent of the API.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
+
+from penstock.server.overload.connections import ConnectionTable
+
+if TYPE_CHECKING:
+    from uvicorn._types import ASGI3Application, HTTPScope
 
 EarlyRefusal: TypeAlias = Callable[
     [bytes, bytes, Mapping[bytes, bytes]], tuple[bytes, bytes] | None
@@ -24,6 +36,15 @@ HEAD_SECONDS: Final = 30.0
 REFUSAL_DELAY_SECONDS: Final = 0.03
 """Delay of a refusal, because clients that ignore Retry-After and repeat at once would take the
 event loop's time from the requests that are served."""
+PIPELINED_MAX: Final = 16
+"""Requests of a connection that may wait for the one in progress; with more it is closed."""
+STRANGER_BURST: Final = 10
+STRANGER_SECONDS: Final = 1.0
+"""A connection without a known caller may send a burst of requests, then one in this time."""
+STRANGER_BYTES: Final = 262_144
+"""Bytes of responses that count as one more request of an unknown caller."""
+PROMPT_PATHS: Final = frozenset({"/healthz", "/readyz"})
+CREDENTIALS: Final = frozenset({b"authorization", b"x-scheduler-token"})
 VERSIONS: Final = ("1.0", "1.1")
 TOO_LARGE: Final = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
@@ -32,11 +53,14 @@ TOO_LARGE: Final = (
 )
 
 
-def protocol_with(refuse_early: EarlyRefusal) -> type[BoundedProtocol]:
-    """Return the protocol class with a load-shedding callback."""
+def protocol_with(
+    refuse_early: EarlyRefusal, connections: ConnectionTable
+) -> type[BoundedProtocol]:
+    """Return the protocol class with a load-shedding callback and a table of connections."""
 
     class Guarded(BoundedProtocol):
         _refuse_early = staticmethod(refuse_early)
+        _table = connections
 
     return Guarded
 
@@ -49,6 +73,14 @@ class HeadersTooLong(Exception):
     """The headers of a request are too long."""
 
 
+class AmbiguousRequest(Exception):
+    """A proxy may read the request differently, so it is not served."""
+
+
+class TooManyPipelined(Exception):
+    """The client sent too many requests without waiting for responses."""
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """One connection; closed if headers, or a refused request, are too long or too slow.
 
@@ -57,6 +89,15 @@ class BoundedProtocol(HttpToolsProtocol):
     """
 
     _refuse_early: EarlyRefusal | None = None
+    _table: ConnectionTable | None = None
+    is_known = False
+    unsent_since: float | None = None
+    _paced_until = 0.0
+    _sent_bytes = 0
+    _pacing: asyncio.TimerHandle | None = None
+    _starting: asyncio.TimerHandle | None = None
+    _is_upgrade = False
+    _running: RequestResponseCycle | None = None
     _in_head = False
     _head_bytes = 0
     _late: asyncio.TimerHandle | None = None
@@ -68,24 +109,67 @@ class BoundedProtocol(HttpToolsProtocol):
         """Accept a connection; its first request must arrive in time."""
         super().connection_made(transport)
         self._late = self.loop.call_later(HEAD_SECONDS, transport.close)
+        if self._table is not None:
+            self._table.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Clean up after a closed connection."""
+        if self._table is not None:
+            self._table.remove(self)
         self._in_time()
-        if self._sending is not None:
-            self._sending.cancel()
+        for timer in (self._sending, self._pacing, self._starting):
+            if timer is not None:
+                timer.cancel()
+        self.pipeline.clear()
+        if self._running is not None and not self._running.response_complete:
+            # With pipelined requests, uvicorn informs only the last one.
+            self._running.disconnected = True
+            self._running.message_event.set()
         super().connection_lost(exc)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Number of bytes that the client has not read."""
+        return self.transport.get_write_buffer_size()
+
+    def abort(self) -> None:
+        """Close the connection at once; what was not sent is dropped."""
+        self.transport.abort()
+
+    def identify(self) -> None:
+        """Record that the connection has carried a request of a known caller."""
+        self.is_known = True
+
+    def count_sent(self, size: int) -> None:
+        """Count bytes of a response."""
+        self._sent_bytes += size
+        if not self.is_known and self._table is not None:
+            self._table.count_keyless(size)
+
+    def begin_work(self) -> None:
+        """Record that the server works on a request of the connection."""
+        if self._table is not None:
+            self._table.begin_work(self)
+
+    def end_work(self) -> None:
+        """Record that the connection waits for its client again."""
+        if self._table is not None:
+            self._table.end_work(self)
 
     def shutdown(self) -> None:
         """Stop the connection; send a delayed refusal now."""
         if self._sending is not None:
             self._is_last = True
             self._send_refusal()
+        elif self._pacing is not None:
+            self.transport.close()
         else:
             super().shutdown()
 
     def data_received(self, data: bytes) -> None:
         """Parse received bytes and enforce the bounds on headers."""
+        if self._is_upgrade or self.transport.is_closing():
+            return
         was_in_head = self._in_head
         super().data_received(data)
         if self._in_head:
@@ -98,7 +182,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer an invalid request with 400, or with 431 if its headers are too long."""
-        if self._head_bytes > HEAD_MAX:
+        if bool(self.cycle) and not self.cycle.response_complete:
+            self.transport.close()  # the client could take it for another request's response
+        elif self._head_bytes > HEAD_MAX:
             self._too_large()
         else:
             super().send_400_response(msg)
@@ -108,13 +194,14 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._sending is not None:
             self._send_refusal()
         super().on_message_begin()
+        self.scope["penstock.connection"] = self  # type: ignore[typeddict-unknown-key]
         self._in_head = True
         self._head_bytes = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Add a header; trailers arrive after the headers and are dropped."""
+        """Add a header without the blanks around it; drop trailers, which arrive later."""
         if self._in_head:
-            super().on_header(name, value)
+            super().on_header(name, value.strip(b" \t"))
 
     def on_headers_complete(self) -> None:
         """Check the complete headers, and refuse the request under overload."""
@@ -126,9 +213,29 @@ class BoundedProtocol(HttpToolsProtocol):
         if size > HEAD_MAX:
             self._head_bytes = size
             raise HeadersTooLong
+        self._check_unambiguous()
+        if len(self.pipeline) >= PIPELINED_MAX:
+            raise TooManyPipelined
         self._refusal = self._refused_early()
         if self._refusal is None:
             super().on_headers_complete()
+            if self._is_upgrade:
+                self.cycle.keep_alive = False
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request; later if the caller is unknown and sends too many."""
+        if self.is_known or self.transport.is_closing():
+            super().on_response_complete()
+            return
+        now = self.loop.time()
+        start = max(self._paced_until, now - STRANGER_BURST * STRANGER_SECONDS)
+        self._paced_until = start + STRANGER_SECONDS * (1 + self._sent_bytes / STRANGER_BYTES)
+        self._sent_bytes = 0
+        if self._paced_until <= now:
+            super().on_response_complete()
+            return
+        self.flow.pause_reading()
+        self._pacing = self.loop.call_at(self._paced_until, self._go_on)
 
     def on_body(self, body: bytes) -> None:
         """Pass on a part of the body; drop it for a refused request."""
@@ -142,6 +249,33 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         self._in_time()
         self._sending = self.loop.call_later(REFUSAL_DELAY_SECONDS, self._send_refusal)
+
+    def _go_on(self) -> None:
+        self._pacing = None
+        super().on_response_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._running = cycle
+        if self.is_known or self._table is None or _is_prompt(cycle.scope):
+            super()._start_asgi_task(cycle, app)
+            return
+        delay = self._table.keyless_delay(self.loop.time())
+        if not delay:
+            super()._start_asgi_task(cycle, app)
+            return
+        self._starting = self.loop.call_later(delay, super()._start_asgi_task, cycle, app)
+
+    def _check_unambiguous(self) -> None:
+        """Refuse a request that a proxy in front of the server may read differently."""
+        names = [name for name, _ in self.headers]
+        if names.count(b"host") > 1:
+            raise AmbiguousRequest
+        if self.parser.should_upgrade():
+            # The parser ends here: a body would be read as the next request.
+            length = dict(self.headers).get(b"content-length", b"0")
+            if length.strip(b"0") or b"transfer-encoding" in names:
+                raise AmbiguousRequest
+            self._is_upgrade = True
 
     def _refused_early(self) -> bytes | None:
         """Return the response to a request that is refused; None to serve it."""
@@ -170,7 +304,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._is_last:
             self.transport.close()
         else:
-            self.on_response_complete()
+            super().on_response_complete()
 
     def _in_time(self) -> None:
         if self._late is not None:
@@ -180,3 +314,9 @@ class BoundedProtocol(HttpToolsProtocol):
     def _too_large(self) -> None:
         self.transport.write(TOO_LARGE)
         self.transport.close()
+
+
+def _is_prompt(scope: HTTPScope) -> bool:
+    """Whether a request is served at once: it claims to have a key or token, or asks for health."""
+    is_health = scope["path"] in PROMPT_PATHS
+    return is_health or any(name in CREDENTIALS for name, _ in scope["headers"])

@@ -1,4 +1,4 @@
-"""Long polls: requests that wait for a result without a thread, and are not counted as active."""
+"""Long polls: requests that wait for a result without a thread, and are not admitted meanwhile."""
 
 from __future__ import annotations
 
@@ -10,37 +10,52 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.server.overload.middleware import AccessRecord, RequestMiddleware
+from penstock.server.auth import KeyCache, bearer
+from penstock.server.overload.admission import RequestAdmission
+from penstock.server.overload.middleware import AccessRecord
 from penstock.server.polling.poll_hub import LongPolls, PollKey
+from penstock.server.polling.quota import PollQuota
+from penstock.server.routing.call import Call
 
 T = TypeVar("T")
 
 
 async def long_poll(
-    request: Request, question: PollKey, seconds: float, attempt: Callable[[], T], empty: T
+    call: Call, question: PollKey, seconds: float, attempt: Callable[[], T], empty: T
 ) -> T:
-    """Attempt until the result is not `empty` or time is up; the body must have been read."""
-    guard: RequestMiddleware = request.scope["penstock.guard"]
+    """Attempt until the result is not `empty` or time is up; the body must have been read.
+
+    The key is checked again before each later attempt: one that was revoked while it waited is
+    refused instead of being handed a run or a message.
+    """
+    request = call.request
+    admission: RequestAdmission = request.scope["penstock.admission"]
     access: AccessRecord = request.scope["penstock.access"]
+    keys: KeyCache = request.app.state.keyring
     waiting: LongPolls = request.app.state.waiting
+    quota: PollQuota = request.app.state.poll_quota
+    key = bearer(request.headers.get("authorization"))
     last: list[T] = []
 
+    def attempt_again() -> T:
+        keys.check_again(key)
+        return attempt()
+
     async def try_once() -> list[T]:
-        guard.end_wait()
-        try:
+        if last:
+            last[:] = [await admission.resume(attempt_again)]
+        else:
             last[:] = [await run_in_threadpool(attempt)]
-        finally:
-            guard.begin_wait()
+            admission.leave()
         return last if _content(last[0]) != _content(empty) else []
 
     access.is_poll = True
-    gone = asyncio.ensure_future(_disconnected(request))
-    guard.begin_wait()
-    try:
-        await waiting.until(question, seconds, try_once, gone)
-    finally:
-        guard.end_wait()
-        gone.cancel()
+    with quota.waiting(call.caller.key):
+        gone = asyncio.ensure_future(_disconnected(request))
+        try:
+            await waiting.until(question, seconds, try_once, gone)
+        finally:
+            gone.cancel()
     return last[0] if last else empty
 
 

@@ -79,6 +79,9 @@ class ApiRoute:
     """Arguments of the use case that are not part of the request."""
     operation: str = ""
     """Name of the operation if it is not that of the use case, which has another route."""
+    is_slow: bool = False
+    """Whether it may take minutes; it then has threads of its own, and one caller may have only one
+    in progress."""
     accepts_token: bool = False
     """Whether the header X-Scheduler-Token is accepted instead of a key."""
     media: str = "application/json"

@@ -1,7 +1,8 @@
 """The endpoint of a declared route: key, role, rate and parameters are checked before the body.
 
-The body is parsed under the strict JSON profile, then converted to the record of the route. Use
-cases run in a thread; functions that are coroutines run on the event loop.
+The request is admitted when its body has arrived (`overload.admission`). The body is parsed under
+the strict JSON profile, then converted to the record of the route. Use cases run in a thread;
+functions that are coroutines run on the event loop.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from penstock.core.errors import InvalidInput
 from penstock.core.records.record import encode_record
 from penstock.server.access import forbidden
 from penstock.server.auth import Caller, KeyCache, bearer, is_scheduler
+from penstock.server.overload.admission import RequestAdmission
 from penstock.server.overload.middleware import AccessRecord
 from penstock.server.problems import Refused
 from penstock.server.routing.call import Call, ReplayedRequest
@@ -56,10 +58,21 @@ def endpoint(route: ApiRoute) -> Endpoint:
         arguments = binding.arguments(
             request.path_params, request.query_params.multi_items(), request.headers
         )
+        admission: RequestAdmission = request.scope["penstock.admission"]
+        admission.identify()
+        if binding.body_type is not None or route.ndjson is not None:
+            await request.body()
+        call = Call(request, caller, route.status, is_dry_run=is_dry_run)
         body, is_absent = None, True
+        if route.is_slow:
+            if binding.body_type is not None:
+                body, is_absent = await read_json(request)
+            return await admission.run_slowly(
+                caller.key, partial(_execute, route, call, arguments, body, is_absent=is_absent)
+            )
+        await admission.enter()
         if binding.body_type is not None:
             body, is_absent = await read_json(request)
-        call = Call(request, caller, route.status, is_dry_run=is_dry_run)
         if route.is_async:
             arguments |= binding.body_arguments(body, request.path_params, is_absent=is_absent)
             served = route.serve or route.use_case
@@ -89,10 +102,7 @@ async def authenticate(request: Request, route: ApiRoute) -> Caller:
         scheduler: Caller = request.app.state.scheduler
         return scheduler
     text = bearer(request.headers.get("authorization"))
-    known = keys.cached(text)
-    if known is None:
-        known = await run_in_threadpool(keys.look_up, text)
-    return keys.admit(known)
+    return keys.admit(await keys.authenticate(text))
 
 
 def authorize(route: ApiRoute, caller: Caller) -> None:
@@ -119,7 +129,7 @@ def reads_dry_run(request: Request, route: ApiRoute) -> bool:
 
 
 async def read_json(request: Request) -> tuple[Any, bool]:
-    """Return the parsed body, and whether there is none."""
+    """Return the parsed body, which has arrived, and whether there is none."""
     body = await request.body()
     if not body:
         return None, True

@@ -1,0 +1,132 @@
+"""The connections of a server: how many there are, and which one is closed for a new one.
+
+A new connection is always accepted, so that idle or slow clients cannot lock others out. At
+the maximum the connection that has waited longest for its client is closed: first among those that
+never carried a request of a known caller, then among the others. A connection with a request in
+progress is not closed. A client that does not read its responses is disconnected.
+"""
+
+from __future__ import annotations
+
+import resource
+from typing import Final, Protocol
+
+SEND_SECONDS: Final = 30.0
+"""Longest time in which a client must have read everything that was sent to it."""
+
+
+KEYLESS_RATE: Final = 50.0
+"""Requests without a key per second, of all clients together; further ones wait."""
+KEYLESS_BURST: Final = 20
+KEYLESS_BYTES: Final = 262_144
+"""Bytes of responses that count as one more request."""
+FILES_RESERVED: Final = 256
+"""Open files left to the database, the services and the requests they send."""
+BACKLOG: Final = 256
+"""Connections that may wait to be accepted. All of them may be accepted before one is closed."""
+
+
+def connections_max(wanted: int) -> int:
+    """Return how many connections fit below the limit of open files, which is raised if allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + BACKLOG + FILES_RESERVED
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    if soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return max(1, min(wanted, soft - BACKLOG - FILES_RESERVED))
+
+
+class ClientConnection(Protocol):
+    """One connection of a client."""
+
+    is_known: bool
+    """Whether it has carried a request of a known caller."""
+    unsent_since: float | None
+    """When the server began to wait for the client to read; None if everything is sent."""
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Number of bytes that the client has not read."""
+        ...
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        ...
+
+
+class ConnectionTable:
+    """The connections of a server; used from its event loop."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._all: set[ClientConnection] = set()
+        self._strangers: dict[ClientConnection, None] = {}
+        """Connections without a known caller that wait for their client, oldest first."""
+        self._idle: dict[ClientConnection, None] = {}
+        """The other connections that wait for their client, oldest first."""
+        self._keyless_until = 0.0
+        self.closed = 0
+        """Number of connections that were closed in favour of new ones or for not reading."""
+
+    @property
+    def count(self) -> int:
+        """Number of connections."""
+        return len(self._all)
+
+    def add(self, connection: ClientConnection) -> None:
+        """Add a connection; at the maximum, close another one, or this one if all are busy."""
+        if len(self._all) >= self.most:
+            oldest = next(iter(self._strangers or self._idle), connection)
+            self._close(oldest)
+            if oldest is connection:
+                return
+        self._all.add(connection)
+        self._strangers[connection] = None
+
+    def remove(self, connection: ClientConnection) -> None:
+        """Remove a closed connection; idempotent."""
+        self._all.discard(connection)
+        self.begin_work(connection)
+
+    def begin_work(self, connection: ClientConnection) -> None:
+        """Protect a connection from being closed while a request of it is in progress."""
+        self._strangers.pop(connection, None)
+        self._idle.pop(connection, None)
+
+    def end_work(self, connection: ClientConnection) -> None:
+        """Put a connection at the end of those that wait for their client."""
+        self.begin_work(connection)
+        if connection in self._all:
+            (self._idle if connection.is_known else self._strangers)[connection] = None
+
+    def keyless_delay(self, now: float) -> float:
+        """Count a request without a key; return the seconds until it may be served."""
+        earliest = now - KEYLESS_BURST / KEYLESS_RATE
+        self._keyless_until = max(self._keyless_until, earliest) + 1 / KEYLESS_RATE
+        return max(0.0, self._keyless_until - now)
+
+    def count_keyless(self, size: int) -> None:
+        """Count the bytes of a response to a request without a key."""
+        self._keyless_until += size / KEYLESS_BYTES / KEYLESS_RATE
+
+    def sweep(self, now: float) -> None:
+        """Close the connections whose clients have not read for too long."""
+        for connection in list(self._all):
+            if not connection.unsent_bytes:
+                connection.unsent_since = None
+            elif connection.unsent_since is None:
+                connection.unsent_since = now
+            elif now - connection.unsent_since > SEND_SECONDS:
+                self._close(connection)
+
+    def abort_all(self) -> None:
+        """Close all connections at once."""
+        for connection in list(self._all):
+            connection.abort()
+
+    def _close(self, connection: ClientConnection) -> None:
+        self.closed += 1
+        self.remove(connection)
+        connection.abort()
