@@ -8,6 +8,12 @@ from __future__ import annotations
 
 from penstock.dead_letters.store import dead_letter_close_retried
 from penstock.flows.client.start_config import start
+from penstock.flows.gates.store.run_gates import (
+    gate_alert_close,
+    gates_forced,
+    gates_open,
+    gates_resolve,
+)
 from penstock.flows.store.completions import completion_from_finished
 from penstock.flows.store.from_schedule import occurrences_open
 from penstock.runs import hooks as runs
@@ -21,6 +27,10 @@ def connect_hooks() -> None:
     runs.on_finished.connect(completion_from_finished)
     runs.on_finished.connect(config_health_update)
     runs.on_retried.connect(dead_letter_close_retried)
+    runs.on_retried.connect(gate_alert_close)
+    runs.gate_runs.connect(gates_resolve)
+    runs.on_gated.connect(gates_open)
+    runs.on_gate_forced.connect(gates_forced)
     runs.lock_config.connect(config_lock_for_retry)
     runs.retry_terms.connect(retry_terms)
     runs.config_failures.connect(config_failures)

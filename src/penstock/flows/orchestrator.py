@@ -22,8 +22,9 @@ from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.probe_request import Prober, ProbeRequest, no_probes
 from penstock.flows.plan import FlowPlan
 from penstock.flows.rows import FlowRow
+from penstock.flows.run_gates import RunGates
 from penstock.flows.store.completions import flow_event_take
-from penstock.flows.store.flows import cascade_next_later, phase_due
+from penstock.flows.store.flows import NextDue, cascade_next_later, phase_due
 from penstock.pipelines.declare.pipeline import Pipeline
 
 BATCH: Final = 500
@@ -71,7 +72,7 @@ class _Step(NamedTuple):
 
     part: AdvanceResult
     is_full: bool
-    next_due: Callable[[], tuple[int | None, int]]
+    next_due: Callable[[], NextDue]
 
 
 class Orchestrator:
@@ -106,6 +107,15 @@ class Orchestrator:
         if threads:
             self._threads = ThreadPoolExecutor(threads, thread_name_prefix="penstock-probe")
         self._observed: deque[_Observed] = deque()
+        self._run_gates = RunGates(
+            store,
+            probe,
+            known=known,
+            actor=holder,
+            code=self._code,
+            threads=self._threads,
+            batch=batch,
+        )
 
     def run_once(self) -> StepCounts:
         """Act on everything that happened or is due; probes are run, or started."""
@@ -114,7 +124,7 @@ class Orchestrator:
             count = min(len(self._observed), self._batch)
             observed = [self._observed.popleft() for _ in range(count)]
             part, is_full, next_due = self._stepped(observed)
-            next_at, now = next_due()
+            next_at, gates_at, now = next_due()
             total = total.plus(part, len(part.probes))
             if part.pools:
                 self._store.wake([f"runs:{pool}" for pool in sorted(part.pools)])
@@ -128,7 +138,17 @@ class Orchestrator:
         if is_due:
             # Another replica holds it: that one acts on it, or its crash frees it.
             next_at = now + BUSY_US
-        return replace(total, next_at=next_at, now=now)
+        if self._run_gates.has_results or (gates_at is not None and gates_at <= now):
+            part_of_runs = self._run_gates.run_once()
+            total = replace(
+                total,
+                decisions=total.decisions + part_of_runs.decisions,
+                runs=total.runs + part_of_runs.passed,
+                probes=total.probes + part_of_runs.probes,
+            )
+            gates_at = self._store.read(lambda tx: cascade_next_later(tx)().run_gates_at)
+        due = [at for at in (next_at, gates_at) if at is not None]
+        return replace(total, next_at=min(due, default=None), now=now)
 
     def close(self) -> None:
         """Start no more probes and wait for the running ones."""

@@ -91,13 +91,13 @@ def overview(tx: Tx, customer_key: CustomerKey | None = None) -> OverviewRow:
     over = tx.rows("overview_ended_customer" if is_one else "overview_ended", params)
     ended = {row[0]: row for row in over}
     counts = {state: int(row[1]) for state, row in ended.items()}
-    pending = {a: live.get(("PENDING", a), 0) for a in (0, 1, 2, 3, 4)}
+    pending = {a: live.get(("PENDING", a), 0) for a in (0, 1, 2, 3, 4, 5)}
     return OverviewRow(
         pending=sum(pending.values()),
         ready=pending[0],
         later=pending[1],
         paused=pending[2],
-        blocked=pending[3] + pending[4],
+        blocked=pending[3] + pending[4] + pending[5],
         claimed=live.get(("CLAIMED", 9), 0),
         running=live.get(("RUNNING", 9), 0),
         oldest_ready_at=oldest,

@@ -146,7 +146,8 @@ def needs_from_definition(
     """Return what a gate probes, from JSON, where expected counts lose their functions."""
     pipeline = from_json(PipelineSettings, definition)
     planned = next((p for p in plan_of(definition, mode).phases if p.name == phase), None)
-    names = () if planned is None else planned.expected if processor is None else (processor,)
+    # A single run may be of a phase that the mode of the flow does not run.
+    names = (processor,) if processor is not None else () if planned is None else planned.expected
     asked = [
         (given["name"], from_json(ProcessorSettings, given))
         for declared in definition["phases"]

@@ -267,6 +267,9 @@ def _replayed(client: UseCaseGroups, run: Run) -> str:
 @click.option("--at", metavar="TIME", help="Earliest start: an ISO time, or a delay such as 10m.")
 @click.option("--ordering-key", metavar="TEXT", help="Runs with the same key run one at a time.")
 @click.option("--key", metavar="TEXT", help="Idempotency key; repeating it returns the same run.")
+@click.option("--mode", metavar="NAME", help="Mode of the processor's gate. Default: manual.")
+@click.option("--force", is_flag=True, help="Start without asking the processor's gate; recorded.")
+@click.option("--reason", default="", metavar="TEXT", help="Why the gate is passed over (--force).")
 @click.pass_obj
 def submit(app: App, /, **given: Any) -> None:
     """Submit one run and print its id; the run is stored durably before the id is printed."""
@@ -281,6 +284,9 @@ def submit(app: App, /, **given: Any) -> None:
             priority=given["priority"],
             at=_at(client, given["at"]),
             ordering_key=given["ordering_key"],
+            mode=given["mode"],
+            force=given["force"],
+            force_reason=given["reason"],
         )
         made = client.runs.submit(wanted, key=given["key"])
         run = client.runs.get(made.run_id)

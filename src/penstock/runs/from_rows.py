@@ -21,6 +21,7 @@ ADMISSION_NAMES: Mapping[int, Waits] = {
     Admission.PAUSED: "paused",
     Admission.BLOCKED: "blocked",
     Admission.LIMITED: "limited",
+    Admission.GATED: "gated",
 }
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from penstock.core.clock import Micros
 from penstock.db.hooks import Hook, Provider
 from penstock.db.store import Tx
-from penstock.runs.rows import FinishedRun, RunRow
+from penstock.runs.rows import FinishedRun, NewRun, RunRow
 
 
 class RetryTerms(NamedTuple):
@@ -30,6 +30,15 @@ lock_config: Provider[[Tx, int], None] = Provider("runs.lock_config")
 
 retry_terms: Provider[[Tx, int, list[RunRow]], RetryTerms | None] = Provider("runs.retry_terms")
 """Terms of a retry under its config and its live runs; Conflict when overlap forbids one."""
+
+gate_runs: Provider[[Tx, Sequence[NewRun]], list[NewRun]] = Provider("runs.gate_runs")
+"""Runs that wait for their gates, with the mode and the partition that the gates are about."""
+
+on_gated: Hook[[Tx, Sequence[tuple[int, NewRun]]]] = Hook("runs.on_gated")
+"""Runs were inserted that wait for their gates: (run id, run)."""
+
+on_gate_forced: Hook[[Tx, Sequence[tuple[int, NewRun]], str, str]] = Hook("runs.on_gate_forced")
+"""Runs of processors with needs start without their gates: (run id, run), actor, reason."""
 
 config_failures: Provider[[Tx, int], int] = Provider("runs.config_failures")
 """Consecutive failures of a config."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from penstock.audit.records import JournalEntry
 from penstock.core.records.record import (
     JsonObject,
+    Meta,
     Minutes,
     Record,
     Seconds,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 else:
     RunStateName = RunState
 
-Waits: TypeAlias = Literal["ready", "later", "paused", "blocked", "limited"]
+Waits: TypeAlias = Literal["ready", "later", "paused", "blocked", "limited", "gated"]
 
 
 class Submission(Record):
@@ -58,6 +59,13 @@ class Submission(Record):
     """Runs with the same key are executed one after another."""
     correlation_id: str | None = None
     """Correlation id of the new work; an existing one continues its trace."""
+    mode: str | None = field(name="processing_mode", default=None)
+    """Mode in which the processor's gate decides; `manual` when omitted, which never waits. A
+    processor without needs has no gate."""
+    force: bool = False
+    """Start without asking the processor's gate; recorded in the journal and the audit."""
+    force_reason: Annotated[str, Meta(max_length=500)] = ""
+    """Why the gate is passed over, kept with the record; only with `force`."""
 
 
 class RunRef(Record):

@@ -52,6 +52,8 @@ class Admission(IntEnum):
     """Behind another run with the same ordering key."""
     LIMITED = 4
     """Due, and waiting for the limits that its processor needs."""
+    GATED = 5
+    """Waits for the gate of its processor; runs of flows start behind the gate of their phase."""
     NONE = 9
     """Not pending."""
 
@@ -62,6 +64,7 @@ ADMISSION_MEANINGS: Final[Mapping[Admission, tuple[str, str]]] = MappingProxyTyp
         Admission.BLOCKED: ("behind another run with the same ordering key", "none"),
         Admission.PAUSED: ("paused", "none: released when the pause began"),
         Admission.LIMITED: ("due, and waiting for the limits it needs", "none"),
+        Admission.GATED: ("waiting for the gate of its processor", "none"),
         Admission.READY: ("may be claimed", "holds all it needs"),
         Admission.NONE: (
             "not pending: CLAIMED or RUNNING",
@@ -77,7 +80,10 @@ REASONS: Final[Mapping[tuple[RunState, RunState], str]] = MappingProxyType(
         (RunState.PENDING, RunState.CANCELLED): "cancelled before it was claimed",
         (RunState.CLAIMED, RunState.RUNNING): "the processor starts",
         (RunState.CLAIMED, RunState.PENDING): "the lease lapses",
-        (RunState.CLAIMED, RunState.FAILED): f"the lease lapses for the {MAX_LAPSES}th time",
+        (
+            RunState.CLAIMED,
+            RunState.FAILED,
+        ): f"the lease lapses for the {MAX_LAPSES}th time, or its gate fails",
         (RunState.CLAIMED, RunState.CANCELLED): "cancelled by an operator",
         (RunState.RUNNING, RunState.COMPLETED): "the processor returns",
         (RunState.RUNNING, RunState.FAILED): "the processor fails, or its heartbeat stops",

@@ -78,6 +78,7 @@ STEP = 200
 PAGE = 1_000
 ACTOR = "binder"
 CUSTOMER_ATTRIBUTE = "customer_id"
+MODE_ATTRIBUTE = "processing_mode"
 PERMANENT_ERRORS = (
     TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError,
 )  # fmt: skip
@@ -381,6 +382,7 @@ def _submission(binding: Binding, one: LeasedDelivery, customer: str | None) -> 
         parameters=parse_message_object(one.data) or None,
         ordering_key=one.ordering_key,
         correlation_id=one.attributes.get("correlation_id"),
+        mode=one.attributes.get(MODE_ATTRIBUTE),
     )
 
 

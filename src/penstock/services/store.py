@@ -79,6 +79,7 @@ def prune(tx: Tx, retention: Retention) -> dict[str, int]:
 def _prune_logs(tx: Tx, until: dict[str, int]) -> dict[str, int]:
     return {
         "decisions": tx.run("decisions_prune", until),
+        "run_gates": tx.run("run_gates_prune", until),
         "executions": tx.run("execution_log_prune", until),
         "phase_log": tx.run("phase_log_prune", until),
         "check_log": tx.run("check_log_prune", until),

@@ -54,6 +54,15 @@ class PipelineInfo:
         """Processors that a new flow starts with."""
         return tuple(row for row in self.processors if row.is_entry and row.is_current)
 
+    def is_gated(self, row: ProcessorRow) -> bool:
+        """Return whether a processor has needs, so that it starts behind a gate."""
+        return any(
+            bool(declared.get("needs"))
+            for phase in self.definition["phases"]
+            for declared in phase["processors"]
+            if (phase["name"], declared["name"]) == (row.phase, row.name)
+        )
+
     def is_external(self, row: ProcessorRow) -> bool:
         """Return whether external workers execute a processor.
 

@@ -14,6 +14,7 @@ from penstock.core.clock import HOUR
 from penstock.flows.advance.change_set import CASCADE_SOURCE, ChangeSet
 from penstock.flows.advance.gate_deadlocks import gate_deadlock
 from penstock.flows.advance.late_data import find_late_data
+from penstock.flows.advance.messages import decision_context
 from penstock.flows.advance.snapshot import Evidence, FlowSnapshot, NeededProbe, Wakeup
 from penstock.flows.cascade import (
     CompletionStatus,
@@ -339,27 +340,9 @@ def gate_context(snapshot: FlowSnapshot, ask: GateRequest, decision: Decision) -
     plain = decision.verdict is Verdict.PROCEED and not is_degraded
     if plain and not decision.overrides_used:
         return {}
-    context: dict[str, Any] = {
-        "verdict": decision.verdict.value,
-        "status": decision.status.value,
-        "is_degraded": is_degraded and decision.verdict.starts,
-        "missing": missing,
-        "stale": list(decision.stale),
-        "reasons": list(decision.reasons),
-        "warnings": list(decision.warnings),
-        "completeness": decision.completeness,
-        "quality": decision.quality,
-    }
-    if decision.failure_type is not None:
-        context["failure_type"] = decision.failure_type
-    if decision.waits_until is not None:
-        context["waits_until"] = decision.waits_until
-    if decision.overrides_used:
-        context["overrides"] = list(decision.overrides_used)
-        context["override_reason"] = "; ".join(
-            given.reason for given in snapshot.overrides if given.id in decision.overrides_used
-        )
-    return context
+    is_degraded = is_degraded and decision.verdict.starts
+    context = decision_context(decision, snapshot.overrides)
+    return {**context, "is_degraded": is_degraded, "missing": missing}
 
 
 def _mirror(snapshot: FlowSnapshot, ask: GateRequest) -> None:

@@ -13,7 +13,9 @@ from penstock.audit.rows import NewAlert
 from penstock.core.ids import encode
 from penstock.flows.advance.snapshot import FlowSnapshot
 from penstock.flows.cascade import GateRequest
-from penstock.flows.gates.verdict import AlertLevel, Decision, GateStatus, Verdict
+from penstock.flows.gates.evidence import Assessment
+from penstock.flows.gates.override import Override
+from penstock.flows.gates.verdict import AlertLevel, Decision, GateInput, GateStatus, Verdict
 from penstock.flows.rows import PhaseRow
 from penstock.pipelines.dependency import Dependency, DependencyKind
 from penstock.pipelines.plan import PhasePlan
@@ -63,6 +65,76 @@ def flow_fields(snapshot: FlowSnapshot, phase: str, processor: str) -> dict[str,
     if processor:
         fields["processor"] = processor
     return fields
+
+
+def decision_context(decision: Decision, overrides: Sequence[Override]) -> dict[str, Any]:
+    """Return what a run is given about the decision of its gate."""
+    context: dict[str, Any] = {
+        "verdict": decision.verdict.value,
+        "status": decision.status.value,
+        "is_degraded": decision.verdict is Verdict.PROCEED_DEGRADED,
+        "missing": list(decision.missing),
+        "stale": list(decision.stale),
+        "reasons": list(decision.reasons),
+        "warnings": list(decision.warnings),
+        "completeness": decision.completeness,
+        "quality": decision.quality,
+    }
+    if decision.failure_type is not None:
+        context["failure_type"] = decision.failure_type
+    if decision.waits_until is not None:
+        context["waits_until"] = decision.waits_until
+    if decision.overrides_used:
+        context["overrides"] = list(decision.overrides_used)
+        context["override_reason"] = "; ".join(
+            given.reason for given in overrides if given.id in decision.overrides_used
+        )
+    return context
+
+
+def check_failed_fields(
+    given: GateInput, decision: Decision, *, retry_count: int
+) -> dict[str, Any]:
+    """Return what a message about a check that found too little says about the decision.
+
+    `required_table` is the weakest dependency; `dependency_checks` has all that lack something.
+    """
+    lacking = [a for a in given.assessments if a.table in decision.missing]
+    weakest = min(lacking, key=lambda a: (a.completeness, a.table), default=None)
+    return {
+        "decision": decision.verdict.value,
+        "status": decision.status.value,
+        "reason": decision.reasons[0],
+        "missing": list(decision.missing),
+        "retry_count": retry_count,
+        "required_table": None if weakest is None else weakest.table,
+        "found_rows": None if weakest is None else found_of(weakest),
+        "expected_rows": None if weakest is None else expected_of(weakest),
+        "completeness_pct": decision.completeness,
+        "quality_score": decision.quality,
+        "dependency_checks": [
+            dependency_check(a.table, expected_of(a), found_of(a), a.status) for a in lacking
+        ],
+    }
+
+
+def found_of(one: Assessment) -> int | None:
+    """Return the rows that a dependency has, or its days if it is historical."""
+    return one.rows if one.rows is not None else one.days_present
+
+
+def expected_of(one: Assessment) -> int | None:
+    """Return the rows that a dependency should have, or its days if it is historical."""
+    return one.expected if one.rows is not None else one.min_days
+
+
+def dependency_check(
+    table: str, required: int | None, found: int | None, status: str
+) -> dict[str, Any]:
+    """Return a dependency as messages show it."""
+    return {
+        "table": table, "required_rows": required, "found_rows": found, "status": str(status),
+    }  # fmt: skip
 
 
 def detail_of(snapshot: FlowSnapshot, phase: str, processor: str, **more: Any) -> str:

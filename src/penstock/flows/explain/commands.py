@@ -64,6 +64,13 @@ def check(flow: FlowFact, phase: str) -> Suggestion:
     return Suggestion(command=command, does=f"probe the data of {phase} now; changes nothing")
 
 
+def approve(pipeline: str, partition: str, phase: str, customer: str) -> Suggestion:
+    """Suggest an override that lets a single run start without what its gate lacks."""
+    more = ["--phase", phase, *customer_option(customer), "--expires", "4h", "--reason", "WHY"]
+    command = _command("override", "grant", pipeline, partition, *more)
+    return Suggestion(command=command, does=f"let {phase} start without what is missing, for 4 h")
+
+
 def override(flow: FlowFact, phase: str, dependency: str) -> Suggestion:
     """Suggest an override that lets a phase start without a dependency."""
     command = _command(

@@ -57,10 +57,25 @@ class LimitFact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunGateFact:
+    """The gate that a single run waits for; `verdict` is None before its first decision."""
+
+    verdict: str | None
+    reason: str
+    since: Micros
+    probe_at: Micros | None
+    until_at: Micros
+    pipeline: str
+    partition: str
+    customer: str
+    needs_a_person: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunFact:
     """One attempt of a processor.
 
-    pending_reason: why the run is pending: ready, later, paused, blocked or limited.
+    pending_reason: why the run is pending: ready, later, paused, blocked, limited or gated.
     preceding_run_id: the preceding run of its ordering key. runs_ahead: the number of ready runs
     before it, counted up to `RUNS_AHEAD_MAX`. workers: the number of live workers of its pool; None
     if the caller may not see it.
@@ -87,6 +102,7 @@ class RunFact:
     workers: int | None = None
     pauses: tuple[PauseFact, ...] = ()
     limits: tuple[LimitFact, ...] = ()
+    gate: RunGateFact | None = None
     is_external: bool = False
 
     @property

@@ -81,6 +81,8 @@ def describe_run(run: RunFact, wall: LocalClock) -> str:
     if run.pending_reason == "blocked":
         key = f" (ordering key {run.ordering_key})" if run.ordering_key else ""
         return f"waits for {run.preceding_run_id or 'the run ahead of it'}{key}"
+    if run.pending_reason == "gated":
+        return f"has been waiting for its gate since {wall.at(run.since)}"
     if run.pending_reason == "limited":
         lacking = [limit.name for limit in run.limits if limit.is_exhausted]
         names = lacking or [limit.name for limit in run.limits]

@@ -22,6 +22,7 @@ from penstock.flows.explain.facts import (
     PhaseFact,
     ProcessorFact,
     RunFact,
+    RunGateFact,
 )
 from penstock.flows.explain.processor_messages import (
     describe_failures,
@@ -304,8 +305,30 @@ def _run_causes(run: RunFact, wall: LocalClock) -> Iterator[Cause]:
         yield Cause(kind="ordering_key", text=text)
     elif run.pending_reason == "limited":
         yield from _limit_causes(run, wall)
+    elif run.pending_reason == "gated" and run.gate is not None:
+        yield _run_gate_cause(run, run.gate, wall)
     elif run.pending_reason == "ready":
         yield from _worker_causes(run)
+
+
+def _run_gate_cause(run: RunFact, gate: RunGateFact, wall: LocalClock) -> Cause:
+    name = f"the gate of {run.processor}"
+    if gate.verdict is None:
+        text = f"{name} is being evaluated"
+    else:
+        since = wall.at(gate.since)
+        text = f"{name} has returned {gate.verdict} since {since}: {gate.reason}"
+    return Cause(
+        kind="gate",
+        text=text,
+        clears=Clears.PERSON if gate.needs_a_person else Clears.TIME,
+        since=gate.since,
+        earliest_at=None if gate.needs_a_person else gate.probe_at,
+        until_at=gate.until_at,
+        offer=None
+        if gate.verdict is None
+        else commands.approve(gate.pipeline, gate.partition, run.phase, gate.customer),
+    )
 
 
 def _limit_causes(run: RunFact, wall: LocalClock) -> Iterator[Cause]:

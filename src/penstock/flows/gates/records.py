@@ -113,8 +113,10 @@ class GateDecision(GateVerdict):
     """Customer that owns the flow."""
     pipeline: str = field(name="pipeline_template")
     """Registered name of the pipeline."""
-    flow_id: str
-    """Id of the flow (`flow_…`)."""
+    flow_id: str | None
+    """Id of the flow (`flow_…`); null for the gate of a single run."""
+    run_id: str | None
+    """Id of the run (`run_…`) for the gate of a run that is not part of a flow; null otherwise."""
     decided_at: Time
     """Time at which the decision was made."""
     trigger_source: str
@@ -173,8 +175,10 @@ class ReevaluatedDecision(Record):
 
     decision_id: str
     """Id of the recorded decision (`dec_…`)."""
-    flow_id: str
-    """Id of the flow (`flow_…`)."""
+    flow_id: str | None
+    """Id of the flow (`flow_…`); null for the gate of a single run."""
+    run_id: str | None
+    """Id of the run (`run_…`) for the gate of a run that is not part of a flow; null otherwise."""
     partition: str
     """Partition of the data, such as `2025-12-31`."""
     mode: str
@@ -314,8 +318,10 @@ class Intervention(Record):
     """Customer that owns the flow."""
     pipeline: str = field(name="pipeline_template")
     """Registered name of the pipeline."""
-    flow_id: str
-    """Id of the flow (`flow_…`)."""
+    flow_id: str | None
+    """Id of the flow (`flow_…`); null for the gate of a single run."""
+    run_id: str | None
+    """Id of the run (`run_…`) for the gate of a run that is not part of a flow; null otherwise."""
     phase: str
     """Phase that the gate belongs to."""
     processor: str | None

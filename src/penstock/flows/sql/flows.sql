@@ -189,12 +189,14 @@ SELECT flow_id, NULL FROM (
     ORDER BY deadline_at, flow_id LIMIT :n) AS late;
 
 -- name: cascade_next_at
--- When work is due: flow events at once, then probes, then deadlines; and the current time.
+-- When work is due: flow events at once, then probes, then deadlines; gates of single runs; and the
+-- current time.
 -- scope: system (the cascade serves all customers)
 SELECT (SELECT n.at FROM nudges n ORDER BY n.nudge_id LIMIT 1),
     (SELECT p.look_at FROM flow_phases p WHERE p.look_at IS NOT NULL ORDER BY p.look_at LIMIT 1),
     (SELECT w.deadline_at FROM flows w WHERE w.ended_at IS NULL AND w.deadline_at IS NOT NULL
      ORDER BY w.deadline_at LIMIT 1),
+    (SELECT g.probe_at FROM run_gates g WHERE g.probe_at IS NOT NULL ORDER BY g.probe_at LIMIT 1),
     {{now}};
 
 -- name: flow_open_of_config

@@ -8,7 +8,7 @@ reads the rest after that. `flows.cascade` decides which transitions follow, not
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.core.naming import CustomerKey, PipelineKey
 from penstock.db.store import Tx, first
@@ -181,16 +181,26 @@ def phase_due(tx: Tx, n: int) -> list[tuple[int, int | None]]:
 
 def cascade_next_at(tx: Tx) -> tuple[int | None, int]:
     """Return (when the orchestrator has work next, now); in the past if it has work already."""
-    return cascade_next_later(tx)()
+    due = cascade_next_later(tx)()
+    times = [at for at in (due.flows_at, due.run_gates_at) if at is not None]
+    return min(times, default=None), due.now
 
 
-def cascade_next_later(tx: Tx) -> Callable[[], tuple[int | None, int]]:
+class NextDue(NamedTuple):
+    """When work of flows is due, when a gate of a single run is, and the current time."""
+
+    flows_at: int | None
+    run_gates_at: int | None
+    now: int
+
+
+def cascade_next_later(tx: Tx) -> Callable[[], NextDue]:
     """Send the query of `cascade_next_at`; the returned function waits for the result."""
     result = tx.later("cascade_next_at")
 
-    def read() -> tuple[int | None, int]:
-        ((*due, now),) = result.rows()
-        return min((at for at in due if at is not None), default=None), now
+    def read() -> NextDue:
+        ((*due, gates_at, now),) = result.rows()
+        return NextDue(min((at for at in due if at is not None), default=None), gates_at, now)
 
     return read
 

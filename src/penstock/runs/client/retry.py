@@ -14,10 +14,10 @@ from penstock.core.naming import CustomerKey
 from penstock.db.store import Transactions, Tx
 from penstock.runs.hooks import RetryTerms, lock_config, on_retried, retry_terms
 from penstock.runs.rows import NewRun, RunRow
+from penstock.runs.store.gated import run_insert_mixed
 from penstock.runs.store.runs import (
     RunFilter,
     run_get,
-    run_insert_many,
     run_list_live,
     run_retry_lock,
 )
@@ -70,9 +70,11 @@ def run_retry(
         parent_run_id=run_id,
         trigger_source="manual",
     )
-    new_id = run_insert_many(tx, [new], actor)[0]
+    # A run of a flow started behind the gate of its phase; any other one asks its gate again.
+    is_gated = old.flow_id is None and names.pipeline(old.pipeline, tx=tx).is_gated(row)
+    new_id = run_insert_mixed(tx, [new], [is_gated], actor)[0]
     on_retried(tx, run_id, new_id, actor)
-    tx.after_commit(lambda: store.wake([f"runs:{row.pool}"]))
+    tx.after_commit(lambda: store.wake([f"runs:{row.pool}", *(["flows"] if is_gated else [])]))
     return new_id
 
 

@@ -19,8 +19,10 @@ from penstock.core.errors import InvalidInput
 from penstock.core.fields import check_text, parameters_json
 from penstock.db.store import Transactions, Tx
 from penstock.pipelines.parameters import validate
+from penstock.runs.hooks import on_gate_forced
 from penstock.runs.records import Submission
 from penstock.runs.rows import NewRun, stored_ordering_key
+from penstock.runs.store.gated import run_insert_mixed
 from penstock.runs.store.runs import run_insert_many
 
 
@@ -33,6 +35,13 @@ class CheckedSubmission(NamedTuple):
     at: Micros | None
     message_id: str | None = None
     """Message that triggers the run; None for a run that a user submits."""
+    has_gate: bool = False
+    """Whether the processor has needs."""
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether the run waits for its processor's gate."""
+        return self.has_gate and not self.submission.force
 
 
 def with_customer(names: NameResolver, wanted: Submission) -> Submission:
@@ -48,7 +57,7 @@ def check_many(names: NameResolver, submissions: Sequence[Submission]) -> list[C
     Each declaration is read once, so all submissions are checked against the same version.
     """
     infos: dict[str, PipelineInfo] = {}
-    rows: dict[tuple[str, str | None], ProcessorRow] = {}
+    rows: dict[tuple[str, str | None], tuple[ProcessorRow, bool]] = {}
     bare: set[str] = set()
     checked = []
     for wanted in submissions:
@@ -57,25 +66,27 @@ def check_many(names: NameResolver, submissions: Sequence[Submission]) -> list[C
             raise InvalidInput("pipeline", "a name", target[0])
         if target[1] is not None and not isinstance(target[1], str):
             raise InvalidInput("processor", "a name", target[1])
-        row = rows.get(target)
-        if row is None:
+        found = rows.get(target)
+        if found is None:
             if wanted.pipeline not in infos:
                 infos[wanted.pipeline] = names.pipeline(wanted.pipeline, "pipeline")
-            row = rows[target] = _pick(infos[wanted.pipeline], target[1])
+            row = _pick(infos[wanted.pipeline], target[1])
+            found = rows[target] = row, infos[wanted.pipeline].is_gated(row)
+        row, has_gate = found
         text = None
         if wanted.parameters is not None:
             text = _parameters(infos[wanted.pipeline], wanted.parameters)
         elif wanted.pipeline not in bare:
             _parameters(infos[wanted.pipeline], {})
             bare.add(wanted.pipeline)
-        checked.append(CheckedSubmission(wanted, row, text, _check(wanted)))
+        checked.append(CheckedSubmission(wanted, row, text, _check(wanted), has_gate=has_gate))
     return checked
 
 
 def is_one_statement(names: NameResolver, checked: Sequence[CheckedSubmission]) -> bool:
-    """Return whether `insert` needs one statement: known customers and no ordering keys."""
+    """Return whether `insert` needs one statement: known customers, no ordering keys, no gates."""
     return names.has_cached({_customer(one.submission) for one in checked}) and not any(
-        one.submission.ordering_key is not None for one in checked
+        one.submission.ordering_key is not None or one.has_gate for one in checked
     )
 
 
@@ -93,6 +104,7 @@ def insert(
             customer_key=(customer := customers[_customer(wanted)]),
             processor_key=row.processor_key,
             partition=wanted.partition,
+            mode=wanted.mode,
             scheduled_time=at,
             priority=wanted.priority,
             ordering_key=stored_ordering_key(customer, wanted.ordering_key),
@@ -101,13 +113,21 @@ def insert(
             trigger_source="manual" if message_id is None else "event",
             trigger_message_id=message_id,
         )
-        for wanted, row, parameters, at, message_id in checked
+        for wanted, row, parameters, at, message_id, _ in checked
     ]
-    ids = run_insert_many(tx, new_runs, actor)
+    if not any(one.has_gate for one in checked):
+        ids = run_insert_many(tx, new_runs, actor)
+    else:
+        ids = run_insert_mixed(tx, new_runs, [one.is_gated for one in checked], actor)
+        for made, one in zip(zip(ids, new_runs, strict=True), checked, strict=True):
+            if one.has_gate and one.submission.force:
+                on_gate_forced(tx, [made], actor, one.submission.force_reason)
     assert len(ids) == len(new_runs)
     channels = sorted({f"runs:{pool}" for pool in {one.row.pool for one in checked}})
     if any(one.at is not None for one in checked):
         channels.append("admit")
+    if any(one.is_gated for one in checked):
+        channels.append("flows")
     tx.after_commit(lambda: store.wake(channels))
     return ids
 
@@ -155,6 +175,10 @@ def _check(wanted: Submission) -> Micros | None:
         check_text("ordering_key", wanted.ordering_key)
     if wanted.correlation_id is not None:
         check_text("correlation_id", wanted.correlation_id)
+    if wanted.mode is not None:
+        check_text("mode", wanted.mode)
+    if wanted.force_reason and not wanted.force:
+        raise InvalidInput("force_reason", "no reason without force", wanted.force_reason)
     return None if wanted.at is None else _micros(wanted.at)
 
 

@@ -304,8 +304,10 @@ r.max_execution_us, r.sla_us, r.ordering_key, coalesce(r.parameters, f.parameter
 coalesce(f.retry, p.retry), r.correlation_id, r.parent_run_id, r.root_run_id, r.trigger_source,
 r.trigger_message_id, r.claimed_at, r.started_at, r.created_at, r.claimed_by, r.session_id,
 r.cancel_requested_at,
-(SELECT d.gate FROM flow_phases d WHERE d.flow_id = r.flow_id AND d.phase = p.phase
-    AND d.processor IN ('', p.name) ORDER BY d.processor DESC LIMIT 1)
+CASE WHEN r.flow_id IS NULL
+    THEN (SELECT d.context FROM run_gates d WHERE d.run_id = coalesce(r.root_run_id, r.run_id))
+    ELSE (SELECT d.gate FROM flow_phases d WHERE d.flow_id = r.flow_id AND d.phase = p.phase
+        AND d.processor IN ('', p.name) ORDER BY d.processor DESC LIMIT 1) END
 
 -- fragment: held_joins
 JOIN customers c ON c.customer = r.customer

@@ -27,6 +27,7 @@ from penstock.flows.explain.facts import (
     PhaseFact,
     ProcessorFact,
     RunFact,
+    RunGateFact,
     TriggerFact,
 )
 from penstock.flows.explain.store.limits import limit_facts
@@ -49,6 +50,7 @@ from penstock.flows.gates.breaker import BreakerState
 from penstock.flows.gates.rows import InterventionRow
 from penstock.flows.gates.store.gates import breakers_of, triggers_of
 from penstock.flows.gates.store.overrides import overrides_of
+from penstock.flows.gates.store.run_gates import run_gate_get
 from penstock.flows.phases import PhaseState
 from penstock.flows.plan import FlowPlan
 from penstock.flows.rows import CompletionRow, FlowFilter, FlowRow, PhaseRow
@@ -68,6 +70,7 @@ WAITS = {
     Admission.PAUSED: "paused",
     Admission.BLOCKED: "blocked",
     Admission.LIMITED: "limited",
+    Admission.GATED: "gated",
 }
 
 
@@ -158,12 +161,29 @@ class FactLoader:
             workers=None if is_bound or not is_ready else self._alive(pool),
             pauses=self._covering(run, info) if waits == "paused" else (),
             limits=self._limits(run) if waits == "limited" else (),
+            gate=self._run_gate(run.run_id) if waits == "gated" else None,
             is_external=info is not None and row is not None and info.is_external(row),
         )
 
     def executions(self, flow: FlowRow) -> list[RunFact]:
         """Return the ended executions of a flow, oldest first."""
         return [ended_fact(row) for row in executions_of_flow(self._tx, flow)]
+
+    def _run_gate(self, run_id: int) -> RunGateFact | None:
+        gate = run_gate_get(self._tx, run_id)
+        if gate is None:
+            return None
+        return RunGateFact(
+            verdict=gate.verdict,
+            reason=gate.reason or "",
+            since=gate.waiting_since or gate.opened_at,
+            probe_at=gate.probe_at,
+            until_at=gate.deadline_at,
+            pipeline=gate.pipeline,
+            partition=gate.partition,
+            customer=gate.customer_id,
+            needs_a_person=gate.verdict == "FAIL",
+        )
 
     def _limits(self, run: RunRow) -> tuple[LimitFact, ...]:
         customer = self._names.customer_key(self._tx, None)

@@ -83,11 +83,13 @@ def _print_item(item: Intervention, now: int) -> None:
             ("resolved by", item.resolved_by),
             ("resolution", item.resolution),
             ("flow", item.flow_id),
+            ("run", item.run_id),
         ]
     )
     if item.status == "open":
         click.echo("What you can do:")
-        click.echo(f"  penstock explain {item.flow_id}  # what is missing, and all options")
+        asked = f"explain {item.flow_id}" if item.run_id is None else f"why {item.run_id}"
+        click.echo(f"  penstock {asked}  # what is missing, and all options")
         click.echo(f"  {item.command}  # once it is fixed; evaluates the gate again")
 
 

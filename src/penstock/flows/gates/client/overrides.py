@@ -35,6 +35,7 @@ from penstock.flows.gates.store.overrides import (
     override_put,
     override_revoke,
 )
+from penstock.flows.gates.store.run_gates import run_gate_ask_again, run_gates_ask_again
 from penstock.flows.store.completions import flow_event_put_for_partition, flow_event_put_many
 from penstock.schedules.store.configs import Change, audit_append
 
@@ -100,6 +101,7 @@ class Overrides:
                 tx, [Change(customer, "OVERRIDE_GRANTED", None, who, request.reason, None, shown)]
             )
             flow_event_put_for_partition(tx, customer, info.pipeline_key, request.partition)
+            run_gates_ask_again(tx, customer, info.pipeline_key, request.partition)
             tx.after_commit(lambda: self._store.wake([CHANNEL]))
             (row,) = override_list(tx, OverrideFilter(override_id=override_id))
             return override_record(row)
@@ -248,7 +250,10 @@ class Interventions:
                 CustomerKey(owner), "INTERVENTION_RESOLVED", None, who, resolution, None, shown
             )
             audit_append(tx, [change])
-            flow_event_put_many(tx, [(flow_id, owner, None, False)])
+            if flow_id < 0:  # the gate of a single run
+                run_gate_ask_again(tx, CustomerKey(owner), -flow_id)
+            else:
+                flow_event_put_many(tx, [(flow_id, owner, None, False)])
             tx.after_commit(lambda: self._store.wake([CHANNEL]))
 
         self._store.write(body)

@@ -37,6 +37,7 @@ _WAITING: Final = {
     Admission.PAUSED: "it is paused",
     Admission.BLOCKED: "another run with the same ordering key is ahead of it",
     Admission.LIMITED: "it waits for a limit",
+    Admission.GATED: "it waits for the gate of its processor",
 }
 
 

@@ -1,0 +1,70 @@
+"""What becomes of a message that asks for a processor, once the processor's gate has decided.
+
+Ready, waiting, history missing, degraded or failed: says whether the processor runs, whether the
+message is acked, and what a push reply carries. Pure: gates of single runs (`flows.run_gates`) and
+the gate step of the consumer kit (`consumer.gates`) act on it. A message that was processed before
+never reaches a gate. Errors during processing are classified in `core.error_classification`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.flows.gates.verdict import Acknowledgement, Decision, GateStatus, Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateAnswer:
+    """What to do with a message, and what to note about it.
+
+    status: the gate's status. is_final: the processor will not run for this
+    message unless a person acts. is_degraded: the processor is given what is missing.
+    """
+
+    runs: bool
+    acknowledgement: Acknowledgement
+    status: str
+    reason: str
+    log_level: str = "INFO"
+    is_final: bool = False
+    is_degraded: bool = False
+    missing: tuple[str, ...] = ()
+    retry_count: int = 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether the processor does not run now but may run later."""
+        return not self.runs and not self.is_final
+
+    def reply(self) -> dict[str, Any]:
+        """Return the body of a push reply."""
+        return {
+            "status": self.status,
+            "reason": self.reason,
+            "missing": list(self.missing),
+            "retry_count": self.retry_count,
+        }
+
+
+def answer(decision: Decision | None, *, retry_count: int = 0) -> GateAnswer:
+    """Return what becomes of the message; a processor without a gate has no decision."""
+    if decision is None:
+        return GateAnswer(
+            runs=True,
+            acknowledgement=Acknowledgement.ACK,
+            status=GateStatus.READY.value,
+            reason="It needs nothing.",
+            retry_count=retry_count,
+        )
+    return GateAnswer(
+        runs=decision.verdict.starts,
+        acknowledgement=decision.acknowledgement,
+        status=decision.status.value,
+        reason=" ".join(decision.reasons),
+        log_level=decision.log_level,
+        is_final=decision.verdict is Verdict.FAIL,
+        is_degraded=decision.verdict is Verdict.PROCEED_DEGRADED,
+        missing=decision.missing,
+        retry_count=retry_count,
+    )

@@ -1,0 +1,396 @@
+"""Gates of single runs: whether a run that is not part of a flow may start.
+
+A message that is bound to a processor, and a person or program that submits a run, ask the gate of
+the processor like the cascade does: the run waits, starts, starts degraded, or fails and becomes a
+dead letter. Missing history that only a person can add is an intervention; the run waits for it
+until its deadline. Probes run outside any transaction under a token, as those of flows do; the
+orchestrator calls `run_once`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
+
+from penstock.audit.rows import Entry, NewAlert
+from penstock.audit.store.alerts import alert_open
+from penstock.audit.store.journal import journal_append_many
+from penstock.core.clock import MINUTE
+from penstock.core.ids import encode
+from penstock.core.stored_json import dumps
+from penstock.db.store import Transactions, Tx
+from penstock.flows.advance.messages import SEVERITIES, check_failed_fields, decision_context
+from penstock.flows.gates.acknowledge import answer
+from penstock.flows.gates.evidence import Observation, assess
+from penstock.flows.gates.gate import decide
+from penstock.flows.gates.probe_request import Prober, ProbeRequest
+from penstock.flows.gates.rows import NewDecision, NewIntervention
+from penstock.flows.gates.store.gates import decision_put_many
+from penstock.flows.gates.store.overrides import intervention_close_many, intervention_put_many
+from penstock.flows.gates.store.run_gates import (
+    RunGateDecision,
+    RunGateRow,
+    run_gate_alert_key,
+    run_gate_decide_many,
+    run_gate_lease,
+    run_gate_overrides,
+    run_gate_rows,
+)
+from penstock.flows.gates.verdict import Acknowledgement, Decision, GateInput, GateStatus, Verdict
+from penstock.flows.plan import FlowPlan
+from penstock.flows.store.logs import alert_resolve_many, outbox_announce_many
+from penstock.flows.store.plans import planned
+from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.pipelines.plan import Need
+from penstock.runs.rows import RunEnd
+from penstock.runs.store.finish import run_end_many
+from penstock.runs.store.gated import run_gate_pass
+from penstock.runs.store.runs import run_cancel_pending
+
+FAILED_TOPIC: Final = "penstock.dependency-check-failed"
+DEPENDENCY_MISSING: Final = "DEPENDENCY_MISSING"
+"""Error type of a run that its gate does not let start."""
+LEASE_US: Final = 2 * MINUTE
+"""Longer than any probe may take, so that a slow warehouse is not probed twice."""
+
+log = logging.getLogger(__name__)
+
+
+class _Order(NamedTuple):
+    """A leased gate whose data has to be probed."""
+
+    gate: RunGateRow
+    request: ProbeRequest
+
+
+class _Observed(NamedTuple):
+    gate: RunGateRow
+    observations: Sequence[Observation]
+
+
+@dataclass(slots=True)
+class RunGateCounts:
+    """Counts of one step."""
+
+    decisions: int = 0
+    passed: int = 0
+    failed: int = 0
+    probes: int = 0
+
+
+@dataclass(slots=True)
+class _Writes:
+    """What a batch of decisions writes."""
+
+    decided: list[RunGateDecision] = field(default_factory=list)
+    decisions: list[NewDecision] = field(default_factory=list)
+    passed: list[tuple[int, str | None]] = field(default_factory=list)
+    failed: list[tuple[RunGateRow, Decision]] = field(default_factory=list)
+    journal: list[Entry] = field(default_factory=list)
+    messages: list[tuple[str, str]] = field(default_factory=list)
+    alerts: list[NewAlert] = field(default_factory=list)
+    resolved: list[str] = field(default_factory=list)
+    interventions: list[NewIntervention] = field(default_factory=list)
+    closed: list[tuple[int, str, str, str]] = field(default_factory=list)
+
+
+class RunGates:
+    """Evaluates the gates of single runs."""
+
+    def __init__(
+        self,
+        store: Transactions,
+        probe: Prober,
+        *,
+        known: Callable[[ProbeRequest], Sequence[Observation] | None] | None,
+        actor: str,
+        code: Mapping[str, Pipeline],
+        threads: Executor | None,
+        batch: int,
+    ) -> None:
+        """As `Orchestrator`, which creates it; `code` is by digest of the declaration."""
+        self._store = store
+        self._probe = probe
+        self._known = known
+        self._actor = actor
+        self._code = code
+        self._threads = threads
+        self._batch = batch
+        self._observed: deque[_Observed] = deque()
+
+    @property
+    def has_results(self) -> bool:
+        """Whether probes have returned that are not evaluated yet."""
+        return bool(self._observed)
+
+    def run_once(self) -> RunGateCounts:
+        """Evaluate gates that are due or were probed; probes are run, or started."""
+        total = RunGateCounts()
+        while True:
+            count = min(len(self._observed), self._batch)
+            observed = [self._observed.popleft() for _ in range(count)]
+            try:
+                part, orders = self._store.write(lambda tx: self._step(tx, observed))  # noqa: B023
+            except Exception:
+                self._observed.extendleft(reversed(observed))
+                raise
+            total.decisions += part.decisions
+            total.passed += part.passed
+            total.failed += part.failed
+            total.probes += len(orders)
+            for order in orders:
+                self._start_probe(order)
+            if not self._observed and not orders:
+                return total
+
+    def _step(self, tx: Tx, observed: Sequence[_Observed]) -> tuple[RunGateCounts, list[_Order]]:
+        """Decide observed gates, then lease due ones and decide those that need no probe."""
+        leased = run_gate_lease(tx, self._batch, LEASE_US)
+        known = {one.gate.run_id: one for one in observed}
+        ids = {*leased, *known}
+        gates = run_gate_rows(tx, sorted(ids)) if ids else []
+        overrides = run_gate_overrides(tx, sorted(ids)) if gates else {}
+        writes, orders = _Writes(), list[_Order]()
+        now = tx.now()
+        for gate in gates:
+            plan = planned(tx, gate.pipeline_key, gate.digest, gate.mode)
+            needs = plan.needs(gate.phase, gate.processor)
+            seen = known.get(gate.run_id)
+            found: Sequence[Observation] | None = () if not needs else None
+            if seen is not None and seen.gate.token == gate.token:
+                found = seen.observations
+            elif gate.run_id not in leased:
+                continue  # the result of a probe whose lease was lost
+            if found is None:
+                request = self._request(gate, plan, now)
+                found = None if self._known is None else self._known(request)
+                if found is None:
+                    orders.append(_Order(gate, request))
+                    continue
+            given = _input(gate, plan, needs, found, now)
+            approved = tuple(
+                one
+                for one in overrides.get(gate.run_id, ())
+                if one.applies_to_gate(gate.customer_id, gate.pipeline, gate.partition, gate.phase)
+            )
+            self._decide(gate, replace(given, overrides=approved), writes)
+        return self._write(tx, writes), orders
+
+    def _decide(self, gate: RunGateRow, given: GateInput, writes: _Writes) -> None:
+        decision = decide(given)
+        result = answer(decision, retry_count=gate.tries)
+        now, is_short = given.now, decision.status is GateStatus.MISSING_HISTORICAL
+        counted = result.acknowledgement is Acknowledgement.NACK
+        tries = gate.tries + 1 if counted else gate.tries
+        is_over = now >= gate.deadline_at
+        ends = not result.runs and (is_over or (result.is_final and not decision.intervention))
+        if result.runs or ends:
+            probe_at = None
+        else:
+            # An intervention is evaluated again when a person acts, at the latest at the deadline.
+            again = gate.deadline_at if decision.recheck_at is None else decision.recheck_at
+            probe_at = min(again, gate.deadline_at)
+        is_plain = decision.verdict is Verdict.PROCEED and not decision.overrides_used
+        has_context = result.runs and not is_plain
+        context = decision_context(decision, given.overrides) if has_context else {}
+        writes.decided.append(
+            RunGateDecision(
+                gate.run_id,
+                probe_at,
+                gate.waiting_since or (now if result.waits else None),
+                tries,
+                decision.verdict.value,
+                result.status,
+                result.reason,
+                json.dumps(context, sort_keys=True) if context else None,
+            )
+        )
+        writes.decisions.append(
+            NewDecision(
+                gate.customer_key, gate.pipeline_key, -gate.run_id, gate.phase, gate.processor,
+                gate.partition, gate.mode, decision.verdict.value, result.status,
+                decision.completeness, decision.quality, dumps(given), dumps(decision),
+                gate.source,
+            )
+        )  # fmt: skip
+        if gate.status != result.status or result.runs or ends:
+            level = logging.getLevelNamesMapping()[result.log_level]
+            text = "gate of %s (%s.%s %s): %s, %s"
+            log.log(level, text, encode("run", gate.run_id), gate.pipeline, gate.processor,
+                    gate.partition, result.status, result.reason)  # fmt: skip
+        if result.runs:
+            writes.passed.append((gate.run_id, gate.ordering_key))
+        elif ends:
+            writes.failed.append((gate, decision))
+        self._note(gate, given, decision, writes, ends=ends)
+        if decision.intervention and not ends:
+            writes.interventions.append(
+                NewIntervention(
+                    gate.customer_key, gate.pipeline_key, -gate.run_id, gate.phase,
+                    gate.processor, gate.partition, json.dumps(list(decision.missing)),
+                    result.reason, gate.tries, gate.correlation_id,
+                )
+            )  # fmt: skip
+        elif is_short or gate.status == GateStatus.MISSING_HISTORICAL:
+            resolution = f"the gate's verdict is {decision.verdict}"
+            writes.closed.append((-gate.run_id, gate.phase, gate.processor, resolution))
+
+    def _note(
+        self,
+        gate: RunGateRow,
+        given: GateInput,
+        decision: Decision,
+        writes: _Writes,
+        *,
+        ends: bool,
+    ) -> None:
+        """Add the journal entry, messages and alerts of a decision."""
+        fields = _fields(gate)
+        if gate.verdict != decision.verdict.value:
+            detail = {**fields, "verdict": decision.verdict.value, "status": decision.status.value}
+            writes.journal.append(
+                Entry("run", gate.run_id, gate.customer_key, "gate_decided", self._actor,
+                      why=decision.reasons[0], detail=json.dumps(detail, sort_keys=True))
+            )  # fmt: skip
+        if decision.verdict is not Verdict.PROCEED:
+            body = {**fields, **check_failed_fields(given, decision, retry_count=gate.tries)}
+            writes.messages.append((FAILED_TOPIC, json.dumps(body, sort_keys=True)))
+        if gate.verdict is not None and gate.verdict != decision.verdict.value:
+            writes.resolved.append(run_gate_alert_key(gate.run_id, Verdict(gate.verdict)))
+        if decision.alert is None and not (ends and decision.verdict is Verdict.FAIL):
+            return
+        level = "HIGH" if decision.alert is None else SEVERITIES[decision.alert]
+        verb = "fails at its gate" if ends else "starts degraded" if decision.verdict.starts \
+            else "waits for its gate"  # fmt: skip
+        where = f"{gate.pipeline} {gate.partition} {gate.phase}.{gate.processor}"
+        writes.alerts.append(
+            NewAlert(
+                rule=f"gate_{decision.verdict.lower()}",
+                dedupe_key=run_gate_alert_key(gate.run_id, decision.verdict),
+                severity=level,
+                customer_key=gate.customer_key,
+                subject_kind="run",
+                subject=gate.run_id,
+                message=f"{where} {verb}: {decision.reasons[0]}",
+                detail={**fields, "verdict": decision.verdict.value,
+                        "missing": list(decision.missing)},
+            )
+        )  # fmt: skip
+
+    def _write(self, tx: Tx, writes: _Writes) -> RunGateCounts:
+        if not writes.decided:
+            return RunGateCounts()
+        run_gate_decide_many(tx, writes.decided)
+        decision_put_many(tx, writes.decisions)
+        intervention_put_many(tx, writes.interventions)
+        intervention_close_many(tx, writes.closed)
+        journal_append_many(tx, writes.journal)
+        outbox_announce_many(tx, writes.messages)
+        alert_resolve_many(tx, writes.resolved, self._actor)
+        for alert in writes.alerts:
+            alert_open(tx, alert)
+        if writes.passed:
+            run_gate_pass(tx, writes.passed)
+        ends = []
+        for gate, decision in writes.failed:
+            token = run_cancel_pending(tx, gate.run_id)
+            assert token is not None, "the row is locked"
+            ends.append(_failed(gate, decision, token, self._actor))
+        if ends:
+            run_end_many(tx, ends)
+        return RunGateCounts(len(writes.decided), len(writes.passed), len(ends))
+
+    def _start_probe(self, order: _Order) -> None:
+        if self._threads is None:
+            self._observed.append(_Observed(order.gate, list(self._probe(order.request))))
+            return
+        future = self._threads.submit(lambda: list(self._probe(order.request)))
+        future.add_done_callback(lambda done: self._on_probed(order.gate, done))
+
+    def _on_probed(self, gate: RunGateRow, done: Future[list[Observation]]) -> None:
+        if not done.cancelled() and done.exception() is None:
+            self._observed.append(_Observed(gate, done.result()))
+            self._store.wake(["flows"])
+
+    def _request(self, gate: RunGateRow, plan: FlowPlan, now: int) -> ProbeRequest:
+        """Build the probe request; from the loaded code if possible, as JSON holds no functions."""
+        code = self._code.get(gate.digest)
+        if code is None:
+            needs = plan.needs(gate.phase, gate.processor)
+        else:
+            needs = code.needs(plan.mode.name, gate.phase, gate.processor)
+        return ProbeRequest(
+            dependencies=[need.dependency for need in needs],
+            partition=gate.partition,
+            customer=gate.customer_id,
+            since=gate.opened_at if gate.waiting_since is None else now,
+        )
+
+
+def _input(
+    gate: RunGateRow,
+    plan: FlowPlan,
+    needs: Sequence[Need],
+    observations: Sequence[Observation],
+    now: int,
+) -> GateInput:
+    seen = {one.key: one for one in observations}
+    return GateInput(
+        mode=plan.gate_mode,
+        now=now,
+        phase=gate.phase,
+        processor=gate.processor,
+        partition=gate.partition,
+        assessments=tuple(
+            assess(
+                need.dependency,
+                seen.get(need.dependency.key),
+                judged_at=now,
+                age_counts=plan.gate_mode.age_counts,
+                needed_by=need.needed_by,
+            )
+            for need in needs
+        ),
+        waited_us=0 if gate.waiting_since is None else now - gate.waiting_since,
+        historical_tries=gate.tries,
+    )
+
+
+def _fields(gate: RunGateRow) -> dict[str, Any]:
+    """Return the fields common to messages, journal entries and alerts about a run's gate."""
+    return {
+        "run_id": encode("run", gate.run_id),
+        "customer_id": gate.customer_id,
+        "pipeline": gate.pipeline,
+        "partition": gate.partition,
+        "mode": gate.mode,
+        "phase": gate.phase,
+        "processor": gate.processor,
+        "correlation_id": gate.correlation_id,
+    }
+
+
+def _failed(gate: RunGateRow, decision: Decision, token: int, actor: str) -> RunEnd:
+    """Return the end of a run that its gate does not let start: a dead letter, not retried."""
+    details = {
+        "message": " ".join(decision.reasons),
+        "status": decision.status.value,
+        "missing": list(decision.missing),
+        "retry_count": gate.tries,
+    }
+    return RunEnd(
+        gate.run_id,
+        token,
+        "FAILED",
+        "FAILURE",
+        error_type=DEPENDENCY_MISSING,
+        error_details=json.dumps(details, sort_keys=True),
+        is_dead=True,
+        actor=actor,
+        why="its gate does not let it start",
+    )
