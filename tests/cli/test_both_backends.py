@@ -230,6 +230,7 @@ REFUSED = [
     ("runs submit hello --priority 11", 2),
     ("runs submit hello --customer a/b", 2),
     ("runs submit pair", 2),
+    ("runs submit hello --reason drill", 2),
     ("runs submit hello --key k1 --partition {partition}", 4),
     ("runs cancel {done}", 4),
     ("runs cancel run_00000000", 3),
@@ -281,6 +282,7 @@ REFUSED = [
 WRITES = [
     "runs submit hello --customer acme --param name=Eve --priority 8 --partition 2025-01-01",
     "runs submit hello --at 2031-01-01T00:00:00Z",
+    "runs submit hello --force --reason drill",
     "configs create acme hello --every 15 --param name=Ada --retry max_attempts=2 --reason new",
     "configs create acme hello --cron 5 --dry-run",
     "configs create acme hello --event-topic orders --inactive",

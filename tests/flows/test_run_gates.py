@@ -86,7 +86,7 @@ class Scene:
 
 
 def pipeline() -> Pipeline:
-    """Return a pipeline with gates of every kind, and one processor without."""
+    """Return a pipeline with gates of every kind, and one processor that has none."""
 
     def work(run: Any) -> None:
         """Never called here."""

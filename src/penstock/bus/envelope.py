@@ -67,6 +67,12 @@ class Poison:
     subscription: str | None = None
     publish_time: Micros | None = None
     attempt: int | None = None
+    is_misdirected: bool = False
+    """Whether the body is a message of another subscription than the expected one."""
+
+
+class _OtherSubscription(InvalidInput):
+    """The message belongs to another subscription."""
 
 
 def decode(body: bytes, *, subscription: str | None = None) -> PushedMessage | Poison:
@@ -238,7 +244,7 @@ def _subscription(envelope: dict[str, Any], expected: str | None) -> str | None:
         )
     named = value if expected is not None and "/" in expected else value.rpartition("/")[2]
     if expected is not None and named != expected:
-        raise InvalidInput("subscription", f"{expected[:100]}", "another subscription")
+        raise _OtherSubscription("subscription", f"{expected[:100]}", "another subscription")
     return value
 
 
@@ -254,6 +260,7 @@ def _poison(error: InvalidInput, envelope: dict[str, Any]) -> Poison:
         subscription=_or_none(lambda: _subscription(envelope, None)),
         publish_time=_or_none(lambda: _time(message)),
         attempt=_or_none(lambda: _attempt(envelope)),
+        is_misdirected=isinstance(error, _OtherSubscription),
     )
 
 

@@ -87,6 +87,8 @@ class Delivery:
     publish_time: Micros
     attempt: int
     deadline: Micros
+    has_dead_letters: bool | None = None
+    """Whether the subscription has a dead-letter topic; None if the broker does not say."""
 
 
 class Nack(Record):

@@ -8,7 +8,8 @@ It needs only the core install; PostgreSQL sinks need psycopg (`penstock-engine[
 from penstock.consumer.app import Consumer
 from penstock.consumer.batch import Batch
 from penstock.consumer.disposition import Disposition, Outcome
-from penstock.consumer.failure import Reject, TryAgain
+from penstock.consumer.failure import GateClosed, Reject, TryAgain
+from penstock.consumer.gates import product_gate
 from penstock.consumer.logline import Alert
 from penstock.consumer.message import Message, Payload
 from penstock.consumer.options import ConsumerOptions
@@ -24,6 +25,7 @@ __all__ = [
     "ConsumerOptions",
     "Disposition",
     "Document",
+    "GateClosed",
     "Message",
     "Outcome",
     "Payload",
@@ -36,5 +38,6 @@ __all__ = [
     "Upsert",
     "doc_path",
     "open_sink",
+    "product_gate",
     "signed_by",
 ]

@@ -1,6 +1,6 @@
 """The consumer: handlers, a sink and options, served over HTTP or by pulling.
 
-    app = Consumer("heartbeats", sink="sqlite:state.db", dead_letters=True)
+    app = Consumer("heartbeats", sink="sqlite:state.db")
 
     @app.on("ingest.heartbeat", schema=1)
     def heartbeat(message): return Upsert(path=..., fields=..., version=...)
@@ -16,6 +16,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -57,9 +58,11 @@ class Consumer:
     """A service that handles the messages of one subscription.
 
     name: the subscription. sink: a URL, or a sink. dead_letters: whether the subscription has a
-    dead-letter policy, which decides what happens to poison. topic: name for the log, because push
-    envelopes do not contain it. gate: called before every handler; it raises TryAgain or Reject, or
-    returns a value that handlers find in `message.gate`. alert: called at once with an Alert for a
+    dead-letter policy, which decides what happens to poison. Leave it out: Penstock's bus and
+    push envelopes say so with every message; only a broker that cannot tell needs it. topic: name
+    for the log, because push envelopes do not contain it. gate: called before every handler; it
+    raises TryAgain or Reject, or returns a value that handlers find in `message.gate`;
+    `consumer.gates` has one that asks Penstock's gates. alert: called at once with an Alert for a
     configuration error, at most once a minute for the same one. verify: checks the headers of a
     push; it raises or returns False for an unknown sender.
     """
@@ -69,7 +72,7 @@ class Consumer:
         name: str,
         *,
         sink: str | Sink,
-        dead_letters: bool = False,
+        dead_letters: bool | None = None,
         topic: str | None = None,
         gate: Gate | None = None,
         alert: Callable[[Alert], None] | None = None,
@@ -81,6 +84,7 @@ class Consumer:
         self.name = name
         self.topic = topic
         self.dead_letters = dead_letters
+        self._seen_policy = False
         self.verify = verify
         self.options = options or ConsumerOptions()
         opened = open_sink(sink, prefix=self.options.prefix, clock=self.options.clock) \
@@ -99,7 +103,7 @@ class Consumer:
             router=self._router,
             sink=opened,
             options=self.options,
-            dead_letters=dead_letters,
+            has_dead_letters=self.has_dead_letters,
             gate=gate,
             run_async=self._loops.run,
         )
@@ -164,6 +168,17 @@ class Consumer:
         )
         return self.options.outstanding or 4 * self.options.concurrency + gathered
 
+    def has_dead_letters(self, message: Message) -> bool:
+        """Return whether poison is kept by a dead-letter policy of the message's subscription.
+
+        A body that cannot be read says nothing; it counts as the messages before it did.
+        """
+        if self.dead_letters is not None:
+            return self.dead_letters
+        if message.has_dead_letters is not None:
+            self._seen_policy = message.has_dead_letters
+        return self._seen_policy
+
     def counters(self) -> dict[str, int]:
         """Return the number of messages by outcome; exact even if messages are redelivered."""
         return self.sink.counters(self.name)
@@ -194,6 +209,12 @@ class Consumer:
         """End a push whose body is not a valid message."""
         end: Future[Disposition] = Future()
         self._pool().submit(self._refuse, Item(message, end), reason)
+        return end
+
+    def misdirected(self, message: Message) -> Future[Disposition]:
+        """End a push of another subscription: a configuration error, retried until it is fixed."""
+        end: Future[Disposition] = Future()
+        self._pool().submit(self._misdirected, Item(message, end))
         return end
 
     def flush(self) -> None:
@@ -244,6 +265,11 @@ class Consumer:
     def _refuse(self, item: Item, reason: str) -> None:
         self._conclude(item, self._handling.failed(item.message, malformed(reason), None))
 
+    def _misdirected(self, item: Item) -> None:
+        fix = "Push it to the consumer of that subscription, or name this consumer after it."
+        error = SettingsError("name", f"{item.message.origin}, which pushes here", self.name, fix)
+        self._conclude(item, self._handling.failed(item.message, failure_of(error), None))
+
     def _flush(self, route: Route, items: list[Item]) -> None:
         self._pool().submit(self._finish_batch, route, items)
 
@@ -258,13 +284,14 @@ class Consumer:
 
     def _conclude(self, item: Item, end: Disposition) -> None:
         """Log the outcome once, then resolve the future; logging errors do not change it."""
+        end = replace(end, has_dead_letters=self.has_dead_letters(item.message))
         try:
             self.tally[end.outcome.value] += 1
             line = log_fields(
                 self._identity,
                 item.message,
                 end,
-                dead_letters=self.dead_letters,
+                dead_letters=end.has_dead_letters,
                 mark_place=self.sink.marks_table,
                 at=self.options.clock.now(),
             )

@@ -15,10 +15,12 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from penstock.bus.envelope import Poison, decode, decode_unwrapped
+from penstock.bus.message import ERROR_KIND, ErrorKind
 from penstock.consumer.disposition import Disposition
-from penstock.consumer.message import of_push
+from penstock.consumer.message import Message, of_push
 from penstock.core.clock import SECOND
 from penstock.core.errors import PenstockError
+from penstock.flows.gates.acknowledge import GateResponse
 
 if TYPE_CHECKING:
     from penstock.consumer.app import Consumer
@@ -92,17 +94,19 @@ class PushApp:
                 raise _Refused(429, "busy", retry_after="1")
             self._inflight += 1
             try:
-                end = await self._push(scope, receive)
+                message, end = await self._push(scope, receive)
             finally:
                 self._inflight -= 1
-            status = end.http_status(dead_letters=self._consumer.dead_letters)
+            status = end.http_status(dead_letters=end.has_dead_letters)
             delay = end.delay_us
             headers = {} if delay is None else {"retry-after": str(-(-delay // SECOND))}
-            await _respond(send, status, {"outcome": end.outcome.value}, headers, scope)
+            if end.is_configuration:
+                headers[ERROR_KIND] = ErrorKind.CONFIGURATION.value
+            await _respond(send, status, _reply(message, end), headers, scope)
         else:
             raise _Refused(404, f"not found; send pushes to {self._options.path}")
 
-    async def _push(self, scope: Scope, receive: Receive) -> Disposition:
+    async def _push(self, scope: Scope, receive: Receive) -> tuple[Message, Disposition]:
         consumer, options = self._consumer, self._options
         consumer.adopt(asyncio.get_running_loop())
         headers = _headers(scope)
@@ -114,11 +118,13 @@ class PushApp:
             # Decoding ten megabytes would block the event loop for other requests.
             read = await asyncio.to_thread(decode, body, subscription=consumer.name)
         message = of_push(read, body, subscription=consumer.name, topic=consumer.topic)
-        if isinstance(read, Poison):
-            future = consumer.refuse(message, read.reason)
-        else:
+        if not isinstance(read, Poison):
             future = consumer.submit(message)
-        return await asyncio.wrap_future(future)
+        elif read.is_misdirected:
+            future = consumer.misdirected(message)
+        else:
+            future = consumer.refuse(message, read.reason)
+        return message, await asyncio.wrap_future(future)
 
     async def _verify(self, headers: Mapping[str, str]) -> None:
         verify = self._consumer.verify
@@ -144,6 +150,12 @@ class PushApp:
                 reason = f"the sink is not available ({type(error).__name__})"
                 raise _Refused(503, reason) from None
         await _respond(send, 200, {"status": "ok"}, {}, scope)
+
+
+def _reply(message: Message, end: Disposition) -> dict[str, Any]:
+    """Return the body of the response: the outcome and, behind a gate, what the gate said."""
+    reply: dict[str, Any] = {"outcome": end.outcome.value}
+    return reply | (message.gate.reply() if isinstance(message.gate, GateResponse) else {})
 
 
 def _headers(scope: Scope) -> dict[str, str]:

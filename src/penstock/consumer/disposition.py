@@ -26,6 +26,8 @@ class Outcome(StrEnum):
     APPLIED = "applied"
     DUPLICATE = "duplicate"
     STALE_IGNORED = "stale_ignored"
+    WAITING = "waiting"
+    """The gate of the processor waits for data; the next message or check asks it again."""
     POISON = "poison"
     RETRY = "retry"
 
@@ -39,6 +41,8 @@ class Disposition:
     write_kind: str | None = None
     doc_paths: tuple[str, ...] = ()
     failure: Failure | None = None
+    has_dead_letters: bool = False
+    """Whether the message's subscription has a dead-letter policy."""
 
     @property
     def is_configuration(self) -> bool:

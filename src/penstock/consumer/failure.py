@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from penstock.bus.message import ErrorKind
 from penstock.core import error_classification
@@ -24,6 +24,9 @@ from penstock.core.errors import (
 )
 from penstock.core.redact import redact_text
 from penstock.core.retry import ErrorType
+
+if TYPE_CHECKING:
+    from penstock.flows.gates.acknowledge import GateResponse
 
 ERROR_MAX: Final = 500
 CODE_MAX: Final = 64
@@ -58,6 +61,16 @@ class TryAgain(TransientError):
     def __init__(self, reason: str | None = None, *, after: str | float | None = None) -> None:
         seconds = None if after is None else parse_duration(after, "after") / SECOND
         super().__init__(reason, retry_after_seconds=seconds)
+
+
+class GateClosed(PenstockError):
+    """Raised by a gate that does not let the handler run now; `response` says what follows."""
+
+    code = "message.gate_closed"
+
+    def __init__(self, response: GateResponse) -> None:
+        self.response = response
+        super().__init__(response.reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,17 +12,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.bus.message import ErrorKind
-from penstock.consumer.disposition import Disposition, Outcome
-from penstock.consumer.failure import Failure, Reject, TryAgain, failure_of
+from penstock.consumer.disposition import ACK, Disposition, Outcome
+from penstock.consumer.failure import Failure, GateClosed, Reject, TryAgain, failure_of
 from penstock.consumer.message import Message, read_kind, read_payload
 from penstock.consumer.options import ConsumerOptions
 from penstock.consumer.router import Gate, Route, Router
 from penstock.core.errors import DeclarationError
 from penstock.sinks.documents import is_stale
 from penstock.sinks.protocol import SETTLED, AuditRecord, Fate, Sink, SinkTx, Upsert, version_number
+
+if TYPE_CHECKING:
+    from penstock.flows.gates.acknowledge import GateResponse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +35,7 @@ class Handling:
     router: Router
     sink: Sink
     options: ConsumerOptions
-    dead_letters: bool
+    has_dead_letters: Callable[[Message], bool]
     gate: Gate | None
     run_async: Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -55,6 +58,8 @@ class Handling:
                 return early
             if gate is not None:
                 _check_gate(gate, message)
+        except GateClosed as closed:
+            return self._closed(message, closed.response, handler)
         except Exception as error:
             return self.failed(message, failure_of(error), handler)
         return route
@@ -135,11 +140,23 @@ class Handling:
         try:
             return self.sink.transact(lambda tx: self._poisoned(tx, message, failure, handler))
         except Exception as error:
-            if self.dead_letters:
+            if self.has_dead_letters(message):
                 # The dead-letter topic keeps the message; its next delivery corrects the counter.
                 return Disposition(outcome=Outcome.POISON, failure=failure, handler=handler)
             # Nothing else keeps the message: a redelivery is better than a loss.
             return Disposition(outcome=Outcome.RETRY, failure=failure_of(error), handler=handler)
+
+    def _closed(self, message: Message, response: GateResponse, handler: str | None) -> Disposition:
+        """End a message whose gate does not let it run: wait, try again, or keep it as poison.
+
+        A message that waits is acked without a mark, so that the same message may ask again.
+        """
+        message.gate = response
+        if response.waits and response.acknowledgement == ACK:
+            return Disposition(outcome=Outcome.WAITING, handler=handler)
+        kind = ErrorKind.TRANSIENT if response.waits else ErrorKind.POISON
+        failure = Failure(kind=kind, error_type=response.status.upper(), error=response.reason)
+        return self.failed(message, failure, handler)
 
     def _precheck(self, message: Message, route: Route) -> Disposition | None:
         """Check for a duplicate or stale message without locks; the transaction checks again."""
@@ -171,7 +188,7 @@ class Handling:
             return _duplicate(tx, message, handler)
         if before is None:
             tx.count(message.subscription, message.id, Outcome.POISON.value)
-        if not self.dead_letters:
+        if not self.has_dead_letters(message):
             tx.audit(audit_of(message, failure, self.options.audit_bytes_max))
         return Disposition(outcome=Outcome.POISON, failure=failure, handler=handler)
 

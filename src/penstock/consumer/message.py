@@ -63,6 +63,8 @@ class Message:
     """Result of the route's `shape` for the payload; None without a shape."""
     gate: Any = None
     """Return value of the gate; None without a gate."""
+    has_dead_letters: bool | None = None
+    """Whether the subscription has a dead-letter policy; None if the broker did not say."""
 
     @property
     def text(self) -> str:
@@ -85,6 +87,7 @@ def of_delivery(delivery: Delivery) -> Message:
         publish_time=delivery.publish_time,
         attempt=delivery.attempt,
         via="pull",
+        has_dead_letters=delivery.has_dead_letters,
     )
 
 
@@ -110,6 +113,12 @@ def of_push(
         publish_time=pushed.publish_time,
         attempt=pushed.attempt,
         via="push",
+        # Brokers send the number of the attempt if and only if there is a dead-letter policy.
+        has_dead_letters=True
+        if pushed.attempt is not None
+        else False
+        if isinstance(pushed, PushedMessage)
+        else None,
     )
 
 

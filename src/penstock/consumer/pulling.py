@@ -59,7 +59,6 @@ class Settler:
         self._transport = transport
         self._subscription = consumer.name
         self._clock = consumer.options.clock
-        self._dead_letters = consumer.dead_letters
         self._extend = int(consumer.options.seconds("extend"))
         self._hold_max = consumer.options.seconds("hold_max")
         self._lock = threading.Condition()
@@ -173,7 +172,7 @@ class Settler:
         for ack_id, end in ends:
             if end is None:
                 releases.append(ack_id)
-            elif end.ack_action(dead_letters=self._dead_letters) == ACK:
+            elif end.ack_action(dead_letters=end.has_dead_letters) == ACK:
                 acks.append(ack_id)
             else:
                 nacks.append(end.nack(ack_id))

@@ -25,7 +25,7 @@ from penstock.core.ids import encode
 from penstock.core.stored_json import dumps
 from penstock.db.store import Transactions, Tx
 from penstock.flows.advance.messages import SEVERITIES, check_failed_fields, decision_context
-from penstock.flows.gates.acknowledge import answer
+from penstock.flows.gates.acknowledge import gate_response
 from penstock.flows.gates.evidence import Observation, assess
 from penstock.flows.gates.gate import decide
 from penstock.flows.gates.probe_request import Prober, ProbeRequest
@@ -183,7 +183,7 @@ class RunGates:
 
     def _decide(self, gate: RunGateRow, given: GateInput, writes: _Writes) -> None:
         decision = decide(given)
-        result = answer(decision, retry_count=gate.tries)
+        result = gate_response(decision, retry_count=gate.tries)
         now, is_short = given.now, decision.status is GateStatus.MISSING_HISTORICAL
         counted = result.acknowledgement is Acknowledgement.NACK
         tries = gate.tries + 1 if counted else gate.tries

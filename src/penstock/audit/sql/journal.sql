@@ -157,12 +157,14 @@ UPDATE alerts SET state = 'resolved', closed_at = {{now}}, closed_by = :actor
 WHERE dedupe_key = :dedupe_key AND state <> 'resolved' RETURNING alert_id;
 
 -- name: alert_resolve_healthy
--- Resolve alerts about failing configs that have succeeded since.
+-- Resolve alerts about failing configs that have succeeded since, and about misconfigured consumers
+-- that have reported nothing for an hour: a message that they cannot handle comes back sooner.
 -- scope: system (alerts name their customer)
 UPDATE alerts SET state = 'resolved', closed_at = {{now}}, closed_by = 'penstock'
-WHERE rule = 'config_failing' AND state <> 'resolved' AND EXISTS (
+WHERE state <> 'resolved' AND ((rule = 'config_failing' AND EXISTS (
     SELECT 1 FROM config_health h
-    WHERE h.config_id = alerts.subject AND h.consecutive_failures = 0);
+    WHERE h.config_id = alerts.subject AND h.consecutive_failures = 0))
+    OR (rule = 'consumer_misconfigured' AND last_at < {{now}} - 3600000000));
 
 -- name: alert_list
 -- Alerts, newest first.

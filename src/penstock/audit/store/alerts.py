@@ -46,7 +46,7 @@ def alert_resolve(tx: Tx, dedupe_key: str, actor: str) -> bool:
 
 
 def alert_resolve_healthy(tx: Tx) -> int:
-    """Resolve alerts about failing configs that have succeeded since. Return how many."""
+    """Resolve alerts about configs and consumers that have recovered. Return how many."""
     return tx.run("alert_resolve_healthy")
 
 

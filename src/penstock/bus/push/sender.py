@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.bus.message import ERROR_KIND, ErrorKind
 from penstock.bus.push.push_config import PushRequest, PushResponse, PushSender
 from penstock.core.errors import InvalidInput
 from penstock.egress.http_client import HttpClient, Request, RequestFailed
@@ -25,6 +26,9 @@ def push_sender(egress: HttpClient) -> PushSender:
             return PushResponse(failure="refused", error=error.message)
         except RequestFailed as error:
             return PushResponse(failure=error.kind, error=error.message)
+        if reply.headers.get(ERROR_KIND) == ErrorKind.CONFIGURATION:
+            why = "its consumer reports a configuration error, see the consumer's log"
+            return PushResponse(status=reply.status, failure="configuration", error=why)
         return PushResponse(status=reply.status, retry_after=reply.headers.get("retry-after"))
 
     return post

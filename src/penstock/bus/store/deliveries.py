@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
+from penstock.audit.rows import NewAlert
+from penstock.audit.store.alerts import alert_open
 from penstock.bus import redelivery
 from penstock.bus.message import ORIGIN_MESSAGE_ID, REPLAYS, ErrorKind
 from penstock.bus.redelivery import ERROR_MAX
@@ -20,6 +22,7 @@ from penstock.bus.store.topics import SubscriptionRow, channel, subscription_get
 from penstock.core.naming import SubscriptionKey
 from penstock.db.store import Row, Tx
 
+MISCONFIGURED: Final = "consumer_misconfigured"
 DEADLINE_EXCEEDED: Final = "DEADLINE_EXCEEDED"
 SWEEP_MAX: Final = 500
 PULL_MAX: Final = 1_000
@@ -209,6 +212,10 @@ def _nack(
             )  # fmt: skip
         else:
             delays.append((message_id, epoch, wait, _error_text(nack)))
+    broken = [nacks[row[0], row[1]] for row in held]
+    broken = [nack for nack in broken if nack.kind is ErrorKind.CONFIGURATION]
+    if broken and sub.kind == "pull":
+        _open_configuration_alert(tx, sub, broken[0])
     written = write_dead_letters(tx, sub, failed)
     if not written.is_done:
         delays += [(d.message_id, d.epoch, sub.max_backoff_us, d.error_type) for d in failed]
@@ -224,6 +231,26 @@ def _nack(
         settle(tx, sub, tickets, "dead_lettered")
         wake.add(channel(sub.subscription_key))
     return NackResult({(row[0], row[1]) for row in held}, written.written, wake)
+
+
+def _open_configuration_alert(tx: Tx, sub: SubscriptionRow, nack: DeliveryNack) -> None:
+    """Open an alert: a consumer fails until an operator changes its settings or rights.
+
+    It is resolved an hour after the last such message (`alert_resolve_healthy`).
+    """
+    alert_open(
+        tx,
+        NewAlert(
+            rule=MISCONFIGURED,
+            dedupe_key=f"{MISCONFIGURED}:{sub.subscription_key}",
+            severity="CRITICAL",
+            customer_key=sub.customer_key or None,
+            subject_kind="subscription",
+            subject=sub.subscription_key,
+            message=f"A consumer of subscription {sub.name} is misconfigured: {_error_text(nack)}",
+            detail={"subscription": sub.name, "error_type": nack.error_type},
+        ),
+    )
 
 
 def _error_text(nack: DeliveryNack) -> str:

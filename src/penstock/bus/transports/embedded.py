@@ -131,6 +131,7 @@ class BusOperations:
             publish_time=leased.published_at,
             attempt=leased.attempt,
             deadline=leased.until_at,
+            has_dead_letters=sub.policy.has_dead_letters,
         )
 
     def extend(self, subscription: str, ack_ids: Sequence[str], seconds: int) -> list[SettleResult]:

@@ -8,14 +8,15 @@ never reaches a gate. Errors during processing are classified in `core.error_cla
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from penstock.flows.gates.verdict import Acknowledgement, Decision, GateStatus, Verdict
+from penstock.flows.gates.verdict import LOG_LEVELS, Acknowledgement, GateStatus, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GateAnswer:
+class GateResponse:
     """What to do with a message, and what to note about it.
 
     status: the gate's status. is_final: the processor will not run for this
@@ -47,24 +48,45 @@ class GateAnswer:
         }
 
 
-def answer(decision: Decision | None, *, retry_count: int = 0) -> GateAnswer:
-    """Return what becomes of the message; a processor without a gate has no decision."""
-    if decision is None:
-        return GateAnswer(
-            runs=True,
-            acknowledgement=Acknowledgement.ACK,
-            status=GateStatus.READY.value,
-            reason="It needs nothing.",
-            retry_count=retry_count,
-        )
-    return GateAnswer(
+class GateResult(Protocol):
+    """A decision, or the record of a gate check."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the processor may start."""
+        ...
+
+    @property
+    def status(self) -> GateStatus:
+        """The verdict and the main reason for it."""
+        ...
+
+    @property
+    def acknowledgement(self) -> Acknowledgement:
+        """Whether the message is acked or nacked."""
+        ...
+
+    @property
+    def reasons(self) -> Sequence[str]:
+        """Sentences that explain the verdict."""
+        ...
+
+    @property
+    def missing(self) -> Sequence[str]:
+        """Tables that are absent or incomplete."""
+        ...
+
+
+def gate_response(decision: GateResult, *, retry_count: int = 0) -> GateResponse:
+    """Return what becomes of the message after `retry_count` earlier tries."""
+    return GateResponse(
         runs=decision.verdict.starts,
         acknowledgement=decision.acknowledgement,
-        status=decision.status.value,
+        status=str(decision.status),
         reason=" ".join(decision.reasons),
-        log_level=decision.log_level,
+        log_level=LOG_LEVELS[decision.verdict],
         is_final=decision.verdict is Verdict.FAIL,
         is_degraded=decision.verdict is Verdict.PROCEED_DEGRADED,
-        missing=decision.missing,
+        missing=tuple(decision.missing),
         retry_count=retry_count,
     )

@@ -64,6 +64,7 @@ def _decided(given: GateInput, decision: Decision) -> dict[str, Any]:
         "processor": given.processor,
         "verdict": decision.verdict,
         "status": decision.status,
+        "acknowledgement": decision.acknowledgement,
         "rule": decision.rule,
         "completeness": decision.completeness,
         "quality": decision.quality,

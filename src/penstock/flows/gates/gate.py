@@ -29,6 +29,7 @@ from penstock.flows.gates.messages import (
 )
 from penstock.flows.gates.override import covering_overrides
 from penstock.flows.gates.verdict import (
+    LOG_LEVELS,
     Acknowledgement,
     AlertLevel,
     BreakerEffect,
@@ -272,7 +273,7 @@ def _decision(given: GateInput, view: GateScore, outcome: _Outcome) -> Decision:
         quality=view.quality,
         reasons=(outcome.reason, *override_messages(view.overrides)),
         alert=_alert(given, view, outcome),
-        log_level=_LOG_LEVELS[outcome.verdict],
+        log_level=LOG_LEVELS[outcome.verdict],
         warnings=decision_warnings(short, stale, given.upstream),
         missing=tuple(dict.fromkeys(a.table for a in short)),
         stale=tuple(dict.fromkeys(a.table for a in stale)),
@@ -284,14 +285,6 @@ def _decision(given: GateInput, view: GateScore, outcome: _Outcome) -> Decision:
         overrides_used=tuple(override.id for override in view.overrides),
         effect=effect,
     )
-
-
-_LOG_LEVELS: Final = {
-    Verdict.PROCEED: "INFO",
-    Verdict.PROCEED_DEGRADED: "WARNING",
-    Verdict.WAIT: "INFO",
-    Verdict.FAIL: "ERROR",
-}
 
 
 def _alert(given: GateInput, view: GateScore, outcome: _Outcome) -> AlertLevel | None:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from penstock.core.records.record import Meta, Record, Seconds, Time, field
 from penstock.flows.gates.evidence import DependencyStatus
-from penstock.flows.gates.verdict import AlertLevel, GateStatus, Verdict
+from penstock.flows.gates.verdict import Acknowledgement, AlertLevel, GateStatus, Verdict
 from penstock.pipelines.dependency import DependencyKind
 
 __all__ = [
@@ -78,6 +78,8 @@ class GateVerdict(Record):
     """PROCEED, PROCEED_DEGRADED, WAIT or FAIL."""
     status: GateStatus
     """State of the gate in one word, such as `ready` or `waiting_same_day`."""
+    acknowledgement: Acknowledgement
+    """What a consumer does with the message that asked: `ack`, or `nack` to try it again."""
     rule: int
     """Number of the rule, 1 to 4, that determined the verdict."""
     completeness: float

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from penstock.core.clock import Micros
 from penstock.flows.gates.evidence import Assessment
@@ -34,6 +35,15 @@ class Verdict(StrEnum):
     def starts(self) -> bool:
         """Whether the phase or processor starts."""
         return self in (Verdict.PROCEED, Verdict.PROCEED_DEGRADED)
+
+
+LOG_LEVELS: Final = {
+    Verdict.PROCEED: "INFO",
+    Verdict.PROCEED_DEGRADED: "WARNING",
+    Verdict.WAIT: "INFO",
+    Verdict.FAIL: "ERROR",
+}
+"""Level at which a decision is logged."""
 
 
 class GateStatus(StrEnum):

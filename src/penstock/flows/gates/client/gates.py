@@ -70,6 +70,13 @@ _MODE = Meta(description="Mode to evaluate in; chosen by the time of day when om
 _FLOW_ID = Meta(description="Flow whose completions and overrides count; none when omitted.")
 
 
+_RETRY_COUNT = Meta(
+    description="Earlier tries of the message that asks; missing history fails after three.",
+    ge=0,
+    le=1_000_000,
+)
+
+
 class Gates:
     """Use cases of gates."""
 
@@ -88,6 +95,7 @@ class Gates:
         mode: Annotated[str | None, _MODE] = None,
         customer: CustomerOrDefault = None,
         flow_id: Annotated[str | None, _FLOW_ID] = None,
+        retry_count: Annotated[int, _RETRY_COUNT] = 0,
     ) -> GateCheck:
         """Evaluate a gate now. The data is probed; nothing is changed."""
         number = _flow_number(flow_id)
@@ -129,6 +137,7 @@ class Gates:
                 processor=processor,
                 partition=partition,
                 assessments=found,
+                historical_tries=retry_count,
             )
         return check_record(given, decide(given), number, is_evaluable=is_asked)
 
