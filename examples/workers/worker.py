@@ -35,8 +35,13 @@ def work(run: Json, progress: Json, stop: Event) -> Json | None:
 
 
 def call(path: str, tries: int = 60, **body: Any) -> Json:
+    """Make a call about a run, as this worker."""
+    return post(path, {"worker_id": NAME, **body}, tries)
+
+
+def post(path: str, body: Json, tries: int = 60) -> Json:
     """POST; retry while the server is unreachable or busy, since every call may be repeated."""
-    data = json.dumps({"worker_id": NAME, **body}).encode()
+    data = json.dumps(body).encode()
     while True:
         try:
             with urlopen(Request(f"{URL}/api/v1{path}", data, HEADERS), timeout=90) as response:  # noqa: S310

@@ -4,12 +4,17 @@ import json
 
 import pytest
 
+from penstock.audit.rows import NewAlert
+from penstock.audit.store.alerts import alert_open, alert_resolve
 from penstock.bus.delivery_sweeper import DeliverySweepCounts, DeliverySweeper
 from penstock.bus.message import Nack, NewMessage, SubscriptionSpec, TopicSpec
 from penstock.bus.store.topics import subscriptions_without_dead_letters
 from penstock.bus.transports.embedded import EmbeddedBus
 from penstock.core.clock import SECOND
 from penstock.core.errors import InvalidInput, NotFound
+from penstock.core.ids import encode
+from penstock.core.records.record import to_json_value
+from penstock.runs.external.client.work import ExternalWorker
 from penstock.services.upkeep import OutboxPublisher, Pruner
 from tests.kits.client_harness import Harness, gated
 
@@ -78,11 +83,16 @@ class TestBuiltInTopics:
         """Claimable runs are announced as CloudEvents once the topic has a subscription."""
         harness.submit()
         subscribe(bus, "penstock.runs")
-        run_id = harness.submit()
+        run_id = harness.submit(pipeline="outside", customer="acme")
         assert OutboxPublisher(harness.store).run_once() == 1
         (message,) = bus.pull("reader")
         payload = json.loads(message.data)
-        assert payload["run_id"] == run_id
+        assert payload == {
+            "run_id": encode("run", run_id), "config_id": None, "customer_id": "acme",
+            "priority": 5,
+        }  # fmt: skip
+        worker = ExternalWorker("w", "k")
+        assert harness.client.work.claim_by_id(worker, run_id).run.run_id == run_id
         assert message.attributes == {
             "ce-specversion": "1.0",
             "ce-id": message.attributes["ce-id"],
@@ -90,7 +100,7 @@ class TestBuiltInTopics:
             "ce-type": "penstock.runs",
             "ce-time": "2025-11-17T00:00:00Z",
             "content-type": "application/json",
-            "customer": str(payload["customer"]),
+            "customer_id": "acme",
         }
         assert OutboxPublisher(harness.store).run_once() == 0
 
@@ -120,6 +130,27 @@ class TestBuiltInTopics:
         (message,) = bus.pull("reader")
         assert json.loads(message.data)["rule"] == "dead_letter_topic_missing"
         assert message.attributes["rule"] == "dead_letter_topic_missing"
+
+    def test_an_alert_of_a_customer(self, harness: Harness, bus: EmbeddedBus) -> None:
+        """The message is the public record, when it fires and when it is resolved."""
+        harness.submit(customer="acme")
+        subscribe(bus, "penstock.alerts")
+        (customer,) = harness.column("SELECT customer FROM customers WHERE customer_id = 'acme'")
+        alert = NewAlert(
+            rule="late", dedupe_key="k", severity="HIGH", customer_key=customer,
+            subject_kind="config", subject=1, message="late", detail={"minutes": 3},
+        )  # fmt: skip
+        harness.write(lambda tx: alert_open(tx, alert))
+        harness.write(lambda tx: alert_open(tx, alert))
+        harness.clock.advance(SECOND)
+        harness.write(lambda tx: alert_resolve(tx, "k", "tester"))
+        assert OutboxPublisher(harness.store).run_once() == 2
+        fired, resolved = (json.loads(one.data) for one in bus.pull("reader"))
+        (shown,) = harness.client.views.alerts().items
+        assert resolved == to_json_value(shown)
+        assert (fired["state"], fired["closed_at"]) == ("open", None)
+        assert (fired["customer_id"], fired["alert_id"]) == ("acme", shown.alert_id)
+        assert (resolved["state"], resolved["closed_by"]) == ("resolved", "tester")
 
     def test_no_subscriptions(self, harness: Harness, bus: EmbeddedBus) -> None:
         """A topic without subscriptions gets no messages, and the outbox does not grow."""

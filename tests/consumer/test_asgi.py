@@ -272,8 +272,9 @@ class TestCorpus:
         Poison is refused with a dead-letter policy; without one it is accepted and audited.
         """
         own = f"subscriptions/{SUB}".encode()
+        misdirected = INVALID["other subscription"][0]
         sent = {name: (whole.replace(b"subscriptions/s", own), False)
-                for name, (whole, _) in INVALID.items()}  # fmt: skip
+                for name, (whole, _) in INVALID.items() if whole != misdirected}  # fmt: skip
         for index, (name, (whole, data)) in enumerate(VALID.items()):
             whole = whole.replace(b"subscriptions/s", own).replace(b'"7"', b'"id-%d"' % index)
             # Handlers take JSON objects: other data in a valid envelope is poison.
@@ -291,8 +292,11 @@ class TestCorpus:
                 for name, (whole, is_good) in sent.items():
                     expected = 400 if dead_letters and not is_good else 200
                     assert request(served, whole).status == expected, name
+                assert request(served, misdirected).status == 500, "a configuration error"
                 poison = sum(not is_good for _, is_good in sent.values())
-                assert app.tally == {"poison": poison, "applied": len(sent) - poison}
+                assert app.tally == {
+                    "poison": poison, "applied": len(sent) - poison, "retry": 1,
+                }  # fmt: skip
                 documents = [sink.document(f"values/id-{n}") for n in range(len(VALID))]
                 left.append((documents, sink.counters(SUB), list(sink.audits(SUB, limit=1000))))
                 app.close()

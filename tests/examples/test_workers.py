@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from penstock import Submission
+from penstock.bus.records import Subscription
 from penstock.client import Client
 from penstock.db.sqlite.store import SqliteStore
 from penstock.runs.records import Run
@@ -86,7 +87,7 @@ class Process:
 class Bench:
     """A server on a free port, one of the workers, and a client on the same database."""
 
-    def __init__(self, folder: Path, command: list[str]) -> None:
+    def __init__(self, folder: Path, command: list[str], topic: str | None = None) -> None:
         (folder / "pipelines.py").write_text(PIPELINES)
         database = f"sqlite:{folder}/penstock.db"
         self.server = Process(
@@ -100,6 +101,8 @@ class Bench:
             self.store = SqliteStore(folder / "penstock.db")
             self.client = Client(self.store)
             key = self.client.keys.create("images", "worker").key or ""
+            if topic is not None:
+                self.client.subscriptions.declare(Subscription(name="images", topic=topic))
             self._settings = {
                 "PENSTOCK_URL": self.url, "PENSTOCK_API_KEY": key, "WORKER_ID": "bench-1",
                 "BEAT_SECONDS": "0.1", "WAIT_SECONDS": "1",
@@ -218,3 +221,19 @@ def test_an_unreachable_server(bench: Bench) -> None:
     bench.server.terminate()
     bench.worker.wait_for(lambda line: line.startswith("cannot "))
     assert bench.worker.terminate() == 0
+
+
+def test_dispatched_by_the_broker(tmp_path: Path) -> None:
+    """A message of `penstock.runs` names the run; the worker claims it by that id."""
+    bench = Bench(tmp_path, [sys.executable, str(WORKERS / "dispatched.py")], topic="penstock.runs")
+    try:
+        bench.worker.wait_for(lambda line: "waiting for messages" in line)
+        run_id = bench.submit(steps=1, step_seconds=0.01)
+        run = bench.ended(run_id)
+        assert (run.state, run.claimed_by) == ("COMPLETED", "bench-1")
+        cancelled = bench.submit(steps=1000, step_seconds=0.05)
+        bench.client.runs.cancel(cancelled)
+        bench.worker.wait_for(lambda line: line.startswith(f"{cancelled} "))
+        assert bench.worker.terminate() == 0
+    finally:
+        bench.close()

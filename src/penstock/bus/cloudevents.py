@@ -15,8 +15,8 @@ from penstock.core.clock import Micros, iso
 
 SOURCE: Final = "penstock"
 FILTERABLE_FIELDS: Final = (
-    "pipeline", "phase", "partition", "mode", "status", "verdict", "severity", "rule", "customer",
-    "customer_id", "correlation_id",
+    "pipeline", "phase", "partition", "mode", "status", "state", "verdict", "severity", "rule",
+    "customer", "customer_id", "correlation_id",
 )  # fmt: skip
 """Payload fields that are copied into attributes if they are short text or integers."""
 

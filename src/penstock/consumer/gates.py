@@ -3,7 +3,7 @@
     client = connect(...)                  # in process, or over HTTP
     app = Consumer(..., gate=product_gate(client.gates, "nba", "analytics", processor="summary"))
 
-The handler finds the `GateResponse` in `message.gate`: whether it runs degraded, and what is missing.
+The handler finds the `GateResponse` in `message.gate`: whether it runs degraded, what is missing.
 A message that waits for data of the day is acked, missing history is nacked three times, and a
 message that can never start is kept as poison. Push replies carry status, reason, missing and
 retry_count.

@@ -13,6 +13,7 @@ from penstock.audit.rows import OutboxMessage
 from penstock.audit.store.journal import outbox_take, seal_next
 from penstock.bus.store.outbox_publisher import outbox_publish
 from penstock.db.store import StoreView, Transactions, Tx
+from penstock.services.public_messages import public_messages
 from penstock.services.store import (
     CHUNK,
     Retention,
@@ -58,10 +59,11 @@ class OutboxPublisher:
                 return total
 
     def _step(self, tx: Tx) -> tuple[int, set[str]]:
-        messages = outbox_take(tx, self._batch)
+        taken = outbox_take(tx, self._batch)
+        messages = public_messages(tx, taken)
         for subscriber in self._subscribers if messages else ():
             subscriber(tx, messages)
-        return len(messages), outbox_publish(tx, messages)
+        return len(taken), outbox_publish(tx, messages)
 
 
 class Sealer:

@@ -69,3 +69,8 @@ ORDER BY p.processor LIMIT 100000;
 -- Create a system topic: from now on its messages are written to the outbox.
 -- scope: system (system topics have no customer)
 INSERT INTO topics (name, created_at) VALUES (:topic, {{now}}) ON CONFLICT (customer, name) DO NOTHING;
+
+-- name: customer_names
+-- Names of customers by key.
+-- scope: system (the caller serves those customers)
+SELECT customer, customer_id FROM customers WHERE customer {{any ids}};

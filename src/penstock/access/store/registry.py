@@ -6,7 +6,7 @@ cache them for the life of a process.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,12 @@ def customer_get(tx: Tx, customer_id: str) -> CustomerKey | None:
     """Return the key of a customer, or None if it does not exist."""
     row = first(tx.rows("customer_get", {"customer_id": customer_id}))
     return None if row is None else CustomerKey(row[0])
+
+
+def customer_names(tx: Tx, keys: Sequence[CustomerKey]) -> dict[CustomerKey, str]:
+    """Return the names of customers by key."""
+    rows = tx.rows("customer_names", {"ids": list(keys)})
+    return {CustomerKey(row[0]): str(row[1]) for row in rows}
 
 
 def pool_ensure(tx: Tx, name: str) -> PoolKey:

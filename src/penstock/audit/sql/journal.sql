@@ -120,12 +120,6 @@ WHERE block > :after ORDER BY block LIMIT :limit;
 INSERT INTO outbox (topic, ordering_key, payload, created_at)
 VALUES (:topic, :ordering_key, :payload, {{now}});
 
--- name: outbox_announce
--- Insert a message that is sent with this transaction, if its topic exists.
--- scope: system (system topics have no customer)
-INSERT INTO outbox (topic, ordering_key, payload, created_at)
-SELECT t.name, NULL, :payload, {{now}} FROM topics t WHERE t.customer = 0 AND t.name = :topic;
-
 -- name: outbox_take
 -- Delete and return unsent rows; never by a high-water mark, so that no slow transaction is missed.
 -- scope: system (outbox publisher)
@@ -165,6 +159,13 @@ WHERE state <> 'resolved' AND ((rule = 'config_failing' AND EXISTS (
     SELECT 1 FROM config_health h
     WHERE h.config_id = alerts.subject AND h.consecutive_failures = 0))
     OR (rule = 'consumer_misconfigured' AND last_at < {{now}} - 3600000000));
+
+-- name: alert_rows
+-- Alerts by id, for the messages about them.
+-- scope: system (outbox publisher)
+SELECT a.alert_id, a.rule, a.dedupe_key, a.severity, c.customer_id, a.subject_kind, a.subject,
+    a.message, a.detail, a.state, a.times, a.opened_at, a.last_at, a.closed_at, a.closed_by
+FROM alerts a LEFT JOIN customers c ON c.customer = a.customer WHERE a.alert_id {{any ids}};
 
 -- name: alert_list
 -- Alerts, newest first.

@@ -7,12 +7,12 @@ with the hash of its body and its response.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from penstock.audit.rows import AlertRow, NewAlert
-from penstock.audit.store.journal import outbox_announce
 from penstock.core.errors import Conflict, DuplicateRequest
 from penstock.core.naming import CustomerKey
 from penstock.db.store import Tx, first, one
@@ -21,7 +21,10 @@ REQUEST_TTL_US = 24 * 3_600_000_000
 
 
 def alert_open(tx: Tx, alert: NewAlert) -> int:
-    """Open an alert or count its recurrence. A newly opened one is also announced on the bus."""
+    """Open an alert or count its recurrence.
+
+    Triggers of the table announce alerts that open or are resolved (`penstock.alerts`).
+    """
     params: dict[str, Any] = {
         "rule": alert.rule,
         "dedupe_key": alert.dedupe_key,
@@ -32,12 +35,7 @@ def alert_open(tx: Tx, alert: NewAlert) -> int:
         "message": alert.message,
         "detail": msgspec.json.encode(alert.detail).decode(),
     }
-    alert_id, times = one(tx.rows("alert_open", params))
-    if times == 1:
-        payload = {"alert_id": alert_id, "rule": alert.rule, "severity": alert.severity,
-                   "message": alert.message}  # fmt: skip
-        outbox_announce(tx, "penstock.alerts", payload)
-    return int(alert_id)
+    return int(one(tx.rows("alert_open", params))[0])
 
 
 def alert_resolve(tx: Tx, dedupe_key: str, actor: str) -> bool:
@@ -61,6 +59,12 @@ def alert_list(
     """Return alerts, newest first."""
     params = {"state": state, "customer": customer_key, "before": before, "limit": limit}
     return [AlertRow._make(row) for row in tx.rows("alert_list", params)]
+
+
+def alert_rows(tx: Tx, ids: Sequence[int]) -> dict[int, AlertRow]:
+    """Return alerts by id."""
+    rows = tx.rows("alert_rows", {"ids": sorted(set(ids))})
+    return {row[0]: AlertRow._make(row) for row in rows}
 
 
 def request_begin(tx: Tx, scope: str, key: str, body: bytes) -> Any | None:

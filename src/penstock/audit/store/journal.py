@@ -112,12 +112,6 @@ def outbox_put(tx: Tx, topic: str, payload: Any, ordering_key: str | None = None
     tx.run("outbox_put", {"topic": topic, "payload": text, "ordering_key": ordering_key})
 
 
-def outbox_announce(tx: Tx, topic: str, payload: Any) -> None:
-    """Send a message with this transaction if its topic exists."""
-    text = msgspec.json.encode(payload).decode()
-    tx.run("outbox_announce", {"topic": topic, "payload": text})
-
-
 def outbox_take(tx: Tx, n: int) -> list[OutboxMessage]:
     """Remove up to `n` unsent messages; they are sent when this transaction commits."""
     messages = [OutboxMessage._make(row) for row in tx.rows("outbox_take", {"n": n})]

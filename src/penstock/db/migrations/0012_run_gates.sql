@@ -42,3 +42,36 @@ FROM (VALUES
 ) AS v (relation, privileges, condition)
 $$;
 SELECT tenant_wall();
+
+-- Alerts are announced on the topic `penstock.alerts` when they open and when they are resolved,
+-- whatever code does it. The outbox publisher turns the row into the public record.
+CREATE FUNCTION alert_announce() RETURNS trigger LANGUAGE plpgsql AS
+$$
+BEGIN
+    INSERT INTO outbox (topic, payload, created_at)
+    SELECT t.name, json_build_object('alert_id', NEW.alert_id, 'state', NEW.state)::text,
+        coalesce(NEW.closed_at, NEW.last_at)
+    FROM topics t WHERE t.customer = 0 AND t.name = 'penstock.alerts';
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER alert_opened AFTER INSERT ON alerts
+    FOR EACH ROW EXECUTE FUNCTION alert_announce();
+CREATE TRIGGER alert_resolved AFTER UPDATE OF state ON alerts
+    FOR EACH ROW WHEN (OLD.state <> NEW.state AND NEW.state = 'resolved')
+    EXECUTE FUNCTION alert_announce();
+
+-- only: sqlite
+CREATE TRIGGER alert_opened AFTER INSERT ON alerts
+BEGIN
+    INSERT INTO outbox (topic, payload, created_at)
+    SELECT t.name, json_object('alert_id', NEW.alert_id, 'state', NEW.state), NEW.last_at
+    FROM topics t WHERE t.customer = 0 AND t.name = 'penstock.alerts';
+END;
+CREATE TRIGGER alert_resolved AFTER UPDATE OF state ON alerts
+WHEN OLD.state <> NEW.state AND NEW.state = 'resolved'
+BEGIN
+    INSERT INTO outbox (topic, payload, created_at)
+    SELECT t.name, json_object('alert_id', NEW.alert_id, 'state', NEW.state), NEW.closed_at
+    FROM topics t WHERE t.customer = 0 AND t.name = 'penstock.alerts';
+END;

@@ -1,0 +1,70 @@
+"""Public form of messages that statements of the store announce with internal numbers.
+
+Runs and alerts are announced where they are written, in one statement with the change. What
+subscribers get has public ids and the customer's name; both are filled in here, batch by batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from penstock.access.store.registry import customer_names
+from penstock.audit.rows import AlertRow, OutboxMessage
+from penstock.audit.store.alerts import alert_rows
+from penstock.core.formatting import id_or_none
+from penstock.core.ids import encode
+from penstock.core.naming import CustomerKey
+from penstock.core.records.record import to_json_value
+from penstock.db.store import Tx
+from penstock.monitoring.from_rows import alert_record
+
+RUNS_TOPIC: Final = "penstock.runs"
+ALERTS_TOPIC: Final = "penstock.alerts"
+
+
+def public_messages(tx: Tx, messages: Sequence[OutboxMessage]) -> list[OutboxMessage]:
+    """Return the messages in their public form; one about a deleted alert is left out."""
+    payloads = {
+        one.outbox_id: msgspec.json.decode(one.payload)
+        for one in messages
+        if one.topic in (RUNS_TOPIC, ALERTS_TOPIC)
+    }
+    if not payloads:
+        return list(messages)
+    keys = {CustomerKey(p["customer"]) for p in payloads.values() if "customer" in p}
+    names = customer_names(tx, sorted(keys)) if keys else {}
+    alert_ids = {p["alert_id"] for p in payloads.values() if "alert_id" in p}
+    alerts = alert_rows(tx, sorted(alert_ids)) if alert_ids else {}
+    made = []
+    for one in messages:
+        payload = payloads.get(one.outbox_id)
+        if payload is None:
+            made.append(one)
+        elif one.topic == RUNS_TOPIC:
+            made.append(_with_payload(one, _run(payload, names)))
+        elif payload["alert_id"] in alerts:
+            made.append(_with_payload(one, _alert(payload, alerts[payload["alert_id"]])))
+    return made
+
+
+def _run(payload: dict[str, Any], names: dict[CustomerKey, str]) -> dict[str, Any]:
+    return {
+        "run_id": encode("run", payload["run_id"]),
+        "config_id": id_or_none("cfg", payload["config_id"]),
+        "customer_id": names[CustomerKey(payload["customer"])],
+        "priority": payload["priority"],
+    }
+
+
+def _alert(payload: dict[str, Any], row: AlertRow) -> dict[str, Any]:
+    """Return the public record of an alert as it was: firing, or resolved."""
+    if payload["state"] != row.state:
+        row = row._replace(state=payload["state"], closed_at=None, closed_by=None)
+    return dict(to_json_value(alert_record(row)))
+
+
+def _with_payload(one: OutboxMessage, payload: dict[str, Any]) -> OutboxMessage:
+    return one._replace(payload=msgspec.json.encode(payload).decode())
