@@ -146,7 +146,7 @@ def asking(
     path: Path, clock: VirtualClock, lines: list[Any], client: Client, processor: str
 ) -> Consumer:
     """Return a consumer that asks the gate of a processor."""
-    gate = product_gate(client.gates, "shop", "load", processor=processor, mode="overnight")
+    gate = product_gate(client.gates, "shop", "load", processor=processor, mode="daily")
     return consumer(path, clock, lines, gate=gate)
 
 

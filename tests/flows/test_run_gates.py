@@ -24,7 +24,7 @@ from penstock.services.binder import Binder
 from tests.kits.client_harness import Harness
 
 DAY = "2025-11-17"
-WAITING = {"mode": "overnight"}
+WAITING = {"mode": "daily"}
 """A mode that waits for absent data."""
 
 
@@ -118,7 +118,7 @@ def test_a_submitted_run_waits_for_a_critical_table(scene: Scene) -> None:
     held = scene.harness.take()
     assert json.loads(held.gate_context or "{}")["missing"] == ["t.extra"]
     run = scene.run(run_id)
-    assert (run.mode, run.partition) == ("overnight", DAY)
+    assert (run.mode, run.partition) == ("daily", DAY)
     decisions = scene.client.gates.decisions("shop").items
     assert [one.verdict for one in decisions] == ["PROCEED_DEGRADED", "WAIT"]
     assert {one.run_id for one in decisions} == {run_id}
@@ -128,7 +128,7 @@ def test_a_submitted_run_waits_for_a_critical_table(scene: Scene) -> None:
 def test_a_message_bound_to_a_gated_processor_waits(scene: Scene) -> None:
     """The run exists from the ack of the message on, and starts once the table has arrived."""
     scene.bind("critical")
-    run_id = scene.publish(processing_mode="overnight", correlation_id="cause")
+    run_id = scene.publish(processing_mode="daily", correlation_id="cause")
     scene.step()
     assert scene.waits(run_id) == "gated"
     assert scene.harness.claim(10) == []
@@ -145,7 +145,7 @@ def test_a_required_table_that_is_absent_fails_the_run(scene: Scene, is_bound: b
     """The run is a dead letter with the reason; a replay asks the gate again."""
     if is_bound:
         scene.bind("required")
-        run_id = scene.publish(processing_mode="overnight")
+        run_id = scene.publish(processing_mode="daily")
     else:
         run_id = scene.submit("required")
     scene.step()
@@ -285,7 +285,7 @@ def test_a_caller_bound_to_a_customer(scene: Scene) -> None:
     for customer in ("acme", "other"):
         scene.submit("free", customer=customer)
     bound = scene.client.scoped("acme", actor="bound")
-    made = Submission(pipeline="shop", processor="critical", partition=DAY, mode="overnight")
+    made = Submission(pipeline="shop", processor="critical", partition=DAY, mode="daily")
     waiting, cancelled = bound.runs.submit_many([made, made])
     forced = Submission(pipeline="shop", processor="required", partition=DAY, force=True)
     assert bound.runs.get(bound.runs.submit(forced).run_id).waits == "ready"

@@ -10,6 +10,7 @@ from penstock.access.store.registry import customer_ensure_many, topic_ensure
 from penstock.audit.rows import OutboxMessage
 from penstock.audit.store.journal import outbox_put
 from penstock.core.clock import DAY, HOUR, MINUTE, to_datetime
+from penstock.core.ids import encode
 from penstock.db.store import Tx
 from penstock.runs.records import Submission
 from penstock.services import upkeep
@@ -77,7 +78,7 @@ class TestOutboxPublisher:
         publisher = OutboxPublisher(harness.store)
         publisher.subscribe(lambda _, messages: received.extend(m.payload for m in messages))
         assert publisher.run_once() == 1
-        assert json.loads(received[0])["run_id"] == run_id
+        assert json.loads(received[0])["run_id"] == encode("run", run_id)
         harness.clock.advance(HOUR)
         harness.admitter.run_once()
         assert publisher.run_once() == 1
