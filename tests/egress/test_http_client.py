@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections.abc import Iterator
@@ -13,13 +14,12 @@ from penstock.core.errors import InvalidInput
 from penstock.egress.connection_pool import AGE_SECONDS, IDLE_SECONDS, POOL_MAX, IdleConnections
 from penstock.egress.http_client import (
     BODY_MAX,
-    LOOKUPS_MAX,
     HttpClient,
     HttpResponse,
     Request,
     RequestFailed,
-    Resolve,
 )
+from penstock.egress.lookups import LOOKUPS_MAX, Resolve
 from penstock.egress.policy import EgressRules
 from penstock.testing.clock import VirtualClock
 from tests.kits.egress import Receiver, ScriptedResponse, authority, raw_server, receiving
@@ -47,6 +47,31 @@ def here(*_: object) -> list[str]:
 
 def egress(rules: EgressRules = INSIDE, resolve: Resolve = here) -> HttpClient:
     return HttpClient(SystemClock(), rules, tls=authority().trusting(), resolve=resolve)
+
+
+@contextlib.contextmanager
+def hanging_lookups() -> Iterator[tuple[HttpClient, list[str]]]:
+    """A client whose lookups hang, except of names with "good", and the names looked up."""
+    free = threading.Event()
+    started: list[str] = []
+
+    def hanging(host: str, _port: int) -> list[str]:
+        started.append(host)
+        if "good" not in host:
+            free.wait(60)
+        return ["127.0.0.1"]
+
+    try:
+        yield egress(PLAIN, hanging), started
+    finally:
+        free.set()
+
+
+def failure_of(client: HttpClient, url: str, owner: str) -> str:
+    """Send a request that must fail; return the kind of the failure."""
+    with pytest.raises(RequestFailed) as failed:
+        client.send(Request(url=url, timeout_s=0.001, owner=owner))
+    return failed.value.kind
 
 
 def plain(port: int, **more: object) -> HttpResponse:
@@ -146,22 +171,36 @@ class TestAddresses:
 
     def test_lookups_that_hang_are_bounded(self) -> None:
         """Each hanging lookup fails at its deadline; beyond the limit none is started."""
-        free = threading.Event()
-
-        def hanging(*_: object) -> list[str]:
-            free.wait(60)
-            return ["127.0.0.1"]
-
-        sender = egress(PLAIN, hanging)
-        kinds = []
-        try:
-            for _ in range(LOOKUPS_MAX + 1):
-                with pytest.raises(RequestFailed) as failed:
-                    sender.send(Request(url=f"http://{HOST}:9999/", timeout_s=0.001))
-                kinds.append(failed.value.kind)
-        finally:
-            free.set()
+        with hanging_lookups() as (sender, _):
+            kinds = [
+                failure_of(sender, f"http://h{n}.{HOST}:9999/", "mean")
+                for n in range(LOOKUPS_MAX + 1)
+            ]
         assert kinds == ["timeout"] * LOOKUPS_MAX + ["lookup"]
+
+    def test_hanging_lookups_hold_up_their_owner_only(self) -> None:
+        """With all its lookups hanging, a customer delays nobody else's requests."""
+        with receiving() as made, hanging_lookups() as (sender, started):
+            for n in range(LOOKUPS_MAX + 1):
+                failure_of(sender, f"http://h{n}.{HOST}:9999/", "mean")
+            good = Request(url=f"http://good.{HOST}:{made.port}/", owner="other")
+            assert sender.send(good).status == 204
+        assert len(started) == LOOKUPS_MAX + 1
+
+    def test_requests_of_one_host_share_a_lookup(self) -> None:
+        """A name that hangs costs one thread, however often it is asked for."""
+        with hanging_lookups() as (sender, started):
+            for _ in range(LOOKUPS_MAX * 2):
+                assert failure_of(sender, f"http://{HOST}:9999/", "mean") == "timeout"
+        assert started == [HOST]
+
+    def test_a_refusal_does_not_name_the_address(self) -> None:
+        """What a name resolves to inside the network stays inside."""
+        sender = egress(EgressRules(allow_http=True), lambda *_: ["93.184.215.14", "10.1.2.3"])
+        with pytest.raises(InvalidInput) as refused:
+            sender.send(Request(url=f"http://{HOST}/"))
+        assert "10.1.2.3" not in str(refused.value)
+        assert "public" in str(refused.value)
 
     def test_proxies_of_the_environment_are_ignored(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A proxy of the environment would bypass the address check."""

@@ -69,6 +69,11 @@ def waiting(served: ServedApi, n: int) -> None:
     until(lambda: served.api.waiting.count == n)
 
 
+def server_threads() -> set[str]:
+    """Return the names of Penstock's threads; those of the thread pool are bounded elsewhere."""
+    return {one.name for one in threading.enumerate() if one.name.startswith("penstock")}
+
+
 def until(condition: Callable[[], bool]) -> None:
     """Poll until a condition holds."""
     gate = threading.Event()
@@ -128,6 +133,33 @@ class TestAnswers:
         waiting(served, 1)
         subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
         assert len(poll.claimed_runs()) == 1
+
+    def test_polled_subscriptions_need_no_threads(self, served: ServedApi) -> None:
+        """However many subscriptions callers poll, the server starts no thread for them."""
+        by = served.by("admin")
+        by.ok("POST", "/topics", {"name": "events"})
+        names = [f"reader-{n}" for n in range(12)]
+        for name in names:
+            by.ok("POST", "/subscriptions", {"name": name, "topic": "events"})
+        before = server_threads()
+        found: dict[str, int] = {}
+
+        def pull(name: str) -> None:
+            reply = served.by("worker").ok(
+                "POST", f"/subscriptions/{name}/pull", {"wait_seconds": SECONDS}
+            )
+            found[name] = len(reply["received_messages"])
+
+        polls = [threading.Thread(target=pull, args=(name,), daemon=True) for name in names]
+        for poll in polls:
+            poll.start()
+        waiting(served, len(names))
+        assert server_threads() - before <= {"penstock-listen"}, "one for the whole process"
+        by.ok("POST", "/topics/events/publish", {"messages": [{"data": "MQ=="}]})
+        for poll in polls:
+            poll.join(20)
+        assert found == dict.fromkeys(names, 1), "each of them is woken"
+        waiting(served, 0)
 
     def test_with_a_key_there_is_no_wait(self, served: ServedApi) -> None:
         """A claim with an Idempotency-Key is answered at once and its response is final."""

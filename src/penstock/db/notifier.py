@@ -42,7 +42,16 @@ class HubWaiter:
         self.channels = channels
         self._hub = hub
         self._event = threading.Event()
+        self._call: Callable[[], None] | None = None
         self.is_waiting = False
+
+    def call_on_hint(self, call: Callable[[], None]) -> None:
+        """Call a function on each hint, on the thread that brings it; nobody waits then.
+
+        The function must return at once and must not raise.
+        """
+        self._call = call
+        self.is_waiting = True
 
     def wait(self, seconds: float) -> bool:
         """Wait for a hint, at most `seconds`. Return True if one arrived."""
@@ -54,6 +63,8 @@ class HubWaiter:
 
     def interrupt(self) -> None:
         """Wake this waiter now, from any thread."""
+        if self._call is not None:
+            self._call()
         self._event.set()
 
     def close(self) -> None:

@@ -188,6 +188,10 @@ class Store(StoreView, Protocol):
 class Waiter(Protocol):
     """Waits for a wake-up; a lost one costs latency, never work."""
 
+    def call_on_hint(self, call: Callable[[], None]) -> None:
+        """Call a function on each wake-up, from any thread, instead of waiting."""
+        ...
+
     def wait(self, seconds: float) -> bool:
         """Wait for a wake-up, at most `seconds`. Return True if one arrived."""
         ...

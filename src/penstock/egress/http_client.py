@@ -16,13 +16,14 @@ import io
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
 from penstock.egress.connection_pool import IdleConnections
+from penstock.egress.lookups import Lookups, Resolve, TooManyLookupsError
 from penstock.egress.policy import (
     STRICT,
     Address,
@@ -34,14 +35,10 @@ from penstock.egress.policy import (
 
 BODY_MAX: Final = 65_536
 CONNECT_SECONDS: Final = 10.0
-LOOKUPS_MAX: Final = 32
 HINTS_MAX: Final = 8
 SEND_CHUNK: Final = 65_536
 DRAIN_SECONDS: Final = 1.0
 """How long an unwanted response body is read, so that the connection can be reused."""
-
-Resolve: TypeAlias = Callable[[str, int], Sequence[str]]
-"""(host, port) → the addresses of a name; raises OSError when there are none."""
 
 
 class RequestFailed(PenstockError):
@@ -71,6 +68,8 @@ class Request:
     timeout_s: float = 30.0
     read_body: bool = False
     keep_alive: bool = False
+    owner: str = ""
+    """Customer whose URL it is; hanging lookups of one owner never hold up another's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +96,7 @@ class HttpClient:
         self._rules = rules
         self._tls = tls
         self._tls_lock = threading.Lock()
-        self._resolve = resolve or _lookup
-        self._lookups = threading.BoundedSemaphore(LOOKUPS_MAX)
+        self._lookups = Lookups(resolve or _lookup)
         self._pool = IdleConnections(clock)
 
     @property
@@ -114,7 +112,7 @@ class HttpClient:
             reply = self._send_again(target, request, deadline) if request.keep_alive else None
             if reply is not None:
                 return reply
-            addresses = self._addresses(target, deadline)
+            addresses = self._addresses(target, request.owner, deadline)
             stream = self._connect(target, addresses, deadline)
             return self._send_on(stream, target, request, None)
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -149,29 +147,20 @@ class HttpClient:
                 stream.end()
         return reply
 
-    def _addresses(self, target: Target, deadline: _Deadline) -> list[Address]:
+    def _addresses(self, target: Target, owner: str, deadline: _Deadline) -> list[Address]:
         """Return every address of the name, checked; a failed or hanging lookup allows none."""
-        if not self._lookups.acquire(blocking=False):
-            raise RequestFailed("lookup", f"{target.host}: too many lookups in progress")
-        lookup = _Lookup()
-
-        def resolve() -> None:
-            try:
-                lookup.addresses = list(self._resolve(target.host, target.port))
-            except Exception as error:  # a custom resolver may raise any error
-                lookup.error = error
-            finally:
-                self._lookups.release()
-                lookup.ready.set()
-
-        # A lookup cannot be interrupted: it gets its own thread, which may outlive the wait.
-        threading.Thread(target=resolve, name="penstock-lookup", daemon=True).start()
-        if not lookup.ready.wait(deadline.left()):
-            raise RequestFailed("timeout", f"{target.host}: the name did not resolve in time")
-        if lookup.error is not None:
-            reason = type(lookup.error).__name__
-            raise RequestFailed("lookup", f"{target.host}: the name does not resolve ({reason})")
-        return check_addresses(lookup.addresses, self._rules)
+        try:
+            found = self._lookups.addresses(target.host, target.port, owner, deadline.left())
+        except TooManyLookupsError:
+            raise RequestFailed("lookup", f"{target.host}: too many lookups in progress") from None
+        except TimeoutError:
+            text = f"{target.host}: the name did not resolve in time"
+            raise RequestFailed("timeout", text) from None
+        except Exception as error:
+            reason = type(error).__name__
+            text = f"{target.host}: the name does not resolve ({reason})"
+            raise RequestFailed("lookup", text) from None
+        return check_addresses(found, self._rules)
 
     def _connect(
         self, target: Target, addresses: Sequence[Address], deadline: _Deadline
@@ -223,15 +212,6 @@ class _Deadline:
     def shorten(self, seconds: float) -> None:
         """Shorten the deadline to at most `seconds` from now."""
         self._at = min(self._at, self._clock.monotonic() + seconds)
-
-
-class _Lookup:
-    """Result of a lookup."""
-
-    def __init__(self) -> None:
-        self.ready = threading.Event()
-        self.addresses: list[str] = []
-        self.error: Exception | None = None
 
 
 class _Stream:

@@ -145,7 +145,12 @@ def check_addresses(addresses: Sequence[str], rules: EgressRules = STRICT) -> li
     """
     if not addresses:
         raise InvalidInput("host", "a name that resolves", "no address")
-    return [check_address(address, rules) for address in addresses]
+    try:
+        return [check_address(address, rules) for address in addresses]
+    except InvalidInput:
+        # What a name resolves to inside the network is not for the user who chose the name.
+        expected = "a name of public addresses only"
+        raise InvalidInput("host", expected, "another address", PRIVATE_FIX) from None
 
 
 def check_address(address: str, rules: EgressRules = STRICT, field: str = "address") -> Address:

@@ -103,7 +103,13 @@ def sign_request(
     )
     headers = {**made.headers, **auth_headers(keys, token, delivery, made.body, now)}
     return SignedRequest(
-        post=PushRequest(url=spec.endpoint, headers=headers, body=made.body, timeout_s=0.0)
+        post=PushRequest(
+            url=spec.endpoint,
+            headers=headers,
+            body=made.body,
+            timeout_s=0.0,
+            owner=attempt.ready.customer_id,
+        )
     )
 
 

@@ -52,6 +52,8 @@ class PushRequest:
     headers: Mapping[str, str]
     body: bytes
     timeout_s: float
+    owner: str = ""
+    """Customer of the subscription."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

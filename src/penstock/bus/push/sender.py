@@ -19,6 +19,7 @@ def push_sender(egress: HttpClient) -> PushSender:
             body=wanted.body,
             timeout_s=wanted.timeout_s,
             keep_alive=True,
+            owner=wanted.owner,
         )
         try:
             reply = egress.send(request)

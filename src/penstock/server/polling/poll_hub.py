@@ -4,14 +4,14 @@ A claim or pull that finds nothing may wait. A wake-up on its channel, or a time
 case a wake-up was lost, lets the first waiter of each queue try again, and the next ones as long as
 something is found. Waiters that would receive the same (same pool, processors and customer) share a
 queue: any number of equal workers costs one query per wake-up, and no query is spent on a run that
-the waiter cannot take. Waiting needs no thread; a waiter whose client disconnects leaves the queue.
+the waiter cannot take. Neither a waiter nor a channel needs a thread, however many subscriptions
+are polled; a waiter whose client disconnects leaves the queue.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple, Protocol, TypeVar
@@ -33,12 +33,8 @@ class PollKey(NamedTuple):
 class Wakeups(Protocol):
     """A source of wake-ups, as the store provides it."""
 
-    def wait(self, seconds: float) -> bool:
-        """Wait for a wake-up for at most `seconds`; return whether there was one."""
-        ...
-
-    def interrupt(self) -> None:
-        """End a running wait."""
+    def call_on_hint(self, call: Callable[[], None]) -> None:
+        """Call a function on each wake-up, from any thread."""
         ...
 
     def close(self) -> None:
@@ -76,18 +72,16 @@ class _Queue:
 
 
 class _Pool:
-    """The queues of one channel, and the thread that waits for its wake-ups."""
+    """The queues of one channel; its wake-ups and its timer arrive on the event loop."""
 
-    def __init__(self, hints: Wakeups, loop: asyncio.AbstractEventLoop, name: str) -> None:
+    def __init__(self, hints: Wakeups, loop: asyncio.AbstractEventLoop) -> None:
         self._queues: dict[PollKey, _Queue] = {}
         self._hints = hints
         self._loop = loop
-        self._closed = False
+        self._is_hinted = False
         self.waiters = 0
-        self._thread = threading.Thread(
-            target=self._listen, name=f"penstock-poll-{name}", daemon=True
-        )
-        self._thread.start()
+        hints.call_on_hint(self._hint)
+        self._timer = loop.call_later(POLL_SECONDS, self._tick)
 
     def queue(self, question: PollKey) -> _Queue:
         """Return the queue of a question."""
@@ -95,6 +89,7 @@ class _Pool:
 
     def call(self) -> None:
         """Let the first waiter of each queue try; remove empty queues."""
+        self._is_hinted = False
         for question, queue in list(self._queues.items()):
             if not queue.call():
                 del self._queues[question]
@@ -105,27 +100,30 @@ class _Pool:
             self._loop.call_soon_threadsafe(self._call_all)
 
     def close(self) -> None:
-        """Stop the thread and let all waiters return."""
+        """Stop listening and let all waiters return."""
         self.retire()
-        self._thread.join(timeout=5)
         self._call_all()
 
     def retire(self) -> None:
-        """End the thread, which stops listening; call it when there are no waiters."""
-        self._closed = True
-        self._hints.interrupt()
+        """Stop listening; call it when there are no waiters."""
+        self._timer.cancel()
+        self._hints.close()
 
     def _call_all(self) -> None:
         for queue in list(self._queues.values()):
             while queue.call():
                 pass
 
-    def _listen(self) -> None:
-        while not self._closed:
-            self._hints.wait(POLL_SECONDS)
+    def _hint(self) -> None:
+        """Pass a wake-up to the event loop; hints before it is served are one. Thread-safe."""
+        if not self._is_hinted:
+            self._is_hinted = True
             with contextlib.suppress(RuntimeError):  # the loop is closing
                 self._loop.call_soon_threadsafe(self.call)
-        self._hints.close()
+
+    def _tick(self) -> None:
+        self._timer = self._loop.call_later(POLL_SECONDS, self._tick)
+        self.call()
 
 
 class LongPolls:
@@ -201,5 +199,5 @@ class LongPolls:
 
     def _pool(self, name: str, loop: asyncio.AbstractEventLoop) -> _Pool:
         if name not in self._pools:
-            self._pools[name] = _Pool(self._listen(name), loop, name)
+            self._pools[name] = _Pool(self._listen(name), loop)
         return self._pools[name]
