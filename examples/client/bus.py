@@ -11,13 +11,13 @@ if __name__ == "__main__":
         client.subscriptions.declare(
             Subscription(name="to-table", topic="rosters", is_ordered=True)
         )
-        ids = client.topics.publish(
+        published = client.topics.publish(
             "rosters", [NewMessage(data=b'{"team": "ATL"}', ordering_key="ATL")]
         )
         (got,) = client.subscriptions.pull("to-table")
         print(
             got.message.data,
-            got.message.message_id == ids[0],
+            got.message.message_id == published.message_ids[0],
             got.deadline > got.message.publish_time,
         )
         print(client.subscriptions.ack("to-table", [got.ack_id]))

@@ -6,6 +6,8 @@ import base64
 import threading
 from typing import Any
 
+import pytest
+
 from tests.server.kit import ServedApi
 
 READER = "/subscriptions/reader"
@@ -216,7 +218,7 @@ def test_invalid_fields_are_named(served: ServedApi) -> None:
     declared: list[tuple[dict[str, Any], int, str]] = [
         ({"topic": "unknown"}, 404, ""),
         ({"filter": "attributes.x ="}, 400, "filter"),
-        ({"max_delivery_attempts": 4}, 400, "max_delivery_attempts"),
+        ({"max_delivery_attempts": 0}, 400, "max_delivery_attempts"),
         ({"name": "no/slash"}, 400, "subscription"),
         ({"name": "reader", "topic": "other"}, 404, ""),
         ({"name": "reader", "version": 99}, 409, ""),
@@ -242,3 +244,59 @@ def test_suggestions(served: ServedApi) -> None:
     reply = served.by("viewer").post("/topics", {"name": "orders"})
     assert reply.status == 403
     assert reply.json["detail"].endswith("may not do this; it requires operator or admin.")
+
+
+def test_a_topic_without_subscriptions(served: ServedApi) -> None:
+    """The response says how many subscriptions a topic has, so that none is noticed."""
+    by = served.by("admin")
+    by.ok("POST", "/topics", {"name": "lonely"})
+    message = {"messages": [{"data": "MQ=="}]}
+    assert by.ok("POST", "/topics/lonely/publish", message)["subscriptions"] == 0
+    by.ok("POST", "/subscriptions", {"name": "reads", "topic": "lonely"})
+    assert by.ok("POST", "/topics/lonely/publish", message)["subscriptions"] == 1
+    assert by.post("/topics/lonely/publish", {"messages": []}).status == 400
+
+
+def test_one_attempt_and_no_backoff(served: ServedApi) -> None:
+    """A subscription may have a single attempt, and redeliver at once."""
+    by = served.by("admin")
+    by.ok("POST", "/topics", {"name": "rosters"})
+    once = {"name": "once", "topic": "rosters", "max_delivery_attempts": 1}
+    at_once = {"name": "at-once", "topic": "rosters", "min_backoff_seconds": 0}
+    for wanted in (once, at_once):
+        by.ok("POST", "/subscriptions", wanted)
+    by.ok("POST", "/topics/rosters/publish", {"messages": [{"data": "MQ=="}]})
+    attempts = []
+    for name in ("once", "at-once", "at-once"):
+        for one in by.ok("POST", f"/subscriptions/{name}/pull", {})["received_messages"]:
+            attempts.append((name, one["delivery_attempt"]))
+            nack = {"nacks": [{"ack_id": one["ack_id"]}]}
+            by.ok("POST", f"/subscriptions/{name}/nack", nack)
+    assert attempts == [("once", 1), ("at-once", 1), ("at-once", 2)]
+    assert by.ok("GET", "/dead-letters")["items"][0]["subscription"] == "once"
+
+
+def test_seek_into_the_future(served: ServedApi) -> None:
+    """Everything published until now is purged; later messages are delivered."""
+    by = served.by("admin")
+    by.ok("POST", "/topics", {"name": "rosters"})
+    by.ok("POST", "/subscriptions", {"name": "reads", "topic": "rosters"})
+    message = {"messages": [{"data": "MQ=="}]}
+    by.ok("POST", "/topics/rosters/publish", message)
+    served.harness.clock.advance(seconds=1)
+    sought = by.ok("POST", "/subscriptions/reads/seek", {"time": "2999-01-01T00:00:00Z"})
+    assert (sought["purged"], sought["delivered_again"]) == (1, 0)
+    by.ok("POST", "/topics/rosters/publish", message)
+    assert len(by.ok("POST", "/subscriptions/reads/pull", {})["received_messages"]) == 1
+
+
+@pytest.mark.parametrize("url", ["http://consumer.example/", "https://10.0.0.8/healthz"])
+def test_health_urls_are_judged_at_declaration(served: ServedApi, url: str) -> None:
+    """A health check that the egress rules refuse is refused when it is declared."""
+    by = served.by("admin")
+    by.ok("POST", "/topics", {"name": "rosters"})
+    wanted = {"name": "reads", "topic": "rosters", "auto_replay": {"health_url": url}}
+    refused = by.post("/subscriptions", wanted)
+    assert refused.status == 400
+    assert "health_url" in refused.json["detail"]
+    assert by.get("/subscriptions/reads").status == 404

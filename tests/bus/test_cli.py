@@ -73,6 +73,22 @@ class TestCreate:
         monkeypatch.setenv("PENSTOCK_EGRESS_PRIVATE", "allowed")
         assert "Pushed to: http://127.0.0.1:9000/hook" in bus.ok(*line)
 
+    def test_automatic_replay(self, bus: Shell) -> None:
+        """The health check, age and rate are options; age or rate alone are refused."""
+        line = ("subscriptions", "create", "auto", "--topic", "rosters")
+        options = ("--auto-replay-after", "5m", "--auto-replay-rate", "2")
+        url = "https://consumer.example/healthz"
+        stored = bus.json(*line, "--auto-replay", url, *options)["auto_replay"]
+        assert (stored["health_url"], stored["after"], stored["rate"]) == (url, "300s", 2.0)
+        assert "--auto-replay URL" in bus(*line, *options).err
+
+    def test_publishing_without_subscriptions(self, bus: Shell) -> None:
+        """A topic without subscriptions is named, with the command that creates one."""
+        bus.ok("topics", "create", "lonely")
+        assert "no subscription" in bus.ok("topics", "publish", "lonely", "a")
+        assert "no subscription" not in bus.ok("topics", "publish", "rosters", "a")
+        assert bus.json("topics", "publish", "lonely", "a")["subscriptions"] == 0
+
     def test_binding_to_an_unknown_pipeline(self, bus: Shell) -> None:
         """A binding to a pipeline that is not registered prints a warning."""
         line = ("subscriptions", "create", "bound", "--topic", "rosters", "--binding")

@@ -41,6 +41,9 @@ EU = {"region": "eu-west", "kind": "order"}
         ('attributes.und = "ü"', {"und": "ü"}, True),
         ("  attributes:region  ", EU, True),
         ("attributes:NOTE", {"NOTE": ""}, True),
+        ("attributes:1k", {"1k": ""}, True),
+        ('attributes.007 = "x" AND NOT attributes:8-bit', {"007": "x"}, True),
+        ('hasPrefix(attributes.2nd_key, "a")', {"2nd_key": "ab"}, True),
     ],
 )  # fmt: skip
 def test_matches(text: str, attributes: dict[str, str], verdict: bool) -> None:

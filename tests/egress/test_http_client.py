@@ -179,7 +179,7 @@ class TestAddresses:
         assert kinds == ["timeout"] * LOOKUPS_MAX + ["lookup"]
 
     def test_hanging_lookups_hold_up_their_owner_only(self) -> None:
-        """With all its lookups hanging, a customer delays nobody else's requests."""
+        """With all its lookups hanging, a customer delays no other customer's requests."""
         with receiving() as made, hanging_lookups() as (sender, started):
             for n in range(LOOKUPS_MAX + 1):
                 failure_of(sender, f"http://h{n}.{HOST}:9999/", "mean")

@@ -110,7 +110,8 @@ class TestOrigin:
         binder = Binder(stage.store, jitter=lambda: 0.0)
         binder.run_once()
         sent = NewMessage(data=json.dumps(data).encode())
-        (message_id,) = stage.client.topics.publish("feed", [sent], customer="acme")
+        done = stage.client.topics.publish("feed", [sent], customer="acme")
+        (message_id,) = done.message_ids
         assert binder.run_once().done == 1
         return message_id
 

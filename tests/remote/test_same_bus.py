@@ -32,7 +32,7 @@ def bus(remote: RemoteClient) -> RemoteClient:
     remote.topics.create(Topic(name="rosters", retention=timedelta(days=2)))
     remote.subscriptions.declare(READER)
     messages = [NewMessage(data=b"%d" % n, attributes={"n": str(n)}) for n in range(4)]
-    assert remote.topics.publish("rosters", messages) == ["1", "2", "3", "4"]
+    assert remote.topics.publish("rosters", messages).message_ids == ["1", "2", "3", "4"]
     return remote
 
 

@@ -44,7 +44,7 @@ def bus_things(harness: Harness, customer: str) -> BusThings:
         wanted = Subscription(name=name, topic="events")
         client.subscriptions.declare(wanted, customer=customer)
     messages = [NewMessage(data=b"%d" % n, attributes={"whose": customer}) for n in range(5)]
-    ids = client.topics.publish("events", messages, customer=customer)
+    ids = client.topics.publish("events", messages, customer=customer).message_ids
     held = client.subscriptions.pull("reader", max_messages=3, customer=customer)
     limit = f"bq:{customer}"
     client.limits.declare(limit, capacity=3)

@@ -157,7 +157,7 @@ class TestAnswers:
         assert server_threads() - before <= {"penstock-listen"}, "one for the whole process"
         by.ok("POST", "/topics/events/publish", {"messages": [{"data": "MQ=="}]})
         for poll in polls:
-            poll.join(20)
+            poll.join(60)
         assert found == dict.fromkeys(names, 1), "each of them is woken"
         waiting(served, 0)
 

@@ -48,7 +48,7 @@ def publish(
         )
         for one in payloads
     ]
-    return harness.client.topics.publish("feed", messages, customer=customer)
+    return harness.client.topics.publish("feed", messages, customer=customer).message_ids
 
 
 class TestRuns:

@@ -132,7 +132,7 @@ def bus(client: Client) -> None:
     assert_type(client.subscriptions.get("hook").backlog.oldest_at, datetime | None)
     assert_type(client.subscriptions.pull("hook")[0].message.data, bytes)
     message = NewMessage(data=b"{}", attributes={"kind": "order"}, dedupe_id="1")
-    assert_type(client.topics.publish("orders", [message]), list[str])
+    assert_type(client.topics.publish("orders", [message]).message_ids, list[str])
     transport: Transport = EmbeddedBus(client.store)
     transport.declare([TopicSpec(name="orders")], [SubscriptionSpec(name="s", topic="orders")])
     for delivery in transport.pull("s", max_messages=10):

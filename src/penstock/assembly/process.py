@@ -83,6 +83,7 @@ __all__ = [
 
 SECOND = 1_000_000
 PROBE_THREADS = 8
+HEALTH_THREADS = 16
 
 
 def run_pending(client: Client, pipelines: Sequence[Pipeline]) -> int:
@@ -202,7 +203,9 @@ def build_services(
         build_pusher(store, settings, events, jitter=jitter, clock=clock),
         OutboxPublisher(store),
         Binder(store, jitter=jitter),
-        Replayer(store, build_health_check(settings)),
+        Replayer(
+            store, build_health_check(settings), threads=HEALTH_THREADS if clock is None else 0
+        ),
         Sealer(store),
         Pruner(store, retention=retention),
         Vacuum(store),

@@ -29,6 +29,7 @@ from penstock.egress.keyset import key_fetcher
 from penstock.egress.oidc import SigningKey
 from penstock.egress.policy import parse_target
 from penstock.egress.tokens import Signer, Verifier, new_signing_key, public_jwk
+from penstock.services.health_checks import HealthCheck
 
 if TYPE_CHECKING:
     from penstock.server.push_auth import PushAuth
@@ -61,13 +62,14 @@ def build_egress(settings: Settings) -> HttpClient:
     return HttpClient(SystemClock(), egress_rules(settings), tls=tls)
 
 
-def build_health_check(settings: Settings) -> Callable[[str], bool]:
+def build_health_check(settings: Settings) -> HealthCheck:
     """Return a check whether a consumer is healthy: a GET must return 2xx within seconds."""
     egress = build_egress(settings)
 
-    def is_healthy(url: str) -> bool:
+    def is_healthy(url: str, owner: str) -> bool:
+        request = Request(method="GET", url=url, timeout_s=HEALTH_SECONDS, owner=owner)
         try:
-            reply = egress.send(Request(method="GET", url=url, timeout_s=HEALTH_SECONDS))
+            reply = egress.send(request)
         except (InvalidInput, RequestFailed):
             return False
         return 200 <= reply.status < 300

@@ -27,7 +27,7 @@ Filter: TypeAlias = Callable[[Attributes], bool]
 _TOKEN = re.compile(
     r"""\s*(?:
         (?P<text>"(?:[^"\\]|\\.)*")
-      | (?P<word>[A-Za-z_][A-Za-z0-9_-]*)
+      | (?P<word>[A-Za-z0-9_][A-Za-z0-9_-]*)
       | (?P<sign>!=|=|:|\.|,|\(|\)|-)
     )""",
     re.VERBOSE,

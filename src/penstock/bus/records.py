@@ -28,6 +28,7 @@ __all__ = [
     "DeliveryState",
     "MessageDetail",
     "OidcSettings",
+    "PublishResult",
     "PushSettings",
     "ReceivedMessage",
     "SecretReference",
@@ -76,6 +77,15 @@ class TopicDetail(StoredTopic):
 
     subscriptions: list[str]
     """Names of the subscriptions to the topic."""
+
+
+class PublishResult(Record):
+    """The messages of a publish request, as stored."""
+
+    message_ids: list[str]
+    """Message ids, in the order of the request."""
+    subscriptions: int
+    """Number of subscriptions to the topic; with 0 no one receives the messages."""
 
 
 class SecretReference(Record):
@@ -158,12 +168,13 @@ class SubscriptionSettings(Record):
     min_backoff: Seconds = field(
         name="min_backoff_seconds", default_factory=lambda: seconds(10 * SECOND)
     )
-    """Seconds until the first redelivery after a failed attempt, up to 600."""
+    """Seconds until the first redelivery after a failed attempt, up to 600; with 0 every redelivery
+    is at once."""
     max_backoff: Seconds = field(
         name="max_backoff_seconds", default_factory=lambda: seconds(10 * MINUTE)
     )
-    """Longest delay in seconds between two attempts, up to 600."""
-    max_attempts: Annotated[int, Meta(ge=5, le=100)] = field(
+    """Longest delay in seconds between two attempts, up to 600, jitter included."""
+    max_attempts: Annotated[int, Meta(ge=1, le=100)] = field(
         name="max_delivery_attempts", default=5
     )
     """Number of failed attempts after which a message becomes a dead letter."""

@@ -41,10 +41,15 @@ class RedeliveryPolicy:
 
 
 def redelivery_backoff(policy: RedeliveryPolicy, attempt: int, jitter: float) -> Micros:
-    """Return the delay after a failed attempt; `jitter` in [0, 1) adds up to a quarter of it."""
+    """Return the delay after a failed attempt, at most the policy's maximum; 0 if its minimum is 0.
+
+    `jitter` in [0, 1) adds up to a quarter of it, so that deliveries which failed together do not
+    return together.
+    """
     exponent = min(max(attempt - 1, 0), 40)
     base = min(policy.min_backoff_us << exponent, policy.max_backoff_us)
-    return base + int(base * JITTER_SHARE * min(max(jitter, 0.0), 1.0))
+    spread = int(base * JITTER_SHARE * min(max(jitter, 0.0), 1.0))
+    return min(base + spread, policy.max_backoff_us)
 
 
 def becomes_dead_letter(policy: RedeliveryPolicy, attempt: int, kind: ErrorKind) -> bool:

@@ -19,7 +19,7 @@ from penstock.core.errors import InvalidInput
 
 MESSAGE_BYTES_MAX: Final = 10_000_000
 BATCH_MAX: Final = 1_000
-BATCH_BYTES_MAX: Final = 20_000_000
+BATCH_BYTES_MAX: Final = 10_000_000
 ATTRIBUTES_MAX: Final = 100
 ATTRIBUTE_KEY_BYTES_MAX: Final = 256
 ATTRIBUTE_VALUE_BYTES_MAX: Final = 1024
@@ -93,6 +93,8 @@ def check_outgoing(message: NewMessage, field: str = "message") -> None:
 
 def check_batch(messages: list[NewMessage]) -> None:
     """Validate a batch of messages to publish in one transaction."""
+    if not messages:
+        raise InvalidInput("messages", "at least one message", "none")
     if len(messages) > BATCH_MAX:
         raise InvalidInput("messages", f"at most {BATCH_MAX} messages per batch", len(messages))
     for index, message in enumerate(messages):
@@ -132,12 +134,12 @@ def check_subscription(spec: SubscriptionSpec) -> None:
                 spec.dead_letter_topic,
             )  # fmt: skip
     _between(spec.ack_deadline_us, 10 * SECOND, 600 * SECOND, "ack_deadline")
-    _between(spec.min_backoff_us, 1, 600 * SECOND, "min_backoff")
+    _between(spec.min_backoff_us, 0, 600 * SECOND, "min_backoff")
     _between(spec.max_backoff_us, spec.min_backoff_us, 600 * SECOND, "max_backoff")
     _between(spec.retention_us, RETENTION_MIN, RETENTION_MAX, "retention")
     attempts: object = spec.max_attempts
-    if isinstance(attempts, bool) or not isinstance(attempts, int) or not 5 <= attempts <= 100:
-        raise InvalidInput("max_attempts", "a whole number from 5 to 100", attempts)
+    if isinstance(attempts, bool) or not isinstance(attempts, int) or not 1 <= attempts <= 100:
+        raise InvalidInput("max_attempts", "a whole number from 1 to 100", attempts)
     if spec.filter is not None:
         filters.parse(spec.filter)
 

@@ -46,7 +46,7 @@ class HubWaiter:
         self.is_waiting = False
 
     def call_on_hint(self, call: Callable[[], None]) -> None:
-        """Call a function on each hint, on the thread that brings it; nobody waits then.
+        """Call a function on each hint, on the thread that brings it; instead of waiting.
 
         The function must return at once and must not raise.
         """

@@ -29,6 +29,7 @@ from penstock.bus.store.backlog import BacklogRow, backlog, delivery_counters, m
 from penstock.bus.store.deliveries import delivery_due, delivery_lapse
 from penstock.bus.store.messages import message_publish
 from penstock.bus.store.topics import (
+    SYSTEM,
     SubscriptionOptions,
     SubscriptionRow,
     subscription_declare,
@@ -38,6 +39,7 @@ from penstock.bus.store.topics import (
 )
 from penstock.core.clock import MINUTE, SECOND, SystemClock
 from penstock.core.errors import InvalidInput
+from penstock.core.naming import CustomerKey
 from penstock.db.store import Store
 from penstock.egress.http_client import HttpClient, HttpResponse
 from penstock.egress.oidc import ExpectedClaims, SigningKey
@@ -69,22 +71,27 @@ class PushWorld:
         self.pushers: list[Pusher] = []
         self.key = signing_key()
 
-    def declare(self, name: str, spec: PushConfig, **fields: Any) -> SubscriptionRow:
+    def declare(
+        self, name: str, spec: PushConfig, customer: CustomerKey = SYSTEM, **fields: Any
+    ) -> SubscriptionRow:
         """Create a topic and a push subscription of the same name."""
         given = SubscriptionSpec(name=name, topic=name, **fields)
 
         def body(tx: Any) -> SubscriptionRow:
-            topic_declare(tx, TopicSpec(name=name))
+            topic_declare(tx, TopicSpec(name=name), customer)
             if given.dead_letter_topic is not None:
-                topic_declare(tx, TopicSpec(name=given.dead_letter_topic))
-            return subscription_declare(
-                tx, given, extras=SubscriptionOptions(kind="push", push=serialize_push(spec))
-            )
+                topic_declare(tx, TopicSpec(name=given.dead_letter_topic), customer)
+            options = SubscriptionOptions(kind="push", push=serialize_push(spec))
+            return subscription_declare(tx, given, customer, extras=options)
 
         return self.store.write(body)
 
-    def publish(self, topic: str, *messages: NewMessage) -> list[int]:
-        return self.store.write(lambda tx: message_publish(tx, topic, messages)).message_ids
+    def publish(
+        self, topic: str, *messages: NewMessage, customer: CustomerKey = SYSTEM
+    ) -> list[int]:
+        return self.store.write(
+            lambda tx: message_publish(tx, topic, messages, customer)
+        ).message_ids
 
     def pusher(
         self, rules: EgressRules = INSIDE, post: PushSender | None = None, **options: Any
@@ -422,6 +429,29 @@ class TestThreads:
             assert 1 <= len(slow.got) <= 3
             free.set()
             self.run(pusher, lambda: len(slow.got) == 20)
+
+    def test_slow_endpoints_of_one_customer_delay_no_other(self, world: PushWorld) -> None:
+        """More hanging endpoints than threads: another customer's endpoint is still served."""
+        free = threading.Event()
+        mean, other = CustomerKey(7), CustomerKey(8)
+
+        def hang(_: ReceivedRequest) -> ScriptedResponse:
+            free.wait(60)
+            return ScriptedResponse(200)
+
+        with receiving(hang) as slow, receiving() as quick:
+            for n in range(12):
+                world.declare(f"slow-{n}", to(slow), mean)
+                world.publish(f"slow-{n}", NewMessage(data=b"s"), customer=mean)
+            pusher = world.pusher(threads=4)
+            pusher.run_once()
+            slow.wait_for(3)
+            world.declare("quick", to(quick), other)
+            world.publish("quick", *[NewMessage(data=b"q")] * 10, customer=other)
+            self.run(pusher, lambda: len(quick.got) == 10)
+            assert len(slow.got) == 3, "three of four threads are one customer's share"
+            free.set()
+            self.run(pusher, lambda: len(slow.got) == 12)
 
     def test_the_window_grows_with_success(self, world: PushWorld) -> None:
         """Concurrency grows with successes, up to the number of threads."""

@@ -58,9 +58,10 @@ def test_two_consumers_share(rig: Rig) -> None:
 
 
 def test_nothing_published_nothing_pulled(rig: Rig) -> None:
-    """Empty calls succeed."""
+    """Empty calls succeed; an empty publish is refused."""
     topic = rig.declare()
-    assert rig.bus.publish(topic, []) == []
+    with pytest.raises(InvalidInput, match="messages"):
+        rig.bus.publish(topic, [])
     assert rig.pull() == []
     assert rig.bus.ack("work", []) == rig.bus.nack("work", []) == []
     assert rig.bus.extend("work", [], 30) == []

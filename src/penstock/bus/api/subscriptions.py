@@ -6,6 +6,7 @@ from penstock.access.api_keys import Permission
 from penstock.bus.client.subscriptions import Subscriptions
 from penstock.bus.push.push_config import parse_push
 from penstock.bus.records import StoredSubscription, Subscription
+from penstock.bus.replay_policy import parse_auto_replay
 from penstock.core.records.record import to_json_value
 from penstock.server.routing.call import Call
 from penstock.server.routing.declare import Idempotency, RouteList
@@ -16,9 +17,12 @@ routes = RouteList("subscriptions", "Subscriptions: create, change, pause, seek,
 def declare_subscription(
     call: Call, subscription: Subscription, customer: str | None = None
 ) -> StoredSubscription:
-    """Declare a subscription whose endpoint the server's egress rules allow."""
+    """Declare a subscription whose URLs the server's egress rules allow."""
+    rules = call.request.app.state.receiving.rules
     if subscription.push is not None:
-        parse_push(to_json_value(subscription.push), call.request.app.state.receiving.rules)
+        parse_push(to_json_value(subscription.push), rules)
+    if subscription.auto_replay is not None:
+        parse_auto_replay(to_json_value(subscription.auto_replay), rules)
     return call.write(lambda client: client.subscriptions.declare(subscription, customer=customer))
 
 

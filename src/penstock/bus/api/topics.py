@@ -17,7 +17,6 @@ routes.post(
     Permission.WORK,
     Topics.publish,
     query=("customer",),
-    result_field="message_ids",
     example={
         "messages": [
             {"data": "eyJ0ZWFtIjogIkFUTCJ9", "attributes": {"league": "nba"}, "dedupe_id": "atl-1"}

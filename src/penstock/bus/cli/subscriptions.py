@@ -80,7 +80,7 @@ def show(app: App, name: str, customer: str | None) -> None:
               help="Delay after the first failure; doubles with each one.")  # fmt: skip
 @click.option("--max-backoff", default="10m", show_default=True, metavar="DURATION",
               help="Longest delay between attempts.")  # fmt: skip
-@click.option("--max-attempts", type=click.IntRange(5, 100), default=5, show_default=True,
+@click.option("--max-attempts", type=click.IntRange(1, 100), default=5, show_default=True,
               help="Delivery attempts before a message becomes a dead letter.")  # fmt: skip
 @click.option("--no-dead-letters", is_flag=True, help="Retry until the retention ends.")
 @click.option(
@@ -92,6 +92,12 @@ def show(app: App, name: str, customer: str | None) -> None:
 @click.option("--push", type=JSON, help="Endpoint and options for push delivery.")
 @click.option("--binding", type=JSON,
               help='Start runs or flows, such as {"to": "runs", "pipeline": "nba"}.')  # fmt: skip
+@click.option("--auto-replay", metavar="URL",
+              help="Replay dead letters while this health check returns 2xx.")  # fmt: skip
+@click.option("--auto-replay-after", metavar="DURATION",
+              help="Replay dead letters of this age. Defaults to 10m.")  # fmt: skip
+@click.option("--auto-replay-rate", type=float, metavar="NUMBER",
+              help="Automatic replays per second. Defaults to 10.")  # fmt: skip
 @click.option("--replays-max", type=click.IntRange(0, 100), default=3, show_default=True,
               help="Maximum number of replays of a dead letter.")  # fmt: skip
 @click.pass_obj
@@ -112,6 +118,7 @@ def create(app: App, /, name: str, **given: Any) -> None:
         "filter": given["filter_"],
         "push": given["push"],
         "binding": given["binding"],
+        "auto_replay": _auto_replay(given),
         "replays_max": given["replays_max"],
     }
     wanted = convert_input(body, Subscription)
@@ -142,6 +149,17 @@ def create(app: App, /, name: str, **given: Any) -> None:
             )
 
     app.emit(made, print_text)
+
+
+def _auto_replay(given: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the automatic replay of the options; None without a health check."""
+    more = {"after": given["auto_replay_after"], "rate": given["auto_replay_rate"]}
+    asked = {name: value for name, value in more.items() if value is not None}
+    if given["auto_replay"] is None:
+        for name in asked:
+            raise InvalidInput(f"auto_replay_{name}", "--auto-replay URL beside it", asked[name])
+        return None
+    return {"health_url": given["auto_replay"], **asked}
 
 
 @subscriptions.command("delete")

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from penstock.bus.message import NewMessage
-from penstock.bus.records import MessageDetail, Topic
+from penstock.bus.records import MessageDetail, PublishResult, Topic
 from penstock.cli import output
 from penstock.cli.app import App, Group
 from penstock.cli.arguments import confirm, read_text
@@ -124,17 +124,26 @@ def publish(app: App, /, name: str, data: tuple[str, ...], **given: Any) -> None
     more = {name: given[name] for name in ("ordering_key", "dedupe_id") if given[name] is not None}
     messages = [NewMessage(data=text.encode(), attributes=attributes, **more) for text in texts]
     ids: list[str] = []
+    receivers = 0
     with app.connect() as client:
         for start in range(0, len(messages), BATCH):
             part = messages[start : start + BATCH]
-            ids += client.topics.publish(name, part, customer=given["customer"])
+            done = client.topics.publish(name, part, customer=given["customer"])
+            ids += done.message_ids
+            receivers = done.subscriptions
 
     def print_text() -> None:
         count = output.plural(len(ids), "message")
         which = ids[0] if len(ids) == 1 else f"{ids[0]} to {ids[-1]}"
         click.echo(f"{count} published: {which}.")
+        if not receivers:
+            app.hint(
+                f"{output.escape_control(name)} has no subscription: no one receives "
+                f"{'it' if len(ids) == 1 else 'them'}. To receive later ones: "
+                f"penstock subscriptions create NAME --topic {output.escape_control(name)}"
+            )
 
-    app.emit({"message_ids": ids}, print_text)
+    app.emit(PublishResult(message_ids=ids, subscriptions=receivers), print_text)
 
 
 @topics.command("message")

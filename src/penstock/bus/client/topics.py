@@ -14,7 +14,7 @@ from penstock.access.store.paging import Cursor, PageLimit, paged
 from penstock.bus.client.requests import topic_of
 from penstock.bus.from_rows import message_record, topic_detail_record, topic_record
 from penstock.bus.message import NewMessage
-from penstock.bus.records import MessageDetail, StoredTopic, Topic, TopicDetail
+from penstock.bus.records import MessageDetail, PublishResult, StoredTopic, Topic, TopicDetail
 from penstock.bus.rules import BATCH_MAX
 from penstock.bus.store.backlog import message_states
 from penstock.bus.store.messages import message_get, message_publish
@@ -50,9 +50,6 @@ _MESSAGE_ID = Meta(
 )
 TopicName: TypeAlias = Annotated[str, _NAME]
 TopicPath: TypeAlias = Annotated[str, Wire("topic"), _NAME]
-MessageIds: TypeAlias = Annotated[
-    list[str], Meta(description="Message ids, in the order of the request.")
-]
 
 
 class Topics:
@@ -129,13 +126,14 @@ class Topics:
         messages: Annotated[Sequence[NewMessage], _MESSAGES],
         *,
         customer: Owner = None,
-    ) -> MessageIds:
+    ) -> PublishResult:
         """Publish messages atomically. They are durable when the response arrives."""
 
-        def body(tx: Tx) -> MessageIds:
+        def body(tx: Tx) -> PublishResult:
             done = message_publish(tx, topic, messages, self._customer_key(tx, customer))
             tx.after_commit(lambda: self._store.wake(sorted(done.wake)))
-            return [str(number) for number in done.message_ids]
+            ids = [str(number) for number in done.message_ids]
+            return PublishResult(message_ids=ids, subscriptions=done.subscriptions)
 
         return self._store.write(body)
 

@@ -6,10 +6,11 @@ one window of responses. Consecutive failures also lengthen the pause between re
 tenth of a second to a minute, so that an endpoint that is down does not use up the attempts of all
 waiting messages.
 
-`additional_requests` shares a bounded number of concurrent requests: one is reserved for every
-endpoint that has none in flight, and no endpoint takes more of the others than remain free. So slow
-endpoints never delay the first request of another one, as long as the bound is at least the number
-of endpoints.
+`customer_share` bounds what the endpoints of one customer hold, so that another customer always
+finds requests free. `additional_requests` shares a bounded number of concurrent requests: one is
+reserved for every endpoint that has none in flight, and no endpoint takes more of the others than
+remain free. So slow endpoints of a customer never delay the first request of another one, as long
+as the customer's share is at least the number of its endpoints.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ SIZE_MAX: Final = 1_000
 PAUSE_MIN_US: Final = SECOND // 10
 PAUSE_MAX_US: Final = MINUTE
 FAILURES_BEFORE_PAUSE: Final = 3
+CUSTOMER_SHARE: Final = 0.75
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +78,11 @@ def failed(window: ConcurrencyWindow) -> ConcurrencyWindow:
         failures=failures,
         outstanding=max(0, window.max_in_flight - 1),
     )
+
+
+def customer_share(most: int) -> int:
+    """Return how many of `most` requests in flight one customer's endpoints may hold."""
+    return max(1, int(most * CUSTOMER_SHARE))
 
 
 def additional_requests(window: ConcurrencyWindow, *, held: int, free: int, idle: int = 0) -> int:

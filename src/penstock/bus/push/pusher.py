@@ -11,6 +11,7 @@ lapse and are posted again. Any number of pushers may run.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -20,6 +21,7 @@ from penstock.audit.telemetry import Events, PushPosted, ServiceError
 from penstock.bus.push.adaptive_concurrency import (
     ConcurrencyWindow,
     additional_requests,
+    customer_share,
     failed,
     succeeded,
 )
@@ -37,6 +39,8 @@ from penstock.bus.store.deliveries import LeasedDelivery, delivery_pull
 from penstock.bus.store.push_targets import PushReady, push_ready
 from penstock.bus.store.topics import SubscriptionRow, subscription_get_by_key
 from penstock.core.clock import SECOND, Clock, Micros
+from penstock.core.errors import StoreError
+from penstock.db.isolation import interleaved
 from penstock.db.store import Transactions, Tx
 
 LIMIT: Final = 500
@@ -71,6 +75,8 @@ class _Endpoint:
 
     text: str
     window: ConcurrencyWindow
+    owner: int = 0
+    """Customer of the subscription."""
     held: int = 0
     not_before: float = 0.0
     unacked: int = 0
@@ -98,9 +104,17 @@ class _InFlight:
         endpoint = self.endpoints[number]
         if now < endpoint.not_before:
             return 0
-        others = (self.endpoints.get(n) for n in self.ready if n != number)
-        idle = sum(1 for one in others if one is None or one.held == 0)
-        took = additional_requests(endpoint.window, held=endpoint.held, free=self.free, idle=idle)
+        held: Counter[int] = Counter()
+        idle: Counter[int] = Counter()
+        for key, one in self.endpoints.items():
+            held[one.owner] += one.held
+            if key in self.ready and key != number and not one.held:
+                idle[one.owner] += 1
+        share = customer_share(self.most)
+        # A customer's idle endpoints reserve no more than that customer may still start.
+        reserved = sum(min(n, share - held[owner]) for owner, n in idle.items())
+        free = min(self.most - held.total(), share - held[endpoint.owner])
+        took = additional_requests(endpoint.window, held=endpoint.held, free=free, idle=reserved)
         endpoint.held += took
         return took
 
@@ -143,13 +157,15 @@ class Pusher:
         now = self._clock.monotonic()
         with self._in_flight.lock:
             self._in_flight.ready = frozenset(one.subscription.subscription_key for one in ready)
-            pauses = [
-                self._endpoint(one.subscription).not_before - now
-                for one in ready
-            ]  # fmt: skip
+            pauses = [self._endpoint(one.subscription).not_before - now for one in ready]
             self._forget()
-        for one in ready:
-            begun += self._begin(one)
+        for one in interleaved(ready, lambda one: one.subscription.customer_key):
+            try:
+                begun += self._begin(one)
+            except StoreError:
+                raise
+            except Exception as error:  # of this subscription only: the others go on
+                self._report(error)
         waits = [pause for pause in pauses if pause > 0]
         next_at = None if not waits else int((now + min(waits)) * SECOND)
         return PushCounts(started=begun, next_at=next_at, now=int(now * SECOND))
@@ -194,6 +210,7 @@ class Pusher:
             made = _Endpoint(
                 text=sub.push,
                 window=ConcurrencyWindow(size_max=self._options.concurrency_max),
+                owner=sub.customer_key,
                 held=0 if known is None else known.held,
             )
             known = self._in_flight.endpoints[sub.subscription_key] = made
@@ -248,16 +265,17 @@ class Pusher:
 
     def _post_loop(self, attempt: PushAttempt) -> None:
         """Post a delivery, then further ones as long as the window allows."""
-        number = attempt.subscription_key
         following: PushAttempt | None = attempt
         try:
             while following is not None:
                 following = self._deliver(following)
         except Exception as error:  # the lease lapses and the delivery is posted again
-            text = f"{type(error).__name__}: {error}"
-            self._events.emit(ServiceError(self.name, text, 0.0))
+            self._report(error)
         finally:
-            self._release(number, 1)
+            self._release(attempt.subscription_key, 1)
+
+    def _report(self, error: Exception) -> None:
+        self._events.emit(ServiceError(self.name, f"{type(error).__name__}: {error}", 0.0))
 
     def _deliver(self, attempt: PushAttempt) -> PushAttempt | None:
         """Post and settle one delivery; return the next one for this thread, or None."""

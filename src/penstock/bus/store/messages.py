@@ -26,11 +26,15 @@ _decode = msgspec.json.Decoder(dict[str, str]).decode
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The result of a publish: message ids in order, the number of new ones, channels to wake."""
+    """The result of a publish: message ids in order, the number of new ones, channels to wake.
+
+    subscriptions: number of the topic's subscriptions, whether or not their filters match.
+    """
 
     message_ids: list[int]
     new: int
     wake: set[str]
+    subscriptions: int = 0
 
 
 class ContentCopy(NamedTuple):
@@ -84,7 +88,8 @@ def message_publish_to(tx: Tx, topic: OpenTopic, messages: Sequence[NewMessage])
         for n in fresh
     ]
     tx.run("bus_messages_put", _message_params(topic, at), batch=rows)
-    return Published(published_ids, len(fresh), _fan_out(tx, topic, written, at))
+    wake = _fan_out(tx, topic, written, at)
+    return Published(published_ids, len(fresh), wake, len(topic.subscribers))
 
 
 def message_copy_to(tx: Tx, topic: OpenTopic, copies: Sequence[ContentCopy]) -> Published:
