@@ -25,7 +25,7 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, "PYTHONUNBUFFERED": "1", "PENSTOCK_API_PORT": "0"},
         )
         self.lines: list[str] = []
         self._news = threading.Condition()
