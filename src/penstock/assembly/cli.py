@@ -21,7 +21,7 @@ import click
 
 from penstock.cli.app import App, Command, setting_options
 from penstock.cli.logging import EventLog
-from penstock.core.clock import SystemClock, format_duration, set_from_handler
+from penstock.core.clock import format_duration, set_from_handler, wait_for_handler
 from penstock.core.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _serve(app: App, settings: Settings, parts: _Parts) -> None:
             server.start()
         url = None if server is None else server.url
         _introduce(app, settings, declared, parts, url, key)
-        SystemClock().wait(stopping, None)
+        wait_for_handler(stopping)
         app.hint("Stopping: waiting for active runs; press Ctrl-C again to stop immediately.")
         if server is not None:
             server.stop()

@@ -25,7 +25,7 @@ from penstock.bus.message import Delivery, Nack, SettleResult
 from penstock.bus.transports.protocol import Transport
 from penstock.consumer.disposition import ACK, Disposition
 from penstock.consumer.message import of_delivery
-from penstock.core.clock import SECOND, set_from_handler
+from penstock.core.clock import SECOND, set_from_handler, wait_for_handler
 
 if TYPE_CHECKING:
     from penstock.consumer.app import Consumer
@@ -259,7 +259,7 @@ class PullWorker:
         """Start, wait for SIGTERM, SIGINT or a call of `stop`, then stop."""
         with self._signals():
             self.start()
-            self._stop.wait()
+            wait_for_handler(self._stop)
             self.stop()
         self._consumer.close()
 

@@ -27,6 +27,7 @@ MINUTE: Final = 60 * SECOND
 HOUR: Final = 60 * MINUTE
 DAY: Final = 24 * HOUR
 WEEK: Final = 7 * DAY
+HANDLER_SECONDS: Final = 1.0
 
 FAR_FUTURE: Final = 2**62
 """A time after every other one: the open end of a range."""
@@ -91,6 +92,16 @@ class SystemClock:
     def wait(self, event: threading.Event, timeout: float | None) -> bool:
         """Wait at most `timeout` seconds for the event; return whether it is set."""
         return event.wait(timeout)
+
+
+def wait_for_handler(event: threading.Event) -> None:
+    """Wait on the main thread for an event that a signal handler sets.
+
+    Python runs handlers on the main thread, between two of its steps. A signal that arrives just
+    before the thread blocks, or at another thread, does not interrupt it; so it wakes each second.
+    """
+    while not event.wait(HANDLER_SECONDS):
+        pass
 
 
 def set_from_handler(event: threading.Event) -> None:
