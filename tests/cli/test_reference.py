@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli import reference
+from penstock.cli import python_reference, reference
+from penstock.cli.python_meanings import MEANINGS
 from penstock.exports import PUBLIC_MODULES
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference"
@@ -19,6 +20,7 @@ HOW = "run: python -m penstock.cli.reference docs/reference"
         ("cli.md", reference.cli_page()),
         ("settings.md", reference.settings_page()),
         ("public-api.md", reference.public_page()),
+        ("python.md", python_reference.python_page()),
     ],
 )
 def test_pages_are_current(name: str, text: str) -> None:
@@ -37,4 +39,41 @@ def test_public_names_have_a_sentence() -> None:
 def test_main_writes_every_page(tmp_path: Path) -> None:
     """`main` writes all pages into the folder."""
     reference.main(str(tmp_path))
-    assert {path.name for path in tmp_path.iterdir()} == {"cli.md", "settings.md", "public-api.md"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "cli.md", "settings.md", "public-api.md", "python.md"
+    }  # fmt: skip
+
+
+def test_every_option_has_a_meaning() -> None:
+    """No row of the page of the Python API leaves the meaning empty."""
+    rows = [one for one in python_reference.python_page().splitlines() if one.startswith("| `")]
+    assert len(rows) > 500
+    assert [row for row in rows if row.rstrip().endswith("|  |")] == []
+
+
+def test_no_meaning_is_left_over() -> None:
+    """Every entry of the table of meanings explains a parameter that exists."""
+    page = python_reference.python_page()
+    unused = [key for key, text in MEANINGS.items() if f"| {text} |".replace("||", "|") not in page]
+    assert unused == []
+
+
+@pytest.mark.parametrize(
+    "heading",
+    ["Pipeline", "Pipeline.phase", "Phase.processor", "Mode", "same_day", "historical", "optional",
+     "per", "FlowTest", "FlowTest.run", "Client", "client.runs", "client.configs.create"],
+)  # fmt: skip
+def test_sections(heading: str) -> None:
+    """What users declare and call has a section with its options."""
+    page = python_reference.python_page()
+    found = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#)", page, re.M | re.S)
+    assert found is not None
+    assert "| `" in found[1] or heading in ("Client", "client.runs"), found[1]
+
+
+def test_examples_are_on_the_page() -> None:
+    """Examples stand with their names; the tests of the documentation execute the page."""
+    page = python_reference.python_page()
+    for name, text in python_reference.EXAMPLES.items():
+        section = page[page.index(f"\n### {name}\n") + 1 :]
+        assert section.index(text.strip()) < section.index("\n### "), name

@@ -43,9 +43,13 @@ class Role(StrEnum):
     """Role of an API key: a set of permissions. Neither WORKER nor VIEWER includes the other."""
 
     ADMIN = "admin"
+    """Everything, including keys."""
     OPERATOR = "operator"
+    """Read and change everything except keys."""
     WORKER = "worker"
+    """Claim, execute and report runs; pull and settle messages."""
     VIEWER = "viewer"
+    """Read only."""
 
     def has_permission(self, power: Permission) -> bool:
         """Return whether the role has a permission."""

@@ -20,6 +20,7 @@ import click
 
 from penstock.assembly.settings import DEFAULT_DATABASE, KEY_VARIABLE, SETTINGS, Setting
 from penstock.cli.app import Command, Group
+from penstock.cli.python_reference import python_page
 from penstock.cli.root import COMMANDS, cli
 from penstock.core.errors import PenstockError
 from penstock.exports import PUBLIC_MODULES
@@ -257,6 +258,7 @@ def main(folder: str) -> None:
         "cli.md": cli_page(),
         "settings.md": settings_page(),
         "public-api.md": public_page(),
+        "python.md": python_page(),
         "../state_machine.md": states.render_documentation(),
     }
     for name, text in pages.items():
