@@ -178,6 +178,16 @@ def test_a_night_over_a_url(ways: Pair) -> None:
     assert "analytics  waiting" in printed or "analytics  blocked" in printed
     assert f"penstock override grant daily {DAY} --phase analytics" in printed
     assert "the gate of analytics" in far("why", "daily", DAY).out
+    held_up = far("flows", "show", flow, "--json").json["flow"]["phase_state"]
+    assert held_up in ("WAITING", "BLOCKED")
+    other = "BLOCKED" if held_up == "WAITING" else "WAITING"
+    assert held_up in far("flows", "list", "--state", held_up).out
+    (listed,) = far("flows", "list", "--state", held_up, "--json").json["items"]
+    assert listed["flow_id"] == flow
+    assert far("flows", "list", "--state", other, "--json").json["items"] == []
+    counts = far("status", "--json").json
+    assert counts["waiting_flows"] + counts["blocked_flows"] == 1
+    assert f"1 {held_up.lower()}" in far("status").out
     granted = far("override", "grant", "daily", DAY, "--phase", "analytics", "--expires", "2h",
                   "--reason", "the provider is down")  # fmt: skip
     assert "analytics may start without anything that is missing" in granted.out

@@ -249,6 +249,27 @@ class TestKeysInTime:
 class TestHealth:
     """Health while the database is unavailable, and while the server stops."""
 
+    def test_database_without_writes(self, pg_server: DatabaseServer, pg_migrated_dsn: str) -> None:
+        """A server that refuses writes is not ready, although it answers."""
+        clock = VirtualClock(1_763_337_600_000_000)
+        store = PostgresStore(pg_migrated_dsn, clock)
+        name = pg_migrated_dsn.rpartition("/")[2].partition("?")[0]
+        served = ServedApi(Harness(store, clock))
+        setting = f"ALTER DATABASE {name} SET default_transaction_read_only ="
+        try:
+            by = served.by("viewer")
+            for value, status in (("on", 503), ("off", 200)):
+                with psycopg.connect(pg_server.dsn(), autocommit=True) as connection:
+                    connection.execute(f"{setting} {value}".encode())
+                _shut(pg_server, name)
+                _open(pg_server, name)
+                reply = by.get("/readyz")
+                assert reply.status == status, reply.body
+                assert (b"accept writes" in reply.body) is (status == 503)
+        finally:
+            served.stop()
+            store.close()
+
     def test_database_unavailable(self, pg_server: DatabaseServer, pg_migrated_dsn: str) -> None:
         """While PostgreSQL refuses connections: 503 with Retry-After; then the server recovers."""
         clock = VirtualClock(1_763_337_600_000_000)

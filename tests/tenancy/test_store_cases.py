@@ -259,6 +259,7 @@ FORBIDDEN: dict[str, list[Callable[[Client], Any]]] = {
     "work.execute_batch": [lambda c: c.work.execute_batch([])],
     "views.sessions": [lambda c: c.views.sessions()],
     "views.sizes": [lambda c: c.views.sizes()],
+    "views.check_write": [lambda c: c.views.check_write()],
     "views.outbox": [lambda c: c.views.outbox()],
     "views.verify_journal": [lambda c: c.views.verify_journal()],
     "views.tenant_isolation": [lambda c: c.views.tenant_isolation()],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -108,6 +109,15 @@ def describe_database(url: str) -> str:
     host = parts.netloc.rpartition("@")[2]
     user = f"{parts.username}@" if parts.username else ""
     return urlunsplit((parts.scheme, user + host, parts.path, "", ""))
+
+
+def free_disk(url: str) -> tuple[int, int] | None:
+    """Return (free, total) bytes of the disk that holds a SQLite file; None on another engine."""
+    file = store_file(url)
+    if file is None:
+        return None
+    total, _, free = shutil.disk_usage(file.resolve().parent)
+    return free, total
 
 
 def sqlite_versions(store: StoreView) -> tuple[tuple[int, ...], tuple[int, ...]] | None:

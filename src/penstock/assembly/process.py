@@ -45,7 +45,15 @@ from penstock.runs.sweeper import Sweeper
 from penstock.schedules.scheduler import Scheduler, SchedulerOptions
 from penstock.services.binder import Binder
 from penstock.services.replayer import Replayer
-from penstock.services.store import Retention, durability_warnings
+from penstock.services.store import (
+    Retention,
+    RunsInProgress,
+    SnapshotHolder,
+    clock_lead,
+    durability_warnings,
+    runs_in_progress,
+    snapshot_holders,
+)
 from penstock.services.supervisor import Loop, LoopSchedule, Service, Supervisor
 from penstock.services.upkeep import OutboxPublisher, Pruner, Sealer, Vacuum
 from penstock.worker.context import RunContext
@@ -141,6 +149,21 @@ def find_subscriptions_without_dead_letters(store: Transactions) -> list[str]:
 def find_durability_warnings(store: Transactions) -> list[str]:
     """List the database server's settings under which a committed transaction may be lost."""
     return store.read(durability_warnings)
+
+
+def find_snapshot_holders(store: Transactions, older_us: int) -> list[SnapshotHolder]:
+    """List sessions whose transactions are older than a time; they keep dead rows in the tables."""
+    return store.read(lambda tx: snapshot_holders(tx, older_us))
+
+
+def find_clock_lead(store: Transactions) -> int:
+    """Return by how many microseconds recorded times are ahead of the clock."""
+    return store.read(clock_lead)
+
+
+def find_runs_in_progress(store: Transactions) -> RunsInProgress:
+    """Return how many runs are held, since when, and when the last one was claimed."""
+    return store.read(runs_in_progress)
 
 
 def build_worker(

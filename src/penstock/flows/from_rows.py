@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import cast
 
 from penstock.core.formatting import id_or_none, parsed
 from penstock.core.ids import encode
@@ -11,12 +12,12 @@ from penstock.flows.cascade import CompletionStatus, FlowState
 from penstock.flows.gates.rows import Trigger
 from penstock.flows.gates.verdict import Verdict
 from penstock.flows.phases import PhaseState
-from penstock.flows.records import Flow, FlowCompletion, FlowPhase, PhaseTrigger
+from penstock.flows.records import Flow, FlowCompletion, FlowPhase, HeldUpState, PhaseTrigger
 from penstock.flows.rows import CompletionRow, FlowRow, PhaseRow
 
 
-def flow_record(row: FlowRow) -> Flow:
-    """Return the record of a flow."""
+def flow_record(row: FlowRow, phase_state: str | None = None) -> Flow:
+    """Return the record of a flow; `phase_state` is that of a waiting or blocked phase."""
     return Flow(
         flow_id=encode("flow", row.flow_id),
         customer=row.customer_id,
@@ -25,6 +26,7 @@ def flow_record(row: FlowRow) -> Flow:
         mode=row.mode,
         generation=row.generation,
         state=FlowState(row.state),
+        phase_state=cast("HeldUpState | None", phase_state if row.state == "OPEN" else None),
         is_degraded=bool(row.is_degraded),
         missing=json.loads(row.missing),
         correlation_id=row.correlation_id,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from penstock.audit.records import JournalEntry
 from penstock.core.records.record import JsonObject, Meta, Record, Time, field
@@ -29,6 +29,7 @@ __all__ = [
     "PhaseTrigger",
 ]
 
+HeldUpState: TypeAlias = Literal["WAITING", "BLOCKED"]
 Count = Annotated[int, Meta(ge=0)]
 RecordCount = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
@@ -63,6 +64,8 @@ class FlowRef(Record):
 class Flow(FlowRef):
     """One execution of a pipeline for a partition."""
 
+    phase_state: HeldUpState | None
+    """BLOCKED or WAITING if a phase of the open flow is; null otherwise."""
     is_degraded: bool
     """Whether the flow ended with incomplete data."""
     missing: list[str]

@@ -174,6 +174,7 @@ class FlowFilter(NamedTuple):
     partition: str | None = None
     mode: str | None = None
     state: str | None = None
+    phase_state: str | None = None
     before: int = FAR_FUTURE
     limit: int = 50
 

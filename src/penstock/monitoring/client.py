@@ -14,7 +14,7 @@ from penstock.core.clock import DAY, from_datetime, parse_iso
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.records.parameters import Customer, CustomerFilter
 from penstock.core.records.record import Meta, Page, Time, Wire, time_or_none
-from penstock.db.store import Transactions, Tx
+from penstock.db.store import Single, Transactions, Tx
 from penstock.db.tenant_isolation import TenantIsolation, tenant_isolation_get
 from penstock.monitoring.from_rows import (
     alert_record,
@@ -157,6 +157,11 @@ class Views:
     def ping(self) -> None:
         """Check that the store responds; raise StoreError if it does not."""
         self._store.read(lambda tx: tx.rows("store_ping"))
+
+    def check_write(self) -> None:
+        """Write a row; raise StoreError if the store is away, full or read-only."""
+        self._names.require_unscoped("the database")
+        self._store.write(Single(lambda tx: tx.run("store_write_check")))
 
     def sizes(self) -> dict[str, int]:
         """Return approximate row counts by table."""

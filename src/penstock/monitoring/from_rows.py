@@ -46,6 +46,8 @@ def overview_record(row: OverviewRow, now: Micros, next_at: Micros | None) -> Ov
         cancelled_today=row.cancelled_today,
         sla_breaches_today=row.sla_breaches_today,
         average_duration=_average(row.duration_us_today, row.completed_today),
+        blocked_flows=row.blocked_flows,
+        waiting_flows=row.waiting_flows,
     )
 
 

@@ -55,6 +55,10 @@ class Overview(Record):
     """Number of runs that ended since midnight UTC and had started after their SLA."""
     average_duration: Seconds | None = field(name="average_execution_duration_seconds")
     """Average duration of completed runs in seconds; null if there are none."""
+    blocked_flows: int
+    """Number of open flows with a phase that its gate refused to start."""
+    waiting_flows: int
+    """Number of other open flows with a phase that waits for data."""
 
     @property
     def active_runs(self) -> int:

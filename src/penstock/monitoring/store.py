@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from penstock.core.clock import DAY, HOUR
 from penstock.core.naming import CustomerKey
-from penstock.db.store import Tx, first
+from penstock.db.store import Tx, first, one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +42,8 @@ class OverviewRow:
     cancelled_today: int
     sla_breaches_today: int
     duration_us_today: int
+    blocked_flows: int
+    waiting_flows: int
 
 
 def customer_metrics(
@@ -91,6 +93,7 @@ def overview(tx: Tx, customer_key: CustomerKey | None = None) -> OverviewRow:
     over = tx.rows("overview_ended_customer" if is_one else "overview_ended", params)
     ended = {row[0]: row for row in over}
     counts = {state: int(row[1]) for state, row in ended.items()}
+    blocked_flows, waiting_flows = one(tx.rows("overview_flows", {"customer": customer_key}))
     pending = {a: live.get(("PENDING", a), 0) for a in (0, 1, 2, 3, 4, 5)}
     return OverviewRow(
         pending=sum(pending.values()),
@@ -106,6 +109,8 @@ def overview(tx: Tx, customer_key: CustomerKey | None = None) -> OverviewRow:
         cancelled_today=counts.get("CANCELLED", 0),
         sla_breaches_today=sum(int(row[3]) for row in ended.values()),
         duration_us_today=int(ended["COMPLETED"][2]) if "COMPLETED" in ended else 0,
+        blocked_flows=int(blocked_flows),
+        waiting_flows=int(waiting_flows),
     )
 
 

@@ -24,7 +24,7 @@ async def healthz(_: Request) -> Response:
 
 
 async def readyz(request: Request) -> Response:
-    """Report readiness: the database answers, requests progress, the process is not stopping."""
+    """Report readiness: the database accepts writes, requests progress, no stop is under way."""
     if request.app.state.is_draining:
         return _unready(request, "draining", "The process is stopping.")
     if request.app.state.admission_queue.is_stuck:
@@ -33,6 +33,10 @@ async def readyz(request: Request) -> Response:
         await request.app.state.ping.get()
     except StoreError:
         return _unready(request, "store.unavailable", "The database does not answer.")
+    try:
+        await request.app.state.write_check.get()
+    except StoreError:
+        return _unready(request, "store.unavailable", "The database does not accept writes.")
     return json_response({"status": "ready"})
 
 

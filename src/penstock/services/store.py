@@ -23,6 +23,44 @@ def durability_warnings(tx: Tx) -> list[str]:
     return [str(name) for (name,) in tx.rows("durability_warnings")]
 
 
+class SnapshotHolder(NamedTuple):
+    """A session whose transaction has been open for long."""
+
+    pid: int
+    program: str
+    user: str
+    state: str
+    age_us: int
+
+
+class RunsInProgress(NamedTuple):
+    """All held runs: how many, the first one, since when, and when the last one was claimed."""
+
+    now: int
+    runs: int
+    first_run_id: int | None
+    since_at: int | None
+    claimed_at: int | None
+
+
+def snapshot_holders(tx: Tx, older_us: int) -> list[SnapshotHolder]:
+    """Return the sessions with the oldest transactions, if these are older than a time."""
+    return [
+        SnapshotHolder._make(row) for row in tx.rows("snapshot_holders", {"older_us": older_us})
+    ]
+
+
+def clock_lead(tx: Tx) -> int:
+    """Return by how much recorded times are ahead of the clock, which then was set back."""
+    now, newest = one(tx.rows("newest_times"))
+    return max(0, int(newest) - int(now))
+
+
+def runs_in_progress(tx: Tx) -> RunsInProgress:
+    """Return what all workers hold."""
+    return RunsInProgress._make(one(tx.rows("runs_in_progress")))
+
+
 class DeadRows(NamedTuple):
     """A table with dead rows, and the first transaction whose dead rows must be kept, if any."""
 
@@ -94,7 +132,8 @@ def _prune_journal(tx: Tx, before: int) -> int:
     From then on, verification only checks the chain of those blocks (`journal_pruned_to`).
     """
     unsealed = first(tx.rows("journal_unsealed_at", {"before": before}))
-    until = before if unsealed is None else min(before, unsealed[0] - AGGREGATE_LAG_US)
+    first_at = None if unsealed is None else unsealed[0]
+    until = before if first_at is None else min(before, first_at - AGGREGATE_LAG_US)
     tx.run("counter_raise", {"name": "journal_pruned_to", "value": before})
     return tx.run("journal_prune", {"before": until, "n": CHUNK})
 

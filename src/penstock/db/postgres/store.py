@@ -183,21 +183,14 @@ class PostgresStore:
                     applied = connection.execute(migrate.APPLIED).fetchall()
                 except pgerrors.UndefinedTable:
                     applied = []
+                pending = migrate.missing("postgres", cast("Any", applied))
+                if pending:
+                    return [f"{m.number:04d}_{m.name}" for m in pending]
+                # Were the rows written in another cluster, with other transaction ids?
+                restored = connection.execute("SELECT is_restored()").fetchone()
         except psycopg.Error as error:
             raise _translated(error) from error
-        pending = migrate.missing("postgres", cast("Any", applied))
-        if pending:
-            return [f"{m.number:04d}_{m.name}" for m in pending]
-        return [ENTER_CLUSTER] if self._is_restored() else []
-
-    def _is_restored(self) -> bool:
-        """Whether the rows were written in another cluster, with other transaction ids."""
-        try:
-            with self._pool.connection() as connection:
-                (is_restored,) = connection.execute("SELECT is_restored()").fetchone() or (False,)
-        except psycopg.Error as error:
-            raise _translated(error) from error
-        return bool(is_restored)
+        return [ENTER_CLUSTER] if restored == (True,) else []
 
     def vacuum(self, tables: Sequence[str]) -> None:
         """Vacuum tables on a connection without a time limit; skips those that others lock.

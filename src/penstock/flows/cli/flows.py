@@ -16,7 +16,7 @@ from penstock.flows.explain.records import FlowExplanation
 from penstock.flows.records import FlowDetail
 
 LIMIT = click.IntRange(1, 10_000)
-STATES = ("OPEN", "COMPLETE", "DEGRADED", "FAILED", "CANCELLED")
+STATES = ("OPEN", "WAITING", "BLOCKED", "COMPLETE", "DEGRADED", "FAILED", "CANCELLED")
 
 
 @click.group(cls=Group)
@@ -34,7 +34,7 @@ def flows() -> None:
 @click.option("--limit", type=LIMIT, default=50, show_default=True, help="Maximum number of rows.")
 @click.pass_obj
 def list_(app: App, /, **given: Any) -> None:
-    """List flows, newest first."""
+    """List flows, newest first; an open flow is WAITING or BLOCKED if one of its phases is."""
     limit = given.pop("limit")
     with app.connect() as client:
         page = collect(lambda n, cursor: client.flows.list(**given, limit=n, cursor=cursor), limit)
@@ -44,7 +44,7 @@ def list_(app: App, /, **given: Any) -> None:
         page,
         {
             "FLOW": lambda flow: flow.flow_id,
-            "STATE": lambda flow: flow.state,
+            "STATE": lambda flow: flow.phase_state or flow.state,
             "CUSTOMER": lambda flow: flow.customer,
             "PIPELINE": lambda flow: flow.pipeline,
             "PARTITION": lambda flow: flow.partition,

@@ -67,6 +67,7 @@ from penstock.flows.store.flows import (
     flow_list,
     flow_lock_many,
     flow_runs_live,
+    phase_states,
     phase_update_many,
     phases_of,
 )
@@ -76,14 +77,19 @@ from penstock.runs.store.finish import run_cancel
 __all__ = ["Flows"]
 
 CHANNEL: Final = "flows"
+HELD_UP: Final = ("WAITING", "BLOCKED")
+"""States of a phase by which flows are listed, besides those of the flow itself."""
 
 ModeFilter = Annotated[
     Annotated[str, Meta(max_length=64)] | None,
     Meta(description="Return only flows of this mode."),
 ]
 StateFilter = Annotated[
-    Literal["OPEN", "COMPLETE", "DEGRADED", "FAILED", "CANCELLED"] | None,
-    Meta(description="Return only flows in this state."),
+    Literal["OPEN", "WAITING", "BLOCKED", "COMPLETE", "DEGRADED", "FAILED", "CANCELLED"] | None,
+    Meta(
+        description="Return only flows in this state; WAITING and BLOCKED: open flows with such a "
+        "phase."
+    ),
 ]
 CancelReason = Annotated[
     str, Meta(description="Reason for the action, stored with its record.", max_length=500)
@@ -103,8 +109,9 @@ class Flows:
 
         def body(tx: Tx) -> FlowTrigger:
             result = flow_trigger(tx, self._store, self._names, request, self._actor)
+            held_up = phase_states(tx, [result.flow.flow_id])
             return FlowTrigger(
-                flow=flow_record(result.flow),
+                flow=flow_record(result.flow, held_up.get(result.flow.flow_id)),
                 is_new=result.is_new,
                 run_ids=[encode("run", run_id) for run_id in result.run_ids],
             )
@@ -182,7 +189,7 @@ class Flows:
             flow = self._flow(tx, number)
             wanted = DecisionFilter(pipeline=flow.pipeline_key, flow_id=number, limit=200)
             return FlowDetail(
-                flow=flow_record(flow),
+                flow=flow_record(flow, phase_states(tx, [number]).get(number)),
                 phases=[phase_record(row) for row in phases_of(tx, [number])[number]],
                 completions=[
                     completion_record(row) for row in completions_of(tx, [number])[number]
@@ -206,21 +213,25 @@ class Flows:
         cursor: Cursor = None,
     ) -> Page[Flow]:
         """List flows, newest first."""
-        if state is not None and state not in tuple(FlowState):
-            raise InvalidInput("state", f"one of {', '.join(FlowState)}", state)
+        states = (*FlowState, *HELD_UP)
+        if state is not None and state not in states:
+            raise InvalidInput("state", f"one of {', '.join(states)}", state)
 
-        def body(tx: Tx, before: int) -> Sequence[FlowRow]:
+        def body(tx: Tx, before: int) -> Sequence[tuple[FlowRow, str | None]]:
             info = None if pipeline is None else self._names.pipeline(pipeline, "pipeline", tx)
             wanted = FlowFilter(
                 customer=self._names.customer_key(tx, customer),
                 pipeline=None if info is None else info.pipeline_key,
                 partition=partition,
                 mode=mode,
-                state=state,
+                state=FlowState.OPEN if state in HELD_UP else state,
+                phase_state=state if state in HELD_UP else None,
                 before=before,
                 limit=limit,
             )
-            return flow_list(tx, wanted)
+            rows = flow_list(tx, wanted)
+            held_up = phase_states(tx, [row.flow_id for row in rows])
+            return [(row, held_up.get(row.flow_id)) for row in rows]
 
         return paged(
             self._names,
@@ -230,8 +241,8 @@ class Flows:
             ),
             cursor=cursor,
             limit=limit,
-            position=lambda row: [row.flow_id],
-            record=flow_record,
+            position=lambda found: [found[0].flow_id],
+            record=lambda found: flow_record(*found),
             filters={
                 "customer": customer, "pipeline": pipeline, "partition": partition, "mode": mode,
                 "state": state,

@@ -123,8 +123,16 @@ WHERE (CAST(:customer AS bigint) IS NULL OR w.customer = :customer)
     AND (CAST(:partition AS text) IS NULL OR w.partition = :partition)
     AND (CAST(:mode AS text) IS NULL OR w.mode = :mode)
     AND (CAST(:state AS text) IS NULL OR w.state = :state)
+    AND (CAST(:phase_state AS text) IS NULL OR EXISTS (SELECT 1 FROM flow_phases p
+        WHERE p.flow_id = w.flow_id AND p.state = :phase_state))
     AND w.flow_id < :before
 ORDER BY w.flow_id DESC LIMIT :limit;
+
+-- name: flow_phase_states
+-- The flows among these that have a waiting or a blocked phase; BLOCKED if they have both.
+-- scope: system (the caller has read the flows)
+SELECT flow_id, min(state) FROM flow_phases
+WHERE flow_id {{any ids}} AND state IN ('WAITING', 'BLOCKED') GROUP BY flow_id;
 
 -- name: flow_for_correlation
 -- The flows of one correlation id, oldest first.

@@ -94,6 +94,11 @@ def flow_find(
     return None if row is None else _flow(row)
 
 
+def phase_states(tx: Tx, flow_ids: Sequence[int]) -> dict[int, str]:
+    """Return BLOCKED or WAITING for the flows that have such a phase."""
+    return dict(tx.rows("flow_phase_states", {"ids": list(flow_ids)})) if flow_ids else {}
+
+
 def flow_list(tx: Tx, wanted: FlowFilter) -> list[FlowRow]:
     """Return flows, newest first."""
     return [_flow(row) for row in tx.rows("flow_list", wanted._asdict())]

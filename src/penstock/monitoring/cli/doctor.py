@@ -16,8 +16,9 @@ import click
 
 from penstock.cli import output
 from penstock.cli.app import App, Command
-from penstock.core.clock import SECOND, SystemClock, from_datetime
-from penstock.core.errors import PenstockError, SchemaMismatch
+from penstock.core.clock import MINUTE, SECOND, SystemClock, from_datetime
+from penstock.core.errors import PenstockError, SchemaMismatch, StoreError
+from penstock.core.ids import encode
 from penstock.monitoring.records import Overview
 from penstock.monitoring.stalls import NO_CAPABLE_WORKER, live_workers, overdue, unclaimed
 
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 OVERDUE = timedelta(minutes=2)
 SKEW_US = 5 * SECOND
 OLD_READY = timedelta(minutes=10)
+MANY_READY = 500
+HUNG_US = 5 * MINUTE
+OLD_SNAPSHOT_US = MINUTE
+LOW_DISK_BYTES = 500_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +83,12 @@ def run_checks(app: App, *, verify_journal: bool = True) -> Iterator[CheckResult
             yield CheckResult("database", "OK", f"schema is current ({_where(settings)})")
             yield from _sqlite(client)
             yield _disk(client)
+            yield from _writes(client, settings)
+            yield from _snapshots(client)
             yield from _isolation(client)
             yield _clock(client)
             yield from _processes(client)
+            yield from _hung(client)
             yield from _work(client)
             yield _poison(client)
             yield _push(client, settings)
@@ -145,6 +153,70 @@ def _disk(client: Client) -> CheckResult:
     return CheckResult("durability", "WARN", says, fix)
 
 
+def _writes(client: Client, settings: Settings) -> Iterator[CheckResult]:
+    """Check that the database accepts writes and, for a file, that its disk has room."""
+    # Imported here because it loads the store.
+    from penstock.assembly.database import free_disk
+
+    room = free_disk(settings.database_url)
+    where = "the disk of the file" if room is not None else "the server's disk"
+    try:
+        client.views.check_write()
+    except StoreError as error:
+        fix = f"Free space on {where} (penstock db path), or use a server that accepts writes."
+        yield CheckResult("writes", "FAIL", f"refused: {error.message}", fix)
+        return
+    if room is not None and room[0] < max(LOW_DISK_BYTES, room[1] // 50):
+        says = f"accepted, but {where} has only {room[0] / 1e9:.1f} GB left"
+        yield CheckResult("writes", "WARN", says, "Free space there; `penstock db path` names it.")
+    else:
+        yield CheckResult("writes", "OK", "accepted")
+
+
+def _snapshots(client: Client) -> Iterator[CheckResult]:
+    """Name the sessions whose open transactions keep dead rows in the tables."""
+    # Imported here because it loads the store.
+    from penstock.assembly.process import find_snapshot_holders
+
+    for holder in find_snapshot_holders(client.store, OLD_SNAPSHOT_US):
+        whose = " by ".join(filter(None, (holder.program or "a session", holder.user)))
+        says = (
+            f"session {holder.pid} ({whose}, {holder.state or 'unknown'}) has had a transaction "
+            f"open for {output.format_span(holder.age_us)}: dead rows cannot be removed"
+        )
+        command = f"SELECT pg_terminate_backend({holder.pid})"
+        fix = f'End it: psql "$PENSTOCK_DATABASE_URL" -c "{command}"'
+        yield CheckResult("snapshots", "WARN", says, fix)
+
+
+def _hung(client: Client) -> Iterator[CheckResult]:
+    """Check that runs wait for a worker only while the workers make progress."""
+    # Imported here because it loads the store.
+    from penstock.assembly.process import find_runs_in_progress
+
+    overview = client.views.overview()
+    live = live_workers(client.views.sessions(), overview)
+    capacity = sum(s.concurrency for s in live if not s.is_draining)
+    seen = find_runs_in_progress(client.store)
+    if not live or not overview.ready_runs or seen.runs < capacity or seen.claimed_at is None:
+        return
+    idle, since = seen.now - seen.claimed_at, seen.now - (seen.since_at or seen.now)
+    if idle < HUNG_US:
+        return
+    assert seen.first_run_id is not None
+    run_id = encode("run", seen.first_run_id)
+    says = (
+        f"none: the workers' concurrency of {capacity:,} is taken, for up to "
+        f"{output.format_span(since)}; no run was claimed for {output.format_span(idle)}, "
+        f"{overview.ready_runs:,} are ready"
+    )
+    fix = (
+        f"penstock runs list --state RUNNING, penstock runs show {run_id}; end one that hangs with "
+        f"penstock runs cancel {run_id}, or add workers: penstock worker --slots 20"
+    )
+    yield CheckResult("progress", "FAIL", says, fix)
+
+
 def _isolation(client: Client) -> Iterator[CheckResult]:
     """Check that row-level security isolates tenants in addition to Penstock's own filters."""
     if not client.store.capabilities.row_level_security:
@@ -163,6 +235,9 @@ def _isolation(client: Client) -> Iterator[CheckResult]:
 
 
 def _clock(client: Client) -> CheckResult:
+    # Imported here because it loads the store.
+    from penstock.assembly.process import find_clock_lead
+
     system = SystemClock()
     before = system.now()
     now = client.store.read(lambda tx: tx.now())
@@ -172,6 +247,14 @@ def _clock(client: Client) -> CheckResult:
         fix = "Synchronize both clocks (NTP); leases use the database's clock only."
         says = f"differs from the database's clock by {output.format_span(skew)}"
         return CheckResult("clock", "WARN", says, fix)
+    lead = find_clock_lead(client.store)
+    if lead > SKEW_US:
+        says = (
+            f"was set back: the database has records of {output.format_span(lead)} from now. Until "
+            "then leases do not expire and no occurrence that counts as evaluated fires"
+        )
+        fix = "Set the clock right (NTP); penstock status shows what is due next."
+        return CheckResult("clock", "FAIL", says, fix)
     return CheckResult("clock", "OK", "matches the database's clock")
 
 
@@ -237,8 +320,12 @@ def _work(client: Client) -> Iterator[CheckResult]:
         says = f"{output.plural(ready, 'run')} ready, the oldest for {output.format_span(waits)}"
         fix = "Add workers or raise their concurrency: penstock worker --slots 20"
         yield CheckResult("backlog", "WARN", says, fix)
+    elif ready >= MANY_READY:
+        says = f"{output.plural(ready, 'run')} ready, more than the workers keep up with"
+        yield CheckResult("backlog", "WARN", says, "penstock status, penstock worker --slots 20")
     else:
         yield CheckResult("backlog", "OK", f"{output.plural(ready, 'run')} ready")
+    yield _flows(overview)
     dead = client.dead_letters.list(limit=1000).items
     if dead:
         many = f"{len(dead)}{'+' if len(dead) == 1000 else ''}"
@@ -258,6 +345,16 @@ def _work(client: Client) -> Iterator[CheckResult]:
         yield CheckResult("pauses", "WARN", "everything is paused", "penstock resume all")
     elif pauses:
         yield CheckResult("pauses", "OK", f"{output.plural(len(pauses), 'pause')} in force")
+
+
+def _flows(overview: Overview) -> CheckResult:
+    """Count the open flows that a gate holds up."""
+    blocked, waiting = overview.blocked_flows, overview.waiting_flows
+    if blocked:
+        says = f"{output.plural(blocked, 'flow')} blocked by a gate, {waiting:,} waiting for data"
+        return CheckResult("flows", "WARN", says, "penstock flows list --state BLOCKED")
+    says = f"none blocked, {waiting:,} waiting for data"
+    return CheckResult("flows", "OK", says)
 
 
 def _poison(client: Client) -> CheckResult:

@@ -51,6 +51,7 @@ def status(app: App) -> None:
         for warning in warnings:
             click.echo(click.style(warning, fg="yellow"))
         for n, what, how in (
+            (overview.blocked_flows, "blocked flow", "penstock flows list --state BLOCKED"),
             (alerts, "open alert", "penstock alerts list"),
             (dead, "open dead letter", "penstock dlq groups"),
             (pauses, "pause in force", "penstock pauses"),
@@ -106,6 +107,9 @@ def _print_queue(overview: Overview, now: Micros) -> None:
             ("today", f"{completed:,} completed, {failed:,} failed{share}, "
              f"{overview.cancelled_today:,} cancelled, "
              f"{overview.sla_breaches_today:,} started late"),
+            ("flows", ", ".join(f"{n:,} {name}" for name, n in (
+                ("blocked", overview.blocked_flows), ("waiting", overview.waiting_flows)) if n)
+             or "none waits"),
             ("next due", output.format_time(overview.next_occurrence_at, now)),
         ]
     )  # fmt: skip

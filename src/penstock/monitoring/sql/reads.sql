@@ -229,6 +229,17 @@ GROUP BY m.provider ORDER BY m.provider;
 SELECT r.state, r.admission, count(*), min(r.scheduled_time) FROM runs r
 GROUP BY r.state, r.admission;
 
+-- name: overview_flows
+-- Open flows that a phase holds up: blocked ones, and those that only wait.
+-- scope: system (operators; a tenant's key adds :customer)
+SELECT coalesce(sum(CASE WHEN o.state = 'BLOCKED' THEN 1 ELSE 0 END), 0),
+    coalesce(sum(CASE WHEN o.state = 'WAITING' THEN 1 ELSE 0 END), 0)
+FROM (SELECT w.flow_id, min(p.state) AS state
+    FROM flows w JOIN flow_phases p ON p.flow_id = w.flow_id
+    WHERE w.ended_at IS NULL AND w.state = 'OPEN' AND p.state IN ('WAITING', 'BLOCKED')
+        AND (CAST(:customer AS bigint) IS NULL OR w.customer = :customer)
+    GROUP BY w.flow_id) AS o;
+
 -- name: overview_ended
 -- Ended runs by state since a time (whole hours).
 -- scope: system (operators)

@@ -165,6 +165,23 @@ ORDER BY t.n_dead_tup DESC;
 -- scope: system (statistics, no rows)
 SELECT '', 0, 0 WHERE :dead_min IS NULL;
 
+-- name: snapshot_holders [postgres]
+-- Sessions of other programs that hold a snapshot for long, oldest first: dead rows newer than it
+-- cannot be removed. A session of another user shows only its process id without pg_read_all_stats.
+-- scope: system (statistics, no rows)
+SELECT a.pid, coalesce(a.application_name, ''), coalesce(a.usename::text, ''), coalesce(a.state, ''),
+    CAST(extract(epoch FROM clock_timestamp() - a.xact_start) * 1000000 AS bigint)
+FROM pg_stat_activity a
+WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
+    AND a.backend_type = 'client backend' AND a.application_name NOT LIKE '%-vacuum'
+    AND a.xact_start < clock_timestamp() - :older_us * interval '1 microsecond'
+ORDER BY a.xact_start LIMIT 5;
+
+-- name: snapshot_holders [sqlite]
+-- differs because a reader of SQLite keeps no dead rows.
+-- scope: system (statistics, no rows)
+SELECT 0, '', '', '', 0 WHERE :older_us IS NULL;
+
 -- name: durability_warnings [postgres]
 -- Server settings under which a machine crash may lose a commit or tear a page.
 -- scope: system (no customer's rows)
@@ -176,6 +193,29 @@ ORDER BY name;
 -- differs because every SQLite connection requests durable commits itself.
 -- scope: system (no customer's rows)
 SELECT name FROM (SELECT 'synchronous' AS name) AS s WHERE FALSE;
+
+-- name: newest_times
+-- The current time, and the latest time that any process has recorded: heartbeats, the newest
+-- journal entries and the time up to which schedules are evaluated.
+-- scope: system (times only)
+SELECT {{now}}, greatest(
+    coalesce((SELECT max(beat_at) FROM sessions), 0),
+    coalesce((SELECT max(j.at) FROM (
+        SELECT at FROM journal ORDER BY {{pg:xid DESC, }}seq DESC LIMIT 100) AS j), 0),
+    coalesce((SELECT max(evaluated_to) FROM schedule), 0));
+
+-- name: runs_in_progress
+-- The current time, and the held runs: how many, the oldest one, since when, and when the newest one
+-- was claimed.
+-- scope: system (operators)
+SELECT {{now}}, count(*), min(run_id), min(coalesce(started_at, claimed_at)), max(claimed_at)
+FROM runs WHERE admission = 9;
+
+-- name: store_write_check
+-- Write a row that only says that writing works: a full disk or a read-only server refuses it.
+-- scope: system (counters have no customer)
+INSERT INTO counters (name, value) VALUES ('write_check', {{now}})
+ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 
 -- name: store_ping
 -- Check that the database responds.
