@@ -99,7 +99,7 @@ class TestDatabase:
         assert "NTP" in found["fix"]
 
     def test_full_disk(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A database that refuses writes fails, with the reason; little room is a warning."""
+        """A database that refuses writes fails, with the reason; little space is a warning."""
         assert checks(shell.url)["writes"]["verdict"] in ("OK", "WARN")
 
         def refuse(_: object) -> None:

@@ -154,20 +154,20 @@ def _disk(client: Client) -> CheckResult:
 
 
 def _writes(client: Client, settings: Settings) -> Iterator[CheckResult]:
-    """Check that the database accepts writes and, for a file, that its disk has room."""
+    """Check that the database accepts writes and, for a file, that its disk has space."""
     # Imported here because it loads the store.
     from penstock.assembly.database import free_disk
 
-    room = free_disk(settings.database_url)
-    where = "the disk of the file" if room is not None else "the server's disk"
+    space = free_disk(settings.database_url)
+    where = "the disk of the file" if space is not None else "the server's disk"
     try:
         client.views.check_write()
     except StoreError as error:
         fix = f"Free space on {where} (penstock db path), or use a server that accepts writes."
         yield CheckResult("writes", "FAIL", f"refused: {error.message}", fix)
         return
-    if room is not None and room[0] < max(LOW_DISK_BYTES, room[1] // 50):
-        says = f"accepted, but {where} has only {room[0] / 1e9:.1f} GB left"
+    if space is not None and space[0] < max(LOW_DISK_BYTES, space[1] // 50):
+        says = f"accepted, but {where} has only {space[0] / 1e9:.1f} GB left"
         yield CheckResult("writes", "WARN", says, "Free space there; `penstock db path` names it.")
     else:
         yield CheckResult("writes", "OK", "accepted")
@@ -184,8 +184,8 @@ def _snapshots(client: Client) -> Iterator[CheckResult]:
             f"session {holder.pid} ({whose}, {holder.state or 'unknown'}) has had a transaction "
             f"open for {output.format_span(holder.age_us)}: dead rows cannot be removed"
         )
-        command = f"SELECT pg_terminate_backend({holder.pid})"
-        fix = f'End it: psql "$PENSTOCK_DATABASE_URL" -c "{command}"'
+        end = f"select pg_terminate_backend({holder.pid})"
+        fix = f'End it: echo "{end}" | psql "$PENSTOCK_DATABASE_URL"'
         yield CheckResult("snapshots", "WARN", says, fix)
 
 
