@@ -11,7 +11,7 @@ from benchmarks.cpu import server_seconds
 from benchmarks.result import Result, percentile, print_progress
 from benchmarks.site import Site
 from benchmarks.work import worker
-from penstock import Pipeline, game_day_modes, same_day
+from penstock import Pipeline, game_day_modes, same_day, text
 from penstock.access.store.registry import customer_ensure_many, pipeline_get
 from penstock.audit.telemetry import Event, Events, RunEnded
 from penstock.client import Client
@@ -39,7 +39,7 @@ delays_ms: list[float] = []
 
 def two_phases() -> Pipeline:
     """Two phases, the second behind a gate whose data is cached."""
-    made = Pipeline("two_phases", partition="day", warehouse="memory", modes=game_day_modes())
+    made = Pipeline("two_phases", partition=text("day"), warehouse="memory", modes=game_day_modes())
     first = made.phase("first")
 
     @first.processor
@@ -60,7 +60,7 @@ def two_phases() -> Pipeline:
 
 def wide() -> Pipeline:
     """Six phases of five no-op processors."""
-    made, before = Pipeline("wide", partition="day", modes=game_day_modes()), None
+    made, before = Pipeline("wide", partition=text("day"), modes=game_day_modes()), None
     for n in range(PHASES):
         phase = made.phase(f"phase{n}", after=before)
         for m in range(WIDTH):
@@ -229,7 +229,7 @@ def cascade_waiting(site: Site, *, quick: bool) -> Iterator[Result]:
     flows = 1_000 if quick else 10_000
     place = site.create("cascade")
     store = place.store()
-    gated = Pipeline("gated", partition="day", warehouse="memory", modes=game_day_modes())
+    gated = Pipeline("gated", partition=text("day"), warehouse="memory", modes=game_day_modes())
     gated.phase("only").processor("take", needs=[same_day("t.rows")])(_nothing)
     Client(store).register([gated])
     _open(store, "gated", "tomorrow", [f"day{n}" for n in range(flows)])

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from penstock.pipelines.declare.pipeline import Phase, Pipeline
     from penstock.pipelines.mode import Mode, ModeOptions
     from penstock.pipelines.modes import game_day_modes
+    from penstock.pipelines.partition import day, hour, month, text, week
     from penstock.runs.external.records import (
         ClaimRequest,
         RunCompletion,
@@ -137,18 +138,23 @@ __all__ = [
     "Unauthorised",
     "__version__",
     "connect",
+    "day",
     "decode_id",
     "encode_id",
     "encode_record",
     "from_datetime",
     "game_day_modes",
     "historical",
+    "hour",
+    "month",
     "optional",
     "per",
     "register_error",
     "run_pending",
     "same_day",
+    "text",
     "to_datetime",
+    "week",
 ]
 
 _HOMES = {
@@ -211,18 +217,23 @@ _HOMES = {
     "TransientError": "penstock.core.errors",
     "Unauthorised": "penstock.core.errors",
     "connect": "penstock.assembly.database",
+    "day": "penstock.pipelines.partition",
     "decode_id": "penstock.core.ids:decode",
     "encode_id": "penstock.core.ids:encode",
     "encode_record": "penstock.core.records.record",
     "from_datetime": "penstock.core.clock",
     "game_day_modes": "penstock.pipelines.modes",
     "historical": "penstock.pipelines.declare.needs",
+    "hour": "penstock.pipelines.partition",
+    "month": "penstock.pipelines.partition",
     "optional": "penstock.pipelines.declare.needs",
     "per": "penstock.pipelines.declare.needs",
     "register_error": "penstock.core.error_classification:register",
     "run_pending": "penstock.assembly.process",
     "same_day": "penstock.pipelines.declare.needs",
+    "text": "penstock.pipelines.partition",
     "to_datetime": "penstock.core.clock",
+    "week": "penstock.pipelines.partition",
 }
 """Module that defines each public name."""
 

@@ -26,6 +26,7 @@ from penstock.flows.records import FlowRequest
 from penstock.pipelines.declare.needs import same_day
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.modes import game_day_modes
+from penstock.pipelines.partition import text
 from penstock.runs.admitter import Admitter
 from penstock.runs.sweeper import Sweeper
 from penstock.testing.clock import VirtualClock
@@ -80,7 +81,7 @@ class CrashTestFailed(AssertionError):
 
 def crash_pipeline() -> Pipeline:
     """Return the pipeline."""
-    made = Pipeline(NAME, partition="day", warehouse="w", modes=game_day_modes())
+    made = Pipeline(NAME, partition=text("day"), warehouse="w", modes=game_day_modes())
     raw = made.phase("raw")
     raw.processor("left")(_work)
     raw.processor("right", retry={"max_attempts": 4, "base_delay_minutes": 1})(_fails_once)
@@ -140,8 +141,8 @@ def check_result(store: Store, partition: str) -> None:
     flows = [row for row in _rows(store, _FLOWS, 0) if row[1] == partition]
     _same("flows", [row[2] for row in flows], ["COMPLETE"])
     flow_id = flows[0][0]
-    for what, (text, wanted) in _ONCE.items():
-        _same(what, _rows(store, text, flow_id), wanted)
+    for what, (query, wanted) in _ONCE.items():
+        _same(what, _rows(store, query, flow_id), wanted)
     logged = _rows(store, _LOGGED, flow_id)
     _same("execution log", logged, _rows(store, _ENDED, flow_id))
     _decisions(store, flow_id, partition)

@@ -24,6 +24,7 @@ from penstock.pipelines.declare.needs import historical, optional, same_day
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.dependency import DependencyKind
 from penstock.pipelines.modes import game_day_modes
+from penstock.pipelines.partition import text
 from penstock.testing.simulate.actors import Actor, ServiceActor, Stage
 from penstock.testing.simulate.faults import Fault
 
@@ -40,7 +41,7 @@ PROCESSORS = ("left", "right", "mid", "end", "soon")
 
 def cascade() -> Pipeline:
     """Two entry processors, a gate with needs, gates of single processors, and a last phase."""
-    made = Pipeline(CASCADE, partition="day", warehouse="w", modes=game_day_modes())
+    made = Pipeline(CASCADE, partition=text("day"), warehouse="w", modes=game_day_modes())
     raw = made.phase("raw", stragglers="20m")
     raw.processor("left", timeout="8m")(_work)
     quick = {"max_attempts": 2, "base_delay_minutes": 1}

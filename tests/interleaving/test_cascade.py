@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock import Pipeline, game_day_modes, same_day
+from penstock import Pipeline, game_day_modes, same_day, text
 from penstock.client import Client
 from penstock.core.clock import HOUR
 from penstock.db.store import Store
@@ -31,21 +31,21 @@ def work(run: Any) -> None:
 
 def declared() -> list[Pipeline]:
     """Two processors, then one; the same with a gate; and one with external processors."""
-    plain = Pipeline("plain", partition="day", modes=game_day_modes())
+    plain = Pipeline("plain", partition=text("day"), modes=game_day_modes())
     raw = plain.phase("raw")
     raw.processor("a")(work)
     raw.processor("b")(work)
     plain.phase("next", after=raw).processor("c")(work)
-    gated = Pipeline("gated", partition="day", warehouse="w", modes=game_day_modes())
+    gated = Pipeline("gated", partition=text("day"), warehouse="w", modes=game_day_modes())
     first = gated.phase("raw")
     first.processor("a")(work)
     gated.phase("next", after=first).processor("c", needs=[same_day("t")])(work)
-    external = Pipeline("external", partition="day", modes=game_day_modes())
+    external = Pipeline("external", partition=text("day"), modes=game_day_modes())
     far = external.phase("raw")
     far.external("x")
     far.external("y")
     external.phase("next", after=far).processor("c")(work)
-    short = Pipeline("short", partition="day", modes=game_day_modes())
+    short = Pipeline("short", partition=text("day"), modes=game_day_modes())
     begin = short.phase("raw")
     begin.processor("a")(work)
     short.phase("next", after=begin, on="each").processor("c")(work)

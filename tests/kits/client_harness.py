@@ -17,6 +17,7 @@ from penstock.db.store import Row, Store, Tx
 from penstock.pipelines.declare.needs import historical, same_day
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.modes import game_day_modes
+from penstock.pipelines.partition import text
 from penstock.runs import attempt_result
 from penstock.runs.admitter import Admitter
 from penstock.runs.records import Run, RunDetail, Submission
@@ -62,7 +63,7 @@ def gated() -> Pipeline:
     def work(run: Any) -> None:
         """Never called here."""
 
-    made = Pipeline("gated", partition="day", warehouse="w", modes=game_day_modes())
+    made = Pipeline("gated", partition=text("day"), warehouse="w", modes=game_day_modes())
     raw = made.phase("raw")
     raw.external("far")
     needs = [historical("t.days", days=3), same_day("t.rows", fail_if_missing=True)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from penstock import Pipeline, game_day_modes
+from penstock import Pipeline, day, game_day_modes
 from penstock.access.store import registry
 from penstock.access.store.names import NameResolver
 from penstock.client import Client
@@ -50,7 +50,7 @@ def chain(*phases: str, name: str = "nba", **options: Any) -> Pipeline:
     """
     until = "precompute" if "precompute" in phases else None
     given = {"modes": game_day_modes(overnight_until=until), **options}
-    made = Pipeline(name, partition="day", warehouse="w", **given)
+    made = Pipeline(name, partition=day("day", repeats=True), warehouse="w", **given)
     before = None
     for phase in phases:
         declared = made.phase(phase, after=before)

@@ -32,7 +32,7 @@ def test_the_example() -> None:
     nba.check()
     lines = draw(nba.definition())
     assert lines[: lines.index("  modes") + 1] == [
-        "nba · America/New_York · partition game_date · warehouse postgresql://…@db/season"
+        "nba · America/New_York · partition by day in game_date · warehouse postgresql://…@db/season"
         " · strict · cascade observe",
         "  ■ raw  (stragglers 20m)",
         "  │  • boxscores  pool external  timeout 1h  external  retry max_attempts 5",

@@ -17,6 +17,7 @@ from penstock.flows.records import FlowRequest, FlowTrigger
 from penstock.pipelines.declare.needs import historical
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.modes import game_day_modes
+from penstock.pipelines.partition import text
 from tests.kits.client_harness import Harness
 
 POOL = "flows"
@@ -49,7 +50,7 @@ def daily() -> Pipeline:
     def work(run: Any) -> None:
         """Do nothing; it is never called."""
 
-    made = Pipeline("daily", partition="day", warehouse="w", modes=game_day_modes())
+    made = Pipeline("daily", partition=text("day"), warehouse="w", modes=game_day_modes())
     raw = made.phase("raw")
     raw.processor("box", pool=POOL)(work)
     analytics = made.phase("analytics", after=raw)

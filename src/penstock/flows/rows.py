@@ -164,6 +164,7 @@ class ConfigDefaults(NamedTuple):
     max_execution_us: int
     sla_us: int
     offset_us: int
+    timezone: str
 
 
 class FlowFilter(NamedTuple):

@@ -41,8 +41,9 @@ def draw(definition: Json) -> list[str]:
 def _title(definition: Json) -> str:
     terms = from_json(PipelineSettings, definition)
     parts = [definition["name"], definition["timezone"]]
-    if terms.partition:
-        parts.append(f"partition {terms.partition}")
+    if terms.rule is not None:
+        column = f" in {terms.partition}" if terms.partition else ""
+        parts.append(f"partition by {terms.rule.words}{column}")
     if terms.warehouse:
         parts.append(f"warehouse {_PASSWORD.sub('://…@', terms.warehouse)}")
     if terms.leniency != "auto":

@@ -56,7 +56,9 @@ class ModeOptions(TypedDict, total=False):
     window: str
     """Time of day that selects this mode: "23:00-06:00" in the pipeline's timezone."""
     partition_days: int
-    """Days from the date on which the window ends to the date of the partition. Default 0."""
+    """Days from the date on which the window ends to the date of the partition; only for
+    partitions by day. Default 0: the day of the scheduled time.
+    """
     until: str
     """The last phase this mode runs; phases after it are skipped."""
     phases: Iterable[str]

@@ -2,7 +2,7 @@
 
 A pipeline that declares no modes has `daily`, `manual` and `backfill`; `game_day_modes` is a preset
 that selects modes by the time of day. `select_mode` selects the requested mode, or one by the wall
-clock of the pipeline's timezone; `partition_of` returns the date that a flow processes;
+clock of the pipeline's timezone; `partition_of` returns the partition that a flow processes;
 `with_leniency` applies a pipeline's leniency. Nothing here reads a clock: functions take `now`.
 Gates, the orchestrator and declarations use it.
 """
@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime, time, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
-from penstock.core.clock import Micros, to_datetime
+from penstock.core.clock import Micros, from_datetime, to_datetime
 from penstock.core.errors import DeclarationError, InvalidInput
 from penstock.core.utc_offsets import zone_info
 from penstock.pipelines.mode import ALERT_EVERY_DEGRADED, DAY_MINUTES, Mode
+from penstock.pipelines.partition import DAY_RULE, PartitionKind, PartitionRule, partition_at
 
 MANUAL_SOURCE: Final = "manual"
 
@@ -131,19 +132,31 @@ def select_mode(
     return next(inside, None) or default_mode(modes)
 
 
-def partition_of(mode: Mode, *, now: Micros, timezone: str) -> str:
-    """Return the date that a flow in this mode processes.
+def partition_of(
+    mode: Mode,
+    *,
+    now: Micros,
+    timezone: str,
+    rule: PartitionRule | None = DAY_RULE,
+    zone: str | None = None,
+) -> str:
+    """Return the partition that a flow in this mode processes.
 
-    It is `partition_days` after the date on which the mode's window ends. Outside the window, or
-    without one, it counts from today.
+    timezone: the pipeline's, for the mode's window. zone: where the partition is taken, the
+    config's; the pipeline's if None. A mode with `partition_days` counts days from the date on
+    which its window ends, outside the window or without one from today.
     """
-    local = _local(now, timezone)
-    base = local.date()
+    place = timezone if zone is None else zone
+    if rule is None or not mode.partition_days or rule.kind is not PartitionKind.DAY:
+        return partition_at(rule, now, place)
+    at, local = now, _local(now, timezone)
     if mode.window is not None:
         start, end = mode.window
         if end < start and local.hour * 60 + local.minute >= start:
-            base += timedelta(days=1)
-    return (base + timedelta(days=mode.partition_days)).isoformat()
+            midnight = datetime.combine(local.date() + timedelta(days=1), time(), local.tzinfo)
+            at = from_datetime(midnight + timedelta(minutes=end))
+    moved = dataclasses.replace(rule, offset=rule.offset + mode.partition_days)
+    return partition_at(moved, at, place)
 
 
 def find_overlap(modes: Iterable[Mode]) -> tuple[str, str] | None:

@@ -13,12 +13,21 @@ from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 from typing import Any
 
+from penstock.core.clock import Micros
 from penstock.core.stored_json import from_json
 from penstock.pipelines.declare.declaration_options import EVERY_MODE
 from penstock.pipelines.declare.terms import PhaseSettings, PipelineSettings, ProcessorSettings
 from penstock.pipelines.dependency import Dependency
 from penstock.pipelines.mode import Mode
-from penstock.pipelines.modes import Leniency, legacy_modes, with_leniency, with_slo
+from penstock.pipelines.modes import (
+    Leniency,
+    legacy_modes,
+    partition_of,
+    select_mode,
+    with_leniency,
+    with_slo,
+)
+from penstock.pipelines.partition import partition_rule_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +92,33 @@ def modes_of(definition: Mapping[str, Any]) -> dict[str, Mode]:
     listed = terms.modes if definition.get("version", 1) > 1 else legacy_modes(terms.modes)
     slos = terms.slos or {}
     return {mode.name: with_slo(mode, slos.get(mode.name)) for mode in listed}
+
+
+def mode_and_partition(
+    definition: Mapping[str, Any],
+    now: Micros,
+    *,
+    mode: str | None = None,
+    backfill: bool = False,
+    source: str | None = None,
+    zone: str | None = None,
+) -> tuple[str, str]:
+    """Return the mode of a flow, and its partition unless the caller names one.
+
+    zone: the time zone of the config, in which the partition is taken; the pipeline's if None. A
+    pipeline that declares no partition has one per occurrence.
+    """
+    timezone = definition["timezone"]
+    chosen = select_mode(
+        modes_of(definition),
+        now=now,
+        timezone=timezone,
+        explicit=mode,
+        backfill=backfill,
+        trigger_source=source,
+    )
+    rule = partition_rule_of(definition)
+    return chosen.name, partition_of(chosen, now=now, timezone=timezone, rule=rule, zone=zone)
 
 
 def gate_mode(definition: Mapping[str, Any], mode: Mode) -> Mode:

@@ -17,7 +17,7 @@ from penstock.access.store.registry import (
     processor_list,
     processor_put,
 )
-from penstock.core.stored_json import to_json
+from penstock.core.stored_json import dumps, to_json
 from penstock.db.store import Tx
 from penstock.pipelines.declare.limit_needs import limit_needs_of
 from penstock.pipelines.declare.pipeline import Pipeline
@@ -42,12 +42,14 @@ def pipeline_register(tx: Tx, pipeline: Pipeline) -> ProcessorKeys:
             if row.pipeline_key == stored[0]
         }
         return {(p.phase, p.name): known[p.phase, p.name] for p in pipeline.processors}
+    rule = pipeline.terms.rule
     number = pipeline_put(
         tx,
         name=pipeline.name,
         digest=digest,
         definition=json.dumps(pipeline.definition(), sort_keys=True),
         has_flow=pipeline.has_flow,
+        partition_rule=None if rule is None else dumps(rule),
     )
     entries = pipeline.entry_processors()
     return {

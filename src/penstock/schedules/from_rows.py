@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import cast
 
+from penstock.access.store.names import PipelineInfo
+from penstock.core.clock import Micros
 from penstock.core.formatting import id_or_none, parsed
 from penstock.core.ids import encode
 from penstock.core.records.record import minutes, seconds, time, time_or_none
 from penstock.core.redact import redact
+from penstock.pipelines.partition import partition_at, partition_rule_of
+from penstock.pipelines.plan import mode_and_partition
 from penstock.runs.store.admission import PauseRow
 from penstock.schedules.preview import Occurrence
 from penstock.schedules.records import (
@@ -65,16 +69,32 @@ def config_record(row: ConfigRow) -> StoredConfig:
     )
 
 
-def preview_record(occurrences: Iterable[Occurrence]) -> SchedulePreview:
-    """Return the record of future occurrences."""
-    return SchedulePreview(
-        occurrences=[
+def preview_record(
+    occurrences: Iterable[Occurrence], info: PipelineInfo | None = None, zone: str = "UTC"
+) -> SchedulePreview:
+    """Return the record of future occurrences; of a config's, with what they process."""
+    found = []
+    for one in occurrences:
+        mode, partition = (None, None) if info is None else _target(info, one.at, zone)
+        found.append(
             FutureOccurrence(
-                at=time(one.at), local=one.local, utc_offset=one.utc_offset, note=one.note
+                at=time(one.at),
+                local=one.local,
+                utc_offset=one.utc_offset,
+                note=one.note,
+                partition=partition,
+                mode=mode,
             )
-            for one in occurrences
-        ]
-    )
+        )
+    return SchedulePreview(occurrences=found)
+
+
+def _target(info: PipelineInfo, at: Micros, zone: str) -> tuple[str | None, str | None]:
+    """Return the mode and the partition of an occurrence."""
+    if info.has_flow:
+        return mode_and_partition(info.definition, at, source="scheduler", zone=zone)
+    rule = partition_rule_of(info.definition)
+    return None, None if rule is None else partition_at(rule, at, zone)
 
 
 def audit_record(row: AuditRow) -> AuditEntry:

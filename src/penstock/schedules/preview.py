@@ -6,19 +6,23 @@ reads ``schedules.cadence``, as the scheduler does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
-from penstock.core.clock import DAY, Micros, to_datetime
+from penstock.core.clock import DAY, Micros, from_datetime, to_datetime
 from penstock.core.errors import InvalidInput
 from penstock.core.utc_offsets import OffsetPeriod, offset_period_at, zone_info
-from penstock.schedules.cadence import Cadence, occurrences_between, parse
+from penstock.pipelines.partition import PartitionKind, PartitionRule, partition_at
+from penstock.schedules.cadence import Cadence, next_after, occurrences_between, parse
 from penstock.schedules.cron.occurrences import first_skipped_time
 
 PREVIEW_MAX: Final = 1_000
 NO_END: Final[Micros] = 2**62
+SAMPLE_FROM: Final = from_datetime(datetime(2024, 1, 1, tzinfo=UTC))
+SAMPLE_SIZE: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +50,29 @@ def preview_occurrences(
         note = None if cadence.cron is None else _note(cadence, previous, at)
         fires.append(Occurrence(at=at, local=text, utc_offset=_offset_text(local), note=note))
     return fires
+
+
+def repeated_partition(cadence: Cadence, rule: PartitionRule | None) -> str | None:
+    """Return an example partition that contains several occurrences; None if there is none.
+
+    Looks at the first occurrences of 2024 in UTC, so that the result depends neither on the
+    current time nor on clock changes.
+    """
+    if rule is None or rule.kind is PartitionKind.TEXT:
+        return None
+    return _repeated(replace(cadence, timezone="UTC"), replace(rule, offset=0))
+
+
+@lru_cache(maxsize=4096)
+def _repeated(cadence: Cadence, rule: PartitionRule) -> str | None:
+    at, before = SAMPLE_FROM - 1, None
+    for _ in range(SAMPLE_SIZE):
+        at = next_after(cadence, at)
+        partition = partition_at(rule, at, cadence.timezone)
+        if partition == before:
+            return partition
+        before = partition
+    return None
 
 
 def _note(cadence: Cadence, previous: Micros, at: Micros) -> str | None:

@@ -247,6 +247,10 @@ class FutureOccurrence(Record):
     """UTC offset of the time zone at that time."""
     note: str | None
     """Effect of a daylight-saving change; null if there is none."""
+    partition: str | None = None
+    """Partition that it processes; null for a run without one, or a schedule that is not saved."""
+    mode: str | None = None
+    """Mode of the flow that it opens; null for a pipeline with one processor."""
 
 
 class SchedulePreview(Record):

@@ -33,6 +33,7 @@ from penstock.flows.store.create import FlowOpening, flow_open_many
 from penstock.flows.store.flows import flow_list, phases_of
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.modes import default_mode, partition_of
+from penstock.pipelines.partition import check_partition
 from penstock.testing.clock import VirtualClock
 from penstock.testing.drive import STEPS_MAX, FlowDriver, FlowStuck
 from penstock.testing.fake_workers import ProcessorBehavior
@@ -74,9 +75,13 @@ class FlowTest:
         self.pipeline = pipeline
         self.mode = mode
         self.clock = VirtualClock(parse_iso(start))
-        chosen = pipeline.modes[mode]
-        self.partition = partition or partition_of(
-            chosen, now=self.clock.now(), timezone=pipeline.timezone
+        rule = pipeline.terms.rule
+        self.partition = (
+            partition_of(
+                pipeline.modes[mode], now=self.clock.now(), timezone=pipeline.timezone, rule=rule
+            )
+            if partition is None
+            else check_partition(rule, partition)
         )
         self.drive = FlowDriver(pipeline, self.clock, warehouses=warehouses, is_called=call)
         self.store = self.drive.store

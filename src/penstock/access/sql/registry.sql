@@ -23,10 +23,10 @@ SELECT pool FROM pools WHERE name = :name;
 -- name: pipeline_put
 -- Register or update a pipeline declaration.
 -- scope: system (declarations have no customer)
-INSERT INTO pipelines (name, digest, definition, has_flow, updated_at)
-VALUES (:name, :digest, :definition, :has_flow, {{now}})
+INSERT INTO pipelines (name, digest, definition, has_flow, partition_rule, updated_at)
+VALUES (:name, :digest, :definition, :has_flow, :partition_rule, {{now}})
 ON CONFLICT (name) DO UPDATE SET digest = excluded.digest, definition = excluded.definition,
-    has_flow = excluded.has_flow, updated_at = excluded.updated_at
+    has_flow = excluded.has_flow, partition_rule = excluded.partition_rule, updated_at = excluded.updated_at
 RETURNING pipeline;
 
 -- name: pipeline_get

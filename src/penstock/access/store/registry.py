@@ -39,9 +39,23 @@ def pool_ensure(tx: Tx, name: str) -> PoolKey:
     return PoolKey(one(tx.rows("pool_ensure", {"name": name}))[0])
 
 
-def pipeline_put(tx: Tx, *, name: str, digest: str, definition: str, has_flow: bool) -> PipelineKey:
+def pipeline_put(
+    tx: Tx,
+    *,
+    name: str,
+    digest: str,
+    definition: str,
+    has_flow: bool,
+    partition_rule: str | None = None,
+) -> PipelineKey:
     """Register or update a pipeline declaration. Return its key."""
-    params = {"name": name, "digest": digest, "definition": definition, "has_flow": has_flow}
+    params = {
+        "name": name,
+        "digest": digest,
+        "definition": definition,
+        "has_flow": has_flow,
+        "partition_rule": partition_rule,
+    }
     number = int(one(tx.rows("pipeline_put", params))[0])
     text = {"pipeline": number, "digest": digest, "definition": definition}
     tx.run("definition_put", text)

@@ -71,7 +71,8 @@ from penstock.flows.store.flows import (
     phase_update_many,
     phases_of,
 )
-from penstock.flows.store.from_schedule import mode_and_partition
+from penstock.pipelines.partition import check_partition, partition_rule_of
+from penstock.pipelines.plan import mode_and_partition
 from penstock.runs.store.finish import run_cancel
 
 __all__ = ["Flows"]
@@ -142,6 +143,7 @@ class Flows:
                     flow_id=None,
                     dead_letter_id=encode("dl", report_dead_letter(tx, customer, report)),
                 )
+            check_partition(partition_rule_of(info.definition), report.partition)
             mode, _ = mode_and_partition(info.definition, tx.now(), mode=report.mode, source=EVENT)
             flow = flow_find(tx, customer, info.pipeline_key, report.partition, report.mode)
             if flow is None or not flow.is_open:

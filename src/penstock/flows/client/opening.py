@@ -21,7 +21,7 @@ from penstock.flows.records import FlowRequest
 from penstock.flows.rows import FlowRow
 from penstock.flows.store.create import FlowOpening, flow_open_many, opening_lock
 from penstock.flows.store.flows import flow_find, flow_get
-from penstock.flows.store.from_schedule import mode_and_partition
+from penstock.pipelines.plan import mode_and_partition
 
 EVENT: Final = "event"
 CHANNEL: Final = "flows"

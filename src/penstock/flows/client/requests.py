@@ -16,6 +16,7 @@ from penstock.core.fields import check_text, parameters_json
 from penstock.flows.cascade import CompletionStatus
 from penstock.flows.records import FlowRequest
 from penstock.pipelines.parameters import validate
+from penstock.pipelines.partition import check_partition, partition_rule_of
 from penstock.runs.rows import MessageOrigin
 
 
@@ -52,10 +53,10 @@ def check_request(info: PipelineInfo, wanted: FlowRequest) -> str | None:
     for phase in wanted.phases:
         if phase not in known:
             raise InvalidInput("phases", f"phases of {info.name} ({', '.join(known)})", phase)
-    for name in ("partition", "correlation_id"):
-        value = getattr(wanted, name)
-        if value is not None:
-            check_text(name, value)
+    if wanted.partition is not None:
+        check_partition(partition_rule_of(info.definition), wanted.partition)
+    if wanted.correlation_id is not None:
+        check_text("correlation_id", wanted.correlation_id)
     if type(wanted.priority) is not int or not 1 <= wanted.priority <= 10:
         raise InvalidInput("priority", "a whole number from 1 to 10", wanted.priority)
     given = {} if wanted.parameters is None else wanted.parameters

@@ -15,7 +15,8 @@ from penstock.flows.advance.snapshot import Wakeup
 from penstock.flows.advance.store import advance
 from penstock.flows.store.create import FlowOpening, flow_open_many
 from penstock.flows.store.flows import flow_lock_open, flow_open_for_config, flow_queued
-from penstock.flows.store.from_schedule import mode_and_partition
+from penstock.pipelines.partition import partition_at, partition_rule_of
+from penstock.pipelines.plan import mode_and_partition
 from penstock.runs.rows import MessageOrigin, NewRun
 from penstock.runs.store.runs import RunFilter, run_insert_many, run_list_live
 from penstock.schedules.cadence import CatchUp, Overlap
@@ -50,11 +51,13 @@ def start(
     occurrence = free_occurrence(tx, config, live)
     if info.has_flow:
         return _start_flow(tx, config, info, occurrence, (who, source, origin))
+    rule = partition_rule_of(info.definition)
     new_runs = [
         NewRun(
             customer_key=config.customer_key,
             processor_key=row.processor_key,
             config_id=config.config_id,
+            partition=None if rule is None else partition_at(rule, occurrence, config.timezone),
             occurrence_time=occurrence,
             scheduled_time=tx.now(),
             priority=config.priority,
@@ -93,7 +96,9 @@ def _start_flow(
         raise Conflict(f"{name} is already queued and overlap is queue: penstock why {name}")
     stored = pipeline_get(tx, info.name)
     assert stored is not None, info.name
-    mode, partition = mode_and_partition(info.definition, occurrence, source=source)
+    mode, partition = mode_and_partition(
+        info.definition, occurrence, source=source, zone=config.timezone
+    )
     opening = FlowOpening(
         customer_key=config.customer_key,
         pipeline_key=info.pipeline_key,

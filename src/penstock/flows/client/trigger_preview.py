@@ -19,8 +19,7 @@ from penstock.flows.plan import planned_of
 from penstock.flows.records import FlowPreview, FlowRequest, PhasePreview
 from penstock.flows.rows import FlowRow
 from penstock.flows.store.flows import flow_find, phases_of
-from penstock.flows.store.from_schedule import mode_and_partition
-from penstock.pipelines.plan import Plan
+from penstock.pipelines.plan import Plan, mode_and_partition
 
 DONE = ("COMPLETE", "DEGRADED")
 

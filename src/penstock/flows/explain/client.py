@@ -27,6 +27,7 @@ from penstock.flows.explain.trace import trace
 from penstock.flows.explain.why import why_flow, why_run
 from penstock.flows.rows import FlowFilter, FlowRow
 from penstock.flows.store.flows import flow_for_correlation, flow_get, flow_list
+from penstock.pipelines.partition import check_partition, partition_rule_of
 from penstock.runs.store.runs import run_get
 
 __all__ = ["Diagnostics"]
@@ -85,6 +86,7 @@ class Diagnostics:
                 return self._explained(tx, found)
             if generation is not None:
                 raise NotFound("flow", f"{pipeline} {partition} generation {generation}")
+            check_partition(partition_rule_of(info.definition), partition)
             nothing = explain_missing_flow(pipeline, partition, customer_id, mode)
             return explanation_record(None, nothing, tx.now())
 

@@ -34,7 +34,7 @@ SELECT definition FROM definitions WHERE pipeline = :pipeline AND digest = :dige
 -- scope: system (the caller took the configs)
 SELECT f.config_id, f.customer, f.pipeline, l.digest, f.priority,
     CASE WHEN f.catch_up = 'all' OR f.overlap = 'queue' THEN TRUE ELSE FALSE END,
-    f.max_execution_us, f.sla_us, f.offset_us
+    f.max_execution_us, f.sla_us, f.offset_us, f.timezone
 FROM configs f JOIN pipelines l ON l.pipeline = f.pipeline WHERE f.config_id {{any ids}};
 
 -- name: generation_next_many

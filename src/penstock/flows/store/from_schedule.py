@@ -1,18 +1,16 @@
 """Scheduled flows: an occurrence determines mode and partition, then the entry phases start.
 
 The tick calls this for pipelines with phases, in the transaction that moves the schedule past the
-occurrence. Mode and partition follow from the scheduled time in the pipeline's time zone and are
-computed once per distinct (pipeline, scheduled time). A second occurrence in the same partition
-opens its next generation, because the schedule asks for it.
+occurrence. The mode follows from the scheduled time in the pipeline's time zone, the partition from
+the same time in the config's; both are computed once per distinct (pipeline, time, zone). A second
+occurrence in the same partition opens its next generation, because the schedule asks for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from penstock.core.clock import Micros, iso
-from penstock.core.stored_json import from_json
+from penstock.core.clock import Micros
 from penstock.db.store import Tx
 from penstock.flows.advance.snapshot import Wakeup
 from penstock.flows.advance.store import advance
@@ -20,9 +18,7 @@ from penstock.flows.rows import ConfigDefaults
 from penstock.flows.store.create import FlowOpening, flow_open_many
 from penstock.flows.store.flows import config_defaults, flow_lock_open
 from penstock.flows.store.plans import definition_get, planned
-from penstock.pipelines.declare.terms import PipelineSettings
-from penstock.pipelines.modes import partition_of, select_mode
-from penstock.pipelines.plan import modes_of
+from penstock.pipelines.plan import mode_and_partition
 from penstock.schedules.rows import DueOccurrence, OpenedFlows, StartPace
 
 SCHEDULER = "scheduler"
@@ -31,16 +27,16 @@ SCHEDULER = "scheduler"
 def occurrences_open(tx: Tx, slots: Sequence[DueOccurrence], pace: StartPace) -> OpenedFlows:
     """Open and start the flows of occurrences. Return the runs started and the starts used."""
     configs = config_defaults(tx, [slot.config_id for slot in slots])
-    mode_partition: dict[tuple[int, Micros], tuple[str, str]] = {}
+    mode_partition: dict[tuple[int, Micros, str], tuple[str, str]] = {}
     openings: list[FlowOpening] = []
     used = 0
     for slot in slots:
         config = configs[slot.config_id]
-        key = (config.pipeline_key, slot.occurrence_time)
+        key = (config.pipeline_key, slot.occurrence_time, config.timezone)
         if key not in mode_partition:
             definition = definition_get(tx, config.pipeline_key, config.digest)
             mode_partition[key] = mode_and_partition(
-                definition, slot.occurrence_time, source=SCHEDULER
+                definition, slot.occurrence_time, source=SCHEDULER, zone=config.timezone
             )
         mode, partition = mode_partition[key]
         start_at, gap_us = slot.occurrence_time + config.offset_us, 0
@@ -57,32 +53,6 @@ def occurrences_open(tx: Tx, slots: Sequence[DueOccurrence], pace: StartPace) ->
     assert None not in ids, "the next generation is always new"
     wakeups = {flow_id: Wakeup(all_gates=True) for flow_id in ids if flow_id is not None}
     return OpenedFlows(advance(tx, wakeups, actor=SCHEDULER).runs, used)
-
-
-def mode_and_partition(
-    definition: Mapping[str, Any],
-    now: Micros,
-    *,
-    mode: str | None = None,
-    backfill: bool = False,
-    source: str | None = None,
-) -> tuple[str, str]:
-    """Return the mode of a flow, and its partition unless the caller names one.
-
-    A pipeline without a partition column has one partition per occurrence.
-    """
-    zone = definition["timezone"]
-    chosen = select_mode(
-        modes_of(definition),
-        now=now,
-        timezone=zone,
-        explicit=mode,
-        backfill=backfill,
-        trigger_source=source,
-    )
-    if from_json(PipelineSettings, definition).partition is None:
-        return chosen.name, iso(now)
-    return chosen.name, partition_of(chosen, now=now, timezone=zone)
 
 
 def _opening(

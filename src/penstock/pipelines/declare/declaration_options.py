@@ -26,8 +26,18 @@ from penstock.pipelines.declare.terms import PhaseSettings, PipelineSettings, Pr
 from penstock.pipelines.dependency import Dependency
 from penstock.pipelines.mode import Mode
 from penstock.pipelines.modes import Leniency, resolve_modes
+from penstock.pipelines.partition import (
+    DAY_RULE,
+    DeclaredPartition,
+    day,
+    hour,
+    month,
+    text,
+    week,
+)
 
 Reader: TypeAlias = Callable[[Any, str, str], Any]
+PartitionDeclarer: TypeAlias = Callable[[], DeclaredPartition]
 
 EVERY_MODE: Final = "*"
 """Key of the fallback time that applies in every mode."""
@@ -39,8 +49,11 @@ _TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
 class PipelineOptions(TypedDict, total=False):
     """Options of a pipeline: its data, its modes and its cascade."""
 
-    partition: str
-    """Column that holds the partition, for every dependency that does not name its own."""
+    partition: str | DeclaredPartition | PartitionDeclarer
+    """Form of the partitions: day("column"), hour(...), week(...), month(...) or text(...). The
+    column holds the partition, for every dependency that does not name its own; a plain column name
+    means day(column). Default: none; a scheduled flow is named by its scheduled time.
+    """
     warehouse: str
     """Warehouse that gates probe: an address such as "duckdb:season.duckdb", or a configured name.
     """
@@ -103,6 +116,11 @@ class ProcessorOptions(TypedDict, total=False):
 def parse_pipeline_options(options: Mapping[str, Any], where: str) -> PipelineSettings:
     """Parse the options of `Pipeline(...)`."""
     found = _read(options, _PIPELINE, where)
+    declared = found.pop("partition", None)
+    if declared is not None:
+        is_plain = declared.column is not None and declared.rule == DAY_RULE
+        found["partition"] = declared.column
+        found["partition_rule"] = None if is_plain else declared.rule
     try:
         modes = resolve_modes(found.pop("modes", ()))
     except DeclarationError as error:
@@ -182,6 +200,21 @@ def _column(value: Any, word: str, where: str) -> str:
     return value
 
 
+def _partition(value: Any, word: str, where: str) -> DeclaredPartition:
+    if isinstance(value, str):
+        value = day(value)
+    elif value in (day, hour, week, month, text):
+        value = value()
+    if not isinstance(value, DeclaredPartition):
+        raise DeclarationError(
+            f"{where}: {word} is day(...), hour(...), week(...), month(...), text(...) or a column "
+            f"name, got {short_repr(value)}."
+        )
+    if value.column is not None:
+        _column(value.column, word, where)
+    return value
+
+
 def _text(value: Any, word: str, where: str) -> str:
     if not isinstance(value, str) or not value.strip() or len(value) > 500:
         raise DeclarationError(f"{where}: {word} takes a name or address, got {short_repr(value)}.")
@@ -237,11 +270,11 @@ def _fallback(value: Any, word: str, where: str) -> dict[str, int]:
     if not isinstance(given, Mapping):
         raise DeclarationError(f"{where}: {word} takes a time of day, got {short_repr(value)}.")
     found = {}
-    for mode, text in given.items():
-        match = _TIME.fullmatch(text) if isinstance(text, str) else None
+    for mode, at in given.items():
+        match = _TIME.fullmatch(at) if isinstance(at, str) else None
         if match is None:
             raise DeclarationError(
-                f'{where}: {word} is a time of day such as "06:30", got {short_repr(text)}.'
+                f'{where}: {word} is a time of day such as "06:30", got {short_repr(at)}.'
             )
         found[str(mode)] = int(match[1]) * 60 + int(match[2])
     return found
@@ -276,7 +309,7 @@ _PIPELINE: Final[Mapping[str, tuple[str, Reader]]] = MappingProxyType(
         "fallback": ("fallback", _fallback),
         "leniency": ("leniency", _leniency),
         "modes": ("modes", _modes),
-        "partition": ("partition", _column),
+        "partition": ("partition", _partition),
         "slos": ("slos", _slos),
         "warehouse": ("warehouse", _text),
     }

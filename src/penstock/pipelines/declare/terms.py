@@ -15,6 +15,7 @@ from penstock.core.clock import Micros
 from penstock.pipelines.declare.collect import Collect
 from penstock.pipelines.dependency import Dependency
 from penstock.pipelines.mode import Mode
+from penstock.pipelines.partition import DAY_RULE, PartitionRule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,9 @@ class PipelineSettings:
     """Validated options of a pipeline; see `PipelineOptions`."""
 
     partition: str | None = None
+    """Column that holds the partition."""
+    partition_rule: PartitionRule | None = None
+    """Form of the partitions; None: days if there is a partition column, else undeclared."""
     warehouse: str | None = None
     modes: tuple[Mode, ...] = ()
     leniency: str = "auto"
@@ -29,6 +33,13 @@ class PipelineSettings:
     slos: Mapping[str, Micros] | None = None
     fallback: Mapping[str, int] | None = None
     """Minute of the day by mode."""
+
+    @property
+    def rule(self) -> PartitionRule | None:
+        """The form of its partitions; None if it declares none."""
+        if self.partition_rule is None and self.partition is not None:
+            return DAY_RULE
+        return self.partition_rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from penstock.core.errors import DeclarationError
 from penstock.core.stored_json import from_json
@@ -20,8 +20,12 @@ from penstock.pipelines.declare.terms import PhaseSettings, PipelineSettings, Pr
 from penstock.pipelines.dependency import Dependency, DependencyKind
 from penstock.pipelines.mode import check_deadline
 from penstock.pipelines.modes import find_overlap, with_slo
+from penstock.pipelines.partition import PartitionKind
 
 Json: TypeAlias = Mapping[str, Any]
+
+_WITHOUT_DAYS: Final = (PartitionKind.HOUR, PartitionKind.WEEK, PartitionKind.MONTH)
+"""Partitions before which no days can be counted."""
 
 
 def check_definition(definition: Json) -> None:
@@ -39,7 +43,7 @@ def check_definition(definition: Json) -> None:
     for phase in phases:
         _check_phase(f"{name}/{phase['name']}", phase, modes)
         for path, own in _processors(name, [phase]):
-            _check_processor(path, own, modes, terms.partition)
+            _check_processor(path, own, modes, terms)
             for need in limit_needs_of(own):
                 check_placeholders(need.name, parameters, f"processor {path}: limits")
     _check_products(name, phases)
@@ -77,6 +81,12 @@ def _check_modes(name: str, terms: PipelineSettings, phases: list[str]) -> None:
                     f"pipeline {name}: mode {mode.name!r} names {phase!r}, "
                     f"which is not a phase of this pipeline; phases: {', '.join(phases)}."
                 )
+        rule = terms.rule
+        if mode.partition_days and rule is not None and rule.kind in _WITHOUT_DAYS:
+            raise DeclarationError(
+                f"pipeline {name}: mode {mode.name!r} has partition_days={mode.partition_days}, "
+                f"but its partitions are by {rule.kind}; use {rule.kind}(offset=...) instead."
+            )
         slo = (terms.slos or {}).get(mode.name)
         check_deadline(with_slo(mode, slo), f"pipeline {name}: mode {mode.name!r}")
     both = find_overlap(terms.modes)
@@ -117,17 +127,23 @@ def _check_phase(path: str, phase: Json, modes: Iterable[str]) -> None:
 
 
 def _check_processor(
-    path: str, terms: ProcessorSettings, modes: Iterable[str], partition: str | None
+    path: str, terms: ProcessorSettings, modes: Iterable[str], pipeline: PipelineSettings
 ) -> None:
     where = f"processor {path}"
     _check_mode_names(f"{where}: modes", sorted(terms.modes or ()), modes)
     seen: list[Dependency] = []
     for need in terms.needs:
         _check_mode_names(f"{where}: needs {need.table}: modes", sorted(need.modes or ()), modes)
-        if need.partition is None and partition is None:
+        if need.partition is None and pipeline.partition is None:
             raise DeclarationError(
                 f"{where}: needs {need.table}, but no partition column is set; "
-                'declare Pipeline(partition="...") or set partition on the need.'
+                'declare Pipeline(partition=day("column")) or set partition on the need.'
+            )
+        kind = None if pipeline.rule is None else pipeline.rule.kind
+        if need.kind is DependencyKind.HISTORICAL and kind in _WITHOUT_DAYS:
+            raise DeclarationError(
+                f"{where}: needs the days before a partition of {need.table}, but the pipeline's "
+                f"partitions are by {kind}; historical(...) needs partition=day(...)."
             )
         if need in seen:
             raise DeclarationError(f"{where}: needs {need.table} ({need.kind}) twice.")

@@ -19,6 +19,7 @@ from penstock.core.errors import InvalidInput
 from penstock.core.fields import check_text, parameters_json
 from penstock.db.store import Transactions, Tx
 from penstock.pipelines.parameters import validate
+from penstock.pipelines.partition import PartitionRule, check_partition, partition_rule_of
 from penstock.runs.hooks import on_gate_forced
 from penstock.runs.records import Submission
 from penstock.runs.rows import NewRun, stored_ordering_key
@@ -59,6 +60,7 @@ def check_many(names: NameResolver, submissions: Sequence[Submission]) -> list[C
     infos: dict[str, PipelineInfo] = {}
     rows: dict[tuple[str, str | None], tuple[ProcessorRow, bool]] = {}
     bare: set[str] = set()
+    rules: dict[str, PartitionRule | None] = {}
     checked = []
     for wanted in submissions:
         target = (wanted.pipeline, wanted.processor)
@@ -79,6 +81,10 @@ def check_many(names: NameResolver, submissions: Sequence[Submission]) -> list[C
         elif wanted.pipeline not in bare:
             _parameters(infos[wanted.pipeline], {})
             bare.add(wanted.pipeline)
+        if wanted.partition is not None:
+            if wanted.pipeline not in rules:
+                rules[wanted.pipeline] = partition_rule_of(infos[wanted.pipeline].definition)
+            check_partition(rules[wanted.pipeline], wanted.partition)
         checked.append(CheckedSubmission(wanted, row, text, _check(wanted), has_gate=has_gate))
     return checked
 
@@ -169,8 +175,6 @@ def _check(wanted: Submission) -> Micros | None:
     """Return the earliest start; raise InvalidInput for values that cannot be stored."""
     if not _is_whole(wanted.priority) or not 1 <= wanted.priority <= 10:
         raise InvalidInput("priority", "a whole number from 1 to 10", wanted.priority)
-    if wanted.partition is not None:
-        check_text("partition", wanted.partition)
     if wanted.ordering_key is not None:
         check_text("ordering_key", wanted.ordering_key)
     if wanted.correlation_id is not None:

@@ -22,6 +22,7 @@ from penstock.schedules.cli.create import (
     config_field_options,
     create,
     given_config_fields,
+    target_text,
 )
 from penstock.schedules.records import ConfigChange
 
@@ -198,7 +199,7 @@ def start(app: App, config_id: str) -> None:
               help="Number of occurrences.")  # fmt: skip
 @click.pass_obj
 def preview(app: App, config_id: str, count: int) -> None:
-    """Show the next occurrences, with notes on daylight-saving changes."""
+    """Show the next occurrences: partition, mode, and notes on daylight-saving changes."""
     with app.connect() as client:
         found = client.configs.preview(config_id, count)
         config = client.configs.get(config_id)
@@ -212,8 +213,11 @@ def preview(app: App, config_id: str, count: int) -> None:
         if not config.is_active:
             app.hint("The config is disabled. If enabled, it would start at:")
         output.print_table(
-            ("AT", f"IN {config.timezone}", "NOTE"),
-            [(output.format_time(one.at, now), one.local, one.note) for one in found.occurrences],
+            ("AT", f"IN {config.timezone}", "PARTITION", "MODE", "NOTE"),
+            [
+                (output.format_time(one.at, now), one.local, one.partition, one.mode, one.note)
+                for one in found.occurrences
+            ],
         )
 
     app.emit(found, print_text)
@@ -289,7 +293,9 @@ def _change(row: AuditEntry) -> str | None:
 
 
 def _next(one: FutureOccurrence, now: int) -> str:
-    return output.format_time(one.at, now) + (f"  {one.note}" if one.note else "")
+    return (
+        output.format_time(one.at, now) + target_text(one) + (f"  {one.note}" if one.note else "")
+    )
 
 
 def _schedule(config: StoredConfig) -> str:

@@ -22,7 +22,13 @@ from penstock.core.fields import check_customer
 from penstock.core.records.record import Page
 from penstock.core.records.validation import convert_input
 from penstock.schedules.cadence import CatchUp, Overlap
-from penstock.schedules.records import BulkOutcome, Config, NewConfig, StoredConfig
+from penstock.schedules.records import (
+    BulkOutcome,
+    Config,
+    FutureOccurrence,
+    NewConfig,
+    StoredConfig,
+)
 
 if TYPE_CHECKING:
     from penstock.client import UseCaseGroups
@@ -149,11 +155,18 @@ def create(app: App, /, **given: Any) -> None:
             return
         made = _create(client, configs, given["reason"])
         now = client.now()
+        shown = [] if app.is_json else made[:20]
+        firsts = {
+            config.config_id: client.configs.preview(config.config_id, 1).occurrences
+            for config in shown
+            if config.next_run_time
+        }
 
     def print_text() -> None:
         for config in made[:20]:
             nxt = output.format_time(config.next_run_time, now)
             when = f"first run {nxt}" if config.next_run_time else "starts on demand"
+            when += "".join(target_text(one) for one in firsts.get(config.config_id, ()))
             if config.event_topic:
                 when = _EVENT_HINT.format(topic=config.event_topic, config_id=config.config_id)
             click.echo(f"{config.config_id}  {config.customer}  {config.pipeline}  {when}")
@@ -161,6 +174,12 @@ def create(app: App, /, **given: Any) -> None:
             click.echo(f"… and {output.plural(len(made) - 20, 'more', 'more')}")
 
     app.emit(Page(items=made), print_text)
+
+
+def target_text(one: FutureOccurrence) -> str:
+    """Return what an occurrence processes as text: its partition and its mode."""
+    partition = "" if one.partition is None else f" · partition {one.partition}"
+    return partition if one.mode is None else f"{partition} · mode {one.mode}"
 
 
 def _create(client: UseCaseGroups, configs: Sequence[NewConfig], reason: str) -> list[StoredConfig]:

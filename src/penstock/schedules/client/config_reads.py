@@ -111,7 +111,7 @@ class ConfigReads:
         )
 
     def preview(self, config_id: ConfigId, n: PreviewCount = 5) -> SchedulePreview:
-        """Return the next occurrences of a config, with notes on daylight-saving changes."""
+        """Return the next occurrences of a config: mode, partition, effects of clock changes."""
         check_limit(n, "n", PREVIEW_MAX)
         number = config_number(config_id)
         config, now = self._store.read(lambda tx: (self._found(tx, number), tx.now()))
@@ -119,7 +119,8 @@ class ConfigReads:
         if cadence is None:
             return SchedulePreview(occurrences=[])
         anchor = config.next_run_time or config.created_at
-        return preview_record(preview_occurrences(cadence, now, n, anchor))
+        info = self._names.pipeline(config.pipeline)
+        return preview_record(preview_occurrences(cadence, now, n, anchor), info, config.timezone)
 
     def audit_of(
         self, config_id: ConfigId, *, limit: PageLimit = 50, cursor: Cursor = None

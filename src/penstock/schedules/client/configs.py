@@ -14,12 +14,14 @@ from msgspec import structs
 
 import penstock.schedules.client.config_changes as changes
 from penstock.access.store.names import check_limit
+from penstock.core.clock import MINUTE
 from penstock.core.errors import InvalidInput, NotFound, StaleVersion
 from penstock.core.fields import check_customer
 from penstock.core.ids import encode
 from penstock.core.records.parameters import ConfigId, Customer
 from penstock.db.store import Tx
 from penstock.pipelines.parameters import validate
+from penstock.pipelines.partition import partition_rule_of
 from penstock.runs.rows import MessageOrigin
 from penstock.schedules.client.bulk import ITEMS_MAX, BulkItems, create_outcomes
 from penstock.schedules.client.config_reads import ConfigReads, config_number, existing
@@ -40,7 +42,7 @@ from penstock.schedules.config_input import ConfigInput, given_fields, parse_con
 from penstock.schedules.description import as_draft, describe
 from penstock.schedules.from_rows import config_record, preview_record
 from penstock.schedules.hooks import start_config
-from penstock.schedules.preview import preview_occurrences
+from penstock.schedules.preview import preview_occurrences, repeated_partition
 from penstock.schedules.records import (
     BulkOutcome,
     ChangeReason,
@@ -161,8 +163,9 @@ class Configs(ConfigReads):
         def body(tx: Tx) -> StoredConfig:
             old = self._locked(tx, number)
             _check_version(old, expected)
-            draft = _parsed(given_fields(change), as_draft(old))
-            self._check_parameters(draft, tx)
+            before = as_draft(old)
+            draft = _parsed(given_fields(change), before)
+            self._check_draft(draft, tx, before)
             action = "UPDATED"
             if draft.is_active != old.is_active:
                 action = "ACTIVATED" if draft.is_active else "DEACTIVATED"
@@ -272,17 +275,41 @@ class Configs(ConfigReads):
 
     def _draft(self, config: Config) -> ConfigInput:
         draft = _parsed(given_fields(config))
-        self._check_parameters(draft)
+        self._check_draft(draft)
         return draft
 
-    def _check_parameters(self, draft: ConfigInput, tx: Tx | None = None) -> None:
+    def _check_draft(
+        self, draft: ConfigInput, tx: Tx | None = None, old: ConfigInput | None = None
+    ) -> None:
+        """Check a config against the declaration of its pipeline: parameters and partitions."""
         info = self._names.pipeline(draft.pipeline, "pipeline", tx=tx)
         validate(info.definition.get("parameters"), json.loads(draft.parameters))
+        if old is None or draft.cadence != old.cadence:
+            _check_partitions(draft, info.definition)
 
     def _locked(self, tx: Tx, number: int) -> ConfigRow:
         owner = self._names.customer_key(tx, None)
         config_lock(tx, number)
         return existing(config_get(tx, number, owner), number)
+
+
+def _check_partitions(draft: ConfigInput, definition: Mapping[str, Any]) -> None:
+    """Refuse a schedule that fires several times in one partition, unless the pipeline says so."""
+    rule = partition_rule_of(definition)
+    if draft.cadence is None or rule is None or rule.repeats:
+        return
+    if repeated_partition(draft.cadence, rule) is None:
+        return
+    is_cron = draft.cadence.cron is not None
+    interval_us = draft.cadence.interval_us
+    raise InvalidInput(
+        "cron" if is_cron else "interval",
+        f"at most one occurrence per {rule.kind}, because {draft.pipeline} has partitions by "
+        f"{rule.kind}",
+        draft.cadence.cron if is_cron else (interval_us or 0) / MINUTE,
+        f"To process a partition several times, declare {rule.kind}(..., repeats=True) in the "
+        "pipeline; for smaller partitions, declare hour(...) or text(...).",
+    )
 
 
 def _version(version: int | None, etag: str | None) -> int | None:

@@ -57,10 +57,17 @@ FROM (
     SELECT s.config_id, s.next_run_time AS slot, s.catch_up, batch.run_slot, batch.next_slot,
         batch.missed_from, batch.missed_to, batch.missed_count, batch.is_late,
         c.customer, c.pipeline, c.priority, c.max_execution_us, c.sla_us, c.overlap, c.offset_us,
-        l.has_flow{{pg:, s.ctid AS place}}
+        l.has_flow, {{run_partition}} AS partition{{pg:, s.ctid AS place}}
     FROM {{taken_rows}}
     JOIN pipelines l ON l.pipeline = c.pipeline
 ) AS g
+
+-- fragment: run_partition
+-- The partition of a run without a flow, computed by the caller per rule, zone and scheduled time.
+CASE WHEN l.partition_rule IS NOT NULL AND NOT l.has_flow THEN
+    {{pg:CAST(:partitions AS jsonb) ->> concat_ws('|', l.partition_rule, c.timezone, batch.run_slot)}}{{lite:(
+    SELECT e.value FROM json_each(:partitions) e
+    WHERE e.key = l.partition_rule || '|' || c.timezone || '|' || batch.run_slot)}} END
 
 -- fragment: taken_rows [postgres]
 {{batch}} JOIN schedule s ON s.config_id = batch.config_id
@@ -78,7 +85,7 @@ CROSS JOIN configs c ON c.config_id = s.config_id
 -- fragment: tick_given [postgres]
 SELECT row_number() OVER () AS ord,
     t.customer, t.config_id, p.processor, p.pool, p.pipeline, CAST(NULL AS bigint) AS flow_id,
-    CAST(NULL AS text) AS partition, CAST(NULL AS text) AS mode, t.run_slot AS slot,
+    t.partition, CAST(NULL AS text) AS mode, t.run_slot AS slot,
     CASE WHEN t.is_late THEN CAST(:cursor AS bigint) + :gap_us * count(*) FILTER (WHERE t.is_late)
             OVER (ROWS UNBOUNDED PRECEDING)
         ELSE t.run_slot + t.offset_us END AS scheduled_time,
@@ -181,7 +188,7 @@ FROM temp.tick t WHERE schedule.config_id = t.config_id AND +schedule.next_run_t
 REPLACE INTO temp.tally VALUES ('advanced', changes());
 {{stage_tick}};
 INSERT INTO runs (run_id, {{insert_columns}})
-SELECT b.n + p.place, t.customer, t.config_id, p.processor, p.pool, NULL, NULL, NULL,
+SELECT b.n + p.place, t.customer, t.config_id, p.processor, p.pool, NULL, t.partition, NULL,
     t.run_slot, CASE WHEN t.is_late THEN :cursor + :gap_us * p.late
         ELSE t.run_slot + t.offset_us END,
     t.priority, t.priority, {{fair_rank_of_staged}}, 'PENDING', p.admission, {{now}}, 1,
@@ -201,6 +208,16 @@ SELECT count(*), (SELECT n FROM temp.tally WHERE what = 'advanced'),
     (SELECT nullif(json_group_array(json_array(t.config_id, t.run_slot, t.is_late)), '[]')
      {{flows_of_tick}})
 FROM temp.tick;
+
+-- name: partition_rules_of
+-- The rules by which runs of these configs get a partition, with the time zones of the configs. The
+-- first condition is evaluated once: without such pipelines nothing else is read.
+-- scope: system (the scheduler serves all customers)
+SELECT DISTINCT l.partition_rule, c.timezone FROM configs c
+JOIN pipelines l ON l.pipeline = c.pipeline
+WHERE (SELECT p.pipeline FROM pipelines p
+        WHERE p.partition_rule IS NOT NULL AND NOT p.has_flow LIMIT 1) IS NOT NULL
+    AND c.config_id {{any ids}} AND l.partition_rule IS NOT NULL AND NOT l.has_flow;
 
 -- name: entry_count
 -- Count the runs that one occurrence of each of these configs starts.

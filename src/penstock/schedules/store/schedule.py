@@ -6,12 +6,15 @@ schedule row and a unique key on the run. These two, and not a leader, guarantee
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
+from penstock.core.stored_json import loads
 from penstock.db.store import Tx, first, one
+from penstock.pipelines.partition import PartitionRule, partition_at
 from penstock.schedules.cadence import Cadence, CatchUp
 from penstock.schedules.misfire import MisfirePlan, plan_misfires
 from penstock.schedules.rows import DueGroup, TickCounts
@@ -55,10 +58,29 @@ def schedule_start_many(
         "cursor": cursor,
         "gap_us": gap_us,
         "actor": "scheduler",
+        "partitions": _partitions(tx, plans),
         "n": sum(len(group.config_ids) for group, _, _ in plans),
         "taken_at": plans[0][0].now,
     }
     return TickCounts._make(one(tx.rows("schedule_start_many", params, batch)))
+
+
+def _partitions(tx: Tx, plans: Sequence[tuple[DueGroup, MisfirePlan, bool]]) -> str | None:
+    """Return the partitions of runs without flows, by rule, zone and scheduled time; often none."""
+    starting = [(group, plan.run_at) for group, plan, _ in plans if plan.run_at is not None]
+    if not starting:
+        return None
+    ids = [config_id for group, _ in starting for config_id in group.config_ids]
+    found = tx.rows("partition_rules_of", {"ids": ids})
+    if not found:
+        return None
+    return json.dumps(
+        {
+            f"{text}|{zone}|{at}": partition_at(loads(PartitionRule, text), at, zone)
+            for text, zone in found
+            for at in {run_at for _, run_at in starting}
+        }
+    )
 
 
 def _plan_columns(plan: MisfirePlan, is_late: bool) -> tuple[Any, ...]:

@@ -51,9 +51,9 @@ from penstock.flows.gates.verdict import GateInput
 from penstock.flows.plan import FlowPlan, planned_of
 from penstock.flows.rows import Locked
 from penstock.flows.store.flows import flow_get
-from penstock.flows.store.from_schedule import mode_and_partition
 from penstock.pipelines.mode import ModeOptions
-from penstock.pipelines.plan import Need
+from penstock.pipelines.partition import check_partition, partition_rule_of
+from penstock.pipelines.plan import Need, mode_and_partition
 
 BACKTEST_MAX = 5_000
 
@@ -106,6 +106,8 @@ class Gates:
             snapshot = None
             info = self._names.pipeline(pipeline, "pipeline")
             now = self._store.read(lambda tx: tx.now())
+            if partition is not None:
+                check_partition(partition_rule_of(info.definition), partition)
             chosen, named = mode_and_partition(info.definition, now, mode=mode)
             planned, partition = planned_of(info.definition, chosen), partition or named
         needs = self._needs(planned, phase, processor)

@@ -37,6 +37,7 @@ from penstock.flows.gates.store.overrides import (
 )
 from penstock.flows.gates.store.run_gates import run_gate_ask_again, run_gates_ask_again
 from penstock.flows.store.completions import flow_event_put_for_partition, flow_event_put_many
+from penstock.pipelines.partition import check_partition, partition_rule_of
 from penstock.schedules.store.configs import Change, audit_append
 
 CHANNEL = "flows"
@@ -76,6 +77,7 @@ class Overrides:
         def body(tx: Tx) -> GateOverride:
             info = self._names.pipeline(request.pipeline, "pipeline", tx)
             _check_scope(info.definition, request)
+            check_partition(partition_rule_of(info.definition), request.partition)
             customer_id = request.customer or self._names.default_customer
             customer = self._names.customer_key(tx, customer_id)
             assert customer is not None

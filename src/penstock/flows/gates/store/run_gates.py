@@ -15,8 +15,8 @@ from penstock.flows.cascade import flow_deadline
 from penstock.flows.gates.override import Override
 from penstock.flows.gates.rows import OverrideRow
 from penstock.flows.gates.verdict import Verdict
-from penstock.flows.store.from_schedule import mode_and_partition
 from penstock.flows.store.plans import definition_get, planned
+from penstock.pipelines.plan import mode_and_partition
 from penstock.runs.rows import NewRun
 from penstock.schedules.store.configs import Change, audit_append
 
