@@ -17,6 +17,8 @@ from typing import Final
 
 from penstock.access.store.registry import pool_ensure
 from penstock.audit.telemetry import Events, RunStarted, WorkerHeartbeat
+from penstock.bus.message import NewMessage
+from penstock.bus.store.messages import message_publish_from_run
 from penstock.core.clock import SECOND, Clock
 from penstock.core.errors import StoreBusy, StoreUnavailable
 from penstock.core.ids import new_boot_id
@@ -166,6 +168,7 @@ class WorkerCore:
             self.ends.add([attempt_result.cancelled(held, actor=self.options.name, why=why)])
             return None
         context = RunContext(held, self.known[held.processor_key], self.clock, now, self._store)
+        context.publish_message = self._publish
         if is_suspect(held):
             if held.run_id not in self.start_many([held]):
                 self.forget([held])
@@ -176,6 +179,13 @@ class WorkerCore:
             event = RunStarted(held.run_id, held.customer_id, held.processor_key, held.attempt)
             self.events.emit(event)
         return context
+
+    def _publish(self, held: HeldRun, topic: str, message: NewMessage) -> str:
+        done = self._store.write(
+            lambda tx: message_publish_from_run(tx, topic, [message], held.run_id, held.token)
+        )
+        self._store.wake(sorted(done.wake))
+        return str(done.message_ids[0])
 
     def start_many(self, runs: Iterable[HeldRun]) -> set[int]:
         """Mark claimed runs RUNNING; return the ids of those still held by this worker."""

@@ -28,11 +28,13 @@ from penstock.bus.store.topics import (
     topic_get,
     topic_list,
 )
-from penstock.core.errors import NotFound
+from penstock.core.errors import InvalidInput, NotFound
+from penstock.core.ids import decode_or_not_found
 from penstock.core.naming import CustomerKey
 from penstock.core.records.parameters import Owner
 from penstock.core.records.record import Meta, Page, Wire
 from penstock.db.store import Transactions, Tx
+from penstock.runs.store.held import run_token_lock
 
 __all__ = ["Topics"]
 
@@ -45,6 +47,8 @@ _MESSAGES = Meta(
     min_length=1,
     max_length=BATCH_MAX,
 )
+_RUN_ID = Meta(description="Run that publishes the messages; with its fencing token.")
+_TOKEN = Meta(description="Fencing token of the run; 409 if the run is no longer held under it.")
 _MESSAGE_ID = Meta(
     description="Id of the message, as returned by publish.", examples=["4711"], max_length=20
 )
@@ -126,10 +130,20 @@ class Topics:
         messages: Annotated[Sequence[NewMessage], _MESSAGES],
         *,
         customer: Owner = None,
+        run_id: Annotated[str | None, _RUN_ID] = None,
+        fencing_token: Annotated[int | None, _TOKEN] = None,
     ) -> PublishResult:
-        """Publish messages atomically. They are durable when the response arrives."""
+        """Publish messages atomically. They are durable when the response arrives.
+
+        On behalf of a run: nothing is published once the run has another holder (409).
+        """
+        if (run_id is None) != (fencing_token is None):
+            raise InvalidInput("fencing_token", "a token together with run_id", fencing_token)
+        number = None if run_id is None else decode_or_not_found("run", "run", run_id)
 
         def body(tx: Tx) -> PublishResult:
+            if number is not None and fencing_token is not None:
+                run_token_lock(tx, number, fencing_token, self._names.customer_key(tx, customer))
             done = message_publish(tx, topic, messages, self._customer_key(tx, customer))
             tx.after_commit(lambda: self._store.wake(sorted(done.wake)))
             ids = [str(number) for number in done.message_ids]

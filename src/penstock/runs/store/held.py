@@ -1,4 +1,4 @@
-"""Runs held by a session, read after a claim whose response was lost.
+"""Runs and their holders: what a session holds, and whether a fencing token is current.
 
 A claim that committed while the connection broke leaves runs with a worker that does not know of
 them; nothing else would end them while that worker lives.
@@ -6,10 +6,28 @@ them; nothing else would end them while that worker lives.
 
 from __future__ import annotations
 
-from penstock.db.store import Tx
+from penstock.core.errors import StaleToken
+from penstock.core.ids import encode
+from penstock.core.naming import CustomerKey
+from penstock.db.store import Tx, first
 from penstock.runs.rows import HeldRun
 
 
 def session_runs(tx: Tx, session_id: int) -> list[HeldRun]:
     """Return the runs a live session holds, as their holder sees them."""
     return [HeldRun._make(row) for row in tx.rows("session_runs", {"session_id": session_id})]
+
+
+def run_token_lock(
+    tx: Tx, run_id: int, token: int, customer_key: CustomerKey | None = None
+) -> CustomerKey:
+    """Return the customer of a run that is held under a token; raise StaleToken if it is not.
+
+    The run stays with its holder until the transaction ends, so that what the holder writes in it
+    and the loss of the run cannot cross.
+    """
+    params = {"run_id": run_id, "token": token, "customer": customer_key}
+    row = first(tx.rows("run_token_lock", params))
+    if row is None:
+        raise StaleToken(encode("run", run_id))
+    return CustomerKey(row[0])
