@@ -72,7 +72,7 @@ def test_a_push_of_another_subscription_is_a_configuration_error(
     lines: list[Any] = []
     alerts: list[Alert] = []
     app = consumer(tmp_path / "s.db", clock, lines, alert=alerts.append)
-    other = {"subscription": "projects/p/subscriptions/other", "deliveryAttempt": 1}
+    other: dict[str, Any] = {"subscription": "projects/p/subscriptions/other", "deliveryAttempt": 1}
     for number in range(3):
         response = request(app.asgi(), envelope(GOOD, id=f"m{number}", **other))
         assert response.status == 500
@@ -92,7 +92,7 @@ def test_a_configuration_error_opens_an_alert(
     """A pulled message that fails for it opens a CRITICAL alert, which ends after the errors."""
     bus = RecordingBus(store, jitter=lambda: 0.0)
     bus.declare_all(dead_letters=True)
-    options = ConsumerOptions(clock=clock, log=[].append)
+    options = ConsumerOptions(clock=clock, log=list[str]().append)
     app = Consumer(SUB, sink=f"sqlite:{tmp_path / 's.db'}", options=options)
 
     @app.on()

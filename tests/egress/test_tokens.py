@@ -138,13 +138,14 @@ class TestValid:
     def test_signed_tokens_pass_verification(self, verifier: Verifier, clock: VirtualClock) -> None:
         """The signer's token passes; it is reused until ten minutes are left."""
         signer = Signer(GOOGLE, key, clock)
-        token = signer.token(AUDIENCE, EMAIL)
+        token = signer.token(AUDIENCE, EMAIL, "acme")
         assert check(verifier, token).subject == EMAIL
         clock.advance(49 * MINUTE)
-        assert signer.token(AUDIENCE, EMAIL) == token
-        assert signer.token("other", EMAIL) != token
+        assert signer.token(AUDIENCE, EMAIL, "acme") == token
+        assert signer.token("other", EMAIL, "acme") != token
+        assert signer.token(AUDIENCE, EMAIL, "") != token
         clock.advance(2 * MINUTE)
-        renewed = signer.token(AUDIENCE, EMAIL)
+        renewed = signer.token(AUDIENCE, EMAIL, "acme")
         assert renewed != token
         assert check(verifier, renewed).expires_at == clock.now() // SECOND * SECOND + HOUR
 

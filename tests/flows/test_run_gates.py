@@ -79,7 +79,8 @@ class Scene:
     def publish(self, **attributes: str) -> str:
         """Publish one message on `feed` and let the binder serve it; its run."""
         given = {"partition": DAY, **attributes}
-        (message,) = self.client.topics.publish("feed", [NewMessage(data=b"{}", attributes=given)])
+        messages = [NewMessage(data=b"{}", attributes=given)]
+        (message,) = self.client.topics.publish("feed", messages).message_ids
         self.binder.run_once()
         (run,) = self.client.runs.list(message_id=message).items
         return run.run_id

@@ -11,7 +11,9 @@ from penstock.bus.delivery_sweeper import DeliverySweeper
 from penstock.bus.message import NewMessage
 from penstock.bus.records import Subscription, Topic
 from penstock.core.records.validation import convert_input
+from penstock.flows.client import start_config
 from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.runs.client import submission
 from penstock.services import binder as binder_module
 from penstock.services.binder import Binder
 from tests.kits.client_harness import Harness
@@ -27,7 +29,7 @@ COMPLETION_FIELDS = (
     "records_processed", "metadata",
 )  # fmt: skip
 GOOD = {"processor_name": "box", "phase": "raw", "partition": "2025-12-31"}
-NESTED = [
+NESTED: list[dict[str, Any]] = [
     {"completeness": {"total_processed": "abc"}},
     {"completeness": {"quality_score": []}},
     {"completeness": {"quality_score": 7}},
@@ -125,7 +127,7 @@ def test_an_insert_that_fails_is_one_messages_failure(
     bind(harness, {"to": "runs", "pipeline": "nightly"})
     for number in (1, 2, 3):
         publish(harness, json.dumps({"days": number}).encode(), customer_id=f"c{number}")
-    insert = binder_module.insert
+    insert = submission.insert
 
     def failing(tx: Any, store: Any, names: Any, checked: Any, actor: str) -> Any:
         made = insert(tx, store, names, checked, actor)
@@ -149,7 +151,7 @@ def test_a_config_that_cannot_start_stops_no_other(
     broken = configs[1].config_id
     harness.client.topics.create(Topic(name="feed"))
     binder.run_once()
-    started = binder_module.start
+    started = start_config.start
 
     def failing(tx: Any, config: Any, *more: Any) -> Any:
         if config.config_id == broken:

@@ -158,6 +158,7 @@ class Tenants:
             "asked_at, until_at) VALUES ({k}, {n}, 'b', 'h', 'r2', 1, {at}, {at})",
             "INSERT INTO run_limits (run_id, limit_id, customer, level, pass, is_waiting, "
             "lined_at) VALUES ({run}, {k}, {n}, 5, 1, TRUE, {at})",
+            "INSERT INTO push_emails VALUES ('{k}@example.com', {n}, {at})",
             "INSERT INTO run_gates (run_id, customer, pipeline, phase, processor, partition, mode, "
             "source, opened_at, deadline_at) VALUES ({k}, {n}, 1, 'f', 'p', 'd', 'm', 's', {at}, "
             "{at})",

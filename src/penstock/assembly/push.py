@@ -150,7 +150,7 @@ def signing_keys(store: Transactions) -> SigningKeys:
     return SigningKeys(store, new_signing_key, SystemClock())
 
 
-def _bearer(settings: Settings, keys: SigningKeys, clock: Clock) -> Callable[[str, str], str]:
+def _bearer(settings: Settings, keys: SigningKeys, clock: Clock) -> Callable[[str, str, str], str]:
     def current() -> SigningKey:
         if not settings.public_url:
             raise SettingsError(

@@ -24,8 +24,8 @@ from penstock.bus.transports.protocol import Transport
 from penstock.consumer.asgi import PushApp
 from penstock.consumer.batch import BatchHandler, Collector, Item, finish_batch
 from penstock.consumer.disposition import Disposition, Outcome
-from penstock.consumer.failure import failure_of
-from penstock.consumer.handling import Handling, malformed
+from penstock.consumer.failure import Failure, failure_of
+from penstock.consumer.handling import Handling
 from penstock.consumer.logline import Alert, Alerts, Identity, log_fields, render_line, to_stdout
 from penstock.consumer.loops import LoopRunner
 from penstock.consumer.message import Message
@@ -173,11 +173,9 @@ class Consumer:
 
         A body that cannot be read says nothing; it counts as the messages before it did.
         """
-        if self.dead_letters is not None:
-            return self.dead_letters
         if message.has_dead_letters is not None:
             self._seen_policy = message.has_dead_letters
-        return self._seen_policy
+        return self._seen_policy if self.dead_letters is None else self.dead_letters
 
     def counters(self) -> dict[str, int]:
         """Return the number of messages by outcome; exact even if messages are redelivered."""
@@ -205,16 +203,10 @@ class Consumer:
         self._pool().submit(self._process, Item(message, end))
         return end
 
-    def refuse(self, message: Message, reason: str) -> Future[Disposition]:
-        """End a push whose body is not a valid message."""
+    def refuse(self, message: Message, failure: Failure) -> Future[Disposition]:
+        """End a push whose body is not a valid message of this subscription."""
         end: Future[Disposition] = Future()
-        self._pool().submit(self._refuse, Item(message, end), reason)
-        return end
-
-    def misdirected(self, message: Message) -> Future[Disposition]:
-        """End a push of another subscription: a configuration error, retried until it is fixed."""
-        end: Future[Disposition] = Future()
-        self._pool().submit(self._misdirected, Item(message, end))
+        self._pool().submit(self._refuse, Item(message, end), failure)
         return end
 
     def flush(self) -> None:
@@ -262,13 +254,8 @@ class Consumer:
         except BaseException as error:  # a handler's SystemExit or a bug: retry the message
             self._conclude(item, Disposition(outcome=Outcome.RETRY, failure=failure_of(error)))
 
-    def _refuse(self, item: Item, reason: str) -> None:
-        self._conclude(item, self._handling.failed(item.message, malformed(reason), None))
-
-    def _misdirected(self, item: Item) -> None:
-        fix = "Push it to the consumer of that subscription, or name this consumer after it."
-        error = SettingsError("name", f"{item.message.origin}, which pushes here", self.name, fix)
-        self._conclude(item, self._handling.failed(item.message, failure_of(error), None))
+    def _refuse(self, item: Item, failure: Failure) -> None:
+        self._conclude(item, self._handling.failed(item.message, failure, None))
 
     def _flush(self, route: Route, items: list[Item]) -> None:
         self._pool().submit(self._finish_batch, route, items)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from penstock.bus.envelope import Poison, decode, decode_unwrapped
 from penstock.bus.message import ERROR_KIND, ErrorKind
 from penstock.consumer.disposition import Disposition
+from penstock.consumer.handling import malformed, misdirected
 from penstock.consumer.message import Message, of_push
 from penstock.core.clock import SECOND
 from penstock.core.errors import PenstockError
@@ -120,10 +121,9 @@ class PushApp:
         message = of_push(read, body, subscription=consumer.name, topic=consumer.topic)
         if not isinstance(read, Poison):
             future = consumer.submit(message)
-        elif read.is_misdirected:
-            future = consumer.misdirected(message)
         else:
-            future = consumer.refuse(message, read.reason)
+            wrong = misdirected(message) if read.is_misdirected else malformed(read.reason)
+            future = consumer.refuse(message, wrong)
         return message, await asyncio.wrap_future(future)
 
     async def _verify(self, headers: Mapping[str, str]) -> None:

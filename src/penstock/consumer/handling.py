@@ -20,7 +20,7 @@ from penstock.consumer.failure import Failure, GateClosed, Reject, TryAgain, fai
 from penstock.consumer.message import Message, read_kind, read_payload
 from penstock.consumer.options import ConsumerOptions
 from penstock.consumer.router import Gate, Route, Router
-from penstock.core.errors import DeclarationError
+from penstock.core.errors import DeclarationError, SettingsError
 from penstock.sinks.documents import is_stale
 from penstock.sinks.protocol import SETTLED, AuditRecord, Fate, Sink, SinkTx, Upsert, version_number
 
@@ -255,6 +255,13 @@ def audit_of(message: Message, failure: Failure, bytes_max: int) -> AuditRecord:
 def malformed(reason: str) -> Failure:
     """Return the failure for a body that is not a message."""
     return failure_of(Reject(reason, is_malformed=True))
+
+
+def misdirected(message: Message) -> Failure:
+    """Return the failure for a push of another subscription: it is retried until it is fixed."""
+    fix = "Push it to the consumer of that subscription, or name this consumer after it."
+    expected = f"{message.origin}, which pushes here"
+    return failure_of(SettingsError("name", expected, message.subscription, fix))
 
 
 def _guarded(writes: Sequence[Upsert], guard: tuple[str, Any] | None) -> tuple[Upsert, ...]:

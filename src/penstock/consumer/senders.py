@@ -22,13 +22,18 @@ def signed_by(
     audience: str,
     email: str,
     issuer: str = GOOGLE,
+    customer: str | None = None,
     clock: Clock | None = None,
     fetch: Fetch | None = None,
 ) -> Callable[[Mapping[str, str]], None]:
-    """Return a verifier that accepts only bearer tokens with this audience, email and issuer."""
+    """Return a verifier that accepts only bearer tokens with this audience, email and issuer.
+
+    customer: for tokens that Penstock signs, the customer that owns the push subscription ("" for
+    the system). Name it where several customers share an installation.
+    """
     judging = clock or SystemClock()
     verifier = Verifier(fetch or key_fetcher(HttpClient(judging)), judging)
-    expected = ExpectedClaims(issuer=issuer, audience=audience, email=email)
+    expected = ExpectedClaims(issuer=issuer, audience=audience, email=email, customer=customer)
     keys_url = keys_url_of(issuer)
 
     def verify(headers: Mapping[str, str]) -> None:

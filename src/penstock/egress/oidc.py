@@ -22,6 +22,8 @@ TOKEN_MAX: Final = 8_192
 LEEWAY_US: Final = 60 * SECOND
 LIFETIME_MAX_US: Final = DAY
 ALGORITHMS: Final = ("RS256", "ES256")
+CUSTOMER_CLAIM: Final = "penstock_customer"
+"""Claim of tokens that Penstock signs: the customer that owns the push subscription."""
 GOOGLE: Final = "https://accounts.google.com"
 GOOGLE_KEYS: Final = "https://www.googleapis.com/oauth2/v3/certs"
 
@@ -70,6 +72,8 @@ class ExpectedClaims:
     issuer: str
     audience: str
     email: str
+    customer: str | None = None
+    """Customer that a token of Penstock must be signed for; None: any, or another issuer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +142,8 @@ def check_claims(claims: Mapping[str, Any], expected: ExpectedClaims, now: Micro
         raise InvalidToken("email: another service account", is_known=True)
     if claims.get("email_verified") is not True:
         raise InvalidToken("email_verified: not true", is_known=True)
+    if expected.customer is not None and claims.get(CUSTOMER_CLAIM) != expected.customer:
+        raise InvalidToken(f"{CUSTOMER_CLAIM}: another customer", is_known=True)
     subject = claims.get("sub")
     return TokenClaims(
         issuer=issuer,

@@ -18,6 +18,7 @@ from penstock.core.clock import HOUR, MINUTE, SECOND, Clock, Micros
 from penstock.core.errors import SettingsError
 from penstock.egress.keyset import Fetch, Jwk, KeySet
 from penstock.egress.oidc import (
+    CUSTOMER_CLAIM,
     ExpectedClaims,
     InvalidToken,
     SigningKey,
@@ -73,12 +74,15 @@ class Signer:
         self._key = key
         self._clock = clock
         self._lock = threading.Lock()
-        self._cache: dict[tuple[str, str, str], tuple[str, Micros]] = {}
+        self._cache: dict[tuple[str, str, str, str], tuple[str, Micros]] = {}
 
-    def token(self, audience: str, email: str) -> str:
-        """Return a token for an audience that is valid for at least ten minutes."""
+    def token(self, audience: str, email: str, customer: str) -> str:
+        """Return a token for an audience that is valid for at least ten minutes.
+
+        customer: the owner of the subscription, or "" for one of the system.
+        """
         now, key = self._clock.now(), self._key()
-        name = (key.key_id, audience, email)
+        name = (key.key_id, audience, email, customer)
         with self._lock:
             known = self._cache.get(name)
             if known is None or known[1] - now < RENEW_US:
@@ -90,6 +94,7 @@ class Signer:
                     "sub": email,
                     "email": email,
                     "email_verified": True,
+                    CUSTOMER_CLAIM: customer,
                     "iat": now // SECOND,
                     "exp": (now + LIFETIME_US) // SECOND,
                 }

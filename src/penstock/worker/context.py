@@ -259,13 +259,10 @@ class RunContext(RunInfo):
                 "run.publish is not available in a child process: return the data and publish it "
                 "in a later processor, or declare this processor without a process of its own."
             )
-        if isinstance(data, Mapping):
-            data = msgspec.json.encode(data)
-        elif isinstance(data, str):
-            data = data.encode()
+        content = msgspec.json.encode(data) if isinstance(data, Mapping) else data
         own = {"run_id": self.run_id, "correlation_id": self.correlation_id}
         message = NewMessage(
-            data=data,
+            data=content.encode() if isinstance(content, str) else content,
             attributes={**own, **(attributes or {})},
             ordering_key=ordering_key,
             dedupe_id=dedupe_id,

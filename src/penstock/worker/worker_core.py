@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from penstock.access.store.registry import pool_ensure
@@ -164,11 +165,10 @@ class WorkerCore:
         """Start a run in memory, a suspect in the store first; return None if it must not run."""
         if held.cancel_requested_at is not None or held.token in self._cancels:
             self._cancels.discard(held.token)
-            why = "cancelled before it started"
-            self.ends.add([attempt_result.cancelled(held, actor=self.options.name, why=why)])
+            self.ends.add([_cancelled(held, self.options.name)])
             return None
         context = RunContext(held, self.known[held.processor_key], self.clock, now, self._store)
-        context.publish_message = self._publish
+        context.publish_message = partial(_publish, self._store)
         if is_suspect(held):
             if held.run_id not in self.start_many([held]):
                 self.forget([held])
@@ -179,13 +179,6 @@ class WorkerCore:
             event = RunStarted(held.run_id, held.customer_id, held.processor_key, held.attempt)
             self.events.emit(event)
         return context
-
-    def _publish(self, held: HeldRun, topic: str, message: NewMessage) -> str:
-        done = self._store.write(
-            lambda tx: message_publish_from_run(tx, topic, [message], held.run_id, held.token)
-        )
-        self._store.wake(sorted(done.wake))
-        return str(done.message_ids[0])
 
     def start_many(self, runs: Iterable[HeldRun]) -> set[int]:
         """Mark claimed runs RUNNING; return the ids of those still held by this worker."""
@@ -321,6 +314,18 @@ def _progress_row(
     estimate = None if left is None else at + int(left * SECOND)
     reported = replace(progress, worker=worker, estimated_completion_at=estimate)
     return context.held.run_id, context.held.token, reported
+
+
+def _cancelled(held: HeldRun, actor: str) -> RunEnd:
+    return attempt_result.cancelled(held, actor=actor, why="cancelled before it started")
+
+
+def _publish(store: StoreView, held: HeldRun, topic: str, message: NewMessage) -> str:
+    done = store.write(
+        lambda tx: message_publish_from_run(tx, topic, [message], held.run_id, held.token)
+    )
+    store.wake(sorted(done.wake))
+    return str(done.message_ids[0])
 
 
 def _start(tx: Tx, pairs: Sequence[tuple[int, int]], session_id: int | None) -> set[int]:

@@ -34,6 +34,7 @@ from penstock.bus.replay_policy import parse_auto_replay
 from penstock.bus.store.backlog import BacklogRow, backlog, delivery_counters
 from penstock.bus.store.bindings import customer_name
 from penstock.bus.store.deliveries import PULL_MAX
+from penstock.bus.store.push_targets import push_email_own
 from penstock.bus.store.replay import Seek, delivery_purge, seek_begin, seek_step
 from penstock.bus.store.topics import (
     SYSTEM,
@@ -153,6 +154,9 @@ class Subscriptions:
             if spec.dead_letter_topic is not None:
                 dead = TopicSpec(name=spec.dead_letter_topic, retention_us=spec.retention_us)
                 topic_declare(tx, dead, number, self._actor)
+            if options.push is not None:
+                is_bound = self._names.customer_id is not None
+                push_email_own(tx, options.push, number, is_bound=is_bound)
             return subscription_record(subscription_declare(tx, spec, number, self._actor, options))
 
         return self._store.write(body)

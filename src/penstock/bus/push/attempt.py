@@ -95,7 +95,11 @@ def sign_request(
             webhook.parse_secret(secrets.get(name, attempt.ready.customer_id), f"secret {name}")
             for name in spec.signing_secrets
         ]
-        token = None if spec.oidc is None else bearer(spec.audience, spec.oidc.email)
+        token = (
+            None
+            if spec.oidc is None
+            else bearer(spec.audience, spec.oidc.email, attempt.ready.customer_id)
+        )
     except PenstockError as error:
         return PushResponse(failure="configuration", error=error.message)
     made = build_request(

@@ -71,8 +71,8 @@ class PushResponse:
 
 
 PushSender: TypeAlias = Callable[[PushRequest], PushResponse]
-TokenSigner: TypeAlias = Callable[[str, str], str]
-"""Returns a signed token for an audience and an e-mail address."""
+TokenSigner: TypeAlias = Callable[[str, str, str], str]
+"""Returns a signed token for an audience, an e-mail address and a customer ("": the system)."""
 
 
 class PushVerdict(StrEnum):

@@ -12,3 +12,20 @@ WHERE s.kind = :kind AND s.deleted_at IS NULL AND NOT s.is_paused AND s.subscrip
         WHERE q.subscription = s.subscription AND q.state = 0
         ORDER BY q.message_id LIMIT 1) IS NOT NULL
 ORDER BY s.subscription LIMIT :limit;
+
+-- name: push_email_own
+-- Take an e-mail address for a customer; no row if it is taken.
+-- scope: system (the caller has looked up the customer)
+INSERT INTO push_emails (email, customer, created_at) VALUES (:email, :customer, {{now}})
+ON CONFLICT (email) DO NOTHING RETURNING email;
+
+-- name: push_email_share
+-- Take an e-mail address for a customer, or for the system if another customer has it.
+-- scope: system (operators)
+INSERT INTO push_emails (email, customer, created_at) VALUES (:email, :customer, {{now}})
+ON CONFLICT (email) DO UPDATE SET customer = 0 WHERE push_emails.customer <> excluded.customer;
+
+-- name: push_email_get
+-- The customer's own e-mail address.
+-- scope: system (the caller has looked up the customer)
+SELECT email FROM push_emails WHERE email = :email AND customer = :customer;
