@@ -8,11 +8,14 @@ sweepers may run at once.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from penstock.bus.store.deliveries import SWEEP_MAX, delivery_due, delivery_lapse
+from penstock.audit.rows import NewAlert
+from penstock.audit.store.alerts import alert_open
+from penstock.bus.store.deliveries import SWEEP_MAX, LapsedKey, delivery_due, delivery_lapse
 from penstock.bus.store.replay import (
     CHUNK,
     delivery_expire,
@@ -20,10 +23,14 @@ from penstock.bus.store.replay import (
     subscriptions_past_retention,
 )
 from penstock.bus.store.topics import channels, subscription_get_by_key
+from penstock.core.errors import StoreError
 from penstock.core.naming import SubscriptionKey
+from penstock.db.isolation import IsolatedBatches
 from penstock.db.store import Transactions, Tx
 
 STEPS_MAX = 20
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +55,7 @@ class DeliverySweeper:
         self._store = store
         self._jitter = jitter
         self._batch = batch
+        self._lapses = IsolatedBatches[LapsedKey](store, batch, _stuck)
 
     def run_once(self) -> DeliverySweepCounts:
         """Make one bounded pass; every chunk is a transaction of its own."""
@@ -81,20 +89,36 @@ class DeliverySweeper:
     def _lapse(self) -> tuple[int, int]:
         total, dead = 0, 0
         for _ in range(STEPS_MAX):
-            count, died, wake = self._store.write(
-                lambda tx: delivery_lapse(tx, self._jitter, n=self._batch)
-            )
+            rows = self._lapses.rows
+            step = self._lapses.write(self._lapse_step)
+            if step is None:
+                continue
+            count, died, wake = step
             total, dead = total + count, dead + died
             if wake:
                 self._store.wake(sorted(wake))
-            if count < self._batch:
+            if count < rows:
                 break
         return total, dead
+
+    def _lapse_step(self, tx: Tx) -> tuple[int, int, set[str]]:
+        return delivery_lapse(
+            tx,
+            self._jitter,
+            n=self._lapses.rows,
+            aside=self._lapses.aside(tx),
+            trying=self._lapses.trying,
+        )
 
     def _expire(self) -> int:
         total = 0
         for number in self._store.read(subscriptions_past_retention):
-            total += self._repeat(partial(self._expire_step, number), CHUNK)
+            try:
+                total += self._repeat(partial(self._expire_step, number), CHUNK)
+            except StoreError:
+                raise
+            except Exception:  # of this subscription only: the others go on
+                log.exception("expiring messages of subscription %s failed", number)
         return total
 
     def _expire_step(self, number: int, tx: Tx) -> int:
@@ -109,3 +133,20 @@ class DeliverySweeper:
             if count < full:
                 break
         return total
+
+
+def _stuck(tx: Tx, delivery: LapsedKey, error: Exception) -> None:
+    """Open an alert about a delivery that can be neither retried nor dead-lettered."""
+    subscription, message_id = delivery
+    alert_open(
+        tx,
+        NewAlert(
+            rule="delivery_stuck",
+            dedupe_key=f"delivery_stuck:{subscription}:{message_id}",
+            severity="HIGH",
+            subject_kind="subscription",
+            subject=subscription,
+            message=f"Message {message_id} lapsed and cannot be delivered again: "
+            f"{type(error).__name__}: {error}"[:1_000],
+        ),
+    )

@@ -1,14 +1,93 @@
 """Isolation of items in services: one bad row, message or customer stops no other.
 
-`interleaved` puts the first item of every owner before anybody's second.
+A service works on batches of rows that many customers wrote. `IsolatedBatches` finds the row that
+makes a transaction fail: it halves the batch until the row is alone, hands it to the service to be
+recorded, leaves it out for a while, and grows the batch again. A good batch costs nothing more, a
+bad row a few transactions. `interleaved` puts the first item of every owner before anyone's second.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
-from typing import TypeVar
+import logging
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Final, Generic, TypeVar
+
+from penstock.core.clock import MINUTE, Micros
+from penstock.core.errors import StoreError
+from penstock.db.store import Transactions, Tx
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+
+ASIDE_US: Final = MINUTE
+ASIDE_MAX: Final = 1_000
+
+log = logging.getLogger(__name__)
+
+
+class IsolatedBatches(Generic[K]):
+    """Transactions over batches of items of which each may fail alone; used from one thread."""
+
+    def __init__(
+        self, store: Transactions, most: int, on_bad: Callable[[Tx, K, Exception], None]
+    ) -> None:
+        """`on_bad` records an item that failed alone; the item is then left out for a minute."""
+        self._store = store
+        self._most = most
+        self._on_bad = on_bad
+        self._items: list[K] = []
+        self._aside: dict[K, Micros] = {}
+        self.rows = most
+        """Number of rows that the next transaction takes."""
+
+    def trying(self, items: Iterable[K]) -> None:
+        """Name the items of the transaction, before they are acted on."""
+        self._items = list(items)
+
+    @property
+    def has_aside(self) -> bool:
+        """Whether items may be set aside."""
+        return bool(self._aside)
+
+    def aside(self, tx: Tx) -> frozenset[K]:
+        """Return the items to leave out now; without any, the time is not asked for."""
+        if self._aside:
+            now = tx.now()
+            self._aside = {item: until for item, until in self._aside.items() if until > now}
+        return frozenset(self._aside)
+
+    def write(self, body: Callable[[Tx], T]) -> T | None:
+        """Run a transaction; None if it failed, and the next one is smaller or without the item.
+
+        Errors of the database are raised: they are not the fault of an item.
+        """
+        self._items = []
+        try:
+            value = self._store.write(body)
+        except StoreError:
+            raise
+        except Exception as error:
+            if not self._items:
+                raise
+            if len(self._items) == 1 or self.rows == 1:
+                self._set_aside(self._items, error)
+            self.rows = max(1, self.rows // 2)
+            return None
+        self.rows = min(self._most, self.rows * 2)
+        return value
+
+    def _set_aside(self, items: Sequence[K], error: Exception) -> None:
+        log.error("%s failed alone and is set aside", items, exc_info=error)
+
+        def body(tx: Tx) -> Micros:
+            for item in items:
+                self._on_bad(tx, item, error)
+            return tx.now()
+
+        until = self._store.write(body) + ASIDE_US
+        self._aside |= dict.fromkeys(items, until)
+        while len(self._aside) > ASIDE_MAX:
+            del self._aside[next(iter(self._aside))]
 
 
 def interleaved(items: Iterable[T], owner: Callable[[T], Hashable]) -> list[T]:

@@ -15,6 +15,11 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from penstock.audit.rows import NewAlert
+from penstock.audit.store.alerts import alert_open
+from penstock.core.clock import SECOND
+from penstock.core.ids import encode
+from penstock.db.isolation import IsolatedBatches
 from penstock.db.store import Transactions, Tx
 from penstock.flows.advance.snapshot import Evidence, NeededProbe, ProbeOrder, Wakeup
 from penstock.flows.advance.store import AdvanceResult, advance
@@ -107,6 +112,7 @@ class Orchestrator:
         if threads:
             self._threads = ThreadPoolExecutor(threads, thread_name_prefix="penstock-probe")
         self._observed: deque[_Observed] = deque()
+        self._batches = IsolatedBatches[int](store, batch, _stuck)
         self._run_gates = RunGates(
             store,
             probe,
@@ -121,7 +127,7 @@ class Orchestrator:
         """Act on everything that happened or is due; probes are run, or started."""
         total = StepCounts()
         while True:
-            count = min(len(self._observed), self._batch)
+            count = min(len(self._observed), self._batches.rows)
             observed = [self._observed.popleft() for _ in range(count)]
             part, is_full, next_due = self._stepped(observed)
             next_at, gates_at, now = next_due()
@@ -136,8 +142,9 @@ class Orchestrator:
             if not (is_full or self._observed or (is_due and part.flows)):
                 break
         if is_due:
-            # Another replica holds it: that one acts on it, or its crash frees it.
-            next_at = now + BUSY_US
+            # Another replica holds it: that one acts on it, or its crash frees it. Flows that were
+            # set aside stay due.
+            next_at = now + (SECOND if self._batches.has_aside else BUSY_US)
         if self._run_gates.has_results or (gates_at is not None and gates_at <= now):
             part_of_runs = self._run_gates.run_once()
             total = replace(
@@ -156,19 +163,32 @@ class Orchestrator:
             self._threads.shutdown(wait=True, cancel_futures=True)
 
     def _stepped(self, observed: list[_Observed]) -> _Step:
-        """Run one transaction; if it fails, keep the observations for the next one."""
+        """Run one transaction; if it fails, keep the observations for the next one.
+
+        A flow that fails alone is left out of the next ones: the others go on.
+        """
+        step: _Step | None = None
         try:
-            return self._store.write(lambda tx: self._step(tx, observed))
-        except Exception:
-            self._observed.extendleft(reversed(observed))
-            raise
+            step = self._batches.write(lambda tx: self._step(tx, observed))
+        finally:
+            if step is None:
+                self._observed.extendleft(reversed(observed))
+        if step is not None:
+            return step
+        aside = self._store.read(self._batches.aside)
+        self._observed = deque(
+            item for item in self._observed if item.order.flow.flow_id not in aside
+        )
+        return _Step(AdvanceResult(), True, self._store.read(cascade_next_later))
 
     def _step(self, tx: Tx, observed: Sequence[_Observed]) -> _Step:
         wakeups: dict[int, Wakeup] = {}
         for item in observed:
             wakeup = wakeups.setdefault(item.order.flow.flow_id, Wakeup())
             wakeup.evidence[item.order.gate_id] = item.evidence
-        events = flow_event_take(tx, self._batch)
+        rows, aside = self._batches.rows, self._batches.aside(tx)
+        # Alone means one flow: a single observation, or the events of a single flow.
+        events = [] if observed and rows == 1 else flow_event_take(tx, rows, aside)
         for event in events:
             wakeup = wakeups.setdefault(event.flow_id, Wakeup())
             if event.phase is None:
@@ -178,15 +198,16 @@ class Orchestrator:
                 if event.is_failure:
                     wakeup.failures[event.phase] += 1
         # Events first; due probes are taken once there are no more events.
-        for flow_id, gate_id in [] if wakeups else phase_due(tx, self._batch):
+        for flow_id, gate_id in [] if wakeups else phase_due(tx, rows, aside):
             wakeup = wakeups.setdefault(flow_id, Wakeup())
             if gate_id is not None:
                 wakeup.due.add(gate_id)
         if not wakeups:
             return _Step(AdvanceResult(), False, cascade_next_later(tx))
+        self._batches.trying(wakeups)
         known = None if self._known is None else self._cached
         part = advance(tx, wakeups, actor=self._holder, holder=self._holder, known=known)
-        return _Step(part, len(events) == self._batch, cascade_next_later(tx))
+        return _Step(part, len(events) == rows, cascade_next_later(tx))
 
     def _start_probe(self, order: ProbeOrder) -> None:
         if self._threads is None:
@@ -233,3 +254,19 @@ class Orchestrator:
             customer=flow.customer_id,
             since=since,
         )
+
+
+def _stuck(tx: Tx, flow_id: int, error: Exception) -> None:
+    """Open an alert about a flow that cannot be advanced; it is tried again after a while."""
+    alert_open(
+        tx,
+        NewAlert(
+            rule="flow_stuck",
+            dedupe_key=f"flow_stuck:{flow_id}",
+            severity="HIGH",
+            subject_kind="flow",
+            subject=flow_id,
+            message=f"Flow {encode('flow', flow_id)} cannot be advanced: "
+            f"{type(error).__name__}: {error}"[:1_000],
+        ),
+    )

@@ -11,10 +11,12 @@ Safe in any number of replicas; a missed wake-up costs at most one poll interval
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 from penstock.access.store.registry import processor_list
 from penstock.core.clock import FAR_FUTURE, MINUTE, SECOND
+from penstock.core.errors import StoreError
 from penstock.core.naming import PoolKey
 from penstock.db.store import Transactions
 from penstock.limits.store.run_queue import (
@@ -35,6 +37,8 @@ SCAN_US = SECOND
 SCAN_LATEST_US = 5 * SECOND
 REPAIR_US = 15 * SECOND
 LIMITS_PER_TX = 200
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +133,19 @@ class Admitter:
         return min(scan_at, self._tokens_at)
 
     def _promote(self, limits: list[int]) -> AdmitResult:
-        return self._store.write(lambda tx: queue_admit(tx, limits))
+        """Promote the runs that wait for these limits; one that cannot be served is left out."""
+        try:
+            return self._store.write(lambda tx: queue_admit(tx, limits))
+        except StoreError:
+            raise
+        except Exception:
+            if len(limits) == 1:
+                log.exception("serving the queue of limit %s failed", limits[0])
+                return AdmitResult()
+        promoted, half = AdmitResult(), len(limits) // 2
+        for part in (limits[:half], limits[half:]):
+            promoted.add(self._promote(part))
+        return promoted
 
 
 def _earlier(first: int | None, second: int) -> int:

@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from penstock.audit.store.alerts import alert_resolve_healthy
+from penstock.audit.rows import NewAlert
+from penstock.audit.store.alerts import alert_open, alert_resolve_healthy
 from penstock.audit.telemetry import Events, Swept
 from penstock.core.clock import SECOND
+from penstock.core.ids import encode
+from penstock.db.isolation import IsolatedBatches
 from penstock.db.store import Transactions, Tx
 from penstock.limits.store.grant import limit_grant
 from penstock.limits.store.limits import NO_REQUESTS, limit_lapsed, limit_trim
@@ -67,6 +70,8 @@ class Sweeper:
         self._store = store
         self._jitter = jitter
         self._events = events or Events()
+        self._rescues = IsolatedBatches(store, BATCH, _stuck)
+        self._overdue = IsolatedBatches(store, BATCH, _stuck)
 
     def run_once(self) -> SweepCounts:
         """Make one bounded pass over everything that may have lapsed."""
@@ -74,15 +79,19 @@ class Sweeper:
         self._store.write(lease_expire)
         lapsed = stale = timed_out = 0
         while True:
-            counts = self._store.write(self._rescue)
-            lapsed, stale = lapsed + counts[0], stale + counts[1]
-            if sum(counts) < BATCH:
-                break
+            rows = self._rescues.rows
+            counts = self._rescues.write(self._rescue)
+            if counts is not None:
+                lapsed, stale = lapsed + counts[0], stale + counts[1]
+                if sum(counts) < rows:
+                    break
         while True:
-            count = self._store.write(self._time_out)
-            timed_out += count
-            if count < BATCH:
-                break
+            rows = self._overdue.rows
+            count = self._overdue.write(self._time_out)
+            if count is not None:
+                timed_out += count
+                if count < rows:
+                    break
         sweep = SweepCounts(
             sessions=sessions,
             lapsed=lapsed,
@@ -102,8 +111,12 @@ class Sweeper:
 
     def _rescue(self, tx: Tx) -> tuple[int, int]:
         """Release claims whose holder is gone; end running runs, which are retried."""
-        held = run_orphans(tx, BATCH)
-        held += run_unleased(tx, BATCH - len(held)) if len(held) < BATCH else []
+        rows, aside = self._rescues.rows, self._rescues.aside(tx)
+        most = rows + len(aside)
+        held = run_orphans(tx, most)
+        held += run_unleased(tx, most - len(held)) if len(held) < most else []
+        held = [run for run in held if run.run_id not in aside][:rows]
+        self._rescues.trying(run.run_id for run in held)
         back: list[HeldRun] = []
         ends: list[RunEnd] = []
         for run in held:
@@ -122,11 +135,15 @@ class Sweeper:
         return len(lapsed), len(run_end_many(tx, ends))
 
     def _time_out(self, tx: Tx) -> int:
+        rows, aside = self._overdue.rows, self._overdue.aside(tx)
+        found = run_overdue(tx, rows + len(aside), OVERDUE_GRACE_US)
+        overdue = [run for run in found if run.run_id not in aside][:rows]
+        self._overdue.trying(run.run_id for run in overdue)
         ends = [
             attempt_result.timed_out(run, jitter=self._jitter(), actor="sweeper")
             if run.cancel_requested_at is None
             else attempt_result.cancelled(run, actor="sweeper", why="cancelled, over its time")
-            for run in run_overdue(tx, BATCH, OVERDUE_GRACE_US)
+            for run in overdue
         ]
         return len(run_end_many(tx, ends))
 
@@ -141,3 +158,19 @@ class Sweeper:
     def _unblock(self, tx: Tx) -> int:
         keys = blocked_keys(tx, BATCH)
         return run_unblock(tx, keys) if keys else 0
+
+
+def _stuck(tx: Tx, run_id: int, error: Exception) -> None:
+    """Open an alert about a run that cannot be ended; it is tried again after a while."""
+    alert_open(
+        tx,
+        NewAlert(
+            rule="run_stuck",
+            dedupe_key=f"run_stuck:{run_id}",
+            severity="HIGH",
+            subject_kind="run",
+            subject=run_id,
+            message=f"Run {encode('run', run_id)} lost its worker and cannot be ended: "
+            f"{type(error).__name__}: {error}"[:1_000],
+        ),
+    )

@@ -18,6 +18,7 @@ from penstock.audit.store.alerts import alert_open, alert_resolve
 from penstock.audit.telemetry import Events, Ticked
 from penstock.core.clock import MINUTE, SECOND, Clock, SystemClock
 from penstock.core.ids import encode
+from penstock.db.isolation import IsolatedBatches
 from penstock.db.store import Transactions, Tx
 from penstock.schedules.cadence import Cadence, CatchUp, next_after
 from penstock.schedules.hooks import open_flows
@@ -86,6 +87,7 @@ class Scheduler:
         self._events = events or Events()
         self._clock = clock or SystemClock()
         self._cadences: dict[int, Cadence] = {}
+        self._batches = IsolatedBatches(store, self._options.batch, self._postpone_alone)
 
     def run_once(self) -> TickResult:
         """Start every due occurrence, in batches, within the time budget."""
@@ -93,7 +95,11 @@ class Scheduler:
         total = [0, 0, 0, 0, 0]
         next_at, now = self._store.read(schedule_next_at)
         while next_at is not None and next_at <= now:
-            counts = self._store.write(self._batch)
+            step = self._batches.write(lambda tx: (self._batch(tx),))
+            if step is None:  # a config cannot be started: the next batch is smaller, or without it
+                next_at, now = self._store.read(schedule_next_at)
+                continue
+            (counts,) = step
             if counts is None:
                 # Other schedulers hold what is due: they finish it, or their crash frees it.
                 next_at = now + BUSY_US
@@ -122,9 +128,10 @@ class Scheduler:
 
     def _batch(self, tx: Tx) -> TickCounts | None:
         """Process one locked batch: plan each group, reserve the rate for late ones, start."""
-        groups = schedule_take_due(tx, self._options.batch)
+        groups = schedule_take_due(tx, self._batches.rows)
         if not groups:
             return None
+        self._batches.trying(config for group in groups for config in group.config_ids)
         self._learn(tx, groups)
         plans = [(group, self._plan_or_postpone(tx, group)) for group in groups]
         marked = [(group, plan, self._is_late(group, plan)) for group, plan in plans]
@@ -186,6 +193,18 @@ class Scheduler:
             grace_us=self._options.grace_us,
         )
 
+    def _postpone_alone(self, tx: Tx, config_id: int, error: Exception) -> None:
+        """Postpone a config that cannot be started, with an alert: the others go on."""
+        groups = schedule_take_due(tx, 1)
+        if not any(config_id in group.config_ids for group in groups):
+            return  # it is no longer due, or another scheduler has it
+        (group,) = groups
+        self._learn(tx, groups)
+        cadence = self._cadences.get(group.cadence, Cadence())
+        plan = _postpone(group, _was_postponed(group, cadence))
+        schedule_start_many(tx, [(group, plan, False)], cursor=None, gap_us=SECOND)
+        alert_open(tx, _unstartable(config_id, error))
+
     def _is_late(self, group: DueGroup, plan: MisfirePlan) -> bool:
         return plan.run_at is not None and group.now - plan.run_at > self._options.late_us
 
@@ -223,6 +242,19 @@ def _postpone(group: DueGroup, was_postponed: bool) -> MisfirePlan:
 
 def _was_postponed(group: DueGroup, cadence: Cadence) -> bool:
     return group.occurrence_time % 2 == 1 and cadence.interval_us is None
+
+
+def _unstartable(config_id: int, error: Exception) -> NewAlert:
+    name = encode("cfg", config_id)
+    return NewAlert(
+        rule="config_unstartable",
+        dedupe_key=f"config_unstartable:{config_id}",
+        severity="HIGH",
+        subject_kind="config",
+        subject=config_id,
+        message=f"Config {name} cannot be started and is postponed: {type(error).__name__}: "
+        f"{error}. Correct the config or register its pipeline again."[:1_000],
+    )
 
 
 def _alert_key(group: DueGroup) -> str:

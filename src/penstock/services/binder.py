@@ -65,6 +65,7 @@ from penstock.core.fields import check_customer
 from penstock.core.json_profile import parse_json as parse_json
 from penstock.core.redact import redact_text
 from penstock.db.in_transaction import InTransaction
+from penstock.db.isolation import interleaved
 from penstock.db.store import StoreView, Tx
 from penstock.flows.client.completion_message import report_from_message
 from penstock.flows.client.start_config import start
@@ -76,6 +77,8 @@ from penstock.schedules.store.configs import config_get, config_lock
 BATCH = 100
 STEP = 200
 PAGE = 1_000
+SHARE = 50
+"""Subscriptions of one customer that a pass serves."""
 ACTOR = "binder"
 CUSTOMER_ATTRIBUTE = "customer_id"
 MODE_ATTRIBUTE = "processing_mode"
@@ -94,6 +97,9 @@ class BinderCounts:
     bound: int = 0
     done: int = 0
     nacked: int = 0
+    next_at: int | None = None
+    """0 if subscriptions are left for the next pass."""
+    now: int = 0
 
 
 class _Step(NamedTuple):
@@ -116,12 +122,31 @@ class Binder:
         self._client = Client(store, actor=ACTOR, names=self._names)
         self._jitter = jitter
         self._batch = batch
+        self._pass = 0
 
     def run_once(self) -> BinderCounts:
         """Bind topics that configs listen to, then serve one batch of each ready subscription."""
         made = self._store.write(_bind_topics)
-        parts = [self._serve_alone(sub) for sub in self._ready()]
-        return replace(_summed(parts), bound=made)
+        ready = list(self._ready())
+        chosen = self._shares(ready)
+        parts = [self._serve_alone(sub) for sub in chosen]
+        next_at = 0 if len(chosen) < len(ready) else None
+        return replace(_summed(parts), bound=made, next_at=next_at)
+
+    def _shares(self, ready: Sequence[SubscriptionRow]) -> list[SubscriptionRow]:
+        """Choose the subscriptions of this pass: a bounded number of each customer, in turns.
+
+        So the pass is over soon, however many subscriptions one customer has.
+        """
+        own: dict[int, list[SubscriptionRow]] = {}
+        for sub in ready:
+            own.setdefault(sub.customer_key, []).append(sub)
+        self._pass += 1
+        chosen: list[SubscriptionRow] = []
+        for subs in own.values():
+            start = self._pass * SHARE % len(subs) if len(subs) > SHARE else 0
+            chosen += (subs[start:] + subs[:start])[:SHARE]
+        return interleaved(chosen, lambda sub: sub.customer_key)
 
     def _serve_alone(self, sub: SubscriptionRow) -> BinderCounts:
         """Serve one subscription; its failure is logged and delays no other one.

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from penstock.audit.rows import OutboxMessage
-from penstock.audit.store.journal import outbox_take, seal_next
+from penstock.audit.rows import NewAlert, OutboxMessage
+from penstock.audit.store.alerts import alert_open
+from penstock.audit.store.journal import outbox_remove, outbox_take, seal_next
 from penstock.bus.store.outbox_publisher import outbox_publish
+from penstock.db.isolation import IsolatedBatches
 from penstock.db.store import StoreView, Transactions, Tx
 from penstock.services.public_messages import public_messages
 from penstock.services.store import (
@@ -40,7 +42,7 @@ class OutboxPublisher:
 
     def __init__(self, store: Transactions, *, batch: int = 500) -> None:
         self._store = store
-        self._batch = batch
+        self._batches = IsolatedBatches(store, batch, _unpublishable)
         self._subscribers: list[Subscriber] = []
 
     def subscribe(self, subscriber: Subscriber) -> None:
@@ -51,19 +53,52 @@ class OutboxPublisher:
         """Publish all waiting messages; return their number."""
         total = 0
         while True:
-            count, wake = self._store.write(self._step)
+            rows = self._batches.rows
+            step = self._batches.write(self._step)
+            if step is None:
+                continue
+            count, wake = step
             total += count
             if wake:
                 self._store.wake(sorted(wake))
-            if count < self._batch:
+            if count < rows:
                 return total
 
     def _step(self, tx: Tx) -> tuple[int, set[str]]:
-        taken = outbox_take(tx, self._batch)
+        taken = outbox_take(tx, self._batches.rows)
+        ids = [message.outbox_id for message in taken]
+        self._batches.trying(ids)
         messages = public_messages(tx, taken)
+        self._batches.trying([])  # the error of a subscriber is not the fault of a message
         for subscriber in self._subscribers if messages else ():
             subscriber(tx, messages)
+        self._batches.trying(ids)
         return len(taken), outbox_publish(tx, messages)
+
+
+def _unpublishable(tx: Tx, outbox_id: int, error: Exception) -> None:
+    """Take a message that cannot be published out of the outbox; the alert keeps its content."""
+    message = outbox_remove(tx, outbox_id)
+    if message is None:
+        return
+    alert_open(
+        tx,
+        NewAlert(
+            rule="outbox_unpublishable",
+            dedupe_key=f"outbox_unpublishable:{outbox_id}",
+            severity="HIGH",
+            subject_kind="outbox",
+            subject=outbox_id,
+            message=f"A message for topic {message.topic} cannot be published: "
+            f"{type(error).__name__}. The detail of this alert has its content.",
+            detail={
+                "topic": message.topic,
+                "payload": message.payload,
+                "attributes": message.attributes,
+                "error": f"{type(error).__name__}: {error}",
+            },
+        ),
+    )
 
 
 class Sealer:

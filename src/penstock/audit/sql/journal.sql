@@ -127,6 +127,12 @@ DELETE FROM outbox WHERE outbox_id IN (
     SELECT outbox_id FROM outbox ORDER BY outbox_id LIMIT :n {{pg:FOR UPDATE SKIP LOCKED}})
 RETURNING outbox_id, topic, ordering_key, payload, created_at, customer, attributes;
 
+-- name: outbox_remove
+-- Delete and return one row that cannot be published.
+-- scope: system (outbox publisher)
+DELETE FROM outbox WHERE outbox_id = :outbox_id
+RETURNING outbox_id, topic, ordering_key, payload, created_at, customer, attributes;
+
 -- name: outbox_count
 -- Number of messages that wait for the outbox publisher.
 -- scope: system (operators)

@@ -118,6 +118,12 @@ def outbox_take(tx: Tx, n: int) -> list[OutboxMessage]:
     return sorted(messages)
 
 
+def outbox_remove(tx: Tx, outbox_id: int) -> OutboxMessage | None:
+    """Remove and return a message that cannot be sent; None if it is gone."""
+    row = first(tx.rows("outbox_remove", {"outbox_id": outbox_id}))
+    return None if row is None else OutboxMessage._make(row)
+
+
 def outbox_count(tx: Tx) -> tuple[int, int | None]:
     """Return (number of waiting messages, creation time of the oldest)."""
     row = one(tx.rows("outbox_count"))

@@ -7,7 +7,7 @@ consumer crash counts as an attempt. The caller checks who may use the subscript
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
@@ -30,6 +30,8 @@ PULL_MAX: Final = 1_000
 Jitter = Callable[[], float]
 LeaseKey = tuple[int, int]
 """(message id, epoch)."""
+LapsedKey = tuple[int, int]
+"""(subscription, message id)."""
 
 
 class LeasedDelivery(NamedTuple):
@@ -164,10 +166,22 @@ def delivery_release(tx: Tx, sub: SubscriptionRow, tickets: Sequence[LeaseKey]) 
 
 
 def delivery_lapse(
-    tx: Tx, jitter: Jitter, *, subscription_key: SubscriptionKey | None = None, n: int = SWEEP_MAX
+    tx: Tx,
+    jitter: Jitter,
+    *,
+    subscription_key: SubscriptionKey | None = None,
+    n: int = SWEEP_MAX,
+    aside: frozenset[LapsedKey] = frozenset(),
+    trying: Callable[[Iterable[LapsedKey]], None] | None = None,
 ) -> tuple[int, int, set[str]]:
-    """Nack deliveries past their deadline. Return (count, dead letters, channels to wake)."""
-    rows = tx.rows("bus_lapsed", {"subscription": subscription_key, "n": n})
+    """Nack deliveries past their deadline. Return (count, dead letters, channels to wake).
+
+    aside: deliveries to leave alone. trying: called with the deliveries before they are changed.
+    """
+    found = tx.rows("bus_lapsed", {"subscription": subscription_key, "n": n + len(aside)})
+    rows = [row for row in found if (row[0], row[1]) not in aside][:n]
+    if trying is not None:
+        trying((row[0], row[1]) for row in rows)
     count, dead, wake = 0, 0, set[str]()
     for number, group in groupby(rows, key=lambda row: int(row[0])):
         sub = subscription_get_by_key(tx, SubscriptionKey(number))

@@ -270,6 +270,14 @@ DELETE FROM nudges WHERE nudge_id IN (
     SELECT nudge_id FROM nudges ORDER BY nudge_id LIMIT :n {{pg:FOR UPDATE SKIP LOCKED}})
 RETURNING flow_id, phase, is_failure;
 
+-- name: flow_event_take_others
+-- The same without the flows that were set aside.
+-- scope: system (the cascade serves all customers)
+DELETE FROM nudges WHERE nudge_id IN (
+    SELECT nudge_id FROM nudges WHERE NOT (flow_id {{any ids}})
+    ORDER BY nudge_id LIMIT :n {{pg:FOR UPDATE SKIP LOCKED}})
+RETURNING flow_id, phase, is_failure;
+
 -- fragment: completion_rank
 -- A report may only improve a completion: failed, partial, success.
 CASE excluded.status WHEN 'success' THEN 2 WHEN 'partial' THEN 1 ELSE 0 END

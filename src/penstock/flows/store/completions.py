@@ -85,9 +85,16 @@ def flow_event_put_for_next(tx: Tx, configs: Iterable[int]) -> None:
         tx.run("flow_event_put_for_next", {"ids": ids})
 
 
-def flow_event_take(tx: Tx, n: int) -> list[FlowEvent]:
-    """Delete and return flow events, to be handled in this transaction."""
-    return [FlowEvent(row[0], row[1], bool(row[2])) for row in tx.rows("flow_event_take", {"n": n})]
+def flow_event_take(tx: Tx, n: int, aside: Iterable[int] = ()) -> list[FlowEvent]:
+    """Delete and return flow events, to be handled in this transaction.
+
+    Events of the flows that were set aside stay.
+    """
+    if left := sorted(aside):
+        rows = tx.rows("flow_event_take_others", {"n": n, "ids": left})
+    else:
+        rows = tx.rows("flow_event_take", {"n": n})
+    return [FlowEvent(row[0], row[1], bool(row[2])) for row in rows]
 
 
 def _flow_events_put(tx: Tx, news: Sequence[tuple[int, int, int, bool]]) -> int:

@@ -22,6 +22,9 @@ from penstock.flows.rows import (
     PhaseRow,
 )
 
+GATES_ASIDE = 20
+"""Due gates that a flow which was set aside may have at a time."""
+
 
 def generation_next_many(
     tx: Tx, keys: Iterable[tuple[int, int, int, str, str]], *, reruns: int = 0
@@ -179,9 +182,13 @@ def phase_update_many(tx: Tx, phases: Sequence[PhaseRow]) -> None:
     tx.later("phase_update_many", batch=batch)
 
 
-def phase_due(tx: Tx, n: int) -> list[tuple[int, int | None]]:
-    """Return (flow, gate) pairs due for a probe; gate None: the flow's deadline passed."""
-    return [(row[0], row[1]) for row in tx.rows("phase_due", {"n": n})]
+def phase_due(tx: Tx, n: int, aside: frozenset[int] = frozenset()) -> list[tuple[int, int | None]]:
+    """Return (flow, gate) pairs due for a probe; gate None: the flow's deadline passed.
+
+    Flows that were set aside are left out; each may hide others, for at most a minute.
+    """
+    rows = tx.rows("phase_due", {"n": n + GATES_ASIDE * len(aside)})
+    return [(row[0], row[1]) for row in rows if row[0] not in aside][: n if n == 1 else None]
 
 
 def cascade_next_at(tx: Tx) -> tuple[int | None, int]:

@@ -1,0 +1,288 @@
+"""One bad item stops no other: every service, with a row that makes its step fail.
+
+A new service is listed here, or the first test fails. Each case makes a bad item and a good one of
+another customer, runs the service, and returns whether the good one was served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from penstock.access.secrets import Secrets
+from penstock.assembly.process import build_services
+from penstock.assembly.settings import load
+from penstock.audit.store.alerts import alert_list
+from penstock.audit.telemetry import Events
+from penstock.bus.delivery_sweeper import DeliverySweeper
+from penstock.bus.message import ErrorKind, Nack, NewMessage
+from penstock.bus.push.push_config import PushResponse
+from penstock.bus.push.pusher import Pusher, PusherOptions
+from penstock.bus.records import Subscription, Topic
+from penstock.bus.store.deliveries import delivery_lapse
+from penstock.core.records.validation import convert_input
+from penstock.flows.orchestrator import Orchestrator
+from penstock.flows.records import FlowRequest
+from penstock.flows.store.plans import clear_cache
+from penstock.limits.store.run_queue import AdmitResult
+from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.runs.admitter import Admitter
+from penstock.runs.external.client.work import ExternalWorker
+from penstock.runs.records import Submission
+from penstock.runs.store.finish import run_end_many
+from penstock.runs.sweeper import Sweeper
+from penstock.schedules.records import Config
+from penstock.schedules.scheduler import Scheduler
+from penstock.services.binder import Binder
+from penstock.services.replayer import Replayer
+from penstock.services.upkeep import OutboxPublisher
+from tests.kits.client_harness import Harness
+from tests.kits.dump import raw
+
+Case = Callable[[Harness, pytest.MonkeyPatch], bool]
+HOOK = "https://hooks.example.com/"
+
+
+def still(*_: object) -> float:
+    return 0.0
+
+
+def subscribe(harness: Harness, customer: str, **more: Any) -> None:
+    """Create topic `events` with subscription `reader` for a customer."""
+    harness.client.topics.create(Topic(name="events"), customer=customer)
+    body = {"name": "reader", "topic": "events", **more}
+    harness.client.subscriptions.declare(convert_input(body, Subscription), customer=customer)
+
+
+def publish(harness: Harness, customer: str, data: bytes = b"x") -> None:
+    harness.client.topics.publish("events", [NewMessage(data=data)], customer=customer)
+
+
+def number_of(harness: Harness, customer: str) -> int:
+    text = f"SELECT customer FROM customers WHERE customer_id = '{customer}'"
+    return int(raw(harness.store, text)[0][0])
+
+
+def break_column(harness: Harness, table: str, column: str, where: str) -> None:
+    """Store what no code of ours would have written."""
+    raw(harness.store, f"UPDATE {table} SET {column} = '{{broken' WHERE {where}")
+
+
+def break_pipeline(harness: Harness) -> None:
+    """Make the stored definition of pipeline `bad` unreadable."""
+    own = "pipeline = (SELECT pipeline FROM pipelines WHERE name = 'bad')"
+    for table in ("pipelines", "definitions"):
+        break_column(harness, table, "definition", own)
+
+
+def raising_for(function: Callable[..., Any], is_bad: Callable[..., bool]) -> Callable[..., Any]:
+    """Wrap a store function so that it raises whenever the bad item is among its arguments."""
+
+    def wrapped(*args: Any, **more: Any) -> Any:
+        if is_bad(*args, **more):
+            raise ValueError("a bad item")
+        return function(*args, **more)
+
+    return wrapped
+
+
+def flows_of(harness: Harness) -> tuple[Pipeline, Pipeline]:
+    """Register two pipelines of two phases, `bad` and `good`."""
+    made = []
+    for name in ("bad", "good"):
+        pipeline = Pipeline(name)
+        first = pipeline.phase("first")
+        first.external("one")
+        pipeline.phase("second").external("two")
+        made.append(pipeline)
+    harness.client.register(made)
+    return made[0], made[1]
+
+
+def pusher_case(harness: Harness, _: pytest.MonkeyPatch) -> bool:
+    """A push configuration that cannot be read."""
+    for customer in ("bad", "good"):
+        subscribe(harness, customer, kind="push", push={"push_endpoint": HOOK})
+        publish(harness, customer)
+    break_column(harness, "subscriptions", "push", f"customer = {number_of(harness, 'bad')}")
+    got: list[str] = []
+
+    def post(request: Any) -> PushResponse:
+        got.append(request.owner)
+        return PushResponse(status=200)
+
+    pusher = Pusher(
+        harness.store, post, bearer=lambda *_: "", secrets=Secrets({}), clock=harness.clock,
+        jitter=still, events=Events(), options=PusherOptions(threads=0),
+    )  # fmt: skip
+    pusher.run_once()
+    return got == ["good"]
+
+
+def replayer_case(harness: Harness, _: pytest.MonkeyPatch) -> bool:
+    """A replay policy that cannot be read."""
+    for customer in ("bad", "good"):
+        subscribe(harness, customer, auto_replay={"health_url": HOOK})
+        publish(harness, customer)
+        found = harness.client.subscriptions.pull("reader", customer=customer)
+        nacks = [Nack(ack_id=one.ack_id, kind=ErrorKind.POISON) for one in found]
+        harness.client.subscriptions.nack("reader", nacks, customer=customer)
+    harness.clock.advance(seconds=10_000)
+    break_column(harness, "subscriptions", "auto_replay", f"customer = {number_of(harness, 'bad')}")
+    counts = Replayer(harness.store, lambda *_: True).run_once()
+    return (counts.failed, counts.replayed) == (1, 1)
+
+
+def binder_case(harness: Harness, _: pytest.MonkeyPatch) -> bool:
+    """A binding that cannot be read, and a message that no run can be made of."""
+    for customer in ("bad", "good"):
+        subscribe(harness, customer, kind="bound", binding={"to": "runs", "pipeline": "outside"})
+        publish(harness, customer, b"{}")
+    publish(harness, "good", b"[1]")
+    publish(harness, "good", b"{}")
+    break_column(harness, "subscriptions", "binding", f"customer = {number_of(harness, 'bad')}")
+    counts = Binder(harness.store, jitter=still).run_once()
+    return (counts.done, counts.nacked) == (2, 1)
+
+
+def outbox_case(harness: Harness, _: pytest.MonkeyPatch) -> bool:
+    """An outbox row whose payload is no JSON: its content is kept with an alert."""
+    body = {"name": "status", "topic": "penstock.orchestration-status"}
+    harness.client.subscriptions.declare(convert_input(body, Subscription))
+    for payload in ('{"n": 1}', "{broken", '{"n": 2}'):
+        raw(
+            harness.store,
+            "INSERT INTO outbox (topic, payload, created_at) "
+            f"VALUES ('penstock.orchestration-status', '{payload}', 1)",
+        )
+    OutboxPublisher(harness.store).run_once()
+    got = [one.message.data for one in harness.client.subscriptions.pull("status")]
+    (alert,) = harness.store.read(lambda tx: alert_list(tx, state="open"))
+    return got == [b'{"n": 1}', b'{"n": 2}'] and "{broken" in str(alert)
+
+
+def delivery_case(harness: Harness, patch: pytest.MonkeyPatch) -> bool:
+    """A lapsed delivery that can be neither retried nor dead-lettered."""
+    for customer in ("bad", "good"):
+        subscribe(harness, customer)
+        publish(harness, customer)
+        harness.client.subscriptions.pull("reader", customer=customer)
+    bad = raw(harness.store, "SELECT min(message_id) FROM messages")[0][0]
+
+    def lapsing(tx: Any, jitter: Any, *, n: int, aside: Any, trying: Any) -> Any:
+        tried: list[Any] = []
+
+        def noted(items: Any) -> None:
+            tried.extend(items)
+            trying(tried)
+
+        done = delivery_lapse(tx, jitter, n=n, aside=aside, trying=noted)
+        if any(message_id == bad for _, message_id in tried):
+            raise ValueError("a bad item")
+        return done
+
+    patch.setattr("penstock.bus.delivery_sweeper.delivery_lapse", lapsing)
+    harness.clock.advance(seconds=10_000)
+    return DeliverySweeper(harness.store, jitter=still).run_once().lapsed == 1
+
+
+def sweeper_case(harness: Harness, patch: pytest.MonkeyPatch) -> bool:
+    """A run of a dead worker that cannot be ended."""
+    wanted = [Submission(pipeline="outside", customer=name) for name in ("bad", "good")]
+    bad, good = harness.client.runs.submit_many(wanted)
+    worker = ExternalWorker("w1", "key")
+    for claimed in harness.client.work.claim(worker, 2):
+        harness.client.work.start(claimed.run.run_id, worker)
+    number = raw(harness.store, "SELECT min(run_id) FROM runs")[0][0]
+    has_bad = raising_for(run_end_many, lambda _, ends: any(one.run_id == number for one in ends))
+    patch.setattr("penstock.runs.sweeper.run_end_many", has_bad)
+    harness.clock.advance(seconds=10_000)
+    Sweeper(harness.store, jitter=still).run_once()
+    return (
+        harness.client.runs.get(good).state != "RUNNING"
+        and harness.client.runs.get(bad).state == "RUNNING"
+    )
+
+
+def admitter_case(harness: Harness, patch: pytest.MonkeyPatch) -> bool:
+    """A limit whose queue cannot be served."""
+    served: list[list[int]] = []
+
+    def admit(_: Any, limits: list[int]) -> AdmitResult:
+        if 7 in limits:
+            raise ValueError("a bad limit")
+        served.append(limits)
+        return AdmitResult()
+
+    patch.setattr("penstock.runs.admitter.queue_admit", admit)
+    patch.setattr("penstock.runs.admitter.queue_check", lambda _: ([5, 6, 7, 8], None))
+    patch.setattr(
+        "penstock.runs.admitter.admission_state", lambda tx: (None, False, True, tx.now())
+    )
+    Admitter(harness.store).run_once()
+    return sorted(one for limits in served for one in limits) == [5, 6, 8]
+
+
+def scheduler_case(harness: Harness, _: pytest.MonkeyPatch) -> bool:
+    """A due config whose pipeline can no longer be read."""
+    flows_of(harness)
+    for name in ("bad", "good"):
+        config = Config(pipeline=name, interval=timedelta(minutes=60))
+        harness.client.configs.create(name, config)
+    break_pipeline(harness)
+    harness.clock.advance(seconds=7_200)
+    Scheduler(harness.store).run_once()
+    return [row[0] for row in raw(harness.store, "SELECT count(*) FROM flows")] == [1]
+
+
+def orchestrator_case(harness: Harness, _: pytest.MonkeyPatch) -> bool:
+    """An open flow whose pipeline can no longer be read."""
+    flows_of(harness)
+    for name in ("bad", "good"):
+        harness.client.flows.trigger(
+            FlowRequest(pipeline=name, customer=name, partition="2025-11-17")
+        )
+    break_pipeline(harness)
+    clear_cache()  # as in a process that has not seen the plan yet
+    raw(
+        harness.store,
+        "INSERT INTO nudges (flow_id, customer, at) SELECT flow_id, customer, 1 FROM flows",
+    )
+    before = raw(harness.store, "SELECT count(*) FROM nudges")[0][0]
+    Orchestrator(harness.store).run_once()
+    (alert,) = harness.store.read(lambda tx: alert_list(tx, state="open"))
+    left = raw(harness.store, "SELECT count(*) FROM nudges")[0][0]
+    return (before, left, alert.rule) == (2, 1, "flow_stuck")
+
+
+CASES: dict[str, Case] = {
+    "scheduler": scheduler_case,
+    "orchestrator": orchestrator_case,
+    "admitter": admitter_case,
+    "sweeper": sweeper_case,
+    "courier": delivery_case,
+    "pusher": pusher_case,
+    "relay": outbox_case,
+    "binder": binder_case,
+    "replayer": replayer_case,
+}
+WITHOUT_ITEMS = {
+    "sealer": "one chain of blocks over all entries; it reads no content",
+    "pruner": "deletes by time, in SQL; it reads no content",
+    "vacuum": "works on tables, not on rows",
+}
+
+
+def test_every_service_is_listed(harness: Harness) -> None:
+    """A new service says what its bad item is, or why it has none."""
+    services = build_services(harness.store, load({}), Events(), jitter=still, clock=harness.clock)
+    assert {service.name for service in services} == set(CASES) | set(WITHOUT_ITEMS)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_bad_item(harness: Harness, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """The good item of another customer is served, and the step does not fail."""
+    assert CASES[name](harness, monkeypatch)
