@@ -427,15 +427,15 @@ def _fields_of_options(owner: str, kind: type[Any]) -> list[Option]:
     found = []
     for name, hint in hints.items():
         text = texts.get(name) or _meaning(owner, name, hint, {})
-        found.append(Option(name, type_name(hint), _said_default(text), text))
+        found.append(Option(name, type_name(hint), _stated_default(text), text))
     return found
 
 
-def _said_default(text: str) -> str:
+def _stated_default(text: str) -> str:
     """Return the default that a text states: `Default 5.`, or `"set" (the default)`."""
-    said = re.search(r"Default:? (.+?)(?:\.(?:\s|$)|;|$)", text)
-    said = said or re.search(r"(\S+) \((?:the )?default\)", text)
-    return said[1] if said else "not set"
+    stated = re.search(r"Default:? (.+?)(?:\.(?:\s|$)|;|$)", text)
+    stated = stated or re.search(r"(\S+) \((?:the )?default\)", text)
+    return stated[1] if stated else "not set"
 
 
 def _description(hint: Any) -> str:

@@ -82,7 +82,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Print the script that completes commands, options, ids and names in a shell.",
     ),
     "simulate": ("testing.cli", "Simulate pipelines under random faults and check invariants."),
-    "demo": ("demo", "Run a simulated day of a pipeline, with failures, in about a minute."),
+    "demo": (
+        "demo",
+        "Run a simulated day of a pipeline, with failures, in little more than a minute.",
+    ),
 }
 """Command → (module below `penstock`, its summary in `penstock --help`)."""
 

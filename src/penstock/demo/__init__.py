@@ -1,4 +1,4 @@
-"""`penstock demo`: a simulated day of a pipeline, with failures, in about a minute.
+"""`penstock demo`: a simulated day of a pipeline, with failures, in little more than a minute.
 
 `nba` simulates a pipeline with gates, `saas` the schedules of 1,000 customers. Both run the real
 services and worker steps on a real database, in simulated time. Each ends with a summary whose
@@ -56,7 +56,7 @@ def demo(
     seed: int,
     engine: str | None,
 ) -> None:
-    """Run a simulated day of a pipeline, with failures, in about a minute.
+    """Run a simulated day of a pipeline, with failures, in little more than a minute.
 
     nba (the default): gates over a season of basketball data in DuckDB. A source is late, a
     processor fails, a phase runs degraded and is repaired by late data, and an operator asks what
