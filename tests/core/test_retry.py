@@ -52,7 +52,8 @@ def test_the_config_takes_precedence_over_the_error_type() -> None:
         for n in (1, 2, 3, 4)
     ]
     assert found[:3] == [Retry(SECOND, 4), Retry(3 * SECOND, 4), Retry(5 * SECOND, 4)]
-    assert found[3] == NoRetry("RATE_LIMIT_EXCEEDED: all 4 attempts are used up")
+    assert isinstance(found[3], NoRetry)
+    assert "all 4 attempts are used up (max_attempts)" in found[3].reason
 
 
 def test_the_latest_error_type_sets_the_maximum_attempts() -> None:
@@ -74,6 +75,44 @@ def test_a_forced_retry_is_still_bounded() -> None:
     assert isinstance(
         decide_retry(error_type=ErrorType.TIMEOUT, attempt=1, force_retry=False), NoRetry
     )
+
+
+@pytest.mark.parametrize("error_type", [e for e, p in retry.POLICIES.items() if p.permanent])
+def test_a_declared_retry_wins_over_the_error_type(error_type: str) -> None:
+    """A processor's own retry= also applies to errors that are permanent by default."""
+    declared = RetryConfig(max_attempts=4, base_delay_us=MINUTE)
+    again = decide_retry(error_type=error_type, attempt=1, retry=declared, is_declared=True)
+    assert again == Retry(MINUTE, 4)
+    bare = decide_retry(error_type=error_type, attempt=1, retry=RetryConfig(), is_declared=True)
+    assert bare == Retry(5 * MINUTE, 3)
+    last = decide_retry(error_type=error_type, attempt=4, retry=declared, is_declared=True)
+    assert isinstance(last, NoRetry)
+    forbidden = decide_retry(error_type=error_type, attempt=1, is_declared=True, force_retry=False)
+    assert isinstance(forbidden, NoRetry)
+
+
+def test_a_refusal_says_why_and_what_would_change_it() -> None:
+    """Every reason names the error type, the rule that applied and the way to change it."""
+
+    def reason(**given: object) -> str:
+        decision = decide_retry(**{"error_type": "RESOURCE_NOT_FOUND", "attempt": 1, **given})  # type: ignore[arg-type]
+        assert isinstance(decision, NoRetry)
+        assert "RESOURCE_NOT_FOUND is not retried" in decision.reason
+        return decision.reason
+
+    assert "declare retry= on the processor" in reason()
+    assert "PermanentError" in reason(force_retry=False)
+    assert "omit should_retry" in reason(force_retry=False)
+    used_up = reason(attempt=3, is_declared=True)
+    assert "all 3 attempts are used up (the default of RESOURCE_NOT_FOUND)" in used_up
+    assert "set max_attempts" in used_up
+
+
+def test_settings_over_settings() -> None:
+    """Settings that are not set are taken from the others, one by one."""
+    config = RetryConfig(max_attempts=2)
+    declared = RetryConfig(max_attempts=5, base_delay_us=SECOND)
+    assert config.over(declared) == RetryConfig(max_attempts=2, base_delay_us=SECOND)
 
 
 def test_only_the_first_stale_run_is_retried_at_once() -> None:

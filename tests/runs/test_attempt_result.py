@@ -90,6 +90,20 @@ class TestFailed:
         assert failed(run, "RATE_LIMIT_EXCEEDED").retry_delay_us == MINUTE
         assert failed(run._replace(attempt=2), "RATE_LIMIT_EXCEEDED").is_dead
 
+    def test_the_processors_own_retry(self) -> None:
+        """A declared retry= retries a permanent error; the config overrides single settings."""
+        declared = json.dumps({"max_attempts": 4, "base_delay_minutes": 2})
+        run = held(retry=declared, processor_retry=declared)
+        finish = failed(run, "RESOURCE_NOT_FOUND")
+        assert (finish.retry_delay_us, finish.why) == (2 * MINUTE, "attempt 1 of 4")
+        config = json.dumps({"max_attempts": 2})
+        run = held(retry=config, processor_retry=declared)
+        finish = failed(run, "RESOURCE_NOT_FOUND")
+        assert (finish.retry_delay_us, finish.why) == (2 * MINUTE, "attempt 1 of 2")
+        alone = failed(held(retry=config), "RESOURCE_NOT_FOUND")
+        assert alone.is_dead
+        assert "declare retry= on the processor" in str(alone.why)
+
     def test_retry_after(self) -> None:
         """A Retry-After longer than the backoff is honoured, up to 30 days."""
         wish = 3 * DAY

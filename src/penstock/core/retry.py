@@ -113,6 +113,15 @@ class RetryConfig:
             timeout_multiplier=numbers["timeout_multiplier"],
         )
 
+    def over(self, other: RetryConfig) -> RetryConfig:
+        """Return these settings, with those of `other` where they set nothing."""
+        return RetryConfig(
+            **{
+                name: getattr(other, name) if getattr(self, name) is None else getattr(self, name)
+                for name in RetryConfig.__slots__
+            }
+        )
+
 
 _KEYS: Final[Mapping[str, tuple[float, float]]] = {
     "max_attempts": (1, ATTEMPTS_MAX),
@@ -145,6 +154,7 @@ def decide_retry(
     error_type: str,
     attempt: int,
     retry: RetryConfig | None = None,
+    is_declared: bool = False,
     stale_before: bool = False,
     force_retry: bool | None = None,
     jitter: float = 0.0,
@@ -152,8 +162,9 @@ def decide_retry(
 ) -> Retry | NoRetry:
     """Return whether to retry after attempt number ``attempt`` failed (1 is the first one).
 
-    force_retry: the caller's should_retry; True retries even a permanent error type, False never
-    retries, None leaves it to the error type. stale_before: an earlier attempt already ended as
+    is_declared: the processor declares `retry=`, which wins over the defaults by error type: a
+    permanent error is then retried, too. force_retry: the caller's should_retry; True retries even
+    a permanent error type, False never retries, None leaves it to the error type. stale_before: an earlier attempt already ended as
     STALE_EXECUTION. jitter: 0 to 1. retry_after_us: minimum delay that the other side requested; it
     may exceed the cap of the backoff, up to 30 days.
     """
@@ -161,12 +172,24 @@ def decide_retry(
     settings = retry or RetryConfig()
     policy = POLICIES.get(error_type, _DEFAULT)
     if force_retry is False:
-        return NoRetry(f"{error_type}: the caller asked not to retry")
-    if policy.permanent and force_retry is not True:
-        return NoRetry(f"{error_type} is permanent and never retried")
+        return NoRetry(
+            f"{error_type} is not retried: the processor raised PermanentError, or its worker "
+            "reported should_retry=false. Raise another exception, or omit should_retry, to leave "
+            "it to the retry settings."
+        )
+    if policy.permanent and not (force_retry or is_declared):
+        return NoRetry(
+            f"{error_type} is not retried: it is permanent by default, because another attempt "
+            "would fail in the same way. To retry it, declare retry= on the processor, raise TransientError, or "
+            "report should_retry=true."
+        )
     limit = policy.max_attempts if settings.max_attempts is None else settings.max_attempts
     if attempt >= limit:
-        return NoRetry(f"{error_type}: all {limit} attempts are used up")
+        origin = f"the default of {error_type}" if settings.max_attempts is None else "max_attempts"
+        return NoRetry(
+            f"{error_type} is not retried: all {limit} attempts are used up ({origin}). To allow "
+            "more, set max_attempts in the processor's retry= or the config's retry_config."
+        )
     if error_type == ErrorType.STALE_EXECUTION and not stale_before:
         delay = 0
     else:

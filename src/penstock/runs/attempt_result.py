@@ -137,7 +137,8 @@ def _ended(
     verdict = decide_retry(
         error_type=failure.error_type,
         attempt=held.attempt,
-        retry=_retry_config(held.retry),
+        retry=retry_settings(held),
+        is_declared=held.processor_retry is not None,
         stale_before=held.stales > 0,
         force_retry=failure.force_retry,
         jitter=jitter,
@@ -164,7 +165,17 @@ def _ended(
     )
 
 
+def retry_settings(held: HeldRun) -> RetryConfig | None:
+    """Return the retry settings of a run: those of its config over those of its processor."""
+    return _merged(held.retry, held.processor_retry)
+
+
 @lru_cache(maxsize=512)
+def _merged(text: str | None, declared: str | None) -> RetryConfig | None:
+    settings, base = _retry_config(text), _retry_config(declared)
+    return settings if base is None or text == declared else (settings or base).over(base)
+
+
 def _retry_config(text: str | None) -> RetryConfig | None:
     try:
         return None if text is None else RetryConfig.parse(json.loads(text))

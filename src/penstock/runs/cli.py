@@ -321,12 +321,31 @@ def cancel(app: App, run_id: str, reason: str) -> None:
 
 @runs.command("retry")
 @click.argument("run_ids", type=RUN, nargs=-1, required=True)
+@click.option("--param", "param", multiple=True, metavar="KEY=VALUE",
+              help="Set a parameter instead of keeping those of the run.")  # fmt: skip
+@click.option(
+    "--config-parameters",
+    is_flag=True,
+    help="Take the present parameters of the run's config instead of those of the run.",
+)
 @dry_run_option
 @click.pass_obj
-def retry(app: App, run_ids: tuple[str, ...]) -> None:
-    """Run finished runs again, now; an open dead letter of the run is closed as replayed."""
+def retry(
+    app: App, run_ids: tuple[str, ...], param: tuple[str, ...], *, config_parameters: bool
+) -> None:
+    """Run finished runs again, now; an open dead letter of the run is closed as replayed.
+
+    The new run keeps the scheduled time, partition, parameters and SLA of the old one.
+    """
     with app.connect() as client:
-        made = {run_id: client.runs.retry(run_id).run_id for run_id in run_ids}
+        made = {
+            run_id: client.runs.retry(
+                run_id,
+                parameters=_edited(client, run_id, param),
+                use_config_parameters=config_parameters,
+            ).run_id
+            for run_id in run_ids
+        }
     done = [
         {"run_id": run_id, "new_run_id": None if app.is_dry_run else new}
         for run_id, new in made.items()
@@ -338,3 +357,10 @@ def retry(app: App, run_ids: tuple[str, ...]) -> None:
             click.echo(f"{one['run_id']} runs again{as_run}.")
 
     app.emit({"retried": done}, print_text)
+
+
+def _edited(client: UseCaseGroups, run_id: str, param: tuple[str, ...]) -> dict[str, Any] | None:
+    """Return the parameters of a run with those of `--param`; None to keep them."""
+    if not param:
+        return None
+    return {**(client.runs.get(run_id).parameters or {}), **parse_pairs(param, "param")}

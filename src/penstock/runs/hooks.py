@@ -6,17 +6,23 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.core.clock import Micros
+from penstock.core.naming import ProcessorKey
 from penstock.db.hooks import Hook, Provider
 from penstock.db.store import Tx
 from penstock.runs.rows import FinishedRun, NewRun, RunRow
 
 
 class RetryTerms(NamedTuple):
-    """What the config of an ended run says about another attempt."""
+    """What the config of an ended run says about another attempt.
 
-    slot: Micros
+    ordering_key: queues the attempt behind other retries of the config, because occurrences of the
+    config may not overlap; None if they may.
+    """
+
     max_execution_us: Micros
     sla_us: Micros
+    parameters: str | None
+    ordering_key: str | None
 
 
 on_finished: Hook[[Tx, Sequence[FinishedRun]]] = Hook("runs.on_finished")
@@ -28,8 +34,12 @@ on_retried: Hook[[Tx, int, int, str]] = Hook("runs.on_retried")
 lock_config: Provider[[Tx, int], None] = Provider("runs.lock_config")
 """Lock the config of a run before its runs are read."""
 
-retry_terms: Provider[[Tx, int, list[RunRow]], RetryTerms | None] = Provider("runs.retry_terms")
-"""Terms of a retry under its config and its live runs; Conflict when overlap forbids one."""
+retry_terms: Provider[[Tx, RunRow, ProcessorKey, list[RunRow]], RetryTerms | None] = Provider(
+    "runs.retry_terms"
+)
+"""Terms of the retry of a run under its config and the config's live runs; Conflict when overlap
+forbids one.
+"""
 
 gate_runs: Provider[[Tx, Sequence[NewRun]], list[NewRun]] = Provider("runs.gate_runs")
 """Runs that wait for their gates, with the mode and the partition that the gates are about."""

@@ -57,6 +57,8 @@ class HeldRun(NamedTuple):
     cancel_requested_at: Micros | None
     gate_context: str | None = None
     """Context from its gate, as JSON; None if the gate had nothing to report."""
+    processor_retry: str | None = None
+    """Retry settings that the processor declares; `retry` has those of the config, or these."""
 
 
 class RunRow(NamedTuple):

@@ -18,6 +18,7 @@ from penstock.core.clock import iso, to_datetime
 from penstock.core.ids import encode
 from penstock.core.naming import ProcessorKey
 from penstock.pipelines.declare.processor import Processor
+from penstock.runs.attempt_result import retry_settings
 from penstock.runs.rows import HeldRun
 
 
@@ -108,9 +109,8 @@ class RunInfo:
     @property
     def max_attempts(self) -> int | None:
         """Attempts that the config or processor allows; None when the error type decides."""
-        retry = msgspec.json.decode(self.held.retry) if self.held.retry else {}
-        value = retry.get("max_attempts")
-        return None if value is None else int(value)
+        settings = retry_settings(self.held)
+        return None if settings is None else settings.max_attempts
 
     @property
     def correlation_id(self) -> str:

@@ -328,11 +328,12 @@ def _replay_matching(
     """Count the matches with a dry run, ask for confirmation, then replay in steps of STEP."""
     limit = given["limit"]
     replay = client.dead_letters.replay_matching
-    would = replay(ReplayRequest(**asked, limit=STEP, is_dry_run=True))
-    many = would.matched if limit is None else min(limit, would.matched)
     if given["dry_run"]:
-        app.emit(would, lambda: _would(would, many))
+        would = _dry_run(client, asked, limit)
+        app.emit(would, lambda: _would(would))
         return
+    would = replay(ReplayRequest(**asked, limit=1, is_dry_run=True))
+    many = would.matched if limit is None else min(limit, would.matched)
     if not many:
         text = f"Nothing replayed.{_none(())}"
         app.emit({"replayed": [], "refused": []}, lambda: click.echo(text))
@@ -360,9 +361,27 @@ def _replay_matching(
     app.emit({"replayed": done, "refused": refused}, print_text)
 
 
-def _would(would: ReplayStep, many: int) -> None:
-    count = output.plural(many - len(would.refused), "dead letter")
-    click.echo(f"Would replay {count}.{_none(range(many))}")
+def _dry_run(client: UseCaseGroups, asked: Mapping[str, Any], limit: int | None) -> ReplayStep:
+    """Check every dead letter that the replay would reach, in steps of STEP."""
+    request = ReplayRequest(**asked, limit=min(STEP, limit or STEP), is_dry_run=True)
+    step = client.dead_letters.replay_matching(request)
+    done, refused = list(step.replayed), list(step.refused)
+    matched = step.matched
+    while step.next_before is not None:
+        left = STEP if limit is None else limit - len(done) - len(refused)
+        if left <= 0:
+            break
+        request = replace(request, before=step.next_before, limit=min(STEP, left))
+        step = client.dead_letters.replay_matching(request)
+        done += step.replayed
+        refused += step.refused
+    left_over = matched - len(done) - len(refused)
+    return replace(step, matched=matched, replayed=done, refused=refused, left=left_over)
+
+
+def _would(would: ReplayStep) -> None:
+    reached = range(len(would.replayed) + len(would.refused))
+    click.echo(f"Would replay {output.plural(len(would.replayed), 'dead letter')}.{_none(reached)}")
     _print_refused(would.refused)
 
 

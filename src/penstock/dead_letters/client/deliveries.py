@@ -47,25 +47,37 @@ def delivery_redeliver(
     at: int | None,
 ) -> str:
     """Redeliver the message of a dead letter to its own subscription; return the message id."""
+    if edit is not None and edit.parameters is not None:
+        raise InvalidInput("parameters", "data or attributes for a message", "parameters")
+    sub, message, message_id = _target(tx, dead_letter)
+    content = None
+    if edit is not None or message.message_id != message_id:
+        # Check first: a refusal after publishing would leave the copy behind.
+        delivery_replayable(tx, sub, message_id)
+        content = _publish_copy(tx, sub, message, edit or DeadLetterEdit())
+    done = delivery_replay(tx, sub, message_id, actor, content_id=content, due_at=at)
+    tx.after_commit(lambda: store.wake(sorted(done.wake)))
+    return str(message_id)
+
+
+def delivery_check(tx: Tx, dead_letter: DeadLetterRow) -> None:
+    """Raise the error with which the redelivery of a dead letter would be refused now."""
+    sub, _, message_id = _target(tx, dead_letter)
+    delivery_replayable(tx, sub, message_id)
+
+
+def _target(tx: Tx, dead_letter: DeadLetterRow) -> tuple[SubscriptionRow, MessageRow, int]:
+    """Return the subscription, the message and its id; raise if one of them is gone."""
     name = encode("dl", dead_letter.dead_letter_id)
     if dead_letter.subscription_key is None or dead_letter.message_id is None:
         raise Conflict(f"{name} is a report without a subscription: send the report again.")
     sub = subscription_get_by_key(tx, dead_letter.subscription_key)
     if sub is None:
         raise Conflict(f"{name}: its subscription is deleted; recreate it and publish again.")
-    if edit is not None and edit.parameters is not None:
-        raise InvalidInput("parameters", "data or attributes for a message", "parameters")
     message = message_of(tx, dead_letter)
     if message is None:
         raise NotFound("message", str(dead_letter.message_id))
-    content = None
-    if edit is not None or message.message_id != dead_letter.message_id:
-        # Check first: a refusal after publishing would leave the copy behind.
-        delivery_replayable(tx, sub, dead_letter.message_id)
-        content = _publish_copy(tx, sub, message, edit or DeadLetterEdit())
-    done = delivery_replay(tx, sub, dead_letter.message_id, actor, content_id=content, due_at=at)
-    tx.after_commit(lambda: store.wake(sorted(done.wake)))
-    return str(dead_letter.message_id)
+    return sub, message, dead_letter.message_id
 
 
 def _publish_copy(tx: Tx, sub: SubscriptionRow, message: MessageRow, edit: DeadLetterEdit) -> int:

@@ -13,7 +13,7 @@ from penstock.core.errors import Conflict, InvalidInput, PenstockError
 from penstock.core.fields import parameters_json
 from penstock.core.ids import encode
 from penstock.db.store import Transactions, Tx
-from penstock.dead_letters.client.deliveries import delivery_redeliver
+from penstock.dead_letters.client.deliveries import delivery_check, delivery_redeliver
 from penstock.dead_letters.records import DeadLetterEdit
 from penstock.dead_letters.store import (
     FAR,
@@ -25,7 +25,7 @@ from penstock.dead_letters.store import (
     dead_letter_resolve_many,
     run_replays,
 )
-from penstock.runs.client.retry import run_retry
+from penstock.runs.client.retry import retry_plan, run_retry
 from penstock.runs.store.runs import run_retry_lock
 
 REPLAYS_MAX = 3
@@ -80,16 +80,20 @@ class DeadLetterReplays:
         refused: list[tuple[int, str]] = []
         for row in found:
             why = _refusal(tx, row)
-            if why is None and not is_dry:
+            new_id = ""
+            if why is None:
                 try:
-                    done.append((row.dead_letter_id, self.one(tx, row, at=at)))
-                    at += 0 if rate is None else int(SECOND / rate)
+                    if is_dry:
+                        self._check(tx, row)
+                    else:
+                        new_id = self.one(tx, row, at=at)
                 except PenstockError as error:
                     why = error.message
             if why is not None:
                 refused.append((row.dead_letter_id, why))
-            elif is_dry:
-                done.append((row.dead_letter_id, ""))
+                continue
+            done.append((row.dead_letter_id, new_id))
+            at += 0 if rate is None else int(SECOND / rate)
         return ReplayOutcome(
             matched=matched,
             replayed=done,
@@ -98,6 +102,13 @@ class DeadLetterReplays:
             next_before=found[-1].dead_letter_id if len(found) == limit else None,
             next_at=None if is_dry else at,
         )
+
+    def _check(self, tx: Tx, row: DeadLetterRow) -> None:
+        """Raise the error with which the replay of a dead letter would be refused now."""
+        if row.kind == "run":
+            retry_plan(tx, self._names, row.subject, customer_key=None)
+        else:
+            delivery_check(tx, row)
 
     def one(
         self, tx: Tx, row: DeadLetterRow, edit: DeadLetterEdit | None = None, at: int | None = None

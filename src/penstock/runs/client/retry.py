@@ -1,10 +1,13 @@
 """Retry of an ended run, now or later, as a new chain of attempts.
 
-A manual retry and the replay of a dead letter share this code path: the new run copies the old one
-under the current declaration, and the same transaction closes the dead letter.
+A manual retry and the replay of a dead letter share this code path: the new run processes the same
+occurrence (scheduled time, partition, parameters, SLA clock) under the current declaration, and the
+same transaction closes the dead letter.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from penstock.access.store.names import NameResolver
 from penstock.access.store.registry import ProcessorRow, customer_get
@@ -14,16 +17,26 @@ from penstock.core.naming import CustomerKey
 from penstock.db.store import Transactions, Tx
 from penstock.runs.hooks import RetryTerms, lock_config, on_retried, retry_terms
 from penstock.runs.rows import NewRun, RunRow
-from penstock.runs.store.gated import run_insert_mixed
+from penstock.runs.store.gated import run_insert_gated
 from penstock.runs.store.runs import (
     RunFilter,
     run_get,
+    run_insert_many,
     run_list_live,
     run_retry_lock,
 )
 
 LIVE_MAX = 100
 """How many live runs of a config are searched for another attempt."""
+
+
+class RetryPlan(NamedTuple):
+    """A retry that nothing forbids: the ended run, its processor and the terms of its config."""
+
+    old: RunRow
+    processor: ProcessorRow
+    owner: CustomerKey
+    terms: RetryTerms | None
 
 
 def run_retry(
@@ -36,12 +49,60 @@ def run_retry(
     actor: str,
     at: int | None = None,
     parameters: str | None = None,
+    use_config_parameters: bool = False,
 ) -> int:
     """Insert a run that retries an ended one; `parameters` (JSON) replace the old parameters.
 
-    `at` is the scheduled time of the new run in microseconds; None means now.
+    `at` is the earliest start of the new run in microseconds; None means now.
+    `use_config_parameters` takes the present parameters of the config instead of the old ones.
     """
     run_retry_lock(tx, run_id)
+    old, row, owner, terms = retry_plan(tx, names, run_id, customer_key=customer_key, lock=True)
+    if use_config_parameters and terms is None:
+        name = encode("run", run_id)
+        raise Conflict(f"{name} has no config to take parameters from: pass the parameters.")
+    kept = None if use_config_parameters else old.parameters
+    new = NewRun(
+        customer_key=owner,
+        processor_key=row.processor_key,
+        config_id=old.config_id,
+        flow_id=old.flow_id,
+        partition=old.partition,
+        mode=old.mode,
+        occurrence_time=old.occurrence_time,
+        scheduled_time=tx.now() if at is None else at,
+        priority=old.priority,
+        max_execution_us=None if terms is None else terms.max_execution_us,
+        sla_us=None if terms is None or old.sla_met is None else terms.sla_us,
+        ordering_key=old.ordering_key or (None if terms is None else terms.ordering_key),
+        parameters=kept if parameters is None else parameters,
+        correlation_id=old.correlation_id or encode("run", old.root_run_id or run_id),
+        parent_run_id=run_id,
+        trigger_source="manual",
+    )
+    # A run of a flow started behind the gate of its phase; any other one asks its gate again.
+    is_gated = old.flow_id is None and names.pipeline(old.pipeline, tx=tx).is_gated(row)
+    insert = run_insert_gated if is_gated else run_insert_many
+    made = insert(tx, [new], actor)
+    if not made:
+        raise Conflict(f"Another attempt of {encode('run', run_id)} has not ended.")
+    on_retried(tx, run_id, made[0], actor)
+    tx.after_commit(lambda: store.wake([f"runs:{row.pool}", *(["flows"] if is_gated else [])]))
+    return made[0]
+
+
+def retry_plan(
+    tx: Tx,
+    names: NameResolver,
+    run_id: int,
+    *,
+    customer_key: CustomerKey | None,
+    lock: bool = False,
+) -> RetryPlan:
+    """Return what a retry would insert; raise the error with which it would be refused.
+
+    `lock` locks the config, for a transaction that inserts the retry.
+    """
     old = run_get(tx, run_id, customer_key)
     if old is None:
         raise NotFound("run", encode("run", run_id))
@@ -50,32 +111,7 @@ def run_retry(
     row = _current(tx, names, old)
     owner = customer_get(tx, old.customer_id)
     assert owner is not None
-    terms = _terms(tx, old, owner)
-    kept = None if terms is not None else old.parameters
-    new = NewRun(
-        customer_key=owner,
-        processor_key=row.processor_key,
-        config_id=old.config_id,
-        flow_id=old.flow_id,
-        partition=old.partition,
-        mode=old.mode,
-        occurrence_time=None if terms is None else terms.slot,
-        scheduled_time=tx.now() if at is None else at,
-        priority=old.priority,
-        max_execution_us=None if terms is None else terms.max_execution_us,
-        sla_us=None if terms is None else terms.sla_us,
-        ordering_key=old.ordering_key,
-        parameters=kept if parameters is None else parameters,
-        correlation_id=old.correlation_id or encode("run", old.root_run_id or run_id),
-        parent_run_id=run_id,
-        trigger_source="manual",
-    )
-    # A run of a flow started behind the gate of its phase; any other one asks its gate again.
-    is_gated = old.flow_id is None and names.pipeline(old.pipeline, tx=tx).is_gated(row)
-    new_id = run_insert_mixed(tx, [new], [is_gated], actor)[0]
-    on_retried(tx, run_id, new_id, actor)
-    tx.after_commit(lambda: store.wake([f"runs:{row.pool}", *(["flows"] if is_gated else [])]))
-    return new_id
+    return RetryPlan(old, row, owner, _terms(tx, old, row, owner, lock=lock))
 
 
 def _current(tx: Tx, names: NameResolver, old: RunRow) -> ProcessorRow:
@@ -88,16 +124,27 @@ def _current(tx: Tx, names: NameResolver, old: RunRow) -> ProcessorRow:
     raise Conflict(f"{path} is no longer declared: submit a run of another processor.")
 
 
-def _terms(tx: Tx, old: RunRow, owner: int) -> RetryTerms | None:
-    """Lock the run's config and return its terms; raise Conflict while another attempt is live."""
+def _terms(
+    tx: Tx, old: RunRow, row: ProcessorRow, owner: CustomerKey, *, lock: bool
+) -> RetryTerms | None:
+    """Return the terms of the run's config; raise Conflict while another attempt is live."""
     root = old.root_run_id or old.run_id
-    if old.config_id is not None:
+    if old.config_id is not None and lock:
         lock_config(tx, old.config_id)
     live = run_list_live(tx, RunFilter(customer=owner, config_id=old.config_id, limit=LIVE_MAX))
     for run in live:
-        if root in (run.root_run_id, run.run_id) or run.parent_run_id == old.run_id:
+        is_same_work = (run.phase, run.processor) == (old.phase, old.processor) and (
+            run.flow_id == old.flow_id
+            and run.config_id == old.config_id
+            and run.occurrence_time == old.occurrence_time
+            and (old.flow_id, old.config_id) != (None, None)
+        )
+        is_attempt = root in (run.root_run_id, run.run_id) or run.parent_run_id == old.run_id
+        if is_attempt or is_same_work:
             name = encode("run", run.run_id)
             raise Conflict(
                 f"{name} already retries this run ({run.state}): penstock runs show {name}"
             )
-    return None if old.config_id is None else retry_terms(tx, old.config_id, live)
+    if old.config_id is None:
+        return None
+    return retry_terms(tx, old, row.processor_key, live)

@@ -29,7 +29,7 @@ from penstock.core.records.parameters import (
     PipelineFilter,
     RunId,
 )
-from penstock.core.records.record import Meta, Page, Time, Wire
+from penstock.core.records.record import JsonObject, Meta, Page, Time, Wire
 from penstock.core.records.remotely import remotely
 from penstock.db.store import Single, Transactions, Tx
 from penstock.runs import attempt_result
@@ -37,6 +37,7 @@ from penstock.runs.client.listing import RunPosition, position_of, run_page, sea
 from penstock.runs.client.retry import run_retry
 from penstock.runs.client.submission import (
     check_many,
+    checked_parameters,
     fingerprint,
     insert,
     is_one_statement,
@@ -75,6 +76,10 @@ _ERROR_TYPE = Meta(description="Return only runs that failed with this type of e
 _SEARCH = Meta(
     description="The id of a run, or the beginning of a correlation id or, for one customer, of a "
     "partition; at most 1,000 ended runs per kind are found.",
+)
+_PARAMETERS = Meta(description="Parameters that replace those of the run; null keeps them.")
+_CONFIG_PARAMETERS = Meta(
+    description="Take the present parameters of the run's config instead of those of the run."
 )
 _BEFORE = Meta(description="Return only runs listed after this one; alternative to a cursor.")
 _REASON = Meta(description="Reason for the action, stored with its record.", max_length=REASON_MAX)
@@ -232,11 +237,26 @@ class Runs:
 
         return self._store.write(body)
 
-    def retry(self, run_id: RunId) -> RunRef:
-        """Run an ended run again now, as a new chain of attempts."""
+    def retry(
+        self,
+        run_id: RunId,
+        *,
+        parameters: Annotated[JsonObject | None, _PARAMETERS] = None,
+        use_config_parameters: Annotated[bool, _CONFIG_PARAMETERS] = False,
+    ) -> RunRef:
+        """Run an ended run again now, as a new chain of attempts.
+
+        The new run has the scheduled time, the partition, the parameters and the SLA of the old
+        one, so that a scheduled occurrence that failed is processed.
+        """
         number = self._number(run_id)
+        if parameters is not None and use_config_parameters:
+            raise InvalidInput("parameters", "no parameters beside use_config_parameters", "both")
 
         def body(tx: Tx) -> RunRef:
+            text = None
+            if parameters is not None:
+                text = self._checked_parameters(tx, run_id, parameters)
             made = run_retry(
                 tx,
                 self._store,
@@ -244,10 +264,17 @@ class Runs:
                 number,
                 customer_key=self._names.customer_key(tx, None),
                 actor=self._actor,
+                parameters=text,
+                use_config_parameters=use_config_parameters,
             )
             return RunRef(run_id=encode("run", made))
 
         return self._store.write(body)
+
+    def _checked_parameters(self, tx: Tx, run_id: str, parameters: object) -> str:
+        """Return parameters as JSON; raise InvalidInput unless they fit the run's pipeline."""
+        old = self._found(tx, run_id)
+        return checked_parameters(self._names.pipeline(old.pipeline, "pipeline", tx), parameters)
 
     def _number(self, run_id: str) -> int:
         """Return the database id of a run; raise NotFound for a malformed id."""

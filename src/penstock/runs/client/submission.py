@@ -77,9 +77,9 @@ def check_many(names: NameResolver, submissions: Sequence[Submission]) -> list[C
         row, has_gate = found
         text = None
         if wanted.parameters is not None:
-            text = _parameters(infos[wanted.pipeline], wanted.parameters)
+            text = checked_parameters(infos[wanted.pipeline], wanted.parameters)
         elif wanted.pipeline not in bare:
-            _parameters(infos[wanted.pipeline], {})
+            checked_parameters(infos[wanted.pipeline], {})
             bare.add(wanted.pipeline)
         if wanted.partition is not None:
             if wanted.pipeline not in rules:
@@ -155,7 +155,8 @@ def _customer(wanted: Submission) -> str:
     return wanted.customer
 
 
-def _parameters(info: PipelineInfo, given: object) -> str:
+def checked_parameters(info: PipelineInfo, given: object) -> str:
+    """Return parameters as JSON; raise InvalidInput unless they fit the pipeline's schema."""
     text = parameters_json(given)
     validate(info.definition.get("parameters"), given)
     return text

@@ -307,12 +307,19 @@ r.cancel_requested_at,
 CASE WHEN r.flow_id IS NULL
     THEN (SELECT d.context FROM run_gates d WHERE d.run_id = coalesce(r.root_run_id, r.run_id))
     ELSE (SELECT d.gate FROM flow_phases d WHERE d.flow_id = r.flow_id AND d.phase = p.phase
-        AND d.processor IN ('', p.name) ORDER BY d.processor DESC LIMIT 1) END
+        AND d.processor IN ('', p.name) ORDER BY d.processor DESC LIMIT 1) END, p.retry
 
 -- fragment: held_joins
 JOIN customers c ON c.customer = r.customer
 JOIN processors p ON p.processor = r.processor
 LEFT JOIN configs f ON f.config_id = r.config_id
+
+-- fragment: pinned_parameters
+-- A run of a config keeps the parameters that the config has at its first claim: its retries and
+-- replays process the same occurrence.
+CASE WHEN runs.parameters IS NULL AND runs.config_id IS NOT NULL
+    THEN (SELECT f.parameters FROM configs f WHERE f.config_id = runs.config_id)
+    ELSE runs.parameters END
 
 -- fragment: session_alive [postgres]
 SELECT session_id FROM sessions WHERE session_id = :session_id FOR KEY SHARE
@@ -322,12 +329,12 @@ processor {{any processors}} AND (CAST(:customer AS bigint) IS NULL OR customer 
     AND (CAST(:session_id AS bigint) IS NULL OR EXISTS (SELECT 1 FROM alive))
 
 -- fragment: claim_picked [postgres]
-UPDATE runs u SET state = CASE WHEN :start THEN 'RUNNING' ELSE 'CLAIMED' END, admission = 9,
+UPDATE runs SET state = CASE WHEN :start THEN 'RUNNING' ELSE 'CLAIMED' END, admission = 9,
     session_id = :session_id, claimed_by = :claimed_by, claimed_at = {{now}},
     started_at = CASE WHEN :start THEN {{now}} END, state_at = {{now}},
-    token = nextval('token_seq')
-WHERE u.run_id = ANY(ARRAY(SELECT run_id FROM picked))
-RETURNING u.*
+    token = nextval('token_seq'), parameters = {{pinned_parameters}}
+WHERE runs.run_id = ANY(ARRAY(SELECT run_id FROM picked))
+RETURNING runs.*
 
 -- name: run_claim [postgres]
 -- Claim the next ready runs of a pool: by level, then fair rank, then age. Rows are found by an
@@ -384,6 +391,7 @@ WHERE admission = 0 AND pool = :pool AND processor {{any processors}}
 UPDATE runs SET state = CASE WHEN :start THEN 'RUNNING' ELSE 'CLAIMED' END, admission = 9,
     session_id = :session_id, claimed_by = :claimed_by, claimed_at = k.at,
     started_at = CASE WHEN :start THEN k.at END, state_at = k.at,
+    parameters = {{pinned_parameters}},
     token = (SELECT value FROM counters WHERE name = 'token') + k.rank
 FROM temp.picked k WHERE runs.run_id = k.run_id;
 UPDATE counters SET value = value + coalesce((SELECT max(rank) FROM temp.picked), 0)
@@ -414,11 +422,11 @@ WITH picked AS MATERIALIZED (
         AND (CAST(:customer AS bigint) IS NULL OR customer = :customer)
     FOR UPDATE SKIP LOCKED
 ), r AS (
-    UPDATE runs u SET state = 'CLAIMED', admission = 9, session_id = :session_id,
+    UPDATE runs SET state = 'CLAIMED', admission = 9, session_id = :session_id,
         claimed_by = :claimed_by, claimed_at = {{now}}, state_at = {{now}},
-        token = nextval('token_seq')
-    FROM picked WHERE u.run_id = picked.run_id
-    RETURNING u.*
+        token = nextval('token_seq'), parameters = {{pinned_parameters}}
+    FROM picked WHERE runs.run_id = picked.run_id
+    RETURNING runs.*
 )
 SELECT {{held_columns}} FROM r {{held_joins}};
 
@@ -428,6 +436,7 @@ SELECT {{held_columns}} FROM r {{held_joins}};
 UPDATE counters SET value = value + 1 WHERE name = 'token';
 UPDATE runs SET state = 'CLAIMED', admission = 9, session_id = :session_id,
     claimed_by = :claimed_by, claimed_at = {{now}}, state_at = {{now}},
+    parameters = {{pinned_parameters}},
     token = (SELECT value FROM counters WHERE name = 'token')
 WHERE run_id = :run_id AND admission = 0
     AND (CAST(:customer AS bigint) IS NULL OR customer = :customer);

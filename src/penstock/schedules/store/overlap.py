@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.core.errors import Conflict
 from penstock.core.ids import encode
+from penstock.core.naming import ProcessorKey
 from penstock.db.store import Tx
 from penstock.runs.hooks import RetryTerms
 from penstock.runs.rows import RunRow
@@ -61,10 +62,32 @@ def config_lock_for_retry(tx: Tx, config_id: int) -> None:
     schedule_get(tx, config_id)
 
 
-def retry_terms(tx: Tx, config_id: int, live: list[RunRow]) -> RetryTerms | None:
-    """Return the terms of a retry under its config; None when the config is gone."""
-    config = config_get(tx, config_id)
+def retry_terms(
+    tx: Tx, old: RunRow, processor_key: ProcessorKey, live: list[RunRow]
+) -> RetryTerms | None:
+    """Return the terms of a retry under the run's config; None when the config is gone.
+
+    Retries of several occurrences queue behind each other unless the config allows overlap. A live
+    run of another occurrence that is not in that queue forbids the retry, as it would forbid a
+    start.
+    """
+    assert old.config_id is not None
+    config = config_get(tx, old.config_id)
     if config is None:
         return None
-    check_overlap(config, live, encode("cfg", config.config_id))
-    return RetryTerms(free_occurrence(tx, config), config.max_execution_us, config.sla_us)
+    key = f"config:{config.config_id}:{processor_key}"
+    others = [
+        run
+        for run in live
+        if run.ordering_key != key
+        and run.occurrence_time != old.occurrence_time
+        and (run.flow_id is None or run.flow_id != old.flow_id)
+    ]
+    if config.overlap != Overlap.QUEUE:
+        check_overlap(config, others, encode("cfg", config.config_id))
+    return RetryTerms(
+        max_execution_us=config.max_execution_us,
+        sla_us=config.sla_us,
+        parameters=config.parameters,
+        ordering_key=None if config.overlap == Overlap.ALLOW else key,
+    )
