@@ -182,6 +182,8 @@ READS = [
     "runs show {done}",
     "runs show {dead}",
     "runs show {later}",
+    "runs logs {done}",
+    "runs logs {dead} --level warning",
     "dlq list",
     "dlq list --status all --customer acme",
     "dlq list --status replayed --limit 1",

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -115,3 +116,28 @@ def test_secrets_are_masked(as_json: bool) -> None:
     assert len(lines) == 2
     assert not any("cnry" in line for line in lines)
     assert "postgresql://u:***@db/x" in lines[0]
+
+
+def test_a_failure_has_class_message_and_traceback() -> None:
+    """The log of a failed run names the exception; its traceback follows, escaped and indented."""
+    details = ("KeyError", "'cents'", "Traceback:\n  password=geheim\n\x1b[31mKeyError")
+    failed = replace(
+        DEAD, error_class=details[0], error=details[1], traceback=details[2], why="because"
+    )
+    log, lines, _ = make()
+    log(failed)
+    assert "(AUTHENTICATION_FAILED, KeyError: 'cents')" in lines[0]
+    assert [line.strip() for line in lines[1:]] == [
+        "| Traceback:", "|   password=***", "| \\x1b[31mKeyError",
+    ]  # fmt: skip
+    log, lines, _ = make(as_json=True)
+    log(failed)
+    (record,) = [json.loads(line) for line in lines]
+    assert (record["error_class"], record["error"], record["why"]) == (
+        "KeyError",
+        "'cents'",
+        "because",
+    )
+    assert "password=***" in record["traceback"]
+    log(DONE)
+    assert "traceback" not in json.loads(lines[-1])

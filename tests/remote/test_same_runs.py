@@ -50,6 +50,7 @@ def test_reads(served: ServedApi, remote: RemoteClient) -> None:
     for run_id in (dead, live):
         same(served, remote, "runs", "get", run_id)
         same(served, remote, "runs", "detail", run_id)
+        same(served, remote, "runs", "logs", run_id)
     same(served, remote, "runs", "list")
     now = to_datetime(harness.clock.now())
     for filters in (

@@ -2,6 +2,7 @@
 
 import pytest
 
+from penstock import Pipeline, RunContext, Submission, connect, run_pending
 from tests.kits.shell import Shell
 
 
@@ -206,3 +207,67 @@ def test_wrong_state_errors_have_a_fix(shell: Shell) -> None:
     assert f"cancel it first (penstock runs cancel {run_id})" in shell("runs", "retry", run_id).err
     shell.ok("runs", "cancel", run_id)
     assert "already cancelled" in shell("runs", "cancel", run_id).err
+
+
+buggy = Pipeline("buggy")
+
+
+@buggy.processor
+def price(run: RunContext) -> None:
+    """Fail with a plain exception after logging two lines."""
+    run.log.info("reading prices of %s", run.customer_id)
+    run.log.warning("no cents: password=geheim")
+    raise KeyError("cents")
+
+
+class TestFailures:
+    """What a person sees of a failure."""
+
+    def _failed(self, shell: Shell) -> str:
+        with connect(shell.url) as client:
+            client.register([buggy])
+            run_id = client.runs.submit(Submission(pipeline="buggy")).run_id
+            run_pending(client, [buggy])
+        return run_id
+
+    def test_show(self, shell: Shell) -> None:
+        """`runs show` has the class, the message, the traceback and the run's log lines."""
+        text = shell.ok("runs", "show", self._failed(shell))
+        assert "UNKNOWN, KeyError: 'cents'" in text
+        assert "Traceback\n  | Traceback (most recent call last):" in text
+        assert "  |     raise KeyError(" in text
+        assert "INFO    penstock.run  reading prices of default" in text
+        assert "geheim" not in text
+
+    def test_lists_name_the_class(self, shell: Shell) -> None:
+        """`runs list` shows the class beside the error type; --json and csv have a field."""
+        run_id = self._failed(shell)
+        assert "UNKNOWN, KeyError" in shell.ok("runs", "list", "--state", "FAILED")
+        csv = ("runs", "list", "--search", run_id, "--output", "csv", "--columns")
+        assert shell.ok(*csv, "run_id,error_class").splitlines()[1] == f"{run_id},KeyError"
+
+    def test_a_dead_letter(self, shell: Shell) -> None:
+        """`dlq show` says why the run was not retried and what would change it."""
+        run_id = shell.submit("broken")
+        shell.work()
+        text = shell.ok("dlq", "show", run_id)
+        assert "PERMANENT_ERROR, PermanentError: nothing can be done for default" in text
+        assert "  | Traceback (most recent call last):" in text
+        assert "the processor raised PermanentError" in text
+        assert "Raise another exception" in text
+        assert "PermanentError" in shell.ok("dlq", "list")
+        assert "Raise another exception" in shell.ok("runs", "show", run_id)
+
+    def test_logs(self, shell: Shell) -> None:
+        """`runs logs` shows the lines, and those of a level or above."""
+        run_id = self._failed(shell)
+        lines = shell.json("runs", "logs", run_id)["lines"]
+        assert [(one["level"], one["message"]) for one in lines] == [
+            ("INFO", "reading prices of default"),
+            ("WARNING", "no cents: password=***"),
+        ]
+        assert lines[0]["logger"] == "penstock.run"
+        text = shell.ok("runs", "logs", run_id, "--level", "warning")
+        assert "no cents" in text
+        assert "reading" not in text
+        assert "No lines." in shell.ok("runs", "logs", shell.submit())

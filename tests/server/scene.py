@@ -172,6 +172,10 @@ CALLS: Mapping[str, Callable[[Scene], Call]] = {
     "GET /api/v1/customers/{customer_id}/audit": lambda s: (f"/customers/{s.customer}/audit", None),
     "GET /api/v1/pipeline-runs": lambda _: ("/pipeline-runs", None),
     "GET /api/v1/pipeline-runs/{run_id}": lambda s: (f"/pipeline-runs/{s.runs['running']}", None),
+    "GET /api/v1/pipeline-runs/{run_id}/logs": lambda s: (
+        f"/pipeline-runs/{s.runs['running']}/logs",
+        None,
+    ),
     "POST /api/v1/pipeline-runs/heartbeat": lambda s: (
         "/pipeline-runs/heartbeat",
         {"heartbeats": [{"run_id": s.runs["running"], **s.held("running")}]},

@@ -176,6 +176,10 @@ FOREIGN: dict[str, list[Call]] = {
         lambda c, t: c.runs.detail(run(t.ended)),
         lambda c, t: c.runs.detail(run(t.waiting)),
     ],
+    "runs.logs": [
+        lambda c, t: c.runs.logs(run(t.ended)),
+        lambda c, t: c.runs.logs(run(t.waiting)),
+    ],
     "runs.list": [
         lambda c, t: c.runs.list(customer=t.customer_id),
         lambda c, t: c.runs.list(before=run(t.waiting)),

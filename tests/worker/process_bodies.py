@@ -1,5 +1,6 @@
 """Processors that child processes can import, for the worker's tests."""
 
+import logging
 import os
 import signal
 import threading
@@ -20,6 +21,9 @@ def body(run: RunContext) -> dict[str, Any] | None:
         os.kill(os.getpid(), signal.SIGKILL)
     if what == "exit":
         os._exit(3)
+    if what == "log":
+        run.log.info("in a child")
+        logging.getLogger(__name__).warning("by its own logger")
     if what == "raise":
         raise PermanentError("no such account")
     if what == "unpicklable":

@@ -53,6 +53,11 @@ class RunEnded(Event):
     error_type: str | None
     retry: bool
     dead: bool
+    error_class: str | None = None
+    error: str | None = None
+    traceback: str | None = None
+    why: str | None = None
+    """Why the run is retried or not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from penstock.audit.telemetry import (
     Ticked,
     WorkerHeartbeat,
 )
-from penstock.cli.output import escape_control, plural
+from penstock.cli.output import error_text, escape_control, plural
 from penstock.core.clock import Clock, SystemClock, iso, to_datetime
 from penstock.core.ids import encode
 from penstock.core.redact import redact_json, redact_text
@@ -96,11 +96,18 @@ class EventLog:
         if LEVELS.index(level) < self._level:
             return
         record = {"action": event.action, **_public(event, self._name_of)}
+        trace = event.traceback if isinstance(event, RunEnded) else None
         many = isinstance(event, RunStarted | RunEnded | Served | PushPosted | PushRefused)
-        self.write(level, text, record, is_one_of_many=many)
+        self.write(level, text, record, is_one_of_many=many, trace=trace)
 
     def write(
-        self, level: str, text: str, record: dict[str, Any], *, is_one_of_many: bool = False
+        self,
+        level: str,
+        text: str,
+        record: dict[str, Any],
+        *,
+        is_one_of_many: bool = False,
+        trace: str | None = None,
     ) -> None:
         """Write one line; a frequent one (`is_one_of_many`) beyond the rate limit is counted."""
         now = self._clock.now()
@@ -113,6 +120,9 @@ class EventLog:
                 self._suppressed[_counted(record)] += 1
                 return
         self._put(now, level, text, record)
+        if trace and not self._as_json:
+            for line in redact_text(trace).rstrip().splitlines():
+                self._write(f"           | {escape_control(line)}")
 
     def flush(self) -> None:
         """Write the counts of suppressed lines."""
@@ -202,11 +212,11 @@ def _ended(event: RunEnded, name_of: Callable[[int], str]) -> tuple[str, str]:
     what = f"{name_of(event.processor_key)} for {event.customer_id}"
     if event.error_type is None:
         return "info", f"{run} {event.final_state.lower()}: {what}"
+    error = error_text(event.error_type, event.error_class, event.error)
+    failed = f"{run} {event.final_state.lower()} ({error}): {what}"
     if event.dead:
-        then = f"dead letter, see `penstock runs show {run}`"
-        return "error", f"{run} {event.final_state.lower()} ({event.error_type}): {what}; {then}"
-    then = "will be retried" if event.retry else "not retried"
-    return "warning", f"{run} {event.final_state.lower()} ({event.error_type}): {what}; {then}"
+        return "error", f"{failed}; dead letter, see `penstock runs show {run}`"
+    return "warning", f"{failed}; {'will be retried' if event.retry else 'not retried'}"
 
 
 def _public(event: Event, name_of: Callable[[int], str]) -> dict[str, Any]:
@@ -217,6 +227,8 @@ def _public(event: Event, name_of: Callable[[int], str]) -> dict[str, Any]:
         fields |= {"pipeline": pipeline, "processor": processor or pipeline}
     if isinstance(event, RunEnded):
         fields |= {"retry": bool(event.retry), "dead": bool(event.dead)}
+        optional = ("error_class", "error", "traceback", "why")
+        fields = {k: v for k, v in fields.items() if v is not None or k not in optional}
     if "run_id" in fields:
         fields["run_id"] = encode("run", fields["run_id"])
     return fields

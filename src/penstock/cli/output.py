@@ -150,6 +150,29 @@ def error_message(details: Any) -> str:
     return details if isinstance(details, str) else json.dumps(details)
 
 
+def error_text(error_type: str | None, error_class: str | None, details: Any = None) -> str:
+    """Return an error in one line: `UNKNOWN, KeyError: 'cents'`; empty without an error type."""
+    if error_type is None:
+        return ""
+    message = " ".join(error_message(details).split())
+    named = ": ".join(part for part in (error_class, message) if part)
+    return f"{error_type}, {named}" if error_class else ": ".join(filter(None, [error_type, named]))
+
+
+def print_traceback(details: Any) -> None:
+    """Print the traceback in error details, indented so that no line of it can pass for another."""
+    trace = details.get("traceback") if isinstance(details, dict) else None
+    if isinstance(trace, str) and trace.strip():
+        click.echo("Traceback")
+        print_block(trace)
+
+
+def print_block(text: str) -> None:
+    """Print text of several lines from a user, each line escaped and indented."""
+    for line in text.rstrip().splitlines():
+        click.echo(f"  | {escape_control(line)}")
+
+
 def _cell(value: object) -> str:
     # rich reads square brackets as markup: escape text from users before adding colours.
     from rich.markup import escape  # imported here because importing rich takes 100 ms

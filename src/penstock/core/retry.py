@@ -164,9 +164,9 @@ def decide_retry(
 
     is_declared: the processor declares `retry=`, which wins over the defaults by error type: a
     permanent error is then retried, too. force_retry: the caller's should_retry; True retries even
-    a permanent error type, False never retries, None leaves it to the error type. stale_before: an earlier attempt already ended as
-    STALE_EXECUTION. jitter: 0 to 1. retry_after_us: minimum delay that the other side requested; it
-    may exceed the cap of the backoff, up to 30 days.
+    a permanent error type, False never retries, None leaves it to the error type. stale_before: an
+    earlier attempt already ended as STALE_EXECUTION. jitter: 0 to 1. retry_after_us: minimum delay
+    that the other side requested; it may exceed the cap of the backoff, up to 30 days.
     """
     assert attempt >= 1, attempt
     settings = retry or RetryConfig()
@@ -180,8 +180,8 @@ def decide_retry(
     if policy.permanent and not (force_retry or is_declared):
         return NoRetry(
             f"{error_type} is not retried: it is permanent by default, because another attempt "
-            "would fail in the same way. To retry it, declare retry= on the processor, raise TransientError, or "
-            "report should_retry=true."
+            "would fail in the same way. To retry it, declare retry= on the processor, raise "
+            "TransientError, or report should_retry=true."
         )
     limit = policy.max_attempts if settings.max_attempts is None else settings.max_attempts
     if attempt >= limit:

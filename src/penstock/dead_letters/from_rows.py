@@ -14,6 +14,7 @@ from penstock.dead_letters.records import (
     DeadLetterMessage,
 )
 from penstock.dead_letters.store import DeadLetterGroupRow, DeadLetterRow
+from penstock.runs.attempt_result import error_class
 
 _KINDS: dict[str, DeadLetterKind] = {"run": "run", "delivery": "delivery"}
 
@@ -37,6 +38,7 @@ def dead_letter_record(row: DeadLetterRow) -> DeadLetter:
         correlation_id=row.correlation_id,
         error_type=row.error_type,
         error_kind=row.error_kind,
+        error_class=error_class(parsed(row.error_details)),
         error_details=redact(parsed(row.error_details)),
         attempts=row.attempts,
         died_at=time(row.dead_at),

@@ -61,6 +61,8 @@ class DeadLetter(Record):
     """Short name of the error's kind, such as `TRANSIENT_NETWORK`."""
     error_kind: str | None
     """poison, transient or configuration; null if unknown."""
+    error_class: str | None
+    """Class of the exception, such as `KeyError`; null if none was reported."""
     error_details: Any
     """Details of the last error; null if none were reported."""
     attempts: int
@@ -128,6 +130,8 @@ class DeadLetterDetail(Record):
     """The failed run; null for a delivery."""
     message: DeadLetterMessage | None
     """The undeliverable message; null for runs, and once retention removed it."""
+    not_retried: str | None = None
+    """Why the run was not retried and what would change it; null for a delivery."""
 
 
 class DeadLetterEdit(Record):

@@ -33,6 +33,7 @@ routes.get(
     fixed={"customer": None},
 )
 routes.get("/pipeline-runs/{run_id}", Permission.READ_RUNS, Runs.detail)
+routes.get("/pipeline-runs/{run_id}/logs", Permission.READ_RUNS, Runs.logs)
 routes.post(
     "/pipeline-runs/{run_id}/cancel",
     Permission.OPERATE,

@@ -124,6 +124,12 @@ def cancelled(held: HeldRun, *, actor: str, why: str | None = None) -> RunEnd:
     return RunEnd(held.run_id, held.token, "CANCELLED", None, actor=actor, why=why)
 
 
+def error_class(details: object) -> str | None:
+    """Return the class name of the exception in error details; None if they have none."""
+    kind = details.get("type") if isinstance(details, dict) else None
+    return kind.rpartition(".")[2][:200] or None if isinstance(kind, str) else None
+
+
 def _ended(
     held: HeldRun,
     state: RunState,

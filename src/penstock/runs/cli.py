@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from penstock.cli import output
 from penstock.cli.app import App, Group, dry_run_option
@@ -15,12 +16,14 @@ from penstock.client import UseCaseGroups
 from penstock.core.clock import parse_duration, parse_iso, to_datetime
 from penstock.core.errors import Forbidden, InvalidInput, NotFound
 from penstock.core.records.record import Page
-from penstock.runs.records import Run, RunDetail, Submission
+from penstock.runs.records import LogLine, Run, RunDetail, Submission
 from penstock.runs.states import RunState
 
 LIMIT_MAX = 10_000
 _SEARCH_MAX = 1000
 LIMIT = click.IntRange(1, LIMIT_MAX)
+LINES_SHOWN = 20
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 STATE = click.Choice([state.value for state in RunState], case_sensitive=False)
 
 
@@ -115,7 +118,7 @@ def _print_runs(app: App, page: Page[Run], now: int, given: dict[str, Any]) -> N
                 run.attempt if run.attempt > 1 else None,
                 output.format_time_short(run.occurrence_time, now),
                 _took(run, now),
-                run.error_type,
+                output.error_text(run.error_type, run.error_class),
             )
             for run in found
         ],
@@ -146,15 +149,27 @@ def show(app: App, run_id: str) -> None:
     """Show one run with its attempts, progress and journal."""
     with app.connect() as client:
         detail = client.runs.detail(run_id)
-        hints = [] if app.format != "table" else _hints(client, detail.run)
+        is_text = app.format == "table"
+        hints = _hints(client, detail.run) if is_text else []
+        lines = client.runs.logs(run_id).lines if is_text else []
         now = client.now()
-    app.emit(detail, lambda: _print_detail(detail, hints, now))
+    app.emit(detail, lambda: _print_detail(detail, lines, hints, now))
 
 
-def _print_detail(detail: RunDetail, hints: list[str], now: int) -> None:
+def _print_detail(detail: RunDetail, lines: list[LogLine], hints: list[str], now: int) -> None:
     run = detail.run
     click.echo(f"{run.run_id}  {click.style(_state(run), bold=True)}")
     _print_facts(run, now)
+    why = next((entry.why for entry in detail.journal if entry.action == "ended"), None)
+    if run.is_dead and why:
+        click.echo(f"  {output.escape_control(why)}")
+    output.print_traceback(run.error_details)
+    if lines:
+        more = "" if len(lines) <= LINES_SHOWN else f" (last {LINES_SHOWN} of {len(lines):,})"
+        click.echo(f"Log{more}")
+        _print_lines(lines[-LINES_SHOWN:])
+        if more:
+            hints = [*hints, f"The whole log: penstock runs logs {run.run_id}"]
     if detail.progress is not None:
         share = detail.progress.percent
         percent = "" if share is None else f"{share:.0f} % "
@@ -162,8 +177,9 @@ def _print_detail(detail: RunDetail, hints: list[str], now: int) -> None:
     if detail.attempts:
         click.echo("Other attempts")
         for other in detail.attempts:
-            why = f"  {other.error_type}" if other.error_type else ""
-            click.echo(f"  {other.run_id}  #{other.attempt}  {other.state}{why}")
+            why = output.error_text(other.error_type, other.error_class, other.error_details)
+            line = f"{other.run_id}  #{other.attempt}  {other.state}  {output.first_line(why, 100)}"
+            click.echo(f"  {output.escape_control(line.rstrip())}")
     click.echo("Journal")
     for entry in detail.journal:
         edge = entry.to_state or ""
@@ -179,7 +195,7 @@ def _print_facts(run: Run, now: int) -> None:
     def at(when: datetime | None) -> str:
         return output.format_time(when, now)
 
-    error = f"{run.error_type}: {output.error_message(run.error_details)}"
+    error = output.error_text(run.error_type, run.error_class, run.error_details)
     sla = {True: "yes", False: "no (SLA breach)", None: None}[run.is_sla_met]
     stages = [f"{name} {output.format_span(span)}" for name, span in (run.stages or {}).items()]
     cancel = f"{at(run.cancel_requested_at)} by {run.cancel_requested_by}"
@@ -206,13 +222,44 @@ def _print_facts(run: Run, now: int) -> None:
             ("cost", run.estimated_cost),
             ("parameters", run.parameters),
             ("result", run.result),
-            ("error", error if run.error_type else None),
+            ("error", error),
             ("cancel requested", None if run.cancel_requested_at is None else cancel),
             ("source", run.trigger_source),
             ("message", run.trigger_message_id),
             ("correlation", run.correlation_id),
         ]
     )
+
+
+def _print_lines(lines: list[LogLine]) -> None:
+    """Print log lines; further lines of a message are indented."""
+    for line in lines:
+        first, *rest = line.message.splitlines() or [""]
+        head = f"{output.format_time(line.at)}  {line.level:<8}{line.logger}  {first}"
+        click.echo(f"  {output.escape_control(head)}")
+        output.print_block("\n".join(rest))
+
+
+@runs.command("logs")
+@click.argument("run_id", type=RUN)
+@click.option("--level", type=click.Choice(LEVELS, case_sensitive=False), metavar="LEVEL",
+              help=f"Only lines of this level or above: {', '.join(LEVELS)}.")  # fmt: skip
+@click.pass_obj
+def logs(app: App, run_id: str, level: str | None) -> None:
+    """Show the lines that the processor of a run logged."""
+    with app.connect() as client:
+        found = client.runs.logs(run_id)
+    least = 0 if level is None else LEVELS.index(level.upper())
+    shown = [line for line in found.lines if _rank(line) >= least]
+    app.emit(replace(found, lines=shown), lambda: _print_lines(shown))
+    if not shown:
+        app.hint("No lines. Log with `run.log` or standard logging in the processor's own thread; "
+                 "lines are stored every few seconds and when the run ends.")  # fmt: skip
+
+
+def _rank(line: LogLine) -> int:
+    """Return the position of a line's level; an unknown one counts as INFO."""
+    return LEVELS.index(line.level if line.level in LEVELS else "INFO")
 
 
 def _hints(client: UseCaseGroups, run: Run) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from penstock.core.clock import iso
 from penstock.core.formatting import id_or_none, parsed
@@ -11,9 +11,11 @@ from penstock.core.ids import encode
 from penstock.core.records.record import Seconds, minutes, seconds, time, time_or_none
 from penstock.core.redact import redact
 from penstock.core.retry import ErrorType
-from penstock.runs.records import Run, RunProgress, Waits
+from penstock.runs.attempt_result import error_class
+from penstock.runs.records import LogLine, Run, RunLogs, RunProgress, Waits
 from penstock.runs.rows import Progress, RunRow, public_ordering_key
 from penstock.runs.states import Admission, RunState
+from penstock.runs.store.logs import LogLineRow
 
 ADMISSION_NAMES: Mapping[int, Waits] = {
     Admission.READY: "ready",
@@ -58,6 +60,7 @@ def run_record(row: RunRow) -> Run:
         status=row.status,
         result=parsed(row.result),
         error_type=row.error_type,
+        error_class=error_class(parsed(row.error_details)),
         error_details=parsed(row.error_details),
         records=row.records,
         bytes_processed=row.bytes_processed,
@@ -100,6 +103,17 @@ def progress_record(progress: Progress, heartbeat_at: int | None) -> RunProgress
         records_transformed=progress.records_transformed,
         records_loaded=progress.records_loaded,
         bytes_processed=progress.bytes_processed,
+    )
+
+
+def logs_record(run_id: int, lines: Sequence[LogLineRow]) -> RunLogs:
+    """Return the record of a run's log lines."""
+    return RunLogs(
+        run_id=encode("run", run_id),
+        lines=[
+            LogLine(at=time(one.at), level=one.level, logger=one.logger, message=one.message)
+            for one in lines
+        ],
     )
 
 

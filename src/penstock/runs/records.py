@@ -18,8 +18,10 @@ from penstock.runs.states import RunState
 
 __all__ = [
     "Cancellation",
+    "LogLine",
     "Run",
     "RunDetail",
+    "RunLogs",
     "RunProgress",
     "RunRef",
     "RunStateName",
@@ -134,8 +136,11 @@ class Run(Record):
     """JSON that the processor reported as its result; null for none."""
     error_type: str | None
     """Short name of the error's kind; null unless the run failed."""
+    error_class: str | None
+    """Class of the exception, such as `KeyError`; null if none was reported."""
     error_details: Any
-    """Details of the error; null unless the run failed."""
+    """Details of the error: `message`, `type` and `traceback` of an exception, or what an external
+    worker reported; null unless the run failed."""
     records: int | None = field(name="records_processed")
     """Number of records that the processor reported."""
     bytes_processed: int | None
@@ -224,6 +229,28 @@ class RunDetail(Record):
     """Journal of the run's state changes and actions."""
     progress: RunProgress | None
     """Progress of the run; null unless it is active."""
+
+
+class LogLine(Record):
+    """A line that a processor logged while it executed a run."""
+
+    at: Time
+    """Time at which the line was logged, by the clock of the worker."""
+    level: str
+    """DEBUG, INFO, WARNING, ERROR or CRITICAL, or another name of standard logging."""
+    logger: str
+    """Name of the logger; `penstock.run` for lines of `run.log`."""
+    message: str
+    """Text of the line, with secrets masked; a traceback follows the text."""
+
+
+class RunLogs(Record):
+    """The log lines of a run: the first 500 and the last 500."""
+
+    run_id: str
+    """Id of the run (`run_…`)."""
+    lines: list[LogLine]
+    """Lines of the run, oldest first; empty if it logged none or retention removed them."""
 
 
 class Cancellation(Record):

@@ -23,6 +23,7 @@ from penstock.limits.store.limits import requeued_wake
 from penstock.runs import attempt_result
 from penstock.runs.rows import FinishedRun, HeldRun, RunEnd
 from penstock.runs.store.finish import run_end_many
+from penstock.runs.store.logs import LogPart, run_log_put_ended
 from penstock.runs.store.runs import run_release_many
 from penstock.worker.options import WorkerOptions
 from penstock.worker.outcome import RELEASED
@@ -60,6 +61,7 @@ class FinishQueue:
         self._events = events
         self._jitter = jitter
         self._queue: deque[RunEnd] = deque()
+        self._lines: dict[int, list[LogPart]] = {}
         self._in_flight = 0
 
     def __len__(self) -> int:
@@ -69,6 +71,10 @@ class FinishQueue:
     def add(self, finishes: Iterable[RunEnd]) -> None:
         """Queue ends."""
         self._queue.extend(finishes)
+
+    def keep_lines(self, part: LogPart) -> None:
+        """Keep log lines of a run until its end is stored."""
+        self._lines.setdefault(part.token, []).append(part)
 
     def tokens(self) -> set[int]:
         """Return the tokens of the runs whose ends are queued."""
@@ -97,8 +103,9 @@ class FinishQueue:
         snoozed = [finish.run_id for finish in back if finish.retry_delay_us]
 
         def release(tx: Tx) -> None:
-            run_release_many(tx, rows)
+            released = run_release_many(tx, rows)
             requeued_wake(tx, snoozed)
+            run_log_put_ended(tx, self._lines_of(back, released))
 
         try:
             self._store.write(release)
@@ -107,12 +114,13 @@ class FinishQueue:
             raise
         for finish in back:
             self._held.pop(finish.token, None)
+            self._lines.pop(finish.token, None)
         self._store.wake([ADMIT])
         return [finish for finish in batch if finish.final_state != RELEASED]
 
     def _flush_or_keep(self, batch: list[RunEnd]) -> FlushCounts:
         try:
-            finished = self._store.write(lambda tx: run_end_many(tx, batch))
+            finished = self._store.write(lambda tx: self._end(tx, batch))
         except StoreError:
             self._queue.extendleft(reversed(batch))
             raise
@@ -162,7 +170,19 @@ class FinishQueue:
             return self._flush([self._plain(finish, error)])
 
     def _flush(self, batch: list[RunEnd]) -> FlushCounts:
-        return self._flushed(batch, self._store.write(lambda tx: run_end_many(tx, batch)))
+        return self._flushed(batch, self._store.write(lambda tx: self._end(tx, batch)))
+
+    def _end(self, tx: Tx, batch: list[RunEnd]) -> list[FinishedRun]:
+        """End runs and store their last log lines."""
+        finished = run_end_many(tx, batch)
+        if self._lines:
+            run_log_put_ended(tx, self._lines_of(batch, {end.run_id for end in finished}))
+        return finished
+
+    def _lines_of(self, batch: Sequence[RunEnd], stored: set[int]) -> list[LogPart]:
+        """Return the kept lines of ends that the store accepted."""
+        ends = [finish for finish in batch if finish.run_id in stored]
+        return [part for finish in ends for part in self._lines.get(finish.token, ())]
 
     def _plain(self, finish: RunEnd, error: Exception) -> RunEnd:
         held = self._held.get(finish.token)
@@ -177,6 +197,9 @@ class FinishQueue:
 
     def _flushed(self, batch: Sequence[RunEnd], finished: Sequence[FinishedRun]) -> FlushCounts:
         runs = [self._held.pop(finish.token, None) for finish in batch]
+        if self._lines:
+            for finish in batch:
+                self._lines.pop(finish.token, None)
         retried = sum(1 for end in finished if end.retry_run_id is not None)
         if retried:
             self._store.wake([ADMIT])
@@ -198,6 +221,8 @@ class FinishQueue:
             if end is None:
                 self._events.emit(RunRefused(finish.run_id, finish.token))
                 continue
+            details = msgspec.json.decode(finish.error_details) if finish.error_details else None
+            known = details if isinstance(details, dict) else {}
             self._events.emit(
                 RunEnded(
                     finish.run_id,
@@ -207,5 +232,9 @@ class FinishQueue:
                     finish.error_type,
                     end.retry_run_id is not None,
                     end.is_dead,
+                    attempt_result.error_class(known),
+                    known.get("message"),
+                    known.get("traceback"),
+                    finish.why,
                 )
             )

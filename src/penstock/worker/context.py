@@ -9,7 +9,6 @@ processor's own thread. Nothing here accesses the store; `publish` calls a funct
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
@@ -31,13 +30,14 @@ from penstock.core.errors import (
 )
 from penstock.core.redact import REFERENCE, is_reference, redact_text
 from penstock.runs.rows import HeldRun, Progress
+from penstock.runs.store.logs import LogPart
+from penstock.worker.execution.run_log import RunLog, RunLogger, encoded
 from penstock.worker.result import Result
 from penstock.worker.run_info import LoadedProcessor, RunInfo
 
 __all__ = ["LoadedProcessor", "Result", "RunContext", "Signal"]
 
 STATES: Final = ("INITIALIZING", "RUNNING", "FINALIZING")
-_log = logging.getLogger("penstock.run")
 
 
 class Signal(StrEnum):
@@ -70,6 +70,7 @@ class RunContext(RunInfo):
     __slots__ = (
         "_asked",
         "_clock",
+        "_lines",
         "_log_bound",
         "_parameters",
         "_percent",
@@ -119,7 +120,8 @@ class RunContext(RunInfo):
         self._progress: Progress | None = None
         self._percent: float | None = None
         self._stage_us: dict[str, int] | None = None
-        self._log_bound: logging.LoggerAdapter[logging.Logger] | None = None
+        self._lines: RunLog | None = None
+        self._log_bound: RunLogger | None = None
 
     @property
     def parameters(self) -> Mapping[str, Any]:
@@ -167,12 +169,12 @@ class RunContext(RunInfo):
         """Whether the run reported nothing besides its return value."""
         return (
             self.signal is None and self._stage_us is None and not self.records and not self.bytes
-            and self._reported is None
+            and self._reported is None and self._lines is None
         )  # fmt: skip
 
     @property
-    def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """Logger that adds the run's ids to every record."""
+    def log(self) -> RunLogger:
+        """Logger that adds the run's ids to every record; its lines are kept with the run."""
         if self._log_bound is None:
             bound = {
                 "run_id": self.run_id,
@@ -181,8 +183,31 @@ class RunContext(RunInfo):
                 "attempt": self.attempt,
                 "correlation_id": self.correlation_id,
             }
-            self._log_bound = logging.LoggerAdapter(_log, bound)
+            self._log_bound = RunLogger(self, bound)
         return self._log_bound
+
+    @property
+    def lines(self) -> RunLog:
+        """Lines that the execution has logged."""
+        if self._lines is None:
+            self._lines = RunLog(self._clock)
+        return self._lines
+
+    @property
+    def has_lines(self) -> bool:
+        """Whether the execution has logged anything."""
+        return self._lines is not None
+
+    def take_lines(self, *, is_end: bool = False) -> LogPart | None:
+        """Return the lines to store now; None if there are none."""
+        if self._lines is None:
+            return None
+        lines = self._lines.take(is_end=is_end)
+        if not lines:
+            return None
+        held, part = self.held, self._lines.part
+        self._lines.part += 1
+        return LogPart(held.run_id, held.token, part, held.customer_key, encoded(lines))
 
     def check(self) -> None:
         """Raise RunCancelled, RunTimedOut or LeaseLost when the run has to stop."""

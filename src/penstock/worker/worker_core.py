@@ -32,11 +32,13 @@ from penstock.runs import attempt_result
 from penstock.runs.rows import HeldRun, Progress, RunEnd
 from penstock.runs.store.held import session_runs
 from penstock.runs.store.leases import progress_put_many, session_cancels
+from penstock.runs.store.logs import LogPart, run_log_put_held
 from penstock.runs.store.runs import Claim, run_claim, run_release_many, run_start_many
 from penstock.worker.buffer import is_suspect
 from penstock.worker.completer import ADMIT, FinishQueue, FlushCounts
 from penstock.worker.context import LoadedProcessor, RunContext, Signal
 from penstock.worker.execution.call import call_inline, check_importable
+from penstock.worker.execution.run_log import capture_records
 from penstock.worker.fairness import FairClock
 from penstock.worker.options import WorkerOptions
 from penstock.worker.outcome import (
@@ -86,6 +88,7 @@ class WorkerCore:
         self._cancels: set[int] = set()
         self.fair_clock = FairClock(store, clock)
         self._rechecks: list[float] = []
+        self._unsaved_lines: list[LogPart] = []
 
     @property
     def is_idle(self) -> bool:
@@ -102,6 +105,7 @@ class WorkerCore:
     def open(self) -> int:
         """Register the pipelines and open a session; return its id. Safe to repeat."""
         self.check()
+        capture_records()
         self._pool, self.known = self._store.write(self._register)
         return self.session.open(PoolKey(self._pool))
 
@@ -111,9 +115,16 @@ class WorkerCore:
         """
         if self.session.session_id is None:
             return self._reopen()
-        dirty = [(c, p) for c in list(self.running.values()) if (p := c.take_progress())]
-        renewal, cancels = self.session.renew(lambda tx, sid: self._write_progress(tx, sid, dirty))
-        if renewal is not Renewal.RENEWED:
+        contexts = list(self.running.values())
+        dirty = [(c, p) for c in contexts if (p := c.take_progress())]
+        self._unsaved_lines += [part for c in contexts if (part := c.take_lines())]
+        lines = list(self._unsaved_lines)
+        renewal, cancels = self.session.renew(
+            lambda tx, sid: self._write_progress(tx, sid, dirty, lines)
+        )
+        if renewal is Renewal.RENEWED:
+            del self._unsaved_lines[: len(lines)]
+        else:
             for context, _ in dirty:
                 context.is_dirty = True
         now = self.clock.monotonic()
@@ -204,6 +215,9 @@ class WorkerCore:
     def finish_of(self, context: RunContext, outcome: AttemptOutcome) -> RunEnd:
         """Return the end of a run; unreadable settings must not keep it from ending."""
         now, actor = self.clock.monotonic(), self.options.name
+        lines = context.take_lines(is_end=True)
+        if lines is not None:
+            self.ends.keep_lines(lines)
         try:
             return finish_of(context, outcome, jitter=self.jitter, actor=actor, now=now)
         except Exception as error:
@@ -275,13 +289,18 @@ class WorkerCore:
         return pool_ensure(tx, self.options.pool), known
 
     def _write_progress(
-        self, tx: Tx, session_id: int, dirty: Sequence[tuple[RunContext, Progress]]
+        self,
+        tx: Tx,
+        session_id: int,
+        dirty: Sequence[tuple[RunContext, Progress]],
+        lines: Sequence[LogPart],
     ) -> list[tuple[int, int]]:
-        """Write changed progress; return the runs to cancel."""
+        """Write changed progress and log lines; return the runs to cancel."""
         if dirty:
             at, now = tx.now(), self.clock.monotonic()
             rows = [_progress_row(c, p, at, now, self.options.name) for c, p in dirty]
             progress_put_many(tx, rows)
+        run_log_put_held(tx, lines)
         return session_cancels(tx, session_id)
 
     def _reopen(self) -> Renewal:

@@ -96,7 +96,7 @@ def list_(app: App, /, limit: int, **given: Any) -> None:
             "CUSTOMER": lambda one: one.customer,
             "ORIGIN": origin,
             "ATTEMPTS": lambda one: one.attempts,
-            "ERROR": lambda one: one.error_type,
+            "ERROR": lambda one: output.error_text(one.error_type, one.error_class),
             "MESSAGE": lambda one: output.first_line(
                 output.error_message(one.error_details), WORDS
             ),

@@ -28,7 +28,9 @@ def print_dead_letter(detail: DeadLetterDetail, now: int) -> None:
     dead_letter = detail.dead_letter
     dead_letter_id = dead_letter.dead_letter_id
     click.echo(f"{dead_letter_id} · {origin(dead_letter)} · {dead_letter.status}")
-    error = output.error_message(dead_letter.error_details)
+    error = output.error_text(
+        dead_letter.error_type, dead_letter.error_class, dead_letter.error_details
+    )
     output.print_facts(
         [
             ("failed", output.format_time(dead_letter.died_at, now)),
@@ -40,10 +42,12 @@ def print_dead_letter(detail: DeadLetterDetail, now: int) -> None:
             ("correlation", dead_letter.correlation_id),
             ("attempts", dead_letter.attempts),
             ("replays", dead_letter.replays or None),
-            ("error", f"{dead_letter.error_type}: {error}"),
+            ("error", error),
+            ("not retried", detail.not_retried),
             ("closed", _closed(dead_letter, now)),
         ]
     )
+    output.print_traceback(dead_letter.error_details)
     if detail.message is not None:
         _show_message(detail.message)
     if detail.run is not None and detail.run.parameters:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypedDict, Unpack
 
 from penstock.access.store.names import NameResolver, check_limit
 from penstock.access.store.paging import Cursor, PageLimit, paged
+from penstock.audit.store.journal import journal_for
 from penstock.core.clock import from_datetime, request_time
 from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.formatting import id_or_none
@@ -179,7 +180,14 @@ class DeadLetters:
             if row.kind == "run":
                 run = run_get(tx, row.subject, None)
                 shown = None if run is None else run_record(run)
-                return DeadLetterDetail(dead_letter=found, run=shown, message=None)
+                entries = [one for one in journal_for(tx, "run", row.subject) if one.why]
+                whys = [one.why for one in entries if one.action == "ended"]
+                return DeadLetterDetail(
+                    dead_letter=found,
+                    run=shown,
+                    message=None,
+                    not_retried=whys[-1] if whys else None,
+                )
             message = message_of(tx, row)
             return DeadLetterDetail(
                 dead_letter=found,

@@ -43,12 +43,21 @@ from penstock.runs.client.submission import (
     is_one_statement,
     with_customer,
 )
-from penstock.runs.from_rows import progress_record, run_record
-from penstock.runs.records import Cancellation, Run, RunDetail, RunRef, RunStateName, Submission
+from penstock.runs.from_rows import logs_record, progress_record, run_record
+from penstock.runs.records import (
+    Cancellation,
+    Run,
+    RunDetail,
+    RunLogs,
+    RunRef,
+    RunStateName,
+    Submission,
+)
 from penstock.runs.rows import RunRow
 from penstock.runs.states import RunState
 from penstock.runs.store.finish import run_end_many
 from penstock.runs.store.leases import progress_get
+from penstock.runs.store.logs import run_log_list
 from penstock.runs.store.runs import (
     RunFilter,
     ordering_key_lock,
@@ -150,6 +159,19 @@ class Runs:
                 journal=[journal_record(entry) for entry in journal_for(tx, "run", row.run_id)],
                 progress=None if progress is None else progress_record(*progress),
             )
+
+        return self._store.read(body)
+
+    def logs(self, run_id: RunId) -> RunLogs:
+        """Return the lines that the processor of a run logged.
+
+        A worker stores them every few seconds and with the end of the run. They are kept as long as
+        the history of runs.
+        """
+
+        def body(tx: Tx) -> RunLogs:
+            row = self._found(tx, run_id)
+            return logs_record(row.run_id, run_log_list(tx, row.run_id))
 
         return self._store.read(body)
 

@@ -1,7 +1,7 @@
 """The child side of a process run: executes one run at a time, received over a pipe.
 
     parent to child   ("run", Job) · ("stop", signal)
-    child to parent   ("progress", Progress) · ("done", Outcome)
+    child to parent   ("progress", Progress) · ("lines", log lines) · ("done", Outcome)
 
 The main thread executes; a second thread receives messages, delivers signals and sends progress.
 When the parent exits, the pipe closes and the child exits at once, because its result would be
@@ -24,6 +24,7 @@ from penstock.pipelines.declare.processor import Processor
 from penstock.runs.rows import HeldRun
 from penstock.worker.context import LoadedProcessor, RunContext, Signal
 from penstock.worker.execution.call import load_function
+from penstock.worker.execution.run_log import capture_records
 from penstock.worker.outcome import AttemptOutcome, outcome_of_error, outcome_of_value
 
 PROGRESS_SECONDS: Final = 0.5
@@ -43,6 +44,7 @@ def main(connection: Connection) -> None:
     """Serve runs until the pipe closes; the entry point of the child process."""
     # Ctrl-C reaches the whole process group; the parent decides when its children stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    capture_records()
     _Child(connection).serve()
 
 
@@ -57,8 +59,10 @@ class _Child:
     def serve(self) -> None:
         threading.Thread(target=self._receive, name="penstock-child", daemon=True).start()
         while True:
-            outcome = self._execute(*self._jobs.get())
+            reference, context = self._jobs.get()
+            outcome = self._execute(reference, context)
             self._context = None
+            self._send_lines(context)
             self._send("done", outcome)
 
     def _execute(self, reference: str, context: RunContext) -> AttemptOutcome:
@@ -90,9 +94,16 @@ class _Child:
 
     def _send_progress(self) -> None:
         context = self._context
-        progress = None if context is None else context.take_progress()
+        if context is None:
+            return
+        progress = context.take_progress()
         if progress is not None:
             self._send("progress", progress)
+        self._send_lines(context)
+
+    def _send_lines(self, context: RunContext) -> None:
+        if context.has_lines and (lines := context.lines.take(is_end=True)):
+            self._send("lines", lines)
 
     def _send(self, kind: str, value: object) -> None:
         with self._sending:

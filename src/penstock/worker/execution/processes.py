@@ -134,7 +134,10 @@ class _Child:
             if kind == "done":
                 assert isinstance(value, AttemptOutcome)
                 return value
-            context.set_progress(value)
+            if kind == "lines":
+                context.lines.extend(value)
+            else:
+                context.set_progress(value)
 
     def _forward(self, signal: Signal) -> None:
         """Forward a signal; TIMEOUT and KILL kill the process."""
