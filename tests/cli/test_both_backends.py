@@ -176,6 +176,7 @@ READS = [
     "runs list --customer acme --search 2025",
     "runs list --state completed --since 1h --customer acme",
     "runs list --until 2h",
+    "runs list --sla-breached",
     "runs list --since 2020-01-01T00:00:00Z --limit 2",
     "runs list --state FAILED --before {dead}",
     "runs list --customer globex --state FAILED --limit 1",

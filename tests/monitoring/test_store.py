@@ -21,21 +21,23 @@ from tests.kits.world import World
 def truth(world: World, customer: int, since: int, until: int) -> list[ProviderMetricsRow]:
     """Compute the metrics from history, row by row."""
     rows = world.sql(
-        "SELECT provider, final_state, started_at, finished_at, sla_met FROM history "
+        "SELECT provider, final_state, started_at, finished_at, sla_met, was_retried FROM history "
         f"WHERE customer = {customer} AND slot >= {since} AND slot < {until}"
     )
     found = []
     for provider in sorted({row[0] for row in rows}):
         of_provider = [row for row in rows if row[0] == provider]
         ok = [row for row in of_provider if row[1] == "COMPLETED"]
+        last = [row for row in of_provider if row[4] is not None and not row[5]]
         found.append(
             ProviderMetricsRow(
                 provider=provider,
                 runs=len(of_provider),
                 completed=len(ok),
                 duration_us=sum(row[3] - (row[2] or row[3]) for row in ok),
-                sla_met=sum(bool(row[4]) for row in of_provider),
+                sla_kept=sum(bool(row[4]) and row[1] == "COMPLETED" for row in last),
                 failed=sum(row[1] in ("FAILED", "TIMEOUT") for row in of_provider),
+                sla_runs=sum(row[1] != "CANCELLED" for row in last),
             )
         )
     return found

@@ -92,10 +92,11 @@ class TestList:
         first = shell.json("runs", "list", "--state", "PENDING", "--limit", "3")["items"]
         last = first[-1]["run_id"]
         hint = shell.ok("runs", "list", "--state", "PENDING", "--limit", "3")
-        assert f"--before {last}" in hint
-        rest = shell.json("runs", "list", "--state", "PENDING", "--before", last)["items"]
-        assert {run["run_id"] for run in first + rest} == ids
-        assert len(first) + len(rest) == len(ids)
+        cursor = hint.rpartition("--cursor ")[2].strip()
+        for following in (["--before", last], ["--cursor", cursor]):
+            rest = shell.json("runs", "list", "--state", "PENDING", *following)["items"]
+            assert {run["run_id"] for run in first + rest} == ids
+            assert len(first) + len(rest) == len(ids)
 
     @pytest.mark.parametrize(
         ("args", "field"),
@@ -271,3 +272,17 @@ class TestFailures:
         assert "no cents" in text
         assert "reading" not in text
         assert "No lines." in shell.ok("runs", "logs", shell.submit())
+
+
+def test_a_long_list_is_continued_by_cursor(shell: Shell) -> None:
+    """The hint of each part has the options of the next one, also for a relative time."""
+    ids = [shell.submit() for _ in range(5)]
+    seen: list[str] = []
+    options = ["--since", "1h"]
+    for _ in range(3):
+        result = shell("runs", "list", "--limit", "2", *options)
+        seen += [line.split()[0] for line in result.out.splitlines()[1:] if line[:4] == "run_"]
+        if "add " not in result.out + result.err:
+            break
+        options = (result.out + result.err).rpartition("add ")[2].split()
+    assert seen == ids[::-1]

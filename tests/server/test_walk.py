@@ -210,6 +210,7 @@ class TestWalk:
         sums = {
             "total_runs": 1, "successful_runs": 1, "failed_runs": 0,
             "average_duration_seconds": 1800.0, "sla_compliance_percentage": 100.0,
+            "sla_runs": 1, "sla_breaches": 0,
         }  # fmt: skip
         assert metrics.items() >= {"customer_id": CUSTOMER, **sums}.items()
         assert metrics["by_provider"] == [{"provider": "GCP", **sums}]

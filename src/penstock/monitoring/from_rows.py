@@ -124,13 +124,16 @@ def pipeline_record(info: PipelineInfo) -> RegisteredPipeline:
 
 def _totals(rows: Sequence[ProviderMetricsRow]) -> dict[str, Any]:
     total, completed = sum(row.runs for row in rows), sum(row.completed for row in rows)
-    in_time = sum(row.sla_met for row in rows)
+    counted = sum(row.sla_runs for row in rows)
+    kept = sum(row.sla_kept for row in rows)
     return {
         "total_runs": total,
         "successful_runs": completed,
         "failed_runs": sum(row.failed for row in rows),
         "average_duration": _average(sum(row.duration_us for row in rows), completed),
-        "sla_compliance_percentage": 100 * in_time / total if total else None,
+        "sla_runs": counted,
+        "sla_breaches": counted - kept,
+        "sla_compliance_percentage": 100 * kept / counted if counted else None,
     }
 
 

@@ -52,7 +52,7 @@ class Overview(Record):
     cancelled_today: int
     """Number of runs cancelled since midnight UTC."""
     sla_breaches_today: int
-    """Number of runs that ended since midnight UTC and had started after their SLA."""
+    """Number of runs that missed their SLA: ended since midnight UTC, or active and late."""
     average_duration: Seconds | None = field(name="average_execution_duration_seconds")
     """Average duration of completed runs in seconds; null if there are none."""
     blocked_flows: int
@@ -77,8 +77,13 @@ class RunTotals(Record):
     """Number of runs that ended as FAILED or TIMEOUT."""
     average_duration: Seconds | None = field(name="average_duration_seconds")
     """Average duration of completed runs in seconds; null if there are none."""
+    sla_runs: int
+    """Number of runs that have an SLA: the last attempt of each, without cancelled runs, and with
+    runs that have not started although their SLA has passed."""
+    sla_breaches: int
+    """Number of those that started too late, failed, or have not started in time."""
     sla_compliance_percentage: float | None
-    """Percentage of runs that started within their SLA; null without runs."""
+    """Percentage of runs with an SLA that started in time and completed; null without such runs."""
 
 
 class ProviderMetrics(RunTotals):

@@ -21,8 +21,9 @@ class ProviderMetricsRow:
     runs: int
     completed: int
     duration_us: int
-    sla_met: int
+    sla_kept: int
     failed: int
+    sla_runs: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +70,9 @@ def customer_metrics(
             runs=int(row[1]),
             completed=int(row[2]),
             duration_us=int(row[3]),
-            sla_met=int(row[4]),
+            sla_kept=int(row[4]),
             failed=int(row[5]),
+            sla_runs=int(row[6]),
         )
         for row in tx.rows("customer_metrics", params)
     ]
@@ -83,8 +85,10 @@ def overview(tx: Tx, customer_key: CustomerKey | None = None) -> OverviewRow:
     in_hand = tx.rows("overview_live_customer" if is_one else "overview_live", params)
     live: dict[tuple[str, int], int] = {}
     oldest: int | None = None
-    for state, admission, count, due in in_hand:
+    late = 0
+    for state, admission, count, due, breaches in in_hand:
         live[state, admission] = count
+        late += int(breaches)
         if admission == 0:
             oldest = due
     today = tx.now() // DAY * DAY
@@ -107,7 +111,7 @@ def overview(tx: Tx, customer_key: CustomerKey | None = None) -> OverviewRow:
         completed_today=counts.get("COMPLETED", 0),
         failed_today=counts.get("FAILED", 0) + counts.get("TIMEOUT", 0),
         cancelled_today=counts.get("CANCELLED", 0),
-        sla_breaches_today=sum(int(row[3]) for row in ended.values()),
+        sla_breaches_today=late + sum(int(row[3]) for row in ended.values()),
         duration_us_today=int(ended["COMPLETED"][2]) if "COMPLETED" in ended else 0,
         blocked_flows=int(blocked_flows),
         waiting_flows=int(waiting_flows),

@@ -13,7 +13,7 @@ from penstock.cli.app import App, Group, dry_run_option
 from penstock.cli.arguments import CONFIG, JSON, RUN, parse_pairs, parse_when
 from penstock.cli.rows import collect
 from penstock.client import UseCaseGroups
-from penstock.core.clock import parse_duration, parse_iso, to_datetime
+from penstock.core.clock import from_datetime, iso, parse_duration, parse_iso, to_datetime
 from penstock.core.errors import Forbidden, InvalidInput, NotFound
 from penstock.core.records.record import Page
 from penstock.runs.records import LogLine, Run, RunDetail, Submission
@@ -58,7 +58,9 @@ def runs() -> None:
 @click.option(
     "--until", metavar="WHEN", help="Only runs scheduled before this ISO time or age (2h, 3d)."
 )
+@click.option("--sla-breached", is_flag=True, help="Only runs that missed their SLA.")
 @click.option("--limit", type=LIMIT, default=50, show_default=True, help="Maximum number of runs.")
+@click.option("--cursor", metavar="TEXT", help="Continue a list where the cursor says it ended.")
 @click.option(
     "--before",
     type=RUN,
@@ -66,10 +68,14 @@ def runs() -> None:
     help="List the runs after this one, the last of a page. Requires --state.",
 )
 @click.pass_obj
-def list_(app: App, /, limit: int, **given: Any) -> None:
-    """List runs: unfinished runs first, then by age, newest first."""
+def list_(app: App, /, limit: int, cursor: str | None, *, sla_breached: bool, **given: Any) -> None:
+    """List runs: unfinished runs first, then by age, newest first.
+
+    A list of any length is read in parts: the hint of one part has the --cursor of the next.
+    """
     if given["before"] is not None and given["state"] is None:
         raise InvalidInput("before", "to be used together with --state", "no --state")
+    given["is_sla_met"] = False if sla_breached else None
     with app.connect() as client:
         # "2h ago" is relative to the database's or server's clock, which costs a round trip.
         before = client.now() if given["since"] or given["until"] else 0
@@ -77,7 +83,9 @@ def list_(app: App, /, limit: int, **given: Any) -> None:
             at = parse_when(given[name], name, before)
             given[name] = None if at is None else to_datetime(at)
         try:
-            page = collect(lambda n, at: client.runs.list(**given, limit=n, cursor=at), limit)
+            page = collect(
+                lambda n, at: client.runs.list(**given, limit=n, cursor=at or cursor), limit
+            )
         except Forbidden as error:
             raise Forbidden(f"{error.message} Add --customer ID.") from None
         now = client.now()
@@ -106,6 +114,7 @@ def _print_runs(app: App, page: Page[Run], now: int, given: dict[str, Any]) -> N
             "ATTEMPT",
             "OCCURRENCE",
             "TOOK",
+            "LATE",
             "ERROR",
         ),
         [
@@ -118,14 +127,16 @@ def _print_runs(app: App, page: Page[Run], now: int, given: dict[str, Any]) -> N
                 run.attempt if run.attempt > 1 else None,
                 output.format_time_short(run.occurrence_time, now),
                 _took(run, now),
+                output.format_span(run.sla_breach) if run.sla_breach else None,
                 output.error_text(run.error_type, run.error_class),
             )
             for run in found
         ],
     )
     if page.next_cursor is not None:
-        last = found[-1].run_id
-        more = f"--before {last}" if given["state"] else f"--limit {len(found) * 2}"
+        when = [f" --{name} {iso(from_datetime(given[name]))}" for name in ("since", "until")
+                if given[name] is not None]  # fmt: skip
+        more = f"--cursor {page.next_cursor}{''.join(when)}"
         app.hint(f"{len(found)} shown, there may be more: add {more}")
 
 

@@ -164,9 +164,9 @@ class Run(Record):
     idempotency_key: str | None
     """Key that makes a scheduled attempt unique; null for other triggers."""
     is_sla_met: bool | None = field(name="sla_met")
-    """Whether it started within its SLA; null before it is known."""
+    """Whether it started within its SLA; null without an SLA and before it is known."""
     sla_breach: Minutes | None = field(name="sla_breach_minutes")
-    """Minutes by which it missed its SLA; null before it is known."""
+    """Minutes by which it missed its SLA, so far if it has not started; null without an SLA."""
     is_dead: bool
     """Whether the run became a dead letter."""
     cancel_requested_at: Time | None

@@ -11,7 +11,8 @@ ORDER BY q.scope, q.subject LIMIT 1000;
 
 -- name: overview_live_customer
 -- A customer's live runs by state and admission.
-SELECT r.state, r.admission, count(*), min(r.scheduled_time) FROM runs r
+SELECT r.state, r.admission, count(*), min(r.scheduled_time),
+    sum(CASE WHEN {{live_breach_us}} > 0 THEN 1 ELSE 0 END) FROM runs r
 WHERE r.customer = :customer GROUP BY r.state, r.admission;
 
 -- name: overview_ended_customer

@@ -1,10 +1,31 @@
 -- Reads for the API, the CLI and metrics: runs, sums, overview.
 
+-- fragment: sla_runs
+-- Whether ended run `h` counts for SLA compliance: it has an SLA, no further attempt follows, and
+-- it was not cancelled.
+CASE WHEN h.sla_met IS NOT NULL AND NOT h.was_retried AND h.final_state <> 'CANCELLED'
+    THEN 1 ELSE 0 END
+
+-- fragment: sla_kept
+-- Whether ended run `h` kept its SLA: it started in time and completed.
+CASE WHEN h.sla_met AND NOT h.was_retried AND h.final_state = 'COMPLETED' THEN 1 ELSE 0 END
+
+-- fragment: live_breach_us
+-- By how much live run `r` has missed its SLA so far; a run that has not started misses it as soon
+-- as the threshold passes.
+greatest(coalesce(r.started_at, {{now}}) - r.slot - r.sla_us, 0)
+
+-- fragment: live_sla_met
+-- Whether live run `r` met its SLA; NULL without one, and before it is known.
+CASE WHEN {{live_breach_us}} > 0 THEN FALSE WHEN r.sla_us IS NOT NULL AND r.started_at IS NOT NULL
+    THEN TRUE END
+
 -- fragment: live_columns
 -- In the order of runs.rows.RunRow.
 r.run_id, c.customer_id, r.config_id, l.name, p.phase, p.name, r.flow_id, r.partition, r.mode,
 r.slot, r.scheduled_time, r.priority, r.state, NULL, r.claimed_by, r.claimed_at, r.started_at,
-NULL, r.attempt, r.lapses, r.parent_run_id, r.root_run_id, NULL, NULL, NULL, NULL, NULL, NULL,
+NULL, r.attempt, r.lapses, r.parent_run_id, r.root_run_id, NULL, NULL, NULL, NULL,
+{{live_sla_met}}, CASE WHEN r.sla_us IS NOT NULL THEN {{live_breach_us}} END,
 r.correlation_id, r.trigger_source, r.created_at, r.admission, r.token, FALSE,
 r.cancel_requested_at, coalesce(r.parameters, f.parameters), r.ordering_key, r.max_execution_us,
 r.state_at, (SELECT e.until_at FROM leases e WHERE e.kind = 'run' AND e.subject = r.run_id
@@ -73,6 +94,7 @@ ORDER BY h.run_id LIMIT 100;
         OR (r.partition {{pg:COLLATE "C"}} >= :prefix
             AND r.partition {{pg:COLLATE "C"}} < :prefix_end))
     AND r.slot >= :occurrence_from AND r.slot < :occurrence_to
+    AND (CAST(:sla_met AS boolean) IS NULL OR {{live_sla_met}} = :sla_met)
 
 -- fragment: ended_filters
     AND (CAST(:config_id AS bigint) IS NULL OR h.config_id = :config_id)
@@ -83,6 +105,7 @@ ORDER BY h.run_id LIMIT 100;
     AND (CAST(:message_id AS text) IS NULL OR h.trigger_message_id = :message_id)
     AND (CAST(:error_type AS text) IS NULL OR h.error_type = :error_type)
     AND h.slot >= :occurrence_from AND h.slot < :occurrence_to
+    AND (CAST(:sla_met AS boolean) IS NULL OR h.sla_met = :sla_met)
 
 -- name: run_list_live
 -- Live runs of all customers, newest first.
@@ -190,20 +213,22 @@ WHERE run_id = :run_id AND state IN ('CLAIMED', 'RUNNING') RETURNING run_id;
 count(*), sum(CASE WHEN h.final_state = 'COMPLETED' THEN 1 ELSE 0 END),
 sum(CASE WHEN h.final_state = 'COMPLETED'
     THEN h.finished_at - coalesce(h.started_at, h.finished_at) ELSE 0 END),
-sum(CASE WHEN h.sla_met THEN 1 ELSE 0 END),
-sum(CASE WHEN h.final_state IN ('FAILED', 'TIMEOUT') THEN 1 ELSE 0 END)
+sum({{sla_kept}}), sum(CASE WHEN h.final_state IN ('FAILED', 'TIMEOUT') THEN 1 ELSE 0 END),
+sum({{sla_runs}})
 
 -- name: customer_metrics
 -- Sums per provider: whole aggregated days, the partial days at both ends of the window, and runs
 -- not aggregated yet (found by end time, because the index on slot would scan the whole window).
-SELECT m.provider, sum(m.runs), sum(m.completed), sum(m.duration_us), sum(m.sla_met),
-    sum(m.failed)
+-- Runs that have not started although their SLA has passed count as breaches.
+SELECT m.provider, sum(m.runs), sum(m.completed), sum(m.duration_us), sum(m.sla_kept),
+    sum(m.failed), sum(m.sla_runs)
 FROM (
     SELECT d.provider, sum(d.runs) AS runs,
         sum(CASE WHEN d.final_state = 'COMPLETED' THEN d.runs ELSE 0 END) AS completed,
         sum(CASE WHEN d.final_state = 'COMPLETED' THEN d.duration_us ELSE 0 END) AS duration_us,
-        sum(d.sla_met) AS sla_met,
-        sum(CASE WHEN d.final_state IN ('FAILED', 'TIMEOUT') THEN d.runs ELSE 0 END) AS failed
+        sum(d.sla_kept) AS sla_kept,
+        sum(CASE WHEN d.final_state IN ('FAILED', 'TIMEOUT') THEN d.runs ELSE 0 END) AS failed,
+        sum(d.sla_runs) AS sla_runs
     FROM customer_days d
     WHERE d.customer = :customer AND d.day_at >= :day_from AND d.day_at < :day_to
     GROUP BY d.provider
@@ -220,13 +245,20 @@ FROM (
     WHERE h.customer = :customer AND h.finished_at > :folded_to
         AND h.slot + 0 >= :day_from AND h.slot + 0 < :day_to
     GROUP BY h.provider
+    UNION ALL
+    SELECT coalesce(f.provider, ''), 0, 0, 0, 0, 0, count(*) FROM runs r
+    LEFT JOIN configs f ON f.config_id = r.config_id
+    WHERE r.customer = :customer AND r.slot >= :occurrence_from AND r.slot < :occurrence_to
+        AND r.started_at IS NULL AND {{live_breach_us}} > 0
+    GROUP BY 1
 ) AS m
 GROUP BY m.provider ORDER BY m.provider;
 
 -- name: overview_live
 -- Live runs by state and admission.
 -- scope: system (operators)
-SELECT r.state, r.admission, count(*), min(r.scheduled_time) FROM runs r
+SELECT r.state, r.admission, count(*), min(r.scheduled_time),
+    sum(CASE WHEN {{live_breach_us}} > 0 THEN 1 ELSE 0 END) FROM runs r
 GROUP BY r.state, r.admission;
 
 -- name: overview_flows

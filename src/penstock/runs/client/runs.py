@@ -82,6 +82,9 @@ _PROCESSOR = Meta(description="Return only runs of this processor, such as `load
 _CONFIG = Meta(description="Return only runs of this config.")
 _MESSAGE = Meta(description="Return only runs that this message triggered.")
 _ERROR_TYPE = Meta(description="Return only runs that failed with this type of error.")
+_SLA = Meta(
+    description="Return only runs that met their SLA, or with `false` those that missed it."
+)
 _SEARCH = Meta(
     description="The id of a run, or the beginning of a correlation id or, for one customer, of a "
     "partition; at most 1,000 ended runs per kind are found.",
@@ -189,6 +192,7 @@ class Runs:
         correlation_id: CorrelationFilter = None,
         message_id: Annotated[Text | None, _MESSAGE] = None,
         error_type: Annotated[Text | None, _ERROR_TYPE] = None,
+        is_sla_met: Annotated[bool | None, Wire("sla_met"), _SLA] = None,
         search: Annotated[Text | None, _SEARCH] = None,
         before: Annotated[Text | None, _BEFORE] = None,
         limit: PageLimit = 50,
@@ -212,6 +216,7 @@ class Runs:
             correlation_id=correlation_id,
             message_id=message_id,
             error_type=error_type,
+            sla_met=is_sla_met,
             occurrence_from=0 if since is None else _micros(since, "since"),
             occurrence_to=FAR_FUTURE if until is None else _micros(until, "until"),
         )
@@ -219,7 +224,7 @@ class Runs:
             "customer": customer, "state": wanted.state, "since": since, "until": until,
             "pipeline": pipeline, "processor": processor, "config_id": config_id,
             "partition": partition, "correlation_id": correlation_id, "message_id": message_id,
-            "error_type": error_type, "search": search,
+            "error_type": error_type, "search": search, "sla_met": is_sla_met,
         }  # fmt: skip
 
         def read(after: Sequence[Any] | None) -> Sequence[RunRow]:

@@ -174,6 +174,7 @@ class RunFilter:
     correlation_id: str | None = None
     message_id: str | None = None
     error_type: str | None = None
+    sla_met: bool | None = None
     prefix: str | None = None
     """Beginning of a correlation id or a partition; ended runs have been found: `ids`."""
     prefix_end: str | None = None

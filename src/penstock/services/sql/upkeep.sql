@@ -119,16 +119,19 @@ SELECT value FROM counters WHERE name = 'folded_to' {{pg:FOR UPDATE}};
 -- name: history_aggregate
 -- Add runs that ended in (after, until] to their customers' days and move the horizon.
 -- scope: system (all customers at once)
-INSERT INTO customer_days (customer, day_at, provider, final_state, runs, duration_us, sla_met)
+INSERT INTO customer_days (customer, day_at, provider, final_state, runs, duration_us, sla_met,
+    sla_runs, sla_kept)
 SELECT h.customer, h.slot - h.slot % 86400000000, h.provider, h.final_state, count(*),
     sum(h.finished_at - coalesce(h.started_at, h.finished_at)),
-    sum(CASE WHEN h.sla_met THEN 1 ELSE 0 END)
+    sum(CASE WHEN h.sla_met THEN 1 ELSE 0 END), sum({{sla_runs}}), sum({{sla_kept}})
 FROM history h WHERE h.finished_at > :after AND h.finished_at <= :until
 GROUP BY 1, 2, 3, 4
 ON CONFLICT (customer, day_at, provider, final_state) DO UPDATE SET
     runs = customer_days.runs + excluded.runs,
     duration_us = customer_days.duration_us + excluded.duration_us,
-    sla_met = customer_days.sla_met + excluded.sla_met;
+    sla_met = customer_days.sla_met + excluded.sla_met,
+    sla_runs = customer_days.sla_runs + excluded.sla_runs,
+    sla_kept = customer_days.sla_kept + excluded.sla_kept;
 UPDATE counters SET value = :until WHERE name = 'folded_to';
 
 -- name: store_sizes [postgres]
