@@ -241,6 +241,11 @@ class Client(UseCaseGroups):
         return self._group(WaitingSubscriptions, self.store, self._names, self.actor)
 
     @property
+    def probe(self) -> Prober:
+        """The function that probes data for gates."""
+        return self._probe
+
+    @property
     def customer_id(self) -> str | None:
         """Customer this client is scoped to; None if it sees all customers."""
         return self._names.customer_id

@@ -97,38 +97,60 @@ HEALTH_THREADS = 16
 def run_pending(client: Client, pipelines: Sequence[Pipeline]) -> int:
     """Register the pipelines and execute all due runs in this thread; return their number.
 
-    For scripts and tests; a long-running program uses `penstock up` or `penstock worker`. Failed
-    runs are retried later as usual, not by this call.
+    Flows proceed to their end, phase after phase. A flow stays open where a gate waits for data, a
+    run waits for its retry, or an external processor has not reported: call it again later. For
+    scripts and tests; a long-running program uses `penstock up` or `penstock worker`.
     """
     client.register(pipelines)
-    jitter = random.Random().random  # noqa: S311 - spreads retries, guards nothing
+    store = client.store
+    holder = f"inline:{os.getpid()}"
+    orchestrator = Orchestrator(store, client.probe, holder=holder, pipelines=pipelines, threads=0)
+    pools = sorted({p.pool for pipeline in pipelines for p in pipeline.processors})
+    workers = [_inline_core(client, pipelines, pool, holder) for pool in pools]
     done = 0
-    for pool in sorted({p.pool for pipeline in pipelines for p in pipeline.processors}):
-        options = WorkerOptions(
-            pool=pool,
-            name=f"inline:{os.getpid()}",
-            pid=os.getpid(),
-            concurrency=50,
-            secrets=Secrets(secrets_from_environment(os.environ)),
-        )
-        steps = WorkerCore(client.store, pipelines, options, clock=SystemClock(), jitter=jitter)
-        steps.open()
-        try:
-            while True:
-                Admitter(client.store).run_once()
-                claimed = steps.claim_once(options.concurrency, start=True)
-                finishes = [f for held in claimed if (f := steps.execute(held)) is not None]
-                steps.ends.add(finishes)
-                steps.fair_clock.raise_once()
-                while len(steps.ends):
-                    steps.flush_once()
-                done += len(finishes)
-                steps.heartbeat_once()
-                if not claimed:
-                    break
-        finally:
+    try:
+        is_idle = False
+        while not is_idle:
+            stepped = orchestrator.run_once()
+            ended = sum(_run_ready(store, steps) for steps in workers)
+            done += ended
+            is_idle = not ended and not stepped.triggers
+    finally:
+        for steps in workers:
             steps.close()
+        orchestrator.close()
     return done
+
+
+def _inline_core(client: Client, pipelines: Sequence[Pipeline], pool: str, name: str) -> WorkerCore:
+    options = WorkerOptions(
+        pool=pool,
+        name=name,
+        pid=os.getpid(),
+        concurrency=50,
+        secrets=Secrets(secrets_from_environment(os.environ)),
+    )
+    jitter = random.Random().random  # noqa: S311 - spreads retries, guards nothing
+    steps = WorkerCore(client.store, pipelines, options, clock=SystemClock(), jitter=jitter)
+    steps.open()
+    return steps
+
+
+def _run_ready(store: StoreView, steps: WorkerCore) -> int:
+    """Execute the runs of a pool that are due; return their number."""
+    done = 0
+    while True:
+        Admitter(store).run_once()
+        claimed = steps.claim_once(steps.options.concurrency, start=True)
+        finishes = [f for held in claimed if (f := steps.execute(held)) is not None]
+        steps.ends.add(finishes)
+        steps.fair_clock.raise_once()
+        while len(steps.ends):
+            steps.flush_once()
+        steps.heartbeat_once()
+        if not claimed:
+            return done
+        done += len(finishes)
 
 
 def ready_by_pool(store: Transactions, limit: int = 10_000) -> dict[str, int]:

@@ -30,6 +30,7 @@ from penstock.runs.external.records import (
 def claimed_record(one: Claimed) -> ClaimedRun:
     """Return the record of a claimed run."""
     run = one.run
+    gate = parsed(run.gate_context) or {}
     return ClaimedRun(
         run_id=encode("run", run.run_id),
         config_id=id_or_none("cfg", run.config_id),
@@ -47,6 +48,12 @@ def claimed_record(one: Claimed) -> ClaimedRun:
         max_execution_duration=minutes(run.max_execution_us),
         parameters=parsed(run.parameters),
         correlation_id=run.correlation_id,
+        occurrence_time=time(run.occurrence_time),
+        flow_id=id_or_none("flow", run.flow_id),
+        # A gate that passed without anything to report leaves no context.
+        verdict=gate.get("verdict", None if run.flow_id is None else "PROCEED"),
+        is_degraded=bool(gate.get("is_degraded")),
+        missing=list(gate.get("missing", ())),
     )
 
 

@@ -73,6 +73,16 @@ class ClaimedRun(Record):
     """Parameters passed to the processor, as a JSON object."""
     correlation_id: str | None
     """Correlation id shared by everything that the same cause started."""
+    occurrence_time: Time = field(name="slot")
+    """Scheduled time of its occurrence; retries keep it."""
+    flow_id: str | None
+    """Flow that the run belongs to; null if it belongs to none."""
+    verdict: str | None
+    """Verdict of the run's gate: PROCEED or PROCEED_DEGRADED; null without a flow."""
+    is_degraded: bool = field(name="degraded")
+    """Whether the run was started with incomplete data; see `missing`."""
+    missing: list[str]
+    """Tables and processors that were missing when this phase, or one before it, started."""
 
 
 class ClaimedRuns(Record):
