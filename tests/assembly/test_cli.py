@@ -128,6 +128,28 @@ def test_second_signal_exits_immediately(bare: Shell, start: Callable[..., Proce
     assert bare.json("runs", "show", run_id)["run"]["state"] in ("CLAIMED", "RUNNING")
 
 
+def test_a_worker_with_a_hung_run_replaces_itself(
+    bare: Shell, start: Callable[..., Process]
+) -> None:
+    """A run that ignores its stop is ended by force; the worker drops its thread and goes on."""
+    bare.ok("pipelines", "register", SHOP)
+    process = start("--database-url", bare.url, "worker", "--pipelines", SHOP, "--slots", "1")
+    run_id = bare.submit("slow")
+    process.until(lambda line: f"{run_id} staying" in line)
+    assert f"penstock runs cancel --force {run_id}" in bare.ok("runs", "cancel", run_id)
+    shown = bare.ok("runs", "show", run_id)
+    assert "stop requested" in shown
+    assert f"penstock runs cancel --force {run_id}" in shown
+    assert "ended as FAILED" in bare.ok("runs", "cancel", "--force", run_id)
+    process.until(lambda line: line.startswith("Replacing this process"))
+    done = bare.submit("hello")
+    process.until(lambda line: f"{done} completed" in line)
+    ups = [line for line in process.lines if line.startswith("Penstock worker is up")]
+    assert ups == [f"Penstock worker is up (process {process.process.pid})."] * 2
+    assert process.stop() == 0
+    assert bare.json("runs", "show", run_id)["run"]["error_type"] == "STOP_IGNORED"
+
+
 def test_worker_requires_pipelines(shell: Shell, tmp_path: Path) -> None:
     """Missing pipelines and a module that fails to import are input errors."""
     result = shell("worker")

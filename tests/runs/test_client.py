@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.client import Client
-from penstock.core.clock import HOUR, MINUTE, to_datetime
+from penstock.core.clock import HOUR, MINUTE, iso, to_datetime
 from penstock.core.errors import (
     Conflict,
     DuplicateRequest,
@@ -256,8 +256,37 @@ class TestCancel:
         harness.clock.advance(MINUTE)
         assert harness.cancel(run_id) == "asked"
         assert harness.run(run_id).cancel_requested_at == requested_at
-        cancels = harness.store.read(lambda tx: leases.session_cancels(tx, session))
-        assert cancels == [(held.run_id, held.token)]
+        cancels = harness.store.read(lambda tx: leases.session_held(tx, session))
+        assert cancels == {held.token: True}
+
+    def test_a_run_that_ignores_its_stop_is_ended_by_force(self, harness: Harness) -> None:
+        """It fails for good, with the request on record; its holder is fenced, its key is free."""
+        run_id, following = harness.submit(ordering_key="k"), harness.submit(ordering_key="k")
+        held = harness.take(session=harness.session())
+        harness.cancel(run_id)
+        asked = harness.clock.now()
+        harness.clock.advance(MINUTE)
+        name = encode("run", run_id)
+        done = harness.client.as_actor("ann").runs.cancel(name, reason="hung", force=True)
+        assert done.outcome == "forced"
+        run = harness.run(run_id)
+        assert (run.state, run.error_type, run.is_dead) == ("FAILED", "STOP_IGNORED", True)
+        assert run.error_details["message"].startswith("Ended by ann while tester was")
+        assert iso(asked) in run.error_details["message"]
+        last = harness.detail(run_id).journal[-1]
+        assert (last.actor, last.to_state) == ("ann", "FAILED")
+        assert "hung" in str(last.why)
+        assert harness.complete(held) == []
+        harness.admitter.run_once()
+        assert harness.take().run_id == following
+        assert harness.retry(run_id)
+
+    def test_force_cancels_a_pending_run_and_refuses_an_ended_one(self, harness: Harness) -> None:
+        """Force adds nothing for a run that no worker executes."""
+        name = encode("run", harness.submit())
+        assert harness.client.runs.cancel(name, force=True).outcome == "cancelled"
+        with pytest.raises(IllegalTransition, match="CANCELLED"):
+            harness.client.runs.cancel(name, force=True)
 
     def test_an_ended_run_stays_ended(self, harness: Harness) -> None:
         """A cancel of an ended run is refused and changes nothing."""

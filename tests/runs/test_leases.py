@@ -86,10 +86,10 @@ class TestSessions:
         (three,) = world.claim(session_id=other)
         for held in (two, three):
             assert world.write(partial(runs.run_cancel_request, run_id=held.run_id, actor="op"))
-        cancels = world.read(lambda tx: leases.session_cancels(tx, session))
-        assert cancels == [(two.run_id, two.token)]
+        cancels = world.read(lambda tx: leases.session_held(tx, session))
+        assert cancels == {one.token: False, two.token: True}
         world.complete(one, two)
-        assert world.read(lambda tx: leases.session_cancels(tx, session)) == []
+        assert world.read(lambda tx: leases.session_held(tx, session)) == {}
 
 
 class TestRunLeases:

@@ -1,6 +1,7 @@
 """The worker with its threads, on a SQLite file: executing, cancelling, timeouts, draining."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -14,7 +15,10 @@ from typing import Any
 import pytest
 
 from penstock.audit.telemetry import RunEnded, RunRefused, RunStarted, ServiceError, WorkerHeartbeat
+from penstock.client import Client
+from penstock.core.clock import SystemClock
 from penstock.core.errors import DeclarationError, LeaseLost, StoreUnavailable
+from penstock.core.ids import encode
 from penstock.db.sqlite.store import SqliteStore
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.rows import RunEnd
@@ -23,6 +27,7 @@ from penstock.runs.store.finish import run_end_many
 from penstock.runs.store.leases import session_close, session_list
 from penstock.runs.store.runs import run_cancel_request
 from penstock.worker.context import Result, RunContext
+from penstock.worker.worker import Worker, WorkerOptions
 from tests.worker import process_bodies
 from tests.worker.kit import SECOND, Running, loop_until, run_of, submit, wait_set
 
@@ -258,6 +263,87 @@ class TestCancel:
             running.events.until(RunEnded, final_state="CANCELLED")
             submit(store, process_bodies.pipeline)
             running.events.until(RunEnded, final_state="COMPLETED")
+
+
+class TestForce:
+    """A run that ignores its stop and is ended by force: its worker goes on without it."""
+
+    def _force(self, store: SqliteStore, run_id: int) -> None:
+        done = Client(store).runs.cancel(encode("run", run_id), force=True)
+        assert done.outcome == "forced"
+
+    def test_a_thread_is_replaced_and_counted(self, store: SqliteStore) -> None:
+        """The hung thread no longer uses concurrency; it is counted until it returns."""
+        pipeline, go = Pipeline("hung"), threading.Event()
+
+        @pipeline.processor
+        def work(run: RunContext) -> None:
+            if run.held.partition == "hung":
+                wait_set(go)
+
+        with Running(store, [pipeline], concurrency=1, zombies_max=2) as running:
+            (hung,) = submit(store, pipeline, 1, partition="hung")
+            running.events.until(RunStarted)
+            cancel(store, hung)
+            self._force(store, hung)
+            submit(store, pipeline)
+            running.events.until(RunEnded, final_state="COMPLETED")
+            running.worker.steps.heartbeat_once()
+            (session,) = store.read(session_list)
+            assert session.held == 0
+            assert running.worker.leaked == 1
+            go.set()
+            submit(store, pipeline)
+            running.events.until(RunEnded, 2, final_state="COMPLETED")
+        assert run_of(store, hung).error_type == "STOP_IGNORED"
+
+    def test_a_task_is_replaced_and_counted(self, store: SqliteStore) -> None:
+        """A task that swallows its cancellation no longer uses concurrency."""
+        pipeline, go = Pipeline("hung"), threading.Event()
+
+        @pipeline.processor
+        async def work(run: RunContext) -> None:
+            while run.held.partition == "hung" and not go.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.to_thread(go.wait, 0.05)
+
+        with Running(store, [pipeline], concurrency=1, zombies_max=2) as running:
+            (hung,) = submit(store, pipeline, 1, partition="hung")
+            running.events.until(RunStarted)
+            self._force(store, hung)
+            submit(store, pipeline)
+            running.events.until(RunEnded, final_state="COMPLETED")
+            assert running.worker.leaked == 1
+            go.set()
+
+    def test_a_process_is_killed(self, store: SqliteStore) -> None:
+        """A child process that ignores everything is killed; nothing leaks."""
+        with Running(store, [process_bodies.pipeline], concurrency=1) as running:
+            (hung,) = submit(store, process_bodies.pipeline, 1, parameters='{"do":"ignore"}')
+            running.events.until(RunStarted)
+            self._force(store, hung)
+            submit(store, process_bodies.pipeline)
+            running.events.until(RunEnded, final_state="COMPLETED")
+            assert running.worker.leaked == 0
+
+    def test_a_saturated_worker_asks_to_be_replaced(self, store: SqliteStore) -> None:
+        """At the limit of leaked executions claiming stops and the process is told, once."""
+        pipeline, go, full = Pipeline("hung"), threading.Event(), threading.Event()
+
+        @pipeline.processor(timeout="50ms")
+        def work(_: RunContext) -> None:
+            wait_set(go)
+
+        submit(store, pipeline, 2)
+        options = WorkerOptions(concurrency=1, zombies_max=1, grace_us=50_000)
+        worker = Worker(
+            store, [pipeline], options, clock=SystemClock(), jitter=lambda: 0.0,
+            on_saturated=full.set,
+        )  # fmt: skip
+        worker.start()
+        wait_set(full)
+        go.set()
+        worker.stop(now=True)
 
 
 class TestTimeout:

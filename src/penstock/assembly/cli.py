@@ -1,5 +1,6 @@
 """`penstock up`, `api`, `worker` and `scheduler`: processes that run until a signal stops them.
 
+A worker with too many executions that cannot be stopped drains, then the process replaces itself.
 The first SIGTERM or SIGINT drains the process: it claims no new runs and waits for its active runs,
 at most for the setting `drain`. The second one exits immediately; after the lease expires, sweepers
 recover the claimed runs.
@@ -11,6 +12,7 @@ import contextlib
 import json
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -114,10 +116,15 @@ def _serve(app: App, settings: Settings, parts: _Parts) -> None:
 
     declared = load_pipelines(settings.pipelines)
     events = Events()
-    stopping = threading.Event()
+    stopping, saturated = threading.Event(), threading.Event()
+
+    def replace() -> None:
+        saturated.set()
+        stopping.set()
+
     with (
         open_client(settings, actor=parts.command, create=True) as client,
-        _signals(stopping),
+        _signals(stopping) as received,
         EventLog.attached(app, settings, events, client),
     ):
         client.register(declared)
@@ -126,7 +133,11 @@ def _serve(app: App, settings: Settings, parts: _Parts) -> None:
             if parts.services
             else []
         )
-        made = build_worker(client.store, declared, settings, events) if parts.worker else None
+        made = (
+            build_worker(client.store, declared, settings, events, replace)
+            if parts.worker
+            else None
+        )
         server = build_api(client, settings, events) if parts.api else None
         key = development_key(client, settings) if parts.api else None
         supervisor.start()
@@ -137,13 +148,17 @@ def _serve(app: App, settings: Settings, parts: _Parts) -> None:
         url = None if server is None else server.url
         _introduce(app, settings, declared, parts, url, key)
         wait_for_handler(stopping)
-        app.hint("Stopping: waiting for active runs; press Ctrl-C again to stop immediately.")
+        why = "Replacing this process" if saturated.is_set() else "Stopping"
+        app.hint(f"{why}: waiting for active runs; press Ctrl-C again to stop immediately.")
         if server is not None:
             server.stop()
         if made is not None:
             made.stop()
         supervisor.stop()
     app.hint("Stopped.")
+    if saturated.is_set() and not received and _is_main_thread():
+        # Threads that ignore their stop end with the old program image.
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606
 
 
 def _introduce(
@@ -184,9 +199,13 @@ def _introduce(
     app.hint("  status     penstock status   ·   stop  Ctrl-C")
 
 
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
 @contextlib.contextmanager
-def _signals(stopping: threading.Event) -> Iterator[None]:
-    """Set the event on the first signal; exit immediately on the second."""
+def _signals(stopping: threading.Event) -> Iterator[list[int]]:
+    """Set the event on the first signal; exit immediately on the second. Yield the signals."""
     received: list[int] = []
 
     def handle(number: int, _: FrameType | None) -> None:
@@ -195,12 +214,12 @@ def _signals(stopping: threading.Event) -> Iterator[None]:
         received.append(number)
         set_from_handler(stopping)
 
-    if threading.current_thread() is not threading.main_thread():
-        yield  # handlers can be set only in the main thread; tests run the command in another
+    if not _is_main_thread():
+        yield received  # handlers can be set only in the main thread; tests use another one
         return
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

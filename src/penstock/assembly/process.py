@@ -189,7 +189,11 @@ def find_runs_in_progress(store: Transactions) -> RunsInProgress:
 
 
 def build_worker(
-    store: StoreView, pipelines: Sequence[Pipeline], settings: Settings, events: Events
+    store: StoreView,
+    pipelines: Sequence[Pipeline],
+    settings: Settings,
+    events: Events,
+    on_saturated: Callable[[], None] = lambda: None,
 ) -> Worker:
     """Build the built-in worker of this process."""
     host, pid = socket.gethostname(), os.getpid()
@@ -207,7 +211,15 @@ def build_worker(
         secrets=Secrets(secrets_from_environment(os.environ), settings.secrets_dir or None),
     )
     jitter = random.Random().random  # noqa: S311 - spreads retries, guards nothing
-    return Worker(store, pipelines, options, clock=SystemClock(), jitter=jitter, events=events)
+    return Worker(
+        store,
+        pipelines,
+        options,
+        clock=SystemClock(),
+        jitter=jitter,
+        events=events,
+        on_saturated=on_saturated,
+    )
 
 
 def build_services(

@@ -96,6 +96,7 @@ def session_record(row: SessionRow) -> Session:
         pool=row.pool,
         concurrency=row.concurrency,
         held=row.held,
+        leaked=row.leaked,
         is_draining=row.is_draining,
         started_at=time(row.started_at),
         heartbeat_at=time(row.heartbeat_at),

@@ -158,6 +158,8 @@ class Session(Record):
     """Number of runs that it executes concurrently."""
     held: int
     """Number of runs that it holds."""
+    leaked: int
+    """Number of executions that it cannot stop: their runs were ended, their code still runs."""
     is_draining: bool
     """Whether it is shutting down and claims no more runs."""
     started_at: Time

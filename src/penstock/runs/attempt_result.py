@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 from functools import lru_cache
 
-from penstock.core.clock import DAY, format_duration
+from penstock.core.clock import DAY, format_duration, iso
 from penstock.core.errors import InvalidInput
 from penstock.core.redact import redact_json
 from penstock.core.retry import ErrorType, NoRetry, RetryConfig, decide_retry
@@ -122,6 +122,28 @@ def claims_exhausted(held: HeldRun, *, actor: str = "sweeper") -> RunEnd:
 def cancelled(held: HeldRun, *, actor: str, why: str | None = None) -> RunEnd:
     """Return the result of a cancelled run: neither retried nor dead."""
     return RunEnd(held.run_id, held.token, "CANCELLED", None, actor=actor, why=why)
+
+
+def forced(held: HeldRun, *, actor: str, reason: str | None = None) -> RunEnd:
+    """Return the result of a run that a person ended because it ignored the request to stop: failed
+    and dead.
+    """
+    asked = held.cancel_requested_at
+    ignored = "" if asked is None else f" It ignored the stop requested at {iso(asked)}."
+    worker = held.claimed_by or "its worker"
+    message = f"Ended by {actor} while {worker} was still executing it.{ignored}"
+    why = "ended by force: not retried automatically. To run it again: penstock runs retry"
+    return RunEnd(
+        held.run_id,
+        held.token,
+        RunState.FAILED.value,
+        RunStatus.FAILURE.value,
+        error_type=ErrorType.STOP_IGNORED.value,
+        error_details=json.dumps({"message": message}),
+        is_dead=True,
+        actor=actor,
+        why=why if not reason else f"{reason} ({why})",
+    )
 
 
 def error_class(details: object) -> str | None:

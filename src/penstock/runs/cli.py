@@ -13,7 +13,7 @@ from penstock.cli.app import App, Group, dry_run_option
 from penstock.cli.arguments import CONFIG, JSON, RUN, parse_pairs, parse_when
 from penstock.cli.rows import collect
 from penstock.client import UseCaseGroups
-from penstock.core.clock import from_datetime, iso, parse_duration, parse_iso, to_datetime
+from penstock.core.clock import SECOND, from_datetime, iso, parse_duration, parse_iso, to_datetime
 from penstock.core.errors import Forbidden, InvalidInput, NotFound
 from penstock.core.records.record import Page
 from penstock.runs.records import LogLine, Run, RunDetail, Submission
@@ -23,6 +23,8 @@ LIMIT_MAX = 10_000
 _SEARCH_MAX = 1000
 LIMIT = click.IntRange(1, LIMIT_MAX)
 LINES_SHOWN = 20
+STOP_GRACE_US = 15 * SECOND
+"""How long a processor may take to stop before the request counts as ignored."""
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 STATE = click.Choice([state.value for state in RunState], case_sensitive=False)
 
@@ -209,7 +211,7 @@ def _print_facts(run: Run, now: int) -> None:
     error = output.error_text(run.error_type, run.error_class, run.error_details)
     sla = {True: "yes", False: "no (SLA breach)", None: None}[run.is_sla_met]
     stages = [f"{name} {output.format_span(span)}" for name, span in (run.stages or {}).items()]
-    cancel = f"{at(run.cancel_requested_at)} by {run.cancel_requested_by}"
+    cancel = f"{at(run.cancel_requested_at)} by {run.cancel_requested_by}{_ignored(run, now)}"
     output.print_facts(
         [
             ("customer", run.customer),
@@ -234,12 +236,19 @@ def _print_facts(run: Run, now: int) -> None:
             ("parameters", run.parameters),
             ("result", run.result),
             ("error", error),
-            ("cancel requested", None if run.cancel_requested_at is None else cancel),
+            ("stop requested", None if run.cancel_requested_at is None else cancel),
             ("source", run.trigger_source),
             ("message", run.trigger_message_id),
             ("correlation", run.correlation_id),
         ]
     )
+
+
+def _ignored(run: Run, now: int) -> str:
+    """Return the remark on a request to stop that the processor has not followed."""
+    asked = run.cancel_requested_at
+    is_late = asked is not None and now - from_datetime(asked) > STOP_GRACE_US
+    return ", ignored so far" if is_late and run.finished_at is None else ""
 
 
 def _print_lines(lines: list[LogLine]) -> None:
@@ -278,6 +287,8 @@ def _hints(client: UseCaseGroups, run: Run) -> list[str]:
     run_id = run.run_id
     if run.finished_at is None:
         why = [f"Why it waits: penstock why {run_id}"] if run.state == "PENDING" else []
+        if run.cancel_requested_at is not None:
+            return [*why, f"End it without waiting: penstock runs cancel --force {run_id}"]
         return [*why, f"Cancel it: penstock runs cancel {run_id}"]
     if not run.is_dead:
         return []
@@ -364,17 +375,26 @@ def _at(client: UseCaseGroups, text: str | None) -> datetime | None:
 @runs.command("cancel")
 @click.argument("run_id", type=RUN)
 @click.option("--reason", default="", metavar="TEXT", help="Reason, recorded in the journal.")
+@click.option("--force", is_flag=True, help="End a run that ignores the request to stop; it fails.")
 @dry_run_option
 @click.pass_obj
-def cancel(app: App, run_id: str, reason: str) -> None:
-    """Cancel a run: immediately if it is pending, at its next heartbeat if it is running."""
+def cancel(app: App, run_id: str, reason: str, *, force: bool) -> None:
+    """Cancel a run: immediately if it is pending, at its next heartbeat if it is running.
+
+    A processor stops when it calls run.check or run.progress, at an await, or as a process. With
+    --force the run ends without it: it fails with STOP_IGNORED, nothing that its code writes to
+    Penstock is accepted any more, and its place in the worker is free.
+    """
     with app.connect() as client:
-        done = client.runs.cancel(run_id, reason=reason)
+        done = client.runs.cancel(run_id, reason=reason, force=force)
     words = {
-        "cancelled": "is cancelled",
-        "asked": "is running; its worker will stop it at the next heartbeat",
+        "cancelled": "is cancelled.",
+        "asked": "is running; its worker will ask the processor to stop at the next heartbeat. If "
+        f"the processor ignores that: penstock runs cancel --force {run_id}",
+        "forced": "is ended as FAILED. The code that executes it may keep running until it returns "
+        "or its worker is replaced.",
     }
-    app.emit(done, lambda: click.echo(f"{run_id} {words[done.outcome]}."))
+    app.emit(done, lambda: click.echo(f"{run_id} {words[done.outcome]}"))
 
 
 @runs.command("retry")

@@ -258,5 +258,5 @@ class Cancellation(Record):
 
     run_id: str
     """Id of the run (`run_…`)."""
-    outcome: Literal["cancelled", "asked"]
-    """Cancelled immediately, or its worker was asked to stop."""
+    outcome: Literal["cancelled", "asked", "forced"]
+    """Cancelled immediately, its worker was asked to stop, or ended by force."""

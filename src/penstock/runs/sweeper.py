@@ -15,6 +15,7 @@ from penstock.audit.rows import NewAlert
 from penstock.audit.store.alerts import alert_open, alert_resolve_healthy
 from penstock.audit.telemetry import Events, Swept
 from penstock.core.clock import SECOND
+from penstock.core.errors import StoreBusy, StoreUnavailable
 from penstock.core.ids import encode
 from penstock.db.isolation import IsolatedBatches
 from penstock.db.store import Transactions, Tx
@@ -37,6 +38,10 @@ from penstock.runs.store.runs import run_lapse_many, run_unblock
 
 BATCH = 500
 OVERDUE_GRACE_US = 15 * SECOND
+RETURN_GRACE_US = 15 * SECOND
+"""How long sessions and leases are not expired after the database was unavailable: their holders
+could not renew them either, and renew them within a heartbeat.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +77,32 @@ class Sweeper:
         self._events = events or Events()
         self._rescues = IsolatedBatches(store, BATCH, _stuck)
         self._overdue = IsolatedBatches(store, BATCH, _stuck)
+        self._was_away = False
+        self._expires_from = 0
 
     def run_once(self) -> SweepCounts:
         """Make one bounded pass over everything that may have lapsed."""
+        try:
+            return self._sweep()
+        except (StoreUnavailable, StoreBusy):
+            self._was_away = True
+            raise
+
+    def _expire(self) -> int:
+        """Expire sessions and leases, unless their holders need time to renew them."""
+        if self._was_away or self._expires_from:
+            now = self._store.read(lambda tx: tx.now())
+            if self._was_away:
+                self._expires_from, self._was_away = now + RETURN_GRACE_US, False
+            if now < self._expires_from:
+                return 0
+            self._expires_from = 0
         sessions = len(self._store.write(session_expire))
         self._store.write(lease_expire)
+        return sessions
+
+    def _sweep(self) -> SweepCounts:
+        sessions = self._expire()
         lapsed = stale = timed_out = 0
         while True:
             rows = self._rescues.rows

@@ -44,6 +44,7 @@ class Claimer:
         *,
         waiter: Waiter,
         give_back: Callable[[list[HeldRun]], None],
+        on_saturated: Callable[[], None] = lambda: None,
     ) -> None:
         self._steps = steps
         self._pace = pace
@@ -52,6 +53,7 @@ class Claimer:
         self._collect = collect
         self._waiter = waiter
         self._give_back = give_back
+        self._on_saturated = on_saturated
         self._wants_capacity = False
         self._is_stopping = False
         self._was_saturated = False
@@ -102,12 +104,17 @@ class Claimer:
         )
 
     def _is_saturated(self, zombies_max: int) -> bool:
-        """Return whether too many timed-out processors are still running; emit the event once."""
+        """Return whether too many ended runs are still executing; report it once."""
         was_saturated = self._was_saturated
-        self._was_saturated = self._threads.zombies >= zombies_max
+        leaked = self._threads.zombies + self._loop.zombies
+        self._was_saturated = leaked >= zombies_max
         if self._was_saturated and not was_saturated:
-            text = f"{zombies_max} timed-out processors are still running: claiming is suspended"
+            text = (
+                f"{leaked} processors keep running although their runs timed out or were ended: "
+                "claiming is suspended until they return or the worker is replaced"
+            )
             self._steps.events.emit(ServiceError("worker.claimer", text, 0.0))
+            self._on_saturated()
         return self._was_saturated
 
     def _dispatch(self, runs: Sequence[HeldRun]) -> None:

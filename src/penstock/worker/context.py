@@ -80,6 +80,7 @@ class RunContext(RunInfo):
         "bytes",
         "interrupt",
         "is_dirty",
+        "is_gone",
         "is_marked",
         "publish_message",
         "records",
@@ -87,6 +88,7 @@ class RunContext(RunInfo):
         "signalled_at",
         "started_at_s",
         "store",
+        "was_fenced",
     )
 
     def __init__(
@@ -106,6 +108,10 @@ class RunContext(RunInfo):
         self.signalled_at = 0.0
         self.interrupt: Callable[[Signal], None] | None = None
         self.is_dirty = False
+        self.is_gone = False
+        """Whether the run was ended by another process, so that this execution is worthless."""
+        self.was_fenced = False
+        """Whether the run was asked to stop because the worker's lease was uncertain."""
         self.is_marked = held.started_at is not None
         self.records = 0
         """Number of records processed; processors add to it."""
@@ -319,8 +325,15 @@ class RunContext(RunInfo):
         if self.signal is None and signal is not Signal.KILL:
             self.signalled_at = now
             self.signal = signal
+            self.was_fenced |= signal is Signal.LEASE
         if self.interrupt is not None:
             self.interrupt(signal)
+
+    def withdraw_fence(self) -> None:
+        """Let a run continue that was asked to stop by an uncertain lease, if it can."""
+        # A task or a child process that was interrupted cannot be continued.
+        if self.signal is Signal.LEASE and self.interrupt is None:
+            self.signal = None
 
     def take_progress(self) -> Progress | None:
         """Return the latest progress if it changed since the last call; the heartbeat writes it."""

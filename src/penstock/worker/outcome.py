@@ -175,7 +175,7 @@ def finish_of(
     if signal is Signal.DRAIN and outcome.is_interrupted:
         # A planned stop is not a failure: release the run; the attempt does not count.
         return RunEnd(held.run_id, held.token, RELEASED, None, actor=actor)
-    if signal is not None and outcome.is_interrupted:
+    if (signal is not None or context.was_fenced) and outcome.is_interrupted:
         return attempt_result.stale(held, jitter=jitter(), actor=actor)._replace(duration_us=spent)
     failure = AttemptFailure(
         error_type=outcome.error_type,

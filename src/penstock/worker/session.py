@@ -46,6 +46,8 @@ class WorkerSession:
         """Monotonic time until which the lease holds, less the margin, even without the store."""
         self.session_id: int | None = None
         self.is_draining = False
+        self.leaked = 0
+        """Number of executions that ended in the store while their code keeps running."""
 
     @property
     def is_safe(self) -> bool:
@@ -78,7 +80,11 @@ class WorkerSession:
 
         def body(tx: Tx) -> tuple[bool, T | None]:
             alive = session_heartbeat(
-                tx, session_id, self._options.lease_us, is_draining=self.is_draining
+                tx,
+                session_id,
+                self._options.lease_us,
+                is_draining=self.is_draining,
+                leaked=self.leaked,
             )
             return alive, more(tx, session_id) if alive else None
 

@@ -45,6 +45,8 @@ class RunWatch:
         self._mark_after_s = steps.options.mark_running_after_us / SECOND
         self._hold_s = steps.options.hold_us / SECOND
         self._grace_s = steps.options.grace_us / SECOND
+        # A process that ignores the end of the lease is killed while the lease still holds.
+        self._fence_grace_s = min(self._grace_s, steps.options.margin_us / 2 / SECOND)
 
     def tick(self) -> float | None:
         """Check all held runs; return the seconds until the next tick, None without held runs."""
@@ -55,7 +57,9 @@ class RunWatch:
         due, is_young = now + SLOW_SECONDS, False
         marks: list[RunContext] = []
         for context in list(steps.running.values()):
-            if context.signal is not None:
+            if context.is_gone:
+                self._leave(context, now)
+            elif context.signal is not None:
                 self._escalate(context, now)
             elif now >= context.deadline_s:
                 self._time_out(context, now)
@@ -79,6 +83,11 @@ class RunWatch:
         if gathered is not None:
             return max(0.001, min(due, gathered, now + FAST_SECONDS) - now)
         return max(0.001, due - now) if steps.running else None
+
+    @property
+    def leaked(self) -> int:
+        """Number of executions that were ended while their code keeps running."""
+        return self._threads.zombies + self._loop.zombies
 
     def release_later(self, runs: list[HeldRun]) -> None:
         """Queue runs for release by the next tick; retried while the store is unavailable."""
@@ -107,7 +116,8 @@ class RunWatch:
 
     def _escalate(self, context: RunContext, now: float) -> None:
         """Escalate a signal that was ignored: kill the process, or end a timed-out run here."""
-        if now - context.signalled_at < self._grace_s:
+        grace = self._fence_grace_s if context.signal is Signal.LEASE else self._grace_s
+        if now - context.signalled_at < grace:
             return
         if context.declared.runs == "process":
             context.send_signal(Signal.KILL, now)
@@ -120,5 +130,21 @@ class RunWatch:
 
     def _abandon(self, context: RunContext) -> None:
         if self._steps.end(context, AttemptOutcome(is_timed_out=True)):
-            self._threads.abandon(context)
+            self._count_leaked(context)
             self._on_ends()
+
+    def _leave(self, context: RunContext, now: float) -> None:
+        """Free the concurrency of a run that another process ended."""
+        if self._steps.running.pop(context.held.token, None) is None:
+            return
+        self._steps.forget([context.held])
+        if context.declared.runs == "process":
+            context.send_signal(Signal.KILL, now)
+        else:
+            self._count_leaked(context)
+        self._on_ends()
+
+    def _count_leaked(self, context: RunContext) -> None:
+        """Count an execution that cannot be stopped, until its code returns."""
+        self._threads.abandon(context)
+        self._loop.abandon(context)

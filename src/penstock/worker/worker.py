@@ -56,7 +56,11 @@ class Worker:
         clock: Clock,
         jitter: Callable[[], float],
         events: Events | None = None,
+        on_saturated: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_saturated` is called when so many executions cannot be stopped that the worker has
+        suspended claiming; a process that can replace itself does.
+        """
         self.steps = WorkerCore(
             store, pipelines, options, clock=clock, jitter=jitter, events=events
         )
@@ -80,6 +84,7 @@ class Worker:
             *executors,
             waiter=store.listen([runs_channel(options.pool)]),
             give_back=self._watch.release_later,
+            on_saturated=on_saturated,
         )
         self._cancels = store.listen(["cancel"])
         self._has_ends = threading.Event()
@@ -108,6 +113,11 @@ class Worker:
     def stopped(self) -> threading.Event:
         """Set once everything has ended."""
         return self._stopped
+
+    @property
+    def leaked(self) -> int:
+        """Number of executions that were ended while their code keeps running."""
+        return self._watch.leaked
 
     def start(self) -> None:
         """Start the threads and return; the session opens as soon as the store responds.
@@ -234,6 +244,7 @@ class Worker:
             is_woken = self._cancels.wait(max(0.0, left))
             is_dirty = any(context.is_dirty for context in list(self.steps.running.values()))
             if is_woken or is_dirty or self._clock.monotonic() >= next_heartbeat:
+                self.steps.session.leaked = self.leaked
                 renewal = self._guarded("beat", self.steps.heartbeat_once, Renewal.UNKNOWN)
                 pause = interval if renewal is Renewal.RENEWED else min(interval, PAUSE_MAX_SECONDS)
                 if renewal is Renewal.LOST:

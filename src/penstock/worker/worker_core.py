@@ -11,7 +11,7 @@ stale the second time and changes nothing. Tables in memory, keyed by fencing to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -31,7 +31,7 @@ from penstock.pipelines.store import pipeline_register
 from penstock.runs import attempt_result
 from penstock.runs.rows import HeldRun, Progress, RunEnd
 from penstock.runs.store.held import session_runs
-from penstock.runs.store.leases import progress_put_many, session_cancels
+from penstock.runs.store.leases import progress_put_many, session_held
 from penstock.runs.store.logs import LogPart, run_log_put_held
 from penstock.runs.store.runs import Claim, run_claim, run_release_many, run_start_many
 from penstock.worker.buffer import is_suspect
@@ -119,7 +119,8 @@ class WorkerCore:
         dirty = [(c, p) for c in contexts if (p := c.take_progress())]
         self._unsaved_lines += [part for c in contexts if (part := c.take_lines())]
         lines = list(self._unsaved_lines)
-        renewal, cancels = self.session.renew(
+        session_id = self.session.session_id
+        renewal, stored = self.session.renew(
             lambda tx, sid: self._write_progress(tx, sid, dirty, lines)
         )
         if renewal is Renewal.RENEWED:
@@ -128,7 +129,9 @@ class WorkerCore:
             for context, _ in dirty:
                 context.is_dirty = True
         now = self.clock.monotonic()
-        for _, token in cancels or ():
+        if stored is not None:
+            self._follow(contexts, stored, session_id, now)
+        for token in [token for token, is_cancelled in (stored or {}).items() if is_cancelled]:
             found = self.running.get(token)
             if found is None and token in self.held:
                 self._cancels.add(token)
@@ -294,14 +297,36 @@ class WorkerCore:
         session_id: int,
         dirty: Sequence[tuple[RunContext, Progress]],
         lines: Sequence[LogPart],
-    ) -> list[tuple[int, int]]:
-        """Write changed progress and log lines; return the runs to cancel."""
+    ) -> dict[int, bool]:
+        """Write changed progress and log lines; return the session's runs, as `session_held`."""
         if dirty:
             at, now = tx.now(), self.clock.monotonic()
             rows = [_progress_row(c, p, at, now, self.options.name) for c, p in dirty]
             progress_put_many(tx, rows)
         run_log_put_held(tx, lines)
-        return session_cancels(tx, session_id)
+        return session_held(tx, session_id)
+
+    def _follow(
+        self,
+        contexts: Sequence[RunContext],
+        stored: Mapping[int, bool],
+        session_id: int | None,
+        now: float,
+    ) -> None:
+        """Compare executing runs with the store, after a renewal.
+
+        A run that is no longer stored was ended by another process: it stops here. A run that was
+        asked to stop because the lease was uncertain continues if it has not stopped yet.
+        """
+        for context in contexts:
+            token = context.held.token
+            if context.held.session_id != session_id or token not in self.running:
+                continue
+            if token in stored:
+                context.withdraw_fence()
+            else:
+                context.is_gone = True
+                context.send_signal(Signal.LEASE, now)
 
     def _reopen(self) -> Renewal:
         try:

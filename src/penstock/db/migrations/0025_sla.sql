@@ -16,3 +16,6 @@ FROM (
     GROUP BY 1, 2, 3, 4) AS k
 WHERE customer_days.customer = k.customer AND customer_days.day_at = k.day_at
     AND customer_days.provider = k.provider AND customer_days.final_state = k.final_state;
+
+-- Executions of a worker whose run was ended while its code keeps running.
+ALTER TABLE sessions ADD COLUMN leaked integer NOT NULL DEFAULT 0;

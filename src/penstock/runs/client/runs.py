@@ -93,6 +93,9 @@ _PARAMETERS = Meta(description="Parameters that replace those of the run; null k
 _CONFIG_PARAMETERS = Meta(
     description="Take the present parameters of the run's config instead of those of the run."
 )
+_FORCE = Meta(
+    description="End a claimed or running run now, without waiting for its worker to stop it."
+)
 _BEFORE = Meta(description="Return only runs listed after this one; alternative to a cursor.")
 _REASON = Meta(description="Reason for the action, stored with its record.", max_length=REASON_MAX)
 
@@ -250,16 +253,23 @@ class Runs:
             filters=filters,
         )
 
-    def cancel(self, run_id: RunId, *, reason: Annotated[str, _REASON] = "") -> Cancellation:
+    def cancel(
+        self,
+        run_id: RunId,
+        *,
+        reason: Annotated[str, _REASON] = "",
+        force: Annotated[bool, _FORCE] = False,
+    ) -> Cancellation:
         """Cancel a pending run, or ask the worker to stop. Heartbeat responses carry the request.
 
         A pending run is cancelled at once. For any other live run, a request is recorded, which its
-        holder carries out.
+        holder carries out. `force` ends a run that ignores it: the run fails with STOP_IGNORED,
+        later writes of its holder are refused, and its limits and its place in the worker are free.
         """
         number = self._number(run_id)
 
         def body(tx: Tx) -> Cancellation:
-            outcome = self._cancel(tx, number, reason or None)
+            outcome = self._cancel(tx, number, reason or None, force=force)
             return Cancellation(run_id=encode("run", number), outcome=outcome)
 
         return self._store.write(body)
@@ -316,7 +326,9 @@ class Runs:
             raise NotFound("run", run_id)
         return row
 
-    def _cancel(self, tx: Tx, number: int, reason: str | None) -> Literal["cancelled", "asked"]:
+    def _cancel(
+        self, tx: Tx, number: int, reason: str | None, *, force: bool
+    ) -> Literal["cancelled", "asked", "forced"]:
         owner = self._names.customer_key(tx, None)
         seen = run_get(tx, number, owner)
         if seen is not None and seen.ordering_key is not None:
@@ -327,6 +339,13 @@ class Runs:
             if ended is None:
                 raise NotFound("run", encode("run", number))
             raise IllegalTransition("run", encode("run", number), ended.state, "CANCELLED")
+        if held.state != RunState.PENDING and force:
+            ended_runs = run_end_many(
+                tx, [attempt_result.forced(held, actor=self._actor, reason=reason)]
+            )
+            assert ended_runs, "the row is locked"
+            tx.after_commit(lambda: self._store.wake(["cancel", "admit", "flows"]))
+            return "forced"
         if held.state != RunState.PENDING:
             run_cancel_request(tx, number, self._actor, reason)
             tx.after_commit(lambda: self._store.wake(["cancel"]))

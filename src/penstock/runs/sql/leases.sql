@@ -10,14 +10,16 @@ RETURNING session_id;
 -- name: session_heartbeat
 -- Renew a session; no row means that it expired and was swept.
 -- scope: system (processes serve all customers)
-UPDATE sessions SET beat_at = {{now}}, until_at = {{now}} + :lease_us, is_draining = :is_draining
+UPDATE sessions SET beat_at = {{now}}, until_at = {{now}} + :lease_us, is_draining = :is_draining,
+    leaked = :leaked
 WHERE session_id = :session_id RETURNING until_at;
 
--- name: session_cancels
--- Runs of a session with a cancel request.
+-- name: session_held
+-- Tokens of a session's runs, with cancel requests: a run that is missing was ended by another
+-- process.
 -- scope: system (processes serve all customers)
-SELECT run_id, token FROM runs
-WHERE session_id = :session_id AND admission = 9 AND cancel_requested_at IS NOT NULL LIMIT 10000;
+SELECT token, cancel_requested_at IS NOT NULL FROM runs
+WHERE session_id = :session_id AND admission = 9;
 
 -- name: session_close
 -- End a session; runs it still holds are swept as orphaned.
@@ -36,7 +38,7 @@ RETURNING session_id, kind, name;
 -- scope: system (operators)
 SELECT s.session_id, s.kind, s.name, s.host, s.pid, p.name, s.slots, s.is_draining, s.started_at,
     s.beat_at, s.until_at,
-    (SELECT count(*) FROM runs r WHERE r.session_id = s.session_id AND r.admission = 9)
+    (SELECT count(*) FROM runs r WHERE r.session_id = s.session_id AND r.admission = 9), s.leaked
 FROM sessions s LEFT JOIN pools p ON p.pool = s.pool ORDER BY s.session_id LIMIT 1000;
 
 -- name: run_orphans

@@ -29,6 +29,7 @@ class SessionRow(NamedTuple):
     heartbeat_at: int
     until_at: int
     held: int
+    leaked: int
 
 
 def session_open(tx: Tx, params: dict[str, Any]) -> int:
@@ -39,15 +40,23 @@ def session_open(tx: Tx, params: dict[str, Any]) -> int:
     return int(one(tx.rows("session_open", params))[0])
 
 
-def session_heartbeat(tx: Tx, session_id: int, lease_us: int, *, is_draining: bool = False) -> bool:
+def session_heartbeat(
+    tx: Tx, session_id: int, lease_us: int, *, is_draining: bool = False, leaked: int = 0
+) -> bool:
     """Renew a session. Return False if it expired and a sweeper deleted it."""
-    params = {"session_id": session_id, "lease_us": lease_us, "is_draining": is_draining}
+    params = {
+        "session_id": session_id,
+        "lease_us": lease_us,
+        "is_draining": is_draining,
+        "leaked": leaked,
+    }
     return first(tx.rows("session_heartbeat", params)) is not None
 
 
-def session_cancels(tx: Tx, session_id: int) -> list[tuple[int, int]]:
-    """Return (run, token) of this session's runs that have a cancel request."""
-    return [(row[0], row[1]) for row in tx.rows("session_cancels", {"session_id": session_id})]
+def session_held(tx: Tx, session_id: int) -> dict[int, bool]:
+    """Return the tokens of a session's runs, and whether each has a cancel request."""
+    rows = tx.rows("session_held", {"session_id": session_id})
+    return {row[0]: bool(row[1]) for row in rows}
 
 
 def session_close(tx: Tx, session_id: int) -> None:

@@ -30,6 +30,8 @@ class AsyncExecutor:
         self._on_ends = on_ends
         self._pending: deque[tuple[float, HeldRun]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._task_of: dict[int, asyncio.Task[None]] = {}
+        self._zombies: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
@@ -37,6 +39,20 @@ class AsyncExecutor:
     def waiting(self) -> int:
         """Number of runs that have not started."""
         return len(self._pending)
+
+    @property
+    def zombies(self) -> int:
+        """Number of tasks whose run was ended while its processor kept running."""
+        return len(self._zombies)
+
+    def abandon(self, context: RunContext) -> None:
+        """Count the task of an ended run as a zombie and allow another one to replace it."""
+        task, loop = self._task_of.get(context.held.token), self._loop
+        if task is None or loop is None:
+            return
+        self._zombies.add(task)
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(self._replace, task)
 
     def put(self, runs: Sequence[HeldRun], now: float) -> None:
         """Queue runs for execution."""
@@ -106,6 +122,7 @@ class AsyncExecutor:
                 continue
             task = asyncio.get_running_loop().create_task(self._run(context))
             self._tasks.add(task)
+            self._task_of[context.held.token] = task
             context.interrupt = self._canceller(task)
             if context.signal is not None:
                 task.cancel()
@@ -129,10 +146,19 @@ class AsyncExecutor:
         except BaseException as error:
             outcome = outcome_of_error(error)
         context.interrupt = None
+        self._task_of.pop(context.held.token, None)
         self._steps.end(context, outcome)
         self._pace.observe(1, self._steps.clock.monotonic() - context.started_at_s)
 
+    def _replace(self, task: asyncio.Task[None]) -> None:
+        """Start another task in the place of a zombie; call on the loop's thread only."""
+        if task.done():
+            self._zombies.discard(task)
+        self._tasks.discard(task)
+        self._fill()
+
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        self._zombies.discard(task)
         self._on_ends()
         self._fill()
