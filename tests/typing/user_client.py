@@ -70,7 +70,8 @@ def runs(pipeline: Pipeline) -> None:
         assert_type(page.next_cursor, str | None)
         assert_type(client.runs.retry(run_id).run_id, str)
         assert_type(
-            client.runs.cancel(run_id, reason="not needed").outcome, Literal["cancelled", "asked"]
+            client.runs.cancel(run_id, reason="not needed").outcome,
+            Literal["cancelled", "asked", "forced"],
         )
         client.runs.submit(Submission("greet"))  # type: ignore[call-arg]
         client.runs.submit(wanted, idempotency_key="x")  # type: ignore[call-arg]

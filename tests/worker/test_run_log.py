@@ -77,7 +77,7 @@ class TestWhatIsKept:
 
         def body(run: RunContext) -> None:
             try:
-                {}["cents"]
+                run.gate["cents"]
             except KeyError:
                 run.log.exception("no price")
             raise ValueError("no price")

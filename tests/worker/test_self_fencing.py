@@ -52,7 +52,7 @@ class Scene:
     def __init__(self, store: Store, clock: VirtualClock, pipeline: Pipeline) -> None:
         self.store, self.clock = store, clock
         self.outage = Outage(store)
-        self.steps: WorkerCore = steps_of(self.outage, pipeline, clock)  # type: ignore[arg-type]
+        self.steps: WorkerCore = steps_of(self.outage, pipeline, clock)
         self.sweeper = Sweeper(store, jitter=no_jitter)
         (self.run_id,) = submit(store, pipeline)
         (held,) = self.steps.claim_once(1, start=True)
@@ -66,6 +66,11 @@ class Scene:
         gathering = SimpleNamespace(expire=lambda *_: [], tick=lambda _: None)
         made: Any = (self.steps, executor, executor, gathering)
         self.watch = RunWatch(*made, on_ends=lambda: None)
+
+    @property
+    def signal(self) -> Signal | None:
+        """The signal that the run has received."""
+        return self.context.signal
 
     def wait(self, seconds: float) -> None:
         """Advance the clock; the worker tries to renew and watches its runs."""
@@ -85,9 +90,9 @@ def test_processors_stop_before_the_lease_ends(store: Store, clock: VirtualClock
     scene = Scene(store, clock, pipeline_of())
     scene.outage.is_away = True
     scene.wait(LEASE_S - MARGIN_S - 1)
-    assert scene.context.signal is None
+    assert scene.signal is None
     scene.wait(1)
-    assert scene.context.signal is Signal.LEASE
+    assert scene.signal is Signal.LEASE
     with pytest.raises(LeaseLost):
         scene.context.check()
     assert scene.steps.claim_once(1) == []
@@ -113,10 +118,10 @@ def test_a_worker_that_comes_back_keeps_its_runs(store: Store, clock: VirtualClo
     scene = Scene(store, clock, pipeline_of())
     scene.outage.is_away = True
     scene.wait(LEASE_S + 10)
-    assert scene.context.signal is Signal.LEASE
+    assert scene.signal is Signal.LEASE
     scene.outage.is_away = False
     scene.wait(1)
-    assert scene.context.signal is None
+    assert scene.signal is None
     scene.context.check()
     scene.steps.end(scene.context, outcome_of_value(scene.context, None))
     assert scene.steps.flush_once().ended == 1
@@ -167,7 +172,7 @@ def test_a_run_ended_elsewhere_frees_its_concurrency(store: Store, clock: Virtua
 def test_sweepers_wait_after_an_outage(store: Store, clock: VirtualClock) -> None:
     """After the database was away, holders have time to renew before their runs are taken."""
     scene = Scene(store, clock, pipeline_of())
-    sweeper = Sweeper(scene.outage, jitter=no_jitter)  # type: ignore[arg-type]
+    sweeper = Sweeper(scene.outage, jitter=no_jitter)
     scene.outage.is_away = True
     clock.advance(seconds=LEASE_S + 30)
     with pytest.raises(StoreUnavailable):

@@ -9,6 +9,7 @@ processor's own thread. Nothing here accesses the store; `publish` calls a funct
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
@@ -179,7 +180,7 @@ class RunContext(RunInfo):
         )  # fmt: skip
 
     @property
-    def log(self) -> RunLogger:
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
         """Logger that adds the run's ids to every record; its lines are kept with the run."""
         if self._log_bound is None:
             bound = {
