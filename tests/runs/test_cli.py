@@ -262,16 +262,16 @@ class TestFailures:
     def test_logs(self, shell: Shell) -> None:
         """`runs logs` shows the lines, and those of a level or above."""
         run_id = self._failed(shell)
-        lines = shell.json("runs", "logs", run_id)["lines"]
-        assert [(one["level"], one["message"]) for one in lines] == [
+        found = shell.json("runs", "logs", run_id)["entries"]
+        assert [(one["level"], one["message"]) for one in found] == [
             ("INFO", "reading prices of default"),
             ("WARNING", "no cents: password=***"),
         ]
-        assert lines[0]["logger"] == "penstock.run"
+        assert found[0]["logger"] == "penstock.run"
         text = shell.ok("runs", "logs", run_id, "--level", "warning")
         assert "no cents" in text
         assert "reading" not in text
-        assert "No lines." in shell.ok("runs", "logs", shell.submit())
+        assert "No entries." in shell.ok("runs", "logs", shell.submit())
 
 
 def test_a_long_list_is_continued_by_cursor(shell: Shell) -> None:

@@ -1,4 +1,4 @@
-"""Log lines of runs: which are kept, how many, masked, and stored with the run on both engines."""
+"""Log entries of runs: which are kept, masked, bounded, and stored with the run on both engines."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ from penstock.runs.store.logs import run_log_list
 from penstock.services.store import Retention, prune
 from penstock.testing.clock import VirtualClock
 from penstock.worker.context import RunContext
-from penstock.worker.execution.run_log import LINE_MAX, LINES_HEAD, LINES_TAIL, RunLog
+from penstock.worker.execution.run_log import ENTRIES_HEAD, ENTRIES_TAIL, ENTRY_MAX, RunLog
 from penstock.worker.worker_core import WorkerCore
 from tests.worker import process_bodies
 from tests.worker.kit import Running, steps_of, submit
@@ -39,10 +39,10 @@ def _default_levels() -> Iterator[None]:
     KNOWN_SECRETS.clear()
 
 
-def lines_of(store: Store, run_id: int) -> list[tuple[str, str, str]]:
-    """Return (level, logger, message) of a run's stored lines."""
+def entries_of(store: Store, run_id: int) -> list[tuple[str, str, str]]:
+    """Return (level, logger, message) of a run's stored entries."""
     found = store.read(lambda tx: run_log_list(tx, run_id))
-    return [(line.level, line.logger, line.message) for line in found]
+    return [(entry.level, entry.logger, entry.message) for entry in found]
 
 
 def executed(store: Store, clock: VirtualClock, body: Callable[[RunContext], Any]) -> int:
@@ -56,9 +56,9 @@ def executed(store: Store, clock: VirtualClock, body: Callable[[RunContext], Any
 
 
 class TestWhatIsKept:
-    """Lines of `run.log`, and records of standard logging."""
+    """Entries of `run.log`, and records of standard logging."""
 
-    def test_lines_of_the_run(self, store: Store, clock: VirtualClock) -> None:
+    def test_entries_of_the_run(self, store: Store, clock: VirtualClock) -> None:
         """`run.log` is kept from INFO on, other loggers as their levels say."""
 
         def body(run: RunContext) -> None:
@@ -67,13 +67,13 @@ class TestWhatIsKept:
             OWN.info("not kept: the root logger has WARNING")
             OWN.warning("slow")
 
-        assert lines_of(store, executed(store, clock, body)) == [
+        assert entries_of(store, executed(store, clock, body)) == [
             ("INFO", "penstock.run", "read 7 rows"),
             ("WARNING", "shop.loading", "slow"),
         ]
 
     def test_a_failed_run(self, store: Store, clock: VirtualClock) -> None:
-        """Lines before an exception are kept; a logged exception has its traceback."""
+        """Entries before an exception are kept; a logged exception has its traceback."""
 
         def body(run: RunContext) -> None:
             try:
@@ -82,12 +82,12 @@ class TestWhatIsKept:
                 run.log.exception("no price")
             raise ValueError("no price")
 
-        ((level, _, message),) = lines_of(store, executed(store, clock, body))
+        ((level, _, message),) = entries_of(store, executed(store, clock, body))
         assert level == "ERROR"
         assert message.startswith("no price\nTraceback")
         assert "KeyError: 'cents'" in message
 
-    def test_secrets_and_odd_lines(self, store: Store, clock: VirtualClock) -> None:
+    def test_secrets_and_odd_entries(self, store: Store, clock: VirtualClock) -> None:
         """Secrets are masked, NUL and surrogates replaced, bad arguments and length survived."""
         KNOWN_SECRETS.add("hunter2hunter2")
 
@@ -97,33 +97,33 @@ class TestWhatIsKept:
             run.log.info("%d", "x")
             run.log.info("y" * 5_000)
 
-        messages = [line[2] for line in lines_of(store, executed(store, clock, body))]
+        messages = [entry[2] for entry in entries_of(store, executed(store, clock, body))]
         assert messages[0] == "password=*** and ***"
         assert messages[1] == "a\\0b?"
         assert "cannot be formatted" in messages[2]
-        assert len(messages[3]) == LINE_MAX
+        assert len(messages[3]) == ENTRY_MAX
 
-    def test_nothing_is_written_without_lines(self, store: Store, clock: VirtualClock) -> None:
+    def test_nothing_is_written_without_entries(self, store: Store, clock: VirtualClock) -> None:
         """A run that logs nothing has no rows."""
-        assert lines_of(store, executed(store, clock, lambda _: None)) == []
+        assert entries_of(store, executed(store, clock, lambda _: None)) == []
 
-    def test_first_and_last_lines(self, clock: VirtualClock) -> None:
-        """Of many lines the first and the last are kept, with the number of those between."""
+    def test_first_and_last_entries(self, clock: VirtualClock) -> None:
+        """Of many entries the first and the last are kept, with the number of those between."""
         log = RunLog(clock)
-        total = LINES_HEAD + LINES_TAIL + 234
+        total = ENTRIES_HEAD + ENTRIES_TAIL + 234
         for number in range(total):
             log.add(logging.INFO, "l", str(number))
-        first = [line.message for line in log.take()]
-        assert first == [str(n) for n in range(LINES_HEAD)]
+        first = [entry.message for entry in log.take()]
+        assert first == [str(n) for n in range(ENTRIES_HEAD)]
         assert log.take() == []
-        note, *last = [line.message for line in log.take(is_end=True)]
-        assert note == "234 lines are not kept"
-        assert last == [str(n) for n in range(total - LINES_TAIL, total)]
+        note, *last = [entry.message for entry in log.take(is_end=True)]
+        assert note == "234 entries are not kept"
+        assert last == [str(n) for n in range(total - ENTRIES_TAIL, total)]
         assert log.take(is_end=True) == []
 
 
 class TestStoring:
-    """Lines are stored while a run executes, with its end, and removed with its history."""
+    """Entries are stored while a run executes, with its end, and removed with its history."""
 
     def _running(self, store: Store, clock: VirtualClock) -> tuple[WorkerCore, RunContext]:
         pipeline = Pipeline("logging")
@@ -136,21 +136,21 @@ class TestStoring:
         return steps, context
 
     def test_a_heartbeat_stores_them(self, store: Store, clock: VirtualClock) -> None:
-        """Lines of a running run are stored by the heartbeat, each once."""
+        """Entries of a running run are stored by the heartbeat, each once."""
         steps, context = self._running(store, clock)
         run_id = context.held.run_id
         context.log.info("one")
         steps.heartbeat_once()
         steps.heartbeat_once()
-        assert [line[2] for line in lines_of(store, run_id)] == ["one"]
+        assert [entry[2] for entry in entries_of(store, run_id)] == ["one"]
         context.log.info("two")
         steps.ends.add([steps.conclude_value(context, None, clock.monotonic())])
         steps.running.clear()
         steps.flush_once()
-        assert [line[2] for line in lines_of(store, run_id)] == ["one", "two"]
+        assert [entry[2] for entry in entries_of(store, run_id)] == ["one", "two"]
 
     def test_a_stale_holder_stores_none(self, store: Store, clock: VirtualClock) -> None:
-        """Once the run belongs to another holder, lines of the old one are ignored."""
+        """Once the run belongs to another holder, entries of the old one are ignored."""
         steps, context = self._running(store, clock)
         held = context.held
         other = RunEnd(held.run_id, held.token, "FAILED", "FAILURE")
@@ -160,21 +160,21 @@ class TestStoring:
         context.log.info("later")
         steps.ends.add([steps.conclude_value(context, None, clock.monotonic())])
         assert steps.flush_once().refused == 1
-        assert lines_of(store, held.run_id) == []
+        assert entries_of(store, held.run_id) == []
 
     def test_retention(self, store: Store, clock: VirtualClock) -> None:
-        """Lines are removed after the retention of history."""
+        """Entries are removed after the retention of history."""
         run_id = executed(store, clock, lambda run: run.log.info("old"))
         kept = Retention(history_us=1_000_000)
         store.write(lambda tx: prune(tx, kept))
-        assert lines_of(store, run_id) != []
+        assert entries_of(store, run_id) != []
         clock.advance(seconds=2)
         assert store.write(lambda tx: prune(tx, kept))["run_logs"] == 1
-        assert lines_of(store, run_id) == []
+        assert entries_of(store, run_id) == []
 
 
 class TestExecutors:
-    """Every way to execute a processor keeps its lines apart from those of other runs."""
+    """Every way to execute a processor keeps its entries apart from those of other runs."""
 
     @pytest.fixture
     def files(self, tmp_path: Any) -> Iterator[SqliteStore]:
@@ -184,13 +184,13 @@ class TestExecutors:
         made.close()
 
     def test_threads_and_tasks(self, files: SqliteStore) -> None:
-        """Runs that execute at the same time keep their own lines, also from other threads."""
+        """Runs that execute at the same time keep their own entries, also from other threads."""
         pipeline = Pipeline("logging")
         gate = threading.Barrier(4)
 
         @pipeline.processor
         def in_thread(run: RunContext) -> None:
-            gate.wait(20)
+            gate.wait(60)
             OWN.warning("of %s", run.run_id)
             other = threading.Thread(target=lambda: run.log.info("from a thread"))
             other.start()
@@ -200,7 +200,7 @@ class TestExecutors:
 
         @waiting.processor
         async def in_task(run: RunContext) -> None:
-            await asyncio.to_thread(gate.wait, 20)
+            await asyncio.to_thread(gate.wait, 60)
             OWN.warning("of %s", run.run_id)
 
         with Running(files, [pipeline, waiting], concurrency=4) as running:
@@ -209,16 +209,16 @@ class TestExecutors:
             running.events.until(RunEnded, 4)
         names = {n: f"of {encode('run', n)}" for n in ids + tasks}
         for n in ids:
-            assert [line[2] for line in lines_of(files, n)] == [names[n], "from a thread"]
+            assert [entry[2] for entry in entries_of(files, n)] == [names[n], "from a thread"]
         for n in tasks:
-            assert [line[2] for line in lines_of(files, n)] == [names[n]]
+            assert [entry[2] for entry in entries_of(files, n)] == [names[n]]
 
     def test_child_processes(self, files: SqliteStore) -> None:
-        """Lines of a child process reach the run."""
+        """Entries of a child process reach the run."""
         with Running(files, [process_bodies.pipeline], concurrency=1) as running:
             (run_id,) = submit(files, process_bodies.pipeline, parameters='{"do": "log"}')
             running.events.until(RunEnded, 1)
-        assert lines_of(files, run_id) == [
+        assert entries_of(files, run_id) == [
             ("INFO", "penstock.run", "in a child"),
             ("WARNING", "tests.worker.process_bodies", "by its own logger"),
         ]

@@ -67,12 +67,11 @@ class Scene:
         made: Any = (self.steps, executor, executor, gathering)
         self.watch = RunWatch(*made, on_ends=lambda: None)
 
-    @property
     def signal(self) -> Signal | None:
         """The signal that the run has received."""
         return self.context.signal
 
-    def wait(self, seconds: float) -> None:
+    def elapse(self, seconds: float) -> None:
         """Advance the clock; the worker tries to renew and watches its runs."""
         self.clock.advance(seconds=seconds)
         self.steps.heartbeat_once()
@@ -89,10 +88,10 @@ def test_processors_stop_before_the_lease_ends(store: Store, clock: VirtualClock
     """The signal comes while no other process may take the run yet."""
     scene = Scene(store, clock, pipeline_of())
     scene.outage.is_away = True
-    scene.wait(LEASE_S - MARGIN_S - 1)
-    assert scene.signal is None
-    scene.wait(1)
-    assert scene.signal is Signal.LEASE
+    scene.elapse(LEASE_S - MARGIN_S - 1)
+    assert scene.signal() is None
+    scene.elapse(1)
+    assert scene.signal() is Signal.LEASE
     with pytest.raises(LeaseLost):
         scene.context.check()
     assert scene.steps.claim_once(1) == []
@@ -107,8 +106,8 @@ def test_a_process_is_killed_before_the_lease_ends(store: Store, clock: VirtualC
     received: list[Signal] = []
     scene.context.interrupt = received.append
     scene.outage.is_away = True
-    scene.wait(LEASE_S - MARGIN_S)
-    scene.wait(MARGIN_S / 2)
+    scene.elapse(LEASE_S - MARGIN_S)
+    scene.elapse(MARGIN_S / 2)
     assert received == [Signal.LEASE, Signal.KILL]
     assert scene.sweeper.run_once().sessions == 0
 
@@ -117,11 +116,11 @@ def test_a_worker_that_comes_back_keeps_its_runs(store: Store, clock: VirtualClo
     """If no sweeper has taken the run, the processor continues and its result is stored."""
     scene = Scene(store, clock, pipeline_of())
     scene.outage.is_away = True
-    scene.wait(LEASE_S + 10)
-    assert scene.signal is Signal.LEASE
+    scene.elapse(LEASE_S + 10)
+    assert scene.signal() is Signal.LEASE
     scene.outage.is_away = False
-    scene.wait(1)
-    assert scene.signal is None
+    scene.elapse(1)
+    assert scene.signal() is None
     scene.context.check()
     scene.steps.end(scene.context, outcome_of_value(scene.context, None))
     assert scene.steps.flush_once().ended == 1
@@ -133,11 +132,11 @@ def test_a_processor_that_stopped_in_time_is_retried(store: Store, clock: Virtua
     """A processor that raised when it was asked to stop ends as stale and is retried at once."""
     scene = Scene(store, clock, pipeline_of())
     scene.outage.is_away = True
-    scene.wait(LEASE_S - MARGIN_S)
+    scene.elapse(LEASE_S - MARGIN_S)
     with pytest.raises(LeaseLost) as caught:
         scene.context.check()
     scene.outage.is_away = False
-    scene.wait(1)
+    scene.elapse(1)
     scene.steps.end(scene.context, outcome_of_error(caught.value))
     assert scene.steps.flush_once().retried == 1
     assert run_of(store, scene.run_id).error_type == "STALE_EXECUTION"
@@ -147,7 +146,7 @@ def test_what_was_taken_is_fenced(store: Store, clock: VirtualClock) -> None:
     """Once a sweeper has taken the run, the old worker stops it and its result is refused."""
     scene = Scene(store, clock, pipeline_of())
     scene.outage.is_away = True
-    scene.wait(LEASE_S + 10)
+    scene.elapse(LEASE_S + 10)
     assert scene.sweeper.run_once().stale == 1
     scene.outage.is_away = False
     clock.advance(seconds=1)
@@ -164,7 +163,7 @@ def test_a_run_ended_elsewhere_frees_its_concurrency(store: Store, clock: Virtua
     store.write(
         lambda tx: tx.run("run_release_many", batch=[(held.run_id, held.token, 60 * SECOND)])
     )
-    scene.wait(1)
+    scene.elapse(1)
     assert scene.context.is_gone
     assert (scene.steps.running, scene.steps.held) == ({}, {})
 

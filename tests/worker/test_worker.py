@@ -327,7 +327,7 @@ class TestForce:
             assert running.worker.leaked == 0
 
     def test_a_saturated_worker_asks_to_be_replaced(self, store: SqliteStore) -> None:
-        """At the limit of leaked executions claiming stops and the process is told, once."""
+        """At the limit of leaked executions claiming stops and the callback runs once."""
         pipeline, go, full = Pipeline("hung"), threading.Event(), threading.Event()
 
         @pipeline.processor(timeout="50ms")

@@ -16,13 +16,13 @@ from penstock.client import UseCaseGroups
 from penstock.core.clock import SECOND, from_datetime, iso, parse_duration, parse_iso, to_datetime
 from penstock.core.errors import Forbidden, InvalidInput, NotFound
 from penstock.core.records.record import Page
-from penstock.runs.records import LogLine, Run, RunDetail, Submission
+from penstock.runs.records import LogEntry, Run, RunDetail, Submission
 from penstock.runs.states import RunState
 
 LIMIT_MAX = 10_000
 _SEARCH_MAX = 1000
 LIMIT = click.IntRange(1, LIMIT_MAX)
-LINES_SHOWN = 20
+ENTRIES_SHOWN = 20
 STOP_GRACE_US = 15 * SECOND
 """How long a processor may take to stop before the request counts as ignored."""
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -164,12 +164,12 @@ def show(app: App, run_id: str) -> None:
         detail = client.runs.detail(run_id)
         is_text = app.format == "table"
         hints = _hints(client, detail.run) if is_text else []
-        lines = client.runs.logs(run_id).lines if is_text else []
+        entries = client.runs.logs(run_id).entries if is_text else []
         now = client.now()
-    app.emit(detail, lambda: _print_detail(detail, lines, hints, now))
+    app.emit(detail, lambda: _print_detail(detail, entries, hints, now))
 
 
-def _print_detail(detail: RunDetail, lines: list[LogLine], hints: list[str], now: int) -> None:
+def _print_detail(detail: RunDetail, entries: list[LogEntry], hints: list[str], now: int) -> None:
     run = detail.run
     click.echo(f"{run.run_id}  {click.style(_state(run), bold=True)}")
     _print_facts(run, now)
@@ -177,10 +177,12 @@ def _print_detail(detail: RunDetail, lines: list[LogLine], hints: list[str], now
     if run.is_dead and why:
         click.echo(f"  {output.escape_control(why)}")
     output.print_traceback(run.error_details)
-    if lines:
-        more = "" if len(lines) <= LINES_SHOWN else f" (last {LINES_SHOWN} of {len(lines):,})"
+    if entries:
+        more = (
+            "" if len(entries) <= ENTRIES_SHOWN else f" (last {ENTRIES_SHOWN} of {len(entries):,})"
+        )
         click.echo(f"Log{more}")
-        _print_lines(lines[-LINES_SHOWN:])
+        _print_entries(entries[-ENTRIES_SHOWN:])
         if more:
             hints = [*hints, f"The whole log: penstock runs logs {run.run_id}"]
     if detail.progress is not None:
@@ -191,8 +193,8 @@ def _print_detail(detail: RunDetail, lines: list[LogLine], hints: list[str], now
         click.echo("Other attempts")
         for other in detail.attempts:
             why = output.error_text(other.error_type, other.error_class, other.error_details)
-            line = f"{other.run_id}  #{other.attempt}  {other.state}  {output.first_line(why, 100)}"
-            click.echo(f"  {output.escape_control(line.rstrip())}")
+            shown = f"{other.run_id}  #{other.attempt}  {other.state}  {output.first_line(why)}"
+            click.echo(f"  {output.escape_control(shown.rstrip())}")
     click.echo("Journal")
     for entry in detail.journal:
         edge = entry.to_state or ""
@@ -251,11 +253,11 @@ def _ignored(run: Run, now: int) -> str:
     return ", ignored so far" if is_late and run.finished_at is None else ""
 
 
-def _print_lines(lines: list[LogLine]) -> None:
-    """Print log lines; further lines of a message are indented."""
-    for line in lines:
-        first, *rest = line.message.splitlines() or [""]
-        head = f"{output.format_time(line.at)}  {line.level:<8}{line.logger}  {first}"
+def _print_entries(entries: list[LogEntry]) -> None:
+    """Print log entries; further lines of a message are indented."""
+    for entry in entries:
+        first, *rest = entry.message.splitlines() or [""]
+        head = f"{output.format_time(entry.at)}  {entry.level:<8}{entry.logger}  {first}"
         click.echo(f"  {output.escape_control(head)}")
         output.print_block("\n".join(rest))
 
@@ -263,23 +265,23 @@ def _print_lines(lines: list[LogLine]) -> None:
 @runs.command("logs")
 @click.argument("run_id", type=RUN)
 @click.option("--level", type=click.Choice(LEVELS, case_sensitive=False), metavar="LEVEL",
-              help=f"Only lines of this level or above: {', '.join(LEVELS)}.")  # fmt: skip
+              help=f"Only entries of this level or above: {', '.join(LEVELS)}.")  # fmt: skip
 @click.pass_obj
 def logs(app: App, run_id: str, level: str | None) -> None:
-    """Show the lines that the processor of a run logged."""
+    """Show the entries that the processor of a run logged."""
     with app.connect() as client:
         found = client.runs.logs(run_id)
     least = 0 if level is None else LEVELS.index(level.upper())
-    shown = [line for line in found.lines if _rank(line) >= least]
-    app.emit(replace(found, lines=shown), lambda: _print_lines(shown))
+    shown = [entry for entry in found.entries if _rank(entry) >= least]
+    app.emit(replace(found, entries=shown), lambda: _print_entries(shown))
     if not shown:
-        app.hint("No lines. Log with `run.log` or standard logging in the processor's own thread; "
-                 "lines are stored every few seconds and when the run ends.")  # fmt: skip
+        app.hint("No entries. Log with `run.log` or standard logging in the processor's thread; "
+                 "entries are stored every few seconds and when the run ends.")  # fmt: skip
 
 
-def _rank(line: LogLine) -> int:
-    """Return the position of a line's level; an unknown one counts as INFO."""
-    return LEVELS.index(line.level if line.level in LEVELS else "INFO")
+def _rank(entry: LogEntry) -> int:
+    """Return the position of an entry's level; an unknown one counts as INFO."""
+    return LEVELS.index(entry.level if entry.level in LEVELS else "INFO")
 
 
 def _hints(client: UseCaseGroups, run: Run) -> list[str]:
@@ -383,7 +385,7 @@ def cancel(app: App, run_id: str, reason: str, *, force: bool) -> None:
 
     A processor stops when it calls run.check or run.progress, at an await, or as a process. With
     --force the run ends without it: it fails with STOP_IGNORED, nothing that its code writes to
-    Penstock is accepted any more, and its place in the worker is free.
+    Penstock is accepted any more, and it no longer counts toward the concurrency.
     """
     with app.connect() as client:
         done = client.runs.cancel(run_id, reason=reason, force=force)

@@ -12,10 +12,10 @@ from penstock.core.records.record import Seconds, minutes, seconds, time, time_o
 from penstock.core.redact import redact
 from penstock.core.retry import ErrorType
 from penstock.runs.attempt_result import error_class
-from penstock.runs.records import LogLine, Run, RunLogs, RunProgress, Waits
+from penstock.runs.records import LogEntry, Run, RunLogs, RunProgress, Waits
 from penstock.runs.rows import Progress, RunRow, public_ordering_key
 from penstock.runs.states import Admission, RunState
-from penstock.runs.store.logs import LogLineRow
+from penstock.runs.store.logs import LogEntryRow
 
 ADMISSION_NAMES: Mapping[int, Waits] = {
     Admission.READY: "ready",
@@ -106,13 +106,13 @@ def progress_record(progress: Progress, heartbeat_at: int | None) -> RunProgress
     )
 
 
-def logs_record(run_id: int, lines: Sequence[LogLineRow]) -> RunLogs:
-    """Return the record of a run's log lines."""
+def logs_record(run_id: int, entries: Sequence[LogEntryRow]) -> RunLogs:
+    """Return the record of a run's log entries."""
     return RunLogs(
         run_id=encode("run", run_id),
-        lines=[
-            LogLine(at=time(one.at), level=one.level, logger=one.logger, message=one.message)
-            for one in lines
+        entries=[
+            LogEntry(at=time(one.at), level=one.level, logger=one.logger, message=one.message)
+            for one in entries
         ],
     )
 

@@ -18,7 +18,7 @@ from penstock.runs.states import RunState
 
 __all__ = [
     "Cancellation",
-    "LogLine",
+    "LogEntry",
     "Run",
     "RunDetail",
     "RunLogs",
@@ -231,26 +231,26 @@ class RunDetail(Record):
     """Progress of the run; null unless it is active."""
 
 
-class LogLine(Record):
-    """A line that a processor logged while it executed a run."""
+class LogEntry(Record):
+    """An entry that a processor logged while it executed a run."""
 
     at: Time
-    """Time at which the line was logged, by the clock of the worker."""
+    """Time at which the entry was logged, by the clock of the worker."""
     level: str
     """DEBUG, INFO, WARNING, ERROR or CRITICAL, or another name of standard logging."""
     logger: str
-    """Name of the logger; `penstock.run` for lines of `run.log`."""
+    """Name of the logger; `penstock.run` for entries of `run.log`."""
     message: str
-    """Text of the line, with secrets masked; a traceback follows the text."""
+    """Text of the entry, with secrets masked; a traceback follows the text."""
 
 
 class RunLogs(Record):
-    """The log lines of a run: the first 500 and the last 500."""
+    """The log entries of a run: the first 500 and the last 500."""
 
     run_id: str
     """Id of the run (`run_…`)."""
-    lines: list[LogLine]
-    """Lines of the run, oldest first; empty if it logged none or retention removed them."""
+    entries: list[LogEntry]
+    """Entries of the run, oldest first; empty if it logged none or retention removed them."""
 
 
 class Cancellation(Record):

@@ -12,9 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock.audit.rows import NewAlert
-from penstock.audit.store.alerts import alert_open, alert_resolve_healthy
+from penstock.audit.store.alerts import (
+    alert_open,
+    alert_resolve_healthy,
+    alert_resolve_quiet,
+)
 from penstock.audit.telemetry import Events, Swept
-from penstock.core.clock import SECOND
+from penstock.core.clock import HOUR, SECOND
 from penstock.core.errors import StoreBusy, StoreUnavailable
 from penstock.core.ids import encode
 from penstock.db.isolation import IsolatedBatches
@@ -128,6 +132,7 @@ class Sweeper:
         )
         self._limits()
         self._store.write(alert_resolve_healthy)
+        self._store.write(lambda tx: alert_resolve_quiet(tx, "common_cause", HOUR))
         if sweep.total:
             self._store.wake(["admit", "flows"])
             if self._events.has_subscribers:

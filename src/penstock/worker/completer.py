@@ -61,7 +61,7 @@ class FinishQueue:
         self._events = events
         self._jitter = jitter
         self._queue: deque[RunEnd] = deque()
-        self._lines: dict[int, list[LogPart]] = {}
+        self._entries: dict[int, list[LogPart]] = {}
         self._in_flight = 0
 
     def __len__(self) -> int:
@@ -72,9 +72,10 @@ class FinishQueue:
         """Queue ends."""
         self._queue.extend(finishes)
 
-    def keep_lines(self, part: LogPart) -> None:
-        """Keep log lines of a run until its end is stored."""
-        self._lines.setdefault(part.token, []).append(part)
+    def keep_entries(self, part: LogPart | None) -> None:
+        """Keep log entries of a run, if there are any, until its end is stored."""
+        if part is not None:
+            self._entries.setdefault(part.token, []).append(part)
 
     def tokens(self) -> set[int]:
         """Return the tokens of the runs whose ends are queued."""
@@ -105,7 +106,7 @@ class FinishQueue:
         def release(tx: Tx) -> None:
             released = run_release_many(tx, rows)
             requeued_wake(tx, snoozed)
-            run_log_put_ended(tx, self._lines_of(back, released))
+            run_log_put_ended(tx, self._entries_of(back, released))
 
         try:
             self._store.write(release)
@@ -114,7 +115,7 @@ class FinishQueue:
             raise
         for finish in back:
             self._held.pop(finish.token, None)
-            self._lines.pop(finish.token, None)
+            self._entries.pop(finish.token, None)
         self._store.wake([ADMIT])
         return [finish for finish in batch if finish.final_state != RELEASED]
 
@@ -173,16 +174,16 @@ class FinishQueue:
         return self._flushed(batch, self._store.write(lambda tx: self._end(tx, batch)))
 
     def _end(self, tx: Tx, batch: list[RunEnd]) -> list[FinishedRun]:
-        """End runs and store their last log lines."""
+        """End runs and store their last log entries."""
         finished = run_end_many(tx, batch)
-        if self._lines:
-            run_log_put_ended(tx, self._lines_of(batch, {end.run_id for end in finished}))
+        if self._entries:
+            run_log_put_ended(tx, self._entries_of(batch, {end.run_id for end in finished}))
         return finished
 
-    def _lines_of(self, batch: Sequence[RunEnd], stored: set[int]) -> list[LogPart]:
-        """Return the kept lines of ends that the store accepted."""
+    def _entries_of(self, batch: Sequence[RunEnd], stored: set[int]) -> list[LogPart]:
+        """Return the kept entries of ends that the store accepted."""
         ends = [finish for finish in batch if finish.run_id in stored]
-        return [part for finish in ends for part in self._lines.get(finish.token, ())]
+        return [part for finish in ends for part in self._entries.get(finish.token, ())]
 
     def _plain(self, finish: RunEnd, error: Exception) -> RunEnd:
         held = self._held.get(finish.token)
@@ -197,9 +198,9 @@ class FinishQueue:
 
     def _flushed(self, batch: Sequence[RunEnd], finished: Sequence[FinishedRun]) -> FlushCounts:
         runs = [self._held.pop(finish.token, None) for finish in batch]
-        if self._lines:
+        if self._entries:
             for finish in batch:
-                self._lines.pop(finish.token, None)
+                self._entries.pop(finish.token, None)
         retried = sum(1 for end in finished if end.retry_run_id is not None)
         if retried:
             self._store.wake([ADMIT])

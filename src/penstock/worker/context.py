@@ -71,7 +71,7 @@ class RunContext(RunInfo):
     __slots__ = (
         "_asked",
         "_clock",
-        "_lines",
+        "_kept_log",
         "_log_bound",
         "_parameters",
         "_percent",
@@ -127,7 +127,7 @@ class RunContext(RunInfo):
         self._progress: Progress | None = None
         self._percent: float | None = None
         self._stage_us: dict[str, int] | None = None
-        self._lines: RunLog | None = None
+        self._kept_log: RunLog | None = None
         self._log_bound: RunLogger | None = None
 
     @property
@@ -176,12 +176,12 @@ class RunContext(RunInfo):
         """Whether the run reported nothing besides its return value."""
         return (
             self.signal is None and self._stage_us is None and not self.records and not self.bytes
-            and self._reported is None and self._lines is None
+            and self._reported is None and self._kept_log is None
         )  # fmt: skip
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """Logger that adds the run's ids to every record; its lines are kept with the run."""
+        """Logger that adds the run's ids to every record; its entries are kept with the run."""
         if self._log_bound is None:
             bound = {
                 "run_id": self.run_id,
@@ -194,27 +194,27 @@ class RunContext(RunInfo):
         return self._log_bound
 
     @property
-    def lines(self) -> RunLog:
-        """Lines that the execution has logged."""
-        if self._lines is None:
-            self._lines = RunLog(self._clock)
-        return self._lines
+    def kept_log(self) -> RunLog:
+        """Entries that the execution has logged."""
+        if self._kept_log is None:
+            self._kept_log = RunLog(self._clock)
+        return self._kept_log
 
     @property
-    def has_lines(self) -> bool:
+    def has_entries(self) -> bool:
         """Whether the execution has logged anything."""
-        return self._lines is not None
+        return self._kept_log is not None
 
-    def take_lines(self, *, is_end: bool = False) -> LogPart | None:
-        """Return the lines to store now; None if there are none."""
-        if self._lines is None:
+    def take_entries(self, *, is_end: bool = False) -> LogPart | None:
+        """Return the entries to store now; None if there are none."""
+        if self._kept_log is None:
             return None
-        lines = self._lines.take(is_end=is_end)
-        if not lines:
+        entries = self._kept_log.take(is_end=is_end)
+        if not entries:
             return None
-        held, part = self.held, self._lines.part
-        self._lines.part += 1
-        return LogPart(held.run_id, held.token, part, held.customer_key, encoded(lines))
+        held, part = self.held, self._kept_log.part
+        self._kept_log.part += 1
+        return LogPart(held.run_id, held.token, part, held.customer_key, encoded(entries))
 
     def check(self) -> None:
         """Raise RunCancelled, RunTimedOut or LeaseLost when the run has to stop."""

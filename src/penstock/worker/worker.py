@@ -58,8 +58,8 @@ class Worker:
         events: Events | None = None,
         on_saturated: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_saturated` is called when so many executions cannot be stopped that the worker has
-        suspended claiming; a process that can replace itself does.
+        """`on_saturated` is called when the worker suspends claiming, because too many executions
+        cannot be stopped; a process that can replace itself does.
         """
         self.steps = WorkerCore(
             store, pipelines, options, clock=clock, jitter=jitter, events=events

@@ -11,8 +11,7 @@ stale the second time and changes nothing. Tables in memory, keyed by fencing to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -29,15 +28,15 @@ from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.parameters import defaults
 from penstock.pipelines.store import pipeline_register
 from penstock.runs import attempt_result
-from penstock.runs.rows import HeldRun, Progress, RunEnd
+from penstock.runs.rows import HeldRun, RunEnd
 from penstock.runs.store.held import session_runs
-from penstock.runs.store.leases import progress_put_many, session_held
-from penstock.runs.store.logs import LogPart, run_log_put_held
+from penstock.runs.store.leases import session_held
 from penstock.runs.store.runs import Claim, run_claim, run_release_many, run_start_many
 from penstock.worker.buffer import is_suspect
 from penstock.worker.completer import ADMIT, FinishQueue, FlushCounts
 from penstock.worker.context import LoadedProcessor, RunContext, Signal
 from penstock.worker.execution.call import call_inline, check_importable
+from penstock.worker.execution.heartbeat import HeartbeatReport, follow_store
 from penstock.worker.execution.run_log import capture_records
 from penstock.worker.fairness import FairClock
 from penstock.worker.options import WorkerOptions
@@ -88,7 +87,7 @@ class WorkerCore:
         self._cancels: set[int] = set()
         self.fair_clock = FairClock(store, clock)
         self._rechecks: list[float] = []
-        self._unsaved_lines: list[LogPart] = []
+        self._report = HeartbeatReport(clock, options.name)
 
     @property
     def is_idle(self) -> bool:
@@ -115,22 +114,14 @@ class WorkerCore:
         """
         if self.session.session_id is None:
             return self._reopen()
-        contexts = list(self.running.values())
-        dirty = [(c, p) for c in contexts if (p := c.take_progress())]
-        self._unsaved_lines += [part for c in contexts if (part := c.take_lines())]
-        lines = list(self._unsaved_lines)
-        session_id = self.session.session_id
-        renewal, stored = self.session.renew(
-            lambda tx, sid: self._write_progress(tx, sid, dirty, lines)
-        )
-        if renewal is Renewal.RENEWED:
-            del self._unsaved_lines[: len(lines)]
-        else:
-            for context, _ in dirty:
-                context.is_dirty = True
+        contexts, session_id = list(self.running.values()), self.session.session_id
+        self._report.collect(contexts)
+        renewal, stored = self.session.renew(self._write_report)
+        self._report.settle(is_stored=renewal is Renewal.RENEWED)
         now = self.clock.monotonic()
         if stored is not None:
-            self._follow(contexts, stored, session_id, now)
+            live = [c for c in contexts if c.held.token in self.running]
+            follow_store([c for c in live if c.held.session_id == session_id], stored, now)
         for token in [token for token, is_cancelled in (stored or {}).items() if is_cancelled]:
             found = self.running.get(token)
             if found is None and token in self.held:
@@ -218,9 +209,7 @@ class WorkerCore:
     def finish_of(self, context: RunContext, outcome: AttemptOutcome) -> RunEnd:
         """Return the end of a run; unreadable settings must not keep it from ending."""
         now, actor = self.clock.monotonic(), self.options.name
-        lines = context.take_lines(is_end=True)
-        if lines is not None:
-            self.ends.keep_lines(lines)
+        self.ends.keep_entries(context.take_entries(is_end=True))
         try:
             return finish_of(context, outcome, jitter=self.jitter, actor=actor, now=now)
         except Exception as error:
@@ -291,42 +280,10 @@ class WorkerCore:
                     )
         return pool_ensure(tx, self.options.pool), known
 
-    def _write_progress(
-        self,
-        tx: Tx,
-        session_id: int,
-        dirty: Sequence[tuple[RunContext, Progress]],
-        lines: Sequence[LogPart],
-    ) -> dict[int, bool]:
-        """Write changed progress and log lines; return the session's runs, as `session_held`."""
-        if dirty:
-            at, now = tx.now(), self.clock.monotonic()
-            rows = [_progress_row(c, p, at, now, self.options.name) for c, p in dirty]
-            progress_put_many(tx, rows)
-        run_log_put_held(tx, lines)
+    def _write_report(self, tx: Tx, session_id: int) -> dict[int, bool]:
+        """Write progress and log entries; return the session's runs, as `session_held`."""
+        self._report.write(tx)
         return session_held(tx, session_id)
-
-    def _follow(
-        self,
-        contexts: Sequence[RunContext],
-        stored: Mapping[int, bool],
-        session_id: int | None,
-        now: float,
-    ) -> None:
-        """Compare executing runs with the store, after a renewal.
-
-        A run that is no longer stored was ended by another process: it stops here. A run that was
-        asked to stop because the lease was uncertain continues if it has not stopped yet.
-        """
-        for context in contexts:
-            token = context.held.token
-            if context.held.session_id != session_id or token not in self.running:
-                continue
-            if token in stored:
-                context.withdraw_fence()
-            else:
-                context.is_gone = True
-                context.send_signal(Signal.LEASE, now)
 
     def _reopen(self) -> Renewal:
         try:
@@ -347,17 +304,6 @@ class WorkerCore:
         ours = [run for run in runs if run.session_id == self.session.session_id]
         self.held.update((run.token, run) for run in ours)
         return ours
-
-
-def _progress_row(
-    context: RunContext, progress: Progress, at: int, now: float, worker: str
-) -> tuple[int, int, Progress]:
-    """Build a progress row; estimates the completion time when the percentage is known."""
-    percent = progress.percent
-    left = (now - context.started_at_s) * (100 / percent - 1) if percent else None
-    estimate = None if left is None else at + int(left * SECOND)
-    reported = replace(progress, worker=worker, estimated_completion_at=estimate)
-    return context.held.run_id, context.held.token, reported
 
 
 def _cancelled(held: HeldRun, actor: str) -> RunEnd:

@@ -13,7 +13,7 @@ def _claim(stage: Stage) -> ClaimedRun:
     return claimed
 
 
-def test_the_claim_tells_what_is_missing(store: Store, clock: VirtualClock) -> None:
+def test_the_claim_contains_what_is_missing(store: Store, clock: VirtualClock) -> None:
     """A degraded start has its verdict and the missing tables; a clean one says PROCEED."""
     pipeline = Pipeline("nba", partition="day", warehouse="w")
     raw = pipeline.phase("raw")

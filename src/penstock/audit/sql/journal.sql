@@ -173,6 +173,12 @@ SELECT a.alert_id, a.rule, a.dedupe_key, a.severity, c.customer_id, a.subject_ki
     a.message, a.detail, a.state, a.times, a.opened_at, a.last_at, a.closed_at, a.closed_by
 FROM alerts a LEFT JOIN customers c ON c.customer = a.customer WHERE a.alert_id {{any ids}};
 
+-- name: alert_resolve_quiet
+-- Resolve alerts of a rule that have not recurred for a time.
+-- scope: system (alerts name their customer)
+UPDATE alerts SET state = 'resolved', closed_at = {{now}}, closed_by = 'penstock'
+WHERE rule = :rule AND state <> 'resolved' AND last_at <= {{now}} - :quiet_us;
+
 -- name: alert_list
 -- Alerts, newest first.
 -- scope: system (operators; a tenant's key adds :customer)

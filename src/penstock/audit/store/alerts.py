@@ -48,6 +48,11 @@ def alert_resolve_healthy(tx: Tx) -> int:
     return tx.run("alert_resolve_healthy")
 
 
+def alert_resolve_quiet(tx: Tx, rule: str, quiet_us: int) -> int:
+    """Resolve alerts of a rule that have not recurred for a time. Return how many."""
+    return tx.run("alert_resolve_quiet", {"rule": rule, "quiet_us": quiet_us})
+
+
 def alert_list(
     tx: Tx,
     *,

@@ -1,6 +1,6 @@
 -- migration: run_logs
 -- breaking: no
--- The log lines of runs, kept with the run: one row per batch of lines that a holder wrote.
+-- The log entries of runs, kept with the run: one row per batch of entries that a holder wrote.
 
 -- both
 CREATE TABLE run_logs (
@@ -9,7 +9,7 @@ CREATE TABLE run_logs (
     part integer NOT NULL,
     customer bigint NOT NULL,
     at bigint NOT NULL,
-    lines text NOT NULL,
+    entries text NOT NULL,
     PRIMARY KEY (run_id, token, part)
 );
 CREATE INDEX run_logs_by_time ON run_logs (at);

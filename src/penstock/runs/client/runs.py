@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from penstock.access.store.names import NameResolver
 from penstock.access.store.paging import Cursor, Offset, PageLimit, paged
@@ -18,7 +18,7 @@ from penstock.audit.from_rows import journal_record
 from penstock.audit.store.alerts import request_begin, request_finish
 from penstock.audit.store.journal import journal_for
 from penstock.core.clock import FAR_FUTURE, Micros, from_datetime
-from penstock.core.errors import IllegalTransition, InvalidInput, NotFound
+from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.fields import check_customer, check_text
 from penstock.core.ids import decode, encode
 from penstock.core.records.parameters import (
@@ -32,9 +32,9 @@ from penstock.core.records.parameters import (
 from penstock.core.records.record import JsonObject, Meta, Page, Time, Wire
 from penstock.core.records.remotely import remotely
 from penstock.db.store import Single, Transactions, Tx
-from penstock.runs import attempt_result
 from penstock.runs.client.listing import RunPosition, position_of, run_page, searched
 from penstock.runs.client.retry import run_retry
+from penstock.runs.client.stop import run_stop
 from penstock.runs.client.submission import (
     check_many,
     checked_parameters,
@@ -55,17 +55,12 @@ from penstock.runs.records import (
 )
 from penstock.runs.rows import RunRow
 from penstock.runs.states import RunState
-from penstock.runs.store.finish import run_end_many
 from penstock.runs.store.leases import progress_get
 from penstock.runs.store.logs import run_log_list
 from penstock.runs.store.runs import (
     RunFilter,
-    ordering_key_lock,
-    run_cancel_pending,
-    run_cancel_request,
     run_chain,
     run_get,
-    run_held_get,
 )
 
 __all__ = ["Runs"]
@@ -169,7 +164,7 @@ class Runs:
         return self._store.read(body)
 
     def logs(self, run_id: RunId) -> RunLogs:
-        """Return the lines that the processor of a run logged.
+        """Return the entries that the processor of a run logged.
 
         A worker stores them every few seconds and with the end of the run. They are kept as long as
         the history of runs.
@@ -243,15 +238,9 @@ class Runs:
             return self._store.read(body)
 
         return paged(
-            self._names,
-            "runs",
-            read,
-            cursor=cursor,
-            limit=limit,
-            position=position_of,
-            record=run_record,
-            filters=filters,
-        )
+            self._names, "runs", read, cursor=cursor, limit=limit,
+            position=position_of, record=run_record, filters=filters,
+        )  # fmt: skip
 
     def cancel(
         self,
@@ -264,12 +253,20 @@ class Runs:
 
         A pending run is cancelled at once. For any other live run, a request is recorded, which its
         holder carries out. `force` ends a run that ignores it: the run fails with STOP_IGNORED,
-        later writes of its holder are refused, and its limits and its place in the worker are free.
+        later writes of its holder are refused, and its limits are released.
         """
         number = self._number(run_id)
 
         def body(tx: Tx) -> Cancellation:
-            outcome = self._cancel(tx, number, reason or None, force=force)
+            outcome = run_stop(
+                tx,
+                self._store,
+                number,
+                customer_key=self._names.customer_key(tx, None),
+                actor=self._actor,
+                reason=reason or None,
+                force=force,
+            )
             return Cancellation(run_id=encode("run", number), outcome=outcome)
 
         return self._store.write(body)
@@ -325,37 +322,6 @@ class Runs:
         if row is None:
             raise NotFound("run", run_id)
         return row
-
-    def _cancel(
-        self, tx: Tx, number: int, reason: str | None, *, force: bool
-    ) -> Literal["cancelled", "asked", "forced"]:
-        owner = self._names.customer_key(tx, None)
-        seen = run_get(tx, number, owner)
-        if seen is not None and seen.ordering_key is not None:
-            ordering_key_lock(tx, seen.ordering_key)
-        held = run_held_get(tx, number, owner)
-        if held is None:
-            ended = run_get(tx, number, owner)
-            if ended is None:
-                raise NotFound("run", encode("run", number))
-            raise IllegalTransition("run", encode("run", number), ended.state, "CANCELLED")
-        if held.state != RunState.PENDING and force:
-            ended_runs = run_end_many(
-                tx, [attempt_result.forced(held, actor=self._actor, reason=reason)]
-            )
-            assert ended_runs, "the row is locked"
-            tx.after_commit(lambda: self._store.wake(["cancel", "admit", "flows"]))
-            return "forced"
-        if held.state != RunState.PENDING:
-            run_cancel_request(tx, number, self._actor, reason)
-            tx.after_commit(lambda: self._store.wake(["cancel"]))
-            return "asked"
-        token = run_cancel_pending(tx, number)
-        assert token is not None, "the row is locked"
-        end = attempt_result.cancelled(held._replace(token=token), actor=self._actor, why=reason)
-        ended_runs = run_end_many(tx, [end])
-        assert ended_runs, "the row is locked"
-        return "cancelled"
 
 
 def _micros(at: object, field: str) -> Micros:

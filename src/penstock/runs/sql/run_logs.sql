@@ -1,32 +1,32 @@
--- Log lines of runs, in batches. A holder writes them while the run executes and with its end.
+-- Log entries of runs, in batches. A holder writes them while the run executes and with its end.
 
 -- name: run_log_put_held
--- Add lines of live runs; accepted only from the current holder.
+-- Add entries of live runs; accepted only from the current holder.
 -- scope: system (by token, known only to the holder)
--- batch: run_id bigint, token bigint, part integer, lines text
-INSERT INTO run_logs (run_id, token, part, customer, at, lines)
-SELECT batch.run_id, batch.token, batch.part, r.customer, {{now}}, batch.lines
+-- batch: run_id bigint, token bigint, part integer, entries text
+INSERT INTO run_logs (run_id, token, part, customer, at, entries)
+SELECT batch.run_id, batch.token, batch.part, r.customer, {{now}}, batch.entries
 FROM {{batch}} JOIN runs r ON r.run_id = batch.run_id AND r.token = batch.token
     AND r.admission = 9
 WHERE TRUE
 ON CONFLICT (run_id, token, part) DO NOTHING;
 
 -- name: run_log_put_ended
--- Add the last lines of runs that this transaction ended or released.
+-- Add the last entries of runs that this transaction ended or released.
 -- scope: system (the caller has ended or released the runs by their tokens)
--- batch: run_id bigint, token bigint, part integer, customer bigint, lines text
-INSERT INTO run_logs (run_id, token, part, customer, at, lines)
-SELECT batch.run_id, batch.token, batch.part, batch.customer, {{now}}, batch.lines
+-- batch: run_id bigint, token bigint, part integer, customer bigint, entries text
+INSERT INTO run_logs (run_id, token, part, customer, at, entries)
+SELECT batch.run_id, batch.token, batch.part, batch.customer, {{now}}, batch.entries
 FROM {{batch}} WHERE TRUE
 ON CONFLICT (run_id, token, part) DO NOTHING;
 
 -- name: run_log_list
--- The lines of a run, oldest first.
+-- The entries of a run, oldest first.
 -- scope: system (the caller has checked the run)
-SELECT lines FROM run_logs WHERE run_id = :run_id ORDER BY token, part LIMIT :n;
+SELECT entries FROM run_logs WHERE run_id = :run_id ORDER BY token, part LIMIT :n;
 
 -- name: run_logs_prune
--- Delete lines past the retention of history, in chunks.
+-- Delete entries past the retention of history, in chunks.
 -- scope: system (retention)
 DELETE FROM run_logs WHERE (run_id, token, part) IN (
     SELECT run_id, token, part FROM run_logs WHERE at < :before LIMIT :n);

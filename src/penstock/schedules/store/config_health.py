@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from penstock.audit.rows import NewAlert
 from penstock.audit.store.alerts import alert_open, alert_resolve
+from penstock.core.clock import MINUTE
 from penstock.core.ids import encode
 from penstock.db.store import Tx
 from penstock.runs.attempt_result import FAILURES_ALERT, FAILURES_DISABLE
 from penstock.runs.rows import FinishedRun
+from penstock.schedules.common_cause import (
+    WINDOW_US,
+    FailingGroup,
+    cause_key,
+    cause_message,
+    is_common_cause,
+)
 from penstock.schedules.store.configs import (
     Change,
     audit_append,
@@ -19,16 +28,71 @@ from penstock.schedules.store.configs import (
 )
 from penstock.schedules.store.schedule import schedule_retire
 
+CAUSE_REPEAT_US = MINUTE
+"""How often an open alert about a common cause is updated."""
+
 
 def config_health_update(tx: Tx, finished: Sequence[FinishedRun]) -> None:
-    """Alert about configs that keep failing, and deactivate those that failed too often."""
-    for end in finished:
-        if end.config_id is None:
+    """Alert about configs that keep failing, and deactivate those that failed too often.
+
+    Configs that fail of a common cause are not deactivated: one alert names the cause.
+    """
+    failing = [
+        (end, end.config_id)
+        for end in finished
+        if end.config_id is not None and end.is_dead and end.consecutive_failures >= FAILURES_ALERT
+    ]
+    if not failing:
+        return
+    common = _common_causes(tx, [end.run_id for end, _ in failing])
+    for end, config_id in failing:
+        if end.run_id in common:
             continue
-        if end.is_dead and end.consecutive_failures >= FAILURES_DISABLE:
-            _disable(tx, end.config_id, end.consecutive_failures)
-        elif end.is_dead and end.consecutive_failures >= FAILURES_ALERT:
-            _warn(tx, end.config_id, end.consecutive_failures)
+        if end.consecutive_failures >= FAILURES_DISABLE:
+            _disable(tx, config_id, end.consecutive_failures)
+        else:
+            _warn(tx, config_id, end.consecutive_failures)
+
+
+def _common_causes(tx: Tx, run_ids: Sequence[int]) -> set[int]:
+    """Alert about each common cause of dead runs; return the runs that have one."""
+    params = {"window_us": WINDOW_US, "ids": list(run_ids)}
+    found: set[int] = set()
+    for row in tx.rows("common_causes", params):
+        pipeline_key, runs, customer = int(row[0]), json.loads(row[1]), row[2]
+        group = FailingGroup(row[3], row[4], row[5], row[6], int(row[7]), int(row[8]))
+        if not is_common_cause(group):
+            continue
+        found.update(runs)
+        key = cause_key(group)
+        # A transaction bound to a customer cannot write a system alert.
+        owner = None if tx.sees_all else customer
+        if owner is not None:
+            key = f"{key}:{owner}"
+        if tx.rows("alert_is_fresh", {"dedupe_key": key, "within_us": CAUSE_REPEAT_US}):
+            continue  # do not queue all workers behind one row
+        alert_open(
+            tx,
+            NewAlert(
+                rule="common_cause",
+                dedupe_key=key,
+                severity="HIGH",
+                customer_key=owner,
+                subject_kind="pipeline",
+                subject=pipeline_key,
+                message=cause_message(group),
+                detail={
+                    "pipeline": group.pipeline,
+                    "processor": group.processor,
+                    "error_type": group.error_type,
+                    "warehouse": group.warehouse,
+                    "configs": group.failing,
+                    "fix": f"penstock dlq replay --pipeline {group.pipeline} "
+                    f"--error {group.error_type} --dry-run",
+                },
+            ),
+        )
+    return found
 
 
 def config_failures(tx: Tx, config_id: int) -> int:

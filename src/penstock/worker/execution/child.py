@@ -1,7 +1,7 @@
 """The child side of a process run: executes one run at a time, received over a pipe.
 
     parent to child   ("run", Job) · ("stop", signal)
-    child to parent   ("progress", Progress) · ("lines", log lines) · ("done", Outcome)
+    child to parent   ("progress", Progress) · ("log", entries) · ("done", Outcome)
 
 The main thread executes; a second thread receives messages, delivers signals and sends progress.
 When the parent exits, the pipe closes and the child exits at once, because its result would be
@@ -62,7 +62,7 @@ class _Child:
             reference, context = self._jobs.get()
             outcome = self._execute(reference, context)
             self._context = None
-            self._send_lines(context)
+            self._send_entries(context)
             self._send("done", outcome)
 
     def _execute(self, reference: str, context: RunContext) -> AttemptOutcome:
@@ -99,11 +99,11 @@ class _Child:
         progress = context.take_progress()
         if progress is not None:
             self._send("progress", progress)
-        self._send_lines(context)
+        self._send_entries(context)
 
-    def _send_lines(self, context: RunContext) -> None:
-        if context.has_lines and (lines := context.lines.take(is_end=True)):
-            self._send("lines", lines)
+    def _send_entries(self, context: RunContext) -> None:
+        if context.has_entries and (entries := context.kept_log.take(is_end=True)):
+            self._send("log", entries)
 
     def _send(self, kind: str, value: object) -> None:
         with self._sending:

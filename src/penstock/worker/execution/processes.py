@@ -134,8 +134,8 @@ class _Child:
             if kind == "done":
                 assert isinstance(value, AttemptOutcome)
                 return value
-            if kind == "lines":
-                context.lines.extend(value)
+            if kind == "log":
+                context.kept_log.extend(value)
             else:
                 context.set_progress(value)
 

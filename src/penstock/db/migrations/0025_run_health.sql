@@ -1,6 +1,6 @@
--- migration: sla
+-- migration: run_health
 -- breaking: no
--- Sums of SLA compliance: runs that have an SLA and are the last attempt, and those that kept it.
+-- Sums of SLA compliance, leaked executions of workers, and an index of dead runs by cause.
 
 -- both
 ALTER TABLE customer_days ADD COLUMN sla_runs bigint NOT NULL DEFAULT 0;
@@ -19,3 +19,7 @@ WHERE customer_days.customer = k.customer AND customer_days.day_at = k.day_at
 
 -- Executions of a worker whose run was ended while its code keeps running.
 ALTER TABLE sessions ADD COLUMN leaked integer NOT NULL DEFAULT 0;
+
+-- Dead runs by cause: many configs that fail in the same way have a common one.
+CREATE INDEX dead_letters_by_error ON dead_letters (processor, error_type, died_at)
+    WHERE kind = 'run';

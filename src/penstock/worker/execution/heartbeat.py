@@ -1,0 +1,72 @@
+"""What a heartbeat writes about executing runs, and what it learns about them.
+
+It writes changed progress and log entries. Those that could not be stored are kept for the next
+heartbeat. It learns which runs another process has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import replace
+
+from penstock.core.clock import SECOND, Clock
+from penstock.db.store import Tx
+from penstock.runs.rows import Progress
+from penstock.runs.store.leases import progress_put_many
+from penstock.runs.store.logs import LogPart, run_log_put_held
+from penstock.worker.context import RunContext, Signal
+
+
+class HeartbeatReport:
+    """Progress and log entries of one worker's runs; one thread uses it."""
+
+    def __init__(self, clock: Clock, worker: str) -> None:
+        self._clock = clock
+        self._worker = worker
+        self._dirty: list[tuple[RunContext, Progress]] = []
+        self._entries: list[LogPart] = []
+
+    def collect(self, contexts: Iterable[RunContext]) -> None:
+        """Take what changed since the last heartbeat."""
+        runs = list(contexts)
+        self._dirty = [(c, progress) for c in runs if (progress := c.take_progress())]
+        self._entries += [part for c in runs if (part := c.take_entries())]
+
+    def write(self, tx: Tx) -> None:
+        """Write what was collected, in the transaction that renews the session."""
+        if self._dirty:
+            at, now = tx.now(), self._clock.monotonic()
+            progress_put_many(tx, [self._row(c, progress, at, now) for c, progress in self._dirty])
+        run_log_put_held(tx, self._entries)
+
+    def settle(self, *, is_stored: bool) -> None:
+        """Forget what was stored; keep the rest for the next heartbeat."""
+        if is_stored:
+            self._entries.clear()
+            return
+        for context, _ in self._dirty:
+            context.is_dirty = True
+
+    def _row(
+        self, context: RunContext, progress: Progress, at: int, now: float
+    ) -> tuple[int, int, Progress]:
+        """Build a progress row; estimates the completion time when the percentage is known."""
+        percent = progress.percent
+        left = (now - context.started_at_s) * (100 / percent - 1) if percent else None
+        estimate = None if left is None else at + int(left * SECOND)
+        reported = replace(progress, worker=self._worker, estimated_completion_at=estimate)
+        return context.held.run_id, context.held.token, reported
+
+
+def follow_store(contexts: Sequence[RunContext], stored: Container[int], now: float) -> None:
+    """Compare executing runs with the tokens that the store has for the session.
+
+    A run that is no longer stored was ended by another process: it stops here. A run that was asked
+    to stop because the lease was uncertain continues if it has not stopped yet.
+    """
+    for context in contexts:
+        if context.held.token in stored:
+            context.withdraw_fence()
+        else:
+            context.is_gone = True
+            context.send_signal(Signal.LEASE, now)
