@@ -27,6 +27,7 @@ from penstock.flows.records import CompletionReport, FlowRequest
 from penstock.runs.external.client.holder import Claimed, ExternalWorker, FailureReport
 from penstock.runs.records import Submission
 from penstock.runs.rows import HeldRun
+from penstock.runs.store.logs import LogPart, run_log_put_ended
 from penstock.runs.store.runs import Claim, run_claim
 from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres.server import DatabaseServer
@@ -86,6 +87,8 @@ class Tenants:
         self.client.work.claim_by_id(worker, ended)
         self.client.work.start(ended, worker)
         self.client.work.complete(ended, worker)
+        logged = LogPart(ended, 1, 0, number, f'[[0, "INFO", "l", "of {who}"]]')
+        self.store.write(lambda tx: run_log_put_ended(tx, [logged]))
         self.client.work.claim_by_id(worker, dead)
         self.client.work.start(dead, worker)
         for _ in range(3):
