@@ -9,7 +9,6 @@ processor's own thread. Nothing here accesses the store; `publish` calls a funct
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
@@ -31,10 +30,9 @@ from penstock.core.errors import (
 )
 from penstock.core.redact import REFERENCE, is_reference, redact_text
 from penstock.runs.rows import HeldRun, Progress
-from penstock.runs.store.logs import LogPart
-from penstock.worker.execution.run_log import RunLog, RunLogger, encoded
+from penstock.worker.execution.logged_run import LoggedRun
 from penstock.worker.result import Result
-from penstock.worker.run_info import LoadedProcessor, RunInfo
+from penstock.worker.run_info import LoadedProcessor
 
 __all__ = ["LoadedProcessor", "Result", "RunContext", "Signal"]
 
@@ -65,14 +63,11 @@ PublishMessage: TypeAlias = Callable[[HeldRun, str, NewMessage], str]
 """Publishes a message of a held run; returns its id or raises StaleToken."""
 
 
-class RunContext(RunInfo):
+class RunContext(LoggedRun):
     """One run, as its processor sees it."""
 
     __slots__ = (
         "_asked",
-        "_clock",
-        "_kept_log",
-        "_log_bound",
         "_parameters",
         "_percent",
         "_progress",
@@ -103,7 +98,7 @@ class RunContext(RunInfo):
         """Created by the worker. `began` is the monotonic start time; `store` serves the limit
         slots that the processor acquires.
         """
-        super().__init__(held, known)
+        super().__init__(held, known, clock)
         self.started_at_s = began
         self.signal: Signal | None = None
         self.signalled_at = 0.0
@@ -121,14 +116,11 @@ class RunContext(RunInfo):
         self.publish_message: PublishMessage | None = None
         """Set by a worker that has the store; None in a child process."""
         self._asked: dict[str, int] | None = None
-        self._clock = clock
         self._reported: dict[str, Any] | None = None
         self._parameters: Mapping[str, Any] | None = None
         self._progress: Progress | None = None
         self._percent: float | None = None
         self._stage_us: dict[str, int] | None = None
-        self._kept_log: RunLog | None = None
-        self._log_bound: RunLogger | None = None
 
     @property
     def parameters(self) -> Mapping[str, Any]:
@@ -176,45 +168,8 @@ class RunContext(RunInfo):
         """Whether the run reported nothing besides its return value."""
         return (
             self.signal is None and self._stage_us is None and not self.records and not self.bytes
-            and self._reported is None and self._kept_log is None
+            and self._reported is None and not self.has_entries
         )  # fmt: skip
-
-    @property
-    def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """Logger that adds the run's ids to every record; its entries are kept with the run."""
-        if self._log_bound is None:
-            bound = {
-                "run_id": self.run_id,
-                "customer_id": self.customer_id,
-                "processor": self._known.processor.path,
-                "attempt": self.attempt,
-                "correlation_id": self.correlation_id,
-            }
-            self._log_bound = RunLogger(self, bound)
-        return self._log_bound
-
-    @property
-    def kept_log(self) -> RunLog:
-        """Entries that the execution has logged."""
-        if self._kept_log is None:
-            self._kept_log = RunLog(self._clock)
-        return self._kept_log
-
-    @property
-    def has_entries(self) -> bool:
-        """Whether the execution has logged anything."""
-        return self._kept_log is not None
-
-    def take_entries(self, *, is_end: bool = False) -> LogPart | None:
-        """Return the entries to store now; None if there are none."""
-        if self._kept_log is None:
-            return None
-        entries = self._kept_log.take(is_end=is_end)
-        if not entries:
-            return None
-        held, part = self.held, self._kept_log.part
-        self._kept_log.part += 1
-        return LogPart(held.run_id, held.token, part, held.customer_key, encoded(entries))
 
     def check(self) -> None:
         """Raise RunCancelled, RunTimedOut or LeaseLost when the run has to stop."""

@@ -74,7 +74,7 @@ class RunLog:
         return entries
 
 
-class LoggedRun(Protocol):
+class KeepsLog(Protocol):
     """The part of a run's context that entries are added to."""
 
     @property
@@ -86,7 +86,7 @@ class LoggedRun(Protocol):
 class RunLogger(logging.LoggerAdapter[logging.Logger]):
     """Logger of one run: adds the run's ids to every record and keeps the entries with the run."""
 
-    def __init__(self, run: LoggedRun, ids: Mapping[str, object]) -> None:
+    def __init__(self, run: KeepsLog, ids: Mapping[str, object]) -> None:
         super().__init__(logging.getLogger("penstock.run"), ids)
         self._run = run
 
