@@ -352,7 +352,7 @@ class TestGates:
     def test_backtest(self, store: Store, clock: VirtualClock) -> None:
         """Recorded inputs are evaluated again with other thresholds."""
         stage = Stage(store, clock, gated(same_day("raw.box", expect=10)))
-        stage.rows["raw.box"] = 1
+        stage.rows["raw.box"] = 3
         stage.open()
         stage.complete()
         stage.step()

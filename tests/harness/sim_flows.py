@@ -41,7 +41,13 @@ PROCESSORS = ("left", "right", "mid", "end", "soon")
 
 def cascade() -> Pipeline:
     """Two entry processors, a gate with needs, gates of single processors, and a last phase."""
-    made = Pipeline(CASCADE, partition=text("day"), warehouse="w", modes=game_day_modes())
+    made = Pipeline(
+        CASCADE,
+        partition=text("day"),
+        warehouse="w",
+        modes=game_day_modes(),
+        customer_column="shop",
+    )
     raw = made.phase("raw", stragglers="20m")
     raw.processor("left", timeout="8m")(_work)
     quick = {"max_attempts": 2, "base_delay_minutes": 1}

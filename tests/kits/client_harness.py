@@ -63,7 +63,13 @@ def gated() -> Pipeline:
     def work(run: Any) -> None:
         """Never called here."""
 
-    made = Pipeline("gated", partition=text("day"), warehouse="w", modes=game_day_modes())
+    made = Pipeline(
+        "gated",
+        partition=text("day"),
+        warehouse="w",
+        modes=game_day_modes(),
+        customer_column="shop",
+    )
     raw = made.phase("raw")
     raw.external("far")
     needs = [historical("t.days", days=3), same_day("t.rows", fail_if_missing=True)]

@@ -7,7 +7,7 @@ from typing import Any
 from penstock.core.clock import DAY, Micros, parse_iso
 from penstock.flows.gates.evidence import Assessment, DependencyStatus, Observation, assess
 from penstock.flows.gates.override import Override
-from penstock.flows.gates.verdict import GateInput
+from penstock.flows.gates.verdict import RULES, GateInput
 from penstock.pipelines.declare.needs import historical
 from penstock.pipelines.dependency import DependencyKind
 from tests.kits.modes import GAME_DAY
@@ -85,4 +85,5 @@ def override(dependency: str | None = None, **fields: Any) -> Override:
 
 def gate(mode: str, *assessments: Assessment, **fields: Any) -> GateInput:
     """Return the input of a gate in a built-in mode with these assessments."""
-    return GateInput(mode=GAME_DAY[mode], now=NOW, assessments=assessments, **fields)
+    given = {"rules": RULES, **fields}
+    return GateInput(mode=GAME_DAY[mode], now=NOW, assessments=assessments, **given)

@@ -11,7 +11,9 @@ import pytest
 from penstock import Mode, Pipeline, game_day_modes, historical, optional, per, same_day
 from penstock.core.clock import HOUR, MINUTE
 from penstock.core.errors import DeclarationError
+from penstock.pipelines.declare.needs import WAREHOUSE_KINDS
 from penstock.pipelines.plan import gate_mode, modes_of, needs_from_definition, plan_of
+from penstock.probes.warehouses import ADAPTERS
 from tests.kits.modes import GAME_DAY
 
 
@@ -180,6 +182,14 @@ class TestPipelineErrors:
             (
                 {"needs": [same_day("own")], "produces": "own"},
                 r"which it produces itself; declare it with historical\(",
+            ),
+            (
+                {"needs": [same_day("t", customer_column="shop", checks={"c": "SELECT 1"})]},
+                r"check 'c' reads the rows of all customers; add shop = :customer",
+            ),
+            (
+                {"needs": [same_day("t", customer_column="shop", expect="SELECT ':customer'")]},
+                "the query of expect reads the rows of all customers",
             ),
         ],
     )
@@ -350,3 +360,54 @@ class TestValueErrors:
 
     def test_a_waiting_mode_rechecks_every_five_minutes(self) -> None:
         assert Mode("m", otherwise="wait", max_wait="1h").recheck_us == 5 * MINUTE
+
+
+class TestCustomers:
+    """Needs that tell customers apart."""
+
+    def test_the_pipelines_column_applies_to_needs_and_references(self) -> None:
+        pipeline = Pipeline("p", partition="day", customer_column="shop")
+        needs = [
+            same_day("own", expect=per(2, "stores")),
+            same_day("other", customer_column="owner", expect=per(2, "stores", shared=True)),
+            same_day("common", shared=True, expect=per(2, "stores", customer_column="whose")),
+            historical("past", days=3),
+        ]
+        pipeline.phase("a").external("x", needs=needs)
+        (mode, *_) = pipeline.modes
+        found = [need.dependency for need in pipeline.needs(mode, "a")]
+        assert [(d.customer, d.expect.customer) for d in found] == [
+            ("shop", "shop"), ("owner", None), (None, "whose"), ("shop", None),
+        ]  # fmt: skip
+
+    def test_needs_of_one_table_have_keys_of_their_own(self) -> None:
+        """Otherwise the observation of one would be taken for the other."""
+        pipeline = Pipeline("p", partition="day")
+        needs = [same_day("t", where="kind = 'a'"), same_day("t", where="kind = 'b'")]
+        phase = pipeline.phase("a")
+        phase.external("x", needs=needs)
+        phase.external("y", needs=[same_day("t", where="kind = 'b'")])
+        (mode, *_) = pipeline.modes
+        found = pipeline.needs(mode, "a")
+        assert [need.dependency.key for need in found] == ["same_day:t", "same_day:t#2"]
+        assert found[1].needed_by == ("x", "y")
+
+    @pytest.mark.parametrize(
+        ("make", "text"),
+        [
+            (lambda: same_day("t", shared=True, customer_column="c"), "shared=True contradicts"),
+            (lambda: per(1, "t", shared=True, customer_column="c"), "shared=True contradicts"),
+            (lambda: per(1, "t", zero="fine"), "zero is 'missing' or 'off_day'"),
+            (lambda: same_day("t", floor=101), "floor is a percentage from 0 to 100"),
+            (lambda: same_day("t", floor=1, critical=False), "floor applies to critical data"),
+            (lambda: Pipeline("p", customer_column="a b"), "is not a column name"),
+            (lambda: Pipeline("p", warehouse="bigquery:x"), "no probe for 'bigquery'.*duckdb:"),
+            (lambda: same_day("t", warehouse="snowflake:x"), "no probe for 'snowflake'"),
+        ],
+    )
+    def test_mistakes(self, make: Callable[[], object], text: str) -> None:
+        with pytest.raises(DeclarationError, match=text):
+            make()
+
+    def test_every_declared_kind_of_warehouse_has_an_adapter(self) -> None:
+        assert tuple(sorted(ADAPTERS)) == WAREHOUSE_KINDS

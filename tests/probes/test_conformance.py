@@ -14,6 +14,51 @@ from penstock.testing.clock import VirtualClock
 from tests.probes.kit import DAY, DuckDbSite, ParquetSite, Site, probe_one
 
 
+class TestOwnership:
+    """Rows of one customer, and conditions of the author, on every kind of warehouse."""
+
+    def test_rows_units_and_days_of_a_customer(self, probes: ProbeRunner, site: Site) -> None:
+        """The customer's column filters rows, the counted table and the days of history."""
+        need = same_day("boxscores", customer_column="player", expect=per(1, "schedule"))
+        assert probe_one(probes, site, need).error, "the schedule has no such column"
+        hostile = same_day("boxscores", customer_column="player")
+        assert probe_one(probes, site, hostile, customer="x' OR 'a' = 'a").rows == 0
+        own = same_day(
+            "schedule", customer_column="arena", expect=per(2, "schedule", customer_column="arena")
+        )
+        found = probe_one(probes, site, own, customer="arena 1")
+        assert (found.rows, found.units, found.expected, found.error) == (2, 2, 4, None)
+        other = probe_one(probes, site, own, customer="arena 9")
+        assert (other.rows, other.units, other.error) == (0, 0, None)
+        past = historical("schedule", days=3, customer_column="arena")
+        assert probe_one(probes, site, past, customer="arena 1").days_present == 1
+        assert probe_one(probes, site, past, customer="arena 9").days_present == 0
+
+    def test_conditions(self, probes: ProbeRunner, site: Site) -> None:
+        """`where` applies to rows, units and days; its parameters are bound."""
+        need = same_day(
+            "boxscores",
+            where="game_id = :game OR 1 = 2 -- a comment",
+            expect=per(20, "schedule", where="game_id = :game"),
+        )
+        found = probe_one(probes, site, need, parameters={"game": 1})
+        assert (found.rows, found.units, found.expected, found.error) == (20, 1, 20, None)
+        past = historical("schedule", days=3, where="game_id = :game")
+        for game, days in ((3, 1), (4, 0)):
+            found = probe_one(probes, site, past, parameters={"game": game})
+            assert (found.days_present, found.error) == (days, None)
+        unknown = same_day("boxscores", expect=per(1, "schedule", where="points > 0"))
+        assert probe_one(probes, site, unknown).error, "a column of the other table"
+
+    def test_results_are_not_shared_between_customers(
+        self, probes: ProbeRunner, site: Site
+    ) -> None:
+        """A function of the customer is asked for each; shared data is probed once."""
+        need = same_day("boxscores", expect=lambda _, customer: len(customer))
+        expected = [probe_one(probes, site, need, customer=c).expected for c in ("a", "acme")]
+        assert expected == [1, 4]
+
+
 class TestRows:
     """Rows of the partition, and the expected number of rows."""
 

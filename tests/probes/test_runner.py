@@ -137,7 +137,7 @@ class TestShared:
     ) -> None:
         """As many probes run at once as there are threads, and no more."""
         controlled.go.clear()
-        needs = [same_day("boxscores", expect=lambda _, n=n: n) for n in range(5)]  # type: ignore[misc]
+        needs = [same_day("boxscores", expect=lambda _, n=n: n) for n in range(5)]
         with probing(clock, controlled, threads=3) as probes, ThreadPoolExecutor(1) as flow:
             found = flow.submit(probes.probe, request(*needs))
             for _ in range(3):

@@ -231,7 +231,7 @@ class TestRegistry:
         stored = (f"d{len(text)}", text, False)
         assert world.read(lambda tx: registry.pipeline_get(tx, "p")) == (number, *stored)
         assert world.read(lambda tx: registry.pipeline_get(tx, "q")) is None
-        assert (number, "p", *stored) in world.read(registry.pipeline_list)
+        assert (number, "p", *stored, None) in world.read(registry.pipeline_list)
 
 
 class TestAudit:

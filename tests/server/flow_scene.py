@@ -50,7 +50,13 @@ def daily() -> Pipeline:
     def work(run: Any) -> None:
         """Do nothing; it is never called."""
 
-    made = Pipeline("daily", partition=text("day"), warehouse="w", modes=game_day_modes())
+    made = Pipeline(
+        "daily",
+        partition=text("day"),
+        warehouse="w",
+        modes=game_day_modes(),
+        customer_column="shop",
+    )
     raw = made.phase("raw")
     raw.processor("box", pool=POOL)(work)
     analytics = made.phase("analytics", after=raw)

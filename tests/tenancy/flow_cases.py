@@ -58,7 +58,11 @@ FOREIGN_FLOWS: dict[str, list[Call]] = {
     "flows.get": [lambda c, t: c.flows.get(_flow_id(t))],
     "flows.list": [lambda c, t: c.flows.list(customer=t.customer_id)],
     "flows.cancel": [lambda c, t: c.flows.cancel(_flow_id(t))],
-    "gates.check": [lambda c, t: c.gates.check("gated", "next", flow_id=_flow_id(t))],
+    "gates.check": [
+        lambda c, t: c.gates.check("gated", "next", flow_id=_flow_id(t)),
+        lambda c, t: c.gates.check("gated", "next", partition="p", customer=t.customer_id),
+        lambda c, t: c.gates.check("gated", "next", customer=t.customer_id, mode="manual"),
+    ],
     "gates.decisions": [lambda c, t: c.gates.decisions("gated", customer=t.customer_id)],
     "gates.what_if": [
         lambda c, t: c.gates.what_if(

@@ -5,6 +5,7 @@ import pytest
 from penstock import InvalidInput, Mode, Pipeline, Result, RunContext, historical, per, same_day
 from penstock.core.clock import HOUR, MINUTE
 from penstock.testing.flow import FlowStuck, FlowTest
+from penstock.testing.tables import ExpectationNotSet
 
 CALLED: list[str] = []
 
@@ -51,6 +52,7 @@ def test_functions_are_called_only_when_asked_for() -> None:
     CALLED.clear()
     for call in (False, True):
         with FlowTest(shop(), call=call, partition="2025-12-31") as t:
+            t.arrive("raw.stores", rows=4)
             t.arrive("mart.sales", days=7)
             t.run()
             assert bool(CALLED) is call
@@ -155,3 +157,55 @@ def test_same_story_twice() -> None:
             t.run()
             stories.append(t.report())
     assert stories[0] == stories[1]
+
+
+def owned() -> Pipeline:
+    """One phase whose need counts the rows of a customer, as many as it has shops."""
+    made = Pipeline("owned", partition="day", customer_column="shop")
+    needs = [same_day("raw.orders", expect=per(10, "raw.stores"))]
+    made.phase("only").processor("sales", needs=needs)(_work)
+    return made
+
+
+def test_a_customer_sees_its_own_rows() -> None:
+    """Rows of another customer count neither as data nor as units."""
+    with FlowTest(owned(), mode="manual", customer="acme") as t:
+        t.arrive("raw.stores", rows=1, customer="acme")
+        t.arrive("raw.orders", rows=10, customer="other")
+        t.run(upto="1h")
+        assert (t.flow.customer_id, t.decision("only").verdict) == ("acme", "FAIL")
+        assert "0/10 rows" in t.decision("only").reasons[0]
+    with FlowTest(owned(), mode="manual", customer="acme") as t:
+        t.arrive("raw.stores", rows=1, customer="acme")
+        t.arrive("raw.orders", rows=10, customer="acme")
+        t.run()
+        assert t.flow.state == "COMPLETE"
+
+
+def test_an_unset_query_fails_the_test() -> None:
+    """An expected count by query is never satisfied by default: the test says which one to set."""
+    made = Pipeline("shop", partition="day")
+    needs = [same_day("raw.orders", expect="SELECT count(*) FROM calendar")]
+    made.phase("only").processor("sales", needs=needs)(_work)
+    with FlowTest(made) as t, pytest.raises(ExpectationNotSet, match=r"t\.expect\('raw\.orders'"):
+        t.run()
+    with FlowTest(made) as t:
+        t.expect("raw.orders", 3)
+        t.arrive("raw.orders")
+        t.run()
+        assert t.flow.state == "COMPLETE"
+
+
+def test_exceptions_of_functions_are_shown(caplog: pytest.LogCaptureFixture) -> None:
+    """What a function raised is in the report, in `errors` and in the log of the test."""
+
+    def broken(_run: RunContext) -> None:
+        raise KeyError("cents")
+
+    made = Pipeline("shop", partition="day")
+    made.phase("only").processor("sales")(broken)
+    with FlowTest(made, call=True) as t, caplog.at_level("ERROR"):
+        with pytest.raises(FlowStuck, match=r"(?s)sales, attempt 1.*KeyError: 'cents'"):
+            t.run(limit="1m")
+        assert "KeyError: 'cents'" in t.errors[0]
+        assert "KeyError: 'cents'" in caplog.text

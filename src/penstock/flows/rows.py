@@ -265,3 +265,5 @@ class CheckLogRow(NamedTuple):
     issues: str
     verdict: str
     correlation_id: str
+    probed_us: int | None = None
+    scanned_bytes: int | None = None

@@ -7,6 +7,7 @@ its own JSON.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -16,8 +17,8 @@ from typing import Any, TypeAlias
 from penstock.core.clock import Micros
 from penstock.core.stored_json import NOT_SERIALIZED, to_json
 
-RowCounter: TypeAlias = Callable[[str], int]
-"""A function from the partition to the number of rows expected."""
+RowCounter: TypeAlias = Callable[..., int]
+"""A function from the partition, or the partition and the customer, to the rows expected."""
 
 
 class DependencyKind(StrEnum):
@@ -46,8 +47,10 @@ class Expect:
 
     NUMBER: `number`. QUERY: `sql`, which returns one number; `:partition` is bound. CALLABLE:
     `body`, called with the partition, and `reference`, its name. PER: `each` rows per unit; the
-    units are the rows of `table` in the partition (by column `partition`, default the pipeline's),
-    or the distinct values of column `of` among them.
+    units are the rows of `table` in the partition (by column `partition`, default the pipeline's)
+    that belong to the customer (by column `customer`, default the need's) and meet `where`, or the
+    distinct values of column `of` among them. zero: "missing" (no units mean that the data cannot
+    be judged) or "off_day" (no units mean that no rows are expected).
     """
 
     kind: ExpectKind = ExpectKind.NUMBER
@@ -58,6 +61,10 @@ class Expect:
     table: str | None = None
     of: str | None = None
     partition: str | None = None
+    customer: str | None = None
+    where: str | None = None
+    shared: bool = False
+    zero: str = "missing"
     body: RowCounter | None = field(
         default=None, compare=False, repr=False, metadata=NOT_SERIALIZED
     )
@@ -65,6 +72,11 @@ class Expect:
     def rows(self, units: int) -> int:
         """Return the number of rows expected for `units` units."""
         return math.ceil(self.each * max(0, units) - 1e-9)
+
+    @property
+    def zero_is_off_day(self) -> bool:
+        """Whether no units mean that no rows are expected."""
+        return self.zero == "off_day"
 
     @property
     def words(self) -> str:
@@ -75,6 +87,21 @@ class Expect:
             units = self.table if self.of is None else f"{self.of} of {self.table}"
             return f"{self.each:g} rows per {units}"
         return "as counted by a query" if self.kind is ExpectKind.QUERY else f"by {self.reference}"
+
+
+def expected_by_function(body: RowCounter, partition: str, customer: str) -> Any:
+    """Return what a counting function returns; one with two parameters receives the customer.
+
+    A parameter with a default does not count: it belongs to the function's author.
+    """
+    call: Callable[..., Any] = body
+    try:
+        parameters = inspect.signature(call).parameters.values()
+    except ValueError:  # a builtin without a signature
+        return call(partition)
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    required = [p for p in parameters if p.kind in positional and p.default is p.empty]
+    return call(partition, customer) if len(required) >= 2 else call(partition)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,9 +125,11 @@ class QualityWeights:
 class Dependency:
     """A declared dependency of a gate; built by `same_day`, `historical` and `optional`.
 
-    If `partition` or `warehouse` is None, the pipeline's value applies; if `modes` is None, the
-    dependency applies in every mode. The fields ending in `_days` are set only for historical
-    dependencies.
+    If `partition`, `customer` or `warehouse` is None, the pipeline's value applies; if `modes` is
+    None, the dependency applies in every mode. customer: the column that holds the customer.
+    shared: the rows are common to all customers. where: a condition on the rows. number: the
+    position among the needs of a gate with the same kind and table. The fields ending in `_days`
+    are set only for historical dependencies.
     """
 
     table: str
@@ -120,25 +149,47 @@ class Dependency:
     degraded_days: int | None = None
     modes: frozenset[str] | None = None
     warehouse: str | None = None
+    customer: str | None = None
+    where: str | None = None
+    shared: bool = False
+    floor: float | None = None
+    number: int = 0
 
     @property
     def key(self) -> str:
-        """The key of the dependency within a gate, such as `historical:nba_analytics.summary`."""
-        return f"{self.kind}:{self.table}"
+        """The key of the dependency within a gate, such as `historical:nba_analytics.summary`.
+
+        The second need of the same kind and table ends with `#2`.
+        """
+        base = f"{self.kind}:{self.table}"
+        return f"{base}#{self.number + 1}" if self.number else base
 
     def applies_in(self, mode: str) -> bool:
         """Return whether the dependency applies in this mode."""
         return self.modes is None or mode in self.modes
 
-    def with_defaults(self, partition: str | None, warehouse: str | None) -> Dependency:
-        """Return the dependency with the pipeline's partition column and warehouse filled in."""
+    @property
+    def knows_customers(self) -> bool:
+        """Whether it says which rows belong to a customer: a column, or `shared`."""
+        return self.shared or self.customer is not None
+
+    def with_defaults(
+        self, partition: str | None, warehouse: str | None, customer: str | None = None
+    ) -> Dependency:
+        """Return the dependency with the pipeline's columns and warehouse filled in."""
+        own = None if self.shared else self.customer or customer
         expect = self.expect
-        if expect.kind is ExpectKind.PER and expect.partition is None:
-            expect = replace(expect, partition=self.partition or partition)
+        if expect.kind is ExpectKind.PER:
+            expect = replace(
+                expect,
+                partition=expect.partition or self.partition or partition,
+                customer=None if expect.shared else expect.customer or own,
+            )
         return replace(
             self,
             partition=self.partition or partition,
             warehouse=self.warehouse or warehouse,
+            customer=own,
             expect=expect,
         )
 

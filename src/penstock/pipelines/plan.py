@@ -8,6 +8,7 @@ after them then follow the phases before them. Pure; the orchestrator computes p
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
@@ -191,25 +192,36 @@ def needs_from_definition(
         for given in declared["processors"]
         if given["name"] in names
     ]
-    return needs_of(asked, mode.name, pipeline.partition, pipeline.warehouse)
+    return needs_of(asked, mode.name, pipeline)
 
 
 def needs_of(
-    processors: Iterable[tuple[str, ProcessorSettings]],
-    mode: str,
-    partition: str | None,
-    warehouse: str | None,
+    processors: Iterable[tuple[str, ProcessorSettings]], mode: str, pipeline: PipelineSettings
 ) -> tuple[Need, ...]:
-    """Return the union of the processors' needs in a mode; equal needs are merged."""
+    """Return the union of the processors' needs in a mode; equal needs are merged.
+
+    Different needs of the same kind and table are numbered, so that each has a key of its own.
+    """
     found: list[Need] = []
+    numbers: Counter[str] = Counter()
     for name, terms in processors:
         for dependency in terms.needs:
             if not dependency.applies_in(mode):
                 continue
-            asked = replace(dependency.with_defaults(partition, warehouse), modes=None)
-            same = next((n for n, need in enumerate(found) if need.dependency == asked), None)
+            asked = replace(
+                dependency.with_defaults(
+                    pipeline.partition, pipeline.warehouse, pipeline.customer_column
+                ),
+                modes=None,
+            )
+            same = next(
+                (n for n, need in enumerate(found) if replace(need.dependency, number=0) == asked),
+                None,
+            )
             if same is None:
-                found.append(Need(dependency=asked, needed_by=(name,)))
+                numbered = replace(asked, number=numbers[asked.key])
+                numbers[asked.key] += 1
+                found.append(Need(dependency=numbered, needed_by=(name,)))
             elif name not in found[same].needed_by:
                 needed_by = (*found[same].needed_by, name)
                 found[same] = replace(found[same], needed_by=needed_by)

@@ -6,24 +6,12 @@ comments. A parameter without a value is an error, never an empty value.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from penstock.core.errors import short_repr
+from penstock.pipelines.query_text import QUERY_TOKEN
 from penstock.probes.protocol import Dialect, ProbeFailed, ProbeRequest, ProbeStatement, Scalar
-
-_TOKEN: Final = re.compile(
-    r"""
-      (?P<kept> [eE]'(?:[^'\\]|\\.|'')*' | '(?:[^']|'')*' | "(?:[^"]|"")*"
-              | --[^\n]* | /\*.*?\*/
-              | (?P<dollar>\$(?:[A-Za-z_]\w*)?\$) .*? (?P=dollar)
-              | ::
-      )
-    | (?<![\w\])]) : (?P<name>[A-Za-z_]\w*)
-    """,
-    re.VERBOSE | re.DOTALL | re.ASCII,
-)
 
 
 def values_of(request: ProbeRequest) -> dict[str, Any]:
@@ -38,7 +26,7 @@ def bind_parameters(
     used: dict[str, Scalar] = {}
     parts: list[str] = []
     end = 0
-    for token in _TOKEN.finditer(sql):
+    for token in QUERY_TOKEN.finditer(sql):
         parts.append(_literal(sql[end : token.start()], dialect))
         end = token.end()
         name = token["name"]

@@ -28,8 +28,8 @@ def table_quoted(table: str, dialect: Dialect) -> str:
     return ".".join(f'"{part}"' for part in table_parts(table, dialect))
 
 
-def column_quoted(column: str, dialect: Dialect) -> str:
-    """Return a quoted column of the table alias `t`.
+def column_quoted(column: str, dialect: Dialect, alias: str = "t") -> str:
+    """Return a quoted column of the table with this alias.
 
     The prefix matters: SQLite reads a quoted name that is not a column as a string, so counting a
     column that does not exist would count every row.
@@ -37,7 +37,7 @@ def column_quoted(column: str, dialect: Dialect) -> str:
     if not COLUMN.fullmatch(column):
         raise ProbeFailed(f"{short_repr(column)} is not a column name")
     _check_length(column, dialect)
-    return f't."{column}"'
+    return f'{alias}."{column}"'
 
 
 def _check_length(name: str, dialect: Dialect) -> None:

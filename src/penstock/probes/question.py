@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Final
 
 from penstock.core.clock import Micros
 from penstock.core.errors import short_repr
 from penstock.flows.gates.evidence import Observation
-from penstock.pipelines.dependency import Dependency, DependencyKind, Expect, ExpectKind
+from penstock.pipelines.dependency import (
+    Dependency,
+    DependencyKind,
+    Expect,
+    ExpectKind,
+    expected_by_function,
+)
 from penstock.probes.binding import bind_parameters, values_of
 from penstock.probes.names import column_quoted
 from penstock.probes.protocol import (
@@ -63,6 +69,8 @@ def build_queries(
     values = values_of(request)
     statements = [_rows_statement(dependency, request, warehouse)]
     expect = dependency.expect
+    if _counts_apart(expect):
+        statements.append(_units_statement(expect, request, warehouse))
     if expect.kind is ExpectKind.QUERY:
         statements.append(bind_parameters(expect.sql or "", values, warehouse.dialect, rows_max=2))
     for check in dependency.checks:
@@ -75,7 +83,7 @@ def read_observation(
     asked: ProbeQueries,
     fetched: QueryResults,
     *,
-    partition: str,
+    request: ProbeRequest,
     probed_at: Micros,
     took_us: Micros,
 ) -> Observation:
@@ -93,6 +101,8 @@ def read_observation(
     dependency = asked.dependency
     results = list(fetched.results)
     rows, newest, units, *filled = results.pop(0)[0]
+    if _counts_apart(dependency.expect):
+        units = results.pop(0)[0][0]
     counted = results.pop(0) if dependency.expect.kind is ExpectKind.QUERY else ()
     failed = [
         check.name for check, found in zip(dependency.checks, results, strict=True) if found[0][0]
@@ -102,7 +112,8 @@ def read_observation(
         key=dependency.key,
         looked_at=probed_at,
         rows=rows,
-        expected=_expected(dependency.expect, units, counted, partition),
+        expected=_expected(dependency.expect, units, counted, request),
+        units=units,
         newest_us=parse_timestamp(newest, dependency.age_column),
         not_null_share=sum(filled) / cells if cells else None,
         checks_total=len(dependency.checks),
@@ -132,35 +143,77 @@ def _rows_statement(
         column = column_quoted(dependency.age_column, dialect)
         newest = f"CAST(max({column}) AS {dialect.text_type})"
     units = "NULL"
-    if dependency.expect.kind is ExpectKind.PER:
+    if dependency.expect.kind is ExpectKind.PER and not _counts_apart(dependency.expect):
         counted = _units_statement(dependency.expect, request, warehouse)
         units = f"({counted.text})"
         values.update(counted.values)
     filled = [f"count({column_quoted(name, dialect)})" for name in dependency.not_null]
-    where = _where(dependency.partition, request, dialect, values)
+    where = _where(_conditions(dependency, request, dialect, values))
     picked = ", ".join(["count(*)", newest, units, *filled])
     return ProbeStatement(
         text=f"SELECT {picked} FROM {source.text} AS t{where}", values=tuple(values.items())
     )
 
 
+def _counts_apart(expect: Expect) -> bool:
+    """Whether units have a statement of their own.
+
+    In a subquery, a column of the author's condition that the counted table lacks would be taken
+    from the outer table.
+    """
+    return expect.kind is ExpectKind.PER and expect.where is not None
+
+
 def _units_statement(expect: Expect, request: ProbeRequest, warehouse: Warehouse) -> ProbeStatement:
     dialect = warehouse.dialect
     source = warehouse.from_clause(expect.table or "", "units")
     values = dict(source.values)
-    units = "*" if expect.of is None else f"DISTINCT {column_quoted(expect.of, dialect)}"
-    where = _where(expect.partition, request, dialect, values)
-    text = f"SELECT count({units}) FROM {source.text} AS t{where}"
+    # An alias of its own: SQLite would take a column that this table lacks from the outer table.
+    units = "*" if expect.of is None else f"DISTINCT {column_quoted(expect.of, dialect, 'u')}"
+    where = _where(_conditions(expect, request, dialect, values, "u"))
+    text = f"SELECT count({units}) FROM {source.text} AS u{where}"
     return ProbeStatement(text=text, values=tuple(values.items()))
 
 
-def _where(
-    column: str | None, request: ProbeRequest, dialect: Dialect, values: dict[str, Scalar]
-) -> str:
-    if column is None:
-        return ""
-    values["partition"] = request.partition
-    return f" WHERE {column_quoted(column, dialect)} = {dialect.mark('partition')}"
+def _conditions(
+    source: Dependency | Expect,
+    request: ProbeRequest,
+    dialect: Dialect,
+    values: dict[str, Scalar],
+    alias: str = "t",
+) -> list[str]:
+    """Return the conditions on the rows of the flow; what they bind is added to `values`."""
+    found = []
+    if source.partition is not None:
+        values["partition"] = request.partition
+        column = column_quoted(source.partition, dialect, alias)
+        found.append(f"{column} = {dialect.mark('partition')}")
+    return found + _ownership(source, request, dialect, values, alias)
+
+
+def _ownership(
+    source: Dependency | Expect,
+    request: ProbeRequest,
+    dialect: Dialect,
+    values: dict[str, Scalar],
+    alias: str = "t",
+) -> list[str]:
+    """Return the conditions besides the partition: the customer's rows, and the author's text."""
+    found = []
+    if source.customer is not None:
+        values["customer"] = request.customer
+        column = column_quoted(source.customer, dialect, alias)
+        found.append(f"{column} = {dialect.mark('customer')}")
+    if source.where is not None:
+        written = bind_parameters(source.where, values_of(request), dialect)
+        values.update(written.values)
+        # On lines of its own, so that a comment at its end ends there.
+        found.append(f"(\n{written.text}\n)")
+    return found
+
+
+def _where(conditions: Sequence[str]) -> str:
+    return f" WHERE {' AND '.join(conditions)}" if conditions else ""
 
 
 def _bare(sql: str) -> str:
@@ -168,18 +221,23 @@ def _bare(sql: str) -> str:
 
 
 def _expected(
-    expect: Expect, units: int | None, counted: Sequence[Sequence[Any]], partition: str
+    expect: Expect, units: int | None, counted: Sequence[Sequence[Any]], request: ProbeRequest
 ) -> int:
     if expect.kind is ExpectKind.PER:
         return expect.rows(units or 0)
     if expect.kind is ExpectKind.QUERY:
         if len(counted) != 1 or len(counted[0]) != 1:
             raise ProbeFailed("the query for the expected rows must return one row with one number")
+        if counted[0][0] is None:
+            raise ProbeFailed("the query for the expected rows returned NULL; return 0 for none")
         return _whole(counted[0][0], "the query for the expected rows")
     if expect.kind is ExpectKind.CALLABLE:
         if expect.body is None:
             raise ProbeFailed(f"{expect.reference} is not loaded, so the expected rows are unknown")
-        return _whole(expect.body(partition), str(expect.reference))
+        return _whole(
+            expected_by_function(expect.body, request.partition, request.customer),
+            str(expect.reference),
+        )
     return expect.number
 
 
@@ -203,8 +261,11 @@ def _days_question(
     days = days_before(request.partition, dependency.lookback_days or 0)
     source = warehouse.from_clause(dependency.table, "source")
     column = column_quoted(dependency.partition, warehouse.dialect)
+    values = dict(source.values)
+    more = _ownership(dependency, request, warehouse.dialect, values)
+    source = replace(source, values=tuple(values.items()))
     statements = [
-        _days_statement(some, source, column, warehouse.dialect) for some in _batches(days)
+        _days_statement(some, source, column, more, warehouse.dialect) for some in _batches(days)
     ]
     return ProbeQueries(
         dependency=dependency,
@@ -215,7 +276,11 @@ def _days_question(
 
 
 def _days_statement(
-    days: Sequence[str], source: ProbeStatement, column: str, dialect: Dialect
+    days: Sequence[str],
+    source: ProbeStatement,
+    column: str,
+    more: Sequence[str],
+    dialect: Dialect,
 ) -> ProbeStatement:
     """Find the days that have rows: their names by one scan, or a flag per day by one lookup."""
     named = {f"day_{n}": day for n, day in enumerate(days)}
@@ -223,13 +288,12 @@ def _days_statement(
     values = (*source.values, *named.items())
     if dialect.days_by_scan:
         day = f"CAST({column} AS {dialect.text_type})"
-        text = (
-            f"SELECT DISTINCT {day} FROM {source.text} AS t WHERE {column} IN ({', '.join(marks)})"
-        )
+        where = _where([f"{column} IN ({', '.join(marks)})", *more])
+        text = f"SELECT DISTINCT {day} FROM {source.text} AS t{where}"
         return ProbeStatement(text=text, values=values, rows_max=len(days))
     flags = [
-        f"CASE WHEN EXISTS (SELECT 1 FROM {source.text} AS t WHERE {column} = {mark}) "
-        "THEN 1 ELSE 0 END"
+        f"CASE WHEN EXISTS (SELECT 1 FROM {source.text} AS t"
+        f"{_where([f'{column} = {mark}', *more])}) THEN 1 ELSE 0 END"
         for mark in marks
     ]
     return ProbeStatement(text=f"SELECT {', '.join(flags)}", values=values)

@@ -84,7 +84,9 @@ class ProbeRunner:
             def probe(began: Micros) -> Observation:
                 return self._probe(query, warehouse, request, began)
 
-            key = (address, dependency.table, request.partition, query.shape)
+            # Rows of one customer never answer for another, unless they are common to all.
+            whose = None if dependency.shared else request.customer
+            key = (address, dependency.table, request.partition, whose, query.shape)
             return self._calls.join(key, probe, since=request.since)
         except Exception as error:  # after any error the dependency counts as missing
             return error
@@ -95,9 +97,7 @@ class ProbeRunner:
         started = self._clock.monotonic()
         results = warehouse.read(query.statements, request.budget)
         took = round((self._clock.monotonic() - started) * SECOND)
-        return read_observation(
-            query, results, partition=request.partition, probed_at=began, took_us=took
-        )
+        return read_observation(query, results, request=request, probed_at=began, took_us=took)
 
     def _end(
         self, dependency: Dependency, call: Future[Observation] | Exception, request: ProbeRequest

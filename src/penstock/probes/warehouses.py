@@ -25,7 +25,7 @@ EXPECTED: Final = "duckdb:FILE, duckdb:FOLDER/, sqlite:FILE or postgresql://user
 def open_warehouse(address: str, field: str = "warehouse") -> Warehouse:
     """Return the adapter of an address; InvalidInput names the field and how to fix it."""
     scheme, colon, rest = address.partition(":")
-    adapter = _ADAPTERS.get(scheme)
+    adapter = ADAPTERS.get(scheme)
     if adapter is None or not colon or not rest:
         raise InvalidInput(field, EXPECTED, redacted(address, address))
     return adapter(address, rest, field)
@@ -69,7 +69,7 @@ def _library(name: str, extra: str, address: str, field: str) -> ModuleType:
         ) from None
 
 
-_ADAPTERS: Final[Mapping[str, Callable[[str, str, str], Warehouse]]] = {
+ADAPTERS: Final[Mapping[str, Callable[[str, str, str], Warehouse]]] = {
     "duckdb": _duckdb,
     "postgres": _postgres,
     "postgresql": _postgres,

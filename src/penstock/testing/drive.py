@@ -42,7 +42,7 @@ class FlowDriver:
         is_called: bool,
     ) -> None:
         self.clock = clock
-        self.tables = Tables(clock)
+        self.tables = Tables(clock, strict=True)
         self.store = memory_store(clock)
         self.client = Client(self.store, actor="test")
         self.client.register([pipeline])

@@ -8,6 +8,8 @@ planned. External processors are executed here too, so that a flow reaches its e
 
 from __future__ import annotations
 
+import json
+import logging
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +23,8 @@ from penstock.worker.execution.call import call_inline
 from penstock.worker.options import WorkerOptions
 from penstock.worker.outcome import AttemptOutcome
 from penstock.worker.worker_core import WorkerCore
+
+_log = logging.getLogger(__name__)
 
 LEASE_US = 60 * DAY
 TIMED_OUT = AttemptOutcome(error_type="TIMEOUT", is_interrupted=True)
@@ -54,6 +58,8 @@ class FakeWorkers:
         self.on_completed: Callable[[RunContext], None] = lambda _: None
         """Called after a run succeeded."""
         self.behaviors: dict[str, ProcessorBehavior] = {}
+        self.errors: list[str] = []
+        """What functions raised, with the traceback, in order."""
         self._is_called = is_called
         self._clock = clock
         self._busy: list[_Busy] = []
@@ -100,6 +106,16 @@ class FakeWorkers:
         for steps in self._steps:
             steps.close()
 
+    def _noted(self, context: RunContext, outcome: AttemptOutcome) -> AttemptOutcome:
+        """Keep and log what a function raised, so that a failing test shows it."""
+        if outcome.error_type is not None and outcome.details is not None:
+            found = json.loads(outcome.details)
+            text = found.get("traceback") or found.get("message") or outcome.error_type
+            where = f"{context.processor}, attempt {context.attempt}"
+            self.errors.append(f"{where}: {text.strip()}")
+            _log.error("%s raised: %s", where, text.strip())
+        return outcome
+
     def _begun(self, steps: WorkerCore, context: RunContext, now: Micros) -> _Busy:
         behavior = self.behaviors.get(context.processor, ProcessorBehavior())
         limit = context.held.max_execution_us
@@ -109,9 +125,9 @@ class FakeWorkers:
         if behavior.failures:
             outcome = behavior.failures.pop(0)
         elif behavior.call is not None:
-            outcome = behavior.call(context)
+            outcome = self._noted(context, behavior.call(context))
         elif self._is_called and context.declared.body is not None:
-            outcome = call_inline(context)
+            outcome = self._noted(context, call_inline(context))
         else:
             outcome = AttemptOutcome(status=behavior.status)
         return _Busy(now + behavior.takes_us, steps, context, outcome)

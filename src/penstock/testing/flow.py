@@ -60,6 +60,7 @@ class FlowTest:
         warehouses: Mapping[str, str] | None = None,
         call: bool = False,
         parameters: str | None = None,
+        customer: str = CUSTOMER,
     ) -> None:
         """Prepare a flow; the first `run` opens it.
 
@@ -67,12 +68,14 @@ class FlowTest:
         defaults to the partition of the mode at that time. warehouses: addresses by the pipeline's
         names for them; gates then probe real data instead of what the test makes `arrive`. call:
         call the processors' functions; without it they succeed without being called. parameters:
-        parameters of the flow, as JSON.
+        parameters of the flow, as JSON. customer: customer of the flow; needs with a customer
+        column see only its rows.
         """
         mode = default_mode(pipeline.modes).name if mode is None else mode
         if mode not in pipeline.modes:
             raise InvalidInput("mode", f"one of {', '.join(sorted(pipeline.modes))}", mode)
         self.pipeline = pipeline
+        self.customer = customer
         self.mode = mode
         self.clock = VirtualClock(parse_iso(start))
         rule = pipeline.terms.rule
@@ -117,11 +120,13 @@ class FlowTest:
         filled: float = 1.0,
         failed: tuple[str, ...] = (),
         age: str | None = None,
+        customer: str | None = None,
     ) -> None:
         """Make data arrive, at once or `after` a delay; without `rows`, as many rows as expected.
 
         days: this many days of history instead of rows. filled: share of non-null cells in required
-        columns. failed: names of checks that fail. age: age of the newest row on arrival.
+        columns. failed: names of checks that fail. age: age of the newest row on arrival. customer:
+        owner of the rows, by default every customer.
         """
         at = self._at(after)
         newest = None if age is None else at - parse_duration(age, "age")
@@ -134,6 +139,7 @@ class FlowTest:
                 failed_checks=failed,
                 newest_us=newest,
                 days=days,
+                customer=customer,
             ),
         )
 
@@ -243,9 +249,15 @@ class FlowTest:
         found = self.store.read(lambda tx: triggers_of(tx, ids))
         return [trigger for trigger in found if trigger.phase == phase]
 
+    @property
+    def errors(self) -> list[str]:
+        """What the functions of processors raised, with the traceback, in order."""
+        return list(self._workers.errors)
+
     def report(self) -> str:
-        """Return a report of all decisions and the state of every phase."""
-        return "\n".join(_story_lines(self.store, self._number()[0], self.flows))
+        """Return a report of all decisions, the state of every phase, and what functions raised."""
+        lines = _story_lines(self.store, self._number()[0], self.flows)
+        return "\n".join([*lines, *self.errors])
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -256,7 +268,7 @@ class FlowTest:
         number, digest = self._number()
         opening = FlowOpening(
             customer_key=self.store.write(
-                lambda tx: customer_ensure_many(tx, [CUSTOMER])[CUSTOMER]
+                lambda tx: customer_ensure_many(tx, [self.customer])[self.customer]
             ),
             pipeline_key=PipelineKey(number),
             digest=digest,

@@ -15,7 +15,12 @@ from datetime import date, timedelta
 from penstock.core.clock import Clock, Micros
 from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.probe_request import ProbeRequest
-from penstock.pipelines.dependency import Dependency, DependencyKind, ExpectKind
+from penstock.pipelines.dependency import (
+    Dependency,
+    DependencyKind,
+    ExpectKind,
+    expected_by_function,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +29,7 @@ class TableContent:
 
     not_null_share: share of non-null cells in required columns. failed_checks: checks that fail.
     newest_us: time of the newest row, by default its arrival. days: days of history. error: the
-    probe fails with this text.
+    probe fails with this text. customer: owner of the rows; None: every customer.
     """
 
     at: Micros
@@ -34,13 +39,22 @@ class TableContent:
     newest_us: Micros | None = None
     days: int | None = None
     error: str | None = None
+    customer: str | None = None
+
+
+class ExpectationNotSet(AssertionError):
+    """A need expects as many rows as a query returns, and the test has not set it."""
 
 
 class Tables:
-    """Tables by name; a probe sees the latest delivery that has arrived."""
+    """Tables by name; a probe sees the latest delivery that has arrived.
 
-    def __init__(self, clock: Clock) -> None:
+    strict: raise ExpectationNotSet for an expected count by query that the test has not set.
+    """
+
+    def __init__(self, clock: Clock, *, strict: bool = False) -> None:
         self._clock = clock
+        self._strict = strict
         self._deliveries: dict[str, list[TableContent]] = {}
         self._expected: dict[str, int] = {}
 
@@ -65,31 +79,34 @@ class Tables:
     def probe(self, request: ProbeRequest) -> list[Observation]:
         """Return one observation per dependency, as probes would."""
         return [
-            self._observation(dependency, request.partition) for dependency in request.dependencies
+            self._observation(dependency, request.partition, request.customer)
+            for dependency in request.dependencies
         ]
 
-    def rows(self, table: str) -> int:
-        """Return how many rows of a table have arrived.
+    def rows(self, table: str, customer: str | None = None) -> int:
+        """Return how many rows of a table have arrived, of all customers or of one.
 
         An arrival without a number counts as one.
         """
-        found = self._latest(table, days=False)
+        found = self._latest(table, days=False, customer=customer)
         return 0 if found is None else 1 if found.rows is None else found.rows
 
-    def _observation(self, dependency: Dependency, partition: str) -> Observation:
+    def _observation(self, dependency: Dependency, partition: str, customer: str) -> Observation:
         now, historical = self._clock.now(), dependency.kind is DependencyKind.HISTORICAL
-        found = self._latest(dependency.table, days=historical)
+        owner = None if dependency.customer is None else customer
+        found = self._latest(dependency.table, days=historical, customer=owner)
         if found is not None and found.error is not None:
             return Observation(key=dependency.key, looked_at=now, error=found.error)
         if historical:
             return _days(dependency, partition, 0 if found is None else found.days or 0, now)
-        expected = self._expectation(dependency, partition)
+        expected = self._expectation(dependency, partition, customer)
         rows = 0 if found is None else max(expected, 1) if found.rows is None else found.rows
         return Observation(
             key=dependency.key,
             looked_at=now,
             rows=rows,
             expected=expected,
+            units=self._units(dependency, customer),
             newest_us=None
             if found is None
             else found.at
@@ -102,25 +119,45 @@ class Tables:
             checks_failed=() if found is None else found.failed_checks,
         )
 
-    def _latest(self, table: str, *, days: bool) -> TableContent | None:
-        """Return the newest delivery that has arrived; history and current rows are separate."""
+    def _latest(
+        self, table: str, *, days: bool, customer: str | None = None
+    ) -> TableContent | None:
+        """Return the newest delivery that has arrived; history and current rows are separate.
+
+        customer: only what belongs to this customer, or to every one.
+        """
         now = self._clock.now()
         found = [
             d
             for d in self._deliveries.get(table, ())
-            if d.at <= now and (d.error is not None or (d.days is not None) == days)
+            if d.at <= now
+            and (d.error is not None or (d.days is not None) == days)
+            and (customer is None or d.customer in (None, customer))
         ]
         # max() keeps the first of equals; among equals the last delivery counts.
         return max(reversed(found), key=lambda d: d.at, default=None)
 
-    def _expectation(self, dependency: Dependency, partition: str) -> int:
+    def _units(self, dependency: Dependency, customer: str) -> int | None:
+        """Return the rows of the table that a per-unit expectation counts."""
+        expect = dependency.expect
+        if expect.kind is not ExpectKind.PER or dependency.table in self._expected:
+            return None
+        return self.rows(expect.table or "", None if expect.customer is None else customer)
+
+    def _expectation(self, dependency: Dependency, partition: str, customer: str) -> int:
         expect = dependency.expect
         if dependency.table in self._expected:
             return self._expected[dependency.table]
         if expect.kind is ExpectKind.PER:
-            return expect.rows(self.rows(expect.table or ""))
+            return expect.rows(self._units(dependency, customer) or 0)
         if expect.kind is ExpectKind.CALLABLE and expect.body is not None:
-            return int(expect.body(partition))
+            return int(expected_by_function(expect.body, partition, customer))
+        if expect.kind is ExpectKind.QUERY and self._strict:
+            raise ExpectationNotSet(
+                f"the need {dependency.table} expects as many rows as a query returns, which an "
+                f"invented table cannot answer: call t.expect({dependency.table!r}, rows) before "
+                "t.run(), or pass warehouses= to probe real data"
+            )
         return expect.number
 
 

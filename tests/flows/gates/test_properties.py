@@ -14,7 +14,14 @@ from penstock.core.clock import DAY, HOUR, Micros
 from penstock.flows.gates.evidence import Assessment, DependencyStatus, Observation, assess
 from penstock.flows.gates.gate import decide, what_if
 from penstock.flows.gates.override import Override
-from penstock.flows.gates.verdict import Acknowledgement, Decision, GateInput, Upstream, Verdict
+from penstock.flows.gates.verdict import (
+    RULES,
+    Acknowledgement,
+    Decision,
+    GateInput,
+    Upstream,
+    Verdict,
+)
 from penstock.pipelines.cycles import cycle_of, deadlocked
 from penstock.pipelines.declare.needs import historical, optional, per, same_day
 from penstock.pipelines.dependency import Dependency, DependencyKind
@@ -27,8 +34,8 @@ SHARES = st.floats(0, 1)
 PERCENTS = st.one_of(st.sampled_from([0.0, 18.0, 20.0, 50.0, 72.0, 100.0]), st.floats(0, 150))
 DEPENDENCIES = st.one_of(
     st.builds(
-        lambda t, e, a, n, w, r: same_day(
-            t, expect=e, max_age=a, not_null=n, weight=w, fail_if_missing=r
+        lambda t, e, a, n, w, r, f: same_day(
+            t, expect=e, max_age=a, not_null=n, weight=w, fail_if_missing=r, floor=f
         ),
         NAMES,
         st.one_of(st.integers(0, 500), st.just(per(20, "raw.schedule"))),
@@ -36,6 +43,7 @@ DEPENDENCIES = st.one_of(
         st.sampled_from([[], ["points"]]),
         st.sampled_from([0.0, 0.5, 1.0, 3.0]),
         st.booleans(),
+        st.sampled_from([0, 30, 90]),
     ),
     st.builds(lambda t: optional(t), NAMES),
     st.builds(lambda t, d, g: historical(t, days=d + g, degraded_at=d), NAMES,
@@ -47,6 +55,7 @@ OBSERVATIONS = st.builds(
     looked_at=st.just(NOW),
     rows=st.none() | st.integers(-1, 1_000),
     expected=st.none() | st.integers(-1, 1_000),
+    units=st.none() | st.integers(0, 3),
     newest_us=st.none() | st.integers(NOW - 30 * DAY, NOW + DAY),
     not_null_share=st.none() | st.floats(-0.5, 1.5),
     checks_total=st.integers(0, 3),
@@ -117,6 +126,7 @@ INPUTS = st.builds(
     cycle=st.sampled_from([(), (), (), ("a", "b", "a")]),
     set_complete=st.booleans(),
     fallback=st.booleans(),
+    rules=st.sampled_from([1, RULES]),
 )
 
 
@@ -154,6 +164,7 @@ def test_repeating_and_replaying_yield_the_same_decision(gate_input: GateInput) 
 
 
 def _tables(values: list[tuple[float, float]], weights: list[float]) -> tuple[Assessment, ...]:
+    floors = (None, 30.0, 0.0, 90.0)
     return tuple(
         Assessment(
             key=f"same_day:t{n}",
@@ -163,6 +174,7 @@ def _tables(values: list[tuple[float, float]], weights: list[float]) -> tuple[As
             quality=quality,
             status=DependencyStatus.DEGRADED,
             weight=weights[n],
+            floor=floors[n],
         )
         for n, (completeness, quality) in enumerate(values)
     )
@@ -176,6 +188,7 @@ def _tables(values: list[tuple[float, float]], weights: list[float]) -> tuple[As
     st.lists(ASSESSMENTS.filter(lambda a: a.kind is not DependencyKind.SAME_DAY), max_size=2),
     st.lists(overrides(), max_size=2),
     st.booleans(),
+    st.sampled_from([1, RULES]),
 )
 def test_more_or_better_data_never_worsens_the_verdict(
     mode: Mode,
@@ -185,6 +198,7 @@ def test_more_or_better_data_never_worsens_the_verdict(
     others: list[Assessment],
     approvals: list[Override],
     fallback: bool,
+    rules: int,
 ) -> None:
     """All else being equal, more rows or higher quality never lower the verdict."""
     low = [(min(c, d), min(q, r)) for c, q, d, r in values]
@@ -196,6 +210,7 @@ def test_more_or_better_data_never_worsens_the_verdict(
         overrides=tuple(approvals),
         waited_us=waited,
         fallback=fallback,
+        rules=rules,
     )
     better = replace(gate_input, assessments=(*_tables(high, weights), *others))
     assert decide(better).verdict.rank >= decide(gate_input).verdict.rank

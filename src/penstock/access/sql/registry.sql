@@ -37,7 +37,20 @@ SELECT pipeline, digest, definition, has_flow FROM pipelines WHERE name = :name;
 -- name: pipeline_list
 -- Every registered pipeline.
 -- scope: system (declarations have no customer)
-SELECT pipeline, name, digest, definition, has_flow FROM pipelines ORDER BY name LIMIT 10000;
+SELECT pipeline, name, digest, definition, has_flow, sole_customer FROM pipelines
+ORDER BY name LIMIT 10000;
+
+-- name: pipeline_sole_get
+-- The customer that claimed a pipeline.
+-- scope: system (declarations have no customer)
+SELECT sole_customer FROM pipelines WHERE pipeline = :pipeline;
+
+-- name: pipeline_claim
+-- The customer that a pipeline belongs to, which is the first one to use it. The row lock makes two
+-- first customers agree on one of them.
+-- scope: system (the caller has looked up the customer)
+UPDATE pipelines SET sole_customer = coalesce(sole_customer, :customer) WHERE pipeline = :pipeline
+RETURNING sole_customer;
 
 -- name: processor_retire
 -- Retire the processors of a pipeline; registration revives those that are still declared.

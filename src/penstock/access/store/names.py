@@ -23,11 +23,13 @@ from penstock.access.store.registry import (
     ProcessorRow,
     customer_ensure_many,
     customer_get,
+    pipeline_claim,
     pipeline_list,
+    pipeline_sole_get,
     processor_list,
 )
 from penstock.core.clock import Clock, SystemClock
-from penstock.core.errors import Forbidden, InvalidInput, NotFound
+from penstock.core.errors import Conflict, Forbidden, InvalidInput, NotFound
 from penstock.core.fields import check_customer
 from penstock.core.ids import new_secret
 from penstock.core.naming import DEFAULT_CUSTOMER, EXTERNAL_POOL, CustomerKey, PipelineKey
@@ -48,6 +50,10 @@ class PipelineInfo:
     definition: Mapping[str, Any]
     processors: tuple[ProcessorRow, ...]
     has_flow: bool
+    sole_customer: CustomerKey | None = None
+    """Customer that used it first, if its needs do not tell customers apart."""
+    unowned_tables: tuple[str, ...] = ()
+    """Tables of needs that have neither a customer column nor `shared`."""
 
     @property
     def entries(self) -> tuple[ProcessorRow, ...]:
@@ -218,6 +224,25 @@ class NameResolver:
             raise InvalidInput(field, "a registered pipeline", name, fix)
         return found
 
+    def is_in_use(self, pipeline: str, customer_id: str) -> bool:
+        """Return whether `use_pipeline` is known to need no statement."""
+        info = self.pipeline(pipeline, "pipeline")
+        if not info.unowned_tables:
+            return True
+        known = self._cache.customers.get(customer_id) if self._bound is None else self._bound[1]
+        return known is not None and info.sole_customer == known
+
+    def use_pipeline(self, tx: Tx, info: PipelineInfo, customer_key: CustomerKey) -> None:
+        """Raise Conflict for a second customer of a pipeline whose needs count all rows.
+
+        Called wherever a customer may use a pipeline for the first time.
+        """
+        if not info.unowned_tables or info.sole_customer == customer_key:
+            return
+        sole = pipeline_claim(tx, info.pipeline_key, customer_key)
+        tx.after_commit(self.invalidate)
+        _check_sole_customer(info, sole, customer_key)
+
     def pipelines(self) -> list[PipelineInfo]:
         """Return all registered pipelines, ordered by name, from the store."""
         pipelines = self._read(None)
@@ -257,6 +282,30 @@ class NameResolver:
         self._cache.customers.update(found)
 
 
+def check_sole_customer(tx: Tx, info: PipelineInfo, customer_key: CustomerKey | None) -> None:
+    """Raise Conflict if the needs of a pipeline would count the rows of another customer.
+
+    For callers that change nothing; the others call `NameResolver.use_pipeline`.
+    """
+    if info.unowned_tables and info.sole_customer != customer_key:
+        _check_sole_customer(info, pipeline_sole_get(tx, info.pipeline_key), customer_key)
+
+
+def _check_sole_customer(
+    info: PipelineInfo, sole: CustomerKey | None, customer_key: CustomerKey | None
+) -> None:
+    if sole in (None, customer_key):
+        return
+    tables = ", ".join(info.unowned_tables[:3])
+    more = len(info.unowned_tables) - 3
+    raise Conflict(
+        f"Pipeline {info.name} serves another customer, and its needs ({tables}"
+        f"{f' and {more} more' if more > 0 else ''}) count the rows of all customers. Declare "
+        "customer_column= on the pipeline or on these needs, or shared=True for data that all "
+        "customers have in common, and register it again."
+    )
+
+
 def check_limit(limit: object, field: str = "limit", most: int = PAGE_MAX) -> None:
     """Raise InvalidInput unless `limit` is from 1 to `most`.
 
@@ -272,12 +321,28 @@ def _read_pipelines(tx: Tx) -> dict[str, PipelineInfo]:
         name: PipelineInfo(
             pipeline_key=number,
             name=name,
-            definition=json.loads(definition),
+            definition=declared,
             processors=tuple(row for row in processors if row.pipeline_key == number),
             has_flow=has_flow,
+            sole_customer=sole,
+            unowned_tables=_unowned_tables(declared),
         )
-        for number, name, _, definition, has_flow in pipeline_list(tx)
+        for number, name, _, definition, has_flow, sole in pipeline_list(tx)
+        for declared in (json.loads(definition),)
     }
+
+
+def _unowned_tables(definition: Mapping[str, Any]) -> tuple[str, ...]:
+    if definition.get("customer_column"):
+        return ()
+    needs = [
+        need
+        for phase in definition["phases"]
+        for processor in phase["processors"]
+        for need in processor.get("needs", ())
+    ]
+    unowned = [n["table"] for n in needs if not n.get("shared") and not n.get("customer")]
+    return tuple(dict.fromkeys(unowned))
 
 
 def _how_to_register(known: list[str]) -> str:

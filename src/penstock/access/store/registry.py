@@ -74,9 +74,23 @@ def pipeline_get(tx: Tx, name: str) -> tuple[PipelineKey, str, str, bool] | None
     return None if row is None else (row[0], row[1], row[2], bool(row[3]))
 
 
-def pipeline_list(tx: Tx) -> list[tuple[PipelineKey, str, str, str, bool]]:
-    """Return all registered pipelines: (key, name, digest, definition, has_flow)."""
-    return [(r[0], r[1], r[2], r[3], bool(r[4])) for r in tx.rows("pipeline_list")]
+def pipeline_list(
+    tx: Tx,
+) -> list[tuple[PipelineKey, str, str, str, bool, CustomerKey | None]]:
+    """Return all registered pipelines: (key, name, digest, definition, has_flow, sole customer)."""
+    return [(r[0], r[1], r[2], r[3], bool(r[4]), r[5]) for r in tx.rows("pipeline_list")]
+
+
+def pipeline_sole_get(tx: Tx, pipeline: PipelineKey) -> CustomerKey | None:
+    """Return the customer that claimed a pipeline; None if none did."""
+    row = first(tx.rows("pipeline_sole_get", {"pipeline": pipeline}))
+    return None if row is None else row[0]
+
+
+def pipeline_claim(tx: Tx, pipeline: PipelineKey, customer: CustomerKey) -> CustomerKey:
+    """Return the only customer of a pipeline; it becomes this one if there is none yet."""
+    params = {"pipeline": pipeline, "customer": customer}
+    return CustomerKey(one(tx.rows("pipeline_claim", params))[0])
 
 
 def processor_list(tx: Tx) -> list[ProcessorRow]:

@@ -26,6 +26,7 @@ from penstock import (
     same_day,
 )
 from penstock.demo.nba.warehouse import ADDRESS, clean, fill_for_run, scrape_source, sql
+from penstock.pipelines.dependency import Expect
 
 NIGHT = {"overnight", "backfill"}
 DAY = {"same_day", "tomorrow", "last_call", "manual"}
@@ -84,14 +85,25 @@ publish = nba.phase("publish", after=predict, slo="10m", fallback={"same_day": "
 grading = nba.phase("grading", after=analytics, slo="30m", fallback={"overnight": "06:00"})
 
 
+def per_game(n: int) -> Expect:
+    """Expect n rows per game; a day without games is a day off, as `GAMES` has checked."""
+    return per(n, "nba_raw.schedule", zero="off_day")
+
+
 # --- scrape: copy what the sources published ------------------------------------------------------
 
 GAMES = same_day("feed.nbac_schedule", expect=sql("expect_games"))
 """As many games as the calendar has: a day off is fine, a missing schedule is not."""
-BOXES = same_day("feed.bdl_player_boxscores", expect=per(20, "feed.nbac_schedule"), modes=NIGHT)
-TEAMS = same_day("feed.nbac_team_boxscores", expect=per(2, "feed.nbac_schedule"), modes=NIGHT)
-PLAYS = same_day("feed.nbac_play_by_play", expect=per(250, "feed.nbac_schedule"), modes=NIGHT)
-ROSTERS = same_day("feed.nbac_player_list", expect=per(26, "feed.nbac_schedule"))
+BOXES = same_day(
+    "feed.bdl_player_boxscores", expect=per(20, "feed.nbac_schedule", zero="off_day"), modes=NIGHT
+)
+TEAMS = same_day(
+    "feed.nbac_team_boxscores", expect=per(2, "feed.nbac_schedule", zero="off_day"), modes=NIGHT
+)
+PLAYS = same_day(
+    "feed.nbac_play_by_play", expect=per(250, "feed.nbac_schedule", zero="off_day"), modes=NIGHT
+)
+ROSTERS = same_day("feed.nbac_player_list", expect=per(26, "feed.nbac_schedule", zero="off_day"))
 
 
 @scrape.processor(needs=[GAMES])
@@ -209,13 +221,13 @@ def bettingpros_player_points_props(run: RunContext) -> Result:
 
 HISTORY = historical("nba_analytics.player_game_summary", days=10, min_days=8, degraded_at=5)
 """The last ten days; one or two of them may be days off."""
-LINES = optional("nba_raw.odds_api_player_points_props", expect=per(10, "nba_raw.schedule"))
+LINES = optional("nba_raw.odds_api_player_points_props", expect=per_game(10))
 
 
 @analytics.processor(
     modes=NIGHT,
     needs=[
-        same_day("nba_raw.player_boxscores", expect=per(20, "nba_raw.schedule"),
+        same_day("nba_raw.player_boxscores", expect=per_game(20),
                  not_null=["points", "minutes"]),
         LINES,
     ],
@@ -231,9 +243,9 @@ def player_game_summary(run: RunContext) -> Result:
 @analytics.processor(
     modes=NIGHT,
     needs=[
-        same_day("nba_raw.team_boxscores", expect=per(2, "nba_raw.schedule"),
+        same_day("nba_raw.team_boxscores", expect=per_game(2),
                  checks={"team points are the sum of players": sql("check_team_points")}),
-        same_day("nba_raw.play_by_play", expect=per(250, "nba_raw.schedule")),
+        same_day("nba_raw.play_by_play", expect=per_game(250)),
     ],
     produces="nba_analytics.team_offense_game_summary",
     entities=["teams"],
@@ -245,7 +257,7 @@ def team_offense_game_summary(run: RunContext) -> Result:
 
 @analytics.processor(
     modes=NIGHT,
-    needs=[same_day("nba_raw.play_by_play", expect=per(250, "nba_raw.schedule"))],
+    needs=[same_day("nba_raw.play_by_play", expect=per_game(250))],
     produces="nba_analytics.team_defense_game_summary",
     entities=["teams"],
 )
@@ -256,7 +268,7 @@ def team_defense_game_summary(run: RunContext) -> Result:
 
 @analytics.processor(
     needs=[
-        same_day("nba_raw.rosters", expect=per(26, "nba_raw.schedule"), not_null=["team"]),
+        same_day("nba_raw.rosters", expect=per_game(26), not_null=["team"]),
         HISTORY,
     ],
     produces="nba_analytics.upcoming_player_game_context",
@@ -267,7 +279,7 @@ def upcoming_player_game_context(run: RunContext) -> Result:
 
 
 @analytics.processor(
-    needs=[optional("nba_raw.odds_api_game_lines", expect=per(1, "nba_raw.schedule"), modes=DAY)],
+    needs=[optional("nba_raw.odds_api_game_lines", expect=per_game(1), modes=DAY)],
     produces="nba_analytics.upcoming_team_game_context",
 )
 def upcoming_team_game_context(run: RunContext) -> Result:
@@ -277,7 +289,7 @@ def upcoming_team_game_context(run: RunContext) -> Result:
 
 # --- precompute: compute the inputs of models -----------------------------------------------------
 
-SUMMARY = same_day("nba_analytics.player_game_summary", expect=per(20, "nba_raw.schedule"))
+SUMMARY = same_day("nba_analytics.player_game_summary", expect=per_game(20))
 
 
 @precompute.processor(
@@ -314,9 +326,9 @@ def player_shot_zone_analysis(run: RunContext) -> Result:
 @precompute.processor(
     needs=[
         same_day("nba_analytics.upcoming_player_game_context", modes={*DAY, "overnight"},
-                 expect=per(20, "nba_raw.schedule"), not_null=["player_id", "opponent"]),
+                 expect=per_game(20), not_null=["player_id", "opponent"]),
         same_day("nba_analytics.upcoming_team_game_context", modes={*DAY, "overnight"},
-                 expect=per(2, "nba_raw.schedule")),
+                 expect=per_game(2)),
     ],
     produces="nba_precompute.ml_feature_store",
 )  # fmt: skip
@@ -330,10 +342,10 @@ def ml_feature_store(run: RunContext) -> Result:
 
 @predict.processor(
     needs=[
-        same_day("nba_precompute.ml_feature_store", expect=per(20, "nba_raw.schedule"),
+        same_day("nba_precompute.ml_feature_store", expect=per_game(20),
                  not_null=["team", "at_home"]),
         LINES,
-        optional("nba_raw.bettingpros_player_points_props", expect=per(10, "nba_raw.schedule")),
+        optional("nba_raw.bettingpros_player_points_props", expect=per_game(10)),
     ],
     produces="nba_predictions.player_points",
     entities=["players"],
@@ -345,7 +357,7 @@ def prediction_coordinator(run: RunContext) -> Result:
 
 @publish.processor(
     needs=[
-        same_day("nba_predictions.player_points", expect=per(20, "nba_raw.schedule"),
+        same_day("nba_predictions.player_points", expect=per_game(20),
                  checks={"one possible prediction each": sql("check_predictions")}),
     ],
     produces="nba_publish.tonight_picks",
@@ -357,7 +369,7 @@ def tonight_picks(run: RunContext) -> Result:
 
 @grading.processor(
     modes=NIGHT,
-    needs=[SUMMARY, optional("nba_predictions.player_points", expect=per(20, "nba_raw.schedule"))],
+    needs=[SUMMARY, optional("nba_predictions.player_points", expect=per_game(20))],
     produces="nba_grading.prediction_accuracy",
 )
 def prediction_accuracy(run: RunContext) -> Result:

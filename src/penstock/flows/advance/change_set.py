@@ -265,6 +265,7 @@ class ChangeSet:
                     a.rows if a.rows is not None else a.days_present, a.completeness, a.quality,
                     None if a.age_us is None else a.age_us // 1_000_000, str(a.status),
                     json.dumps(list(a.issues)), decision.verdict.value, flow.correlation_id,
+                    a.probed_us, a.scanned_bytes,
                 )
             )  # fmt: skip
 

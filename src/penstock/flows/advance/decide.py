@@ -31,7 +31,14 @@ from penstock.flows.gates import breaker as breakers
 from penstock.flows.gates.breaker import BreakerState
 from penstock.flows.gates.evidence import Assessment, assess
 from penstock.flows.gates.gate import decide
-from penstock.flows.gates.verdict import BreakerEffect, Decision, GateInput, GateStatus, Verdict
+from penstock.flows.gates.verdict import (
+    RULES,
+    BreakerEffect,
+    Decision,
+    GateInput,
+    GateStatus,
+    Verdict,
+)
 from penstock.flows.phases import DONE, WAITS_FOR_GATE, PhaseState, state_for_verdict
 
 _OVER: Final = frozenset({*DONE, PhaseState.SKIPPED})
@@ -266,6 +273,7 @@ def gate_input(
         cycle=gate_deadlock(snapshot, ask, found),
         set_complete=ask.set_complete,
         stragglers_passed=ask.stragglers_passed,
+        rules=RULES,
     )
 
 

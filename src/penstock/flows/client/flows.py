@@ -136,6 +136,7 @@ class Flows:
             customer_id = report.customer or self._names.default_customer
             customer = self._names.ensure_customer_keys(tx, [customer_id])[customer_id]
             info = self._names.pipeline(report.pipeline, "pipeline", tx)
+            self._names.use_pipeline(tx, info, customer)
             row = reporting_processor(info, report)
             if row is None:
                 return CompletionReceipt(

@@ -56,6 +56,7 @@ def flow_trigger(
         raise InvalidInput("generation", "a whole number from 1", generation)
     customer_id = wanted.customer or names.default_customer
     customer = names.ensure_customer_keys(tx, [customer_id])[customer_id]
+    names.use_pipeline(tx, info, customer)
     mode, partition = mode_and_partition(
         info.definition, tx.now(), mode=wanted.mode, backfill=wanted.backfill, source=source
     )

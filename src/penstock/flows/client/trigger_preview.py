@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from penstock.access.store.names import NameResolver
+from penstock.access.store.names import NameResolver, check_sole_customer
+from penstock.access.store.registry import customer_get
 from penstock.core.errors import NotFound
 from penstock.core.ids import encode
 from penstock.core.naming import PipelineKey
@@ -38,6 +39,7 @@ class Previews:
             info = self._names.pipeline(request.pipeline, "pipeline", tx)
             check_request(info, request)
             customer_id = request.customer or self._names.default_customer
+            check_sole_customer(tx, info, customer_get(tx, customer_id))
             mode, partition = mode_and_partition(
                 info.definition,
                 tx.now(),

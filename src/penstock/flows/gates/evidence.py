@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from penstock.core.clock import HOUR, Micros
 from penstock.core.formatting import format_percent
-from penstock.pipelines.dependency import Dependency, DependencyKind
+from penstock.pipelines.dependency import Dependency, DependencyKind, ExpectKind
 
 COMPLETE_QUALITY: Final = 0.95
 DEGRADED_COMPLETENESS: Final = 80.0
@@ -41,14 +41,16 @@ class Observation:
 
     not_null_share: the share of non-null cells in the required columns, None if there are no such
     cells. days_present and days_missing are set for historical dependencies; days_missing holds
-    ISO dates in order. newest_us: the time of the newest row, by the age column. looked_at: when
-    the probe ran; took_us: how long it took.
+    ISO dates in order. units: rows of the table that a per-unit expectation counts. newest_us: the
+    time of the newest row, by the age column. looked_at: when the probe ran; took_us: how long it
+    took. scanned_bytes: bytes that the warehouse read, if it reports them.
     """
 
     key: str
     looked_at: Micros
     rows: int | None = None
     expected: int | None = None
+    units: int | None = None
     newest_us: Micros | None = None
     not_null_share: float | None = None
     checks_total: int = 0
@@ -87,6 +89,11 @@ class Assessment:
     days_present: int | None = None
     days_missing: tuple[str, ...] = ()
     error: str | None = None
+    floor: float | None = None
+    """Completeness in percent below which it counts as absent; None: the default of the mode."""
+    probed_us: Micros | None = None
+    """How long the probe took."""
+    scanned_bytes: int | None = None
     needed_by: tuple[str, ...] = ()
     """The processors that need the dependency, if the gate covers several processors."""
 
@@ -123,6 +130,9 @@ def assess(
         assessment = _historical(dependency, observation)
     else:
         assessment = _rows(dependency, observation, judged_at, age_counts)
+    if observation is not None:
+        took, scanned = observation.took_us or None, observation.scanned_bytes
+        assessment = replace(assessment, probed_us=took, scanned_bytes=scanned)
     return replace(assessment, needed_by=tuple(needed_by)) if needed_by else assessment
 
 
@@ -141,6 +151,7 @@ def _shared(dependency: Dependency) -> dict[str, Any]:
         "critical": dependency.critical,
         "weight": dependency.weight,
         "fail_if_missing": dependency.fail_if_missing,
+        "floor": dependency.floor,
         "lookback_days": dependency.lookback_days,
         "min_days": dependency.min_days,
         "degraded_days": dependency.degraded_days,
@@ -191,6 +202,8 @@ def _rows(
     expected = max(
         0, dependency.expect.number if observation.expected is None else observation.expected
     )
+    if _is_uncountable(dependency, observation):
+        return _without_reference(dependency, rows)
     absent = rows == 0 and expected > 0
     completeness = min(100.0, rows * 100 / expected) if expected else 100.0
     age = None if observation.newest_us is None else max(0, judged_at - observation.newest_us)
@@ -219,6 +232,26 @@ def _rows(
         validity=validity,
         consistency=consistency,
         age_us=age,
+    )
+
+
+def _is_uncountable(dependency: Dependency, observation: Observation) -> bool:
+    """Whether the table that says how many rows to expect has no rows itself."""
+    expect = dependency.expect
+    return expect.kind is ExpectKind.PER and observation.units == 0 and not expect.zero_is_off_day
+
+
+def _without_reference(dependency: Dependency, rows: int) -> Assessment:
+    """Nothing to count by is missing data: an empty reference must not pass as a complete day."""
+    return Assessment(
+        **_shared(dependency),
+        completeness=0.0,
+        quality=0.0,
+        status=DependencyStatus.MISSING,
+        absent=True,
+        issues=(f"0 expected because {dependency.expect.table} has no rows",),
+        rows=rows,
+        expected=0,
     )
 
 

@@ -2,9 +2,10 @@
 
 `decide` is pure and total: any `GateInput` yields exactly one `Decision`, and equal inputs yield
 equal decisions. Four rules apply in order: required data and cycles, absent same-day data, too
-little history, thresholds. Within a mode, the verdict never gets worse as completeness or quality
-rise. The decision depends on nothing but its input. The orchestrator, `gate check` and the backtest
-call `decide`; `flows.gates.messages` builds the texts.
+little history, thresholds. A critical dependency below its floor counts as absent, so that no
+average hides it. Within a mode, the verdict never gets worse as completeness or quality rise. The
+decision depends on nothing but its input, which names the version of the rules. The orchestrator,
+`gate check` and the backtest call `decide`; `flows.gates.messages` builds the texts.
 """
 
 from __future__ import annotations
@@ -13,12 +14,17 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.core.clock import HOUR, MINUTE, Micros
+from penstock.flows.gates.evidence import Assessment
 from penstock.flows.gates.gate_score import (
+    EPSILON,
     GateScore,
     degraded_by,
     gate_score,
+    is_below_floor,
+    is_below_proceed_at,
     is_critical_absent,
     is_lacking,
+    weakest,
 )
 from penstock.flows.gates.messages import (
     decision_warnings,
@@ -48,8 +54,6 @@ ALERT_QUALITY: Final = 0.80
 LONG_WAIT: Final = 2 * HOUR
 HISTORICAL_TRIES: Final = 3
 HISTORICAL_DELAY: Final = 5 * MINUTE
-# Tolerance for floating-point errors in weighted sums; far smaller than any threshold.
-_EPSILON: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,13 +77,13 @@ def decide(given: GateInput) -> Decision:
     view = gate_score(given, spare=False)
     outcome = _required(given) or _same_day(given) or _historical(given)
     if outcome is None:
-        outcome = _thresholds(given, view)
+        outcome = _above_floors(given, _thresholds(given, view), spare=False)
         if not outcome.verdict.starts:
             # An override for partially available data applies only if it is needed, because it
             # makes the start degraded; data that is complete enough needs no override.
             with_overrides = gate_score(given, spare=True)
-            better = _thresholds(given, with_overrides)
-            if better.verdict.rank > outcome.verdict.rank:
+            better = _above_floors(given, _thresholds(given, with_overrides), spare=True)
+            if better.verdict.starts:
                 outcome, view = better, with_overrides
     if given.fallback and outcome.verdict is Verdict.WAIT:
         outcome = replace(
@@ -101,14 +105,17 @@ def what_if(given: GateInput, changes: ModeOptions) -> Decision:
 
 def _required(given: GateInput) -> _Outcome | None:
     """Apply rule 1: required data is absent, or processors wait for each other."""
-    absent = [a for a in given.assessments if a.fail_if_missing and a.absent]
+    absent = [
+        a for a in given.assessments if a.fail_if_missing and (a.absent or is_below_floor(given, a))
+    ]
     if absent:
         return _Outcome(
             verdict=Verdict.FAIL,
             status=GateStatus.MISSING_REQUIRED,
             rule=1,
             reason=(
-                f"Required data is absent: {describe_dependencies(absent)}. Overrides do not apply."
+                f"Required data is {_absent_word(absent)}: {describe_dependencies(absent)}. "
+                "Overrides do not apply."
             ),
             failure_type=str(absent[0].kind),
         )
@@ -124,6 +131,10 @@ def _required(given: GateInput) -> _Outcome | None:
     return None
 
 
+def _absent_word(absent: list[Assessment]) -> str:
+    return "absent" if all(a.absent for a in absent) else "absent or below its floor"
+
+
 def _same_day(given: GateInput) -> _Outcome | None:
     """Apply rule 2: a critical same-day dependency is absent, but may still arrive."""
     absent = [
@@ -131,25 +142,44 @@ def _same_day(given: GateInput) -> _Outcome | None:
         for a in given.assessments
         if is_critical_absent(a) and not covering_overrides(a, given.overrides, given.now)
     ]
-    if not absent:
-        return None
+    return _until_max_wait(given, absent, "Absent", rule=2) if absent else None
+
+
+def _above_floors(given: GateInput, outcome: _Outcome, *, spare: bool) -> _Outcome:
+    """Return the outcome of rule 4 unless it starts the work with a dependency below its floor.
+
+    Such a dependency counts as absent, however good the average is. spare: except where an
+    override covers it.
+    """
+    if not outcome.verdict.starts:
+        return outcome
+    below = [a for a in given.assessments if is_below_floor(given, a)]
+    if spare:
+        below = [a for a in below if not covering_overrides(a, given.overrides, given.now)]
+    return _until_max_wait(given, below, "Below its floor", rule=4) if below else outcome
+
+
+def _until_max_wait(
+    given: GateInput, absent: list[Assessment], word: str, *, rule: int
+) -> _Outcome:
+    """Return WAIT for absent data until the maximum wait has passed, then FAIL."""
     mode = given.mode
     if mode.max_wait_us is None:
-        reason = f"Absent: {describe_dependencies(absent)}. Mode {mode.name} does not wait."
+        reason = f"{word}: {describe_dependencies(absent)}. Mode {mode.name} does not wait."
     elif _is_timed_out(given):
-        reason = f"Absent: {describe_dependencies(absent)}. {waiting_text(given)}"
+        reason = f"{word}: {describe_dependencies(absent)}. {waiting_text(given)}"
     else:
         return _Outcome(
             verdict=Verdict.WAIT,
             status=GateStatus.WAITING_SAME_DAY,
-            rule=2,
+            rule=rule,
             reason=f"Waiting for {describe_dependencies(absent)}. {waiting_text(given)}",
             failure_type="same_day",
         )
     return _Outcome(
         verdict=Verdict.FAIL,
         status=GateStatus.MISSING_SAME_DAY,
-        rule=2,
+        rule=rule,
         reason=reason,
         failure_type="same_day",
     )
@@ -193,10 +223,16 @@ def _historical(given: GateInput) -> _Outcome | None:
 
 def _thresholds(given: GateInput, view: GateScore) -> _Outcome:
     """Apply rule 4: compare completeness and quality with the thresholds of the mode."""
-    mode, completeness, quality = given.mode, view.completeness + _EPSILON, view.quality + _EPSILON
+    mode, completeness, quality = given.mode, view.completeness + EPSILON, view.quality + EPSILON
     timed_out, words = _is_timed_out(given), describe_scores(mode, view.completeness, view.quality)
+    least = weakest(given) if given.rules >= 2 else None
+    if least is not None:
+        words = f"{words}; weakest is {describe_dependencies([least])}"
     if completeness >= mode.proceed_at and quality >= mode.min_quality:
         gap = degraded_by(given, view)
+        short = [a for a in given.assessments if is_below_proceed_at(given, a)]
+        if gap is None and short:
+            gap = "same_day"
         if gap is None:
             return _proceed(words)
         return _degraded(f"Enough data, but not all of it: {words}.", gap)

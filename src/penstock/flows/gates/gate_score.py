@@ -10,11 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import fsum
+from typing import Final
 
 from penstock.flows.gates.evidence import Assessment, DependencyStatus
 from penstock.flows.gates.override import Override, covering_overrides
 from penstock.flows.gates.verdict import GateInput
 from penstock.pipelines.dependency import DependencyKind
+
+FLOOR_DEFAULT: Final = 50.0
+"""Floor of critical dependencies in percent in modes that never start degraded."""
+EPSILON: Final = 1e-9
+"""Tolerance for floating-point errors in weighted sums; far smaller than any threshold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +97,37 @@ def degraded_by(given: GateInput, view: GateScore) -> str | None:
 def is_critical_absent(a: Assessment) -> bool:
     """Return whether a critical same-day dependency is absent, which rule 2 handles."""
     return a.kind is DependencyKind.SAME_DAY and a.critical and a.absent
+
+
+def is_below_floor(given: GateInput, a: Assessment) -> bool:
+    """Return whether a critical same-day dependency has too few rows to be averaged with others."""
+    if given.rules < 2 or a.kind is not DependencyKind.SAME_DAY or not a.critical or a.absent:
+        return False
+    lowest = given.mode.degraded_at
+    floor = a.floor if a.floor is not None else FLOOR_DEFAULT if lowest is None else lowest
+    return a.completeness + EPSILON < floor
+
+
+def is_below_proceed_at(given: GateInput, a: Assessment) -> bool:
+    """Return whether a critical same-day dependency alone rules out a start that is complete."""
+    return (
+        given.rules >= 2
+        and a.kind is DependencyKind.SAME_DAY
+        and a.critical
+        and a.completeness + EPSILON < given.mode.proceed_at
+    )
+
+
+def weakest(given: GateInput) -> Assessment | None:
+    """Return the least complete same-day dependency, of equals the worst; None if all are full."""
+    lacking = [
+        a
+        for a in given.assessments
+        if a.kind is DependencyKind.SAME_DAY
+        and (a.weight > 0 or a.critical)
+        and (a.completeness < 100 or a.quality < given.mode.min_quality)
+    ]
+    return min(lacking, key=lambda a: (a.completeness, a.quality), default=None)
 
 
 def is_optional_missing(a: Assessment) -> bool:

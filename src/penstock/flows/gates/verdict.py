@@ -17,6 +17,13 @@ from penstock.flows.gates.evidence import Assessment
 from penstock.flows.gates.override import Override
 from penstock.pipelines.mode import Mode
 
+RULES: Final = 2
+"""Version of the rules that new decisions follow.
+
+1: only a dependency without any rows is absent. 2: a critical dependency below its floor is, too,
+and PROCEED requires every critical dependency to reach `proceed_at`.
+"""
+
 
 class Verdict(StrEnum):
     """Verdict of a gate: whether its phase or processor may start. Ordered from worst to best."""
@@ -118,7 +125,8 @@ class GateInput:
     processors. waited_us: time since the first WAIT verdict. historical_tries: earlier evaluations
     that found data for too few days. cycle: the processors that wait for each other, if this gate
     is among them. fallback: the fallback time has passed, so the gate no longer waits.
-    retry_delay_us: delay until the next evaluation after a nack.
+    retry_delay_us: delay until the next evaluation after a nack. rules: version of the rules that
+    decide; new inputs pass `RULES`, and an input that was recorded without one follows version 1.
     """
 
     mode: Mode
@@ -137,6 +145,7 @@ class GateInput:
     stragglers_passed: bool = False
     fallback: bool = False
     retry_delay_us: Micros | None = None
+    rules: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -144,16 +144,17 @@ DELETE FROM phase_completion_log WHERE completion_id IN (
 -- batch: customer bigint, pipeline bigint, flow_id bigint, phase text, processor text,
 --   partition text, mode text, required_table text, kind text, partition_spec text,
 --   expected_rows bigint, found_rows bigint, completeness float8, quality float8,
---   freshness_seconds bigint, check_status text, issues text, verdict text, correlation_id text
+--   freshness_seconds bigint, check_status text, issues text, verdict text, correlation_id text,
+--   probed_us bigint, scanned_bytes bigint
 INSERT INTO dependency_check_log (check_time, customer, pipeline, flow_id, phase, processor,
     partition, mode, required_table, kind, partition_spec, expected_rows, found_rows,
     completeness_pct, quality_score, freshness_seconds, check_status, issues,
-    contributed_to_decision, correlation_id)
+    contributed_to_decision, correlation_id, probed_us, scanned_bytes)
 SELECT {{now}}, batch.customer, batch.pipeline, batch.flow_id, batch.phase, batch.processor,
     batch.partition, batch.mode, batch.required_table, batch.kind, batch.partition_spec,
     batch.expected_rows, batch.found_rows, batch.completeness, batch.quality,
     batch.freshness_seconds, batch.check_status, batch.issues, batch.verdict,
-    batch.correlation_id
+    batch.correlation_id, batch.probed_us, batch.scanned_bytes
 FROM {{batch}} ORDER BY ord;
 
 -- name: check_log_prune

@@ -21,7 +21,7 @@ from penstock.pipelines.declare.limit_needs import (
     parse_max_runs_by_key,
     parse_weights,
 )
-from penstock.pipelines.declare.needs import COLUMN, TABLE
+from penstock.pipelines.declare.needs import COLUMN, TABLE, parse_warehouse
 from penstock.pipelines.declare.terms import PhaseSettings, PipelineSettings, ProcessorSettings
 from penstock.pipelines.dependency import Dependency
 from penstock.pipelines.mode import Mode
@@ -56,6 +56,9 @@ class PipelineOptions(TypedDict, total=False):
     """
     warehouse: str
     """Warehouse that gates probe: an address such as "duckdb:season.duckdb", or a configured name.
+    """
+    customer_column: str
+    """Column that holds the customer, for every dependency that does not name its own or is shared.
     """
     modes: Iterable[Mode]
     """Modes of the pipeline. Default: daily, manual and backfill. If you declare modes, manual and
@@ -215,12 +218,6 @@ def _partition(value: Any, word: str, where: str) -> DeclaredPartition:
     return value
 
 
-def _text(value: Any, word: str, where: str) -> str:
-    if not isinstance(value, str) or not value.strip() or len(value) > 500:
-        raise DeclarationError(f"{where}: {word} takes a name or address, got {short_repr(value)}.")
-    return value
-
-
 def _modes(value: Any, word: str, where: str) -> tuple[Mode, ...]:
     found = _list(value, word, where)
     for item in found:
@@ -306,12 +303,13 @@ def _leniency(value: Any, word: str, where: str) -> str:
 _PIPELINE: Final[Mapping[str, tuple[str, Reader]]] = MappingProxyType(
     {
         "cascade": ("cascade", _one_of("active", "observe")),
+        "customer_column": ("customer_column", _column),
         "fallback": ("fallback", _fallback),
         "leniency": ("leniency", _leniency),
         "modes": ("modes", _modes),
         "partition": ("partition", _partition),
         "slos": ("slos", _slos),
-        "warehouse": ("warehouse", _text),
+        "warehouse": ("warehouse", parse_warehouse),
     }
 )
 _PHASE: Final[Mapping[str, tuple[str, Reader]]] = MappingProxyType(

@@ -50,6 +50,8 @@ TABLE: Final = re.compile(
 """Up to three parts; only the first of three, the project, may contain hyphens."""
 COLUMN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
 CHECK_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.,()<>=+-]{0,79}", re.ASCII)
+WAREHOUSE_KINDS: Final = ("duckdb", "postgres", "postgresql", "sqlite")
+"""Kinds of addresses that `penstock.probes` has an adapter for."""
 SQL_MAX: Final = 20_000
 DAYS_MAX: Final = 3_660
 
@@ -59,6 +61,15 @@ class DependencyOptions(TypedDict, total=False):
 
     partition: str
     """Column that holds the partition. Default: the pipeline's partition column."""
+    customer_column: str
+    """Column that holds the customer; only rows of the flow's customer count. Default: the
+    pipeline's customer column.
+    """
+    shared: bool
+    """Whether the rows are common to all customers, so that none are filtered out. Default False.
+    """
+    where: str
+    """Condition on the rows, such as "region = :region"; parameters are bound. Default: none."""
     expect: int | str | RowCounter | Expect
     """Expected rows: a number, a query, a function of the partition, or `per(...)`. Default: at
     least one row.
@@ -90,15 +101,47 @@ class SameDayOptions(DependencyOptions, total=False):
     """Weight in overall completeness and quality. Default 1; 0 excludes the dependency."""
     fail_if_missing: bool
     """Whether absent data fails the gate at once; overrides have no effect. Default False."""
+    floor: float
+    """Completeness in percent below which critical data counts as absent, whatever the average.
+    Default: the mode's `degraded_at`, or 50 if the mode has none.
+    """
 
 
 class HistoricalOptions(TypedDict, total=False):
     """Options of a historical dependency besides its numbers of days."""
 
     partition: str
+    """Column that holds the day. Default: the pipeline's partition column."""
+    customer_column: str
+    """Column that holds the customer. Default: the pipeline's customer column."""
+    shared: bool
+    """Whether the rows are common to all customers. Default False."""
+    where: str
+    """Condition on the rows. Default: none."""
     fail_if_missing: bool
+    """Whether a history without any day fails the gate at once. Default False."""
     modes: Iterable[str]
+    """Modes in which the dependency applies. Default: every mode."""
     warehouse: str
+    """Warehouse that contains the table. Default: the pipeline's warehouse."""
+
+
+class ReferenceOptions(TypedDict, total=False):
+    """Options of the table that `per(...)` counts."""
+
+    of: str
+    """Column whose distinct values are counted instead of rows."""
+    partition: str
+    """Column that holds the partition. Default: that of the need."""
+    customer_column: str
+    """Column that holds the customer. Default: that of the need."""
+    shared: bool
+    """Whether its rows are common to all customers. Default False."""
+    where: str
+    """Condition on its rows. Default: none."""
+    zero: str
+    """What no rows mean: "missing" (default) makes the dependency absent, "off_day" expects none.
+    """
 
 
 def same_day(table: str, **options: Unpack[SameDayOptions]) -> Dependency:
@@ -139,17 +182,23 @@ def historical(
     return replace(made, lookback_days=days, min_days=enough, degraded_days=least)
 
 
-def per(n: float, table: str, *, of: str | None = None, partition: str | None = None) -> Expect:
+def per(n: float, table: str, **options: Unpack[ReferenceOptions]) -> Expect:
     """Expect n rows per row of `table` in the partition, or per distinct value of column `of`."""
     where = f"per({short_repr(n)}, {short_repr(table)})"
     number: object = n
     if type(number) not in (int, float) or not 0 < n < 1e12:
         raise DeclarationError(f"{where}: expected a number of rows per unit above 0.")
     _name(TABLE, table, "table", where)
-    for column in (of, partition):
-        if column is not None:
-            _name(COLUMN, column, "column", where)
-    return Expect(kind=ExpectKind.PER, each=float(n), table=table, of=of, partition=partition)
+    given: dict[str, Any] = {}
+    for word, value in options.items():
+        if word not in _REFERENCE_READERS:
+            known = ", ".join(sorted(_REFERENCE_READERS))
+            raise DeclarationError(f"{where}: {word} is not an option; known: {known}.")
+        if value is not None:
+            name, read = _REFERENCE_READERS[word]
+            given[name] = read(value, word, where)
+    _check_shared(given, where)
+    return Expect(kind=ExpectKind.PER, each=float(n), table=table, **given)
 
 
 def _made(kind: DependencyKind, table: str, options: Mapping[str, Any]) -> Dependency:
@@ -181,7 +230,18 @@ def _made(kind: DependencyKind, table: str, options: Mapping[str, Any]) -> Depen
         given[name] = read(value, word, where)
     if given.get("fail_if_missing") and not given["critical"]:
         raise DeclarationError(f"{where}: fail_if_missing contradicts critical=False.")
+    if given.get("floor") is not None and not given["critical"]:
+        raise DeclarationError(f"{where}: floor applies to critical data only.")
+    _check_shared(given, where)
     return Dependency(**given)
+
+
+def _check_shared(given: Mapping[str, Any], where: str) -> None:
+    if given.get("shared") and given.get("customer") is not None:
+        raise DeclarationError(
+            f"{where}: shared=True contradicts customer_column; rows belong to all customers or "
+            "to the one in the column."
+        )
 
 
 def _mistake(dependency: Dependency, text: str) -> DeclarationError:
@@ -214,6 +274,23 @@ def _weight(value: object, word: str, where: str) -> float:
             f"{where}: {word} is a number of at least 0, got {short_repr(value)}."
         )
     return float(value)  # type: ignore[arg-type]  # a number, as checked above
+
+
+def _percent(value: object, word: str, where: str) -> float:
+    ok = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 100
+    if not ok:
+        raise DeclarationError(
+            f"{where}: {word} is a percentage from 0 to 100, got {short_repr(value)}."
+        )
+    return float(value)  # type: ignore[arg-type]  # a number, as checked above
+
+
+def _zero(value: object, word: str, where: str) -> str:
+    if value not in ("missing", "off_day"):
+        raise DeclarationError(
+            f"{where}: {word} is 'missing' or 'off_day', got {short_repr(value)}."
+        )
+    return str(value)
 
 
 def _age(value: Any, word: str, where: str) -> Micros:
@@ -291,24 +368,45 @@ def _quality(value: Any, word: str, where: str) -> QualityWeights:
     return QualityWeights(**{**dict.fromkeys(parts, 0.0), **given})
 
 
-def _warehouse(value: object, word: str, where: str) -> str:
+def parse_warehouse(value: object, word: str, where: str) -> str:
+    """Parse the name or address of a warehouse; an address needs a probe for its kind."""
     if not isinstance(value, str) or not value.strip() or len(value) > 500:
         raise DeclarationError(f"{where}: {word} takes a name or address, got {short_repr(value)}.")
+    kind, colon, _ = value.partition(":")
+    if colon and kind not in WAREHOUSE_KINDS:
+        raise DeclarationError(
+            f"{where}: {word}: there is no probe for {short_repr(kind)}; gates can query "
+            f"{', '.join(f'{known}:' for known in WAREHOUSE_KINDS)} or a name from the setting "
+            "`warehouses`."
+        )
     return value
 
 
 _READERS: Final[Mapping[str, tuple[str, Callable[[Any, str, str], Any]]]] = {
     "age_column": ("age_column", _column),
     "checks": ("checks", _checks),
+    "customer_column": ("customer", _column),
     "critical": ("critical", _flag),
     "expect": ("expect", _expect),
     "fail_if_missing": ("fail_if_missing", _flag),
+    "floor": ("floor", _percent),
     "max_age": ("max_age_us", _age),
     "modes": ("modes", _modes),
     "not_null": ("not_null", _columns),
     "partition": ("partition", _column),
     "quality": ("quality", _quality),
-    "warehouse": ("warehouse", _warehouse),
+    "shared": ("shared", _flag),
+    "warehouse": ("warehouse", parse_warehouse),
     "weight": ("weight", _weight),
+    "where": ("where", _sql),
 }
 """For each option, the field that it sets and the parser of its value."""
+_REFERENCE_READERS: Final[Mapping[str, tuple[str, Callable[[Any, str, str], Any]]]] = {
+    "customer_column": ("customer", _column),
+    "of": ("of", _column),
+    "partition": ("partition", _column),
+    "shared": ("shared", _flag),
+    "where": ("where", _sql),
+    "zero": ("zero", _zero),
+}
+"""For each option of `per`, the field that it sets and the parser of its value."""

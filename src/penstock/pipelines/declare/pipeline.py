@@ -318,7 +318,7 @@ class Pipeline:
         planned = next((p for p in self.plan(mode).phases if p.name == phase), None)
         names = () if planned is None else planned.expected if processor is None else (processor,)
         asked = [(p.name, p.terms) for p in self._phases[phase].processors if p.name in names]
-        return needs_of(asked, mode, self.terms.partition, self.terms.warehouse)
+        return needs_of(asked, mode, self.terms)
 
     def check(self) -> None:
         """Raise DeclarationError unless the whole pipeline is valid; called before registration."""

@@ -27,6 +27,7 @@ class PipelineSettings:
     partition_rule: PartitionRule | None = None
     """Form of the partitions; None: days if there is a partition column, else undeclared."""
     warehouse: str | None = None
+    customer_column: str | None = None
     modes: tuple[Mode, ...] = ()
     leniency: str = "auto"
     cascade: str = "active"

@@ -17,10 +17,11 @@ from penstock.pipelines.cycles import cycle_of, deadlocked
 from penstock.pipelines.declare.declaration_options import EVERY_MODE
 from penstock.pipelines.declare.limit_needs import check_placeholders, limit_needs_of
 from penstock.pipelines.declare.terms import PhaseSettings, PipelineSettings, ProcessorSettings
-from penstock.pipelines.dependency import Dependency, DependencyKind
+from penstock.pipelines.dependency import Dependency, DependencyKind, ExpectKind
 from penstock.pipelines.mode import check_deadline
 from penstock.pipelines.modes import find_overlap, with_slo
 from penstock.pipelines.partition import PartitionKind
+from penstock.pipelines.query_text import query_parameters
 
 Json: TypeAlias = Mapping[str, Any]
 
@@ -148,6 +149,23 @@ def _check_processor(
         if need in seen:
             raise DeclarationError(f"{where}: needs {need.table} ({need.kind}) twice.")
         seen.append(need)
+        _check_queries(where, need.with_defaults(None, None, pipeline.customer_column))
+
+
+def _check_queries(where: str, need: Dependency) -> None:
+    """Reject queries that would count the rows of all customers for a need of one customer."""
+    if need.customer is None:
+        return
+    queries = {f"check {check.name!r}": check.sql for check in need.checks}
+    if need.expect.kind is ExpectKind.QUERY:
+        queries["the query of expect"] = need.expect.sql or ""
+    for name, sql in queries.items():
+        if "customer" not in query_parameters(sql):
+            raise DeclarationError(
+                f"{where}: needs {need.table}: {name} reads the rows of all customers; "
+                f"add {need.customer} = :customer to its conditions, or declare the need with "
+                "shared=True."
+            )
 
 
 def _check_products(name: str, phases: list[Json]) -> None:

@@ -90,9 +90,15 @@ def check_many(names: NameResolver, submissions: Sequence[Submission]) -> list[C
 
 
 def is_one_statement(names: NameResolver, checked: Sequence[CheckedSubmission]) -> bool:
-    """Return whether `insert` needs one statement: known customers, no ordering keys, no gates."""
+    """Return whether `insert` needs one statement: known customers, no ordering keys, no gates.
+
+    A pipeline whose needs do not tell customers apart may have to be claimed first.
+    """
     return names.has_cached({_customer(one.submission) for one in checked}) and not any(
-        one.submission.ordering_key is not None or one.has_gate for one in checked
+        one.submission.ordering_key is not None
+        or one.has_gate
+        or not names.is_in_use(one.row.pipeline, _customer(one.submission))
+        for one in checked
     )
 
 
@@ -105,6 +111,8 @@ def insert(
 ) -> list[int]:
     """Create the runs and return their ids in order; workers are woken after the commit."""
     customers = names.ensure_customer_keys(tx, {_customer(one.submission) for one in checked})
+    for pipeline, customer_id in {(c.row.pipeline, _customer(c.submission)) for c in checked}:
+        names.use_pipeline(tx, names.pipeline(pipeline, tx=tx), customers[customer_id])
     new_runs = [
         NewRun(
             customer_key=(customer := customers[_customer(wanted)]),

@@ -49,6 +49,8 @@ def insert(
     customers = [customer for customer, _ in wanted]
     drafts = [draft for _, draft in wanted]
     numbers = names.ensure_customer_keys(tx, customers)
+    for pipeline, customer in {(d.pipeline, customer) for customer, d in wanted}:
+        names.use_pipeline(tx, names.pipeline(pipeline, tx=tx), numbers[customer])
     cadences = {d.cadence: cadence_ensure(tx, d.cadence) for d in drafts if d.cadence}
     now = tx.now()
     rows = [

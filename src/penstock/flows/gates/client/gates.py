@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from typing import Annotated, cast
 
-from penstock.access.store.names import NameResolver, check_limit
+from penstock.access.store.names import (
+    NameResolver,
+    PipelineInfo,
+    check_limit,
+    check_sole_customer,
+)
 from penstock.access.store.paging import Cursor, PageLimit, paged
-from penstock.core.clock import DAY, FAR_FUTURE
+from penstock.core.clock import DAY, FAR_FUTURE, Micros
 from penstock.core.errors import DeclarationError, InvalidInput, NotFound
 from penstock.core.ids import decode_or_not_found, encode
 from penstock.core.records.parameters import (
@@ -47,7 +52,7 @@ from penstock.flows.gates.records import (
 )
 from penstock.flows.gates.rows import DecisionFilter, DecisionRow
 from penstock.flows.gates.store.gates import decision_list
-from penstock.flows.gates.verdict import GateInput
+from penstock.flows.gates.verdict import RULES, GateInput
 from penstock.flows.plan import FlowPlan, planned_of
 from penstock.flows.rows import Locked
 from penstock.flows.store.flows import flow_get
@@ -99,13 +104,15 @@ class Gates:
     ) -> GateCheck:
         """Evaluate a gate now. The data is probed; nothing is changed."""
         number = _flow_number(flow_id)
+        owner = customer or self._names.default_customer
         if number is not None:
             snapshot = self._store.read(lambda tx: self._snapshot(tx, number, customer))
             planned, partition, now = snapshot.planned, snapshot.flow.partition, snapshot.now
+            owner = snapshot.flow.customer_id
         else:
             snapshot = None
             info = self._names.pipeline(pipeline, "pipeline")
-            now = self._store.read(lambda tx: tx.now())
+            now = self._store.read(lambda tx: self._owner_checked(tx, customer, info))
             if partition is not None:
                 check_partition(partition_rule_of(info.definition), partition)
             chosen, named = mode_and_partition(info.definition, now, mode=mode)
@@ -115,7 +122,7 @@ class Gates:
         request = ProbeRequest(
             dependencies=[need.dependency for need in needs],
             partition=partition,
-            customer=customer or self._names.default_customer,
+            customer=owner,
             since=now,  # a check must not use cached observations
         )
         observations = list(self._probe(request)) if needs else []
@@ -140,6 +147,7 @@ class Gates:
                 partition=partition,
                 assessments=found,
                 historical_tries=retry_count,
+                rules=RULES,
             )
         return check_record(given, decide(given), number, is_evaluable=is_asked)
 
@@ -219,6 +227,16 @@ class Gates:
             return decision_list(tx, wanted)
 
         return backtest_record(_reevaluated(self._store.read(body), changes))
+
+    def _owner_checked(self, tx: Tx, customer: str | None, info: PipelineInfo) -> Micros:
+        """Raise NotFound for a customer that the caller may not see. Return the time.
+
+        A pipeline whose needs do not tell customers apart would show the rows of another one.
+        """
+        key = self._names.customer_key(tx, customer)
+        if key is not None:
+            check_sole_customer(tx, info, key)
+        return tx.now()
 
     def _snapshot(self, tx: Tx, flow_id: int, customer: str | None) -> FlowSnapshot:
         flow = flow_get(tx, flow_id, self._names.customer_key(tx, customer))
