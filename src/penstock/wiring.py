@@ -14,8 +14,10 @@ from penstock.flows.gates.store.run_gates import (
     gates_open,
     gates_resolve,
 )
+from penstock.flows.store.adopt import declaration_adopt
 from penstock.flows.store.completions import completion_from_finished
 from penstock.flows.store.from_schedule import occurrences_open
+from penstock.pipelines import hooks as pipelines
 from penstock.runs import hooks as runs
 from penstock.schedules import hooks as schedules
 from penstock.schedules.store.config_health import config_failures, config_health_update
@@ -24,6 +26,7 @@ from penstock.schedules.store.overlap import config_lock_for_retry, retry_terms
 
 def connect_hooks() -> None:
     """Connect every hook; calling it again changes nothing."""
+    pipelines.on_changed.connect(declaration_adopt)
     runs.on_finished.connect(completion_from_finished)
     runs.on_finished.connect(config_health_update)
     runs.on_retried.connect(dead_letter_close_retried)

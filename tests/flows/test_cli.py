@@ -46,6 +46,9 @@ READS = [
     f"gate history daily {PAST} analytics --limit 1",
     "gate what-if daily --min-quality 0.5",
     "gate backtest daily --proceed-at 50 --days 3",
+    "gate backtest daily --proceed-at 50 --mode backfill --since 2025-01-01 --until 2099-01-01",
+    f"gate recheck daily {PAST} analytics",
+    "gate recheck daily 1999-01-01",
     "override list",
     f"override list --all --pipeline daily --partition {DAY}",
     f"override grant daily {DAY} --expires 2h --reason ok --dry-run",
@@ -76,6 +79,11 @@ REFUSED = [
     ("gate what-if daily", 2),
     ("gate what-if daily --recheck nonsense", 2),
     ("gate backtest daily", 2),
+    ("gate backtest daily --proceed-at 50 --mode nope", 2),
+    ("gate backtest daily --proceed-at 50 --since yesterday", 2),
+    ("gate backtest daily --proceed-at 50 --since 2025-01-02 --until 2025-01-01", 2),
+    (f"gate recheck daily {DAY} nowhere", 2),
+    (f"gate recheck daily {DAY} --customer unknown", 3),
     (f"override grant daily {DAY} --expires 8d --reason x", 2),
     (f"override grant daily {DAY} --phase nowhere --expires 1h --reason x", 2),
     ("override revoke ovr_00000000", 3),
@@ -135,8 +143,9 @@ def populate(ways: Pair) -> dict[str, str]:
 
 
 def settled(value: Any) -> Any:
-    """Return a response without its time."""
-    return {k: v for k, v in value.items() if k not in ("as_of", "looked_at")}
+    """Return a response without its time, or the range that ends with it."""
+    volatile = ("as_of", "looked_at", "since", "until")
+    return {k: v for k, v in value.items() if k not in volatile}
 
 
 def test_reads(ways: Pair) -> None:

@@ -145,6 +145,11 @@ class Stage:
         ]
         return len(self.write(lambda tx: run_end_many(tx, ends)))
 
+    def end(self, held: HeldRun) -> None:
+        """Complete one claimed run."""
+        result = attempt_result.completed_result(held, status=RunStatus.SUCCESS)
+        self.write(lambda tx: run_end_many(tx, [result]))
+
     def kill(self, *names: str) -> int:
         """Claim ready runs and fail them for good."""
         failure = AttemptFailure(error_type="VALIDATION_ERROR")

@@ -163,6 +163,9 @@ class TestGates:
         same(
             served, remote, "gates", "backtest", BacktestRequest(pipeline="daily", changes=CHANGES)
         )
+        asked = remote.gates.recheck("daily", partition=PAST, phase="analytics", customer="acme")
+        assert asked.flow_ids == [things.blocked]
+        same(served, remote, "gates", "recheck", "daily", flow_id=things.blocked)
         for client in (remote, served.harness.client):
             with pytest.raises(InvalidInput, match=r"^changes: expected at least one setting"):
                 client.gates.what_if(WhatIfRequest(pipeline="daily", changes=ModeChanges()))

@@ -133,6 +133,10 @@ FLOW_CALLS: Mapping[str, Callable[[FlowThings], tuple[str, Any]]] = {
         {**ABOUT, "customer_id": f.customer, "phase": "analytics", "partition": PAST,
          "flow_id": f.blocked},
     ),
+    "POST /api/v1/gates/recheck": lambda f: (
+        "/gates/recheck",
+        {**ABOUT, "customer_id": f.customer, "partition": PAST, "flow_id": f.blocked},
+    ),
     "GET /api/v1/gates/decisions": lambda _: ("/gates/decisions?pipeline_template=daily", None),
     "POST /api/v1/gates/what-if": lambda f: (
         "/gates/what-if",
@@ -168,6 +172,7 @@ FLOW_BODIES: tuple[str, ...] = (
     "POST /api/v1/flows/preview",
     "POST /api/v1/events",
     "POST /api/v1/gates/check",
+    "POST /api/v1/gates/recheck",
     "POST /api/v1/gates/what-if",
     "POST /api/v1/gates/backtest",
     "POST /api/v1/overrides",

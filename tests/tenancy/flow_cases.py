@@ -63,6 +63,10 @@ FOREIGN_FLOWS: dict[str, list[Call]] = {
         lambda c, t: c.gates.check("gated", "next", partition="p", customer=t.customer_id),
         lambda c, t: c.gates.check("gated", "next", customer=t.customer_id, mode="manual"),
     ],
+    "gates.recheck": [
+        lambda c, t: c.gates.recheck("gated", flow_id=_flow_id(t)),
+        lambda c, t: c.gates.recheck("gated", partition="p", customer=t.customer_id),
+    ],
     "gates.decisions": [lambda c, t: c.gates.decisions("gated", customer=t.customer_id)],
     "gates.what_if": [
         lambda c, t: c.gates.what_if(

@@ -65,3 +65,24 @@ def planned_of(definition: Mapping[str, Any], mode: str) -> FlowPlan:
             if processor.get("produces")
         },
     )
+
+
+def has_same_graph(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Return whether flows of one declaration can follow the other: same phases and processors.
+
+    Their order, expected processors and modes by name decide; needs and thresholds may differ.
+    """
+    return _graph(old) == _graph(new) and set(modes_of(old)) <= set(modes_of(new))
+
+
+def _graph(definition: Mapping[str, Any]) -> list[Any]:
+    return [
+        (
+            phase["name"],
+            phase["after"],
+            phase.get("on"),
+            phase.get("expects"),
+            [(p["name"], p.get("modes"), p["runs"]) for p in phase["processors"]],
+        )
+        for phase in definition["phases"]
+    ]

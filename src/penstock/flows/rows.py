@@ -267,3 +267,13 @@ class CheckLogRow(NamedTuple):
     correlation_id: str
     probed_us: int | None = None
     scanned_bytes: int | None = None
+
+
+class WaitingFilter(NamedTuple):
+    """Which open flows with a waiting or blocked gate to evaluate again."""
+
+    pipeline: int
+    customer: int | None = None
+    partition: str | None = None
+    flow_id: int | None = None
+    phase: str | None = None

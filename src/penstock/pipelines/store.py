@@ -22,6 +22,7 @@ from penstock.db.store import Tx
 from penstock.pipelines.declare.limit_needs import limit_needs_of
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.declare.processor import Processor
+from penstock.pipelines.hooks import on_changed
 from penstock.pipelines.parameters import defaults
 
 ProcessorKeys: TypeAlias = dict[tuple[str, str], int]
@@ -52,10 +53,13 @@ def pipeline_register(tx: Tx, pipeline: Pipeline) -> ProcessorKeys:
         partition_rule=None if rule is None else dumps(rule),
     )
     entries = pipeline.entry_processors()
-    return {
+    keys = {
         (p.phase, p.name): _processor_register(tx, number, pipeline, p, p in entries)
         for p in pipeline.processors
     }
+    if stored is not None:
+        on_changed(tx, number, digest)
+    return keys
 
 
 def _processor_register(

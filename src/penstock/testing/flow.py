@@ -125,8 +125,7 @@ class FlowTest:
         """Make data arrive, at once or `after` a delay; without `rows`, as many rows as expected.
 
         days: this many days of history instead of rows. filled: share of non-null cells in required
-        columns. failed: names of checks that fail. age: age of the newest row on arrival. customer:
-        owner of the rows, by default every customer.
+        columns. failed: checks that fail. age: age of the newest row. customer: owner; None: all.
         """
         at = self._at(after)
         newest = None if age is None else at - parse_duration(age, "age")
@@ -250,14 +249,13 @@ class FlowTest:
         return [trigger for trigger in found if trigger.phase == phase]
 
     @property
-    def errors(self) -> list[str]:
+    def errors(self) -> Sequence[str]:
         """What the functions of processors raised, with the traceback, in order."""
-        return list(self._workers.errors)
+        return self._workers.errors
 
     def report(self) -> str:
         """Return a report of all decisions, the state of every phase, and what functions raised."""
-        lines = _story_lines(self.store, self._number()[0], self.flows)
-        return "\n".join([*lines, *self.errors])
+        return "\n".join([*_story_lines(self.store, self._number()[0], self.flows), *self.errors])
 
     # -- inside ----------------------------------------------------------------------------------
 

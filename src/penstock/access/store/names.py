@@ -248,6 +248,11 @@ class NameResolver:
         pipelines = self._read(None)
         return [pipelines[name] for name in sorted(pipelines)]
 
+    def pipelines_in(self, tx: Tx) -> list[PipelineInfo]:
+        """Return all registered pipelines, ordered by name, read in this transaction."""
+        pipelines = self._read(tx)
+        return [pipelines[name] for name in sorted(pipelines)]
+
     def cached_pipelines(self) -> Mapping[str, PipelineInfo]:
         """Return all registered pipelines by name, at most two seconds old."""
         declared = self._cache.declared

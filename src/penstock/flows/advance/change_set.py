@@ -21,6 +21,8 @@ from penstock.flows.advance.messages import (
     flow_fields,
     gate_alert,
     gate_alert_key,
+    gate_log_text,
+    intervention_payload,
     last_verdict,
     needs_intervention,
     phase_alert,
@@ -90,6 +92,8 @@ class ChangeSet:
     closed_interventions: list[tuple[int, str, str, str]] = field(default_factory=list)
     flows: list[tuple[int, str, bool, str, bool]] = field(default_factory=list)
     ended_configs: list[int] = field(default_factory=list)
+    logs: list[tuple[str, str]] = field(default_factory=list)
+    """Decisions about data, by log level and text; a wait is logged when it begins."""
 
     def decided(
         self,
@@ -110,6 +114,9 @@ class ChangeSet:
             )
         )  # fmt: skip
         self._checks(snapshot, ask, given, decision, before)
+        repeats = decision.verdict is Verdict.WAIT and before.waiting_since is not None
+        if not repeats and (given.assessments or decision.verdict is not Verdict.PROCEED):
+            self.logs.append((decision.log_level, gate_log_text(snapshot, ask, decision)))
         if not decision.verdict.starts:
             self._note(snapshot, ask, "decided", decision, before.state)
             body = {"reason": decision.reasons[0], "missing": list(decision.missing)}
@@ -126,6 +133,7 @@ class ChangeSet:
                     flow.customer_key, flow.pipeline_key, *gate_key_columns, flow.partition,
                     json.dumps(list(decision.missing)), " ".join(decision.reasons),
                     before.tries, flow.correlation_id,
+                    intervention_payload(snapshot, ask, given.assessments, decision),
                 )
             )  # fmt: skip
         elif decision.verdict.starts and needs_intervention(before):

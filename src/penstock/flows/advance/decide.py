@@ -14,7 +14,7 @@ from penstock.core.clock import HOUR
 from penstock.flows.advance.change_set import CASCADE_SOURCE, ChangeSet
 from penstock.flows.advance.gate_deadlocks import gate_deadlock
 from penstock.flows.advance.late_data import find_late_data
-from penstock.flows.advance.messages import decision_context
+from penstock.flows.advance.messages import decision_context, phase_alert_key
 from penstock.flows.advance.snapshot import Evidence, FlowSnapshot, NeededProbe, Wakeup
 from penstock.flows.cascade import (
     CompletionStatus,
@@ -39,7 +39,7 @@ from penstock.flows.gates.verdict import (
     GateStatus,
     Verdict,
 )
-from penstock.flows.phases import DONE, WAITS_FOR_GATE, PhaseState, state_for_verdict
+from penstock.flows.phases import DONE, ENDED, WAITS_FOR_GATE, PhaseState, state_for_verdict
 
 _OVER: Final = frozenset({*DONE, PhaseState.SKIPPED})
 
@@ -56,9 +56,18 @@ def evaluate_flow(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) ->
                 _evaluate_gates(snapshot, wakeup, changes)
             _schedule_checks(snapshot, wakeup)
             _end_flow(snapshot, changes)
+    _resolve_healed(snapshot, wakeup, changes)
     late = find_late_data(snapshot, wakeup)
     if late is not None:
         changes.late.append(late)
+
+
+def _resolve_healed(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) -> None:
+    """Resolve the alert about missing processors of an ended phase once the last has reported."""
+    for phase in snapshot.planned.plan.phases:
+        is_ended = phase.name in wakeup.phases and snapshot.row(phase.name).state in ENDED
+        if is_ended and is_set_complete(phase, snapshot.progress(phase.name)):
+            changes.resolved.append(phase_alert_key(snapshot.flow.flow_id, phase.name))
 
 
 def _is_idle(snapshot: FlowSnapshot, wakeup: Wakeup) -> bool:

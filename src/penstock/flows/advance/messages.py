@@ -16,7 +16,7 @@ from penstock.flows.cascade import GateRequest
 from penstock.flows.gates.evidence import Assessment
 from penstock.flows.gates.override import Override
 from penstock.flows.gates.verdict import AlertLevel, Decision, GateInput, GateStatus, Verdict
-from penstock.flows.rows import PhaseRow
+from penstock.flows.rows import FlowRow, PhaseRow
 from penstock.pipelines.dependency import Dependency, DependencyKind
 from penstock.pipelines.plan import PhasePlan
 
@@ -156,11 +156,7 @@ def gate_alert(
     where = f"{flow.pipeline} {flow.partition} {ask.phase}"
     degraded = decision.verdict is Verdict.PROCEED_DEGRADED and decision.warnings
     warnings = f" {'; '.join(decision.warnings)}." if degraded else ""
-    needs = [need.dependency for need in snapshot.planned.needs(ask.phase, ask.processor or "")]
-    short = [
-        n for n in needs if n.kind is DependencyKind.HISTORICAL and n.table in decision.missing
-    ]
-    queries = [text for need in short if (text := history_query(need, flow.partition))]
+    queries = history_queries(snapshot, ask, decision)
     return NewAlert(
         rule=f"gate_{decision.verdict.lower()}",
         dedupe_key=gate_alert_key(flow.flow_id, ask.phase, ask.processor or "", decision.verdict),
@@ -179,15 +175,71 @@ def gate_alert(
     )
 
 
-def history_query(need: Dependency, partition: str) -> str | None:
-    """Return a query for people that lists the days of a table before a partition."""
+def gate_log_text(snapshot: FlowSnapshot, ask: GateRequest, decision: Decision) -> str:
+    """Return the line about a decision in the log."""
+    flow = snapshot.flow
+    gate = ask.phase if ask.processor is None else f"{ask.phase}/{ask.processor}"
+    degraded = decision.verdict is Verdict.PROCEED_DEGRADED and decision.warnings
+    warnings = f" {'; '.join(decision.warnings)}." if degraded else ""
+    return (
+        f"gate {flow.pipeline} {flow.partition} {gate} ({flow.mode}, {flow.customer_id}, "
+        f"{encode('flow', flow.flow_id)}): {decision.verdict}: {decision.reasons[0]}{warnings}"
+    )
+
+
+def intervention_payload(
+    snapshot: FlowSnapshot, ask: GateRequest, found: Sequence[Assessment], decision: Decision
+) -> str:
+    """Return what an intervention keeps of the evidence, as JSON."""
+    flow = snapshot.flow
+    short = [a for a in found if a.table in decision.missing]
+    return json.dumps(
+        {
+            "dependencies": [
+                {
+                    "table": a.table,
+                    "kind": str(a.kind),
+                    "days_missing": list(a.days_missing),
+                    "issues": list(a.issues),
+                    "needed_by": list(a.needed_by),
+                }
+                for a in short
+            ],
+            "queries": history_queries(snapshot, ask, decision),
+            **({} if flow.message_id is None else {"message_id": flow.message_id}),
+        },
+        sort_keys=True,
+    )
+
+
+def history_queries(snapshot: FlowSnapshot, ask: GateRequest, decision: Decision) -> list[str]:
+    """Return a query for each historical table that a decision found too short."""
+    needs = [need.dependency for need in snapshot.planned.needs(ask.phase, ask.processor or "")]
+    short = [
+        n for n in needs if n.kind is DependencyKind.HISTORICAL and n.table in decision.missing
+    ]
+    queries = [history_query(need, snapshot.flow) for need in short]
+    return [text for text in queries if text is not None]
+
+
+def history_query(need: Dependency, flow: FlowRow) -> str | None:
+    """Return a query for people that lists the days of a table before the flow's partition."""
     if need.partition is None:
         return None
-    day = partition.replace("'", "''")
+    conditions = [f"{need.partition} < {_quoted(flow.partition)}"]
+    if need.customer is not None:
+        conditions.append(f"{need.customer} = {_quoted(flow.customer_id)}")
+    if need.where is not None:
+        conditions.append(f"({need.where})")
     return (
-        f"SELECT {need.partition}, count(*) FROM {need.table} WHERE {need.partition} < '{day}' "  # noqa: S608 - shown, never run
+        f"SELECT {need.partition}, count(*) FROM {need.table} WHERE {' AND '.join(conditions)} "  # noqa: S608 - shown, never run
         f"GROUP BY 1 ORDER BY 1 DESC LIMIT {need.lookback_days}"
     )
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("'", "''")
+    return f"'{escaped}'"
 
 
 def phase_alert(snapshot: FlowSnapshot, phase: PhasePlan, missing: Sequence[str]) -> NewAlert:

@@ -9,6 +9,7 @@ orchestrator call `advance`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -33,6 +34,8 @@ from penstock.flows.store.flows import (
 )
 from penstock.runs.store.finish import run_cancel
 from penstock.runs.store.runs import run_insert_many
+
+log = logging.getLogger(__name__)
 
 PROBE_LEASE_US: Final = 2 * MINUTE
 """Longer than any probe may take, so that a slow warehouse is not probed twice."""
@@ -84,6 +87,8 @@ def advance(
     pipelines = {start.snapshot.flow.pipeline_key for start in changes.starts}
     find = processors_later(tx, pipelines) if pipelines else dict
     starts = write(tx, changes, snapshots)
+    if changes.logs:
+        tx.after_commit(lambda: _log(changes.logs))
     processors = find()
     run_ids = _run(tx, starts, processors, actor)
     stopped = sum(_stop(tx, flow_id, actor) for flow_id in changes.overdue)
@@ -100,6 +105,12 @@ def advance(
         pools={processors[key][1] for start in starts for key in start.processor_keys},
         probes=probes,
     )
+
+
+def _log(lines: Sequence[tuple[str, str]]) -> None:
+    """Log decisions about data once they are committed."""
+    for level, text in lines:
+        log.log(logging.getLevelNamesMapping()[level], text)
 
 
 def _lease(tx: Tx, changes: ChangeSet, holder: str | None) -> list[ProbeOrder]:

@@ -14,6 +14,7 @@ from penstock.flows.explain.facts import (
     InterventionFact,
     OpenFlowFact,
     PauseFact,
+    ProducerFact,
     RunFact,
 )
 from penstock.flows.explain.records import Suggestion
@@ -47,6 +48,27 @@ def trigger_phase(flow: FlowFact, phase: str) -> Suggestion:
         flow.mode,
         does=f"start {phase} manually, in a new generation; its gate still decides",
     )
+
+
+def produce_again(flow: FlowFact, made: ProducerFact) -> Suggestion:
+    """Suggest running the phase of a producer again."""
+    return trigger(
+        flow.pipeline,
+        flow.partition,
+        flow.customer,
+        made.phase,
+        "--mode",
+        flow.mode,
+        does=f"run {made.processor} again, which produces {made.table}, in a new generation",
+    )
+
+
+def recheck(flow: FlowFact, phase: str) -> Suggestion:
+    """Suggest evaluating a blocked gate again."""
+    command = _command(
+        "gate", "recheck", flow.pipeline, flow.partition, phase, *customer_option(flow.customer)
+    )
+    return Suggestion(command=command, does=f"evaluate the gate of {phase} again now")
 
 
 def check(flow: FlowFact, phase: str) -> Suggestion:

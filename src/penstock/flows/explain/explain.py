@@ -36,6 +36,9 @@ STATE_LABELS = {
     "SKIPPED": "skipped",
 }
 
+PRODUCERS_SHOWN = 3
+"""Maximum number of producers of one table that are named."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseExplanation:
@@ -149,7 +152,7 @@ def _phase(flow: FlowFact, phase: PhaseFact, wall: LocalClock) -> PhaseExplanati
         else "",
         at=phase.ended_at or phase.started_at,
         headline=headline,
-        sentences=tuple(_sentences(phase, wall)),
+        sentences=(*_sentences(phase, wall), *_producer_sentences(flow, phase, wall)),
         until=until,
     )
 
@@ -303,6 +306,34 @@ def _sentences(phase: PhaseFact, wall: LocalClock) -> list[str]:
             f"{wall.at(item.opened_at)}{tried}){what}."
         )
     return lines
+
+
+def _producer_sentences(flow: FlowFact, phase: PhaseFact, wall: LocalClock) -> list[str]:
+    """Return who produces the tables that a waiting or blocked gate misses, and how that went."""
+    if phase.state not in ("WAITING", "BLOCKED"):
+        return []
+    gates = [gate for gate in (phase.gate, *phase.gates) if gate is not None]
+    awaited = [t for g in gates if g.decision is not None for t in awaited_tables(g.decision)]
+    lines = []
+    for table in dict.fromkeys(awaited):
+        for one in flow.producers_of(table)[:PRODUCERS_SHOWN]:
+            if one.pipeline != flow.pipeline:
+                where = f"{one.phase}/{one.processor} of pipeline {one.pipeline}"
+                lines.append(f"{table} is produced by {where}.")
+                continue
+            how = _production(flow, one.phase, one.processor, wall)
+            lines.append(f"{table} is produced by {one.phase}/{one.processor}{how}.")
+    return lines
+
+
+def _production(flow: FlowFact, phase: str, processor: str, wall: LocalClock) -> str:
+    found = [p for p in flow.phases if p.name == phase]
+    made = next((p for f in found for p in f.processors if p.name == processor), None)
+    if made is None or made.at is None:
+        return ", which has not reported" if made is not None else ""
+    records = "" if made.records is None else f" with {made.records:,} records"
+    ended = {"success": "completed", "partial": "completed in part", "failed": "failed"}
+    return f", which {ended.get(made.status or '', 'reported')}{records} at {wall.at(made.at)}"
 
 
 def gate_sentences(gate: GateFact, wall: LocalClock) -> list[str]:

@@ -287,13 +287,23 @@ class OpenFlowFact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerFact:
+    """A processor that declares to produce a table, in this pipeline or in another one."""
+
+    table: str
+    pipeline: str
+    phase: str
+    processor: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FlowFact:
     """A flow with all its facts; phases are in the order of the plan.
 
     is_observe_mode: its cascade is in observe mode. newer_generation: a later generation of the
     same partition and mode, which replaces this one. preceding_flow_id: the earlier flow of its
     config that must end before this one starts. still_open: older flows of the partition that have
-    not ended.
+    not ended. producers: processors that produce tables which gates of this flow need.
     """
 
     flow_id: str
@@ -318,6 +328,12 @@ class FlowFact:
     newer_generation: int | None = None
     preceding_flow_id: str | None = None
     still_open: tuple[OpenFlowFact, ...] = ()
+    producers: tuple[ProducerFact, ...] = ()
+
+    def producers_of(self, table: str) -> tuple[ProducerFact, ...]:
+        """Return the processors that produce a table, those of this pipeline first."""
+        found = [one for one in self.producers if one.table == table]
+        return tuple(sorted(found, key=lambda one: one.pipeline != self.pipeline))
 
     def phase(self, name: str) -> PhaseFact:
         """Return a phase by name; raise KeyError if the flow has no such phase."""

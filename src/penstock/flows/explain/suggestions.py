@@ -10,12 +10,19 @@ from collections.abc import Iterator
 
 from penstock.core.clock import Micros
 from penstock.flows.explain import commands
-from penstock.flows.explain.facts import DecisionFact, FlowFact, PhaseFact, ProcessorFact
+from penstock.flows.explain.facts import (
+    DecisionFact,
+    FlowFact,
+    PhaseFact,
+    ProcessorFact,
+    ProducerFact,
+)
 from penstock.flows.explain.records import Suggestion
 from penstock.flows.gates.evidence import date_ranges
 
 SUGGESTIONS_MAX = 8
 DAYS_MAX = 2
+BACKFILL = "backfill"
 
 
 def suggestions_of(flow: FlowFact, now: Micros) -> tuple[Suggestion, ...]:
@@ -57,9 +64,13 @@ def _gate(flow: FlowFact, phase: PhaseFact) -> Iterator[Suggestion]:
 
 
 def _decided(flow: FlowFact, phase: PhaseFact, decision: DecisionFact) -> Iterator[Suggestion]:
+    for table in decision.missing:
+        for made in flow.producers_of(table)[:1]:
+            yield from _producer(flow, made)
     for item in decision.evidence:
         days = [part for text in date_ranges(item.days_missing) for part in text.split(" to ")[:1]]
-        if decision.status == "missing_historical":
+        # A backfill misses the days before it in turn: the first one ends with an override.
+        if decision.status == "missing_historical" and flow.mode != BACKFILL:
             for day in days[:DAYS_MAX]:
                 yield commands.trigger(
                     flow.pipeline,
@@ -76,6 +87,28 @@ def _decided(flow: FlowFact, phase: PhaseFact, decision: DecisionFact) -> Iterat
                 yield commands.override(flow, phase.name, name)
     if decision.evidence:
         yield commands.check(flow, phase.name)
+        if decision.verdict == "FAIL" and phase.intervention is None:
+            yield commands.recheck(flow, phase.name)
+
+
+def _producer(flow: FlowFact, made: ProducerFact) -> Iterator[Suggestion]:
+    """Suggest running the producer of a missing table again."""
+    if made.pipeline != flow.pipeline:
+        yield commands.trigger(
+            made.pipeline,
+            flow.partition,
+            flow.customer,
+            made.phase,
+            does=f"run {made.processor} of {made.pipeline} again, which produces {made.table}",
+        )
+        return
+    for phase in flow.phases:
+        for processor in phase.processors:
+            if (phase.name, processor.name) == (made.phase, made.processor):
+                if processor.is_done:
+                    yield commands.produce_again(flow, made)
+                else:
+                    yield from _processor(flow, phase, processor)
 
 
 def _processor(flow: FlowFact, phase: PhaseFact, processor: ProcessorFact) -> Iterator[Suggestion]:

@@ -15,6 +15,12 @@ routes.post(
     Gates.check,
     example={"pipeline_template": "nba", "phase": "analytics", "partition": "2025-12-31"},
 )
+routes.post(
+    "/gates/recheck",
+    Permission.OPERATE,
+    Gates.recheck,
+    example={"pipeline_template": "nba", "partition": "2025-12-31"},
+)
 routes.get("/gates/decisions", Permission.READ, Gates.decisions)
 routes.post(
     "/gates/what-if",

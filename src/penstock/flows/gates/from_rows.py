@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from penstock.core.clock import Micros
 from penstock.core.formatting import id_or_none, parsed
 from penstock.core.ids import encode
 from penstock.core.records.record import seconds, time, time_or_none
 from penstock.core.stored_json import loads
 from penstock.flows.gates.evidence import Assessment
-from penstock.flows.gates.gate import what_if
+from penstock.flows.gates.gate import decide, what_if
 from penstock.flows.gates.records import (
     Backtest,
     GateCheck,
@@ -96,6 +97,8 @@ def _dependency(one: Assessment) -> GateDependency:
         issues=list(one.issues),
         needed_by=list(one.needed_by),
         fail_if_missing=one.fail_if_missing,
+        probe_time=None if one.probed_us is None else seconds(one.probed_us),
+        scanned_bytes=one.scanned_bytes,
     )
 
 
@@ -121,12 +124,28 @@ def reevaluated_record(row: DecisionRow, changes: ModeOptions) -> ReevaluatedDec
     )
 
 
-def backtest_record(tried: Sequence[ReevaluatedDecision]) -> Backtest:
+def has_diverged(row: DecisionRow) -> bool:
+    """Return whether the rules decide the recorded input differently than they did."""
+    return decide(loads(GateInput, row.input)).verdict is not loads(Decision, row.decision).verdict
+
+
+def backtest_record(
+    tried: Sequence[ReevaluatedDecision],
+    *,
+    within: tuple[Micros, Micros],
+    left_out: int,
+    diverged: int,
+) -> Backtest:
     """Return the record of a backtest, with the number of decisions by pair of verdicts."""
     moves = Counter((one.then, one.now) for one in tried)
     changed = [one for one in tried if one.is_changed]
     return Backtest(
         decisions=len(tried),
+        left_out=left_out,
+        since=time(within[0]),
+        until=time(within[1]),
+        modes=dict(sorted(Counter(one.mode for one in tried).items())),
+        diverged=diverged,
         changed=len(changed),
         moves=[
             VerdictChange(then=then, now=now, decisions=count)
@@ -174,6 +193,7 @@ def intervention_record(row: InterventionRow) -> Intervention:
         reason=row.reason,
         tries=row.tries,
         correlation_id=row.correlation_id,
+        payload=None if row.payload is None else parsed(row.payload),
         status="open" if is_open else "resolved",
         opened_at=time(row.opened_at),
         resolved_at=time_or_none(row.resolved_at),

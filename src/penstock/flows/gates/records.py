@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from penstock.core.records.record import Meta, Record, Seconds, Time, field
 from penstock.flows.gates.evidence import DependencyStatus
@@ -61,6 +61,10 @@ class GateDependency(Record):
     """Processors of the phase that declare this dependency."""
     fail_if_missing: bool
     """Whether the gate fails if the dependency is missing."""
+    probe_time: Seconds | None = field(name="probe_seconds", default=None)
+    """How long the probe took, in seconds; null if it was not measured."""
+    scanned_bytes: int | None = None
+    """Bytes that the warehouse read for the probe; null if it does not report them."""
 
 
 class GateVerdict(Record):
@@ -134,6 +138,13 @@ class GateCheck(GateVerdict):
     """Time at which the data was probed."""
     is_evaluable: bool = field(name="is_asked")
     """Whether the flow would evaluate this gate now."""
+
+
+class GateRecheck(Record):
+    """Flows whose waiting or blocked gates are evaluated again."""
+
+    flow_ids: list[str]
+    """Ids of the flows (`flow_…`), oldest first; empty if no gate of an open flow waits."""
 
 
 class ModeChanges(Record):
@@ -220,7 +231,13 @@ class BacktestRequest(Record):
     changes: ModeChanges
     """Mode settings to evaluate the recorded decisions with."""
     days: Annotated[int, Meta(ge=1, le=3_660)] = 30
-    """Number of days before now to evaluate."""
+    """Number of days before `until`, or before now, to evaluate."""
+    since: Time | None = None
+    """Evaluate decisions from this time on; takes precedence over `days`."""
+    until: Time | None = None
+    """Evaluate decisions before this time; up to now when omitted."""
+    mode: str | None = None
+    """Evaluate only decisions in this mode; the changes apply to all modes when omitted."""
     phase: str | None = None
     """Evaluate only decisions of this phase."""
     customer: str | None = field(name="customer_id", default=None)
@@ -242,7 +259,17 @@ class Backtest(Record):
     """The effect that changed settings would have had."""
 
     decisions: int
-    """Number of decisions that were evaluated again, at most 5,000."""
+    """Number of decisions that were evaluated again, the newest first, at most 5,000."""
+    left_out: int
+    """Number of older decisions that match but were not evaluated."""
+    since: Time
+    """Start of the range that was asked for."""
+    until: Time
+    """End of the range that was asked for."""
+    modes: dict[str, int]
+    """Number of evaluated decisions by mode."""
+    diverged: int
+    """Number of decisions that the rules decide differently today, even without changes."""
     changed: int
     """Number of decisions whose verdict would differ."""
     moves: list[VerdictChange]
@@ -348,5 +375,9 @@ class Intervention(Record):
     """Name of the key or user that resolved it; `penstock` if it resolved itself."""
     resolution: str | None
     """Description of what was done; null while it is open."""
+    payload: dict[str, Any] | None
+    """What the gate found: days and issues of each table, queries that show them, and the message
+    that opened the flow; null for interventions from before this was recorded.
+    """
     command: str | None
     """Shell command that resolves it; null once it is resolved."""

@@ -86,7 +86,9 @@ class DecisionFilter(NamedTuple):
     partition: str | None = None
     phase: str | None = None
     flow_id: int | None = None
+    mode: str | None = None
     since: int = 0
+    until: int = FAR_FUTURE
     before: int = 2**62
     limit: int = 50
 
@@ -143,6 +145,7 @@ class NewIntervention(NamedTuple):
     reason: str
     tries: int
     correlation_id: str | None
+    payload: str | None = None
 
 
 class InterventionRow(NamedTuple):

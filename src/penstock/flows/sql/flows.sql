@@ -263,6 +263,38 @@ WHERE w.customer = :customer AND w.pipeline = :pipeline AND w.partition = :parti
     AND w.ended_at IS NULL
 RETURNING flow_id;
 
+-- name: flow_event_put_for_waiting
+-- Insert flow events for open flows of a pipeline with a waiting or blocked gate.
+-- scope: system (a tenant's key adds :customer)
+INSERT INTO nudges (flow_id, customer, phase, is_failure, at)
+SELECT w.flow_id, w.customer, NULL, FALSE, {{now}} FROM flows w
+WHERE w.pipeline = :pipeline AND w.ended_at IS NULL
+    AND (CAST(:customer AS bigint) IS NULL OR w.customer = :customer)
+    AND (CAST(:partition AS text) IS NULL OR w.partition = :partition)
+    AND (CAST(:flow_id AS bigint) IS NULL OR w.flow_id = :flow_id)
+    AND EXISTS (SELECT 1 FROM flow_phases p WHERE p.flow_id = w.flow_id
+        AND p.state IN ('WAITING', 'BLOCKED')
+        AND (CAST(:phase AS text) IS NULL OR p.phase = :phase))
+RETURNING flow_id;
+
+-- name: flow_digests_open
+-- The declarations of a pipeline's open flows, besides its current one.
+-- scope: system (registration serves all customers)
+SELECT DISTINCT digest FROM flows WHERE pipeline = :pipeline AND ended_at IS NULL
+    AND digest <> :digest;
+
+-- name: flow_lock_of_digests
+-- The open flows with one of these declarations, locked in order as `flow_lock_many` does.
+-- scope: system (registration serves all customers)
+SELECT flow_id, customer, digest FROM flows WHERE pipeline = :pipeline AND ended_at IS NULL
+    AND digest {{any texts}} AND digest <> :digest ORDER BY flow_id {{pg:FOR NO KEY UPDATE}};
+
+-- name: flow_adopt
+-- Let the open flows with one of these declarations follow another one.
+-- scope: system (registration serves all customers)
+UPDATE flows SET digest = :digest WHERE pipeline = :pipeline AND ended_at IS NULL
+    AND digest {{any texts}};
+
 -- name: flow_event_take
 -- Delete and return flow events to handle in this transaction; those locked by others are skipped.
 -- scope: system (the cascade serves all customers)

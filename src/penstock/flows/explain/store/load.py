@@ -26,6 +26,7 @@ from penstock.flows.explain.facts import (
     PauseFact,
     PhaseFact,
     ProcessorFact,
+    ProducerFact,
     RunFact,
     RunGateFact,
     TriggerFact,
@@ -122,6 +123,7 @@ class FactLoader:
             newer_generation=newest if newest > flow.generation else None,
             preceding_flow_id=None if behind is None else encode("flow", behind),
             still_open=self._still_open(flow),
+            producers=self._producers(plan),
         )
 
     def run(self, run: RunRow) -> RunFact:
@@ -188,6 +190,24 @@ class FactLoader:
     def _limits(self, run: RunRow) -> tuple[LimitFact, ...]:
         customer = self._names.customer_key(self._tx, None)
         return limit_facts(self._tx, run.run_id, customer)
+
+    def _producers(self, plan: FlowPlan) -> tuple[ProducerFact, ...]:
+        """Return who produces the tables that gates of this plan need, in any pipeline."""
+        needed = {
+            need.dependency.table for phase in plan.plan.phases for need in plan.needs(phase.name)
+        }
+        if not needed:
+            return ()
+        return tuple(
+            ProducerFact(
+                table=table, pipeline=info.name, phase=phase["name"], processor=processor["name"]
+            )
+            for info in self._names.pipelines_in(self._tx)
+            for phase in info.definition["phases"]
+            for processor in phase["processors"]
+            for table in processor.get("produces", ())
+            if table in needed
+        )
 
     # -- helpers -------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -90,10 +91,10 @@ def _print_dependencies(found: list[GateDependency]) -> None:
         click.echo("  It probes no data: it depends on earlier phases only.")
         return
     output.print_table(
-        ("TABLE", "KIND", "STATUS", "FOUND", "QUALITY", "ISSUES"),
+        ("TABLE", "KIND", "STATUS", "FOUND", "QUALITY", "PROBE", "ISSUES"),
         [
             (
-                one.table, one.kind, one.status, _found(one), f"{one.quality:.2f}",
+                one.table, one.kind, one.status, _found(one), f"{one.quality:.2f}", _probe(one),
                 "; ".join(one.issues),
             )
             for one in found
@@ -107,6 +108,39 @@ def _found(one: GateDependency) -> str:
     if one.found_rows is None:
         return "-"
     return f"{one.found_rows:,}/{one.required_rows:,} rows"
+
+
+def _probe(one: GateDependency) -> str:
+    """Return how long the probe took and what it read."""
+    if one.probe_time is None:
+        return "-"
+    took = f"{one.probe_time.total_seconds() * 1_000:,.0f} ms"
+    return took if one.scanned_bytes is None else f"{took}, {one.scanned_bytes:,} bytes"
+
+
+@gate.command("recheck")
+@click.argument("pipeline")
+@click.argument("partition", required=False)
+@click.argument("phase", required=False)
+@click.option("--customer", metavar="ID", help="Only flows of this customer.")
+@click.pass_obj
+def recheck(app: App, /, **given: Any) -> None:
+    """Evaluate waiting and blocked gates again now, for example after their data was repaired.
+
+    Without a partition, those of all open flows of the pipeline.
+    """
+    with app.connect() as client:
+        found = client.gates.recheck(**given)
+
+    def print_text() -> None:
+        if not found.flow_ids:
+            app.hint("No gate waits or is blocked.")
+            return
+        click.echo(f"{output.plural(len(found.flow_ids), 'flow')} will be evaluated again:")
+        for flow_id in found.flow_ids[:20]:
+            click.echo(f"  penstock why {flow_id}")
+
+    app.emit(found, print_text)
 
 
 @gate.command("history")
@@ -174,7 +208,10 @@ def what_if(app: App, /, **given: Any) -> None:
 @click.argument("pipeline")
 @gate_setting_options
 @click.option("--days", type=click.IntRange(1, 3_660), default=30, show_default=True,
-              help="Number of past days.")  # fmt: skip
+              help="Number of days before --until.")  # fmt: skip
+@click.option("--since", metavar="TIME", help="Only decisions from this time on.")
+@click.option("--until", metavar="TIME", help="Only decisions before this time. Default: now.")
+@click.option("--mode", metavar="NAME", help="Only decisions in this mode.")
 @click.option("--phase", metavar="NAME", help="Only decisions of this phase.")
 @click.option("--customer", metavar="ID", help="Only decisions for this customer.")
 @click.pass_obj
@@ -185,6 +222,9 @@ def backtest(app: App, /, **given: Any) -> None:
         phase=given["phase"],
         customer=given["customer"],
         days=given["days"],
+        since=_time(given["since"], "since"),
+        until=_time(given["until"], "until"),
+        mode=given["mode"],
         changes=_changes(given),
     )
     with app.connect() as client:
@@ -192,8 +232,23 @@ def backtest(app: App, /, **given: Any) -> None:
         now = client.now()
 
     def print_text() -> None:
-        click.echo(f"{output.plural(found.decisions, 'decision')} in {given['days']} days: "
-                   f"{found.changed:,} would have been different.")  # fmt: skip
+        modes = ", ".join(f"{name} {count:,}" for name, count in found.modes.items())
+        click.echo(
+            f"{output.plural(found.decisions, 'decision')} from {found.since:%Y-%m-%d %H:%M} to "
+            f"{found.until:%Y-%m-%d %H:%M} UTC{f' ({modes})' if modes else ''}: "
+            f"{found.changed:,} would have been different."
+        )
+        if found.left_out:
+            click.echo(
+                f"{output.plural(found.left_out, 'older decision')} left out: choose a shorter "
+                "range with --since and --until, or one --phase or --mode."
+            )
+        if len(found.modes) > 1:
+            click.echo("The settings were applied to every mode; --mode chooses one.")
+        if found.diverged:
+            click.echo(
+                f"{output.plural(found.diverged, 'decision')} differ today without any change."
+            )
         for move in found.moves:
             if move.then != move.now:
                 click.echo(f"  {move.decisions:,} × {move.then} → {move.now}")
@@ -220,6 +275,16 @@ def _print_tried(app: App, tried: list[ReevaluatedDecision], now: int) -> None:
             for one in tried
         ],
     )  # fmt: skip
+
+
+def _time(text: str | None, field: str) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidInput(field, "a time such as 2025-12-31 or 2025-12-31T06:00Z", text) from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def _changes(given: dict[str, Any]) -> ModeChanges:

@@ -84,8 +84,11 @@ def _print_item(item: Intervention, now: int) -> None:
             ("resolution", item.resolution),
             ("flow", item.flow_id),
             ("run", item.run_id),
+            ("message", (item.payload or {}).get("message_id")),
         ]
     )
+    for query in (item.payload or {}).get("queries", ()):
+        click.echo(f"  {output.escape_control(query)}")
     if item.status == "open":
         click.echo("What you can do:")
         asked = f"explain {item.flow_id}" if item.run_id is None else f"why {item.run_id}"

@@ -15,7 +15,7 @@ from penstock.access.store.names import (
     check_sole_customer,
 )
 from penstock.access.store.paging import Cursor, PageLimit, paged
-from penstock.core.clock import DAY, FAR_FUTURE, Micros
+from penstock.core.clock import DAY, FAR_FUTURE, Micros, request_time
 from penstock.core.errors import DeclarationError, InvalidInput, NotFound
 from penstock.core.ids import decode_or_not_found, encode
 from penstock.core.records.parameters import (
@@ -36,6 +36,7 @@ from penstock.flows.gates.from_rows import (
     backtest_record,
     check_record,
     decision_record,
+    has_diverged,
     reevaluated_record,
 )
 from penstock.flows.gates.gate import decide
@@ -45,22 +46,25 @@ from penstock.flows.gates.records import (
     BacktestRequest,
     GateCheck,
     GateDecision,
+    GateRecheck,
     ModeChanges,
     ReevaluatedDecision,
     WhatIf,
     WhatIfRequest,
 )
 from penstock.flows.gates.rows import DecisionFilter, DecisionRow
-from penstock.flows.gates.store.gates import decision_list
+from penstock.flows.gates.store.gates import decision_count, decision_list
 from penstock.flows.gates.verdict import RULES, GateInput
 from penstock.flows.plan import FlowPlan, planned_of
-from penstock.flows.rows import Locked
+from penstock.flows.rows import Locked, WaitingFilter
+from penstock.flows.store.adopt import flow_event_put_for_waiting
 from penstock.flows.store.flows import flow_get
 from penstock.pipelines.mode import ModeOptions
 from penstock.pipelines.partition import check_partition, partition_rule_of
-from penstock.pipelines.plan import Need, mode_and_partition
+from penstock.pipelines.plan import Need, mode_and_partition, modes_of
 
 BACKTEST_MAX = 5_000
+CHANNEL = "flows"
 
 
 Pipeline = Annotated[
@@ -72,6 +76,10 @@ _PHASE = Meta(description="Phase that the gate belongs to.", examples=["analytic
 _PROCESSOR = Meta(description="Evaluate only the gate of this processor.")
 _PARTITION = Meta(description="Partition of the data; the mode's current partition when omitted.")
 _MODE = Meta(description="Mode to evaluate in; chosen by the time of day when omitted.")
+_RECHECK_PARTITION = Meta(description="Only flows of this partition; all when omitted.")
+_RECHECK_PHASE = Meta(description="Only flows in which this phase waits or is blocked.")
+_RECHECK_CUSTOMER = Meta(description="Only flows of this customer; all when omitted.")
+_RECHECK_FLOW = Meta(description="Only this flow; all when omitted.")
 _FLOW_ID = Meta(description="Flow whose completions and overrides count; none when omitted.")
 
 
@@ -151,6 +159,33 @@ class Gates:
             )
         return check_record(given, decide(given), number, is_evaluable=is_asked)
 
+    def recheck(
+        self,
+        pipeline: Pipeline,
+        *,
+        partition: Annotated[str | None, _RECHECK_PARTITION] = None,
+        phase: Annotated[str | None, _RECHECK_PHASE] = None,
+        customer: Annotated[str | None, Wire("customer_id"), _RECHECK_CUSTOMER] = None,
+        flow_id: Annotated[str | None, _RECHECK_FLOW] = None,
+    ) -> GateRecheck:
+        """Evaluate the waiting and blocked gates of open flows again; their data is probed."""
+        number = _flow_number(flow_id)
+
+        def body(tx: Tx) -> GateRecheck:
+            info = self._names.pipeline(pipeline, "pipeline", tx)
+            phases = [one["name"] for one in info.definition["phases"]]
+            if phase is not None and phase not in phases:
+                raise InvalidInput("phase", f"one of {', '.join(phases)}", phase)
+            key = self._names.customer_key(tx, customer)
+            if number is not None and flow_get(tx, number, key) is None:
+                raise NotFound("flow", encode("flow", number))
+            wanted = WaitingFilter(info.pipeline_key, key, partition, number, phase)
+            found = flow_event_put_for_waiting(tx, wanted)
+            tx.after_commit(lambda: self._store.wake([CHANNEL]))
+            return GateRecheck(flow_ids=[encode("flow", one) for one in found])
+
+        return self._store.write(body)
+
     def decisions(
         self,
         pipeline: PipelineName,
@@ -209,24 +244,37 @@ class Gates:
         return WhatIf(items=_reevaluated(self._store.read(body), changes))
 
     def backtest(self, request: BacktestRequest) -> Backtest:
-        """Evaluate the decisions of the last days under changed settings; count the differences.
+        """Evaluate recorded decisions of a range under changed settings; count the differences.
 
-        At most the newest 5,000 decisions are evaluated.
+        At most the newest 5,000 decisions are evaluated; `left_out` is the number of the others.
         """
         check_limit(request.days, "days", 3_660)
         changes = _options(request.changes)
 
-        def body(tx: Tx) -> list[DecisionRow]:
+        def body(tx: Tx) -> tuple[DecisionFilter, list[DecisionRow], int]:
+            info = self._names.pipeline(request.pipeline, "pipeline", tx)
+            modes = sorted(modes_of(info.definition))
+            if request.mode is not None and request.mode not in modes:
+                raise InvalidInput("mode", f"one of {', '.join(modes)}", request.mode)
+            since, until = _range(request, tx.now())
             wanted = DecisionFilter(
-                pipeline=self._names.pipeline(request.pipeline, "pipeline", tx).pipeline_key,
+                pipeline=info.pipeline_key,
                 customer=self._names.customer_key(tx, request.customer),
                 phase=request.phase,
-                since=tx.now() - request.days * DAY,
+                mode=request.mode,
+                since=since,
+                until=until,
                 limit=BACKTEST_MAX,
             )
-            return decision_list(tx, wanted)
+            return wanted, decision_list(tx, wanted), decision_count(tx, wanted)
 
-        return backtest_record(_reevaluated(self._store.read(body), changes))
+        wanted, rows, total = self._store.read(body)
+        return backtest_record(
+            _reevaluated(rows, changes),
+            within=(wanted.since, wanted.until),
+            left_out=total - len(rows),
+            diverged=sum(has_diverged(row) for row in rows),
+        )
 
     def _owner_checked(self, tx: Tx, customer: str | None, info: PipelineInfo) -> Micros:
         """Raise NotFound for a customer that the caller may not see. Return the time.
@@ -272,6 +320,17 @@ def _ask(
 
 def _flow_number(flow_id: str | None) -> int | None:
     return None if flow_id is None else decode_or_not_found("flow", "flow", flow_id)
+
+
+def _range(request: BacktestRequest, now: Micros) -> tuple[Micros, Micros]:
+    """Return the start and end of a backtest; InvalidInput unless they are in order."""
+    until = now + 1 if request.until is None else request_time(request.until, "until")
+    since = until - request.days * DAY
+    if request.since is not None:
+        since = request_time(request.since, "since")
+    if since >= until:
+        raise InvalidInput("since", "a time before `until`", request.since)
+    return since, until
 
 
 def _options(changes: ModeChanges) -> ModeOptions:

@@ -59,6 +59,20 @@ SELECT batch.customer, batch.pipeline, batch.flow_id, batch.phase, batch.process
     batch.quality, batch.input, batch.decision, batch.source
 FROM {{batch}} ORDER BY ord;
 
+-- fragment: decision_filter
+WHERE d.pipeline = :pipeline
+    AND (CAST(:customer AS bigint) IS NULL OR d.customer = :customer)
+    AND (CAST(:partition AS text) IS NULL OR d.partition = :partition)
+    AND (CAST(:phase AS text) IS NULL OR d.phase = :phase)
+    AND (CAST(:flow_id AS bigint) IS NULL OR d.flow_id = :flow_id)
+    AND (CAST(:mode AS text) IS NULL OR d.mode = :mode)
+    AND d.at >= :since AND d.at < :until AND d.decision_id < :before
+
+-- name: decision_count
+-- Number of decisions that match, whatever the page.
+-- scope: system (a tenant's key adds :customer)
+SELECT count(*) FROM decisions d {{decision_filter}};
+
 -- name: decision_list
 -- Decisions about partitions of a pipeline, newest first.
 -- scope: system (a tenant's key adds :customer)
@@ -66,12 +80,7 @@ SELECT d.decision_id, c.customer_id, l.name, d.flow_id, d.phase, d.processor, d.
     d.at, d.verdict, d.status, d.completeness, d.quality, d.input, d.decision, d.source
 FROM decisions d JOIN customers c ON c.customer = d.customer
 JOIN pipelines l ON l.pipeline = d.pipeline
-WHERE d.pipeline = :pipeline
-    AND (CAST(:customer AS bigint) IS NULL OR d.customer = :customer)
-    AND (CAST(:partition AS text) IS NULL OR d.partition = :partition)
-    AND (CAST(:phase AS text) IS NULL OR d.phase = :phase)
-    AND (CAST(:flow_id AS bigint) IS NULL OR d.flow_id = :flow_id)
-    AND d.at >= :since AND d.decision_id < :before
+{{decision_filter}}
 ORDER BY d.decision_id DESC LIMIT :limit;
 
 -- name: decisions_prune
@@ -169,14 +178,16 @@ ORDER BY o.override_id DESC LIMIT :limit;
 -- Insert interventions, one open row per gate.
 -- scope: system (the batch names its customers)
 -- batch: customer bigint, pipeline bigint, flow_id bigint, phase text, processor text,
---   partition text, missing text, reason text, tries bigint, correlation_id text
+--   partition text, missing text, reason text, tries bigint, correlation_id text, payload text
 INSERT INTO interventions (customer, pipeline, flow_id, phase, processor, partition, missing,
-    reason, tries, correlation_id, opened_at)
+    reason, tries, correlation_id, payload, opened_at)
 SELECT batch.customer, batch.pipeline, batch.flow_id, batch.phase, batch.processor,
-    batch.partition, batch.missing, batch.reason, batch.tries, batch.correlation_id, {{now}}
+    batch.partition, batch.missing, batch.reason, batch.tries, batch.correlation_id,
+    batch.payload, {{now}}
 FROM {{batch}} WHERE TRUE ORDER BY ord
 ON CONFLICT (flow_id, phase, processor) WHERE status = 'open' DO UPDATE SET
-    missing = excluded.missing, reason = excluded.reason, tries = excluded.tries;
+    missing = excluded.missing, reason = excluded.reason, tries = excluded.tries,
+    payload = excluded.payload;
 
 -- name: intervention_close_many
 -- Close interventions that resolved themselves: the gate lets the work start, or the flow has

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from penstock.db.store import Tx
+from penstock.db.store import Tx, one
 from penstock.flows.gates.breaker import Breaker
 from penstock.flows.gates.rows import DecisionFilter, DecisionRow, NewDecision, NewTrigger, Trigger
 from penstock.runs.store.leases import lease_release_many
@@ -47,6 +47,12 @@ def decision_put_many(tx: Tx, decisions: Sequence[NewDecision]) -> None:
 def decision_list(tx: Tx, wanted: DecisionFilter) -> list[DecisionRow]:
     """Return decisions, newest first."""
     return [DecisionRow._make(row) for row in tx.rows("decision_list", wanted._asdict())]
+
+
+def decision_count(tx: Tx, wanted: DecisionFilter) -> int:
+    """Return how many decisions match, whatever the page."""
+    params = {name: value for name, value in wanted._asdict().items() if name != "limit"}
+    return int(one(tx.rows("decision_count", params))[0])
 
 
 def breakers_of(tx: Tx, ids: Sequence[int]) -> dict[tuple[int, str], Breaker]:

@@ -1,0 +1,48 @@
+"""Open flows adopt a new declaration of their pipeline, and gates that wait are evaluated again.
+
+A flow keeps the declaration it was opened with while its phases or processors differ from the new
+one. Otherwise it follows the new needs, modes and warehouses, so that a corrected declaration ends
+the wait it caused.
+"""
+
+from __future__ import annotations
+
+from penstock.audit.rows import Entry
+from penstock.audit.store.journal import journal_append_many
+from penstock.core.naming import PipelineKey
+from penstock.db.store import Tx
+from penstock.flows.plan import has_same_graph
+from penstock.flows.rows import WaitingFilter
+from penstock.flows.store.plans import definition_get
+
+ACTOR = "registration"
+
+
+def declaration_adopt(tx: Tx, pipeline_key: PipelineKey, digest: str) -> None:
+    """Move open flows with the same phases to this declaration; evaluate their waiting gates."""
+    older = tx.rows("flow_digests_open", {"pipeline": pipeline_key, "digest": digest})
+    if not older:
+        return
+    new = definition_get(tx, pipeline_key, digest)
+    digests = [
+        old for (old,) in older if has_same_graph(definition_get(tx, pipeline_key, old), new)
+    ]
+    if not digests:
+        return
+    params = {"pipeline": pipeline_key, "digest": digest, "texts": digests}
+    locked = tx.rows("flow_lock_of_digests", params)
+    tx.run("flow_adopt", params)
+    why = "the pipeline has a new declaration with the same phases"
+    journal_append_many(
+        tx,
+        [
+            Entry("flow", flow_id, customer, "declaration_changed", ACTOR, old, digest, None, why)
+            for flow_id, customer, old in locked
+        ],
+    )
+    flow_event_put_for_waiting(tx, WaitingFilter(pipeline=pipeline_key))
+
+
+def flow_event_put_for_waiting(tx: Tx, wanted: WaitingFilter) -> list[int]:
+    """Insert flow events for open flows with a waiting or blocked gate. Return the flows."""
+    return sorted(row[0] for row in tx.rows("flow_event_put_for_waiting", wanted._asdict()))

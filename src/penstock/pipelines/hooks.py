@@ -1,0 +1,10 @@
+"""What registration tells flows; connected in `penstock.wiring`."""
+
+from __future__ import annotations
+
+from penstock.core.naming import PipelineKey
+from penstock.db.hooks import Hook
+from penstock.db.store import Tx
+
+on_changed: Hook[[Tx, PipelineKey, str]] = Hook("pipelines.on_changed")
+"""A pipeline has a new declaration: (tx, pipeline, digest), in the registering transaction."""
