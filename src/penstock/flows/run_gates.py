@@ -24,7 +24,12 @@ from penstock.core.clock import MINUTE
 from penstock.core.ids import encode
 from penstock.core.stored_json import dumps
 from penstock.db.store import Transactions, Tx
-from penstock.flows.advance.messages import SEVERITIES, check_failed_fields, decision_context
+from penstock.flows.advance.messages import (
+    SEVERITIES,
+    check_failed_fields,
+    decision_context,
+    intervention_payload,
+)
 from penstock.flows.gates.acknowledge import gate_response
 from penstock.flows.gates.evidence import Observation, assess
 from penstock.flows.gates.gate import decide
@@ -41,7 +46,14 @@ from penstock.flows.gates.store.run_gates import (
     run_gate_overrides,
     run_gate_rows,
 )
-from penstock.flows.gates.verdict import Acknowledgement, Decision, GateInput, GateStatus, Verdict
+from penstock.flows.gates.verdict import (
+    RULES,
+    Acknowledgement,
+    Decision,
+    GateInput,
+    GateStatus,
+    Verdict,
+)
 from penstock.flows.plan import FlowPlan
 from penstock.flows.store.logs import alert_resolve_many, outbox_announce_many
 from penstock.flows.store.plans import planned
@@ -234,6 +246,7 @@ class RunGates:
                     gate.customer_key, gate.pipeline_key, -gate.run_id, gate.phase,
                     gate.processor, gate.partition, json.dumps(list(decision.missing)),
                     result.reason, gate.tries, gate.correlation_id,
+                    intervention_payload(given.assessments, decision),
                 )
             )  # fmt: skip
         elif is_short or gate.status == GateStatus.MISSING_HISTORICAL:
@@ -358,6 +371,7 @@ def _input(
         ),
         waited_us=0 if gate.waiting_since is None else now - gate.waiting_since,
         historical_tries=gate.tries,
+        rules=RULES,
     )
 
 

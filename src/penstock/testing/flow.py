@@ -108,8 +108,6 @@ class FlowTest:
         """Close the services and the store."""
         self.drive.close()
 
-    # -- before it runs --------------------------------------------------------------------------
-
     def arrive(
         self,
         table: str,
@@ -175,8 +173,6 @@ class FlowTest:
         """Call a function after a delay in virtual time."""
         self.drive.at(self._at(after), call)
 
-    # -- running ---------------------------------------------------------------------------------
-
     def run(self, *, upto: str | None = None, limit: str = "3d") -> FlowTest:
         """Advance time until the flow and everything it started have ended, or by `upto`.
 
@@ -197,8 +193,6 @@ class FlowTest:
                 return self
             self.clock.advance_to(due)
         raise FlowStuck(f"no end after {STEPS_MAX:,} steps:\n{self.report()}")
-
-    # -- results ---------------------------------------------------------------------------------
 
     @property
     def flow(self) -> FlowRow:
@@ -256,8 +250,6 @@ class FlowTest:
     def report(self) -> str:
         """Return a report of all decisions, the state of every phase, and what functions raised."""
         return "\n".join([*_story_lines(self.store, self._number()[0], self.flows), *self.errors])
-
-    # -- inside ----------------------------------------------------------------------------------
 
     def _open(self) -> None:
         if self._began is not None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import json
+from pathlib import Path
 
 import pytest
 
+import penstock
 from penstock.core.clock import HOUR
 from penstock.core.stored_json import dumps, loads
 from penstock.flows.gates.gate import decide, what_if
@@ -126,3 +129,16 @@ class TestVersions:
         assert decide(loads(GateInput, dumps(today))) == decide(today)
         assert decide(today).verdict is Verdict.WAIT
         assert json.loads(dumps(today))["rules"] == 2
+
+    def test_every_input_made_by_the_package_names_its_rules(self) -> None:
+        """Otherwise it would silently follow the first ones."""
+        source = Path(penstock.__file__).parent
+        calls = [
+            (path.name, call)
+            for path in source.rglob("*.py")
+            for call in ast.walk(ast.parse(path.read_text()))
+            if isinstance(call, ast.Call) and ast.unparse(call.func) == "GateInput"
+        ]
+        assert len(calls) >= 2
+        for name, call in calls:
+            assert "rules" in [keyword.arg for keyword in call.keywords], name

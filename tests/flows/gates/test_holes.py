@@ -30,7 +30,7 @@ CONFIG = {
     "pipeline_template": "sales",
     "provider": "p",
     "domain": "d",
-    "schedule_cron": "5 * * * *",
+    "schedule_cron": "5 6 * * *",
 }
 
 

@@ -22,6 +22,7 @@ from penstock.flows.advance.messages import (
     gate_alert,
     gate_alert_key,
     gate_log_text,
+    history_queries,
     intervention_payload,
     last_verdict,
     needs_intervention,
@@ -133,7 +134,10 @@ class ChangeSet:
                     flow.customer_key, flow.pipeline_key, *gate_key_columns, flow.partition,
                     json.dumps(list(decision.missing)), " ".join(decision.reasons),
                     before.tries, flow.correlation_id,
-                    intervention_payload(snapshot, ask, given.assessments, decision),
+                    intervention_payload(
+                        given.assessments, decision, history_queries(snapshot, ask, decision),
+                        flow.message_id,
+                    ),
                 )
             )  # fmt: skip
         elif decision.verdict.starts and needs_intervention(before):

@@ -188,10 +188,12 @@ def gate_log_text(snapshot: FlowSnapshot, ask: GateRequest, decision: Decision) 
 
 
 def intervention_payload(
-    snapshot: FlowSnapshot, ask: GateRequest, found: Sequence[Assessment], decision: Decision
+    found: Sequence[Assessment],
+    decision: Decision,
+    queries: Sequence[str] = (),
+    message_id: str | None = None,
 ) -> str:
     """Return what an intervention keeps of the evidence, as JSON."""
-    flow = snapshot.flow
     short = [a for a in found if a.table in decision.missing]
     return json.dumps(
         {
@@ -205,8 +207,8 @@ def intervention_payload(
                 }
                 for a in short
             ],
-            "queries": history_queries(snapshot, ask, decision),
-            **({} if flow.message_id is None else {"message_id": flow.message_id}),
+            "queries": list(queries),
+            **({} if message_id is None else {"message_id": message_id}),
         },
         sort_keys=True,
     )
