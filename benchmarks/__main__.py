@@ -42,6 +42,10 @@ BENCHES = {
     "bus": ("bus", "publish, deliver, ack: in one process, also in order over 1,000 keys"),
     "bus_backlog": ("bus", "a pull with 1,000,000 messages waiting, against 1,000"),
     "bus_poison": ("bus", "one message that always fails among 10,000"),
+    "hostile": (
+        "hostile",
+        "200 hostile connections, and 1,000 hostile messages to every consumer of the bus",
+    ),
     "consumer_sink": ("kit", "pushes through the kit into an SQL sink, singly and in batches"),
     "drivers": ("drivers", "small calls with the libpq pipeline and through psycopg's cursors"),
     "snapshot": (

@@ -73,11 +73,12 @@ from penstock.runs.client.submission import CheckedSubmission, check_many, inser
 from penstock.runs.records import Submission
 from penstock.runs.rows import MessageOrigin
 from penstock.schedules.store.configs import config_get, config_lock
+from penstock.services.lanes import CustomerLanes
 
 BATCH = 100
 STEP = 200
 PAGE = 1_000
-SHARE = 50
+SHARE = 10
 """Subscriptions of one customer that a pass serves."""
 ACTOR = "binder"
 CUSTOMER_ATTRIBUTE = "customer_id"
@@ -115,23 +116,44 @@ class Binder:
     name = "binder"
 
     def __init__(
-        self, store: StoreView, *, jitter: Callable[[], float], batch: int = BATCH
+        self,
+        store: StoreView,
+        *,
+        jitter: Callable[[], float],
+        batch: int = BATCH,
+        threads: int = 0,
     ) -> None:
+        """Serve the bound subscriptions of `store`; with `threads`, customers side by side."""
         self._store = store
         self._names = NameResolver(store)
         self._client = Client(store, actor=ACTOR, names=self._names)
         self._jitter = jitter
         self._batch = batch
         self._pass = 0
+        self._lanes: CustomerLanes[SubscriptionRow] | None = None
+        if threads:
+            self._lanes = CustomerLanes(
+                self._serve_logged,
+                lambda sub: sub.customer_key,
+                threads=threads,
+                on_end=lambda: store.wake(["bound"]),
+            )
 
     def run_once(self) -> BinderCounts:
         """Bind topics that configs listen to, then serve one batch of each ready subscription."""
         made = self._store.write(_bind_topics)
         ready = list(self._ready())
         chosen = self._shares(ready)
+        if self._lanes is not None:
+            self._lanes.start(chosen)
+            return BinderCounts(bound=made)
         parts = [self._serve_alone(sub) for sub in chosen]
         next_at = 0 if len(chosen) < len(ready) else None
         return replace(_summed(parts), bound=made, next_at=next_at)
+
+    def drain(self, seconds: float = 25.0) -> bool:
+        """Start nothing more and wait for what is in progress; return True when nothing is left."""
+        return self._lanes is None or self._lanes.drain(seconds)
 
     def _shares(self, ready: Sequence[SubscriptionRow]) -> list[SubscriptionRow]:
         """Choose the subscriptions of this pass: a bounded number of each customer, in turns.
@@ -147,6 +169,13 @@ class Binder:
             start = self._pass * SHARE % len(subs) if len(subs) > SHARE else 0
             chosen += (subs[start:] + subs[:start])[:SHARE]
         return interleaved(chosen, lambda sub: sub.customer_key)
+
+    def _serve_logged(self, sub: SubscriptionRow) -> None:
+        """Serve one subscription on the thread of its customer."""
+        try:
+            self._serve_alone(sub)
+        except StoreError as error:
+            log.warning("serving bound subscription %s failed: %s", sub.name, error)
 
     def _serve_alone(self, sub: SubscriptionRow) -> BinderCounts:
         """Serve one subscription; its failure is logged and delays no other one.

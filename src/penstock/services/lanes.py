@@ -1,0 +1,69 @@
+"""Lanes: the work of customers side by side, so that one customer's work delays no other's.
+
+Each customer has one lane at a time, and a lane ends after a bounded number of items; a bounded
+number of lanes run at once, the others in the order in which they were started.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class CustomerLanes(Generic[T]):
+    """Lanes in progress; started from one thread."""
+
+    def __init__(
+        self,
+        serve: Callable[[T], object],
+        owner: Callable[[T], Hashable],
+        *,
+        threads: int,
+        on_end: Callable[[], None],
+    ) -> None:
+        """`serve` handles one item and does not raise; `on_end` is called when a lane has ended."""
+        self._serve = serve
+        self._owner = owner
+        self._on_end = on_end
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="penstock-lane")
+        self._ended = threading.Condition()
+        self._running: set[Hashable] = set()
+        self._is_closing = False
+
+    def start(self, items: Sequence[T]) -> int:
+        """Start a lane for every owner that has none; return how many."""
+        own: dict[Hashable, list[T]] = {}
+        for item in items:
+            own.setdefault(self._owner(item), []).append(item)
+        with self._ended:
+            if self._is_closing:
+                return 0
+            free = [owner for owner in own if owner not in self._running]
+            self._running.update(free)
+        for owner in free:
+            self._threads.submit(self._run, owner, own[owner])
+        return len(free)
+
+    def drain(self, seconds: float) -> bool:
+        """Start nothing more and wait for the lanes in progress; True when none is left."""
+        with self._ended:
+            self._is_closing = True
+            is_done = self._ended.wait_for(lambda: not self._running, timeout=seconds)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        return is_done
+
+    def _run(self, owner: Hashable, items: Sequence[T]) -> None:
+        try:
+            for item in items:
+                if self._is_closing:
+                    break
+                self._serve(item)
+        finally:
+            with self._ended:
+                self._running.discard(owner)
+                self._ended.notify_all()
+            self._on_end()
