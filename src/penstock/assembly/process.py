@@ -92,7 +92,7 @@ __all__ = [
 SECOND = 1_000_000
 PROBE_THREADS = 8
 HEALTH_THREADS = 16
-LANES = 4
+BINDER_THREADS = 4
 """Customers whose bound messages are served at the same time."""
 
 
@@ -261,7 +261,7 @@ def build_services(
         DeliverySweeper(store, jitter=jitter),
         build_pusher(store, settings, events, jitter=jitter, clock=clock),
         OutboxPublisher(store),
-        Binder(store, jitter=jitter, threads=LANES if clock is None else 0),
+        Binder(store, jitter=jitter, threads=BINDER_THREADS if clock is None else 0),
         Replayer(
             store, build_health_check(settings), threads=HEALTH_THREADS if clock is None else 0
         ),

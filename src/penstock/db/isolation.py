@@ -99,3 +99,18 @@ def interleaved(items: Iterable[T], owner: Callable[[T], Hashable]) -> list[T]:
         rank = taken[name] = taken.get(name, -1) + 1
         ranked.append((rank, position, item))
     return [item for _, _, item in sorted(ranked, key=lambda one: one[:2])]
+
+
+def shares(items: Iterable[T], owner: Callable[[T], Hashable], most: int, number: int) -> list[T]:
+    """Return at most `most` items of each owner, round by round; others with each pass `number`.
+
+    So a pass is over soon, however many items one owner has.
+    """
+    own: dict[Hashable, list[T]] = {}
+    for item in items:
+        own.setdefault(owner(item), []).append(item)
+    chosen: list[T] = []
+    for mine in own.values():
+        start = number * most % len(mine) if len(mine) > most else 0
+        chosen += (mine[start:] + mine[:start])[:most]
+    return interleaved(chosen, owner)

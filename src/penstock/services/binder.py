@@ -65,7 +65,7 @@ from penstock.core.fields import check_customer
 from penstock.core.json_profile import parse_json as parse_json
 from penstock.core.redact import redact_text
 from penstock.db.in_transaction import InTransaction
-from penstock.db.isolation import interleaved
+from penstock.db.isolation import shares
 from penstock.db.store import StoreView, Tx
 from penstock.flows.client.completion_message import report_from_message
 from penstock.flows.client.start_config import start
@@ -73,7 +73,7 @@ from penstock.runs.client.submission import CheckedSubmission, check_many, inser
 from penstock.runs.records import Submission
 from penstock.runs.rows import MessageOrigin
 from penstock.schedules.store.configs import config_get, config_lock
-from penstock.services.lanes import CustomerLanes
+from penstock.services.customer_threads import CustomerThreads
 
 BATCH = 100
 STEP = 200
@@ -129,11 +129,11 @@ class Binder:
         self._client = Client(store, actor=ACTOR, names=self._names)
         self._jitter = jitter
         self._batch = batch
-        self._pass = 0
-        self._lanes: CustomerLanes[SubscriptionRow] | None = None
+        self._passes = 0
+        self._threads: CustomerThreads[SubscriptionRow] | None = None
         if threads:
-            self._lanes = CustomerLanes(
-                self._serve_logged,
+            self._threads = CustomerThreads(
+                self._serve_alone,
                 lambda sub: sub.customer_key,
                 threads=threads,
                 on_end=lambda: store.wake(["bound"]),
@@ -143,9 +143,10 @@ class Binder:
         """Bind topics that configs listen to, then serve one batch of each ready subscription."""
         made = self._store.write(_bind_topics)
         ready = list(self._ready())
-        chosen = self._shares(ready)
-        if self._lanes is not None:
-            self._lanes.start(chosen)
+        self._passes += 1
+        chosen = shares(ready, lambda sub: sub.customer_key, SHARE, self._passes)
+        if self._threads is not None:
+            self._threads.start(chosen)
             return BinderCounts(bound=made)
         parts = [self._serve_alone(sub) for sub in chosen]
         next_at = 0 if len(chosen) < len(ready) else None
@@ -153,29 +154,7 @@ class Binder:
 
     def drain(self, seconds: float = 25.0) -> bool:
         """Start nothing more and wait for what is in progress; return True when nothing is left."""
-        return self._lanes is None or self._lanes.drain(seconds)
-
-    def _shares(self, ready: Sequence[SubscriptionRow]) -> list[SubscriptionRow]:
-        """Choose the subscriptions of this pass: a bounded number of each customer, in turns.
-
-        So the pass is over soon, however many subscriptions one customer has.
-        """
-        own: dict[int, list[SubscriptionRow]] = {}
-        for sub in ready:
-            own.setdefault(sub.customer_key, []).append(sub)
-        self._pass += 1
-        chosen: list[SubscriptionRow] = []
-        for subs in own.values():
-            start = self._pass * SHARE % len(subs) if len(subs) > SHARE else 0
-            chosen += (subs[start:] + subs[:start])[:SHARE]
-        return interleaved(chosen, lambda sub: sub.customer_key)
-
-    def _serve_logged(self, sub: SubscriptionRow) -> None:
-        """Serve one subscription on the thread of its customer."""
-        try:
-            self._serve_alone(sub)
-        except StoreError as error:
-            log.warning("serving bound subscription %s failed: %s", sub.name, error)
+        return self._threads is None or self._threads.drain(seconds)
 
     def _serve_alone(self, sub: SubscriptionRow) -> BinderCounts:
         """Serve one subscription; its failure is logged and delays no other one.

@@ -1,4 +1,4 @@
-"""Lanes: one customer's work delays no other's, and stopping waits for what is in progress."""
+"""One customer's work delays no other's, and stopping waits for what is in progress."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from penstock.bus.message import NewMessage
 from penstock.bus.records import Subscription, Topic
 from penstock.core.records.validation import convert_input
 from penstock.services.binder import Binder
-from penstock.services.lanes import CustomerLanes
+from penstock.services.customer_threads import CustomerThreads
 from tests.kits.client_harness import Harness
 
 SECONDS = 60
 
 
 def test_a_hanging_customer_delays_no_other() -> None:
-    """While one lane hangs, other customers are served again and again; its own items wait."""
+    """While one thread hangs, other customers are served again and again; its own items wait."""
     free, ended = threading.Event(), threading.Semaphore(0)
     served: list[str] = []
 
@@ -24,17 +24,17 @@ def test_a_hanging_customer_delays_no_other() -> None:
         if item.startswith("mean"):
             free.wait(SECONDS)
 
-    lanes = CustomerLanes(serve, lambda item: item[:4], threads=2, on_end=ended.release)
+    threads = CustomerThreads(serve, lambda item: item[:4], threads=2, on_end=ended.release)
     try:
-        assert lanes.start(["mean-1", "mean-2", "good-1"]) == 2
+        assert threads.start(["mean-1", "mean-2", "good-1"]) == 2
         assert ended.acquire(timeout=SECONDS)
-        assert lanes.start(["mean-3", "good-2"]) == 1, "one lane for each customer at a time"
+        assert threads.start(["mean-3", "good-2"]) == 1, "one thread for each customer at a time"
         assert ended.acquire(timeout=SECONDS)
         assert sorted(served) == ["good-1", "good-2", "mean-1"]
     finally:
         free.set()
-    assert lanes.drain(SECONDS)
-    assert lanes.start(["good-3"]) == 0, "it starts nothing more"
+    assert threads.drain(SECONDS)
+    assert threads.start(["good-3"]) == 0, "it starts nothing more"
 
 
 def test_a_binder_with_threads(harness: Harness) -> None:

@@ -1,11 +1,12 @@
-"""Lanes: the work of customers side by side, so that one customer's work delays no other's.
+"""The work of customers side by side, so that one customer's work delays no other's.
 
-Each customer has one lane at a time, and a lane ends after a bounded number of items; a bounded
-number of lanes run at once, the others in the order in which they were started.
+Each customer has one thread at a time, for the items of one call; a bounded number of them run at
+once, the others in the order in which they were started.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,9 +14,11 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
+log = logging.getLogger(__name__)
 
-class CustomerLanes(Generic[T]):
-    """Lanes in progress; started from one thread."""
+
+class CustomerThreads(Generic[T]):
+    """Threads that serve customers; started from one thread."""
 
     def __init__(
         self,
@@ -25,17 +28,17 @@ class CustomerLanes(Generic[T]):
         threads: int,
         on_end: Callable[[], None],
     ) -> None:
-        """`serve` handles one item and does not raise; `on_end` is called when a lane has ended."""
+        """`serve` handles one item; its error is logged. `on_end` is called when a thread ends."""
         self._serve = serve
         self._owner = owner
         self._on_end = on_end
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="penstock-lane")
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="penstock-customer")
         self._ended = threading.Condition()
         self._running: set[Hashable] = set()
         self._is_closing = False
 
     def start(self, items: Sequence[T]) -> int:
-        """Start a lane for every owner that has none; return how many."""
+        """Start a thread for every owner that has none; return how many."""
         own: dict[Hashable, list[T]] = {}
         for item in items:
             own.setdefault(self._owner(item), []).append(item)
@@ -49,7 +52,7 @@ class CustomerLanes(Generic[T]):
         return len(free)
 
     def drain(self, seconds: float) -> bool:
-        """Start nothing more and wait for the lanes in progress; True when none is left."""
+        """Start nothing more and wait for the items in progress; True when none is left."""
         with self._ended:
             self._is_closing = True
             is_done = self._ended.wait_for(lambda: not self._running, timeout=seconds)
@@ -62,6 +65,8 @@ class CustomerLanes(Generic[T]):
                 if self._is_closing:
                     break
                 self._serve(item)
+        except Exception as error:  # what was leased is delivered again
+            log.warning("serving a customer failed: %s: %s", type(error).__name__, error)
         finally:
             with self._ended:
                 self._running.discard(owner)
