@@ -195,6 +195,8 @@ class Orchestrator:
                 wakeup.all_gates = True
             else:
                 wakeup.phases.add(event.phase)
+                if event.processor is not None:
+                    wakeup.reported.add((event.phase, event.processor))
                 if event.is_failure:
                     wakeup.failures[event.phase] += 1
         # Events first; due probes are taken once there are no more events.

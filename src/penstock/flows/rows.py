@@ -186,6 +186,8 @@ class FlowEvent(NamedTuple):
     flow_id: int
     phase: str | None
     is_failure: bool
+    processor: str | None = None
+    """The processor that completed; None for other events."""
 
 
 class CompletionRow(NamedTuple):

@@ -7,15 +7,24 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from penstock.audit.rows import Entry, NewAlert
 from penstock.core.naming import ProcessorKey
 from penstock.core.stored_json import dumps
+from penstock.flows.advance.announcements import (
+    CASCADE_SOURCE,
+    Scores,
+    completion_body,
+    entities_changed,
+    phase_scores,
+    status_body,
+)
 from penstock.flows.advance.late_data import LateData
 from penstock.flows.advance.messages import (
+    check_failed_fields,
     detail_of,
     flow_alert,
     flow_fields,
@@ -41,10 +50,6 @@ from penstock.runs.rows import NewRun
 
 STATUS_TOPIC: Final = "penstock.orchestration-status"
 FAILED_TOPIC: Final = "penstock.dependency-check-failed"
-CASCADE_SOURCE: Final = "orchestrator"
-"""Trigger source of a start that a preceding phase caused."""
-
-
 CachedObservations: TypeAlias = Callable[[NeededProbe], Mapping[str, Observation] | None]
 """Returns cached observations of a gate; None if it has to be probed."""
 
@@ -95,6 +100,25 @@ class ChangeSet:
     ended_configs: list[int] = field(default_factory=list)
     logs: list[tuple[str, str]] = field(default_factory=list)
     """Decisions about data, by log level and text; a wait is logged when it begins."""
+    _scores: dict[tuple[int, str], Scores] = field(default_factory=dict)
+    """Completeness and quality by flow and phase, as last decided or as the phase ended."""
+
+    def completed(self, snapshot: FlowSnapshot, reported: Iterable[tuple[str, str]]) -> None:
+        """Announce completions of processors, once each."""
+        known = {(seen.phase, seen.processor): seen for seen in snapshot.completions}
+        for phase, processor in sorted(reported):
+            seen = known.get((phase, processor))
+            if seen is not None:
+                topic = f"{snapshot.flow.pipeline}.{phase}.complete"
+                self._emit(snapshot, topic, phase, completion_body(snapshot, seen))
+
+    def states_changed(self, snapshot: FlowSnapshot) -> None:
+        """Announce the phases whose state has changed since they were last announced."""
+        for phase, before in list(snapshot.states_before.items()):
+            state = snapshot.states_before[phase] = snapshot.rows[phase, ""].state
+            if state != before:
+                scores = self._scores.get((snapshot.flow.flow_id, phase), (None, None))
+                self._emit(snapshot, STATUS_TOPIC, phase, status_body(snapshot, state, scores))
 
     def decided(
         self,
@@ -114,14 +138,16 @@ class ChangeSet:
                 decision.completeness, decision.quality, dumps(given), dumps(decision), source,
             )
         )  # fmt: skip
-        self._checks(snapshot, ask, given, decision, before)
+        self.check_log += _checks(flow, ask, given, decision, before)
         repeats = decision.verdict is Verdict.WAIT and before.waiting_since is not None
         if not repeats and (given.assessments or decision.verdict is not Verdict.PROCEED):
             self.logs.append((decision.log_level, gate_log_text(snapshot, ask, decision)))
+        self._scores[flow.flow_id, ask.phase] = (decision.completeness, decision.quality)
         if not decision.verdict.starts:
             self._note(snapshot, ask, "decided", decision, before.state)
-            body = {"reason": decision.reasons[0], "missing": list(decision.missing)}
-            self._emit(snapshot, FAILED_TOPIC, ask.phase, body)
+        if decision.verdict is not Verdict.PROCEED:
+            body = check_failed_fields(given, decision, retry_count=before.tries)
+            self._emit(snapshot, FAILED_TOPIC, ask.phase, {"processor": processor or None, **body})
         if decision.alert is not None:
             self.alerts.append(gate_alert(snapshot, ask, decision, decision.alert))
         previous = last_verdict(before.state)
@@ -180,6 +206,7 @@ class ChangeSet:
             "missing": context.get("missing", []),
             "trigger_source": source,
             "processors": list(names),
+            "entities_changed": entities_changed(snapshot.completions_of(plan.after)),
         }
         self._emit(snapshot, f"{flow.pipeline}.{ask.phase}.trigger", ask.phase, body)
 
@@ -199,7 +226,7 @@ class ChangeSet:
         done = [s.processor for s in snapshot.completions_of([phase.name]) if s.status != "failed"]
         completed = [name for name in phase.expected if name in done]
         missing = [name for name in phase.expected if name not in done]
-        scores = [s.quality for s in snapshot.completions_of([phase.name]) if s.quality is not None]
+        scores = self._scores[flow.flow_id, phase.name] = phase_scores(snapshot, [phase])
         began, context = row.started_at, row.gate_context
         self.phase_log.append(
             PhaseLogRow(
@@ -207,8 +234,7 @@ class ChangeSet:
                 flow.mode, row.state.lower(), began, snapshot.now,
                 None if began is None else snapshot.now - began, len(phase.expected),
                 len(completed), json.dumps(completed), json.dumps(missing),
-                len(completed) * 100 / len(phase.expected),
-                sum(scores) / len(scores) if scores else None, not context,
+                *scores, not context,
                 json.dumps(context.get("warnings", [])), flow.correlation_id,
             )
         )  # fmt: skip
@@ -217,8 +243,6 @@ class ChangeSet:
             Entry("flow", flow.flow_id, flow.customer_key, "phase_ended", self.actor,
                   progress.state.value, row.state, None, None, detail)
         )  # fmt: skip
-        body = {"status": row.state.lower(), "processors": completed, "missing": missing}
-        self._emit(snapshot, f"{flow.pipeline}.{phase.name}.complete", phase.name, body)
         if not is_set_complete(phase, progress):
             self.alerts.append(phase_alert(snapshot, phase, missing))
         elif progress.state in ENDED:
@@ -238,7 +262,11 @@ class ChangeSet:
             Entry("flow", flow.flow_id, flow.customer_key, "ended", self.actor, flow.state,
                   state.value, None, None, detail_of(snapshot, "", ""))
         )  # fmt: skip
-        self._emit(snapshot, STATUS_TOPIC, "", {"status": state.value.lower(), "missing": missing})
+        self.states_changed(snapshot)
+        body = status_body(
+            snapshot, state.value, phase_scores(snapshot, snapshot.planned.plan.phases)
+        )
+        self._emit(snapshot, STATUS_TOPIC, "", {**body, "missing": missing})
         self.ended_configs.append(flow.config_id)
         self.closed_interventions += [
             (flow.flow_id, phase, processor, f"the flow ended {state}")
@@ -254,32 +282,6 @@ class ChangeSet:
                 for phase, processor in snapshot.rows
                 for verdict in Verdict
             ]
-
-    def _checks(
-        self,
-        snapshot: FlowSnapshot,
-        ask: GateRequest,
-        given: GateInput,
-        decision: Decision,
-        before: PhaseRow,
-    ) -> None:
-        """Log the checks whose outcome differs from the last probe."""
-        flow = snapshot.flow
-        known = {} if before.evidence is None else json.loads(before.evidence)
-        for a in given.assessments:
-            if known.get(a.key) == [a.rows, a.expected, a.days_present, str(a.status)]:
-                continue
-            self.check_log.append(
-                CheckLogRow(
-                    flow.customer_key, flow.pipeline_key, flow.flow_id, ask.phase,
-                    ask.processor or "", flow.partition, flow.mode, a.table, str(a.kind),
-                    flow.partition, a.expected if a.rows is not None else a.min_days,
-                    a.rows if a.rows is not None else a.days_present, a.completeness, a.quality,
-                    None if a.age_us is None else a.age_us // 1_000_000, str(a.status),
-                    json.dumps(list(a.issues)), decision.verdict.value, flow.correlation_id,
-                    a.probed_us, a.scanned_bytes,
-                )
-            )  # fmt: skip
 
     def _note(
         self,
@@ -304,6 +306,25 @@ class ChangeSet:
     def _emit(self, snapshot: FlowSnapshot, topic: str, phase: str, body: dict[str, Any]) -> None:
         message = {**flow_fields(snapshot, phase, ""), **body}
         self.messages.append((topic, json.dumps(message, sort_keys=True)))
+
+
+def _checks(
+    flow: FlowRow, ask: GateRequest, given: GateInput, decision: Decision, before: PhaseRow
+) -> Iterator[CheckLogRow]:
+    """Yield log rows of the checks whose outcome differs from the last probe."""
+    known = {} if before.evidence is None else json.loads(before.evidence)
+    for a in given.assessments:
+        if known.get(a.key) == [a.rows, a.expected, a.days_present, str(a.status)]:
+            continue
+        yield CheckLogRow(
+            flow.customer_key, flow.pipeline_key, flow.flow_id, ask.phase,
+            ask.processor or "", flow.partition, flow.mode, a.table, str(a.kind),
+            flow.partition, a.expected if a.rows is not None else a.min_days,
+            a.rows if a.rows is not None else a.days_present, a.completeness, a.quality,
+            None if a.age_us is None else a.age_us // 1_000_000, str(a.status),
+            json.dumps(list(a.issues)), decision.verdict.value, flow.correlation_id,
+            a.probed_us, a.scanned_bytes,
+        )  # fmt: skip
 
 
 def run_rows(

@@ -11,7 +11,8 @@ import json
 from typing import Any, Final
 
 from penstock.core.clock import HOUR
-from penstock.flows.advance.change_set import CASCADE_SOURCE, ChangeSet
+from penstock.flows.advance.announcements import CASCADE_SOURCE
+from penstock.flows.advance.change_set import ChangeSet
 from penstock.flows.advance.gate_deadlocks import gate_deadlock
 from penstock.flows.advance.late_data import find_late_data
 from penstock.flows.advance.messages import decision_context, phase_alert_key
@@ -45,10 +46,15 @@ _OVER: Final = frozenset({*DONE, PhaseState.SKIPPED})
 
 
 def evaluate_flow(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) -> None:
-    """Advance one flow as far as possible."""
+    """Advance one flow as far as possible, and announce what changed."""
+    changes.completed(snapshot, wakeup.reported)
     _count_ends(snapshot, wakeup, changes)
-    if _is_idle(snapshot, wakeup):
-        return
+    if not _is_idle(snapshot, wakeup):
+        _advance(snapshot, wakeup, changes)
+        changes.states_changed(snapshot)
+
+
+def _advance(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) -> None:
     if snapshot.flow.is_open:
         _end_phases(snapshot, changes)
         if not _end_flow(snapshot, changes):

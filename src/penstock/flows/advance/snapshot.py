@@ -42,6 +42,8 @@ class Wakeup:
     failures: Counter[str] = field(default_factory=Counter)
     due: set[int] = field(default_factory=set)
     evidence: dict[int, Evidence] = field(default_factory=dict)
+    reported: set[tuple[str, str]] = field(default_factory=set)
+    """Phase and name of the processors whose completions are announced."""
     all_gates: bool = False
     source: str | None = None
 
@@ -62,7 +64,12 @@ class FlowSnapshot:
     """An earlier open flow of the same config; nothing in this flow starts before that one ends."""
     changed: set[tuple[str, str]] = field(default_factory=set)
     _progress: dict[str, PhaseProgress] = field(default_factory=dict)
+    states_before: dict[str, str] = field(init=False)
+    """States of the phases as loaded, or as last announced."""
     breakers_changed: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.states_before = {name: r.state for (name, part), r in self.rows.items() if not part}
 
     def row(self, phase: str, processor: str = "") -> PhaseRow:
         """Return a phase, or the gate of one of its processors."""

@@ -254,6 +254,14 @@ INSERT INTO nudges (flow_id, customer, phase, is_failure, at)
 SELECT batch.flow_id, batch.customer, batch.phase, batch.is_failure, {{now}} FROM {{batch}}
 ORDER BY ord;
 
+-- name: completion_event_put_many
+-- Insert flow events of processors that completed.
+-- scope: system (the batch names its customers)
+-- batch: flow_id bigint, customer bigint, phase text, is_failure boolean, processor text
+INSERT INTO nudges (flow_id, customer, phase, is_failure, processor, at)
+SELECT batch.flow_id, batch.customer, batch.phase, batch.is_failure, batch.processor, {{now}}
+FROM {{batch}} ORDER BY ord;
+
 -- name: flow_event_put_for_partition
 -- Insert flow events for the open flows of a partition.
 -- scope: system (the caller has looked up the customer)
@@ -300,7 +308,7 @@ UPDATE flows SET digest = :digest WHERE pipeline = :pipeline AND ended_at IS NUL
 -- scope: system (the cascade serves all customers)
 DELETE FROM nudges WHERE nudge_id IN (
     SELECT nudge_id FROM nudges ORDER BY nudge_id LIMIT :n {{pg:FOR UPDATE SKIP LOCKED}})
-RETURNING flow_id, phase, is_failure;
+RETURNING flow_id, phase, is_failure, processor;
 
 -- name: flow_event_take_others
 -- The same without the flows that were set aside.
@@ -308,7 +316,7 @@ RETURNING flow_id, phase, is_failure;
 DELETE FROM nudges WHERE nudge_id IN (
     SELECT nudge_id FROM nudges WHERE NOT (flow_id {{any ids}})
     ORDER BY nudge_id LIMIT :n {{pg:FOR UPDATE SKIP LOCKED}})
-RETURNING flow_id, phase, is_failure;
+RETURNING flow_id, phase, is_failure, processor;
 
 -- fragment: completion_rank
 -- A report may only improve a completion: failed, partial, success.
@@ -372,9 +380,9 @@ SELECT p.pipeline, p.phase, p.name, p.processor, o.name
 FROM processors p JOIN pools o ON o.pool = p.pool WHERE p.pipeline {{any ids}};
 
 -- name: phase_of_list
--- The phases of processors.
+-- The phases and names of processors.
 -- scope: system (declarations have no customer)
-SELECT processor, phase FROM processors WHERE processor {{any ids}};
+SELECT processor, phase, name FROM processors WHERE processor {{any ids}};
 
 -- name: completion_recorded_in
 -- Whether a report of this execution was recorded before, in any generation.

@@ -94,17 +94,18 @@ def flow_event_take(tx: Tx, n: int, aside: Iterable[int] = ()) -> list[FlowEvent
         rows = tx.rows("flow_event_take_others", {"n": n, "ids": left})
     else:
         rows = tx.rows("flow_event_take", {"n": n})
-    return [FlowEvent(row[0], row[1], bool(row[2])) for row in rows]
+    return [FlowEvent(row[0], row[1], bool(row[2]), row[3]) for row in rows]
 
 
 def _flow_events_put(tx: Tx, news: Sequence[tuple[int, int, int, bool]]) -> int:
     if news:
         numbers = {row[2] for row in news}
-        phases = {row[0]: row[1] for row in tx.rows("phase_of_list", {"ids": sorted(numbers)})}
-        flow_event_put_many(
-            tx,
-            [
-                (flow_id, customer, phases[number], is_failure)
+        rows = tx.rows("phase_of_list", {"ids": sorted(numbers)})
+        names = {number: (phase, name) for number, phase, name in rows}
+        tx.later(
+            "completion_event_put_many",
+            batch=[
+                (flow_id, customer, names[number][0], is_failure, names[number][1])
                 for flow_id, customer, number, is_failure in news
             ],
         )
