@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+import penstock.flows.run_gates as run_gates
 from penstock.bus.message import NewMessage
 from penstock.bus.records import Subscription, Topic
 from penstock.client import Client
 from penstock.core.errors import InvalidInput
 from penstock.core.records.validation import convert_input
+from penstock.flows.gates import gate
 from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.probe_request import ProbeRequest
 from penstock.flows.gates.records import OverrideRequest
@@ -35,6 +37,7 @@ class Scene:
         self.harness = harness
         self.rows: dict[str, int] = {}
         self.days: dict[str, int] = {}
+        self.healed = True
         self.client = Client(harness.store, actor="tester", probe=self.probe)
         self.client.register([pipeline()])
         self.orchestrator = Orchestrator(harness.store, self.probe)
@@ -300,3 +303,25 @@ def test_a_caller_bound_to_a_customer(scene: Scene) -> None:
     other = scene.client.scoped("other", actor="bound")
     assert other.gates.decisions("shop").items == []
     assert len(bound.gates.decisions("shop").items) == 2
+
+
+def test_a_gate_that_fails_stops_no_other(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of one gate leaves its run waiting; the gates of others are decided."""
+    broken = scene.submit("critical", customer="acme", **WAITING)
+    fine = scene.submit("critical", customer="other", **WAITING)
+    scene.rows |= {"t.rows": 10, "t.extra": 1}
+    decide = gate.decide
+
+    def failing(given: Any) -> Any:
+        if not scene.healed and given.partition == "broken":
+            raise RuntimeError("cannot decide")
+        return decide(given)
+
+    scene.healed = False
+    scene.harness.sql("UPDATE run_gates SET partition = 'broken' WHERE run_id = 1")
+    monkeypatch.setattr(run_gates, "decide", failing)
+    scene.step()
+    assert [scene.waits(one) for one in (broken, fine)] == ["gated", "ready"]
+    scene.healed = True
+    scene.step(minutes=3)
+    assert scene.waits(broken) == "ready"

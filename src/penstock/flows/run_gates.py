@@ -21,6 +21,7 @@ from penstock.audit.rows import Entry, NewAlert
 from penstock.audit.store.alerts import alert_open
 from penstock.audit.store.journal import journal_append_many
 from penstock.core.clock import MINUTE
+from penstock.core.errors import StoreError
 from penstock.core.ids import encode
 from penstock.core.stored_json import dumps
 from penstock.db.store import Transactions, Tx
@@ -33,6 +34,7 @@ from penstock.flows.advance.messages import (
 from penstock.flows.gates.acknowledge import gate_response
 from penstock.flows.gates.evidence import Observation, assess
 from penstock.flows.gates.gate import decide
+from penstock.flows.gates.override import Override
 from penstock.flows.gates.probe_request import Prober, ProbeRequest
 from penstock.flows.gates.rows import NewDecision, NewIntervention
 from penstock.flows.gates.store.gates import decision_put_many
@@ -49,6 +51,7 @@ from penstock.flows.gates.store.run_gates import (
 from penstock.flows.gates.verdict import (
     RULES,
     Acknowledgement,
+    AlertLevel,
     Decision,
     GateInput,
     GateStatus,
@@ -110,6 +113,11 @@ class _Writes:
     interventions: list[NewIntervention] = field(default_factory=list)
     closed: list[tuple[int, str, str, str]] = field(default_factory=list)
 
+    def add(self, part: _Writes) -> None:
+        """Add what another gate writes."""
+        for name in self.__slots__:
+            getattr(self, name).extend(getattr(part, name))
+
 
 class RunGates:
     """Evaluates the gates of single runs."""
@@ -170,28 +178,48 @@ class RunGates:
         writes, orders = _Writes(), list[_Order]()
         now = tx.now()
         for gate in gates:
-            plan = planned(tx, gate.pipeline_key, gate.digest, gate.mode)
-            needs = plan.needs(gate.phase, gate.processor)
             seen = known.get(gate.run_id)
-            found: Sequence[Observation] | None = () if not needs else None
-            if seen is not None and seen.gate.token == gate.token:
-                found = seen.observations
-            elif gate.run_id not in leased:
+            is_current = seen is not None and seen.gate.token == gate.token
+            if not is_current and gate.run_id not in leased:
                 continue  # the result of a probe whose lease was lost
+            part = _Writes()
+            try:
+                plan = planned(tx, gate.pipeline_key, gate.digest, gate.mode)
+                approved = overrides.get(gate.run_id, ())
+                found = seen.observations if seen is not None and is_current else None
+                order = self._evaluate(gate, plan, found, approved, now, part)
+            except StoreError:
+                raise
+            except Exception:
+                # Its lease makes it due again; the other gates are decided now.
+                log.exception("the gate of %s failed", encode("run", gate.run_id))
+                continue
+            writes.add(part)
+            if order is not None:
+                orders.append(order)
+        return self._write(tx, writes) if writes.decided else RunGateCounts(), orders
+
+    def _evaluate(
+        self,
+        gate: RunGateRow,
+        plan: FlowPlan,
+        found: Sequence[Observation] | None,
+        approved: Sequence[Override],
+        now: int,
+        writes: _Writes,
+    ) -> _Order | None:
+        """Decide a gate by what was observed; return the order of a probe if it is needed."""
+        needs = plan.needs(gate.phase, gate.processor)
+        if found is None and needs:
+            request = self._request(gate, plan, now)
+            found = None if self._known is None else self._known(request)
             if found is None:
-                request = self._request(gate, plan, now)
-                found = None if self._known is None else self._known(request)
-                if found is None:
-                    orders.append(_Order(gate, request))
-                    continue
-            given = _input(gate, plan, needs, found, now)
-            approved = tuple(
-                one
-                for one in overrides.get(gate.run_id, ())
-                if one.applies_to_gate(gate.customer_id, gate.pipeline, gate.partition, gate.phase)
-            )
-            self._decide(gate, replace(given, overrides=approved), writes)
-        return self._write(tx, writes), orders
+                return _Order(gate, request)
+        given = _input(gate, plan, needs, found or (), now)
+        where = (gate.customer_id, gate.pipeline, gate.partition, gate.phase)
+        in_scope = tuple(one for one in approved if one.applies_to_gate(*where))
+        self._decide(gate, replace(given, overrides=in_scope), writes)
+        return None
 
     def _decide(self, gate: RunGateRow, given: GateInput, writes: _Writes) -> None:
         decision = decide(given)
@@ -277,7 +305,7 @@ class RunGates:
             writes.resolved.append(run_gate_alert_key(gate.run_id, Verdict(gate.verdict)))
         if decision.alert is None and not (ends and decision.verdict is Verdict.FAIL):
             return
-        level = "HIGH" if decision.alert is None else SEVERITIES[decision.alert]
+        level = SEVERITIES[decision.alert or AlertLevel.ERROR]
         verb = "fails at its gate" if ends else "starts degraded" if decision.verdict.starts \
             else "waits for its gate"  # fmt: skip
         where = f"{gate.pipeline} {gate.partition} {gate.phase}.{gate.processor}"
@@ -296,8 +324,6 @@ class RunGates:
         )  # fmt: skip
 
     def _write(self, tx: Tx, writes: _Writes) -> RunGateCounts:
-        if not writes.decided:
-            return RunGateCounts()
         run_gate_decide_many(tx, writes.decided)
         decision_put_many(tx, writes.decisions)
         intervention_put_many(tx, writes.interventions)
