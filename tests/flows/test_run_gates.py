@@ -95,7 +95,7 @@ def pipeline() -> Pipeline:
     def work(run: Any) -> None:
         """Never called here."""
 
-    made = Pipeline("shop", partition="day", warehouse="w")
+    made = Pipeline("shop", partition="day", warehouse="w", customer_column="customer")
     load = made.phase("load")
     load.processor("critical", needs=[same_day("t.rows"), optional("t.extra")])(work)
     load.processor("required", needs=[same_day("t.rows", fail_if_missing=True)])(work)
