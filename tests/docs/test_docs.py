@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[2]
 SERVED = ("use-the-api.md", "work-over-a-url.md")  # these need a server: see test_served.py
 HOW_TO = [
     *(p for p in sorted((ROOT / "docs" / "how-to").glob("*.md")) if p.name not in SERVED),
+    *(ROOT / "docs" / "concepts" / f"{name}.md" for name in ("gates", "modes", "partitions")),
     ROOT / "docs" / "reference" / "python.md",
 ]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -92,6 +92,7 @@ with connect("sqlite:reference.db") as client:
 from penstock.testing import FlowTest
 
 with FlowTest(shops) as test:
+    test.arrive("open_shops", rows=2)
     test.arrive("receipts", after="10m")
     test.arrive("daily_totals", days=7)
     test.arrive("weather")

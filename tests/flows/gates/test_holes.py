@@ -15,12 +15,14 @@ import pytest
 
 from penstock import Pipeline, per, same_day
 from penstock.client import Client
+from penstock.core.clock import parse_iso
 from penstock.core.errors import Conflict
 from penstock.db.store import Store
 from penstock.flows.orchestrator import Orchestrator
 from penstock.flows.records import FlowRequest, FlowTrigger
 from penstock.probes.runner import ProbeRunner
 from penstock.runs.records import Submission
+from penstock.schedules.scheduler import Scheduler
 from penstock.testing.clock import VirtualClock
 from tests.kits.configs import create_config
 from tests.kits.flows import chain, work
@@ -175,3 +177,21 @@ def test_one_percent_of_one_need(shop: Shop) -> None:
     found, reason = shop.verdict("acme")
     assert found == "FAIL"
     assert "orders (10/1000 rows (1 %))" in reason
+
+
+class TestEveningSchedule:
+    """An evening occurrence processes the day of its scheduled time, in the config's time zone."""
+
+    def test_the_partition_of_an_evening(self, shop: Shop, clock: VirtualClock) -> None:
+        """At 19:47 in New York it is tomorrow in UTC; the partition is the day in New York."""
+        shop.declare(same_day("orders"))
+        shop.fill("orders", "acme", 1, "2025-11-17")
+        clock.advance_to(parse_iso("2025-11-17T12:00:00Z"))
+        fields = {**CONFIG, "schedule_cron": "47 19 * * *", "timezone": "America/New_York"}
+        create_config(shop.client, "acme", fields)
+        clock.advance_to(parse_iso("2025-11-18T00:48:00Z"))
+        Scheduler(shop.store).run_once()
+        Orchestrator(shop.store, shop.probes.probe).run_once()
+        (flow,) = shop.client.flows.list().items
+        assert (flow.partition, flow.mode) == ("2025-11-17", "daily")
+        assert shop.verdict("acme")[0] == "PROCEED"

@@ -18,7 +18,7 @@ from penstock.db.store import Store
 from penstock.flows.gates import client as gate_client
 from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.probe_request import ProbeRequest
-from penstock.flows.gates.records import BacktestRequest, ModeChanges
+from penstock.flows.gates.records import BacktestRequest, ModeChanges, OverrideRequest
 from penstock.flows.gates.verdict import GateInput
 from penstock.flows.orchestrator import Orchestrator
 from penstock.testing.clock import VirtualClock
@@ -234,6 +234,30 @@ class TestAdvice:
         assert offers[0] == f"penstock trigger nba {DAY} raw --mode manual --customer acme"
         assert offers[1] == f"penstock trigger feeds {DAY} load --customer acme"
         assert f"penstock gate recheck nba {DAY} analytics --customer acme" in offers
+
+    def test_a_misspelt_table_is_compared_with_what_is_produced(
+        self, store: Store, clock: VirtualClock
+    ) -> None:
+        stage = blocked(store, clock, same_day("raw.boxx"))
+        sentences, _ = self.explained(stage, "manual")
+        assert "No processor produces raw.boxx; is raw.box meant, which one does?" in sentences
+
+    def test_an_override_of_an_unknown_table_is_refused(
+        self, store: Store, clock: VirtualClock
+    ) -> None:
+        """A misspelt table would have no effect; the hint names the right one."""
+        stage = blocked(store, clock, same_day("raw.box"), historical("past.box", days=3))
+
+        def grant(**fields: Any) -> Any:
+            about = {"pipeline": "nba", "partition": DAY, "customer": "acme", "expires": "1h"}
+            return stage.client.overrides.grant(OverrideRequest(reason="r", **about, **fields))
+
+        with pytest.raises(InvalidInput, match=r"dependency: expected .*Did you mean 'raw\.box'"):
+            grant(dependency="raw.boks")
+        with pytest.raises(InvalidInput, match="they need none"):
+            grant(dependency="raw.box", phase="raw")
+        assert grant(dependency="raw.box").dependency == "raw.box"
+        assert grant(dependency="historical:past.box", phase="analytics").phase == "analytics"
 
     def test_backfills_end_with_an_override(self, store: Store, clock: VirtualClock) -> None:
         """A flow of today gets backfills as advice; a backfill that lacks history does not."""

@@ -7,6 +7,7 @@ show the result unchanged.
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 
 from penstock.core.clock import Micros
@@ -316,6 +317,10 @@ def _producer_sentences(flow: FlowFact, phase: PhaseFact, wall: LocalClock) -> l
     awaited = [t for g in gates if g.decision is not None for t in awaited_tables(g.decision)]
     lines = []
     for table in dict.fromkeys(awaited):
+        if not flow.producers_of(table):
+            known = sorted({one.table for one in flow.producers if one.pipeline == flow.pipeline})
+            for near in difflib.get_close_matches(table, known, n=1, cutoff=0.8):
+                lines.append(f"No processor produces {table}; is {near} meant, which one does?")
         for one in flow.producers_of(table)[:PRODUCERS_SHOWN]:
             if one.pipeline != flow.pipeline:
                 where = f"{one.phase}/{one.processor} of pipeline {one.pipeline}"

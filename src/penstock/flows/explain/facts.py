@@ -303,7 +303,8 @@ class FlowFact:
     is_observe_mode: its cascade is in observe mode. newer_generation: a later generation of the
     same partition and mode, which replaces this one. preceding_flow_id: the earlier flow of its
     config that must end before this one starts. still_open: older flows of the partition that have
-    not ended. producers: processors that produce tables which gates of this flow need.
+    not ended. producers: the producers of this pipeline's tables, and those in other pipelines of
+    tables that its gates need.
     """
 
     flow_id: str

@@ -206,7 +206,7 @@ class FactLoader:
             for phase in info.definition["phases"]
             for processor in phase["processors"]
             for table in processor.get("produces", ())
-            if table in needed
+            if table in needed or info.name == plan.definition["name"]
         )
 
     # -- helpers -------------------------------------------------------------------------------

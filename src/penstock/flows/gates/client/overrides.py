@@ -6,6 +6,7 @@ again. The `actor` is always recorded; an override without an authenticated appr
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -18,6 +19,7 @@ from penstock.core.ids import decode_or_not_found, encode
 from penstock.core.naming import CustomerKey
 from penstock.core.records.parameters import CustomerFilter, PartitionFilter, PipelineFilter
 from penstock.core.records.record import Meta, Page
+from penstock.core.stored_json import from_json
 from penstock.db.store import Transactions, Tx
 from penstock.flows.gates.from_rows import intervention_record, override_record
 from penstock.flows.gates.override import Override, check_override, parse_override_duration
@@ -37,6 +39,7 @@ from penstock.flows.gates.store.overrides import (
 )
 from penstock.flows.gates.store.run_gates import run_gate_ask_again, run_gates_ask_again
 from penstock.flows.store.completions import flow_event_put_for_partition, flow_event_put_many
+from penstock.pipelines.dependency import Dependency
 from penstock.pipelines.partition import check_partition, partition_rule_of
 from penstock.schedules.store.configs import Change, audit_append
 
@@ -278,3 +281,24 @@ def _check_scope(definition: Any, request: OverrideRequest) -> None:
     known = phases.get(request.phase or "", [n for names in phases.values() for n in names])
     if request.processor is not None and request.processor not in known:
         raise InvalidInput("processor", f"one of {', '.join(known)}", request.processor)
+    if request.dependency is not None:
+        _check_dependency(definition, request)
+
+
+def _check_dependency(definition: Any, request: OverrideRequest) -> None:
+    """Raise InvalidInput for a table that no gate in the scope needs, with a similar name."""
+    needs = [
+        from_json(Dependency, need)
+        for phase in definition["phases"]
+        for processor in phase["processors"]
+        if request.phase in (None, phase["name"]) and request.processor in (None, processor["name"])
+        for need in processor.get("needs", ())
+    ]
+    tables = list(dict.fromkeys(need.table for need in needs))
+    wanted = str(request.dependency)
+    if wanted in tables or any(wanted.split("#")[0] == need.key for need in needs):
+        return
+    near = difflib.get_close_matches(wanted, tables, n=1)
+    fix = f"Did you mean {near[0]!r}?" if near else "The override would have no effect."
+    expected = f"a table that its gates need ({', '.join(tables) or 'they need none'})"
+    raise InvalidInput("dependency", expected, wanted, fix)
