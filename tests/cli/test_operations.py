@@ -137,11 +137,11 @@ class TestDatabase:
         assert "Traceback" not in result.err
 
     def test_passwords_are_not_shown(self, shell: Shell) -> None:
-        """The URL is printed without its password and options."""
+        """The URL is printed without user, password and options."""
         from penstock.assembly.database import describe_database
 
         shown = describe_database("postgresql://me:secret@db.example:5432/penstock?sslmode=require")
-        assert shown == "postgresql://me@db.example:5432/penstock"
+        assert shown == "postgresql://db.example:5432/penstock"
         assert shell.ok("db", "path")
 
 

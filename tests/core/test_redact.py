@@ -31,11 +31,17 @@ NAMES = (
     "password", "db_password", "passwd", "passphrase", "secret", "client_secret", "clientSecret",
     "token", "access_token", "accessToken", "api_key", "apikey", "apiKey", "X-API-Key",
     "AWS_SECRET_ACCESS_KEY", "access_key", "private_key", "credential", "credentials",
-    "Authorization", "proxy-authorization", "db.password",
+    "Authorization", "proxy-authorization", "db.password", "secret_key", "secretKey", "pwd",
+    "db_pwd", "passwords", "webhook_url", "slackWebhookUrl", "connection_string",
+    "connectionString", "conn_str", "jwt", "id_jwt", "cookie", "Set-Cookie", "cookies",
+    "session_cookie", "PGPASSWORD", "pgpassword", "MYSQL_PWD", "signing_key", "encryption_key",
+    "account_key", "AccountKey", "shared_key", "master_key", "ssh_key", "hmac_key", "auth_key",
+    "api_keys", "secrets", "dsn", "sentry_dsn",
 )  # fmt: skip
 PLAIN = (
     "token_count", "max_tokens", "tokens", "secret_name", "password_policy", "key", "monkey",
-    "keyboard", "idempotency_key", "primary_key", "authorized", "secretary", "",
+    "keyboard", "cookie_policy", "webhook_url_count", "connection", "passwordless", "ordering_key",
+    "idempotency_key", "primary_key", "authorized", "secretary", "",
 )  # fmt: skip
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=20),
@@ -91,6 +97,22 @@ def test_values_that_are_not_secrets() -> None:
         (f"{{'token': '{CANARY}'}}", f"{{'token': '{MASK}'}}"),
         (f"x {PEM} y", f"x -----PRIVATE KEY {MASK}----- y"),
         (PEM[:60], f"-----PRIVATE KEY {MASK}-----"),
+        (f"password: {CANARY}", f"password: {MASK}"),
+        (f"login failed, Password: {CANARY}, host db", f"login failed, Password: {MASK}, host db"),
+        (f"PGPASSWORD={CANARY} psql -h db", f"PGPASSWORD={MASK} psql -h db"),
+        (f"MYSQL_PWD={CANARY}", f"MYSQL_PWD={MASK}"),
+        (f"X-Api-Key: {CANARY}", f"X-Api-Key: {MASK}"),
+        (f"x-auth-token: {CANARY}\nHost: x", f"x-auth-token: {MASK}\nHost: x"),
+        (f"https://{CANARY}@host/path", f"https://{MASK}@host/path"),
+        (f"Cookie: sid={CANARY}; b=2\nHost: x", f"Cookie: {MASK}\nHost: x"),
+        (f"Set-Cookie: sid={CANARY}; Path=/", f"Set-Cookie: {MASK}"),
+        (f"pwd={CANARY};", f"pwd={MASK};"),
+        (f"AccountName=a;AccountKey={CANARY};", f"AccountName=a;AccountKey={MASK};"),
+        (f"client_secret: '{CANARY} b'", f"client_secret: {MASK}"),
+        (f"secret_key={CANARY}", f"secret_key={MASK}"),
+        (f"jwt={CANARY}", f"jwt={MASK}"),
+        (f'{{"webhook_url": "{CANARY}"}}', f'{{"webhook_url": "{MASK}"}}'),
+        (f"password:{CANARY}", f"password:{MASK}"),
     ],
 )
 def test_patterns(text: str, shown: str) -> None:
@@ -109,11 +131,29 @@ def test_patterns(text: str, shown: str) -> None:
         "basic training",
         "a bearer of news",
         "no password given",
+        "password: expected a text, got nothing",
+        "X-Scheduler-Token: expected the configured token.",
+        "parameters.db_password: expected no secret in plain text",
+        "the connection was closed: try again",
+        "ssh://git@github.com/a/b",
+        "cookie: there is none",
+        "the key: value pairs",
+        "token: 5 of 7 parsed",
     ],
 )
 def test_innocent_texts(text: str) -> None:
     """Sentences that only mention secrets are not changed."""
     assert redact_text(text) == text
+
+
+def test_registered_values_as_names() -> None:
+    """A resolved value is masked where it is a name, and two masked names stay two."""
+    KNOWN_SECRETS.add(CANARY)
+    KNOWN_SECRETS.add("another-value-9")
+    given = {CANARY: 1, "another-value-9": 2, f"x {CANARY}": {CANARY: [3]}, "n": 4}
+    shown = redact(given)
+    assert shown == {MASK: 1, f"{MASK}'": 2, f"x {MASK}": {MASK: [3]}, "n": 4}
+    assert CANARY not in redact_json(json.dumps(given))
 
 
 def test_registered_values() -> None:

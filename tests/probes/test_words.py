@@ -21,6 +21,21 @@ PERCENT = Dialect(mark=lambda name: f"%({name})s", literal_percent="%%")
 VALUES = {"partition": "2025-12-31", "customer": "acme", "n": 3}
 
 
+@pytest.mark.parametrize(
+    "text", ["a." * 50_000, "a" * 100_000, "passwd" * 20_000, "x://" * 25_000, "x://a:b" * 15_000]
+)
+def test_redaction_takes_linear_time(text: str) -> None:
+    """A long text of any form is read once: twice the length takes no more steps per character."""
+    assert len(redacted(text)) <= TEXT_MAX
+
+
+def test_redaction_of_unencoded_passwords() -> None:
+    """A password with # or ? is masked where a message quotes it."""
+    for mark in "#?":
+        url = f"postgresql://me:pa{mark}cnry@db/x"
+        assert "cnry" not in redacted(f'invalid "pa{mark}cnry" for {url}', url)
+
+
 class TestAddresses:
     """Finding the adapter of an address."""
 

@@ -12,12 +12,13 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit, urlunsplit
 
 from penstock.assembly.settings import Settings, load, sqlite_path, store_file
 from penstock.client import Client
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import SchemaMismatch, SettingsError, StoreUnavailable
+from penstock.core.redact import MASK
+from penstock.db.postgres_url import parse_postgres_url
 from penstock.db.sqlite.store import SAFE_VERSION, SqliteStore
 from penstock.db.store import Store, StoreView
 from penstock.egress.addresses import parse_named_addresses
@@ -101,14 +102,11 @@ def connect(database_url: str | None = None, *, actor: str = "python") -> Iterat
 
 
 def describe_database(url: str) -> str:
-    """Describe the database for display: an absolute path, or a URL without its password."""
+    """Describe the database for display: an absolute path, or a URL without user and password."""
     if url.startswith("sqlite:"):
         path = sqlite_path(url)
         return f"sqlite:{path.resolve() if isinstance(path, Path) else path}"
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    user = f"{parts.username}@" if parts.username else ""
-    return urlunsplit((parts.scheme, user + host, parts.path, "", ""))
+    return f"{url.partition('://')[0]}://{parse_postgres_url(url).address}"
 
 
 def free_disk(url: str) -> tuple[int, int] | None:
@@ -153,6 +151,8 @@ def _postgres(settings: Settings, clock: Clock | None) -> Store:
         psycopg.connect(url, connect_timeout=10).close()
     except psycopg.Error as error:
         reason = " ".join(str(error).split())
+        for secret in parse_postgres_url(url).secrets:
+            reason = reason.replace(secret, MASK)
         raise StoreUnavailable(
             f"cannot reach {describe_database(url)}: {reason} "
             "Check --database-url and that the server is running."

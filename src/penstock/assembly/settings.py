@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from penstock.core.clock import parse_duration
 from penstock.core.errors import InvalidInput, SettingsError
+from penstock.db.postgres_url import parse_postgres_url
 from penstock.egress.addresses import parse_named_addresses
 from penstock.egress.policy import EgressRules
 
@@ -422,6 +423,13 @@ def _check(settings: Settings) -> None:
             "sqlite:PATH or postgresql://user@host/name",
             url.partition(":")[0],  # the rest may contain a password
             "For a file in this folder: sqlite:penstock.db",
+        )
+    if url.startswith("postgres") and not parse_postgres_url(url).is_clear:
+        raise SettingsError(
+            "database_url",
+            "a URL whose user and password are percent-encoded",
+            "another (not shown)",
+            "Write / as %2F, @ as %40, : as %3A, # as %23 and ? as %3F.",
         )
     if settings.incoming_push:
         # On use: see the module's docstring.

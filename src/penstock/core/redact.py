@@ -24,14 +24,32 @@ VALUE_MIN: Final = 4
 LINE_MIN: Final = 16
 
 _WORDS = (
-    r"password|passwd|passphrase|secret|token|api_?key|access_?key|private_?key|credentials?"
-    r"|authorization"
+    r"passwords?|passwd|passphrases?|pwd|secrets?|token|credentials?|authorization|jwt|cookies?"
+    r"|(?:api|access|private|secret|signing|encryption|account|shared|master|ssh|hmac|auth)_?keys?"
+    r"|webhook_?urls?|connection_?strings?|conn_?str|dsn"
 )
-_NAME = re.compile(rf"(?:.*_)?(?:{_WORDS})")
+"""Names of secrets, or the last words of such names."""
+_JOINED = r"passwords?|passwd|passphrase|pwd|secret|token"
+"""Words that are also recognised at the end of a longer one: PGPASSWORD, authtoken."""
+_NAME = re.compile(rf"(?:.*_)?(?:{_WORDS})|[a-z0-9]{{1,40}}(?:password|passwd|pwd)")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _OURS = frozenset({"token", "fencing_token"})
 """Keys under which an integer is a fencing token, which grants no access and is not masked."""
 
+_IN_TEXT = _WORDS.replace("_?", "[_-]?")
+_PREFIX = r"(?<![a-z0-9])(?:[a-z0-9]{1,40}[_-]){0,4}"
+_ASSIGNED = rf"{_PREFIX}(?:{_IN_TEXT}|[a-z0-9]{{1,40}}(?:{_JOINED}))"
+_HEADED = (
+    rf"{_PREFIX}(?:[a-z0-9]{{0,40}}(?:password|passwd|pwd|passphrase)"
+    r"|(?:api|access|private|secret|account|auth)[_-]?key)"
+    rf"|(?:[a-z0-9]{{1,40}}[_-]){{1,4}}(?:token|secret|password)"
+)
+"""Names that are followed by a colon and a secret, in headers and in messages of programs."""
+_PROSE = (
+    r"expected|got|must|may|is|was|are|has|not|no|none|null|nil|true|false|missing|required"
+    r"|invalid|unknown|too|the|a|an|it|this|there|use|give|set|see|at|in|of|for|with|given|wrong"
+)
+"""Words that begin a sentence after a colon, instead of a secret."""
 _PATTERNS: Final = (
     (re.compile(r"\bpnk_([0-9a-z]{6,13})_[0-9a-z]{8,}"), rf"pnk_\1_{MASK}"),
     (re.compile(r"\b(bearer|authorization\W{1,6}basic) +[\w.~+/=-]{8,}", re.IGNORECASE),
@@ -41,16 +59,22 @@ _PATTERNS: Final = (
     (re.compile(r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----.*?"
                 r"(?:-----END [A-Z ]{0,30}PRIVATE KEY-----|\Z)", re.DOTALL),
      f"-----PRIVATE KEY {MASK}-----"),
-    (re.compile(rf"\b((?:[a-z0-9]{{1,40}}[_-]){{0,4}}(?:{_WORDS.replace('_?', '[_-]?')}))"
+    (re.compile(r"(\bhttps?://)[^\s:/@?#]{1,512}@", re.IGNORECASE), rf"\1{MASK}@"),
+    (re.compile(r"\b((?:set-)?cookie\s{0,2}:\s{0,4})(?=[!-~]{1,256}=)[^\r\n]{1,4096}",
+                re.IGNORECASE), rf"\1{MASK}"),
+    (re.compile(rf"({_ASSIGNED})"
                 r"=(\"[^\"]*\"|'[^']*'|[^\s,;&)}\]\"']+)", re.IGNORECASE), rf"\1={MASK}"),
-    (re.compile(rf"\b((?:[a-z0-9]{{1,40}}[_-]){{0,4}}(?:{_WORDS.replace('_?', '[_-]?')})"
+    (re.compile(rf"({_ASSIGNED}"
                 r"(?P<q>[\"'])\s{0,8}:\s{0,8})(?P<v>[\"']).*?(?P=v)", re.IGNORECASE),
      rf"\1\g<v>{MASK}\g<v>"),
+    (re.compile(rf"((?<![a-z0-9])(?:{_HEADED})\s{{0,2}}:\s{{1,4}}|{_PREFIX}(?:{_IN_TEXT}):(?=\S))"
+                rf"(?!(?:{_PROSE})\b|//)(?:\"[^\"]+\"|'[^']+'|[^\s,;&)}}\]\"'{{\[*]+)",
+                re.IGNORECASE), rf"\1{MASK}"),
 )  # fmt: skip
-_LITERALS = (_PATTERNS[0][0], _PATTERNS[2][0], _PATTERNS[3][0])
+_LITERALS = (_PATTERNS[0][0], _PATTERNS[2][0], _PATTERNS[3][0], _PATTERNS[4][0])
 _SIGNS = (
     "passw", "passphrase", "secret", "token", "key", "credential", "authorization", "bearer",
-    "pnk_", "://",
+    "pnk_", "://", "pwd", "cookie", "jwt", "webhook", "connection", "conn_str", "connstr", "dsn",
 )  # fmt: skip
 """A text that contains none of these matches no pattern; this test takes a tenth of the time."""
 
@@ -152,14 +176,15 @@ def _redact(value: Any, *, is_secret: bool, depth: int) -> Any:
     if isinstance(value, Mapping):
         if is_reference(value) and len(value) == 1:
             return dict(value)
-        return {
-            name: _redact(
-                part,
-                is_secret=is_secret or (is_secret_name(name) and not _is_ours(name, part)),
-                depth=depth + 1,
-            )
-            for name, part in value.items()
-        }
+        masked: dict[Any, Any] = {}
+        for name, part in value.items():
+            hidden = is_secret or (is_secret_name(name) and not _is_ours(name, part))
+            shown = redact_text(name) if isinstance(name, str) else name
+            if shown is not name and shown != name:
+                while shown in value or shown in masked:  # two masked names stay two
+                    shown += "'"
+            masked[shown] = _redact(part, is_secret=hidden, depth=depth + 1)
+        return masked
     if isinstance(value, list | tuple):
         return [_redact(part, is_secret=is_secret, depth=depth + 1) for part in value]
     if value is None or isinstance(value, bool) or value == "":

@@ -8,17 +8,27 @@ from __future__ import annotations
 
 import re
 from typing import Final
-from urllib.parse import unquote, urlsplit
+
+from penstock.db.postgres_url import parse_postgres_url
 
 TEXT_MAX: Final = 500
 HIDDEN: Final = "***"
 
-_IN_URL: Final = re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]*://[^:/@\s]*):\S*@")
-_IN_WORDS: Final = re.compile(r"(\b\w*passw(?:or)?d\w*\s*[=:]\s*)('(?:[^'\\]|\\.)*'|[^\s&]+)", re.I)
+READ_MAX: Final = 20 * TEXT_MAX
+"""Characters of a text that are read; far more than are shown, so that no secret is cut in two."""
+
+# Every repetition is bounded: error texts can be made by whoever names tables and addresses.
+_IN_URL: Final = re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]{0,30}://[^:/@\s]{0,256}):\S{0,512}@")
+_IN_WORDS: Final = re.compile(
+    r"((?<!\w)\w{0,40}?passw(?:or)?d\w{0,40}\s{0,8}[=:]\s{0,8})"
+    r"('(?:[^'\\]|\\.){0,512}'|[^\s&]{1,512})",
+    re.I,
+)
 
 
 def redacted(text: str, url: str = "") -> str:
     """Return a text without the password of `url` and without anything that looks like one."""
+    text = text[:READ_MAX]
     for secret in _secrets(url):
         text = text.replace(secret, HIDDEN)
     text = _IN_URL.sub(rf"\1:{HIDDEN}@", text)
@@ -28,10 +38,4 @@ def redacted(text: str, url: str = "") -> str:
 
 def _secrets(url: str) -> list[str]:
     """Return the password of an address as written and percent-decoded, longest first."""
-    try:
-        password = urlsplit(url).password
-    except ValueError:  # an address that does not parse is still redacted by pattern
-        return []
-    if not password:
-        return []
-    return sorted({password, unquote(password)}, key=len, reverse=True)
+    return list(parse_postgres_url(url).secrets) if "://" in url else []
