@@ -34,6 +34,7 @@ from penstock.client import Client
 from penstock.core.clock import Clock, SystemClock
 from penstock.db.store import Store, StoreView, Transactions, Tx
 from penstock.egress.addresses import is_loopback
+from penstock.egress.key_file import create_private
 from penstock.flows.orchestrator import Orchestrator
 from penstock.monitoring.records import Overview, StoredAlert
 from penstock.pipelines.declare.pipeline import Pipeline
@@ -310,11 +311,10 @@ def development_key(client: Client, settings: Settings) -> str | None:
         text = file.read_text("utf-8").strip()
         if client.keys.authenticate(text) is not None:
             return text
-        file.unlink()
+    file.unlink(missing_ok=True)
     made = client.as_actor("up").keys.create("development", "admin")
     assert made.key is not None
-    file.touch(mode=0o600)
-    file.write_text(made.key + "\n", "utf-8")
+    create_private(file, f"{made.key}\n".encode())
     return made.key
 
 

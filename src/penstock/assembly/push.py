@@ -13,7 +13,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.access.secrets import Secrets
-from penstock.assembly.settings import Settings, egress_rules, secrets_from_environment
+from penstock.assembly.settings import (
+    Settings,
+    egress_rules,
+    encryption_key_file,
+    secrets_from_environment,
+)
 from penstock.audit.telemetry import Events
 from penstock.bus.incoming.inbound_push import IncomingPush, parse_incoming
 from penstock.bus.push.push_config import parse_stored_push
@@ -25,6 +30,7 @@ from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import InvalidInput, SettingsError
 from penstock.db.store import Transactions
 from penstock.egress.http_client import HttpClient, Request, RequestFailed
+from penstock.egress.key_file import KeyFile
 from penstock.egress.keyset import key_fetcher
 from penstock.egress.oidc import SigningKey
 from penstock.egress.policy import parse_target
@@ -89,7 +95,7 @@ def build_pusher(
     return Pusher(
         store,
         push_sender(build_egress(settings)),
-        bearer=_bearer(settings, signing_keys(store), clock or SystemClock()),
+        bearer=_bearer(settings, signing_keys(store, settings), clock or SystemClock()),
         secrets=Secrets(secrets_from_environment(os.environ), settings.secrets_dir or None),
         clock=clock or SystemClock(),
         jitter=jitter,
@@ -107,7 +113,7 @@ def build_push_auth(store: Transactions, settings: Settings) -> PushAuth:
     from penstock.server.push_auth import PushAuth
 
     verifier = Verifier(key_fetcher(build_egress(settings)), SystemClock())
-    keys = signing_keys(store)
+    keys = signing_keys(store, settings)
     # Reading a private key takes 37 ms, and anyone may ask for the public ones.
     public = lru_cache(maxsize=2 * KEPT)(public_jwk)
 
@@ -140,14 +146,16 @@ def push_problems(store: Transactions, settings: Settings) -> list[str]:
     return found
 
 
-def rotate_signing_key(store: Transactions, actor: str) -> str:
+def rotate_signing_key(store: Transactions, settings: Settings, actor: str) -> str:
     """Sign tokens with a new key from now on; return its id."""
-    return signing_keys(store).rotate(actor).key_id
+    return signing_keys(store, settings).rotate(actor).key_id
 
 
-def signing_keys(store: Transactions) -> SigningKeys:
-    """Return the keys that sign this installation's tokens."""
-    return SigningKeys(store, new_signing_key, SystemClock())
+def signing_keys(store: Transactions, settings: Settings) -> SigningKeys:
+    """Return the keys that sign this installation's tokens, encrypted by a key file if any."""
+    file = encryption_key_file(settings)
+    cipher = None if file is None else KeyFile(file)
+    return SigningKeys(store, new_signing_key, SystemClock(), cipher)
 
 
 def _bearer(settings: Settings, keys: SigningKeys, clock: Clock) -> Callable[[str, str, str], str]:

@@ -29,6 +29,7 @@ NOT_IN_FILES = ("url", "url_plain")
 """Settings refused in files: a file in some folder must not choose where the API key is sent."""
 KEY_SUFFIX = ".key"
 """Suffix of the development key's file, stored beside a SQLite file."""
+ENCRYPTION_SUFFIX = ".encryption-key"
 DEFAULT_DATABASE = "sqlite:penstock.db"
 
 Kind = Literal["text", "int", "float", "duration", "list", "table"]
@@ -164,6 +165,11 @@ class Settings:
         choices=("on", "off"),
     )
     secrets_dir: str = _setting("", "Folder of files with secrets that parameters refer to.")
+    encryption_key_file: str = _setting(
+        "",
+        "File whose key encrypts the token-signing key in the database; by default a file beside a "
+        "SQLite database, none for PostgreSQL.",
+    )
     api_host: str = _setting(
         "127.0.0.1", "Address the API listens on.", flag="--host", metavar="ADDRESS"
     )
@@ -292,6 +298,14 @@ def key_file(database_url: str) -> Path | None:
     """Return the file of the development key beside a SQLite file; None for other databases."""
     path = store_file(database_url)
     return None if path is None else path.with_name(path.name + KEY_SUFFIX)
+
+
+def encryption_key_file(settings: Settings) -> Path | None:
+    """Return the file whose key encrypts stored private keys; None if there is none."""
+    if settings.encryption_key_file:
+        return Path(settings.encryption_key_file).expanduser()
+    path = store_file(settings.database_url)
+    return None if path is None else path.with_name(path.name + ENCRYPTION_SUFFIX)
 
 
 def egress_rules(settings: Settings) -> EgressRules:

@@ -56,7 +56,7 @@ def rotate_push_key(app: App) -> None:
     from penstock.assembly.process import rotate_signing_key
 
     with app.client() as client:
-        key_id = rotate_signing_key(client.store, client.actor)
+        key_id = rotate_signing_key(client.store, app.settings(), client.actor)
     text = f"New signing key {key_id}; all processes use it within a minute."
     app.emit({"key_id": key_id}, lambda: click.echo(text))
 

@@ -14,6 +14,7 @@ import hashlib
 import logging
 import os
 import socket
+import stat
 import tempfile
 import threading
 from collections.abc import Callable, Iterable
@@ -153,6 +154,33 @@ class HintSender:
                 self._stopped.wait(SEND_GAP_S)
 
 
+class UnsafeFolder(Exception):
+    """Another user may have prepared the folder of the sockets, so it is not used."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(
+            f"other processes are not notified at once: {folder} is a link, belongs to another "
+            "user or is open to others. Remove it, or set TMPDIR to a folder of your own."
+        )
+
+
+def _make_private(folder: Path) -> None:
+    """Create a folder, or accept one that only this user can use; raise UnsafeFolder."""
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+    if not is_own or stat.S_IMODE(found.st_mode) & 0o077:
+        raise UnsafeFolder(folder)
+
+
+def _remove_socket(path: Path) -> None:
+    """Remove a socket; leave anything else alone."""
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISSOCK(path.lstat().st_mode):
+            path.unlink()
+
+
 class SocketNotifier:
     """Sends hints to other processes that have the same SQLite file open, as Unix datagrams.
 
@@ -163,12 +191,11 @@ class SocketNotifier:
     def __init__(self, database: Path, on_hint: Callable[[list[str]], object]) -> None:
         digest = hashlib.sha256(str(database.resolve()).encode()).hexdigest()[:16]
         self._folder = Path(tempfile.gettempdir()) / f"penstock-{os.getuid()}-{digest}"
-        self._folder.mkdir(mode=0o700, exist_ok=True)
+        _make_private(self._folder)
         self._path = self._folder / f"{os.getpid()}-{id(self):x}"
         self._on_hint = on_hint
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        with contextlib.suppress(FileNotFoundError):
-            self._path.unlink()
+        _remove_socket(self._path)
         self._socket.bind(str(self._path))
         self._closed = False
         self._thread = threading.Thread(target=self._loop, name="penstock-hints", daemon=True)
@@ -183,8 +210,7 @@ class SocketNotifier:
             try:
                 self._socket.sendto(message, socket.MSG_DONTWAIT, str(path))
             except (ConnectionRefusedError, FileNotFoundError):
-                with contextlib.suppress(FileNotFoundError):
-                    path.unlink()
+                _remove_socket(path)
             except OSError as error:
                 log.debug("wake-up to %s not sent: %s", path.name, error)
 
@@ -198,8 +224,7 @@ class SocketNotifier:
         self._thread.join(timeout=5)
         self._socket.close()
         with contextlib.suppress(OSError):
-            self._path.unlink()
-        with contextlib.suppress(OSError):
+            _remove_socket(self._path)
             self._folder.rmdir()
 
     def _loop(self) -> None:

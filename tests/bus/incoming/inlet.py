@@ -74,6 +74,7 @@ class Inlet:
                 "PENSTOCK_INCOMING_PUSH": json.dumps(
                     {NAME: row, "other": {**row, "topic": "others"}}
                 ),
+                "PENSTOCK_DATABASE_URL": "sqlite::memory:",
                 "PENSTOCK_EGRESS_HTTP": "allowed",
                 "PENSTOCK_EGRESS_PRIVATE": "allowed",
                 "PENSTOCK_PUBLIC_URL": f"http://127.0.0.1:{self.served.server.port}",

@@ -274,9 +274,11 @@ class TestBothEnds:
 
     def test_rotation(self, inlet: Inlet) -> None:
         """The new key and the one before are published; a third rotation drops the oldest."""
-        keys = signing_keys(inlet.store)
+        keys = signing_keys(inlet.store, inlet.settings())
         first = keys.current()
-        assert signing_keys(inlet.store).current() == first, "one key for all processes"
+        assert signing_keys(inlet.store, inlet.settings()).current() == first, (
+            "one key for all processes"
+        )
         second = keys.rotate("tester")
         published = inlet.by.ok("GET", "/.well-known/jwks.json")["keys"]
         assert [key["kid"] for key in published] == [second.key_id, first.key_id]

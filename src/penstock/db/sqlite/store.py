@@ -9,6 +9,7 @@ clock). Built only by `assembly` and `testing`.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import queue
 import sys
@@ -23,7 +24,14 @@ from penstock.core.errors import PenstockError, SchemaMismatch, StoreBusy, Store
 from penstock.core.naming import CustomerKey
 from penstock.db import migrate
 from penstock.db.close_hooks import CloseHooks
-from penstock.db.notifier import HintSender, HubWaiter, SocketNotifier, WakeHub, after_commit
+from penstock.db.notifier import (
+    HintSender,
+    HubWaiter,
+    SocketNotifier,
+    UnsafeFolder,
+    WakeHub,
+    after_commit,
+)
 from penstock.db.scoped import ScopedStore
 from penstock.db.sqlite.transaction import SqliteTx
 from penstock.db.sqlite.wal_preallocation import WalPreallocation
@@ -38,6 +46,8 @@ else:
         import sqlite3
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 GROUP_MAX = 64
 BUSY_TIMEOUT_S = 20.0
@@ -110,6 +120,8 @@ class SqliteStore:
         self._close_hooks = CloseHooks()
         self._peers: SocketNotifier | None = None
         self._hint_sender: HintSender | None = None
+        self._is_alone = False
+        """Whether hints to other processes are off, because their folder is not safe."""
         self._jobs: deque[_Job[Any]] = deque()
         self._writing = _WriterLock()
         self._readers: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue()
@@ -191,8 +203,8 @@ class SqliteStore:
         has_local_waiter = self._hub.notify(names)
         if self.capabilities.cross_process_wake and not self._writing.is_closed:
             self._open_peers()
-            assert self._hint_sender is not None
-            self._hint_sender.send(names, has_local_waiter=has_local_waiter)
+            if self._hint_sender is not None:
+                self._hint_sender.send(names, has_local_waiter=has_local_waiter)
 
     def listen(self, channels: Iterable[str]) -> HubWaiter:
         """Return a waiter for wake-ups on the channels."""
@@ -241,8 +253,13 @@ class SqliteStore:
 
     def _open_peers(self) -> None:
         with self._reader_lock:
-            if self._peers is None:
-                self._peers = SocketNotifier(self._path, self._hub.notify)
+            if self._peers is None and not self._is_alone:
+                try:
+                    self._peers = SocketNotifier(self._path, self._hub.notify)
+                except UnsafeFolder as error:
+                    log.warning("%s", error)
+                    self._is_alone = True
+                    return
                 self._hint_sender = HintSender(self._peers.notify, "penstock-wake")
 
     def _take_reader(self) -> sqlite3.Connection:
@@ -356,6 +373,11 @@ def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     """Open a connection in autocommit mode with durable commits."""
     if str(path) != ":memory:" and not path.parent.exists():
         raise StoreUnavailable(f"the folder {path.parent} does not exist: create it first")
+    if str(path) != ":memory:":
+        # Only the owner may read what is created here; SQLite gives -wal and -shm the same mode.
+        with contextlib.suppress(OSError):
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            os.close(os.open(path, flags, 0o600))
     try:
         connection = sqlite3.connect(
             str(path),

@@ -1,0 +1,74 @@
+"""Encryption of stored private keys with a key that lies in a file, apart from the database.
+
+A copy of the database without the file signs nothing. The file is created on first use, readable by
+its owner only. `cryptography` comes with the extra `penstock-engine[oidc]`.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from penstock.core.errors import SettingsError
+
+SEALED: Final = "fernet:"
+"""Prefix of an encrypted text."""
+_FIELD: Final = "encryption_key_file"
+
+
+class KeyFile:
+    """Encrypts and decrypts with the key in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def encrypt(self, text: str) -> str:
+        """Return the encrypted text; create the file if it does not exist."""
+        # Loaded on use: it comes with an extra.
+        from cryptography.fernet import Fernet
+
+        return SEALED + Fernet(self._key(create=True)).encrypt(text.encode()).decode()
+
+    def decrypt(self, text: str) -> str:
+        """Return the text; raise SettingsError if the file is missing or another one's."""
+        # As above.
+        from cryptography.fernet import Fernet, InvalidToken
+
+        try:
+            key = self._key(create=False)
+            return Fernet(key).decrypt(text.removeprefix(SEALED).encode()).decode()
+        except (InvalidToken, FileNotFoundError):
+            raise SettingsError(
+                _FIELD,
+                "the file with which the signing key was encrypted",
+                str(self._path),
+                "Restore the file, or sign with a new key: penstock db rotate-push-key",
+            ) from None
+
+    def _key(self, *, create: bool) -> bytes:
+        if create and not self._path.exists():
+            # As above.
+            from cryptography.fernet import Fernet
+
+            create_private(self._path, Fernet.generate_key())
+        found = self._path.stat()
+        if not stat.S_ISREG(found.st_mode) or found.st_mode & stat.S_IRWXO:
+            raise SettingsError(
+                _FIELD, "a file that other users cannot read", str(self._path),
+                f"chmod 600 {self._path}",
+            )  # fmt: skip
+        return self._path.read_bytes().strip()
+
+
+def create_private(path: Path, content: bytes) -> bool:
+    """Create a file that only its owner can read; return False if it exists. Follows no link."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        number = os.open(path, flags, 0o600)
+    except FileExistsError:
+        return False
+    with os.fdopen(number, "wb") as file:
+        file.write(content)
+    return True
