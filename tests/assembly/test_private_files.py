@@ -46,7 +46,7 @@ def test_the_database(settings: Settings, tmp_path: Path) -> None:
 
 
 def test_an_existing_file_keeps_its_mode(settings: Settings, tmp_path: Path) -> None:
-    """Whoever created the file chose who may read it."""
+    """The creator of the file chose who may read it."""
     (tmp_path / "a.db").touch(mode=0o640)
     (tmp_path / "a.db").chmod(0o640)
     open_store(settings, migrate=True).close()
@@ -90,7 +90,7 @@ class TestSigningKey:
                 push.signing_keys(store, plain).current()
 
     def test_the_file_is_lost(self, settings: Settings, tmp_path: Path) -> None:
-        """Without the file nothing is signed; a rotation begins anew."""
+        """Without the file nothing is signed; a rotation starts with a new key."""
         with closing(open_store(settings, migrate=True)) as store:
             first = push.signing_keys(store, settings).current()
             (tmp_path / "a.db.encryption-key").unlink()

@@ -157,8 +157,10 @@ class ServedApi:
         """Stop the server."""
         self.server.stop()
 
-    def _tick(self, batch: int, seconds: float) -> TickReport:
-        options = SchedulerOptions(batch=batch, budget_seconds=seconds)
+    def _tick(self, batch: int | None, seconds: float) -> TickReport:
+        options = SchedulerOptions(budget_seconds=seconds)
+        if batch is not None:
+            options = SchedulerOptions(batch=batch, budget_seconds=seconds)
         tick = self.harness.tick(batch=options.batch, budget_seconds=options.budget_seconds)
         return TickReport(
             due=tick.due,

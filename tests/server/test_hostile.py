@@ -262,7 +262,7 @@ class TestSlowRoutes:
         entered, go_on = threading.Event(), threading.Event()
         tick = served.api.asgi.state.trigger
 
-        def slow(batch: int, seconds: float) -> Any:
+        def slow(batch: int | None, seconds: float) -> Any:
             entered.set()
             assert go_on.wait(60)
             return tick(batch, seconds)

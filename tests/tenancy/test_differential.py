@@ -125,24 +125,25 @@ def test_another_customer_is_like_none(databases: Databases, role: Role) -> None
     secret -= set(known_ids(databases.a).split())
     foreign = {B, *known_ids(theirs).split(), *theirs.bus.ack_ids}
     before = rows_of(databases.beside, B)
-    faults, count = [], 0
+    faults: list[tuple[Any, ...]] = []
+    count = 0
     for route in DECLARED.all:
         if not role.has_permission(route.permission):
             continue  # refused before anything is read, which the access table tests
         for path, body in calls_of(route, theirs):
-            told = f"{route.method} {path} {json.dumps(body)}"
+            sent = f"{route.method} {path} {json.dumps(body)}"
             is_read = route.permission in (Permission.READ, Permission.READ_RUNS)
-            if not is_read and not any(one in told for one in foreign):
+            if not is_read and not any(one in sent for one in foreign):
                 continue  # it changes A's own resources
             count += 1
             alone, beside = databases.ask(f"{A}-{role}", route.method, path, body)
             one, other = comparable(alone, known), comparable(beside, known)
             if one != other:
-                faults.append((told, *difference(one, other)))
-            leaked = {one for one in secret if one not in told and one.encode() in beside.body}
+                faults.append((sent, *difference(one, other)))
+            leaked = {one for one in secret if one not in sent and one.encode() in beside.body}
             is_refused = beside.status in (400, 403, 404) or b"not_found" in beside.body
-            if leaked or beside.status >= 500 or (NAMED.search(told) and not is_refused):
-                faults.append((told, beside.status, sorted(leaked)))
+            if leaked or beside.status >= 500 or (NAMED.search(sent) and not is_refused):
+                faults.append((sent, beside.status, sorted(leaked)))
     assert not faults, "\n".join(map(str, faults))
     assert rows_of(databases.beside, B) == before
     assert count > 100 or role is Role.WORKER

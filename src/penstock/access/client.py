@@ -49,7 +49,9 @@ _NAME = Meta(description="Label that says what the key is for.", examples=["nigh
 _ROLE = Meta(description="Role of the key: admin, operator, worker or viewer.")
 _CUSTOMER = Meta(description="Customer that the key is restricted to; null for all customers.")
 _EXPIRES = Meta(description="Lifetime as a duration such as `90d`; unlimited when omitted.")
-_RATE = Meta(description="Allowed requests per second; the server's default when null.")
+_RATE = Meta(
+    description="Allowed requests per second in each API process; the server's default when null."
+)
 _RATE_BOUNDS = Meta(gt=0, le=API_RATE_MAX)
 _BOUND_TO = Meta(description="Return only keys restricted to this customer.")
 _WITH_REVOKED = Meta(description="Include revoked keys.")

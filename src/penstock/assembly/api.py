@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.access.api_keys import KeyState
 from penstock.assembly.push import build_push_auth
 from penstock.assembly.settings import Settings
 from penstock.audit.telemetry import Events
@@ -30,18 +31,20 @@ def build_api(client: Client, settings: Settings, events: Events) -> ApiServer:
     from penstock.server.context import ApiOptions, TickReport  # as above
     from penstock.server.listener import ApiServer  # as above
 
-    if not is_loopback(settings.api_host) and not client.keys.list(limit=1).items:
+    if not is_loopback(settings.api_host) and not _has_usable_key(client):
         raise SettingsError(
             "api_host",
-            "a loopback address, or at least one API key",
+            "a loopback address, or at least one API key that is valid",
             settings.api_host,
             "Create one first: penstock keys create NAME --role admin",
         )
     clock = SystemClock()
 
-    def trigger(batch: int, seconds: float) -> TickReport:
+    def trigger(batch: int | None, seconds: float) -> TickReport:
         options = SchedulerOptions(
-            batch=batch, budget_seconds=seconds, catch_up_rate=settings.catch_up_rate
+            batch=settings.scheduler_batch if batch is None else batch,
+            budget_seconds=seconds,
+            catch_up_rate=settings.catch_up_rate,
         )
         started = clock.monotonic()
         tick = Scheduler(client.store, options, events=events).run_once()
@@ -71,3 +74,15 @@ def build_api(client: Client, settings: Settings, events: Events) -> ApiServer:
         receiving=build_push_auth(client.store, settings),
     )
     return ApiServer(api, host=settings.api_host, port=settings.api_port)
+
+
+def _has_usable_key(client: Client) -> bool:
+    """Whether a caller can authenticate: an expired or revoked key does not count."""
+    cursor = None
+    while True:
+        page = client.keys.list(limit=100, cursor=cursor)
+        if any(key.state in (KeyState.ACTIVE, KeyState.ROTATING) for key in page.items):
+            return True
+        cursor = page.next_cursor
+        if cursor is None:
+            return False

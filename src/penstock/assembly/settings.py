@@ -31,6 +31,8 @@ KEY_SUFFIX = ".key"
 """Suffix of the development key's file, stored beside a SQLite file."""
 ENCRYPTION_SUFFIX = ".encryption-key"
 DEFAULT_DATABASE = "sqlite:penstock.db"
+TOKEN_MIN = 16
+"""Fewest characters of the scheduler's token."""
 
 Kind = Literal["text", "int", "float", "duration", "list", "table"]
 
@@ -196,7 +198,7 @@ class Settings:
     )
     api_rate: float = _setting(
         500.0,
-        "Requests per second for each API key that has no rate of its own.",
+        "Requests per second for each API key that has no rate of its own, in each API process.",
         low=0.1,
         high=1e6,
     )
@@ -205,7 +207,8 @@ class Settings:
     )
     scheduler_token: str = _setting(
         "",
-        "Token required in the X-Scheduler-Token header to trigger a tick; empty disables it.",
+        "Token required in the X-Scheduler-Token header to trigger a tick, at least 16 characters; "
+        "empty disables it.",
     )
     public_url: str = _setting(
         "", "URL at which others reach this API; also the issuer of tokens sent with push requests."
@@ -444,6 +447,13 @@ def _check(settings: Settings) -> None:
             "a URL whose user and password are percent-encoded",
             "another (not shown)",
             "Write / as %2F, @ as %40, : as %3A, # as %23 and ? as %3F.",
+        )
+    if 0 < len(settings.scheduler_token) < TOKEN_MIN:
+        raise SettingsError(
+            "scheduler_token",
+            f"at least {TOKEN_MIN} characters",
+            f"{len(settings.scheduler_token)} (not shown)",
+            "For example: openssl rand -hex 16",
         )
     if settings.incoming_push:
         # On use: see the module's docstring.

@@ -116,10 +116,20 @@ def _plain(value: object) -> str:
 
 
 def escape_control(text: str) -> str:
-    """Escape control characters, so that text from users cannot control the terminal."""
+    """Return text from users as one line that cannot control the terminal.
+
+    Line breaks are escaped too: otherwise an error could add lines that look like Penstock's own.
+    """
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
+    return "".join(c if c.isprintable() or c == "\t" else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    if character == "\n":
+        return "\\n"
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def console(width: int | None = None) -> Console:

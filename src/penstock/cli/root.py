@@ -16,6 +16,7 @@ import click
 
 from penstock.cli.app import App, Group, is_flag_passed
 from penstock.cli.errors import INTERRUPTED, report
+from penstock.cli.terminal import terminal_streams
 from penstock.exports import DISTRIBUTION
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -128,6 +129,16 @@ class RootGroup(Group):
     ) -> NoReturn:
         """Run a command, report its error if it raises one, and exit with the matching code."""
         given = list(sys.argv[1:] if args is None else args)
+        with terminal_streams():
+            self._run(given, prog_name, complete_var, extra)
+
+    def _run(
+        self,
+        given: list[str],
+        prog_name: str | None,
+        complete_var: str | None,
+        extra: dict[str, Any],
+    ) -> NoReturn:
         try:
             code = super().main(given, prog_name, complete_var, standalone_mode=False, **extra)
         except (KeyboardInterrupt, click.Abort):

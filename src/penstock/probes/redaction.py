@@ -17,7 +17,7 @@ HIDDEN: Final = "***"
 READ_MAX: Final = 20 * TEXT_MAX
 """Characters of a text that are read; far more than are shown, so that no secret is cut in two."""
 
-# Every repetition is bounded: error texts can be made by whoever names tables and addresses.
+# Every repetition is bounded: error texts contain names and addresses that users choose.
 _IN_URL: Final = re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]{0,30}://[^:/@\s]{0,256}):\S{0,512}@")
 _IN_WORDS: Final = re.compile(
     r"((?<!\w)\w{0,40}?passw(?:or)?d\w{0,40}\s{0,8}[=:]\s{0,8})"

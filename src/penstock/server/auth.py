@@ -30,6 +30,8 @@ INVALID_CACHE_SECONDS: Final = 5.0
 CHECK_AGAIN_SECONDS: Final = 5.0
 """Age of a cache entry from which a long poll looks its key up again."""
 LOOKUPS_WAITING_MAX: Final = 200
+WRONG_TOKENS_RATE: Final = 5.0
+"""Wrong scheduler tokens per second that are compared; further ones get 429."""
 KEYS_MAX: Final = 10_000
 REFUSED_MAX: Final = 1_000
 CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="penstock"'}
@@ -102,6 +104,7 @@ class KeyCache:
         """Kept apart, so that guessing many keys does not evict valid ones."""
         self._known_threads = BoundedThreads(1, LOOKUPS_WAITING_MAX)
         self._other_threads = BoundedThreads(1, LOOKUPS_WAITING_MAX)
+        self._wrong_tokens = TokenBucket(WRONG_TOKENS_RATE, clock.monotonic())
         self._lookups: dict[str, asyncio.Task[_Known]] = {}
 
     async def authenticate(self, text: str) -> _Known:
@@ -167,6 +170,19 @@ class KeyCache:
                 headers={"Retry-After": str(math.ceil(wait))},
             )
         return known.caller
+
+    def count_wrong_token(self) -> None:
+        """Count a wrong scheduler token; raise Refused if there are too many. The right one is not
+        counted, so guessing does not lock the scheduler out.
+        """
+        with self._lock:
+            wait = self._wrong_tokens.take(self._clock.monotonic())
+        if wait > 0:
+            raise Refused(
+                429,
+                "X-Scheduler-Token: too many wrong tokens: wait for Retry-After.",
+                headers={"Retry-After": str(math.ceil(wait))},
+            )
 
     def _caller(self, principal: Principal) -> Caller:
         actor, key = principal.actor, encode("key", principal.key_id)

@@ -17,8 +17,8 @@ class TickReport:
     is_complete: bool
 
 
-Trigger: TypeAlias = Callable[[int, float], TickReport]
-"""Runs a tick, given configs per batch and seconds."""
+Trigger: TypeAlias = Callable[[int | None, float], TickReport]
+"""Runs a tick, given configs per batch (None for the setting) and seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -120,8 +120,7 @@ class SqliteStore:
         self._close_hooks = CloseHooks()
         self._peers: SocketNotifier | None = None
         self._hint_sender: HintSender | None = None
-        self._is_alone = False
-        """Whether hints to other processes are off, because their folder is not safe."""
+        self._is_alone = False  # whether hints to other processes are off
         self._jobs: deque[_Job[Any]] = deque()
         self._writing = _WriterLock()
         self._readers: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue()
@@ -254,13 +253,10 @@ class SqliteStore:
     def _open_peers(self) -> None:
         with self._reader_lock:
             if self._peers is None and not self._is_alone:
-                try:
-                    self._peers = SocketNotifier(self._path, self._hub.notify)
-                except UnsafeFolder as error:
-                    log.warning("%s", error)
-                    self._is_alone = True
-                    return
-                self._hint_sender = HintSender(self._peers.notify, "penstock-wake")
+                self._peers = _notifier(self._path, self._hub.notify)
+                self._is_alone = self._peers is None
+                if self._peers is not None:
+                    self._hint_sender = HintSender(self._peers.notify, "penstock-wake")
 
     def _take_reader(self) -> sqlite3.Connection:
         if self._writing.is_closed:
@@ -367,6 +363,15 @@ def _query_only(connection: sqlite3.Connection) -> Iterator[None]:
         raise _translated(error) from error
     finally:
         connection.execute("PRAGMA query_only = OFF")
+
+
+def _notifier(path: Path, on_hint: Callable[[list[str]], object]) -> SocketNotifier | None:
+    """Return the notifier of other processes; None, with a warning, if its folder is not safe."""
+    try:
+        return SocketNotifier(path, on_hint)
+    except UnsafeFolder as error:
+        log.warning("%s", error)
+        return None
 
 
 def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:

@@ -13,7 +13,8 @@ from penstock.server.routing.declare import Idempotency, RouteList
 routes = RouteList("scheduler", "The external scheduler trigger.")
 
 BatchSize = Annotated[
-    int, Meta(description="Maximum number of configs per transaction.", ge=1, le=100_000)
+    Annotated[int, Meta(ge=1, le=100_000)] | None,
+    Meta(description="Maximum number of configs per transaction; by default `scheduler_batch`."),
 ]
 Budget = Annotated[float, Meta(description="Time budget of the tick in seconds.", gt=0, le=3600)]
 
@@ -32,7 +33,7 @@ class SchedulerTick(Record):
 
 
 def trigger(
-    call: Call, batch_size: BatchSize = 1000, max_processing_time_seconds: Budget = 600
+    call: Call, batch_size: BatchSize = None, max_processing_time_seconds: Budget = 600
 ) -> SchedulerTick:
     """Run a scheduler tick, which starts everything that is due.
 

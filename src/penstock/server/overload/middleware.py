@@ -138,6 +138,7 @@ class RequestMiddleware:
             lambda size: self._bodies.take(access, size),
         )
         try:
+            _check_path(access.path)
             _check_headers(headers, self._body_max * times)
             entry = None if self.fast_path is None else self.fast_path.match(scope, headers)
             if entry is None:
@@ -279,6 +280,11 @@ class _BodyReader:
             self._free = max(0, self._free - size)
             self._is_whole = not message.get("more_body", False)
         return message
+
+
+def _check_path(path: str) -> None:
+    if "\0" in path:  # no resource has such a name, and PostgreSQL stores no such text
+        raise Refused(404, "No route matches this path.")
 
 
 def _check_headers(headers: Mapping[bytes, bytes], body_max: int) -> None:

@@ -131,9 +131,13 @@ class RouteBinding:
     ) -> dict[str, Any]:
         """Return the arguments in path, query and headers; raise InvalidInput."""
         found: dict[str, Any] = dict(self.fixed)
+        query = list(query)
+        for name, value in query:
+            if "\0" in value:
+                raise InvalidInput(name, "text without NUL characters", value)
         for one in self.at("path"):
             found[one.name] = convert_input(path[one.wire], one.kind, one.wire, is_text=True)
-        found |= self._texts(self._checked(list(query)), "query", self.query_type)
+        found |= self._texts(self._checked(query), "query", self.query_type)
         given = {
             one.wire: headers[one.wire.lower()]
             for one in self.at("header")

@@ -98,6 +98,7 @@ async def authenticate(request: Request, route: ApiRoute) -> Caller:
     if route.accepts_token and "x-scheduler-token" in request.headers:
         token: str = request.app.state.scheduler_token
         if not is_scheduler(request.headers["x-scheduler-token"], token):
+            keys.count_wrong_token()
             raise Refused(401, "X-Scheduler-Token: expected the configured token.")
         scheduler: Caller = request.app.state.scheduler
         return scheduler
