@@ -52,6 +52,7 @@ from penstock.limits.store.rows import (
 log = logging.getLogger(__name__)
 
 TICKET_RENEW_INTERVAL_S: Final = 5.0
+_log = logging.getLogger("penstock.limits")
 POLL_INTERVAL_S: Final = 2.0
 """Interval at which the broker polls for waiters when no hint arrives."""
 
@@ -170,6 +171,8 @@ class Broker:
         quota = self.store.write(lambda tx: limit_quota(tx, limit_id, lease, holder=holder))
         name = holder if lease is None else lease.holder
         self.events.emit(QuotaHit(state.limit.name, name, quota.errors, quota.effective))
+        _log.warning("quota error of limit %s reported by %s: capacity is now %s",
+                     state.limit.name, name, quota.effective)  # fmt: skip
         return quota
 
     def close(self) -> None:

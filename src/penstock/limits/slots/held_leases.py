@@ -7,6 +7,7 @@ and the holder is notified. A lease that is missing from the store has been gran
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 
@@ -17,6 +18,7 @@ from penstock.db.store import Transactions
 from penstock.limits.slots.limit_state import HeldSlot
 from penstock.limits.store.limits import limit_renew_many
 
+_log = logging.getLogger("penstock.limits")
 PAUSE_SECONDS = 0.2
 
 
@@ -76,6 +78,7 @@ class HeldLeases:
             if self.pop(held):
                 held.lost.set()
                 lease = held.lease
-                self._events.emit(
-                    SlotLeaseLost(held.limit_state.limit.name, lease.holder, lease.token)
-                )
+                name = held.limit_state.limit.name
+                _log.warning("slot of limit %s lost by %s: not renewed in time, or revoked", name,
+                             lease.holder)  # fmt: skip
+                self._events.emit(SlotLeaseLost(name, lease.holder, lease.token))

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import functools
 import inspect
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,7 +38,10 @@ from penstock.limits.store.grant import SNOOZE_US
 from penstock.limits.store.rows import LeaseRequest
 from penstock.limits.token_bucket import LATENESS_MAX
 
+_log = logging.getLogger("penstock.limits")
 TIMEOUT_DEFAULT: Final = 5 * MINUTE
+LOGGED_WAIT_S: Final = 1.0
+"""Waits from this length on are logged at INFO, shorter ones at DEBUG."""
 LATE_MAX: Final = 4
 """Maximum number of attempts to get a token of a rate that is not late when it is used."""
 F = TypeVar("F", bound=Callable[..., Any])
@@ -105,6 +109,7 @@ class Slot:
     def release(self, *, direct: bool = True) -> None:
         """Release the slot. Releasing a lost or released slot has no effect."""
         if self._held is not None:
+            _log.debug("slot of limit %s released (token %s)", self.limit, self.token)
             self._broker.release(self._held, is_good=self._is_good, direct=direct)
 
     def suspend(self) -> None:
@@ -313,6 +318,10 @@ class _Wait:
             if self.run is not None and waiter.wait_us > SNOOZE_US:
                 slot.suspend()
                 raise _snoozed(options.name, waiter.wait_us)
+            waited = self.broker.clock.monotonic() - self.began
+            level = logging.INFO if waited >= LOGGED_WAIT_S else logging.DEBUG
+            text = "slot of limit %s taken after %.1f s (token %s)"
+            _log.log(level, text, options.name, waited, slot.token)
             return slot
         if waiter.error is not None:
             raise waiter.error
@@ -323,6 +332,7 @@ class _Wait:
             fix = "Ask for less, or raise the burst of the limit."
             raise InvalidInput("weight", most, options.weight, fix)
         message, detail = timeout_message(self.broker.store, waiter, options.timeout_us)
+        _log.warning("no slot: %s", message)
         raise LimitTimeout(message, detail=detail) from self.state.last_error
 
     def abandon(self) -> None:
@@ -349,6 +359,7 @@ class _Wait:
 
 
 def _snoozed(name: str, delay_us: int) -> RunSnoozed:
+    _log.info("the run returns to the queue until limit %s has a slot for it", name)
     return RunSnoozed(f"the run is snoozed until limit {name} is free", delay_us=delay_us)
 
 
