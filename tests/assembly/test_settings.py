@@ -91,6 +91,8 @@ class TestDefaults:
             settings.journal_retention,
         )
         assert (kept.flows_us, kept.logs_us) == (settings.flows_retention, settings.logs_retention)
+        for name in ("alerts", "dead_letters", "interventions", "overrides"):
+            assert getattr(kept, f"{name}_us") == getattr(settings, f"{name}_retention")
         worker = WorkerOptions()
         assert (worker.pool, worker.concurrency) == (settings.pool, settings.worker_slots)
         assert (worker.lease_us, worker.heartbeat_us) == (
@@ -163,7 +165,7 @@ class TestUnknownNames:
 
     def test_an_unrelated_name_lists_the_known_ones(self) -> None:
         """When no name is similar, the error lists the known names."""
-        with pytest.raises(SettingsError, match="Known: PENSTOCK_API_BODY_MAX"):
+        with pytest.raises(SettingsError, match="Known: PENSTOCK_ALERTS_RETENTION"):
             load({"PENSTOCK_ZZZZZZ": "1"})
 
 

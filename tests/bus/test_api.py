@@ -156,12 +156,20 @@ def test_metrics(served: ServedApi) -> None:
     served.by("operator").ok("POST", f"{READER}/nack", {"nacks": [nack]})
     served.by("operator").ok("POST", "/limits", {"name": "bq:t", "capacity": 4})
     served.harness.clock.advance(seconds=30)
+    now = served.harness.clock.now()
+    for waited in (0, 2_000_000):
+        served.harness.sql(
+            "INSERT INTO limit_history (limit_id, holder, weight, outcome, asked_at, since_at, at) "
+            f"SELECT limit_id, 'h', 1, 'released', {now - waited}, {now}, {now} FROM limits"
+        )
     text = served.by("viewer").call("GET", "/metrics").body.decode()
     for line in (
         'penstock_subscription_messages{state="ready",subscription="reader"} 1.0',
         'penstock_subscription_oldest_seconds{subscription="reader"} 30.0',
         'penstock_dead_letters{error_type="SCHEMA",origin="reader"} 1.0',
         'penstock_limit_capacity{limit="bq:t"} 4.0',
+        'penstock_limit_wait_seconds{limit="bq:t",quantile="0.95"} 2.0',
+        'penstock_limit_contention{limit="bq:t"} 0.5',
     ):
         assert line in text, text
 

@@ -206,3 +206,33 @@ class TestOrigin:
         columns = ("message_id", "subscription", "parent_processor")
         assert logged(stage, "raw_job", *columns) == [(message_id, "feed.configs", None)]
         assert logged(stage, "analytics_job", *columns) == [(None, None, "raw.raw_job")]
+
+
+COLUMNS = (
+    "event_id", "event_time", "event_type", "phase", "partition", "processing_mode",
+    "correlation_id", "processor_name", "execution_id", "processor_status", "record_count",
+    "dependency_result", "decision", "triggered_phase", "orchestrator_version",
+    "orchestrator_instance", "inserted_at",
+)  # fmt: skip
+
+
+def test_orchestration_events(store: Store, clock: VirtualClock) -> None:
+    """The view has all columns, and an id of its own for each trigger, check and completion."""
+    stage = staged(store, clock)
+    stage.complete("box", records=9)
+    stage.step()
+    found = stage.sql(f"SELECT {', '.join(COLUMNS)} FROM orchestration_events")
+    rows = [dict(zip(COLUMNS, row, strict=True)) for row in found]
+    assert len({row["event_id"] for row in rows}) == len(rows) > 4
+    by_type: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        by_type.setdefault(row["event_type"], []).append(row)
+    assert {"opened", "triggered", "completion", "dependency_check"} <= set(by_type)
+    (done,) = by_type["completion"]
+    assert (done["processor_name"], done["record_count"]) == ("box", 9)
+    assert {row["triggered_phase"] for row in by_type["triggered"]} == {"raw", "each"}
+    checks = [json.loads(row["dependency_result"]) for row in by_type["dependency_check"]]
+    assert {check["table"] for check in checks} == {"t.odds"}
+    assert {(row["partition"], row["processing_mode"]) for row in rows} == {
+        (done["partition"], done["processing_mode"])
+    }

@@ -13,6 +13,7 @@ from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.admitter import Admitter
 from penstock.runs.records import Submission
 from penstock.testing.clock import VirtualClock
+from tests.conftest import OpenStore
 from tests.kits.client_harness import Harness
 
 
@@ -20,9 +21,8 @@ def work(run: Any) -> None:
     """Do nothing."""
 
 
-@pytest.fixture
-def harness(store: Store, clock: VirtualClock) -> Harness:
-    """Services with a pipeline whose processors need limits."""
+def harness_of(store: Store, clock: VirtualClock) -> Harness:
+    """Return services with a pipeline whose processors need limits."""
     made = Harness(store, clock)
     limited = Pipeline("limited")
     phase = limited.phase("main")
@@ -31,6 +31,12 @@ def harness(store: Store, clock: VirtualClock) -> Harness:
     phase.external("far", concurrency=1)
     made.client.register([limited])
     return made
+
+
+@pytest.fixture
+def harness(store: Store, clock: VirtualClock) -> Harness:
+    """Services with a pipeline whose processors need limits."""
+    return harness_of(store, clock)
 
 
 def put(
@@ -168,6 +174,27 @@ def test_slots_of_runs_are_in_the_history(harness: Harness) -> None:
     harness.complete(held)
     rows = harness.sql("SELECT holder, outcome, at - since_at FROM limit_history")
     assert rows == [(encode("run", held.run_id), "released", MINUTE)]
+
+
+def test_runs_that_did_not_wait(open_store: OpenStore, clock: VirtualClock) -> None:
+    """By the database's clock, a run that was admitted at once has waited for nothing."""
+    harness = harness_of(open_store(clock=None), clock)
+    put(harness, "one")
+    put(harness, "one")
+    admit(harness)
+    first = harness.take()
+    (waited,) = harness.column("SELECT since_at - asked_at FROM limit_leases")
+    assert waited == 0
+    harness.complete(first)
+    admit(harness)
+    harness.complete(harness.take())
+    waits = harness.column("SELECT since_at - asked_at FROM limit_history ORDER BY entry")
+    assert waits[0] == 0
+    assert waits[1] > 0
+    (name,) = harness.column("SELECT name FROM limits")
+    assert harness.client.limits.get(name).waits.contention == 0.5
+    (recent,) = harness.client.limits.recent_waits().values()
+    assert (recent.measured, recent.contention) == (2, 0.5)
 
 
 def test_two_admitters(harness: Harness) -> None:

@@ -146,6 +146,49 @@ class TestPruner:
         )
         assert [one.successful_runs for one in metrics.by_provider] == [4]
 
+    def test_closed_records(self, harness: Harness) -> None:
+        """What people have dealt with goes after its retention; what is open stays."""
+        harness.submit()
+        (customer,) = harness.column("SELECT customer FROM customers")
+        (pipeline,) = harness.column("SELECT pipeline FROM pipelines ORDER BY pipeline LIMIT 1")
+        now = harness.clock.now()
+        old, young = now - 100 * DAY, now - 80 * DAY
+        closed = (("'resolved'", old), ("'resolved'", young), ("'open'", "NULL"))
+        for n, (state, at) in enumerate(closed):
+            harness.sql(
+                "INSERT INTO alerts (rule, dedupe_key, severity, subject_kind, subject, message, "
+                "state, opened_at, last_at, closed_at) "
+                f"VALUES ('r', 'k{n}', 'INFO', 'run', {n}, 'm', {state}, {old}, {old}, {at})"
+            )
+            harness.sql(
+                "INSERT INTO interventions (customer, pipeline, flow_id, phase, partition, "
+                "missing, reason, tries, status, opened_at, resolved_at) VALUES "
+                f"({customer}, {pipeline}, {n}, 'p', 'd', '[]', 'r', 1, {state}, {old}, {at})"
+            )
+            status = "'open'" if at == "NULL" else "'discarded'"
+            harness.sql(
+                "INSERT INTO dead_letters (kind, subject, customer, error_type, attempts, "
+                "died_at, status, resolved_at) "
+                f"VALUES ('run', {n}, {customer}, 'X', 1, {old}, {status}, {at})"
+            )
+        for ends in (old, young, now + DAY):
+            harness.sql(
+                "INSERT INTO overrides (customer, pipeline, partition, reason, approved_by, "
+                "approved_at, expires_at) "
+                f"VALUES ({customer}, {pipeline}, 'd', 'r', 'ada', 1, {ends})"
+            )
+        tables = ("alerts", "interventions", "dead_letters", "overrides")
+        assert harness.counts(*tables) == dict.fromkeys(tables, 3)
+        removed = Pruner(harness.store).run_once().removed
+        assert {name: removed[name] for name in tables} == dict.fromkeys(tables, 1)
+        assert harness.counts(*tables) == dict.fromkeys(tables, 2)
+        harness.clock.advance(300 * DAY)
+        removed = Pruner(harness.store).run_once().removed
+        assert removed["open_dead_letters"] == 1
+        assert harness.counts(*tables) == {
+            "alerts": 1, "interventions": 1, "dead_letters": 0, "overrides": 0
+        }  # fmt: skip
+
     def test_nothing_is_removed_within_the_retention(self, harness: Harness) -> None:
         """Within a year nothing is removed, and a second pass changes nothing."""
         ids = self._old(harness)

@@ -270,6 +270,7 @@ FORBIDDEN: dict[str, list[Callable[[Client], Any]]] = {
     "subscriptions.backlogs": [lambda c: c.subscriptions.backlogs()],
     "limits.list": [lambda c: c.limits.list()],
     "limits.get": [lambda c: c.limits.get("l")],
+    "limits.recent_waits": [lambda c: c.limits.recent_waits()],
     "limits.declare": [lambda c: c.limits.declare("l", capacity=1)],
     "limits.release": [lambda c: c.limits.release("lease_5m7t0c2d", "x")],
     "keys.create": [lambda c: c.keys.create("k", Role.VIEWER)],

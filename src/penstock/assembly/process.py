@@ -247,6 +247,10 @@ def build_services(
         journal_us=settings.journal_retention,
         flows_us=settings.flows_retention,
         logs_us=settings.logs_retention,
+        alerts_us=settings.alerts_retention,
+        dead_letters_us=settings.dead_letters_retention,
+        interventions_us=settings.interventions_retention,
+        overrides_us=settings.overrides_retention,
     )
     return [
         Scheduler(store, options, events=events, clock=clock),

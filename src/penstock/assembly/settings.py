@@ -149,6 +149,18 @@ class Settings:
         "How long gate decisions and the logs of phases, checks and executions are kept.",
         low=3_600,
     )
+    alerts_retention: int = _duration("90d", "How long resolved alerts are kept.", low=3_600)
+    dead_letters_retention: int = _duration(
+        "90d",
+        "How long replayed and discarded dead letters are kept; open ones: history_retention.",
+        low=3_600,
+    )
+    interventions_retention: int = _duration(
+        "90d", "How long resolved interventions are kept.", low=3_600
+    )
+    overrides_retention: int = _duration(
+        "90d", "How long overrides are kept after they expire.", low=3_600
+    )
     warehouses: tuple[str, ...] = _setting(
         (), "Warehouses that gates probe: NAME=ADDRESS for each name in pipelines."
     )

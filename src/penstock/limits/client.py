@@ -10,6 +10,7 @@ from typing import Annotated
 
 from penstock.access.store.names import NameResolver
 from penstock.access.store.paging import Cursor, PageLimit, paged
+from penstock.core.clock import MINUTE
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.fields import check_text
 from penstock.core.ids import decode
@@ -22,15 +23,23 @@ from penstock.limits.from_rows import (
     limit_record,
     wait_times,
     waiter_record,
+    waits_of,
 )
-from penstock.limits.records import Limit, LimitDetail, LimitLease, LimitName
+from penstock.limits.records import Limit, LimitDetail, LimitLease, LimitName, WaitTimes
 from penstock.limits.rules import check_limit_name, parse_limit_settings
 from penstock.limits.store.limits import limit_declare, limit_force_release, limit_get
-from penstock.limits.store.reads import limit_history, limit_holders, limit_list, limit_queue
+from penstock.limits.store.reads import (
+    limit_history,
+    limit_holders,
+    limit_list,
+    limit_queue,
+    limit_recent_waits,
+)
 
 __all__ = ["Limits"]
 
 DETAIL_ROWS_MAX = 200
+WINDOW_US = 5 * MINUTE
 
 _LEASE_ID = Meta(description="Id of the lease (`lease_…`).", max_length=64)
 _CAPACITY = Meta(description="Total weight that may be held at once; 10 for a new limit.")
@@ -70,6 +79,12 @@ class Limits:
         """Return a limit with its holders, queue, waiting times and history."""
         self._names.require_unscoped("limits")
         return self._store.read(lambda tx: _detail(tx, name))
+
+    def recent_waits(self, n: int = 200) -> dict[str, WaitTimes]:
+        """Return waiting times of the last five minutes, by the names of the first limits."""
+        self._names.require_unscoped("limits")
+        found = self._store.read(lambda tx: limit_recent_waits(tx, n, WINDOW_US))
+        return {name: waits_of(waits) for name, waits in found.items()}
 
     def declare(
         self,

@@ -78,20 +78,24 @@ def history_record(event: LimitEvent) -> LimitHistory:
 
 def wait_times(history: Sequence[LimitEvent]) -> WaitTimes:
     """Compute waiting times from a limit's recent history; a timeout counts until it gave up."""
-    waits = sorted(
-        max(0, (event.at if event.since_at is None else event.since_at) - event.asked_at)
-        for event in history
-        if event.asked_at is not None and event.outcome != "quota"
-    ) or [0]
-    measured = sum(
-        1 for event in history if event.asked_at is not None and event.outcome != "quota"
+    return waits_of(
+        [
+            (event.at if event.since_at is None else event.since_at) - event.asked_at
+            for event in history
+            if event.asked_at is not None and event.outcome != "quota"
+        ]
     )
+
+
+def waits_of(measured: Sequence[int]) -> WaitTimes:
+    """Compute percentiles of waits, and the share of requests that had to wait."""
+    waits = sorted(max(0, wait) for wait in measured) or [0]
 
     def at(share: float) -> int:
         return waits[min(len(waits) - 1, int(share * len(waits)))]
 
     return WaitTimes(
-        measured=measured,
+        measured=len(measured),
         p50=seconds(at(0.5)),
         p95=seconds(at(0.95)),
         p99=seconds(at(0.99)),

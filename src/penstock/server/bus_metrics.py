@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from prometheus_client.core import GaugeMetricFamily
@@ -10,7 +10,7 @@ from prometheus_client.core import GaugeMetricFamily
 from penstock.client import Client
 from penstock.core.clock import SECOND
 from penstock.core.errors import StoreError
-from penstock.limits.records import Limit
+from penstock.limits.records import Limit, WaitTimes
 
 SHOWN: Final = 200
 """Number of subscriptions and of limits that are exported, by name."""
@@ -31,6 +31,7 @@ class BusCollector:
         try:
             watched = self._client.subscriptions.backlogs(SHOWN)
             limits = self._client.limits.list(limit=SHOWN).items
+            waits = self._client.limits.recent_waits(SHOWN)
             now = self._client.views.now()
             groups = self._client.dead_letters.groups(limit=SHOWN)
         except StoreError:
@@ -58,6 +59,7 @@ class BusCollector:
             dead.add_metric([origin or group.kind, group.error_type], group.count)
         yield from (waiting, oldest, dead)
         yield from _limit_gauges(limits)
+        yield from _wait_gauges(waits)
 
 
 def _limit_gauges(limits: Sequence[Limit]) -> Iterator[GaugeMetricFamily]:
@@ -84,3 +86,22 @@ def _limit_gauges(limits: Sequence[Limit]) -> Iterator[GaugeMetricFamily]:
             if value is not None:
                 gauges[name].add_metric([limit.name], value)
     yield from gauges.values()
+
+
+def _wait_gauges(waits: Mapping[str, WaitTimes]) -> Iterator[GaugeMetricFamily]:
+    """Yield how long requests and runs waited for limits; limits without requests are absent."""
+    times = GaugeMetricFamily(
+        "penstock_limit_wait_seconds",
+        "Percentiles of waits that ended in the last five minutes.",
+        labels=["limit", "quantile"],
+    )
+    contention = GaugeMetricFamily(
+        "penstock_limit_contention",
+        "Share of requests that had to wait, over the last five minutes.",
+        labels=["limit"],
+    )
+    for name, found in waits.items():
+        for quantile, value in (("0.5", found.p50), ("0.95", found.p95), ("0.99", found.p99)):
+            times.add_metric([name, quantile], value.total_seconds())
+        contention.add_metric([name], found.contention)
+    yield from (times, contention)

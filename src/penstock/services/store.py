@@ -88,6 +88,14 @@ class Retention:
     """Dedupe ids of publishers."""
     logs_us: int = 365 * DAY
     """Decisions, the log tables of flows, generation numbers and breakers."""
+    alerts_us: int = 90 * DAY
+    """Resolved alerts."""
+    dead_letters_us: int = 90 * DAY
+    """Dead letters that were replayed or discarded; open ones are kept as long as history."""
+    interventions_us: int = 90 * DAY
+    """Resolved interventions."""
+    overrides_us: int = 90 * DAY
+    """Overrides, from when they expire."""
 
 
 def partitions_ensure(tx: Tx, weeks: int = 4) -> int:
@@ -112,6 +120,7 @@ def prune(tx: Tx, retention: Retention) -> dict[str, int]:
         "settled": tx.run("bus_settled_prune", {"before": now - retention.settled_us, **chunk}),
         "marks": tx.run("bus_dedupe_prune", {"before": now - retention.dedupe_us, **chunk}),
         **_prune_logs(tx, {"before": now - retention.logs_us, **chunk}),
+        **_prune_closed(tx, now, retention),
     }
 
 
@@ -124,6 +133,24 @@ def _prune_logs(tx: Tx, until: dict[str, int]) -> dict[str, int]:
         "check_log": tx.run("check_log_prune", until),
         "generations": tx.run("generations_prune", until),
         "breakers": tx.run("breakers_prune", until),
+    }
+
+
+def _prune_closed(tx: Tx, now: int, retention: Retention) -> dict[str, int]:
+    """Delete what people have dealt with."""
+    chunk = {"n": CHUNK}
+    return {
+        "alerts": tx.run("alerts_prune", {"before": now - retention.alerts_us, **chunk}),
+        "dead_letters": tx.run(
+            "dead_letters_prune", {"before": now - retention.dead_letters_us, **chunk}
+        ),
+        "open_dead_letters": tx.run(
+            "dead_letters_open_prune", {"before": now - retention.history_us, **chunk}
+        ),
+        "interventions": tx.run(
+            "interventions_prune", {"before": now - retention.interventions_us, **chunk}
+        ),
+        "overrides": tx.run("overrides_prune", {"before": now - retention.overrides_us, **chunk}),
     }
 
 

@@ -318,6 +318,15 @@ INSERT INTO limit_history (limit_id, customer, holder, run_id, token, weight, ou
 VALUES (:limit_id, :customer, :holder, :run_id, :token, :weight, :outcome, :asked_at, :since_at,
     {{now}});
 
+-- name: limit_recent_waits
+-- Waits of the first limits by name that ended since a time, for metrics.
+-- scope: system (operators)
+SELECT l.name, h.asked_at, coalesce(h.since_at, h.at)
+FROM (SELECT limit_id, name FROM limits ORDER BY name LIMIT :n) AS l
+    JOIN limit_history h ON h.limit_id = l.limit_id
+WHERE h.at >= {{now}} - :window_us AND h.asked_at IS NOT NULL AND h.outcome <> 'quota'
+ORDER BY l.name;
+
 -- name: limit_history_trim
 -- Keep only the newest rows of a limit's history.
 -- scope: system (upkeep)

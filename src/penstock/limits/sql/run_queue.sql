@@ -174,7 +174,7 @@ INSERT INTO limit_leases (limit_id, customer, weight, token, holder, request, ru
 -- Admit runs that got all their limits: they take them, get their customer's next fair rank and
 -- become claimable.
 -- scope: system (fairness across customers)
--- batch: run_id bigint, holder text
+-- batch: run_id bigint, holder text, is_new boolean
 WITH due AS MATERIALIZED (
     SELECT r.run_id, r.customer, r.config_id, r.scheduled_time, r.pool, r.priority
     FROM runs r WHERE r.run_id = ANY(:b_run_id::bigint[]) AND r.admission = 4
@@ -198,7 +198,8 @@ WITH due AS MATERIALIZED (
 ), taken AS (
     {{leases_of_queued}}
     SELECT g.limit_id, g.customer, g.weight, nextval('token_seq'), batch.holder,
-        'run:' || g.run_id, g.run_id, g.lined_at, {{now}}
+        'run:' || g.run_id, g.run_id,
+        CASE WHEN batch.is_new THEN {{now}} ELSE g.lined_at END, {{now}}
     FROM gone g JOIN {{batch}} ON batch.run_id = g.run_id
 ), announced AS (
     INSERT INTO outbox (topic, payload, created_at)
@@ -213,7 +214,7 @@ JOIN pools o ON o.pool = a.pool;
 -- name: queue_admit_many [sqlite]
 -- differs because SQLite has no data-modifying CTEs, and its tokens come from a counter row.
 -- scope: system (fairness across customers)
--- batch: run_id bigint, holder text
+-- batch: run_id bigint, holder text, is_new boolean
 {{staged_table}};
 INSERT INTO temp.staged (source, processor, pool, level, customer, admission)
 SELECT r.run_id, NULL, r.pool, r.priority, r.customer, 0
@@ -227,7 +228,8 @@ WHERE runs.run_id = k.source;
 {{leases_of_queued}}
 SELECT w.limit_id, w.customer, w.weight,
     (SELECT value FROM counters WHERE name = 'token') + row_number() OVER (ORDER BY w.run_id),
-    batch.holder, 'run:' || w.run_id, w.run_id, w.lined_at, {{now}}
+    batch.holder, 'run:' || w.run_id, w.run_id,
+    CASE WHEN batch.is_new THEN {{now}} ELSE w.lined_at END, {{now}}
 FROM {{batch}} CROSS JOIN run_limits w ON w.run_id = batch.run_id;
 UPDATE counters SET value = value + changes() WHERE name = 'token';
 DELETE FROM run_limits WHERE run_id IN (SELECT batch.run_id FROM {{batch}});

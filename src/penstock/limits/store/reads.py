@@ -68,3 +68,11 @@ def limit_history(tx: Tx, limit_id: int, n: int = HISTORY_KEPT) -> list[LimitEve
     """Return the latest waits and holds, newest first."""
     params = {"limit_id": limit_id, "n": min(n, HISTORY_KEPT)}
     return [LimitEvent._make(row) for row in tx.rows("limit_history_list", params)]
+
+
+def limit_recent_waits(tx: Tx, n: int, window_us: int) -> dict[str, list[int]]:
+    """Return the waits that ended within a time, by the names of the first `n` limits."""
+    found: dict[str, list[int]] = {}
+    for name, asked_at, until in tx.rows("limit_recent_waits", {"n": n, "window_us": window_us}):
+        found.setdefault(name, []).append(until - asked_at)
+    return found

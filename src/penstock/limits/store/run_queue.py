@@ -106,14 +106,18 @@ def queue_enter(tx: Tx, n: int) -> tuple[int, AdmitResult]:
         ]
     tx.run("queue_put_many", batch=rows)
     tx.run("queue_count_put_many", batch=marks)
-    promoted = queue_admit(tx, {row[1] for row in rows if row[5]})
+    entered = frozenset(run_id for run_id, _ in marks)
+    promoted = queue_admit(tx, {row[1] for row in rows if row[5]}, entered)
     promoted.add(_admit(tx, free))
     return len(new_runs), promoted
 
 
-def queue_admit(tx: Tx, limits: Iterable[int]) -> AdmitResult:
+def queue_admit(
+    tx: Tx, limits: Iterable[int], entered: Container[int] = frozenset()
+) -> AdmitResult:
     """Admit the next runs wherever there is free capacity; safe to call at any time.
 
+    Runs that `entered` the queue in this transaction did not wait.
     Hints to workers are sent with the commit. Never call it in a tenant transaction.
     """
     assert tx.sees_all, "capacity needs the rows of all customers"
@@ -132,7 +136,7 @@ def queue_admit(tx: Tx, limits: Iterable[int]) -> AdmitResult:
         judged = run_queue_rules.decide_admission(capacities, queues)
         done.update((w.run_id, w) for w in judged.escalated)
         done.update((w.run_id, w) for w in judged.admitted)
-        promoted.add(_admit(tx, [waiting.run_id for waiting in judged.admitted]))
+        promoted.add(_admit(tx, [waiting.run_id for waiting in judged.admitted], entered))
         promoted.add(AdmitResult(next_us=judged.next_tokens_in_us))
         _spend_tokens(tx, judged.admitted, buckets)
         if not judged.moved:
@@ -244,9 +248,9 @@ def holders_of(tx: Tx, limit_id: int, customer_key: CustomerKey | None, n: int) 
     return [Holder._make(row) for row in tx.rows("queue_holders", params)]
 
 
-def _admit(tx: Tx, runs: Sequence[int]) -> AdmitResult:
+def _admit(tx: Tx, runs: Sequence[int], entered: Container[int] = frozenset()) -> AdmitResult:
     """Make runs claimable that hold all their slots, and wake the workers of their pools."""
-    batch = [(run_id, encode("run", run_id)) for run_id in sorted(runs)]
+    batch = [(run_id, encode("run", run_id), run_id in entered) for run_id in sorted(runs)]
     pools = {row[0] for row in tx.rows("queue_admit_many", batch=batch)}
     if pools:
         tx.wake([f"runs:{pool}" for pool in sorted(pools)])

@@ -80,6 +80,39 @@ DELETE FROM requests WHERE expires_at < {{now}};
 DELETE FROM ledger WHERE (config_id, slot_from) IN (
     SELECT config_id, slot_from FROM ledger WHERE at < :before LIMIT :n);
 
+-- name: alerts_prune
+-- Delete resolved alerts, in chunks.
+-- scope: system (retention)
+DELETE FROM alerts WHERE alert_id IN (
+    SELECT alert_id FROM alerts WHERE state = 'resolved' AND closed_at < :before LIMIT :n);
+
+-- name: dead_letters_prune
+-- Delete replayed and discarded dead letters, in chunks.
+-- scope: system (retention)
+DELETE FROM dead_letters WHERE dead_letter_id IN (
+    SELECT dead_letter_id FROM dead_letters WHERE status <> 'open' AND resolved_at < :before
+    LIMIT :n);
+
+-- name: dead_letters_open_prune
+-- Delete open dead letters whose run or message is long gone, in chunks.
+-- scope: system (retention)
+DELETE FROM dead_letters WHERE dead_letter_id IN (
+    SELECT dead_letter_id FROM dead_letters WHERE status = 'open' AND died_at < :before
+    ORDER BY died_at LIMIT :n);
+
+-- name: interventions_prune
+-- Delete resolved interventions, in chunks.
+-- scope: system (retention)
+DELETE FROM interventions WHERE intervention_id IN (
+    SELECT intervention_id FROM interventions WHERE status = 'resolved' AND resolved_at < :before
+    LIMIT :n);
+
+-- name: overrides_prune
+-- Delete overrides that expired long ago, revoked or not, in chunks. Executions keep what they used.
+-- scope: system (retention)
+DELETE FROM overrides WHERE override_id IN (
+    SELECT override_id FROM overrides WHERE expires_at < :before LIMIT :n);
+
 -- name: sums_aggregate [postgres]
 -- Aggregate deltas into one row per hour and state; rows locked by others are left for later.
 -- scope: system (operators)
