@@ -167,6 +167,7 @@ def test_metrics(served: ServedApi) -> None:
         'penstock_subscription_messages{state="ready",subscription="reader"} 1.0',
         'penstock_subscription_oldest_seconds{subscription="reader"} 30.0',
         'penstock_dead_letters{error_type="SCHEMA",origin="reader"} 1.0',
+        'penstock_flows{state="blocked"} 0.0',
         'penstock_limit_capacity{limit="bq:t"} 4.0',
         'penstock_limit_wait_seconds{limit="bq:t",quantile="0.95"} 2.0',
         'penstock_limit_contention{limit="bq:t"} 0.5',

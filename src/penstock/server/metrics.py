@@ -156,6 +156,12 @@ class _StoreView:
         for end in ("completed", "failed", "cancelled"):
             today.add_metric([end], getattr(seen, f"{end}_today"))
         yield today
+        flows = GaugeMetricFamily(
+            "penstock_flows", "Open flows that a phase holds up, by its state.", labels=["state"]
+        )
+        flows.add_metric(["blocked"], seen.blocked_flows)
+        flows.add_metric(["waiting"], seen.waiting_flows)
+        yield flows
         yield GaugeMetricFamily(
             "penstock_sla_breaches_today",
             "Runs that missed their SLA since midnight UTC.",

@@ -31,6 +31,8 @@ class SnapshotHolder(NamedTuple):
     user: str
     state: str
     age_us: int
+    end: str
+    """The statement that ends the session."""
 
 
 class RunsInProgress(NamedTuple):

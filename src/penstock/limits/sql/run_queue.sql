@@ -178,8 +178,10 @@ INSERT INTO limit_leases (limit_id, customer, weight, token, holder, request, ru
 WITH due AS MATERIALIZED (
     SELECT r.run_id, r.customer, r.config_id, r.scheduled_time, r.pool, r.priority
     FROM runs r WHERE r.run_id = ANY(:b_run_id::bigint[]) AND r.admission = 4
+), clocks AS MATERIALIZED (
+    SELECT g.*, {{fair_clock}} AS clock FROM (SELECT DISTINCT pool, priority FROM due) AS g
 ), in_line AS MATERIALIZED (
-    SELECT g.*, {{fair_clock}} AS clock FROM due g
+    SELECT g.*, {{clock_read}} AS clock FROM due g
     ORDER BY g.pool, g.priority, g.customer, g.run_id
 ), locked AS MATERIALIZED (
     SELECT g.*, {{fair_rank_base}} AS base FROM in_line g

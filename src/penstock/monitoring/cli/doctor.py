@@ -184,8 +184,7 @@ def _snapshots(client: Client) -> Iterator[CheckResult]:
             f"session {holder.pid} ({whose}, {holder.state or 'unknown'}) has had a transaction "
             f"open for {output.format_span(holder.age_us)}: dead rows cannot be removed"
         )
-        end = f"select pg_terminate_backend({holder.pid})"
-        fix = f'End it: echo "{end}" | psql "$PENSTOCK_DATABASE_URL"'
+        fix = f'End it: psql "$PENSTOCK_DATABASE_URL" -c "{holder.end}"'
         yield CheckResult("snapshots", "WARN", says, fix)
 
 

@@ -14,8 +14,10 @@ WITH due AS MATERIALIZED (
     FROM runs r JOIN processors p ON p.processor = r.processor
     WHERE r.admission = 1 AND r.scheduled_time <= {{now}}
     ORDER BY r.scheduled_time, r.run_id LIMIT :n FOR UPDATE OF r SKIP LOCKED
+), clocks AS MATERIALIZED (
+    SELECT g.*, {{fair_clock}} AS clock FROM (SELECT DISTINCT pool, priority FROM due) AS g
 ), in_line AS MATERIALIZED (
-    SELECT g.*, {{fair_clock}} AS clock FROM due g
+    SELECT g.*, {{clock_read}} AS clock FROM due g
     ORDER BY g.pool, g.priority, g.customer, g.scheduled_time, g.run_id
 ), locked AS MATERIALIZED (
     SELECT g.*, {{fair_rank_base}} AS base, {{admission_of_due}} AS admission FROM in_line g

@@ -48,6 +48,10 @@ greatest(coalesce(g.clock, 0), coalesce((SELECT t.fair_rank FROM fair_ranks t
 (SELECT k.fair_rank FROM fair_ranks k WHERE k.pool = g.pool AND k.level = g.priority
     AND k.customer = 0 ORDER BY k.fair_rank DESC LIMIT 1)
 
+-- fragment: clock_read [postgres]
+-- The same from the CTE `clocks`, which has a row for each pool and level of a batch.
+(SELECT k.clock FROM clocks k WHERE k.pool = g.pool AND k.priority = g.priority)
+
 -- fragment: fair_rank_seen [postgres]
 -- The last fair rank of row `g` as of the statement's snapshot. An update finds the row by it, or by
 -- a higher rank that another transaction has committed since, without reading dead versions.
@@ -125,8 +129,10 @@ behind AS MATERIALIZED (
     SELECT b.ord FROM (
         SELECT g.ord, row_number() OVER (PARTITION BY g.ordering_key ORDER BY g.ord) AS place
         FROM given g WHERE g.ordering_key IS NOT NULL) AS b WHERE b.place > 1
+), clocks AS MATERIALIZED (
+    SELECT g.*, {{fair_clock}} AS clock FROM (SELECT DISTINCT pool, priority FROM given) AS g
 ), in_line AS MATERIALIZED (
-    SELECT g.*, {{fair_clock}} AS clock FROM given g
+    SELECT g.*, {{clock_read}} AS clock FROM given g
     ORDER BY g.pool, g.priority, g.customer, g.ord
 ), locked AS MATERIALIZED (
     SELECT g.*, {{fair_rank_base}} AS base FROM in_line g

@@ -206,7 +206,8 @@ SELECT '', 0, 0 WHERE :dead_min IS NULL;
 -- cannot be removed. A session of another user shows only its process id without pg_read_all_stats.
 -- scope: system (statistics, no rows)
 SELECT a.pid, coalesce(a.application_name, ''), coalesce(a.usename::text, ''), coalesce(a.state, ''),
-    CAST(extract(epoch FROM clock_timestamp() - a.xact_start) * 1000000 AS bigint)
+    CAST(extract(epoch FROM clock_timestamp() - a.xact_start) * 1000000 AS bigint),
+    'SELECT pg_terminate_backend(' || a.pid || ')'
 FROM pg_stat_activity a
 WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
     AND a.backend_type = 'client backend' AND a.application_name NOT LIKE '%-vacuum'
@@ -216,7 +217,7 @@ ORDER BY a.xact_start LIMIT 5;
 -- name: snapshot_holders [sqlite]
 -- differs because a reader of SQLite keeps no dead rows.
 -- scope: system (statistics, no rows)
-SELECT 0, '', '', '', 0 WHERE :older_us IS NULL;
+SELECT 0, '', '', '', 0, '' WHERE :older_us IS NULL;
 
 -- name: durability_warnings [postgres]
 -- Server settings under which a machine crash may lose a commit or tear a page.
