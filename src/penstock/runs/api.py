@@ -40,4 +40,10 @@ routes.post(
     Runs.cancel,
     example={"reason": "submitted by mistake"},
 )
-routes.post("/pipeline-runs/{run_id}/retry", Permission.OPERATE, Runs.retry, status=201)
+routes.post(
+    "/pipeline-runs/{run_id}/retry",
+    Permission.OPERATE,
+    Runs.retry,
+    status=201,
+    example={"parameters": {"provider": "google_ads"}},
+)
