@@ -182,7 +182,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer an invalid request with 400, or with 431 if its headers are too long."""
-        if bool(self.cycle) and not self.cycle.response_complete:
+        if bool(self.cycle) and not self.cycle.response_complete and not self._is_body_invalid():
             self.transport.close()  # the client could take it for another request's response
         elif self._head_bytes > HEAD_MAX:
             self._too_large()
@@ -264,6 +264,11 @@ class BoundedProtocol(HttpToolsProtocol):
             super()._start_asgi_task(cycle, app)
             return
         self._starting = self.loop.call_later(delay, super()._start_asgi_task, cycle, app)
+
+    def _is_body_invalid(self) -> bool:
+        """Whether the invalid bytes belong to the body of the only request, not yet answered."""
+        cycle = self.cycle
+        return cycle is self._running and cycle.more_body and not cycle.response_started
 
     def _check_unambiguous(self) -> None:
         """Refuse a request that a proxy in front of the server may read differently."""
