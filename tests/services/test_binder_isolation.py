@@ -153,10 +153,10 @@ def test_a_config_that_cannot_start_stops_no_other(
     binder.run_once()
     started = start_config.start
 
-    def failing(tx: Any, config: Any, *more: Any) -> Any:
+    def failing(tx: Any, config: Any, *more: Any, **named: Any) -> Any:
         if config.config_id == broken:
             raise RuntimeError("this config is broken")
-        return started(tx, config, *more)
+        return started(tx, config, *more, **named)
 
     monkeypatch.setattr(binder_module, "start", failing)
     publish(harness, b"{}")

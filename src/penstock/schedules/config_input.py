@@ -23,6 +23,7 @@ from penstock.core.records.record import UNSET, to_json_value
 from penstock.core.retry import RetryConfig
 from penstock.core.utc_offsets import check_timezone
 from penstock.schedules.cadence import Cadence, CatchUp, Overlap, ScheduleType, cron, every
+from penstock.schedules.event_mapping import parse_event_mapping
 from penstock.schedules.records import Config, ConfigChange
 
 E = TypeVar("E", CatchUp, Overlap, ScheduleType)
@@ -41,6 +42,7 @@ class ConfigInput:
     timezone: str = "UTC"
     event_topic: str | None = None
     event_filter: str | None = None
+    event_mapping: str | None = None
     parameters: str = "{}"
     retry: str | None = None
     priority: int = 5
@@ -55,8 +57,9 @@ class ConfigInput:
 
 FIELDS = (
     "pipeline_template", "provider", "domain", "schedule_type", "schedule_cron",
-    "schedule_interval_minutes", "timezone", "event_topic", "event_filter", "parameters",
-    "retry_config", "priority", "max_execution_duration_minutes", "sla_breach_threshold_minutes",
+    "schedule_interval_minutes", "timezone", "event_topic", "event_filter", "event_mapping",
+    "parameters", "retry_config", "priority", "max_execution_duration_minutes",
+    "sla_breach_threshold_minutes",
     "catch_up", "catch_up_window_minutes", "overlap", "jitter_seconds", "is_active",
 )  # fmt: skip
 
@@ -140,15 +143,19 @@ def _with_schedule(given: Mapping[str, Any], draft: ConfigInput) -> ConfigInput:
         if other is not kind and given.get(name) is not None:
             raise InvalidInput(name, f"no value, because schedule_type is {kind}", given[name])
     is_event = kind is ScheduleType.EVENT_DRIVEN
-    if given.get("event_filter") is not None and not is_event:
-        expected = f"no value, because schedule_type is {kind}"
-        raise InvalidInput("event_filter", expected, given["event_filter"])
+    for name in ("event_filter", "event_mapping"):
+        if given.get(name) is not None and not is_event:
+            expected = f"no value, because schedule_type is {kind}"
+            raise InvalidInput(name, expected, given[name])
     cadence: Cadence | None = None
     if kind is ScheduleType.CRON:
         cadence = cron(expression, timezone)
     elif kind is ScheduleType.INTERVAL:
         cadence = every(_minutes_us(minutes))
     event_filter = _optional_text(given, "event_filter", draft.event_filter)
+    event_mapping = draft.event_mapping
+    if "event_mapping" in given:
+        event_mapping = parse_event_mapping(given["event_mapping"])
     return replace(
         draft,
         schedule_type=kind,
@@ -156,6 +163,7 @@ def _with_schedule(given: Mapping[str, Any], draft: ConfigInput) -> ConfigInput:
         timezone=timezone,
         event_topic=_topic(topic) if is_event else None,
         event_filter=event_filter if is_event else None,
+        event_mapping=event_mapping if is_event else None,
     )
 
 

@@ -46,6 +46,7 @@ def config_record(row: ConfigRow) -> StoredConfig:
         timezone=row.timezone,
         event_topic=row.event_topic,
         event_filter=row.event_filter,
+        event_mapping=parsed(row.event_mapping),
         parameters=redact(parsed(row.parameters)),
         retry=parsed(row.retry),
         priority=row.priority,

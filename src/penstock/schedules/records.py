@@ -79,6 +79,10 @@ class Config(Record):
     """Topic whose messages start the config; null unless the type is EVENT_DRIVEN."""
     event_filter: str | None = None
     """Filter expression; only matching messages start the config, all of them if it is null."""
+    event_mapping: JsonObject | None = None
+    """Sources of `parameters` and a template of the `partition` in the message that starts a run,
+    such as `attributes.league` and `{data.day}`; null: declared parameters by name, and the
+    attribute `partition`."""
     parameters: JsonObject = field(default_factory=dict)
     """Parameters of the runs, validated by the pipeline's schema. A secret is a reference:
     `{"$secret": "name"}`."""
@@ -174,6 +178,8 @@ class ConfigChange(Record):
     """Topic whose messages start the config."""
     event_filter: str | UnsetType | None = UNSET
     """Filter expression; null removes it, so that all messages start the config."""
+    event_mapping: JsonObject | UnsetType | None = UNSET
+    """Sources of parameters and partition in the message; null removes the mapping."""
     parameters: JsonObject | UnsetType | None = UNSET
     """Parameters of the runs, which replace the current ones; null keeps the current value."""
     retry: JsonObject | UnsetType | None = field(name="retry_config", default=UNSET)

@@ -46,6 +46,7 @@ class ConfigRow(NamedTuple):
     last_run_status: str | None
     consecutive_failures: int
     is_paused: int
+    event_mapping: str | None = None
 
 
 class DueGroup(NamedTuple):

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from penstock.access.store.names import NameResolver
+from penstock.access.store.names import NameResolver, PipelineInfo
 from penstock.audit.store.alerts import request_begin, request_finish
 from penstock.bus import filters
 from penstock.bus.binding import (
@@ -72,6 +72,8 @@ from penstock.flows.client.start_config import start
 from penstock.runs.client.submission import CheckedSubmission, check_many, insert, with_customer
 from penstock.runs.records import Submission
 from penstock.runs.rows import MessageOrigin
+from penstock.schedules.event_mapping import EventStart, event_start
+from penstock.schedules.rows import ConfigRow
 from penstock.schedules.store.configs import config_get, config_lock
 from penstock.services.customer_threads import CustomerThreads
 
@@ -353,10 +355,10 @@ class Binder:
             return
         info = self._names.pipeline(config.pipeline, tx=tx)
         channels = ["flows", *sorted({f"runs:{row.pool}" for row in info.entries})]
+        event, origin = _event(config, info, one), _origin(sub, one)
         try:
-            start(tx, config, info, ACTOR, "event", _origin(sub, one))
-        except Conflict:
-            # Same as an occurrence whose predecessor still runs: skip the event and record it.
+            start(tx, config, info, ACTOR, "event", origin, event=event)
+        except Conflict:  # as for an occurrence whose predecessor still runs: skip and record it
             config_skip_event(tx, config_id)
             return
         tx.after_commit(lambda: self._store.wake(channels))
@@ -417,6 +419,12 @@ def _submission(binding: Binding, one: LeasedDelivery, customer: str | None) -> 
         correlation_id=one.attributes.get("correlation_id"),
         mode=one.attributes.get(MODE_ATTRIBUTE),
     )
+
+
+def _event(config: ConfigRow, info: PipelineInfo, one: LeasedDelivery) -> EventStart:
+    schema = info.definition.get("parameters")
+    message = (one.data, one.attributes)
+    return event_start(config.event_mapping, message, config.parameters, schema)
 
 
 def _owner(tx: Tx, sub: SubscriptionRow) -> str | None:

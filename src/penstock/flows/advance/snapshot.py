@@ -154,14 +154,16 @@ class FlowSnapshot:
     def needs_run(self, processor: str, phase: PhasePlan) -> bool:
         """Whether a start creates a run for a processor; False if its work is already done.
 
-        A flow that was started by an external report creates no runs for external processors.
+        A flow that was started by an external report creates no runs for external processors; one
+        that a message started through a config does.
         """
         done = any(
             s.processor == processor and s.phase == phase.name and s.status != "failed"
             for s in self.completions
         )
         outside = f"{phase.name}/{processor}" in self.planned.external
-        return not done and not (outside and self.flow.trigger_source == "event")
+        is_reported = self.flow.trigger_source == "event" and not self.flow.config_id
+        return not done and not (outside and is_reported)
 
     def starts_with(self, ask: GateRequest) -> bool:
         """Whether the flow was asked to start with this phase, so that no cascade led to it."""

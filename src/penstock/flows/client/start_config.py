@@ -20,6 +20,7 @@ from penstock.pipelines.plan import mode_and_partition
 from penstock.runs.rows import MessageOrigin, NewRun
 from penstock.runs.store.runs import RunFilter, run_insert_many, run_list_live
 from penstock.schedules.cadence import CatchUp, Overlap
+from penstock.schedules.event_mapping import NO_EVENT, EventStart
 from penstock.schedules.rows import ConfigRow
 from penstock.schedules.store.overlap import LIVE_RUNS_MAX, check_overlap, free_occurrence
 from penstock.schedules.store.schedule import schedule_get
@@ -32,8 +33,10 @@ def start(
     who: str,
     source: str,
     origin: MessageOrigin | None = None,
+    *,
+    event: EventStart = NO_EVENT,
 ) -> list[int]:
-    """Create the runs of one start now; return their ids.
+    """Create the runs of one start now; return their ids. `event`: what a message gives them.
 
     Raise Conflict if the config is disabled or its overlap policy forbids another run.
     """
@@ -50,14 +53,15 @@ def start(
     is_ordered = config.overlap != Overlap.ALLOW or config.catch_up == CatchUp.ALL
     occurrence = free_occurrence(tx, config, live)
     if info.has_flow:
-        return _start_flow(tx, config, info, occurrence, (who, source, origin))
+        return _start_flow(tx, config, info, occurrence, (who, source, origin, event))
     rule = partition_rule_of(info.definition)
     new_runs = [
         NewRun(
             customer_key=config.customer_key,
             processor_key=row.processor_key,
             config_id=config.config_id,
-            partition=None if rule is None else partition_at(rule, occurrence, config.timezone),
+            partition=event.partition
+            or (None if rule is None else partition_at(rule, occurrence, config.timezone)),
             occurrence_time=occurrence,
             scheduled_time=tx.now(),
             priority=config.priority,
@@ -66,6 +70,8 @@ def start(
             ordering_key=f"config:{config.config_id}:{row.processor_key}" if is_ordered else None,
             trigger_source=source,
             trigger_message_id=None if origin is None else origin.message_id,
+            parameters=event.parameters,
+            correlation_id=event.correlation_id,
         )
         for row in info.entries
     ]
@@ -79,10 +85,10 @@ def _start_flow(
     config: ConfigRow,
     info: PipelineInfo,
     occurrence: int,
-    cause: tuple[str, str, MessageOrigin | None],
+    cause: tuple[str, str, MessageOrigin | None, EventStart],
 ) -> list[int]:
     """Open a flow of the config's pipeline; return the ids of runs that start at once."""
-    who, source, origin = cause
+    who, source, origin, event = cause
     open_flow = flow_open_for_config(tx, config.config_id)
     if config.overlap == Overlap.SKIP and open_flow is not None:
         name = encode("flow", open_flow)
@@ -104,9 +110,10 @@ def _start_flow(
         pipeline_key=info.pipeline_key,
         digest=stored[1],
         mode=mode,
-        partition=partition,
+        partition=event.partition or partition,
         source=source,
-        correlation_id=f"cfg:{config.config_id}:{occurrence}",
+        correlation_id=event.correlation_id or f"cfg:{config.config_id}:{occurrence}",
+        parameters=event.parameters,
         opened_by=who,
         config_id=config.config_id,
         occurrence_time=occurrence,

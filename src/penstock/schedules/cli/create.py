@@ -95,6 +95,8 @@ def _field_options() -> list[Callable[[F], F]]:
                      help="Set one parameter."),
         click.option("--parameters", type=JSON, metavar="JSON",
                      help="Parameters as JSON, or @FILE."),
+        click.option("--event-mapping", "event_mapping", type=JSON, metavar="JSON",
+                     help="Sources of parameters and partition in a message, as JSON or @FILE."),
         click.option("--retry", "retry", multiple=True, metavar="KEY=VALUE",
                      help="Set max_attempts, base_delay_minutes, backoff_multiplier, "
                           "max_delay_minutes or timeout_multiplier."),
@@ -112,7 +114,8 @@ def _field_options() -> list[Callable[[F], F]]:
 
 def given_config_fields(given: dict[str, Any]) -> dict[str, Any]:
     """Return the config fields that were given as options."""
-    names = ("schedule_cron", "schedule_interval_minutes", "catch_up", "overlap", *_TEXT, *_NUMBERS)
+    names = ("schedule_cron", "schedule_interval_minutes", "event_mapping", "catch_up", "overlap",
+             *_TEXT, *_NUMBERS)  # fmt: skip
     fields = {name: given[name] for name in names if given.get(name) is not None}
     if given.get("parameters") is not None or given.get("param"):
         fields["parameters"] = {

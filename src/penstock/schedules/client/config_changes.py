@@ -59,7 +59,7 @@ def insert(
             d.schedule_type.value, cadences.get(d.cadence) if d.cadence else None, d.timezone,
             d.event_topic, d.event_filter, d.parameters, d.retry, d.priority,
             d.max_execution_us, d.sla_us, d.catch_up.value, d.catch_up_window_us,
-            d.overlap.value, d.jitter_us, d.is_active, who,
+            d.overlap.value, d.jitter_us, d.is_active, who, d.event_mapping,
         )
         for customer, d in zip(customers, drafts, strict=True)
     ]  # fmt: skip

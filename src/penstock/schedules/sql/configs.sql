@@ -8,7 +8,8 @@ f.retry, f.priority, f.max_execution_us, f.sla_us, f.catch_up, f.catch_up_window
 f.jitter_us, f.offset_us, f.is_active, f.inactive_reason, f.version, f.created_at, f.created_by,
 f.updated_at, f.deleted_at, s.next_run_time, h.last_run_time, h.last_run_status,
 coalesce(h.consecutive_failures, 0),
-(SELECT count(*) FROM pauses q WHERE q.scope = 'config' AND q.subject = f.config_id)
+(SELECT count(*) FROM pauses q WHERE q.scope = 'config' AND q.subject = f.config_id),
+f.event_mapping
 
 -- fragment: config_joins
 FROM configs f
@@ -24,13 +25,16 @@ LEFT JOIN config_health h ON h.config_id = f.config_id
 -- batch: customer bigint, pipeline bigint, provider text, domain text, schedule_type text,
 --   cadence bigint, timezone text, event_topic text, event_filter text, parameters text,
 --   retry text, priority smallint, max_execution_us bigint, sla_us bigint, catch_up text,
---   catch_up_window_us bigint, overlap text, jitter_us bigint, is_active boolean, created_by text
+--   catch_up_window_us bigint, overlap text, jitter_us bigint, is_active boolean, created_by text,
+--   event_mapping text
 INSERT INTO configs (customer, pipeline, provider, domain, schedule_type, cadence, timezone,
     event_topic, event_filter, parameters, retry, priority, max_execution_us, sla_us, catch_up,
-    catch_up_window_us, overlap, jitter_us, is_active, created_by, created_at, updated_at)
+    catch_up_window_us, overlap, jitter_us, is_active, created_by, event_mapping,
+    created_at, updated_at)
 SELECT customer, pipeline, provider, domain, schedule_type, cadence, timezone, event_topic,
     event_filter, parameters, retry, priority, max_execution_us, sla_us, catch_up,
-    catch_up_window_us, overlap, jitter_us, is_active, created_by, {{now}}, {{now}}
+    catch_up_window_us, overlap, jitter_us, is_active, created_by, event_mapping, {{now}},
+    {{now}}
 FROM {{batch}} ORDER BY ord RETURNING config_id;
 
 -- name: config_insert_many [sqlite]
@@ -39,13 +43,16 @@ FROM {{batch}} ORDER BY ord RETURNING config_id;
 -- batch: customer bigint, pipeline bigint, provider text, domain text, schedule_type text,
 --   cadence bigint, timezone text, event_topic text, event_filter text, parameters text,
 --   retry text, priority smallint, max_execution_us bigint, sla_us bigint, catch_up text,
---   catch_up_window_us bigint, overlap text, jitter_us bigint, is_active boolean, created_by text
+--   catch_up_window_us bigint, overlap text, jitter_us bigint, is_active boolean, created_by text,
+--   event_mapping text
 INSERT INTO configs (customer, pipeline, provider, domain, schedule_type, cadence, timezone,
     event_topic, event_filter, parameters, retry, priority, max_execution_us, sla_us, catch_up,
-    catch_up_window_us, overlap, jitter_us, is_active, created_by, created_at, updated_at)
+    catch_up_window_us, overlap, jitter_us, is_active, created_by, event_mapping,
+    created_at, updated_at)
 SELECT customer, pipeline, provider, domain, schedule_type, cadence, timezone, event_topic,
     event_filter, parameters, retry, priority, max_execution_us, sla_us, catch_up,
-    catch_up_window_us, overlap, jitter_us, is_active, created_by, {{now}}, {{now}}
+    catch_up_window_us, overlap, jitter_us, is_active, created_by, event_mapping, {{now}},
+    {{now}}
 FROM {{batch}} ORDER BY ord;
 SELECT config_id FROM configs WHERE config_id > (
     SELECT max(config_id) - (SELECT count(*) FROM {{batch}}) FROM configs) ORDER BY config_id;
@@ -65,7 +72,7 @@ UPDATE configs SET provider = :provider, domain = :domain, schedule_type = :sche
     event_filter = :event_filter, parameters = :parameters, retry = :retry, priority = :priority,
     max_execution_us = :max_execution_us, sla_us = :sla_us, catch_up = :catch_up,
     catch_up_window_us = :catch_up_window_us, overlap = :overlap, jitter_us = :jitter_us,
-    offset_us = :offset_us, is_active = :is_active, inactive_reason = :inactive_reason,
+    event_mapping = :event_mapping, offset_us = :offset_us, is_active = :is_active, inactive_reason = :inactive_reason,
     version = version + 1, updated_at = {{now}}
 WHERE config_id = :config_id AND version = :version AND deleted_at IS NULL
 RETURNING version;

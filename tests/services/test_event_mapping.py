@@ -1,0 +1,108 @@
+"""EVENT_DRIVEN configs: what a message gives the runs and flows that it starts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from penstock.bus.message import NewMessage
+from penstock.bus.records import Topic
+from penstock.core.errors import InvalidInput
+from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.schedules.event_mapping import event_start, parse_event_mapping
+from penstock.services.binder import Binder
+from tests.kits.client_harness import Harness
+
+MAPPING = {
+    "parameters": {"days": "data.window.days", "league": "attributes.league"},
+    "partition": "{attributes.season}-{data.round}",
+}
+SCHEMA = {"type": "object", "properties": {"days": {"type": "integer", "maximum": 31}}}
+
+
+@pytest.fixture
+def binder(harness: Harness) -> Binder:
+    """A binder, and a topic `feed`."""
+    harness.client.topics.create(Topic(name="feed"))
+    return Binder(harness.store, jitter=lambda: 0.0)
+
+
+def publish(harness: Harness, binder: Binder, data: Any, **attributes: str) -> None:
+    """Publish one message and let the binder serve it."""
+    binder.run_once()
+    message = NewMessage(data=json.dumps(data).encode(), attributes=attributes)
+    harness.client.topics.publish("feed", [message])
+    binder.run_once()
+
+
+def test_declared_parameters_by_name(harness: Harness, binder: Binder) -> None:
+    """Without a mapping: declared parameters, the attribute partition, the correlation id."""
+    harness.config(event_topic="feed", parameters={"days": 1, "kept": True})
+    publish(
+        harness, binder, {"days": 5, "other": 1}, partition="2025-11-17", correlation_id="cause"
+    )
+    (run,) = harness.client.runs.list().items
+    assert run.parameters == {"days": 5, "kept": True}
+    assert (run.partition, run.correlation_id) == ("2025-11-17", "cause")
+
+
+def test_a_mapping(harness: Harness, binder: Binder) -> None:
+    """Sources of parameters, and a template of the partition; what is missing stays."""
+    config = harness.config(event_topic="feed", parameters={"days": 1}, event_mapping=MAPPING)
+    shown = harness.client.configs.list().items[0]
+    assert shown.event_mapping == MAPPING
+    data = {"window": {"days": 7}, "round": 3}
+    publish(harness, binder, data, season="s25")
+    (run,) = harness.client.runs.list().items
+    assert (run.parameters, run.partition) == ({"days": 7}, "s25-3")
+    assert config.event_mapping is not None
+
+
+def test_a_message_that_does_not_fit_is_a_dead_letter(harness: Harness, binder: Binder) -> None:
+    """Parameters against the schema, and a partition that cannot be filled in."""
+    harness.config(event_topic="feed", event_mapping=MAPPING)
+    publish(harness, binder, {"window": {"days": 99}, "round": 1}, season="s25")
+    publish(harness, binder, {"window": {"days": 2}}, season="s25")
+    dead = harness.client.dead_letters.list().items
+    assert [one.error_kind for one in dead] == ["poison", "poison"]
+    assert harness.client.runs.list().items == []
+
+
+def test_a_flow(harness: Harness, binder: Binder) -> None:
+    """A pipeline with phases opens the flow of that partition, with parameters and correlation."""
+    pair = Pipeline("feeds", partition="day", parameters=SCHEMA)
+    raw = pair.phase("raw")
+    raw.external("one")
+    raw.external("two")
+    harness.client.register([pair])
+    harness.config(event_topic="feed", pipeline_template="feeds")
+    publish(harness, binder, {"days": 5}, partition="2025-11-17", correlation_id="cause")
+    (flow,) = harness.client.flows.list().items
+    assert (flow.partition, flow.correlation_id) == ("2025-11-17", "cause")
+    runs = harness.client.runs.list().items
+    assert [run.parameters for run in runs] == [{"days": 5}] * 2
+
+
+@pytest.mark.parametrize(
+    "mapping",
+    [
+        [], "x", {"other": 1}, {"parameters": ["days"]}, {"parameters": {"days": 3}},
+        {"parameters": {"days": "days"}}, {"parameters": {"days": "data"}},
+        {"partition": 3}, {"partition": "{day}"}, {"partition": ""},
+    ],
+)  # fmt: skip
+def test_invalid_mappings(mapping: Any) -> None:
+    """An invalid mapping is refused and names its field."""
+    with pytest.raises(InvalidInput, match="event_mapping"):
+        parse_event_mapping(mapping)
+
+
+@pytest.mark.parametrize("data", [b"", b"no json", b"[1]", b'"x"', b"null"])
+def test_data_of_any_form(data: bytes) -> None:
+    """Without a mapping, data that is no object gives nothing; a mapping that needs it refuses."""
+    assert event_start(None, (data, {}), "{}", SCHEMA) == (None, None, None)
+    mapping = parse_event_mapping({"partition": "{data.day}"})
+    with pytest.raises(InvalidInput):
+        event_start(mapping, (data, {}), "{}", SCHEMA)
