@@ -75,7 +75,7 @@ class Flow(FlowRef):
     opened_by: str
     """Name of the key, user or service that opened it."""
     config_id: str | None
-    """Config whose schedule opened the flow; null for other triggers."""
+    """Config that the flow belongs to; null if the customer had none of this pipeline."""
     parent_flow_id: str | None
     """Flow of the previous generation whose phases were reused; null for none."""
     start_phase: str | None
@@ -182,13 +182,18 @@ class FlowRequest(Record):
     partition: str | None = None
     """Partition of the data; the mode's current partition when omitted."""
     mode: str | None = None
-    """Mode of the flow; `manual` when omitted."""
+    """Mode of the flow. Default: that of the partition's newest flow, else `manual`."""
     phases: Annotated[list[str], Meta(max_length=100)] = field(default_factory=list)
     """Phases to start with, in a new generation; earlier phases are inherited."""
     backfill: bool = False
     """Whether past data is processed; the mode then defaults to `backfill`."""
+    config: str | None = field(name="config_id", default=None)
+    """Config that the flow belongs to. Default: the customer's only active config of the pipeline;
+    required if there are several."""
     force: bool = False
     """Open a new generation even if the partition has a flow."""
+    keep_older: bool = False
+    """Let older open generations go on. By default they are superseded: they start nothing more."""
     no_downstream: bool = False
     """Do not start the phases that follow."""
     parameters: JsonObject | None = None
@@ -208,6 +213,8 @@ class FlowTrigger(Record):
     """Whether this request opened the flow."""
     run_ids: list[str]
     """Ids of the runs that were created immediately."""
+    superseded: list[str] = field(default_factory=list)
+    """Older open flows of the same partition and mode, which start nothing more."""
 
 
 class PhasePreview(Record):
@@ -238,6 +245,10 @@ class FlowPreview(Record):
     """Generation that the flow would have."""
     flow_id: str | None
     """Id of the existing flow; null if there is none."""
+    config_id: str | None = None
+    """Config that the flow would belong to; null without one."""
+    superseded: list[str] = field(default_factory=list)
+    """Older open flows that would start nothing more."""
     text: str
     """The preview as a sentence."""
     phases: list[PhasePreview]

@@ -100,6 +100,8 @@ class NewFlow(NamedTuple):
     opened_by: str = "scheduler"
     message_id: str | None = None
     subscription: str | None = None
+    by_hand: bool = False
+    """Opened by a trigger or a report: the overlap policy of its config ignores it."""
 
     @property
     def key(self) -> tuple[int, int, int, str, str]:

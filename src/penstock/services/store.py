@@ -89,7 +89,7 @@ class Retention:
     dedupe_us: int = 7 * DAY
     """Dedupe ids of publishers."""
     logs_us: int = 365 * DAY
-    """Decisions, the log tables of flows, generation numbers and breakers."""
+    """Decisions, the log tables of flows, generation numbers, reported execution ids, breakers."""
     alerts_us: int = 90 * DAY
     """Resolved alerts."""
     dead_letters_us: int = 90 * DAY
@@ -134,6 +134,7 @@ def _prune_logs(tx: Tx, until: dict[str, int]) -> dict[str, int]:
         "phase_log": tx.run("phase_log_prune", until),
         "check_log": tx.run("check_log_prune", until),
         "generations": tx.run("generations_prune", until),
+        "completion_ids": tx.run("completion_ids_prune", until),
         "breakers": tx.run("breakers_prune", until),
     }
 

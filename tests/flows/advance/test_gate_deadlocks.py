@@ -61,7 +61,7 @@ def test_external_data_resolves_the_deadlock(stage: Stage) -> None:
     stage.complete("go")
     stage.step()
     stage.rows["t.left"] = 3
-    again = stage.open(mode="tomorrow", phases=["right"])
+    again = stage.open(mode="tomorrow", phases=["right"], keep_older=True)
     stage.step()
     assert stage.states(again)["right"] == "IN_PROGRESS"
     assert stage.states(opened)["right"] == "BLOCKED"

@@ -298,7 +298,7 @@ class TestExplain:
         """An older generation names the newer one; inherited phases are marked."""
         stage.open()
         through(stage, "raw", "analytics")
-        stage.open(phases=["analytics"])
+        stage.open(phases=["analytics"], keep_older=True)
         stage.step()
         stage.clock.advance(MINUTE)
         first = explained(stage, generation=1)

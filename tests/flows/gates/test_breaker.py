@@ -31,13 +31,13 @@ def failures(stage: Stage) -> list[tuple[int, bool]]:
 def test_dead_runs_open_it(stage: Stage) -> None:
     """A gate that proceeds is not a success: the outcome of the runs counts."""
     assert failures(stage) == [(5, True)]
-    blocked = stage.open(force=True)
+    blocked = stage.open(force=True, keep_older=True)
     assert (blocked.run_ids, stage.states(blocked)["raw"]) == ((), "BLOCKED")
 
 
 def test_the_probe_fails(stage: Stage, clock: VirtualClock) -> None:
     """After an hour one waiting flow is tried; if it fails, another hour begins."""
-    waiting = [stage.open(force=True) for _ in range(2)]
+    waiting = [stage.open(force=True, keep_older=True) for _ in range(2)]
     clock.advance(HOUR + MINUTE)
     assert stage.step().triggers == 1, "a single probe"
     stage.kill("raw_job")
@@ -51,7 +51,7 @@ def test_the_probe_fails(stage: Stage, clock: VirtualClock) -> None:
 @pytest.mark.parametrize("status", [RunStatus.SUCCESS, RunStatus.PARTIAL_SUCCESS])
 def test_the_probe_completes(stage: Stage, clock: VirtualClock, status: RunStatus) -> None:
     """When the probe completes, the breaker closes and the waiting flows start."""
-    waiting = [stage.open(force=True) for _ in range(2)]
+    waiting = [stage.open(force=True, keep_older=True) for _ in range(2)]
     clock.advance(HOUR + MINUTE)
     stage.step()
     assert stage.complete("raw_job", status=status) == 1
@@ -64,11 +64,11 @@ def test_a_success_resets_the_failures(store: Store, clock: VirtualClock) -> Non
     """Only consecutive failures count: a phase that completes resets them."""
     stage = Stage(store, clock, chain("raw", "analytics"))
     for _ in range(4):
-        stage.open(force=True)
+        stage.open(force=True, keep_older=True)
         stage.kill("raw_job")
     stage.step()
     assert failures(stage) == [(4, False)], "all failures of one step are counted"
-    stage.open(force=True)
+    stage.open(force=True, keep_older=True)
     stage.complete("raw_job")
     stage.step()
     assert failures(stage) == [(0, False)]

@@ -119,6 +119,8 @@ class ChangeSet:
             if state != before:
                 scores = self._scores.get((snapshot.flow.flow_id, phase), (None, None))
                 self._emit(snapshot, STATUS_TOPIC, phase, status_body(snapshot, state, scores))
+    repaired: list[int] = field(default_factory=list)
+    """Flows above generation 1 that ended well: alerts about earlier generations are resolved."""
 
     def decided(
         self,
@@ -273,6 +275,8 @@ class ChangeSet:
             for (phase, processor), row in snapshot.rows.items()
             if needs_intervention(row)
         ]
+        if state is not FlowState.FAILED and flow.generation > 1:
+            self.repaired.append(flow.flow_id)
         if state is FlowState.FAILED:
             self.overdue.append(flow.flow_id)
             self.alerts.append(flow_alert(snapshot))

@@ -20,6 +20,7 @@ from penstock.flows.store.completions import flow_event_put_for_next, flow_event
 from penstock.flows.store.flows import flow_end_many, phase_update_many
 from penstock.flows.store.logs import (
     alert_resolve_many,
+    alert_resolve_repaired,
     check_log_put_many,
     outbox_announce_many,
     phase_log_put_many,
@@ -50,6 +51,7 @@ def write(tx: Tx, changes: ChangeSet, snapshots: Sequence[FlowSnapshot]) -> list
     journal_append_many(tx, changes.journal)
     outbox_announce_many(tx, changes.messages)
     alert_resolve_many(tx, changes.resolved, changes.actor)
+    alert_resolve_repaired(tx, changes.repaired, changes.actor)
     # The only statement whose result is needed; all queued statements are sent with it.
     new = trigger_put_many(tx, changes.triggers)
     for alert in changes.alerts:

@@ -17,9 +17,24 @@ from penstock.flows.records import FlowPreview, FlowRequest, FlowTrigger
 @click.argument("partition", required=False)
 @click.argument("phase", required=False)
 @click.option("--customer", metavar="ID", help="Customer id. Defaults to `default`.")
-@click.option("--mode", metavar="NAME", help="Mode of the flow; `manual` if omitted.")
+@click.option(
+    "--mode",
+    metavar="NAME",
+    help="Mode of the flow; that of the partition's newest flow, else `manual`.",
+)
+@click.option(
+    "--config-id",
+    "config",
+    metavar="CONFIG",
+    help="Config that the flow belongs to; required if several are active.",
+)
 @click.option("--backfill", is_flag=True, help="Use mode `backfill`, for past data.")
 @click.option("--force", is_flag=True, help="Open a new generation even if a flow exists.")
+@click.option(
+    "--keep-older",
+    is_flag=True,
+    help="Let older open generations go on; by default they start nothing more.",
+)
 @click.option("--no-downstream", is_flag=True, help="Do not continue with later phases.")
 @click.option("--param", "params", multiple=True, metavar="KEY=VALUE", help="Set one parameter.")
 @click.option("--parameters", type=JSON, metavar="JSON|@FILE", help="Parameters as one object.")
@@ -37,7 +52,8 @@ def trigger(app: App, /, **given: Any) -> None:
     """Open a flow for a partition, or start one at a given phase.
 
     With PHASE a new generation starts at that phase. Gates still apply: phases whose gate says wait
-    do not start, and `penstock explain` shows what they wait for.
+    do not start, and `penstock explain` shows what they wait for. A new generation supersedes older
+    open ones of the same partition and mode; the command names them first.
 
     Preview the effect first: `penstock trigger nba 2025-12-31 predict --dry-run`.
     """
@@ -47,6 +63,9 @@ def trigger(app: App, /, **given: Any) -> None:
             preview = client.previews.trigger(wanted)
             app.emit(preview, lambda: _print_preview(preview))
             return
+        older = client.previews.trigger(wanted).superseded
+        if older and not app.is_json:
+            click.echo(f"Superseding {', '.join(older)}: nothing more of it starts.", err=True)
         opened = client.flows.trigger(wanted)
     app.emit(opened, lambda: _print_opened(opened))
 
@@ -61,7 +80,9 @@ def _wanted(given: dict[str, Any]) -> FlowRequest:
         customer=given["customer"],
         mode=given["mode"],
         backfill=given["backfill"],
+        config=given["config"],
         force=given["force"],
+        keep_older=given["keep_older"],
         no_downstream=given["no_downstream"],
         parameters=parameters or None,
         priority=given["priority"],
@@ -90,4 +111,6 @@ def _print_opened(opened: FlowTrigger) -> None:
     started = output.plural(len(opened.run_ids), "run")
     click.echo(f"{where} opened: {flow.flow_id}, generation {flow.generation}; {started} "
                "started, later phases follow.")  # fmt: skip
+    if opened.superseded:
+        click.echo(f"Superseded: {', '.join(opened.superseded)}.")
     click.echo(f"Follow it: penstock explain {flow.flow_id}")

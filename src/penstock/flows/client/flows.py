@@ -13,10 +13,9 @@ from typing import Annotated, Final, Literal
 from penstock.access.store.names import NameResolver
 from penstock.access.store.paging import Cursor, PageLimit, paged
 from penstock.audit.from_rows import journal_record
-from penstock.audit.rows import Entry
 from penstock.audit.store.journal import journal_append_many, journal_for
 from penstock.core.clock import FAR_FUTURE
-from penstock.core.errors import IllegalTransition, InvalidInput, NotFound
+from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import decode_or_not_found, encode
 from penstock.core.records.parameters import (
     CustomerFilter,
@@ -27,6 +26,7 @@ from penstock.core.records.parameters import (
 from penstock.core.records.record import Meta, Page
 from penstock.db.store import Transactions, Tx
 from penstock.flows.cascade import CompletionStatus, FlowState
+from penstock.flows.client.closing import flow_close
 from penstock.flows.client.completion_message import report_of
 from penstock.flows.client.opening import EVENT, flow_open_for_report, flow_start, flow_trigger
 from penstock.flows.client.reports import (
@@ -41,8 +41,6 @@ from penstock.flows.from_rows import completion_record, flow_record, phase_recor
 from penstock.flows.gates.from_rows import decision_record
 from penstock.flows.gates.rows import DecisionFilter
 from penstock.flows.gates.store.gates import decision_list, triggers_of
-from penstock.flows.gates.store.overrides import flow_requests_close
-from penstock.flows.phases import ENDED, PhaseState
 from penstock.flows.records import (
     CompletionReceipt,
     CompletionReport,
@@ -57,23 +55,17 @@ from penstock.flows.store.completions import (
     completion_put_many,
     completion_recorded_in,
     completions_of,
-    flow_event_put_for_next,
 )
 from penstock.flows.store.create import opening_lock
 from penstock.flows.store.flows import (
-    flow_end_many,
     flow_find,
     flow_get,
     flow_list,
-    flow_lock_many,
-    flow_runs_live,
     phase_states,
-    phase_update_many,
     phases_of,
 )
 from penstock.pipelines.partition import check_partition, partition_rule_of
 from penstock.pipelines.plan import mode_and_partition
-from penstock.runs.store.finish import run_cancel
 
 __all__ = ["Flows"]
 
@@ -115,6 +107,7 @@ class Flows:
                 flow=flow_record(result.flow, held_up.get(result.flow.flow_id)),
                 is_new=result.is_new,
                 run_ids=[encode("run", run_id) for run_id in result.run_ids],
+                superseded=[encode("flow", number) for number in result.superseded],
             )
 
         return self._store.write(body)
@@ -158,7 +151,7 @@ class Flows:
                     "customer": customer,
                     "pipeline": info.pipeline_key,
                     "partition": report.partition,
-                    "mode": mode,
+                    "mode": report.mode,
                     "processor": row.processor_key,
                     "execution_id": report.execution_id,
                 }
@@ -259,29 +252,9 @@ class Flows:
 
         def body(tx: Tx) -> FlowCancellation:
             self._flow(tx, number)
-            (locked,) = flow_lock_many(tx, [number])
-            flow = locked.flow
-            if not flow.is_open:
-                raise IllegalTransition("flow", encode("flow", number), flow.state, "CANCELLED")
-            known = phases_of(tx, [number])[number]
-            rows = [
-                row._replace(state=PhaseState.SKIPPED.value, probe_at=None, probe_again=False)
-                for row in known
-                if row.state not in ENDED
-            ]
-            phase_update_many(tx, rows)
-            flow_requests_close(tx, known, who)
-            state = FlowState.CANCELLED.value
-            flow_end_many(tx, [(number, state, flow.is_degraded, flow.missing, True)])
-            flow_event_put_for_next(tx, [flow.config_id])
-            entry = Entry("flow", number, flow.customer_key, "ended", who, flow.state, state,
-                          None, reason or None)  # fmt: skip
-            journal_append_many(tx, [entry])
-            runs = flow_runs_live(tx, number)
-            for run_id, _, _ in runs:
-                run_cancel(tx, run_id, who, reason)
+            runs = flow_close(tx, number, who, reason)
             tx.after_commit(lambda: self._store.wake(["cancel", CHANNEL]))
-            return FlowCancellation(flow_id=encode("flow", number), runs=len(runs))
+            return FlowCancellation(flow_id=encode("flow", number), runs=runs)
 
         return self._store.write(body)
 

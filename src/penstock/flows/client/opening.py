@@ -9,19 +9,23 @@ from typing import Final, NamedTuple
 
 from penstock.access.store.names import NameResolver, PipelineInfo
 from penstock.access.store.registry import pipeline_get
-from penstock.core.errors import InvalidInput
+from penstock.core.errors import Conflict, InvalidInput
 from penstock.core.fields import check_text
 from penstock.core.ids import new_correlation_id
 from penstock.core.naming import CustomerKey
 from penstock.db.store import Transactions, Tx
 from penstock.flows.advance.snapshot import Wakeup
 from penstock.flows.advance.store import advance
-from penstock.flows.client.requests import ProcessorReport, check_request
+from penstock.flows.client.closing import flow_close
+from penstock.flows.client.requests import ProcessorReport, check_request, request_parameters
+from penstock.flows.client.target import only_configs, trigger_target
 from penstock.flows.records import FlowRequest
 from penstock.flows.rows import FlowRow
 from penstock.flows.store.create import FlowOpening, flow_open_many, opening_lock
 from penstock.flows.store.flows import flow_find, flow_get
-from penstock.pipelines.plan import mode_and_partition
+from penstock.schedules.rows import ConfigRow
+from penstock.schedules.store.configs import config_get
+from penstock.schedules.store.overlap import free_occurrence
 
 EVENT: Final = "event"
 CHANNEL: Final = "flows"
@@ -33,6 +37,8 @@ class TriggerResult(NamedTuple):
     flow: FlowRow
     is_new: bool
     run_ids: tuple[int, ...] = ()
+    superseded: tuple[int, ...] = ()
+    """Older open flows of the same key, which start nothing more."""
 
 
 def flow_trigger(
@@ -47,44 +53,49 @@ def flow_trigger(
 ) -> TriggerResult:
     """Open a flow and start its ready phases, or return the existing flow unless `force`.
 
-    generation: open exactly this one, for callers that number generations.
+    Older open generations are superseded unless `keep_older`: they start nothing more. generation:
+    open exactly this one, for callers that number generations; numbers only rise.
     """
     info = names.pipeline(wanted.pipeline, "pipeline", tx)
-    parameters = check_request(info, wanted)
     check_text("source", source)
     if generation is not None and (type(generation) is not int or not 1 <= generation < 2**31):
         raise InvalidInput("generation", "a whole number from 1", generation)
+    check_request(info, wanted)
     customer_id = wanted.customer or names.default_customer
     customer = names.ensure_customer_keys(tx, [customer_id])[customer_id]
     names.use_pipeline(tx, info, customer)
-    mode, partition = mode_and_partition(
-        info.definition, tx.now(), mode=wanted.mode, backfill=wanted.backfill, source=source
-    )
-    partition = wanted.partition or partition
-    opening_lock(tx, customer, info.pipeline_key, partition)
-    existing = flow_find(tx, customer, info.pipeline_key, partition, mode)
-    if existing is not None and not wanted.force and not wanted.phases:
-        return TriggerResult(existing, is_new=False)
-    parent = None
-    if wanted.phases:
-        parent = existing or flow_find(tx, customer, info.pipeline_key, partition)
+    target = trigger_target(tx, info, wanted, customer, source=source)
+    opening_lock(tx, customer, info.pipeline_key, target.partition)
+    # Looked up again under the lock: a concurrent trigger may have opened the flow.
+    target = trigger_target(tx, info, wanted, customer, source=source)
+    if target.existing is not None and not target.is_new:
+        return TriggerResult(target.existing, is_new=False)
+    parameters = request_parameters(info, wanted, target.config)
     opening = FlowOpening(
         customer_key=customer,
         pipeline_key=info.pipeline_key,
         digest=digest_of(tx, info),
-        mode=mode,
-        partition=partition,
+        mode=target.mode,
+        partition=target.partition,
         source=source,
         correlation_id=wanted.correlation_id or new_correlation_id(),
         opened_by=who,
+        config_id=target.config_id,
+        occurrence_time=None if target.config is None else free_occurrence(tx, target.config),
         priority=wanted.priority,
         parameters=parameters,
         start_phases=tuple(wanted.phases),
-        parent=parent,
+        parent=target.parent,
         no_downstream=wanted.no_downstream,
         generation=generation,
+        by_hand=True,
     )
-    return flow_open(tx, store, info, opening, who)
+    # Superseded before the new flow starts, so that both never start a phase.
+    for older in target.superseded:
+        reason = f"superseded by a new generation that {who} opened by hand"
+        flow_close(tx, older.flow_id, who, reason, stops_running=False)
+    opened = flow_open(tx, store, info, opening, who)
+    return opened._replace(superseded=tuple(older.flow_id for older in target.superseded))
 
 
 def flow_open(
@@ -96,7 +107,11 @@ def flow_open(
         existing = flow_find(
             tx, opening.customer_key, info.pipeline_key, opening.partition, opening.mode
         )
-        assert existing is not None, "its generation exists"
+        if existing is None:
+            raise Conflict(
+                f"generation {opening.generation} of {info.name} {opening.partition} was opened "
+                "before, and its flow is past its retention."
+            )
         return TriggerResult(existing, is_new=False)
     run_ids = flow_start(tx, store, info, flow_id, who)
     flow = flow_get(tx, flow_id)
@@ -124,6 +139,7 @@ def flow_open_for_report(
     customer, mode, phase = about
     entries = {p["name"] for p in info.definition["phases"] if not p["after"]}
     parent = flow_find(tx, CustomerKey(customer), info.pipeline_key, report.partition, mode)
+    config = _config_of_report(tx, info, CustomerKey(customer), parent)
     opening = FlowOpening(
         customer_key=CustomerKey(customer),
         pipeline_key=info.pipeline_key,
@@ -133,6 +149,9 @@ def flow_open_for_report(
         source=EVENT,
         correlation_id=report.correlation_id or new_correlation_id(),
         opened_by=who,
+        config_id=0 if config is None else config.config_id,
+        occurrence_time=None if config is None else free_occurrence(tx, config),
+        by_hand=True,
         start_phases=() if phase in entries else (phase,),
         parent=None if phase in entries else parent,
         origin=report.origin,
@@ -142,6 +161,16 @@ def flow_open_for_report(
     flow = flow_get(tx, flow_id)
     assert flow is not None
     return flow
+
+
+def _config_of_report(
+    tx: Tx, info: PipelineInfo, customer_key: CustomerKey, newest: FlowRow | None
+) -> ConfigRow | None:
+    """Return the config of a flow that a report opens: the only active one, else the newest's."""
+    active = only_configs(tx, info, customer_key)
+    if len(active) == 1:
+        return active[0]
+    return config_get(tx, newest.config_id) if newest is not None and newest.config_id else None
 
 
 def digest_of(tx: Tx, info: PipelineInfo) -> str:

@@ -18,6 +18,7 @@ from penstock.flows.records import FlowRequest
 from penstock.pipelines.parameters import validate
 from penstock.pipelines.partition import check_partition, partition_rule_of
 from penstock.runs.rows import MessageOrigin
+from penstock.schedules.rows import ConfigRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +45,8 @@ class ProcessorReport:
     """Message that carried the report. The receiver sets it; the message body cannot."""
 
 
-def check_request(info: PipelineInfo, wanted: FlowRequest) -> str | None:
-    """Validate a request to open a flow; return its parameters as JSON text, or None."""
+def check_request(info: PipelineInfo, wanted: FlowRequest) -> None:
+    """Validate a request to open a flow, except its parameters, which depend on its config."""
     if not info.has_flow:
         fix = f"Submit a run instead: penstock runs submit {info.name}."
         raise InvalidInput("pipeline", "a pipeline with phases", info.name, fix)
@@ -59,6 +60,14 @@ def check_request(info: PipelineInfo, wanted: FlowRequest) -> str | None:
         check_text("correlation_id", wanted.correlation_id)
     if type(wanted.priority) is not int or not 1 <= wanted.priority <= 10:
         raise InvalidInput("priority", "a whole number from 1 to 10", wanted.priority)
+
+
+def request_parameters(
+    info: PipelineInfo, wanted: FlowRequest, config: ConfigRow | None
+) -> str | None:
+    """Return the parameters of a request as JSON text; None for those of its config, or none."""
+    if wanted.parameters is None and config is not None:
+        return None  # its runs read the config's, which were validated with it
     given = {} if wanted.parameters is None else wanted.parameters
     text = parameters_json(given)
     validate(info.definition.get("parameters"), given)

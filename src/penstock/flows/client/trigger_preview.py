@@ -5,22 +5,23 @@ Read-only. State may change between the preview and `client.flows.trigger`, whic
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from penstock.access.store.names import NameResolver, check_sole_customer
 from penstock.access.store.registry import customer_get
 from penstock.core.errors import NotFound
 from penstock.core.ids import encode
-from penstock.core.naming import PipelineKey
+from penstock.core.naming import CustomerKey
 from penstock.db.store import Transactions, Tx
 from penstock.flows.client.requests import check_request
-from penstock.flows.explain.store.reads import generation_newest
+from penstock.flows.client.target import TriggerTarget, trigger_target
 from penstock.flows.explain.times import format_list
 from penstock.flows.plan import planned_of
 from penstock.flows.records import FlowPreview, FlowRequest, PhasePreview
 from penstock.flows.rows import FlowRow
-from penstock.flows.store.flows import flow_find, phases_of
-from penstock.pipelines.plan import Plan, mode_and_partition
+from penstock.flows.store.flows import generation_newest, phases_of
+from penstock.pipelines.plan import Plan
 
 DONE = ("COMPLETE", "DEGRADED")
 
@@ -40,50 +41,56 @@ class Previews:
             check_request(info, request)
             customer_id = request.customer or self._names.default_customer
             check_sole_customer(tx, info, customer_get(tx, customer_id))
-            mode, partition = mode_and_partition(
-                info.definition,
-                tx.now(),
-                mode=request.mode,
-                backfill=request.backfill,
-            )
-            partition = request.partition or partition
-            existing = self._existing(tx, customer_id, info.pipeline_key, partition, mode)
-            any_mode = self._existing(tx, customer_id, info.pipeline_key, partition, None)
-            is_new = existing is None or request.force or bool(request.phases)
-            generation = 1 if existing is None else generation_newest(tx, existing) + int(is_new)
-            parent = (existing or any_mode) if request.phases else None
+            number = self._customer(tx, customer_id)
+            target = trigger_target(tx, info, request, number)
+            existing = target.existing
+            generation = 1
+            if number is not None:
+                key = (number, info.pipeline_key, target.config_id, target.partition, target.mode)
+                generation = generation_newest(tx, key) + int(target.is_new)
+            if existing is not None and not target.is_new:
+                generation = existing.generation
             done: set[str] = set()
-            if parent is not None:
-                rows = phases_of(tx, [parent.flow_id])[parent.flow_id]
+            if target.parent is not None:
+                parent_id = target.parent.flow_id
+                rows = phases_of(tx, [parent_id])[parent_id]
                 done = {row.phase for row in rows if not row.processor and row.state in DONE}
-            plan = planned_of(info.definition, mode).plan
-            phases = _phases(plan, request, done) if is_new else []
-            where = f"{request.pipeline} {partition} ({mode})"
+            plan = planned_of(info.definition, target.mode).plan
+            phases = _phases(plan, request, done) if target.is_new else []
+            where = f"{request.pipeline} {target.partition} ({target.mode})"
             return FlowPreview(
                 customer=customer_id,
                 pipeline=request.pipeline,
-                partition=partition,
-                mode=mode,
-                is_new=is_new,
+                partition=target.partition,
+                mode=target.mode,
+                is_new=target.is_new,
                 generation=generation,
                 flow_id=None if existing is None else encode("flow", existing.flow_id),
-                text=_text(where, existing, generation, phases, is_new=is_new),
+                config_id=encode("cfg", target.config_id) if target.config_id else None,
+                superseded=[encode("flow", older.flow_id) for older in target.superseded],
+                text=_text(where, target, generation, phases),
                 phases=phases,
             )
 
         return self._store.read(body)
 
-    def _existing(
-        self, tx: Tx, customer: str, pipeline_key: PipelineKey, partition: str, mode: str | None
-    ) -> FlowRow | None:
+    def _customer(self, tx: Tx, customer: str) -> CustomerKey | None:
+        """Return the key of a customer; None if its first flow will create it."""
         try:
-            number = self._names.customer_key(tx, customer)
+            return self._names.customer_key(tx, customer)
         except NotFound:
             if self._names.customer_id is not None:
                 raise
-            return None  # the first flow of a customer creates the customer
-        assert number is not None
-        return flow_find(tx, number, pipeline_key, partition, mode)
+            return None
+
+
+def superseded_text(older: Sequence[FlowRow]) -> str:
+    """Return the sentence that says what a new generation does to older open ones."""
+    named = [f"{encode('flow', one.flow_id)} (generation {one.generation})" for one in older]
+    return (
+        f"It supersedes {format_list(named, 20)}: nothing more of that starts, and pending runs "
+        "are cancelled. To let it go on, pass --keep-older."
+    )
 
 
 def _phases(plan: Plan, request: FlowRequest, done: set[str]) -> list[PhasePreview]:
@@ -103,16 +110,9 @@ def _phases(plan: Plan, request: FlowRequest, done: set[str]) -> list[PhasePrevi
     return found
 
 
-def _text(
-    where: str,
-    existing: FlowRow | None,
-    generation: int,
-    phases: list[PhasePreview],
-    *,
-    is_new: bool,
-) -> str:
-    if not is_new:
-        assert existing is not None
+def _text(where: str, target: TriggerTarget, generation: int, phases: list[PhasePreview]) -> str:
+    existing = target.existing
+    if existing is not None and not target.is_new:
         return (
             f"{where} already exists, generation {existing.generation}, {existing.state}: nothing "
             "would be started. To run it again, pass --force; to start at a phase, name it."
@@ -120,4 +120,7 @@ def _text(
     by = {fate: [p.phase for p in phases if p.fate == fate] for fate in ("first", "follows")}
     text = f"{where} would be opened, generation {generation}: "
     text += f"the gate of {format_list(by['first'])} is evaluated first"
-    return f"{text}, then {format_list(by['follows'], 20)}." if by["follows"] else f"{text}."
+    text = f"{text}, then {format_list(by['follows'], 20)}." if by["follows"] else f"{text}."
+    if target.config is not None:
+        text += f" It belongs to {encode('cfg', target.config_id)}."
+    return f"{text} {superseded_text(target.superseded)}" if target.superseded else text

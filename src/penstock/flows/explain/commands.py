@@ -29,6 +29,11 @@ def customer_option(customer: str) -> list[str]:
     return [] if customer == DEFAULT_CUSTOMER else ["--customer", customer]
 
 
+def config_option(flow: FlowFact) -> list[str]:
+    """Return the `--config-id` option; empty for a flow that belongs to no config."""
+    return [] if flow.config is None else ["--config-id", flow.config]
+
+
 def trigger(pipeline: str, partition: str, customer: str, *more: str, does: str) -> Suggestion:
     """Suggest starting a flow, or part of one."""
     return Suggestion(
@@ -46,7 +51,9 @@ def trigger_phase(flow: FlowFact, phase: str) -> Suggestion:
         phase,
         "--mode",
         flow.mode,
-        does=f"start {phase} manually, in a new generation; its gate still decides",
+        *config_option(flow),
+        does=f"start {phase} manually, in a new generation that supersedes this one; "
+        "its gate still decides",
     )
 
 

@@ -318,6 +318,7 @@ class FlowFact:
     trigger_source: str
     opened_by: str
     opened_at: Micros
+    config: str | None = None
     timezone: str = "UTC"
     ended_at: Micros | None = None
     deadline_at: Micros | None = None

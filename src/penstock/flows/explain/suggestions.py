@@ -78,6 +78,7 @@ def _decided(flow: FlowFact, phase: PhaseFact, decision: DecisionFact) -> Iterat
                     flow.customer,
                     "--mode",
                     "backfill",
+                    *commands.config_option(flow),
                     does=f"backfill {day}, which is missing in {item.table}",
                 )
     if decision.status not in ("missing_required", "cycle"):

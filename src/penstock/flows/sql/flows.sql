@@ -15,7 +15,8 @@ JOIN pipelines l ON l.pipeline = w.pipeline
 -- The earlier open flow of its config that a flow waits for, if overlap is queue or catch_up is
 -- all.
 CASE WHEN w.is_ordered THEN (SELECT min(e.flow_id) FROM flows e
-    WHERE e.config_id = w.config_id AND e.ended_at IS NULL AND e.flow_id < w.flow_id) END
+    WHERE e.config_id = w.config_id AND e.ended_at IS NULL AND NOT e.by_hand
+        AND e.flow_id < w.flow_id) END
 
 -- name: definition_put
 -- Store a declaration for the flows that are opened with it.
@@ -38,19 +39,38 @@ SELECT f.config_id, f.customer, f.pipeline, l.digest, f.priority,
 FROM configs f JOIN pipelines l ON l.pipeline = f.pipeline WHERE f.config_id {{any ids}};
 
 -- name: generation_next_many
--- The next generation of each key; concurrent openers of the same key wait here.
+-- The next generation of each key; concurrent openers of the same key wait here. Numbers given to
+-- flows that belong to no config, before there was one, are not given again.
 -- scope: system (the batch names its customers)
 -- batch: customer bigint, pipeline bigint, config_id bigint, partition text, mode text,
 --   reruns bigint
 INSERT INTO generations (customer, pipeline, config_id, partition, mode, generation, reruns,
     changed_at)
-SELECT batch.customer, batch.pipeline, batch.config_id, batch.partition, batch.mode, 1,
+SELECT batch.customer, batch.pipeline, batch.config_id, batch.partition, batch.mode,
+    1 + coalesce((SELECT z.generation FROM generations z WHERE z.customer = batch.customer
+        AND z.pipeline = batch.pipeline AND z.config_id = 0 AND z.partition = batch.partition
+        AND z.mode = batch.mode AND batch.config_id <> 0), 0),
     batch.reruns, {{now}}
 FROM {{batch}} WHERE TRUE ORDER BY 1, 2, 3, 4, 5
 ON CONFLICT (customer, pipeline, config_id, partition, mode) DO UPDATE SET
-    generation = generations.generation + 1, reruns = generations.reruns + excluded.reruns,
+    generation = greatest(generations.generation + 1, excluded.generation), reruns = generations.reruns + excluded.reruns,
     changed_at = excluded.changed_at
 RETURNING customer, pipeline, config_id, partition, mode, generation;
+
+-- name: generation_take_many
+-- Raise generations to chosen numbers. Returns the keys whose generation was lower.
+-- scope: system (the batch names its customers)
+-- batch: customer bigint, pipeline bigint, config_id bigint, partition text, mode text,
+--   generation bigint
+INSERT INTO generations (customer, pipeline, config_id, partition, mode, generation, reruns,
+    changed_at)
+SELECT batch.customer, batch.pipeline, batch.config_id, batch.partition, batch.mode,
+    batch.generation, 0, {{now}}
+FROM {{batch}} WHERE TRUE ORDER BY 1, 2, 3, 4, 5
+ON CONFLICT (customer, pipeline, config_id, partition, mode) DO UPDATE SET
+    generation = excluded.generation, changed_at = excluded.changed_at
+WHERE generations.generation < excluded.generation
+RETURNING customer, pipeline, config_id, partition, mode;
 
 -- name: generation_get
 -- The newest generation of a key and the number of reruns by late data; locked.
@@ -66,16 +86,16 @@ WHERE customer = :customer AND pipeline = :pipeline AND config_id = :config_id
 --   generation bigint, correlation_id text, trigger_source text, digest text, start_phase text,
 --   parent_flow_id bigint, deadline_at bigint, no_downstream boolean, slot bigint,
 --   start_at bigint, start_gap bigint, priority bigint, is_ordered boolean, parameters text, opened_by text,
---   message_id text, subscription text
+--   message_id text, subscription text, by_hand boolean
 INSERT INTO flows (customer, pipeline, config_id, partition, mode, generation, state,
     correlation_id, trigger_source, created_at, digest, start_phase, parent_flow_id, deadline_at,
     no_downstream, slot, start_at, start_gap, priority, is_ordered, parameters, opened_by, message_id,
-    subscription)
+    subscription, by_hand)
 SELECT batch.customer, batch.pipeline, batch.config_id, batch.partition, batch.mode,
     batch.generation, 'OPEN', batch.correlation_id, batch.trigger_source, {{now}}, batch.digest,
     batch.start_phase, batch.parent_flow_id, batch.deadline_at, batch.no_downstream, batch.slot,
     batch.start_at, batch.start_gap, batch.priority, batch.is_ordered, batch.parameters, batch.opened_by,
-    batch.message_id, batch.subscription
+    batch.message_id, batch.subscription, batch.by_hand
 FROM {{batch}} WHERE TRUE ORDER BY ord
 ON CONFLICT (customer, pipeline, config_id, partition, mode, generation) DO NOTHING
 RETURNING flow_id, customer, pipeline, config_id, partition, mode, generation;
@@ -105,7 +125,16 @@ WHERE w.flow_id = :flow_id AND (CAST(:customer AS bigint) IS NULL OR w.customer 
 SELECT {{flow_columns}} FROM flows w {{flow_joins}}
 WHERE w.customer = :customer AND w.pipeline = :pipeline AND w.partition = :partition
     AND (CAST(:mode AS text) IS NULL OR w.mode = :mode)
+    AND (CAST(:config_id AS bigint) IS NULL OR w.config_id IN (:config_id, 0))
 ORDER BY CASE WHEN w.ended_at IS NULL THEN 0 ELSE 1 END, w.flow_id DESC LIMIT 1;
+
+-- name: flow_open_list
+-- The open flows of a key, and those of the same partition and mode that belong to no config.
+-- scope: system (the caller has looked up the customer)
+SELECT {{flow_columns}} FROM flows w {{flow_joins}}
+WHERE w.customer = :customer AND w.pipeline = :pipeline AND w.partition = :partition
+    AND w.mode = :mode AND w.config_id IN (:config_id, 0) AND w.ended_at IS NULL
+ORDER BY w.flow_id LIMIT 100;
 
 -- name: flow_of_generation
 -- The flow of one generation of a key.
@@ -210,7 +239,7 @@ SELECT (SELECT n.at FROM nudges n ORDER BY n.nudge_id LIMIT 1),
 -- name: flow_open_of_config
 -- An open flow of a config.
 -- scope: system (the caller locked the config)
-SELECT flow_id FROM flows WHERE config_id = :config_id AND ended_at IS NULL
+SELECT flow_id FROM flows WHERE config_id = :config_id AND ended_at IS NULL AND NOT by_hand
 ORDER BY flow_id LIMIT 1;
 
 -- name: flow_lock_open
@@ -225,7 +254,7 @@ ORDER BY flow_id {{pg:FOR NO KEY UPDATE}};
 -- scope: system (the caller locked the config)
 SELECT w.flow_id FROM flows w WHERE w.config_id = :config_id AND w.ended_at IS NULL
     AND w.is_ordered AND w.flow_id > (SELECT min(e.flow_id) FROM flows e
-        WHERE e.config_id = :config_id AND e.ended_at IS NULL)
+        WHERE e.config_id = :config_id AND e.ended_at IS NULL AND NOT e.by_hand)
 ORDER BY w.flow_id LIMIT 1;
 
 -- name: flow_event_put_for_next
@@ -385,16 +414,30 @@ FROM processors p JOIN pools o ON o.pool = p.pool WHERE p.pipeline {{any ids}};
 SELECT processor, phase, name FROM processors WHERE processor {{any ids}};
 
 -- name: completion_recorded_in
--- Whether a report of this execution was recorded before, in any generation.
+-- Whether a report of this execution was recorded before, in any generation, pruned or not; without
+-- a mode, in any mode.
 -- scope: system (the caller has looked up the customer)
 SELECT s.flow_id FROM flows w JOIN completions s ON s.flow_id = w.flow_id
 WHERE w.customer = :customer AND w.pipeline = :pipeline AND w.partition = :partition
-    AND w.mode = :mode AND s.processor = :processor AND s.execution_id = :execution_id
+    AND (CAST(:mode AS text) IS NULL OR w.mode = :mode)
+    AND s.processor = :processor AND s.execution_id = :execution_id
+UNION ALL
+SELECT k.flow_id FROM completion_ids k
+WHERE k.customer = :customer AND k.processor = :processor AND k.execution_id = :execution_id
+    AND k.partition = :partition AND (CAST(:mode AS text) IS NULL OR k.mode = :mode)
 LIMIT 1;
 
 -- name: flows_prune
--- Delete ended flows with their phases, completions and triggers, in chunks; their logs stay.
+-- Delete ended flows with their phases, completions and triggers, in chunks; their logs stay, and
+-- so do the execution ids of reports.
 -- scope: system (retention)
+INSERT INTO completion_ids (customer, processor, execution_id, partition, mode, flow_id, at)
+SELECT s.customer, s.processor, s.execution_id, w.partition, w.mode, w.flow_id, s.at
+FROM flows w JOIN completions s ON s.flow_id = w.flow_id
+WHERE s.execution_id IS NOT NULL AND w.flow_id IN (
+    SELECT flow_id FROM flows WHERE ended_at IS NOT NULL AND ended_at < :before
+    ORDER BY ended_at, flow_id LIMIT :n)
+ON CONFLICT (customer, processor, execution_id, partition, mode) DO NOTHING;
 DELETE FROM flow_phases WHERE flow_id IN (
     SELECT flow_id FROM flows WHERE ended_at IS NOT NULL AND ended_at < :before
     ORDER BY ended_at, flow_id LIMIT :n);
@@ -417,3 +460,10 @@ DELETE FROM generations WHERE (customer, pipeline, config_id, partition, mode) I
         WHERE w.customer = g.customer AND w.pipeline = g.pipeline AND w.config_id = g.config_id
             AND w.partition = g.partition AND w.mode = g.mode)
     LIMIT :n);
+
+-- name: completion_ids_prune
+-- Delete the execution ids of reports that are past their retention.
+-- scope: system (retention)
+DELETE FROM completion_ids WHERE (customer, processor, execution_id, partition, mode) IN (
+    SELECT customer, processor, execution_id, partition, mode FROM completion_ids
+    WHERE at < :before ORDER BY at LIMIT :n);

@@ -197,3 +197,13 @@ SELECT value FROM counters WHERE name = 'token';
 -- scope: system (alerts name their customer)
 UPDATE alerts SET state = 'resolved', closed_at = {{now}}, closed_by = :actor
 WHERE dedupe_key {{any keys}} AND state <> 'resolved';
+
+-- name: alert_resolve_repaired
+-- Resolve the alerts about earlier generations of flows that ended well.
+-- scope: system (alerts name their customer)
+UPDATE alerts SET state = 'resolved', closed_at = {{now}}, closed_by = :actor
+WHERE state <> 'resolved' AND subject_kind = 'flow' AND subject IN (
+    SELECT o.flow_id FROM flows w JOIN flows o ON o.customer = w.customer
+        AND o.pipeline = w.pipeline AND o.partition = w.partition AND o.mode = w.mode
+        AND o.config_id IN (w.config_id, 0) AND o.flow_id < w.flow_id
+    WHERE w.flow_id {{any ids}});

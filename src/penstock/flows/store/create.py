@@ -39,6 +39,7 @@ from penstock.flows.store.flows import (
     flow_insert_many,
     generation_get,
     generation_next_many,
+    generation_take_many,
     phase_insert_many,
     phases_of,
 )
@@ -75,6 +76,7 @@ class FlowOpening:
     generation: int | None = None
     reruns: int = 0
     origin: MessageOrigin | None = None
+    by_hand: bool = False
 
     @property
     def key(self) -> tuple[int, int, int, str, str]:
@@ -102,11 +104,14 @@ def flow_open_many(tx: Tx, openings: Sequence[FlowOpening]) -> list[int | None]:
         if opening.generation is None:
             by_reruns.setdefault(opening.reruns, []).append(opening)
     numbers: dict[tuple[int, int, int, str, str], int] = {}
+    chosen = {o.key: o.generation for o in openings if o.generation is not None}
+    taken = generation_take_many(tx, chosen) if chosen else set()
     for reruns, group in sorted(by_reruns.items()):
         numbers |= generation_next_many(tx, [o.key for o in group], reruns=reruns)
     plans = {o.key: planned(tx, o.pipeline_key, o.digest, o.mode) for o in openings}
     rows = [_row(o, plans[o.key], numbers.get(o.key, o.generation or 1), now) for o in openings]
-    made = flow_insert_many(tx, rows)
+    fresh = [row for row in rows if row.key not in chosen or row.key in taken]
+    made = flow_insert_many(tx, fresh) if fresh else {}
     ids = [made.get((*row.key, row.generation)) for row in rows]
     new = [(o, row, i) for o, row, i in zip(openings, rows, ids, strict=True) if i is not None]
     parents = [o.parent.flow_id for o, _, _ in new if o.parent is not None]
@@ -219,6 +224,7 @@ def _row(opening: FlowOpening, plan: FlowPlan, generation: int, now: int) -> New
         opened_by=opening.opened_by,
         message_id=None if opening.origin is None else opening.origin.message_id,
         subscription=None if opening.origin is None else opening.origin.subscription,
+        by_hand=opening.by_hand,
     )
 
 

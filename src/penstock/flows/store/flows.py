@@ -7,7 +7,7 @@ reads the rest after that. `flows.cascade` decides which transitions follow, not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from penstock.core.naming import CustomerKey, PipelineKey
@@ -35,6 +35,18 @@ def generation_next_many(
     return {(row[0], row[1], row[2], row[3], row[4]): row[5] for row in found}
 
 
+def generation_take_many(
+    tx: Tx, chosen: Mapping[tuple[int, int, int, str, str], int]
+) -> set[tuple[int, int, int, str, str]]:
+    """Raise the generation of each key to a chosen number. Return the keys where it was lower.
+
+    The numbers outlive pruning, so a generation whose flow is gone is not opened again.
+    """
+    batch = [(*key, number) for key, number in sorted(chosen.items())]
+    found = tx.rows("generation_take_many", batch=batch)
+    return {(row[0], row[1], row[2], row[3], row[4]) for row in found}
+
+
 def generation_get(tx: Tx, key: tuple[int, int, int, str, str]) -> tuple[int, int]:
     """Return (newest generation, reruns by late data) of a key, locked; (0, 0) if there is none."""
     customer, pipeline, config_id, partition, mode = key
@@ -47,6 +59,20 @@ def generation_get(tx: Tx, key: tuple[int, int, int, str, str]) -> tuple[int, in
     }
     row = first(tx.rows("generation_get", params))
     return (0, 0) if row is None else (row[0], row[1])
+
+
+def generation_newest(tx: Tx, key: tuple[int, int, int, str, str]) -> int:
+    """Return the newest generation of a key, counting flows of no config; 0 if there is none."""
+    customer, pipeline, config_id, partition, mode = key
+    params = {
+        "customer": customer,
+        "pipeline": pipeline,
+        "config_id": config_id,
+        "partition": partition,
+        "mode": mode,
+    }
+    row = first(tx.rows("generation_newest", params))
+    return 0 if row is None or row[0] is None else int(row[0])
 
 
 def flow_insert_many(tx: Tx, flows: Sequence[NewFlow]) -> dict[tuple[Any, ...], int]:
@@ -85,13 +111,19 @@ def flow_find(
     pipeline_key: PipelineKey,
     partition: str,
     mode: str | None = None,
+    *,
+    config_id: int | None = None,
 ) -> FlowRow | None:
-    """Return the newest flow of a partition; an open one takes precedence."""
+    """Return the newest flow of a partition; an open one takes precedence.
+
+    config_id: only flows of this config, and those that belong to none.
+    """
     params = {
         "customer": customer_key,
         "pipeline": pipeline_key,
         "partition": partition,
         "mode": mode,
+        "config_id": config_id,
     }
     row = first(tx.rows("flow_find", params))
     return None if row is None else _flow(row)
@@ -100,6 +132,25 @@ def flow_find(
 def phase_states(tx: Tx, flow_ids: Sequence[int]) -> dict[int, str]:
     """Return BLOCKED or WAITING for the flows that have such a phase."""
     return dict(tx.rows("flow_phase_states", {"ids": list(flow_ids)})) if flow_ids else {}
+
+
+def flow_open_list(
+    tx: Tx,
+    customer_key: CustomerKey,
+    pipeline_key: PipelineKey,
+    partition: str,
+    mode: str,
+    config_id: int,
+) -> list[FlowRow]:
+    """Return the open flows of a key and those of no config, oldest first."""
+    params = {
+        "customer": customer_key,
+        "pipeline": pipeline_key,
+        "partition": partition,
+        "mode": mode,
+        "config_id": config_id,
+    }
+    return [_flow(row) for row in tx.rows("flow_open_list", params)]
 
 
 def flow_list(tx: Tx, wanted: FlowFilter) -> list[FlowRow]:

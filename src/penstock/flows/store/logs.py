@@ -49,6 +49,12 @@ def alert_resolve_many(tx: Tx, keys: Sequence[str], actor: str) -> None:
         tx.later("alert_resolve_many", {"keys": sorted(set(keys)), "actor": actor})
 
 
+def alert_resolve_repaired(tx: Tx, flow_ids: Sequence[int], actor: str) -> None:
+    """Resolve the alerts about earlier generations of flows that ended well."""
+    if flow_ids:
+        tx.later("alert_resolve_repaired", {"ids": sorted(set(flow_ids)), "actor": actor})
+
+
 def dead_letter_put_report(tx: Tx, params: dict[str, object]) -> int:
     """Store an unusable report as a dead letter. Return its id.
 

@@ -36,11 +36,12 @@ SELECT g.*,
         WHEN g.catch_up = 'all' OR g.overlap = 'allow' THEN 'run'
         WHEN g.overlap = 'skip' AND (
             SELECT r.run_id FROM runs r WHERE r.customer = g.customer
-                AND r.config_id = g.config_id LIMIT 1) IS NOT NULL
+                AND r.config_id = g.config_id AND (NOT g.has_flow OR r.flow_id IS NULL OR NOT (
+                    SELECT w.by_hand FROM flows w WHERE w.flow_id = r.flow_id)) LIMIT 1) IS NOT NULL
             THEN 'skipped_overlap'
         WHEN g.has_flow AND g.overlap = 'skip' AND (
             SELECT w.flow_id FROM flows w WHERE w.config_id = g.config_id
-                AND w.ended_at IS NULL LIMIT 1) IS NOT NULL
+                AND w.ended_at IS NULL AND NOT w.by_hand LIMIT 1) IS NOT NULL
             THEN 'skipped_overlap'
         WHEN g.overlap = 'queue' AND (
             SELECT r.run_id FROM runs r WHERE r.customer = g.customer
@@ -49,7 +50,8 @@ SELECT g.*,
         WHEN g.has_flow AND g.overlap = 'queue' AND (
             SELECT w.flow_id FROM flows w WHERE w.config_id = g.config_id AND w.ended_at IS NULL
                 AND w.is_ordered AND w.flow_id > (SELECT min(e.flow_id) FROM flows e
-                    WHERE e.config_id = g.config_id AND e.ended_at IS NULL) LIMIT 1) IS NOT NULL
+                    WHERE e.config_id = g.config_id AND e.ended_at IS NULL AND NOT e.by_hand)
+                LIMIT 1) IS NOT NULL
             THEN 'skipped_overlap'
         ELSE 'run'
     END AS outcome

@@ -46,10 +46,10 @@ JOIN pipelines l ON l.pipeline = i.pipeline
 WHERE i.flow_id = :flow_id AND i.status = 'open' ORDER BY i.intervention_id LIMIT 1000;
 
 -- name: generation_newest
--- The newest generation of a key.
+-- The newest generation of a key, counting flows that belong to no config.
 -- scope: system (the caller may see the flow)
-SELECT generation FROM generations
-WHERE customer = :customer AND pipeline = :pipeline AND config_id = :config_id
+SELECT max(generation) FROM generations
+WHERE customer = :customer AND pipeline = :pipeline AND config_id IN (:config_id, 0)
     AND partition = :partition AND mode = :mode;
 
 -- name: run_ahead

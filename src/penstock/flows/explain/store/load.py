@@ -35,7 +35,6 @@ from penstock.flows.explain.store.limits import limit_facts
 from penstock.flows.explain.store.reads import (
     decisions_latest,
     executions_of_flow,
-    generation_newest,
     interventions_of_flow,
     run_blocking,
     runs_ahead,
@@ -56,7 +55,7 @@ from penstock.flows.phases import PhaseState
 from penstock.flows.plan import FlowPlan
 from penstock.flows.rows import CompletionRow, FlowFilter, FlowRow, PhaseRow
 from penstock.flows.store.completions import completions_of
-from penstock.flows.store.flows import flow_list, flow_waits_for, phases_of
+from penstock.flows.store.flows import flow_list, flow_waits_for, generation_newest, phases_of
 from penstock.flows.store.plans import planned
 from penstock.runs.rows import RunRow, public_ordering_key
 from penstock.runs.states import Admission
@@ -88,7 +87,7 @@ class FactLoader:
         """Load a flow with its phases, gates, runs, breakers, pauses and interventions."""
         tx, flow_id = self._tx, flow.flow_id
         plan = planned(tx, flow.pipeline_key, flow.digest, flow.mode)
-        newest = generation_newest(tx, flow)
+        newest = max(generation_newest(tx, flow.key), flow.generation)
         behind = flow_waits_for(tx, flow_id) if flow.is_open else None
         return FlowFact(
             flow_id=encode("flow", flow_id),
@@ -96,6 +95,7 @@ class FactLoader:
             pipeline=flow.pipeline,
             partition=flow.partition,
             mode=flow.mode,
+            config=encode("cfg", flow.config_id) if flow.config_id else None,
             generation=flow.generation,
             state=flow.state,
             correlation_id=flow.correlation_id,

@@ -67,20 +67,6 @@ def interventions_of_flow(tx: Tx, flow_id: int) -> list[InterventionRow]:
     return [InterventionRow._make(row) for row in rows]
 
 
-def generation_newest(tx: Tx, flow: FlowRow) -> int:
-    """Return the newest generation of a flow's partition and mode."""
-    customer, pipeline, config_id, partition, mode = flow.key
-    params = {
-        "customer": customer,
-        "pipeline": pipeline,
-        "config_id": config_id,
-        "partition": partition,
-        "mode": mode,
-    }
-    row = first(tx.rows("generation_newest", params))
-    return flow.generation if row is None else max(int(row[0]), flow.generation)
-
-
 def runs_ahead(tx: Tx, run_id: int, limit: int) -> int:
     """Return how many ready runs are claimed before this one, counted up to `limit`."""
     return int(one(tx.rows("run_ahead", {"run_id": run_id, "limit": limit}))[0])
