@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from penstock.core.clock import format_duration
+from penstock.core.clock import MINUTE, format_duration
 from penstock.core.formatting import format_percent
 from penstock.core.stored_json import from_json
 from penstock.pipelines.declare import limit_needs
@@ -23,6 +23,7 @@ from penstock.pipelines.plan import modes_of, plan_of
 
 Json: TypeAlias = Mapping[str, Any]
 
+TIMEOUT_DEFAULT: Final = 60 * MINUTE
 _PASSWORD = re.compile(r"://[^/\s]*@")
 
 
@@ -102,7 +103,7 @@ def _times(fallback: Mapping[str, int] | None) -> list[str]:
 
 def _processor(processor: Json) -> Iterator[str]:
     terms = from_json(ProcessorSettings, processor)
-    notes = [f"pool {processor['pool']}", f"timeout {format_duration(processor['timeout_us'])}"]
+    notes = [f"pool {processor['pool']}", f"timeout {_timeout(processor)}"]
     notes.append(processor["runs"])
     if processor["retry"]:
         settings = (f"{key} {value}" for key, value in sorted(processor["retry"].items()))
@@ -121,6 +122,11 @@ def _processor(processor: Json) -> Iterator[str]:
         yield f"  │      collects up to {terms.collect.max} runs, waits up to {wait}"
     if terms.entities:
         yield f"  │      reports changed {', '.join(terms.entities)}"
+
+
+def _timeout(processor: Json) -> str:
+    """Return the time limit of a processor; what applies unless its config is stricter."""
+    return format_duration(processor["timeout_us"] or TIMEOUT_DEFAULT)
 
 
 def _need(need: Dependency) -> str:

@@ -73,7 +73,7 @@ def _processor_register(
             "name": processor.name,
             "pool": pool_ensure(tx, processor.pool),
             "is_entry": is_entry,
-            "max_execution_us": processor.timeout_us,
+            "max_execution_us": processor.timeout_us or 0,
             "retry": None if processor.retry is None else json.dumps(dict(processor.retry)),
             "rate_second": pipeline.rate_second,
             "rate_gb": pipeline.rate_gb,

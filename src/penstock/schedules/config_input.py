@@ -46,7 +46,8 @@ class ConfigInput:
     parameters: str = "{}"
     retry: str | None = None
     priority: int = 5
-    max_execution_us: int = 60 * MINUTE
+    max_execution_us: int = 0
+    """Time limit of its runs; 0 if only the processors' timeouts apply."""
     sla_us: int = 30 * MINUTE
     catch_up: CatchUp = CatchUp.ONE
     catch_up_window_us: int = DAY

@@ -44,7 +44,7 @@ def describe_draft(draft: ConfigInput) -> dict[str, Any]:
         "parameters": json.loads(draft.parameters),
         "retry_config": json.loads(draft.retry) if draft.retry else None,
         "priority": draft.priority,
-        "max_execution_duration_minutes": draft.max_execution_us / 60_000_000,
+        "max_execution_duration_minutes": draft.max_execution_us / 60_000_000 or None,
         "sla_breach_threshold_minutes": draft.sla_us / 60_000_000,
         "catch_up": draft.catch_up.value,
         "catch_up_window_minutes": draft.catch_up_window_us / 60_000_000,

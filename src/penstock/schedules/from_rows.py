@@ -50,7 +50,7 @@ def config_record(row: ConfigRow) -> StoredConfig:
         parameters=redact(parsed(row.parameters)),
         retry=parsed(row.retry),
         priority=row.priority,
-        max_duration=minutes(row.max_execution_us),
+        max_duration=minutes(row.max_execution_us) if row.max_execution_us else None,
         sla=minutes(row.sla_us),
         catch_up=cast("CatchUpName", row.catch_up),
         catch_up_window=minutes(row.catch_up_window_us),

@@ -91,10 +91,9 @@ class Config(Record):
     timeout_multiplier; null for the pipeline's."""
     priority: int = 5
     """Priority from 1 to 10; runs with 10 are claimed first."""
-    max_duration: Minutes = field(
-        name="max_execution_duration_minutes", default_factory=lambda: minutes(60 * MINUTE)
-    )
-    """Minutes after which a run ends in state TIMEOUT."""
+    max_duration: Minutes | None = field(name="max_execution_duration_minutes", default=None)
+    """Minutes after which a run ends in state TIMEOUT. The stricter of this and the processor's
+    `timeout` applies; null for the processor's alone, 60 minutes if it declares none."""
     sla: Minutes = field(
         name="sla_breach_threshold_minutes", default_factory=lambda: minutes(30 * MINUTE)
     )

@@ -48,7 +48,6 @@ from penstock.pipelines.plan import Need, Plan, modes_of, needs_of, plan_of
 F = TypeVar("F", bound=ProcessorFunction)
 
 MAIN: Final = "main"
-TIMEOUT_DEFAULT: Final = "60m"
 DEFINITION_VERSION: Final = 2
 """Version of a definition's JSON. Since 2, it lists all modes of the pipeline."""
 
@@ -85,7 +84,7 @@ class Phase:
         name: str | None = None,
         *,
         pool: str = DEFAULT_POOL,
-        timeout: Duration = TIMEOUT_DEFAULT,
+        timeout: Duration | None = None,
         retry: Mapping[str, Any] | None = None,
         runs: ExecutionKind = "auto",
         **options: Unpack[ProcessorOptions],
@@ -95,16 +94,18 @@ class Phase:
         name: str | ProcessorFunction | None = None,
         *,
         pool: str = DEFAULT_POOL,
-        timeout: Duration = TIMEOUT_DEFAULT,
+        timeout: Duration | None = None,
         retry: Mapping[str, Any] | None = None,
         runs: ExecutionKind = "auto",
         **options: Unpack[ProcessorOptions],
     ) -> Any:
         """Declare a function as a processor of this phase; works with and without arguments.
 
-        runs: where it executes. "auto" is a thread for `def` and the worker's event loop for
-        `async def`; "process" is a child process, for CPU-bound work. `ProcessorOptions` in
-        `pipelines.declare.declaration_options` describes the other options, such as `needs`.
+        timeout: time after which a run ends in state TIMEOUT. The stricter of this and the config's
+        `max_duration` applies; 60 minutes if neither is set. runs: where it executes. "auto" is a
+        thread for `def` and the worker's event loop for `async def`; "process" is a child process,
+        for CPU-bound work. `ProcessorOptions` in `pipelines.declare.declaration_options` describes
+        the other options, such as `needs`.
         """
 
         def declare(body: ProcessorFunction, given: str | None = None) -> ProcessorFunction:
@@ -123,7 +124,7 @@ class Phase:
         name: str,
         *,
         pool: str = "external",
-        timeout: Duration = TIMEOUT_DEFAULT,
+        timeout: Duration | None = None,
         retry: Mapping[str, Any] | None = None,
         **options: Unpack[ProcessorOptions],
     ) -> Processor:
@@ -140,7 +141,7 @@ class Phase:
         name: str,
         body: ProcessorFunction | None,
         executor: tuple[str, ExecutionKind],
-        timeout: Duration,
+        timeout: Duration | None,
         retry: Mapping[str, Any] | None,
         terms: ProcessorSettings,
     ) -> Processor:
@@ -151,11 +152,11 @@ class Phase:
         if name in self._processors:
             raise DeclarationError(f"{where} is declared twice; give one of them another name.")
         try:
-            timeout_us = parse_duration(timeout, "timeout")
+            timeout_us = None if timeout is None else parse_duration(timeout, "timeout")
             RetryConfig.parse(retry, "retry")
         except InvalidInput as error:
             raise DeclarationError(f"{where}: {error.message}") from None
-        if timeout_us <= 0:
+        if timeout_us is not None and timeout_us <= 0:
             raise DeclarationError(f"{where}: timeout must be longer than zero, got {timeout!r}.")
         if terms.collect is not None and runs not in ("thread", "async"):
             raise DeclarationError(
@@ -290,7 +291,7 @@ class Pipeline:
         name: str | None = None,
         *,
         pool: str = DEFAULT_POOL,
-        timeout: Duration = TIMEOUT_DEFAULT,
+        timeout: Duration | None = None,
         retry: Mapping[str, Any] | None = None,
         runs: ExecutionKind = "auto",
         **options: Unpack[ProcessorOptions],

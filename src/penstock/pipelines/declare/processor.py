@@ -30,7 +30,7 @@ class Processor:
     phase: str
     name: str
     pool: str
-    timeout_us: Micros
+    timeout_us: Micros | None
     retry: Mapping[str, Any] | None
     runs: ExecutionKind
     body: ProcessorFunction | None

@@ -211,12 +211,15 @@ CREATE INDEX IF NOT EXISTS temp.given_in_order ON given (ordering_key)
     WHERE ordering_key IS NOT NULL
 
 -- fragment: given_from_batch
+-- The time limit is the stricter of config and processor; 0 means not declared, by both: an hour.
 SELECT batch.ord, batch.customer, batch.config_id, batch.processor, p.pool, p.pipeline,
     batch.flow_id, batch.partition, batch.mode,
     coalesce(batch.slot, batch.scheduled_time, {{now}}) AS slot,
     coalesce(batch.scheduled_time, {{now}}) AS scheduled_time,
     batch.priority, batch.attempt,
-    coalesce(batch.max_execution_us, p.max_execution_us) AS max_execution_us, batch.sla_us,
+    coalesce({{pg:least}}{{lite:min}}(nullif(batch.max_execution_us, 0),
+        nullif(p.max_execution_us, 0)), nullif(batch.max_execution_us, 0),
+        nullif(p.max_execution_us, 0), 3600000000) AS max_execution_us, batch.sla_us,
     batch.ordering_key, batch.parameters, batch.correlation_id, batch.parent_run_id,
     batch.root_run_id, 0 AS stales, batch.trigger_source, batch.trigger_message_id, {{now}} AS at,
     p.limits IS NOT NULL AS is_limited

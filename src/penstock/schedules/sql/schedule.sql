@@ -91,7 +91,8 @@ SELECT row_number() OVER () AS ord,
     CASE WHEN t.is_late THEN CAST(:cursor AS bigint) + :gap_us * count(*) FILTER (WHERE t.is_late)
             OVER (ROWS UNBOUNDED PRECEDING)
         ELSE t.run_slot + t.offset_us END AS scheduled_time,
-    t.priority, 1 AS attempt, t.max_execution_us, t.sla_us,
+    t.priority, 1 AS attempt, coalesce(least(nullif(t.max_execution_us, 0),
+        nullif(p.max_execution_us, 0)), 3600000000) AS max_execution_us, t.sla_us,
     {{tick_ordering_key}} AS ordering_key,
     CAST(NULL AS text) AS parameters, CAST(NULL AS text) AS correlation_id,
     CAST(NULL AS bigint) AS parent_run_id,
@@ -194,7 +195,10 @@ SELECT b.n + p.place, t.customer, t.config_id, p.processor, p.pool, NULL, t.part
     t.run_slot, CASE WHEN t.is_late THEN :cursor + :gap_us * p.late
         ELSE t.run_slot + t.offset_us END,
     t.priority, t.priority, {{fair_rank_of_staged}}, 'PENDING', p.admission, {{now}}, 1,
-    t.max_execution_us, t.sla_us, {{tick_ordering_key}}, NULL, NULL, NULL, NULL, 0,
+    (SELECT coalesce(min(nullif(t.max_execution_us, 0), nullif(q.max_execution_us, 0)),
+        nullif(t.max_execution_us, 0), nullif(q.max_execution_us, 0), 3600000000)
+     FROM processors q WHERE q.processor = p.processor),
+    t.sla_us, {{tick_ordering_key}}, NULL, NULL, NULL, NULL, 0,
     'scheduler', NULL, {{now}}
 FROM temp.tally b CROSS JOIN temp.staged p CROSS JOIN temp.tick t ON t.rowid = p.source
     LEFT JOIN {{fair_rank_join}}
