@@ -30,7 +30,7 @@ def sales() -> Pipeline:
     load = made.phase("load")
     load.processor("loader")(work)
     publish = made.phase("publish", after=load)
-    publish.processor("publisher", needs=[same_day("t.orders")])(work)
+    publish.processor("publisher", needs=[same_day("t.orders", shared=True)])(work)
     return made
 
 

@@ -159,7 +159,7 @@ class TestExample:
         assert [n.dependency.table for n in nba.needs("manual", "a", "x")] == ["t", "u"]
 
 
-DIGEST = "86ab87910d10424526d032be407d8a447fe0bd21d437b19a6325869f2337f977"
+DIGEST = "99f26fbb3568c9f583c52d970d52aecdb55d2597ff26e578a0fdca28124cef18"
 
 
 class TestPipelineErrors:

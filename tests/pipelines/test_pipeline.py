@@ -53,7 +53,7 @@ class TestDeclaration:
         pipeline.check()
         found = {p.path: (p.runs, p.pool, p.timeout_us) for p in pipeline.processors}
         assert found == {
-            "nba/raw/boxscores": ("thread", "default", 3_600_000_000),
+            "nba/raw/boxscores": ("thread", "default", None),
             "nba/analytics/summary": ("async", "heavy", 1_200_000_000),
             "nba/publish/push": ("external", "external", 90_000_000),
         }

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.clock import DAY, HOUR, MINUTE, SECOND
+from penstock.core.clock import DAY, MINUTE, SECOND
 from penstock.core.errors import InvalidInput
 from penstock.core.fields import canonical_json_object, check_customer
 from penstock.schedules.cadence import CatchUp, Overlap, ScheduleType
@@ -202,7 +202,7 @@ class TestSchedule:
         draft = parse_config_input(VALID)
         assert draft.schedule_type is ScheduleType.CRON
         assert (draft.timezone, draft.priority) == ("UTC", 5)
-        assert (draft.max_execution_us, draft.sla_us) == (HOUR, 30 * MINUTE)
+        assert (draft.max_execution_us, draft.sla_us) == (0, 30 * MINUTE)
         assert (draft.catch_up, draft.overlap) == (CatchUp.ONE, Overlap.SKIP)
         assert draft.catch_up_window_us == DAY
         assert (draft.parameters, draft.retry, draft.is_active) == ("{}", None, True)

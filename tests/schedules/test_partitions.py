@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -90,7 +91,7 @@ def test_runs_have_the_partition_of_their_config(store: Store, clock: VirtualClo
 
 def test_an_interval_uses_the_zone_of_its_config(store: Store, clock: VirtualClock) -> None:
     night = Night(store, clock, single(day()))
-    config = Config(pipeline="single", interval=1440, timezone="Asia/Tokyo")
+    config = Config(pipeline="single", interval=timedelta(days=1), timezone="Asia/Tokyo")
     night.client.configs.create("acme", config)
     night.fire()
     assert list(night.partitions().values()) == ["2026-01-02"]
@@ -153,7 +154,7 @@ def test_an_hourly_config_of_daily_partitions_must_say_so(
         night.create("pair", cron="0 * * * *")
     assert "repeats=True" in str(caught.value.fix)
     with pytest.raises(InvalidInput, match="interval: expected at most one occurrence per day"):
-        night.client.configs.create("acme", Config(pipeline="pair", interval=90))
+        night.client.configs.create("acme", Config(pipeline="pair", interval=timedelta(minutes=90)))
     daily = night.create("pair")
     with pytest.raises(InvalidInput, match="at most one occurrence per day"):
         night.client.configs.update(daily.config_id, ConfigChange(cron="0 * * * *"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -49,8 +50,8 @@ def test_the_stricter_declaration_wins(
 ) -> None:
     """Only what is declared counts: the default of an hour limits no longer declaration."""
     stage = Stage(store, clock, declared(kind, timeout))
-    given = {} if minutes is None else {"max_duration": minutes}
-    config = Config(pipeline="limited", cron="0 * * * *", **given)
+    most = None if minutes is None else timedelta(minutes=minutes)
+    config = Config(pipeline="limited", cron="0 * * * *", max_duration=most)
     made = stage.client.configs.create("acme", config)
     assert (made.max_duration is None) is (minutes is None)
     if how == "schedule":

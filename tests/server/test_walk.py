@@ -106,7 +106,7 @@ def enable(walker: Walker) -> None:
         "customer_id": CUSTOMER, "is_active": True, "next_run_time": "2025-11-17T07:00:00Z",
         "created_at": "2025-11-17T00:00:00Z", "schedule_type": "CRON", "version": 1,
         "schedule_interval_minutes": None, "last_run_time": None, "last_run_status": None,
-        "consecutive_failures": 0, "max_execution_duration_minutes": 60.0,
+        "consecutive_failures": 0, "max_execution_duration_minutes": None,
         "sla_breach_threshold_minutes": 30.0, "updated_at": "2025-11-17T00:00:00Z",
         "created_by": "key:operator",
     }.items()  # fmt: skip

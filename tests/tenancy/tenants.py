@@ -144,6 +144,8 @@ class Tenants:
         at = self.clock.now()
         for text in (
             "INSERT INTO topics (topic, customer, name, created_at) VALUES ({k}, {n}, 't', {at})",
+            "INSERT INTO completion_ids (customer, processor, execution_id, partition, mode, "
+            "flow_id, at) VALUES ({n}, 1, 'e', 'p', 'm', 1, {at})",
             "INSERT INTO subscriptions (subscription, customer, topic, name, kind, created_at) "
             "VALUES ({k}, {n}, {k}, 's', 'pull', {at})",
             "INSERT INTO messages (topic, customer, data, published_at, expires_at) "

@@ -98,6 +98,8 @@ class ChangeSet:
     closed_interventions: list[tuple[int, str, str, str]] = field(default_factory=list)
     flows: list[tuple[int, str, bool, str, bool]] = field(default_factory=list)
     ended_configs: list[int] = field(default_factory=list)
+    repaired: list[int] = field(default_factory=list)
+    """Flows above generation 1 that ended well: alerts about earlier generations are resolved."""
     logs: list[tuple[str, str]] = field(default_factory=list)
     """Decisions about data, by log level and text; a wait is logged when it begins."""
     _scores: dict[tuple[int, str], Scores] = field(default_factory=dict)
@@ -119,8 +121,6 @@ class ChangeSet:
             if state != before:
                 scores = self._scores.get((snapshot.flow.flow_id, phase), (None, None))
                 self._emit(snapshot, STATUS_TOPIC, phase, status_body(snapshot, state, scores))
-    repaired: list[int] = field(default_factory=list)
-    """Flows above generation 1 that ended well: alerts about earlier generations are resolved."""
 
     def decided(
         self,
