@@ -27,6 +27,7 @@ from penstock.assembly.settings import (
     setting_named,
 )
 from penstock.cli.completion import add_completion
+from penstock.cli.typed_words import in_typed_words
 from penstock.core.errors import InvalidInput
 from penstock.egress.addresses import is_loopback
 
@@ -282,13 +283,49 @@ class _Global(click.Command):
         """Write the command's own options, then the global ones; omit arguments (see usage)."""
         own = [p for p in self.get_params(ctx)
                if p not in self.global_options and not isinstance(p, click.Argument)]  # fmt: skip
-        for title, params in (("Options", own), ("Global options", self.global_options)):
-            lines = [line for p in params if (line := p.get_help_record(ctx)) is not None]
-            if lines:
-                with formatter.section(title):
-                    formatter.write_dl(lines)
+        self._section(ctx, formatter, "Options", own)
         if isinstance(self, click.Group):
             self.format_commands(ctx, formatter)
+        if ctx.parent is None:
+            self._section(ctx, formatter, "Global options", self.global_options)
+            return
+        names = " ".join(one.opts[0] for one in self.global_options)
+        with formatter.section(f"Global options, see `{ctx.find_root().info_name} --help`"):
+            formatter.write_text(names)
+
+    @staticmethod
+    def _section(
+        ctx: click.Context, formatter: click.HelpFormatter, title: str, params: list[Any]
+    ) -> None:
+        lines = [line for p in params if (line := p.get_help_record(ctx)) is not None]
+        if lines:
+            with formatter.section(title):
+                formatter.write_dl(lines)
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """Parse the arguments; an error about a value names the option."""
+        with self._typed():
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; an error about a field names the option."""
+        with self._typed():
+            return super().invoke(ctx)
+
+    @contextlib.contextmanager
+    def _typed(self) -> Iterator[None]:
+        try:
+            yield
+        except InvalidInput as error:
+            if not hasattr(error, "text"):  # the innermost command knows its options
+                error.text = in_typed_words(error, self.params)  # type: ignore[attr-defined]
+            raise
 
 
 class Command(_Global):

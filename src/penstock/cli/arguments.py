@@ -85,7 +85,12 @@ class Minutes(ParamType):
         try:
             return float(value)
         except ValueError:
+            pass
+        try:
             minutes = parse_duration(str(value), field) / MINUTE
+        except InvalidInput:
+            expected = 'a number of minutes, or a duration such as "90s", "5m" or "1h30m"'
+            raise InvalidInput(field, expected, value) from None
         return int(minutes) if minutes.is_integer() else minutes
 
 

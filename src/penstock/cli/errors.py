@@ -58,9 +58,10 @@ def _described(error: Exception) -> tuple[int, dict[str, Any], str]:
     if isinstance(error, PenstockError):
         record = {**error.detail, "code": error.code, "message": error.message}
         fix = _fix(error)
+        text = getattr(error, "text", error.message)
         if not fix:
-            return error.exit_code, record, error.message
-        return error.exit_code, {**record, "fix": fix}, f"{error.message} {fix}"
+            return error.exit_code, record, text
+        return error.exit_code, {**record, "fix": fix}, f"{text} {fix}"
     if isinstance(error, click.UsageError):
         return _usage(error)
     if isinstance(error, click.ClickException):

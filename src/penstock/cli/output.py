@@ -7,6 +7,9 @@ imported when the first table is printed.
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 TABLE_WIDTH = 5_000
+GAP = 1
+CELL_MIN = 6
+_ID = re.compile(r"[a-z]{2,6}_[0-9a-z]{8,13}")
 COLOURS = {
     "COMPLETED": "green", "FAILED": "red", "TIMEOUT": "red", "CANCELLED": "yellow",
     "RUNNING": "cyan", "CLAIMED": "cyan", "HIGH": "red", "CRITICAL": "red", "MEDIUM": "yellow",
@@ -83,22 +89,51 @@ def markup_state(word: str) -> str:
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = ""
 ) -> None:
-    """Print a table with one line per row at any terminal width; omit empty columns."""
+    """Print a table with one line per row; on a terminal, cut long texts to its width."""
     # Imported here because importing rich takes 100 ms.
     from rich.table import Table
 
     made = Table(box=None, pad_edge=False, header_style="bold", title=title or None,
                  title_justify="left", title_style="bold")  # fmt: skip
-    cells = [[_cell(value) for value in row] for row in rows]
-    kept = [n for n, _ in enumerate(columns) if any(row[n] != "-" for row in cells)]
-    for index in kept:
-        made.add_column(columns[index], no_wrap=True)
-    for row in cells:
-        made.add_row(*[row[index] for index in kept])
+    texts = [["-" if value in (None, "") else escape_control(str(value)) for value in row]
+             for row in rows]  # fmt: skip
+    if sys.stdout.isatty():
+        texts = fit_cells(columns, texts, shutil.get_terminal_size().columns)
+    for column in columns:
+        made.add_column(column, no_wrap=True)
+    for row in texts:
+        made.add_row(*map(_cell, row))
     wide = console(TABLE_WIDTH)
     with wide.capture() as drawn:
         wide.print(made)
     click.echo("\n".join(line.rstrip() for line in drawn.get().splitlines()))
+
+
+def fit_cells(columns: Sequence[str], rows: list[list[str]], width: int) -> list[list[str]]:
+    """Return the cells, the longest texts cut with `…` until a row fits the width.
+
+    Ids, which people copy, and headers are kept; a table that is wider still is printed as it is.
+    """
+    widths = [max(map(len, (name, *(row[n] for row in rows)))) for n, name in enumerate(columns)]
+    least = [
+        max(len(name), *(len(row[n]) if _ID.fullmatch(row[n]) else 0 for row in rows), CELL_MIN)
+        for n, name in enumerate(columns)
+    ]
+    over = sum(widths) + GAP * (len(columns) - 1) - width
+    while over > 0:
+        room = {n: widths[n] - least[n] for n in range(len(columns)) if widths[n] > least[n]}
+        if not room:
+            break
+        widest = max(room, key=lambda n: widths[n])
+        others = [widths[n] for n in room if n != widest]
+        cut = min(over, room[widest], max(1, widths[widest] - max(others, default=0)))
+        widths[widest] -= cut
+        over -= cut
+    return [[_cut(text, widths[n]) for n, text in enumerate(row)] for row in rows]
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def print_facts(pairs: Sequence[tuple[str, object]]) -> None:
@@ -183,11 +218,10 @@ def print_block(text: str) -> None:
         click.echo(f"  | {escape_control(line)}")
 
 
-def _cell(value: object) -> str:
+def _cell(text: str) -> str:
     # rich reads square brackets as markup: escape text from users before adding colours.
     from rich.markup import escape  # imported here because importing rich takes 100 ms
 
-    text = "-" if value is None or value == "" else escape_control(str(value))
     return markup_state(text) if text in COLOURS else _first_word(text, escape(text))
 
 

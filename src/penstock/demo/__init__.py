@@ -27,6 +27,16 @@ __all__ = ["demo"]
 LEAD_US = 26 * HOUR
 """How long before now the day of `saas` begins, so that all of it lies in the past."""
 
+OPENING = {
+    "nba": """\
+A day of a basketball pipeline, simulated in {seconds} s: gates wait for a late
+source, a processor fails and is retried, a phase starts degraded.""",
+    "saas": """\
+A day of many customers' schedules, simulated in {seconds} s: rate limits, a
+killed worker, a flood of runs, a scheduler outage; no run is lost.""",
+}
+"""What the viewer is about to see, in two lines."""
+
 
 @click.command("demo", cls=Command)
 @click.argument("which", type=click.Choice(["nba", "saas"]), default="nba")
@@ -67,6 +77,8 @@ def demo(
     settings = _settings(app, engine, folder)
     is_live = sys.stdout.isatty() and not app.is_json and not app.is_quiet
     is_silent = app.is_json or app.is_quiet
+    if not is_silent:
+        click.echo(OPENING[which].format(seconds=f"{seconds:.0f}"))
     # Imported here because only the demo needs the services and its scenarios.
     if which == "saas":
         from penstock.demo.saas.performance import DemoOptions, run_demo  # as above

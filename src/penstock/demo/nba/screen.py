@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from penstock.demo.nba.play import ScreenState
 
 FEED: Final = 10
+ALERTS: Final = 2
+FRAME: Final = 2
+"""Rows of the border of a panel."""
+HEADLINE: Final = 1
 COLOURS: Final = {
     "waiting": "yellow", "blocked": "red", "running": "cyan", "complete": "green",
     "degraded": "magenta", "failed": "red", "not triggered": "dim", "skipped": "dim",
@@ -59,7 +64,10 @@ def render(glance: ScreenState) -> Any:
     # Imported here because only the live screen needs rich.
     from rich import console, panel, text
 
-    feed = "\n".join(f"{local_time(at)}  {line}" for at, line in glance.feed[-FEED:])
+    alerts = [f"{a.severity}  {a.message}" for a in glance.alerts][:ALERTS] or ["none"]
+    boards = sum(len(lines) + FRAME for _, lines in glance.boards)
+    height = feed_height(shutil.get_terminal_size().lines, boards + len(alerts) + FRAME)
+    feed = "\n".join(f"{local_time(at)}  {line}" for at, line in glance.feed[-height:])
     parts: list[Any] = [_headline(glance)]
     if glance.answers:
         # An answer includes the phases of its flow; the boards would not fit on a small screen.
@@ -67,10 +75,16 @@ def render(glance: ScreenState) -> Any:
         parts.append(panel.Panel(text.Text(answer), title="the operator asks"))
     else:
         parts += [panel.Panel(_board(lines), title=title) for title, lines in glance.boards]
-        parts.append(panel.Panel(text.Text(feed), title="events", height=FEED + 2))
-    alerts = "\n".join(f"{a.severity}  {a.message}" for a in glance.alerts) or "none"
-    parts.append(panel.Panel(text.Text(alerts), title="open alerts"))
+        shown = text.Text(feed, no_wrap=True, overflow="ellipsis")
+        parts.append(panel.Panel(shown, title="events", height=height + FRAME))
+    warned = text.Text("\n".join(alerts), no_wrap=True, overflow="ellipsis")
+    parts.append(panel.Panel(warned, title="open alerts"))
     return console.Group(*parts)
+
+
+def feed_height(rows: int, others: int) -> int:
+    """Return how many events fit on a terminal of this many rows beside the other panels."""
+    return max(1, min(FEED, rows - HEADLINE - others - FRAME - 1))
 
 
 def _headline(glance: ScreenState) -> str:

@@ -7,7 +7,7 @@ Flags and file fields have the API's names, so an error about `schedule_cron` fi
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -65,6 +65,13 @@ _NUMBERS = {
 
 
 _API_NAMES = {one.name: one.encode_name for one in msgspec.structs.fields(Config)}
+
+
+def _check_one_schedule(given: Mapping[str, Any]) -> None:
+    """Raise UsageError unless one of the options that start a config is given."""
+    names = ("schedule_cron", "schedule_interval_minutes", "event_topic")
+    if sum(given.get(name) is not None for name in names) != 1:
+        raise click.UsageError("Give one of --cron, --every and --event-topic.")
 
 
 @contextlib.contextmanager
@@ -143,6 +150,8 @@ def create(app: App, /, **given: Any) -> None:
     \b
     penstock configs create acme cost_billing --cron "0 2 * * *" --timezone America/New_York
     """
+    if not given["file"]:
+        _check_one_schedule(given)
     wanted, places = _from_file(given) if given["file"] else _from_flags(given)
     configs = _converted(wanted, places)
     with app.connect() as client, api_names():

@@ -1,0 +1,96 @@
+"""Errors name what was typed, help lists commands first, tables fit the terminal."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from penstock import connect
+from penstock.cli import cli
+from penstock.cli.output import fit_cells
+from tests.cli.shop import hello
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    database = f"sqlite:{tmp_path / 'penstock.db'}"
+    with connect(database) as client:
+        client.register([hello])
+    return database
+
+
+def run(url: str, *args: str) -> Result:
+    return CliRunner().invoke(cli, ["--database-url", url, *args])
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("configs create acme hello --every 0", "--every: expected more than 0"),
+        ("configs create acme hello --every x", "--every: expected a number of minutes, or"),
+        ("configs create acme hello --cron 61", "--cron: expected a cron expression"),
+        ("configs create acme hello", "Give one of --cron, --every and --event-topic."),
+        ("configs create acme hello --every 5 --event-topic o", "Give one of --cron, --every"),
+        ("configs create acme nope --every 5", "PIPELINE: expected a registered pipeline"),
+        ("configs create acme hello --every 5 --retry tries=2", "--retry tries: expected"),
+        ("runs submit hello --customer a/b", "--customer: expected 1 to 128"),
+        ("runs list --since foo", "--since: expected"),
+        ("topics create a/b", "NAME: expected 3 to 255"),
+        ("limits set x --lease 0s", "--lease: expected from 1s"),
+    ],
+)
+def test_errors(url: str, line: str, text: str) -> None:
+    """A person reads the option; a field of the API is not mentioned."""
+    shown = run(url, *line.split())
+    assert shown.exit_code == 2
+    assert shown.stderr.startswith(f"Error: {text}"), shown.stderr
+    for name in ("schedule_interval_minutes", "schedule_cron", "pipeline_template", "customer_id"):
+        assert name not in shown.stderr
+
+
+def test_json_errors_keep_the_names_of_the_api(url: str) -> None:
+    shown = run(url, "configs", "create", "acme", "hello", "--every", "0", "--json")
+    assert json.loads(shown.stderr)["field"] == "schedule_interval_minutes"
+
+
+@pytest.mark.parametrize("args", [(), ("runs",), ("runs", "list")])
+def test_help(args: tuple[str, ...]) -> None:
+    """Commands come first; only the root explains the global options."""
+    text = CliRunner().invoke(cli, [*args, "--help"]).output
+    place = text.index("\nGlobal options")
+    assert "Commands:" not in text[place:]
+    assert ("Database to use" in text) is (args == ())
+    assert "--json" in text[place:]
+
+
+ROWS = [
+    ["run_7h2kq0v3", "acme", "FAILED", "a very long error message " * 4],
+    ["run_8h2kq0v3", "-", "COMPLETED", "-"],
+]
+NAMES = ("RUN", "CUSTOMER", "STATE", "ERROR")
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_tables_fit(width: int) -> None:
+    """The longest text is cut, ids are whole, and every column stays."""
+    fitted = fit_cells(NAMES, ROWS, width)
+    widths = [max(len(row[n]) for row in [list(NAMES), *fitted]) for n in range(len(NAMES))]
+    assert sum(widths) + len(NAMES) - 1 <= width
+    assert [row[0] for row in fitted] == [row[0] for row in ROWS]
+    assert [row[:3] for row in fitted] == [row[:3] for row in ROWS]
+    assert fitted[0][3].endswith("…") is (width < 130)
+
+
+def test_wide_tables_are_not_changed() -> None:
+    assert fit_cells(NAMES, ROWS, 500) == ROWS
+    ids = [["run_7h2kq0v3", "cfg_7h2kq0v3"]]
+    assert fit_cells(("RUN", "CONFIG"), ids, 10) == ids
+
+
+def test_columns_are_stable(url: str) -> None:
+    """A column without values is printed; scripts and eyes find the others where they were."""
+    run(url, "runs", "submit", "hello", "--at", "10m")
+    first = run(url, "runs", "list").output.splitlines()[0].split()
+    run(url, "runs", "submit", "hello", "--customer", "acme", "--partition", "2026-01-01")
+    assert run(url, "runs", "list").output.splitlines()[0].split() == first
