@@ -116,6 +116,22 @@ def test_separate_scheduler_and_worker(bare: Shell, start: Callable[..., Process
     assert worker.stop(signal.SIGINT) == 0
 
 
+def test_reload(bare: Shell, start: Callable[..., Process], tmp_path: Path) -> None:
+    """A changed file restarts the process; one with an error does not."""
+    file = tmp_path / "mine.py"
+    text = Path(SHOP).read_text("utf-8")
+    file.write_text(text)
+    process = start("--database-url", bare.url, "up", "--pipelines", str(file), "--reload")
+    process.until(lambda line: "stop  Ctrl-C" in line)
+    file.write_text("def broken(:\n")
+    process.until(lambda line: line.startswith("Not reloaded: mine.py:1:"))
+    file.write_text(text + "\nmore = 1\n")
+    process.until(lambda line: line == "A file has changed: restarting.")
+    process.lines.remove(next(one for one in process.lines if "stop  Ctrl-C" in one))
+    process.until(lambda line: "stop  Ctrl-C" in line)
+    assert process.stop() == 0
+
+
 def test_second_signal_exits_immediately(bare: Shell, start: Callable[..., Process]) -> None:
     """The first signal drains, the second exits; the run stays claimed for the sweepers."""
     process = start("--database-url", bare.url, "up", "--pipelines", SHOP)

@@ -14,13 +14,14 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.assembly.reloading import SourceWatch
 from penstock.cli.app import App, Command, setting_options
 from penstock.cli.logging import EventLog
 from penstock.core.clock import format_duration, set_from_handler, wait_for_handler
@@ -45,20 +46,30 @@ class _Parts:
     services: bool = False
     worker: bool = False
     api: bool = False
+    reload: bool = False
+
+
+RELOAD = click.option(
+    "--reload",
+    is_flag=True,
+    help="Restart when a pipeline's file changes, for development; active runs end first.",
+)
 
 
 @click.command("up", cls=Command)
 @setting_options("pipelines", "pool", "worker_slots", "api_host", "api_port")
 @click.option("--no-api", is_flag=True, help="Run without the HTTP API.")
+@RELOAD
 @click.pass_obj
-def up(app: App, /, *, no_api: bool, **given: Any) -> None:
+def up(app: App, /, *, no_api: bool, reload: bool, **given: Any) -> None:
     """Run the scheduler, all services, a worker and the API in one process.
 
     Creates or migrates the database first. On Ctrl-C the process claims no new runs, waits for its
     active runs (at most for the setting `drain`) and exits; a second Ctrl-C stops it immediately.
     """
     settings = app.database_settings(**given)
-    _serve(app, settings, _Parts(command="up", services=True, worker=True, api=not no_api))
+    parts = _Parts(command="up", services=True, worker=True, api=not no_api, reload=reload)
+    _serve(app, settings, parts)
 
 
 @click.command("api", cls=Command)
@@ -75,8 +86,9 @@ def api(app: App, /, **given: Any) -> None:
 
 @click.command("worker", cls=Command)
 @setting_options("pipelines", "pool", "worker_slots")
+@RELOAD
 @click.pass_obj
-def worker(app: App, /, **given: Any) -> None:
+def worker(app: App, /, *, reload: bool, **given: Any) -> None:
     """Run a worker that claims and executes runs.
 
     Any number of workers can run on one database.
@@ -85,7 +97,7 @@ def worker(app: App, /, **given: Any) -> None:
     if not settings.pipelines:
         fix = "penstock worker --pipelines my_pipelines.py, or set PENSTOCK_PIPELINES."
         raise SettingsError("pipelines", "a module or file that declares pipelines", None, fix)
-    _serve(app, settings, _Parts(command="worker", worker=True))
+    _serve(app, settings, _Parts(command="worker", worker=True, reload=reload))
 
 
 @click.command("scheduler", cls=Command)
@@ -115,6 +127,7 @@ def _serve(app: App, settings: Settings, parts: _Parts) -> None:
     from penstock.audit.telemetry import Events  # as above
 
     declared = load_pipelines(settings.pipelines)
+    watch = SourceWatch(settings.pipelines) if parts.reload else None
     events = Events()
     stopping, saturated = threading.Event(), threading.Event()
 
@@ -147,18 +160,28 @@ def _serve(app: App, settings: Settings, parts: _Parts) -> None:
             server.start()
         url = None if server is None else server.url
         _introduce(app, settings, declared, parts, url, key)
-        wait_for_handler(stopping)
-        why = "Replacing this process" if saturated.is_set() else "Stopping"
+        is_changed = _wait(stopping, watch, app.hint)
+        why = "Replacing this process" if saturated.is_set() or is_changed else "Stopping"
         app.hint(f"{why}: waiting for active runs; press Ctrl-C again to stop immediately.")
         if server is not None:
             server.stop()
         if made is not None:
             made.stop()
         supervisor.stop()
-    app.hint("Stopped.")
-    if saturated.is_set() and not received and _is_main_thread():
+    app.hint("A file has changed: restarting." if is_changed else "Stopped.")
+    if (saturated.is_set() or is_changed) and not received and _is_main_thread():
         # Threads that ignore their stop end with the old program image.
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606
+
+
+def _wait(
+    stopping: threading.Event, watch: SourceWatch | None, report: Callable[[str], None]
+) -> bool:
+    """Wait for a signal, or with `--reload` for a change; return True for a change."""
+    if watch is not None:
+        return watch.wait(stopping, report)
+    wait_for_handler(stopping)
+    return False
 
 
 def _introduce(
