@@ -67,10 +67,10 @@ def test_rotate_and_revoke(shell: Shell) -> None:
     [
         (("create", "ci"), 2, "--role"),
         (("create", "ci", "--role", "root"), 2, "root"),
-        (("create", "", "--role", "viewer"), 2, "name"),
+        (("create", "", "--role", "viewer"), 2, "NAME"),
         (("create", "ci", "--role", "viewer", "--expires", "soon"), 2, "expires"),
         (("create", "ci", "--role", "viewer", "--rate", "-1"), 2, "rate"),
-        (("rotate", "run_53qhrxfy"), 2, "key_id"),
+        (("rotate", "run_53qhrxfy"), 2, "ID: expected"),
         (("rotate", "key_53qhrxfy"), 3, "key_53qhrxfy"),
         (("revoke", "key_53qhrxfy"), 3, "key_53qhrxfy"),
     ],

@@ -42,7 +42,7 @@ class TestPauses:
         [
             (["everything"], 2, "'everything' is not one of 'all', 'customer'"),
             (["all", "acme"], 2, "nothing after `all`"),
-            (["customer"], 2, "subject"),
+            (["customer"], 2, "NAME OR ID"),
             (["customer", "unknown"], 3, "There is no customer unknown"),
             (["pipeline", "helo"], 2, "Did you mean 'hello'?"),
             (["config", "cfg_00000000"], 3, "There is no config"),

@@ -30,8 +30,11 @@ def run(url: str, *args: str) -> Result:
         ("configs create acme hello --every 0", "--every: expected more than 0"),
         ("configs create acme hello --every x", "--every: expected a number of minutes, or"),
         ("configs create acme hello --cron 61", "--cron: expected a cron expression"),
-        ("configs create acme hello", "Give one of --cron, --every and --event-topic."),
-        ("configs create acme hello --every 5 --event-topic o", "Give one of --cron, --every"),
+        ("configs create acme hello", "--cron: expected one of --cron, --every or --event"),
+        (
+            "configs create acme hello --every 5 --event-topic o",
+            "--event-topic: expected only one of --every, --",
+        ),
         ("configs create acme nope --every 5", "PIPELINE: expected a registered pipeline"),
         ("configs create acme hello --every 5 --retry tries=2", "--retry tries: expected"),
         ("runs submit hello --customer a/b", "--customer: expected 1 to 128"),

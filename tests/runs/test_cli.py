@@ -143,7 +143,7 @@ class TestShow:
         assert shell("runs", "show", "run_00000000").code == 3
         result = shell("runs", "show", "17")
         assert result.code == 2
-        assert "run_id: expected an id such as" in result.err
+        assert "RUN_ID: expected an id such as" in result.err
 
 
 class TestEnds:

@@ -68,10 +68,11 @@ _API_NAMES = {one.name: one.encode_name for one in msgspec.structs.fields(Config
 
 
 def _check_one_schedule(given: Mapping[str, Any]) -> None:
-    """Raise UsageError unless one of the options that start a config is given."""
+    """Raise InvalidInput if several of the options that start a config are given."""
     names = ("schedule_cron", "schedule_interval_minutes", "event_topic")
-    if sum(given.get(name) is not None for name in names) != 1:
-        raise click.UsageError("Give one of --cron, --every and --event-topic.")
+    found = [name for name in names if given.get(name) is not None]
+    if len(found) > 1:
+        raise InvalidInput(found[-1], f"only one of {', '.join(found)}", given[found[-1]])
 
 
 @contextlib.contextmanager
