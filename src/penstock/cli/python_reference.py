@@ -117,6 +117,7 @@ INTERNAL: Final = frozenset({
     "Client.request_scope", "Client.with_store",
     "Mode.deadline_after_us", "Mode.from_fields", "Mode.window_contains", "Phase.terms",
     "RunContext.merge_reported", "RunContext.send_signal", "RunContext.set_progress",
+    "RunContext.take_entries",
     "client.configs.create_part", "client.subscriptions.backlogs", "client.subscriptions.channel",
 })  # fmt: skip
 """Methods that other parts of Penstock call; programs have no use for them."""
