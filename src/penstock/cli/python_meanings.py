@@ -103,6 +103,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "client.configs.start.message_id": "Message that caused the start, if one did.",
     "client.keys.authenticate.text": "The key, as the caller sent it.",
     "client.keys.server_secret.name": "Name of the secret.",
+    "client.limits.recent_waits.n": "Most waits to return.",
     "connect.allow_plain": "Whether a key may be sent over http to another machine.",
     "connect.attempts": "Attempts of a request that may be repeated, the first included.",
     "connect.database_url": "`sqlite:PATH` or `postgresql://…`; None means the settings.",
