@@ -14,6 +14,7 @@ from penstock.core.fields import parameters_json
 from penstock.core.ids import encode
 from penstock.db.store import Transactions, Tx
 from penstock.dead_letters.client.deliveries import delivery_check, delivery_redeliver
+from penstock.dead_letters.client.reports import is_report, report_check, report_replay
 from penstock.dead_letters.records import DeadLetterEdit
 from penstock.dead_letters.store import (
     FAR,
@@ -107,6 +108,8 @@ class DeadLetterReplays:
         """Raise the error with which the replay of a dead letter would be refused now."""
         if row.kind == "run":
             retry_plan(tx, self._names, row.subject, customer_key=None)
+        elif is_report(row):
+            report_check(tx, self._names, row)
         else:
             delivery_check(tx, row)
 
@@ -130,7 +133,12 @@ class DeadLetterReplays:
             )  # fmt: skip
             new_id = encode("run", run_id)
         else:
-            new_id = delivery_redeliver(tx, self._store, row, edit, actor=self._actor, at=at)
+            if is_report(row):
+                if edit is not None:
+                    raise InvalidInput("edit", "no change of a report", "one", "Report it again.")
+                new_id = report_replay(tx, self._store, self._names, row, self._actor)
+            else:
+                new_id = delivery_redeliver(tx, self._store, row, edit, actor=self._actor, at=at)
             closed = [(row.dead_letter_id, f"replayed as {new_id}")]
             dead_letter_resolve_many(tx, closed, status="replayed", actor=self._actor)
         journal_note(tx, [row], "replayed", self._actor, new_id)
