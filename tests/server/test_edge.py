@@ -7,6 +7,7 @@ import pytest
 
 from penstock.access.api_keys import Role
 from penstock.assembly.process import build_api
+from penstock.assembly.routes import ROUTES
 from penstock.assembly.settings import load
 from penstock.audit.telemetry import Events
 from penstock.core.clock import HOUR
@@ -92,3 +93,12 @@ def test_one_default_batch(harness: Harness) -> None:
     finally:
         served.stop()
     assert asked == [None, 7], "None stands for the setting scheduler_batch"
+
+
+def test_slow_routes() -> None:
+    """Routes that probe data or work through a backlog have threads of their own."""
+    assert {route.name for route in ROUTES.all if route.is_slow} == {
+        "POST /api/v1/scheduler/trigger",
+        "POST /api/v1/gates/check",
+        "POST /api/v1/gates/backtest",
+    }

@@ -13,6 +13,7 @@ routes.post(
     "/gates/check",
     Permission.READ,
     Gates.check,
+    is_slow=True,
     example={"pipeline_template": "nba", "phase": "analytics", "partition": "2025-12-31"},
 )
 routes.post(
@@ -32,6 +33,7 @@ routes.post(
     "/gates/backtest",
     Permission.READ,
     Gates.backtest,
+    is_slow=True,
     example={"pipeline_template": "nba", "changes": {"proceed_at": 95}, "days": 90},
 )
 routes.get("/overrides", Permission.READ, Overrides.list, group="overrides")

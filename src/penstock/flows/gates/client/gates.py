@@ -125,8 +125,6 @@ class Gates:
                 check_partition(partition_rule_of(info.definition), partition)
             chosen, named = mode_and_partition(info.definition, now, mode=mode)
             planned, partition = planned_of(info.definition, chosen), partition or named
-            if customer is not None:
-                self._store.read(lambda tx: self._names.customer_key(tx, customer))
         needs = self._needs(planned, phase, processor)
         ask, is_asked = _ask(snapshot, phase, processor)
         request = ProbeRequest(
