@@ -56,7 +56,14 @@ if TYPE_CHECKING:
     from penstock.flows.gates.records import OverrideRequest
     from penstock.flows.records import Completeness, CompletionReport, FlowRequest
     from penstock.pipelines.declare.collect import Collect
-    from penstock.pipelines.declare.needs import Dependency, historical, optional, per, same_day
+    from penstock.pipelines.declare.needs import (
+        Dependency,
+        historical,
+        optional,
+        per,
+        produced,
+        same_day,
+    )
     from penstock.pipelines.declare.pipeline import Phase, Pipeline
     from penstock.pipelines.mode import Mode, ModeOptions
     from penstock.pipelines.modes import game_day_modes
@@ -149,6 +156,7 @@ __all__ = [
     "month",
     "optional",
     "per",
+    "produced",
     "register_error",
     "run_pending",
     "same_day",
@@ -228,6 +236,7 @@ _HOMES = {
     "month": "penstock.pipelines.partition",
     "optional": "penstock.pipelines.declare.needs",
     "per": "penstock.pipelines.declare.needs",
+    "produced": "penstock.pipelines.declare.needs",
     "register_error": "penstock.core.error_classification:register",
     "run_pending": "penstock.assembly.process",
     "same_day": "penstock.pipelines.declare.needs",

@@ -58,6 +58,8 @@ class PhaseProgress:
     reports: Mapping[str, CompletionStatus] = field(default_factory=dict)
     triggered: frozenset[str] = frozenset()
     degraded: bool = False
+    is_held: bool = False
+    """Whether what it produced has not been probed yet, or was found to be missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +209,7 @@ def _incomplete(phase: PhasePlan, progress: PhaseProgress) -> list[str]:
 
 def _is_over(phase: PhasePlan, progress: PhaseProgress, now: Micros) -> bool:
     """Return whether a phase no longer holds up the phases after it."""
-    return progress.state in DONE or is_settled(phase, progress, now)
+    return progress.state in DONE or (not progress.is_held and is_settled(phase, progress, now))
 
 
 def _ask(

@@ -9,6 +9,7 @@ flow events and leases remain and are picked up again.
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -225,35 +226,48 @@ class Orchestrator:
 
     def _keep(self, order: ProbeOrder, observations: Sequence[Observation]) -> None:
         observed = {one.key: one for one in observations}
-        self._observed.append(_Observed(order, Evidence(token=order.token, observations=observed)))
+        evidence = Evidence(token=order.token, observations=observed, is_output=order.is_output)
+        self._observed.append(_Observed(order, evidence))
 
     def _probed(self, order: ProbeOrder) -> list[Observation]:
         gate_key = (order.phase, order.processor)
-        return list(self._probe(self._request(order.flow, order.planned, gate_key, order.since)))
+        request = self._request(
+            order.flow, order.planned, gate_key, order.since, is_output=order.is_output
+        )
+        return list(self._probe(request))
 
     def _cached(self, wanted: NeededProbe) -> dict[str, Observation] | None:
         """Return the cached observations for a gate, or None if it must be probed."""
         assert self._known is not None
         snapshot, ask = wanted.snapshot, wanted.ask
         gate_key = (ask.phase, ask.processor or "")
-        request = self._request(snapshot.flow, snapshot.planned, gate_key, wanted.since)
+        request = self._request(
+            snapshot.flow, snapshot.planned, gate_key, wanted.since, is_output=wanted.is_output
+        )
         observed = self._known(request)
         return None if observed is None else {one.key: one for one in observed}
 
     def _request(
-        self, flow: FlowRow, planned: FlowPlan, gate_key: tuple[str, str], since: int | None
+        self,
+        flow: FlowRow,
+        planned: FlowPlan,
+        gate_key: tuple[str, str],
+        since: int | None,
+        *,
+        is_output: bool,
     ) -> ProbeRequest:
         """Build the probe request; from the loaded code if possible, as JSON holds no functions."""
         phase, processor = gate_key
         code = self._code.get(flow.digest)
-        if code is None:
-            needs = planned.needs(phase, processor)
+        if code is not None:
+            needs = code.needs(planned.mode.name, phase, processor or None, outputs=is_output)
         else:
-            needs = code.needs(planned.mode.name, phase, processor or None)
+            needs = planned.outputs(phase) if is_output else planned.needs(phase, processor)
         return ProbeRequest(
             dependencies=[need.dependency for need in needs],
             partition=flow.partition,
             customer=flow.customer_id,
+            parameters={} if flow.parameters is None else json.loads(flow.parameters),
             since=since,
         )
 

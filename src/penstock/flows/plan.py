@@ -30,6 +30,7 @@ class FlowPlan:
     products: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Tables that each `phase/processor` declares to produce, in any mode."""
     _needs: dict[tuple[str, str], tuple[Need, ...]] = field(default_factory=dict)
+    _outputs: dict[str, tuple[Need, ...]] = field(default_factory=dict)
 
     def needs(self, phase: str, processor: str = "") -> tuple[Need, ...]:
         """Return the dependencies of a gate; callables in them are not restored."""
@@ -38,6 +39,13 @@ class FlowPlan:
             found = needs_from_definition(self.definition, self.mode, phase, processor or None)
             self._needs[key] = found
         return self._needs[key]
+
+    def outputs(self, phase: str) -> tuple[Need, ...]:
+        """Return the tables that are probed when a phase has completed."""
+        if phase not in self._outputs:
+            found = needs_from_definition(self.definition, self.mode, phase, outputs=True)
+            self._outputs[phase] = found
+        return self._outputs[phase]
 
 
 def planned_of(definition: Mapping[str, Any], mode: str) -> FlowPlan:

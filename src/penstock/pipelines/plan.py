@@ -178,9 +178,17 @@ def expected_processors(phase: Mapping[str, Any], mode: str) -> tuple[str, ...]:
 
 
 def needs_from_definition(
-    definition: Mapping[str, Any], mode: Mode, phase: str, processor: str | None = None
+    definition: Mapping[str, Any],
+    mode: Mode,
+    phase: str,
+    processor: str | None = None,
+    *,
+    outputs: bool = False,
 ) -> tuple[Need, ...]:
-    """Return what a gate probes, from JSON, where expected counts lose their functions."""
+    """Return what a gate probes, from JSON, where expected counts lose their functions.
+
+    outputs: what is probed after the phase instead.
+    """
     pipeline = from_json(PipelineSettings, definition)
     planned = next((p for p in plan_of(definition, mode).phases if p.name == phase), None)
     # A single run may be of a phase that the mode of the flow does not run.
@@ -192,11 +200,15 @@ def needs_from_definition(
         for given in declared["processors"]
         if given["name"] in names
     ]
-    return needs_of(asked, mode.name, pipeline)
+    return needs_of(asked, mode.name, pipeline, outputs=outputs)
 
 
 def needs_of(
-    processors: Iterable[tuple[str, ProcessorSettings]], mode: str, pipeline: PipelineSettings
+    processors: Iterable[tuple[str, ProcessorSettings]],
+    mode: str,
+    pipeline: PipelineSettings,
+    *,
+    outputs: bool = False,
 ) -> tuple[Need, ...]:
     """Return the union of the processors' needs in a mode; equal needs are merged.
 
@@ -205,7 +217,7 @@ def needs_of(
     found: list[Need] = []
     numbers: Counter[str] = Counter()
     for name, terms in processors:
-        for dependency in terms.needs:
+        for dependency in terms.outputs if outputs else terms.needs:
             if not dependency.applies_in(mode):
                 continue
             asked = replace(

@@ -344,7 +344,7 @@ def _unowned_tables(definition: Mapping[str, Any]) -> tuple[str, ...]:
         need
         for phase in definition["phases"]
         for processor in phase["processors"]
-        for need in processor.get("needs", ())
+        for need in (*processor.get("needs", ()), *processor.get("outputs", ()))
     ]
     unowned = [n["table"] for n in needs if not n.get("shared") and not n.get("customer")]
     return tuple(dict.fromkeys(unowned))

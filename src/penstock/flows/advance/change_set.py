@@ -35,12 +35,14 @@ from penstock.flows.advance.messages import (
     intervention_payload,
     last_verdict,
     needs_intervention,
+    output_alert,
+    output_alert_key,
     phase_alert,
     phase_alert_key,
 )
 from penstock.flows.advance.snapshot import FlowSnapshot, NeededProbe
 from penstock.flows.cascade import FlowState, GateRequest, PhaseProgress, is_set_complete
-from penstock.flows.gates.evidence import Observation
+from penstock.flows.gates.evidence import Assessment, Observation
 from penstock.flows.gates.rows import NewDecision, NewIntervention, NewTrigger
 from penstock.flows.gates.verdict import Decision, GateInput, Verdict
 from penstock.flows.phases import ENDED, PhaseState
@@ -249,6 +251,18 @@ class ChangeSet:
             self.alerts.append(phase_alert(snapshot, phase, missing))
         elif progress.state in ENDED:
             self.resolved.append(phase_alert_key(flow.flow_id, phase.name))
+
+    def outputs_probed(
+        self, snapshot: FlowSnapshot, phase: PhasePlan, short: Sequence[Assessment]
+    ) -> None:
+        """Record what a completed phase did not produce; an empty list resolves the alert."""
+        if not short:
+            self.resolved.append(output_alert_key(snapshot.flow.flow_id, phase.name))
+            return
+        alert = output_alert(snapshot, phase, short)
+        self.alerts.append(alert)
+        level = "ERROR" if any(a.fail_if_missing for a in short) else "WARNING"
+        self.logs.append((level, alert.message))
 
     def flow_ended(self, snapshot: FlowSnapshot, state: FlowState) -> None:
         """Record the end of a flow."""

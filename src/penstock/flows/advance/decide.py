@@ -41,6 +41,7 @@ from penstock.flows.gates.verdict import (
     Verdict,
 )
 from penstock.flows.phases import DONE, ENDED, WAITS_FOR_GATE, PhaseState, state_for_verdict
+from penstock.pipelines.plan import PhasePlan
 
 _OVER: Final = frozenset({*DONE, PhaseState.SKIPPED})
 
@@ -56,7 +57,7 @@ def evaluate_flow(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) ->
 
 def _advance(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) -> None:
     if snapshot.flow.is_open:
-        _end_phases(snapshot, changes)
+        _end_phases(snapshot, wakeup, changes)
         if not _end_flow(snapshot, changes):
             if snapshot.waits_for_flow is None:
                 _evaluate_gates(snapshot, wakeup, changes)
@@ -129,7 +130,7 @@ def _close_breaker(snapshot: FlowSnapshot, phase: str, changes: ChangeSet) -> No
         changes.closed.append(snapshot.flow)
 
 
-def _end_phases(snapshot: FlowSnapshot, changes: ChangeSet) -> None:
+def _end_phases(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) -> None:
     reported = {seen.phase for seen in snapshot.completions}
     for phase in snapshot.planned.plan.phases:
         row = snapshot.row(phase.name)
@@ -160,11 +161,52 @@ def _end_phases(snapshot: FlowSnapshot, changes: ChangeSet) -> None:
         if snapshot.row(phase.name).state != PhaseState.IN_PROGRESS:
             continue
         end = phase_end_state(phase, snapshot.progress(phase.name), snapshot.now)
+        if end in DONE:
+            end = _end_with_outputs(snapshot, phase, end, wakeup, changes)
         if end is not None:
             snapshot.put(phase.name, state=end.value, ended_at=snapshot.now, probe_at=None)
             changes.phase_ended(snapshot, phase, progress)
             if end in DONE:
                 _close_breaker(snapshot, phase.name, changes)
+
+
+def _end_with_outputs(
+    snapshot: FlowSnapshot, phase: PhasePlan, end: PhaseState, wakeup: Wakeup, changes: ChangeSet
+) -> PhaseState | None:
+    """Return how a completed phase ends: as given, or FAILED if a required output is short.
+
+    None until its outputs have been probed.
+    """
+    outputs = snapshot.outputs_of_done(phase.name)
+    if not outputs:
+        return end
+    row = snapshot.row(phase.name)
+    evidence = wakeup.evidence.get(row.gate_id)
+    if evidence is None or not evidence.is_output:
+        ask = GateRequest(
+            phase=phase.name, processor=None, upstream=None, set_complete=True,
+            stragglers_passed=False, judged_at=None,
+        )  # fmt: skip
+        since = max((seen.at for seen in snapshot.completions_of([phase.name])), default=None)
+        wanted = NeededProbe(snapshot, ask, row.gate_id, since, is_output=True)
+        seen = None if changes.known is None else changes.known(wanted)
+        if seen is None:
+            changes.wanted.append(wanted)
+            return None
+        evidence = Evidence(token=0, observations=seen, is_output=True)
+    found = [
+        assess(
+            one.dependency,
+            evidence.observations.get(one.dependency.key),
+            judged_at=snapshot.now,
+            age_counts=False,
+            needed_by=one.needed_by,
+        )
+        for one in outputs
+    ]
+    short = [a for a in found if a.absent or a.completeness < 100]
+    changes.outputs_probed(snapshot, phase, short)
+    return PhaseState.FAILED if any(a.fail_if_missing for a in short) else end
 
 
 def _end_flow(snapshot: FlowSnapshot, changes: ChangeSet) -> bool:
@@ -212,6 +254,8 @@ def _evaluate_gates(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) 
         processor = ask.processor or ""
         row = snapshot.row(ask.phase, processor)
         evidence = wakeup.evidence.get(row.gate_id)
+        if evidence is not None and evidence.is_output:
+            evidence = None
         upstream = set(snapshot.planned.plan.phase(ask.phase).after)
         is_first = row.waiting_since is None and row.state == PhaseState.PENDING
         is_due = row.gate_id in wakeup.due or wakeup.all_gates or bool(upstream & wakeup.phases)

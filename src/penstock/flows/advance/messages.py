@@ -259,6 +259,35 @@ def phase_alert(snapshot: FlowSnapshot, phase: PhasePlan, missing: Sequence[str]
     )
 
 
+def output_alert_key(flow_id: int, phase: str) -> str:
+    """Return the dedupe key of the alert about what a completed phase did not produce."""
+    return f"output:{flow_id}:{phase}"
+
+
+def output_alert(snapshot: FlowSnapshot, phase: PhasePlan, short: Sequence[Assessment]) -> NewAlert:
+    """Build the alert about a completed phase that did not produce what it declares."""
+    flow = snapshot.flow
+    fails = any(a.fail_if_missing for a in short)
+    makers = sorted({name for a in short for name in a.needed_by})
+    what = ", ".join(f"{a.table} ({'; '.join(a.issues)})" for a in short)
+    verb = "failed" if fails else "completed"
+    return NewAlert(
+        rule="output_missing",
+        dedupe_key=output_alert_key(flow.flow_id, phase.name),
+        severity="HIGH" if fails else "MEDIUM",
+        customer_key=flow.customer_key,
+        subject_kind="flow",
+        subject=flow.flow_id,
+        message=f"{flow.pipeline} {flow.partition} {phase.name} {verb} without its output: "
+        f"{what}, produced by {', '.join(makers)}",
+        detail={
+            **flow_fields(snapshot, phase.name, ""),
+            "missing": [a.table for a in short],
+            "processors": makers,
+        },
+    )
+
+
 def flow_alert(snapshot: FlowSnapshot) -> NewAlert:
     """Build the alert about a flow that missed its deadline."""
     flow = snapshot.flow

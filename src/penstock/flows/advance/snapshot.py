@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from penstock.flows.cascade import CompletionStatus, GateRequest, PhaseProgress
 from penstock.flows.gates.breaker import Breaker
@@ -19,15 +19,22 @@ from penstock.flows.gates.override import Override
 from penstock.flows.phases import PhaseState, check_transition
 from penstock.flows.plan import FlowPlan
 from penstock.flows.rows import CompletionRow, FlowRow, PhaseRow
-from penstock.pipelines.plan import PhasePlan
+from penstock.pipelines.plan import Need, PhasePlan
+
+_OUTPUTS_OPEN: Final = (PhaseState.IN_PROGRESS, PhaseState.FAILED)
+"""States in which the outputs of a phase have not been probed, or were found to be missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What a probe observed for a gate, with the fencing token of the probe's lease."""
+    """What a probe observed for a gate, with the fencing token of the probe's lease.
+
+    is_output: it observed what the phase produced, not what it needs.
+    """
 
     token: int
     observations: Mapping[str, Observation]
+    is_output: bool = False
 
 
 @dataclass(slots=True)
@@ -140,7 +147,17 @@ class FlowSnapshot:
                 if each and processor and name == phase and gate.started_at is not None
             ),
             degraded=row.is_degraded,
+            is_held=row.state in _OUTPUTS_OPEN and bool(self.outputs_of_done(phase)),
         )
+
+    def outputs_of_done(self, phase: str) -> list[Need]:
+        """Return the outputs to probe after a phase: those of processors that completed."""
+        done = {
+            seen.processor
+            for seen in self.completions_of([phase])
+            if seen.status != CompletionStatus.FAILED
+        }
+        return [one for one in self.planned.outputs(phase) if done & set(one.needed_by)]
 
     def all_progress(self) -> dict[str, PhaseProgress]:
         """Return every phase of the plan in the form the rules use."""
@@ -193,6 +210,7 @@ class ProbeOrder:
     phase: str
     processor: str
     since: int | None
+    is_output: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,3 +222,5 @@ class NeededProbe:
     gate_id: int
     since: int | None
     """Probes that started earlier are ignored."""
+    is_output: bool = False
+    """Whether the phase has completed and what it produced is probed."""

@@ -142,6 +142,7 @@ def _lease(tx: Tx, changes: ChangeSet, holder: str | None) -> list[ProbeOrder]:
                 phase=phase,
                 processor=processor,
                 since=want.since,
+                is_output=want.is_output,
             )
         )
     return orders

@@ -100,8 +100,8 @@ class ProcessorOptions(TypedDict, total=False):
     """Data that its gate requires: same_day(...), historical(...), optional(...)."""
     modes: Iterable[str]
     """Modes in which it runs. Default: every mode."""
-    produces: str | Iterable[str]
-    """Tables that it writes."""
+    produces: str | Dependency | Iterable[str | Dependency]
+    """Tables that it writes; those given as produced(...) are probed when the phase completes."""
     limits: Iterable[str] | Mapping[str, int]
     """Limits that its runs hold, such as "bq:{table}"; a mapping sets the weight of each."""
     concurrency: int
@@ -140,7 +140,11 @@ def parse_processor_options(options: Mapping[str, Any], where: str) -> Processor
     """Parse the options of `@phase.processor(...)`."""
     found = _read(options, _PROCESSOR, where)
     weights = parse_weights(options.get("limits"), "limits", where)
-    return ProcessorSettings(**found, weights=weights)
+    given = options.get("produces")
+    listed = [given] if isinstance(given, Dependency) else given
+    outputs = () if listed is None or isinstance(listed, str) else tuple(listed)
+    checked = tuple(one for one in outputs if isinstance(one, Dependency))
+    return ProcessorSettings(**found, weights=weights, outputs=checked)
 
 
 def _read(
@@ -288,6 +292,13 @@ def _needs(value: Any, word: str, where: str) -> tuple[Dependency, ...]:
     return tuple(found)
 
 
+def _produces(value: Any, word: str, where: str) -> tuple[str, ...]:
+    given = [value] if isinstance(value, str | Dependency) else _list(value, word, where)
+    names = [one.table if isinstance(one, Dependency) else one for one in given]
+    found: tuple[str, ...] = _matching(TABLE, "a table name")(names, word, where)
+    return found
+
+
 def _collect(value: Any, word: str, where: str) -> Collect:
     if not isinstance(value, Collect):
         raise DeclarationError(
@@ -332,6 +343,6 @@ _PROCESSOR: Final[Mapping[str, tuple[str, Reader]]] = MappingProxyType(
         "needs": ("needs", _needs),
         "per_customer": ("per_customer", parse_max_runs),
         "per_key": ("per_key", parse_max_runs_by_key),
-        "produces": ("produces", _matching(TABLE, "a table name", single=True)),
+        "produces": ("produces", _produces),
     }
 )

@@ -39,6 +39,7 @@ __all__ = [
     "historical",
     "optional",
     "per",
+    "produced",
     "same_day",
 ]
 
@@ -107,6 +108,27 @@ class SameDayOptions(DependencyOptions, total=False):
     """
 
 
+class ProducedOptions(TypedDict, total=False):
+    """Options of a table that a processor produces."""
+
+    partition: str
+    """Column that holds the partition. Default: the pipeline's partition column."""
+    customer_column: str
+    """Column that holds the customer. Default: the pipeline's customer column."""
+    shared: bool
+    """Whether the rows are common to all customers. Default False."""
+    where: str
+    """Condition on the rows. Default: none."""
+    expect: int | str | RowCounter | Expect
+    """Expected rows, as for `same_day`. Default: at least one row."""
+    fail_if_missing: bool
+    """Whether fewer rows fail the phase. Default False: an alert and a warning in the log."""
+    modes: Iterable[str]
+    """Modes in which the table is checked. Default: every mode."""
+    warehouse: str
+    """Warehouse that contains the table. Default: the pipeline's warehouse."""
+
+
 class HistoricalOptions(TypedDict, total=False):
     """Options of a historical dependency besides its numbers of days."""
 
@@ -152,6 +174,21 @@ def same_day(table: str, **options: Unpack[SameDayOptions]) -> Dependency:
 def optional(table: str, **options: Unpack[DependencyOptions]) -> Dependency:
     """Declare an optional dependency on rows of the partition; if absent, the run is degraded."""
     return _made(DependencyKind.OPTIONAL, table, options)
+
+
+def produced(table: str, **options: Unpack[ProducedOptions]) -> Dependency:
+    """Declare a table that a processor writes, and how many rows its partition has then.
+
+    It is probed when the phase has completed. Fewer rows raise an alert; with `fail_if_missing` the
+    phase fails.
+    """
+    unknown = sorted(set(options) - set(ProducedOptions.__annotations__))
+    if unknown:
+        known = ", ".join(sorted(ProducedOptions.__annotations__))
+        raise DeclarationError(
+            f"produced({short_repr(table)}): {unknown[0]} is not an option; known: {known}."
+        )
+    return _made(DependencyKind.SAME_DAY, table, options)
 
 
 def historical(

@@ -314,12 +314,17 @@ class Pipeline:
         """Return the plan of a flow in this mode: its phases in order, with expected processors."""
         return plan_of(self.definition(), self.modes[mode])
 
-    def needs(self, mode: str, phase: str, processor: str | None = None) -> tuple[Need, ...]:
-        """Return what the gate of a phase, or of one of its processors, probes in this mode."""
+    def needs(
+        self, mode: str, phase: str, processor: str | None = None, *, outputs: bool = False
+    ) -> tuple[Need, ...]:
+        """Return what the gate of a phase, or of one of its processors, probes in this mode.
+
+        outputs: what is probed after the phase has completed instead.
+        """
         planned = next((p for p in self.plan(mode).phases if p.name == phase), None)
         names = () if planned is None else planned.expected if processor is None else (processor,)
         asked = [(p.name, p.terms) for p in self._phases[phase].processors if p.name in names]
-        return needs_of(asked, mode, self.terms)
+        return needs_of(asked, mode, self.terms, outputs=outputs)
 
     def check(self) -> None:
         """Raise DeclarationError unless the whole pipeline is valid; called before registration."""

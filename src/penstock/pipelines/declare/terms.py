@@ -63,6 +63,8 @@ class ProcessorSettings:
     needs: tuple[Dependency, ...] = ()
     modes: frozenset[str] | None = None
     produces: tuple[str, ...] = ()
+    outputs: tuple[Dependency, ...] = ()
+    """Tables among `produces` that are probed once the phase has completed."""
     limits: tuple[str, ...] = ()
     """Names of limits, optionally with placeholders filled in per run (`limit_needs`)."""
     weights: Mapping[str, int] | None = None

@@ -133,7 +133,7 @@ def _check_processor(
     where = f"processor {path}"
     _check_mode_names(f"{where}: modes", sorted(terms.modes or ()), modes)
     seen: list[Dependency] = []
-    for need in terms.needs:
+    for need in (*terms.needs, *terms.outputs):
         _check_mode_names(f"{where}: needs {need.table}: modes", sorted(need.modes or ()), modes)
         if need.partition is None and pipeline.partition is None:
             raise DeclarationError(
@@ -146,7 +146,7 @@ def _check_processor(
                 f"{where}: needs the days before a partition of {need.table}, but the pipeline's "
                 f"partitions are by {kind}; historical(...) needs partition=day(...)."
             )
-        if need in seen:
+        if need in seen and need in terms.needs:
             raise DeclarationError(f"{where}: needs {need.table} ({need.kind}) twice.")
         seen.append(need)
         _check_queries(where, need.with_defaults(None, None, pipeline.customer_column))
