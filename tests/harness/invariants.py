@@ -26,8 +26,10 @@ from penstock.testing.simulate.violation import Violation
 from tests.kits.run_states import path_is_legal
 
 OVERDUE_GRACE_US = 15 * SECOND
+RETURN_GRACE_US = 15 * SECOND
 LAPSES_MAX = 5
 FAILURES_DISABLE = 5
+COMMON_CONFIGS = 5
 # Independent of core.retry on purpose: copied from the retry table of the specification.
 ATTEMPTS = {
     "RATE_LIMIT_EXCEEDED": (5, 15),
@@ -317,9 +319,13 @@ def _check_retry(c: Commit, last: LiveRunRow, end: EndedRunRow, retry: LiveRunRo
 def retry_rule(c: Commit, run: LiveRunRow, error_type: str) -> tuple[int, float, float]:
     """Return (attempts, base delay in minutes, multiplier) that apply to a failed run."""
     config = None if run.config_id is None else c.before.configs.get(run.config_id)
-    text = c.retries.get(run.processor) if config is None or config.retry is None else config.retry
-    given = json.loads(text) if text else {}
+    declared = c.retries.get(run.processor)
+    given = json.loads(declared) if declared else {}
+    if config is not None and config.retry is not None:
+        given |= json.loads(config.retry)
     attempts, minutes = ATTEMPTS.get(error_type, ATTEMPTS_DEFAULT)
+    if declared and attempts == 1 and error_type != "CLAIM_LAPSED":
+        attempts = ATTEMPTS_DEFAULT[0]  # a processor's own retry= wins over the error type
     if attempts > 1 or error_type not in ATTEMPTS:
         attempts = int(given.get("max_attempts") or attempts)
     base = given.get("base_delay_minutes")
@@ -345,7 +351,9 @@ def check_ordering(c: Commit) -> None:
 
 
 def check_health(c: Commit) -> None:
-    """Consecutive failures follow the ends; the fifth disables the config."""
+    """Consecutive failures follow the ends; the fifth disables the config, unless its pipeline
+    has enough configs for a common cause.
+    """
     by_config: dict[int, list[EndedRunRow]] = {}
     for end in c.ends.values():
         if end.config_id is not None:
@@ -359,7 +367,9 @@ def check_health(c: Commit) -> None:
             "failures",
             lambda i=config_id, a=after, w=wanted: f"config {i}: {a} failures, expected {w}",  # type: ignore[misc]
         )
-        if dead and after >= FAILURES_DISABLE:
+        own = c.after.configs[config_id].pipeline
+        peers = sum(1 for one in c.after.configs.values() if one.pipeline == own)
+        if dead and after >= FAILURES_DISABLE and peers < COMMON_CONFIGS:
             off = not c.after.configs[config_id].is_active and config_id not in c.after.schedules
             _need(off, "failures", lambda i=config_id: f"config {i} still fires")  # type: ignore[misc]
     for config_id in c.after.failures.keys() - by_config.keys():

@@ -13,7 +13,13 @@ from penstock.schedules.cadence import Cadence
 from penstock.testing.clock import VirtualClock
 from penstock.testing.simulate.snapshots import DirectReader, Snapshot
 from penstock.testing.simulate.violation import Violation
-from tests.harness.invariants import CHECKS, OVERDUE_GRACE_US, Commit, Committer
+from tests.harness.invariants import (
+    CHECKS,
+    OVERDUE_GRACE_US,
+    RETURN_GRACE_US,
+    Commit,
+    Committer,
+)
 from tests.harness.invariants_clock import ScheduleChecks
 from tests.harness.invariants_end import check_end
 from tests.harness.invariants_flows import FlowChecks
@@ -47,6 +53,8 @@ class Observer:
         self._last = self._peek.snapshot(clock.now())
         self._ready = sum(1 for run in self._last.runs.values() if run.admission == 0)
         self._created: set[int] = set(self._last.runs)
+        self._away: set[str] = set()
+        self._waits_until: dict[str, int] = {}
         self.checks = 0
         self.commits = 0
         self.live_sessions: Callable[[], set[int]] | None = None
@@ -108,8 +116,17 @@ class Observer:
         now = self._clock.now()
         if who.kind != "sweeper":
             return Mark(now)
+        if who.name in self._away:
+            self._away.discard(who.name)
+            self._waits_until[who.name] = now + RETURN_GRACE_US
+        if now < self._waits_until.get(who.name, 0):
+            return Mark(now)  # holders have time to renew after an outage
         state = self._last
         return Mark(now, frozenset(_lapsed(state, now)))
+
+    def store_failed(self, who: Committer) -> None:
+        """Record that the store was not available to an actor."""
+        self._away.add(who.name)
 
     def after_step(self, who: Committer, mark: Mark) -> None:
         """Check I25 after a sweep without faults, and that a tick leaves nothing due."""

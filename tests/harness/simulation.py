@@ -229,6 +229,7 @@ class Simulation:
                 self._crash(actor)
         except StoreError as error:
             self._note("error", actor.name, type(error).__name__)
+            self.observer.store_failed(actor)
             actor.schedule_next()
         finally:
             self._stack.pop()
