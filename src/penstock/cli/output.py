@@ -121,12 +121,12 @@ def fit_cells(columns: Sequence[str], rows: list[list[str]], width: int) -> list
     ]
     over = sum(widths) + GAP * (len(columns) - 1) - width
     while over > 0:
-        room = {n: widths[n] - least[n] for n in range(len(columns)) if widths[n] > least[n]}
-        if not room:
+        spare = {n: widths[n] - least[n] for n in range(len(columns)) if widths[n] > least[n]}
+        if not spare:
             break
-        widest = max(room, key=lambda n: widths[n])
-        others = [widths[n] for n in room if n != widest]
-        cut = min(over, room[widest], max(1, widths[widest] - max(others, default=0)))
+        widest = max(spare, key=lambda n: widths[n])
+        others = [widths[n] for n in spare if n != widest]
+        cut = min(over, spare[widest], max(1, widths[widest] - max(others, default=0)))
         widths[widest] -= cut
         over -= cut
     return [[_cut(text, widths[n]) for n, text in enumerate(row)] for row in rows]
