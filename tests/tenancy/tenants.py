@@ -116,7 +116,7 @@ class Tenants:
         opened = scoped.flows.trigger(FlowRequest(pipeline="gated", partition="p", mode="manual"))
         granted = scoped.overrides.grant(
             OverrideRequest(
-                pipeline="gated", partition="p", reason="a test", dependency="t.other",
+                pipeline="gated", partition="p", reason="a test", dependency="t.rows",
                 expires_at=to_datetime(self.clock.now() + HOUR),
             )
         )  # fmt: skip

@@ -242,13 +242,13 @@ class TestExplain:
             stage.client.overrides.revoke(
                 stage.client.overrides.grant(
                     OverrideRequest(pipeline="nba", partition=DAY, customer="acme", reason="again",
-                             dependency="none", expires_at=to_datetime(stage.clock.now() + HOUR))
+                            dependency="raw.odds", expires_at=to_datetime(stage.clock.now() + HOUR))
                 ).override_id
             )  # fmt: skip
             stage.step()
         stage.client.overrides.grant(
             OverrideRequest(pipeline="nba", partition=DAY, customer="acme", reason="again",
-                     dependency="none", expires_at=to_datetime(stage.clock.now() + HOUR))
+                     dependency="raw.odds", expires_at=to_datetime(stage.clock.now() + HOUR))
         )  # fmt: skip
         stage.step()
         line = lines(stage)["analytics"]
