@@ -110,12 +110,15 @@ class Runs:
         wanted = with_customer(self._names, submission)
         checked = check_many(self._names, [wanted])
 
+        is_single = key is None and is_one_statement(self._names, checked)
+
         def created(tx: Tx) -> RunRef:
-            (number,) = insert(tx, self._store, self._names, checked, self._actor)
+            (number,) = insert(
+                tx, self._store, self._names, checked, self._actor, is_single=is_single
+            )
             return RunRef(run_id=encode("run", number))
 
         if key is None:
-            is_single = is_one_statement(self._names, checked)
             return self._store.write(Single(created) if is_single else created)
         scope = self._names.request_scope(f"submit:{check_customer(wanted.customer)}")
 
@@ -133,10 +136,11 @@ class Runs:
         """Create runs in one transaction and return their ids in order."""
         checked = check_many(self._names, [with_customer(self._names, s) for s in submissions])
 
-        def body(tx: Tx) -> Sequence[int]:
-            return insert(tx, self._store, self._names, checked, self._actor)
-
         is_single = is_one_statement(self._names, checked)
+
+        def body(tx: Tx) -> Sequence[int]:
+            return insert(tx, self._store, self._names, checked, self._actor, is_single=is_single)
+
         numbers = self._store.write(Single(body) if is_single else body)
         return [encode("run", number) for number in numbers]
 

@@ -108,10 +108,16 @@ def insert(
     names: NameResolver,
     checked: Sequence[CheckedSubmission],
     actor: str,
+    *,
+    is_single: bool = False,
 ) -> list[int]:
-    """Create the runs and return their ids in order; workers are woken after the commit."""
+    """Create the runs and return their ids in order; workers are woken after the commit.
+
+    is_single: `is_one_statement` said so; what it knew may have left the cache, so nothing is read.
+    """
     customers = names.ensure_customer_keys(tx, {_customer(one.submission) for one in checked})
-    for pipeline, customer_id in {(c.row.pipeline, _customer(c.submission)) for c in checked}:
+    used = {(c.row.pipeline, _customer(c.submission)) for c in checked if not is_single}
+    for pipeline, customer_id in used:
         names.use_pipeline(tx, names.pipeline(pipeline, tx=tx), customers[customer_id])
     new_runs = [
         NewRun(
