@@ -10,12 +10,14 @@ import pytest
 from penstock.bus.message import SubscriptionSpec
 from penstock.bus.transports.embedded import EmbeddedBus
 from penstock.client import Client
+from penstock.core.ids import decode
 from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.probe_request import ProbeRequest
 from penstock.flows.orchestrator import Orchestrator
 from penstock.flows.records import Completeness, CompletionReport, FlowRequest
 from penstock.pipelines.declare.needs import optional, same_day
 from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.runs.external.client.work import ExternalWorker
 from penstock.services.upkeep import OutboxPublisher
 from tests.kits.client_harness import Harness
 
@@ -102,11 +104,14 @@ def test_completions_have_all_fields(scene: Scene) -> None:
 
 def test_a_run_has_its_id_as_execution_id(scene: Scene) -> None:
     """A processor that a run executed names the run."""
-    (held,) = [one for one in scene.client.runs.list().items if one.processor == "orders"]
-    scene.complete("stock")
+    (run,) = [one for one in scene.client.runs.list().items if one.processor == "orders"]
+    number, worker = decode("run", run.run_id), ExternalWorker("w", "k")
+    scene.client.work.claim_by_id(worker, number)
+    scene.client.work.start(number, worker)
+    scene.client.work.complete(number, worker)
+    scene.orchestrator.run_once()
     (message,) = scene.read("done")
-    assert (message["processor_name"], message["execution_id"]) == ("stock", None)
-    assert held.run_id.startswith("run_")
+    assert (message["processor_name"], message["execution_id"]) == ("orders", run.run_id)
 
 
 def test_a_failed_check_and_its_cure(scene: Scene) -> None:
