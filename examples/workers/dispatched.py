@@ -12,7 +12,17 @@ import os
 import signal
 from urllib.error import HTTPError
 
-from worker import KEY, NAME, URL, WAIT_SECONDS, Json, call, execute, post, stopping
+from worker import (  # type: ignore[import-not-found]  # the file beside this one
+    KEY,
+    NAME,
+    URL,
+    WAIT_SECONDS,
+    Json,
+    call,
+    execute,
+    post,
+    stopping,
+)
 
 SUBSCRIPTION = f"/subscriptions/{os.environ.get('SUBSCRIPTION', 'images')}"
 
