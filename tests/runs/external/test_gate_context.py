@@ -1,6 +1,6 @@
 """External workers receive what built-in runs have from their gate, on both engines."""
 
-from penstock import Pipeline, optional
+from penstock import Pipeline, game_day_modes, optional
 from penstock.db.store import Store
 from penstock.runs.external.records import ClaimedRun, ClaimRequest
 from penstock.runs.records import Submission
@@ -15,7 +15,7 @@ def _claim(stage: Stage) -> ClaimedRun:
 
 def test_the_claim_contains_what_is_missing(store: Store, clock: VirtualClock) -> None:
     """A degraded start has its verdict and the missing tables; a clean one says PROCEED."""
-    pipeline = Pipeline("nba", partition="day", warehouse="w")
+    pipeline = Pipeline("nba", partition="day", warehouse="w", modes=game_day_modes())
     raw = pipeline.phase("raw")
     raw.external("fetch")
     analytics = pipeline.phase("analytics", after=raw)
