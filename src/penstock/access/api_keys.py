@@ -47,7 +47,7 @@ class Role(StrEnum):
     OPERATOR = "operator"
     """Read and change everything except keys."""
     WORKER = "worker"
-    """Claim, execute and report runs; pull and settle messages."""
+    """Claim, execute and report runs; publish, pull and settle messages."""
     VIEWER = "viewer"
     """Read only."""
 
