@@ -50,7 +50,7 @@ def copy_to(dsn: str, server: PostgresServer, name: str, folder: Path) -> str:
     subprocess.run([tools / "pg_dump", "--no-owner", "--file", dump, dsn], check=True)
     server.create_database(name)
     target = server.dsn(name)
-    psql = [tools / "psql", "--quiet", "--no-psqlrc", "--dbname", target]
+    psql: list[str | Path] = [tools / "psql", "--quiet", "--no-psqlrc", "--dbname", target]
     done = subprocess.run([*psql, "--file", dump], check=True, capture_output=True, text=True)
     # The role does not exist on the fresh server; `migrate` creates it, its rights and policies.
     errors = [line for line in done.stderr.splitlines() if "ERROR" in line]

@@ -249,8 +249,9 @@ class TestAdvice:
         stage = blocked(store, clock, same_day("raw.box"), historical("past.box", days=3))
 
         def grant(**fields: Any) -> Any:
-            about = {"pipeline": "nba", "partition": DAY, "customer": "acme", "expires": "1h"}
-            return stage.client.overrides.grant(OverrideRequest(reason="r", **about, **fields))
+            about: dict[str, Any] = {"pipeline": "nba", "partition": DAY, "customer": "acme"}
+            request = OverrideRequest(reason="r", expires="1h", **about, **fields)
+            return stage.client.overrides.grant(request)
 
         with pytest.raises(InvalidInput, match=r"dependency: expected .*Did you mean 'raw\.box'"):
             grant(dependency="raw.boks")

@@ -1,6 +1,6 @@
 """What a trigger by hand is about: its config, mode and partition, and the flows it replaces.
 
-`client.opening` acts on it and `client.trigger_preview` shows it, so that a dry run and the trigger
+`opening.py` acts on it and `trigger_preview.py` shows it, so that a dry run and the trigger
 itself agree. Functions over a transaction that change nothing.
 """
 
