@@ -9,7 +9,7 @@ Schedules are in `invariants_clock`, and checks that are possible only at the en
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -29,7 +29,10 @@ OVERDUE_GRACE_US = 15 * SECOND
 RETURN_GRACE_US = 15 * SECOND
 LAPSES_MAX = 5
 FAILURES_DISABLE = 5
+# Independent of schedules.common_cause on purpose.
 COMMON_CONFIGS = 5
+COMMON_SHARE = 0.10
+COMMON_WINDOW_US = 60 * MINUTE
 # Independent of core.retry on purpose: copied from the retry table of the specification.
 ATTEMPTS = {
     "RATE_LIMIT_EXCEEDED": (5, 15),
@@ -78,6 +81,8 @@ class Commit:
     ledger: list[LedgerRow]
     retries: Mapping[int, str | None] = field(default_factory=dict)
     """Retry settings by processor, for configs that have none."""
+    deaths: Sequence[EndedRunRow] = ()
+    """Dead runs of configs that ended lately, those of this commit included."""
 
     @property
     def now(self) -> int:
@@ -351,8 +356,8 @@ def check_ordering(c: Commit) -> None:
 
 
 def check_health(c: Commit) -> None:
-    """Consecutive failures follow the ends; the fifth disables the config, unless its pipeline
-    has enough configs for a common cause.
+    """Consecutive failures follow the ends; the fifth disables the config, unless the cause of
+    its death is common. A common cause disables nothing.
     """
     by_config: dict[int, list[EndedRunRow]] = {}
     for end in c.ends.values():
@@ -360,22 +365,42 @@ def check_health(c: Commit) -> None:
             by_config.setdefault(end.config_id, []).append(end)
     for config_id, ends in by_config.items():
         before, after = c.before.failures.get(config_id, 0), c.after.failures.get(config_id, 0)
-        dead = sum(int(end.is_dead) for end in ends)
-        wanted = 0 if any(e.final_state == "COMPLETED" for e in ends) else before + dead
+        dead = [end for end in ends if end.is_dead]
+        wanted = 0 if any(e.final_state == "COMPLETED" for e in ends) else before + len(dead)
         _need(
             after == wanted,
             "failures",
             lambda i=config_id, a=after, w=wanted: f"config {i}: {a} failures, expected {w}",  # type: ignore[misc]
         )
-        own = c.after.configs[config_id].pipeline
-        peers = sum(1 for one in c.after.configs.values() if one.pipeline == own)
-        if dead and after >= FAILURES_DISABLE and peers < COMMON_CONFIGS:
-            off = not c.after.configs[config_id].is_active and config_id not in c.after.schedules
+        if not dead or after < FAILURES_DISABLE:
+            continue
+        was_active, config = c.before.configs[config_id].is_active, c.after.configs[config_id]
+        if all(has_common_cause(c, end) for end in dead):
+            kept = bool(config.is_active or not was_active)
+            _need(kept, "failures", lambda i=config_id: f"config {i}: disabled by a common cause")  # type: ignore[misc]
+        else:
+            off = not config.is_active and config_id not in c.after.schedules
             _need(off, "failures", lambda i=config_id: f"config {i} still fires")  # type: ignore[misc]
     for config_id in c.after.failures.keys() - by_config.keys():
         if c.committer.kind != "operator":
             same = c.after.failures[config_id] == c.before.failures.get(config_id, 0)
             _need(same, "failures", lambda i=config_id: f"config {i}: failures changed")  # type: ignore[misc]
+
+
+def has_common_cause(c: Commit, end: EndedRunRow) -> bool:
+    """Return whether enough configs of the pipeline died lately in the same way as a dead run."""
+    assert end.config_id is not None
+    pipeline = c.before.configs[end.config_id].pipeline
+    alike = {
+        other.config_id
+        for other in c.deaths
+        if other.processor == end.processor
+        and other.error_type == end.error_type
+        and other.finished_at >= c.now - COMMON_WINDOW_US
+    }
+    configs = c.before.configs.values()
+    active = sum(1 for one in configs if one.is_active and one.pipeline == pipeline)
+    return len(alike) >= COMMON_CONFIGS and len(alike) >= COMMON_SHARE * active
 
 
 CHECKS: tuple[Callable[[Commit], None], ...] = (

@@ -11,10 +11,11 @@ from penstock.core.clock import SECOND
 from penstock.db.sqlite.store import SqliteStore
 from penstock.schedules.cadence import Cadence
 from penstock.testing.clock import VirtualClock
-from penstock.testing.simulate.snapshots import DirectReader, Snapshot
+from penstock.testing.simulate.snapshots import DirectReader, EndedRunRow, Snapshot
 from penstock.testing.simulate.violation import Violation
 from tests.harness.invariants import (
     CHECKS,
+    COMMON_WINDOW_US,
     OVERDUE_GRACE_US,
     RETURN_GRACE_US,
     Commit,
@@ -53,6 +54,7 @@ class Observer:
         self._last = self._peek.snapshot(clock.now())
         self._ready = sum(1 for run in self._last.runs.values() if run.admission == 0)
         self._created: set[int] = set(self._last.runs)
+        self._deaths: list[EndedRunRow] = []
         self._away: set[str] = set()
         self._waits_until: dict[str, int] = {}
         self.checks = 0
@@ -87,15 +89,19 @@ class Observer:
         if again:
             raise Violation("I1", f"ids reused: {again}")
         self._created.update(entry.run_id for entry in created)
+        ends = self._peek.ended([entry.run_id for entry in ended])
+        self._deaths = [d for d in self._deaths if d.finished_at >= after.now - COMMON_WINDOW_US]
+        self._deaths += [end for end in ends.values() if end.is_dead and end.config_id is not None]
         commit = Commit(
             committer=who,
             before=before,
             after=after,
             created=created,
             ended=ended,
-            ends=self._peek.ended([entry.run_id for entry in ended]),
+            ends=ends,
             ledger=ledger,
             retries=self._retries,
+            deaths=self._deaths,
         )
         self._last = after
         for check in CHECKS:
