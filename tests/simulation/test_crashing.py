@@ -18,7 +18,7 @@ take = service.flow_event_take
 
 def own_transaction(self, seen, _stepped=service.Orchestrator._stepped):
     events = self._store.write(lambda tx: take(tx, 100))
-    service.flow_event_take = lambda tx, n: events
+    service.flow_event_take = lambda tx, n, aside=(): events
     return _stepped(self, seen)
 
 

@@ -19,6 +19,7 @@ from tests.server.access_table import ALL_CUSTOMERS, ROUTES
 from tests.server.flow_scene import FLOW_BODIES, FLOW_CALLS
 from tests.server.kit import Reply, ServedApi
 from tests.server.scene import CALLS, NIGHTLY, Scene, method_of, scene
+from tests.server.test_document import DOCUMENT
 
 A, B = "acme", "globex"
 FOREIGN = sorted(name for name in ROUTES if "{" in name.replace("{pipeline}", ""))
@@ -147,7 +148,7 @@ class TestReads:
         ids = known_ids(databases.a)
         for route in READS:
             path, _ = CALLS[route](databases.a)
-            paged = "limit" in _parameters(databases.alone, route)
+            paged = "limit" in _parameters(route)
             for query in ("", "limit=2") if paged else ("",):
                 alone, beside = databases.ask(f"{A}-{role}", "GET", asked(path, query))
                 assert plain(alone, ids) == plain(beside, ids), route
@@ -227,7 +228,7 @@ class TestCursors:
         mine = served.by(f"{A}-viewer")
         tried = 0
         for route in READS:
-            if "cursor" not in _parameters(served, route) or route in ALL_CUSTOMERS:
+            if "cursor" not in _parameters(route) or route in ALL_CUSTOMERS:
                 continue
             if ROUTES[route] is Permission.ADMINISTER:
                 continue
@@ -281,9 +282,9 @@ class TestWrites:
                 assert refused or two.status < 300, (route, two.body)
 
 
-def _parameters(served: ServedApi, route: str) -> set[str]:
+def _parameters(route: str) -> set[str]:
     method, _, path = route.partition(" ")
-    operation = served.api.asgi.state.document()["paths"][path][method.lower()]
+    operation = DOCUMENT["paths"][path][method.lower()]
     return {one["name"] for one in operation.get("parameters", [])}
 
 

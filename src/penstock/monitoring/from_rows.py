@@ -115,7 +115,9 @@ def pipeline_record(info: PipelineInfo) -> RegisteredPipeline:
                 processor=row.name,
                 pool=row.pool,
                 is_entry=row.is_entry,
-                max_execution_duration=minutes(row.max_execution_us),
+                max_execution_duration=minutes(row.max_execution_us)
+                if row.max_execution_us
+                else None,
             )
             for row in info.processors
             if row.is_current

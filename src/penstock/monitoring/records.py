@@ -181,8 +181,9 @@ class RegisteredProcessor(Record):
     """Pool of the workers that execute it."""
     is_entry: bool
     """Whether new flows start with it."""
-    max_execution_duration: Minutes = field(name="max_execution_duration_minutes")
-    """Minutes after which a run ends in state TIMEOUT."""
+    max_execution_duration: Minutes | None = field(name="max_execution_duration_minutes")
+    """Minutes after which a run ends in state TIMEOUT, as declared; null if undeclared: then the
+    limit of the config applies, else 60 minutes."""
 
 
 class RegisteredPipeline(Record):
