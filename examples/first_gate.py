@@ -15,7 +15,7 @@ def receipts(run: RunContext) -> None:
 
 @report.processor(needs=[same_day("receipts", expect=per(3, "open_shops"))])
 def totals(run: RunContext) -> None:
-    """Add them up: only when each open shop has sent three."""
+    """Add them up once each open shop has sent three."""
 
 
 if __name__ == "__main__":

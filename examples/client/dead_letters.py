@@ -1,4 +1,4 @@
-"""Dead letters: a run that fails for good, its dead letter, a replay with other parameters."""
+"""Dead letters: a run that fails permanently, its dead letter, a replay with other parameters."""
 
 from penstock import (
     DeadLetterEdit,

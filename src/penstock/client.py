@@ -17,8 +17,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from penstock.access.store.names import NameResolver
+from penstock.db.dry_run import DryRunStore
 from penstock.db.hooks import connect_on_first_use
-from penstock.db.rehearsal import RehearsalStore
 from penstock.db.store import StoreView, Transactions
 from penstock.flows.gates.probe_request import Prober, no_probes
 
@@ -79,12 +79,12 @@ class UseCaseGroups:
         """Return the use cases of one subject; a remote client returns those over HTTP."""
         return kind(*args, **kwargs)
 
-    def rehearsal(self) -> UseCaseGroups:
+    def dry_run(self) -> UseCaseGroups:
         """Return the same use cases for a dry run: every change is made and rolled back.
 
         They return or raise what the change would. Ids in a result are never used.
         """
-        store = RehearsalStore(self._store)
+        store = DryRunStore(self._store)
         return UseCaseGroups(store, self._names.apart(), self.actor, self._probe, self._key)
 
     def now(self) -> int:

@@ -58,7 +58,7 @@ def test_commands(ways: Pair) -> None:
         for way in (ways.near, ways.far):
             shown = way(*args)
             assert shown.code == 0, shown
-            assert shown.out.startswith("Dry run: nothing was changed. It would say:"), line
+            assert shown.out.startswith("Dry run: nothing was changed. It would print:"), line
             assert expected in shown.out, shown
     assert everything(ways) == before
 

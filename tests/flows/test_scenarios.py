@@ -279,7 +279,7 @@ def test_validation(store: Store, clock: VirtualClock) -> None:
     assert day.gate_log() == [("PROCEED", "ready")], "the gate does not see the failure"
     assert day.log() == [("failed", "ready", None, None, "ack", "raw.box")]
     assert day.messages == ["nba 2025-11-16 analytics ended without players"]
-    assert day.why()[1:] == ["players failed for good at 00:00 (VALIDATION_ERROR)"]
+    assert day.why()[1:] == ["players failed permanently at 00:00 (VALIDATION_ERROR)"]
 
 
 def test_partial_backfill(store: Store, clock: VirtualClock) -> None:

@@ -14,10 +14,10 @@ def test_nothing_changes(served: ServedApi) -> None:
     admin = served.by("admin")
     body = {"scope": "customer", "subject": "acme"}
     before = served.harness.counts()
-    rehearsed = admin.call("POST", "/api/v1/pauses", body, headers=DRY)
+    dry = admin.call("POST", "/api/v1/pauses", body, headers=DRY)
     assert served.harness.counts() == before
     made = admin.call("POST", "/api/v1/pauses", body)
-    assert (rehearsed.status, rehearsed.json) == (made.status, made.json)
+    assert (dry.status, dry.json) == (made.status, made.json)
     assert served.harness.counts() != before
 
 

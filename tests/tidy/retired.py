@@ -479,6 +479,12 @@ NAMES_OF_THINGS = (
         reported=("relay", "OutboxRelay", "the relay publishes it"),
         innocent=("an SMTP relay", "replay"),
     ),
+    _rule(
+        "rehearsal",
+        "rehears(?:als?|ed?|es|ing)",
+        reported=("rehearsal", "can_rehearse", "the change is rehearsed"),
+        innocent=("dry_run", "a dry run"),
+    ),
 )
 """Words of the glossary's table."""
 

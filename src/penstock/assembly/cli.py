@@ -170,7 +170,7 @@ def _serve(app: App, settings: Settings, parts: _Parts) -> None:
         supervisor.stop()
     app.hint("A file has changed: restarting." if is_changed else "Stopped.")
     if (saturated.is_set() or is_changed) and not received and _is_main_thread():
-        # Threads that ignore their stop end with the old program image.
+        # Threads that ignore the stop request end with the old process image.
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606
 
 

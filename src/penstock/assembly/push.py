@@ -114,7 +114,7 @@ def build_push_auth(store: Transactions, settings: Settings) -> PushAuth:
 
     verifier = Verifier(key_fetcher(build_egress(settings)), SystemClock())
     keys = signing_keys(store, settings)
-    # Reading a private key takes 37 ms, and anyone may ask for the public ones.
+    # Reading a private key takes 37 ms, and the route for public keys needs no API key.
     public = lru_cache(maxsize=2 * KEPT)(public_jwk)
 
     def verify(token: object, row: IncomingPush) -> Any:

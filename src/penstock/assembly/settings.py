@@ -32,7 +32,7 @@ KEY_SUFFIX = ".key"
 ENCRYPTION_SUFFIX = ".encryption-key"
 DEFAULT_DATABASE = "sqlite:penstock.db"
 TOKEN_MIN = 16
-"""Fewest characters of the scheduler's token."""
+"""Minimum length of the scheduler's token, in characters."""
 
 Kind = Literal["text", "int", "float", "duration", "list", "table"]
 
@@ -210,7 +210,7 @@ class Settings:
     )
     api_rate: float = _setting(
         500.0,
-        "Requests per second for each API key that has no rate of its own, in each API process.",
+        "Requests per second for each API key without its own rate, in each API process.",
         low=0.1,
         high=1e6,
     )

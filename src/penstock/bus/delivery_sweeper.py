@@ -58,7 +58,7 @@ class DeliverySweeper:
         self._lapses = IsolatedBatches[LapsedKey](store, batch, _stuck)
 
     def run_once(self) -> DeliverySweepCounts:
-        """Make one bounded pass; every chunk is a transaction of its own."""
+        """Make one bounded pass; every chunk has its own transaction."""
         lapsed, dead = self._lapse()
         return DeliverySweepCounts(
             due=self._due(),
@@ -117,7 +117,7 @@ class DeliverySweeper:
                 total += self._repeat(partial(self._expire_step, number), CHUNK)
             except StoreError:
                 raise
-            except Exception:  # of this subscription only: the others go on
+            except Exception:  # only this subscription fails; continue with the others
                 log.exception("expiring messages of subscription %s failed", number)
         return total
 

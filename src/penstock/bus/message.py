@@ -88,7 +88,7 @@ class Delivery:
     attempt: int
     deadline: Micros
     has_dead_letters: bool | None = None
-    """Whether the subscription has a dead-letter topic; None if the broker does not say."""
+    """Whether the subscription has a dead-letter topic; None if the broker does not report it."""
 
 
 class Nack(Record):

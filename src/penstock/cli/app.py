@@ -85,7 +85,7 @@ class App:
 
             self.where = describe_database(settings.database_url)
             with self.client(settings) as client:
-                yield client.rehearsal() if self.is_dry_run else client
+                yield client.dry_run() if self.is_dry_run else client
             return
         # Imported here because only commands over a URL need it.
         from penstock.remote import connect
@@ -93,7 +93,7 @@ class App:
         is_plain = settings.url_plain == "allowed"
         with connect(settings.url, key=_key(settings), allow_plain=is_plain) as remote:
             self.where = remote.transport.url
-            yield remote.rehearsal() if self.is_dry_run else remote
+            yield remote.dry_run() if self.is_dry_run else remote
 
     @contextlib.contextmanager
     def client(self, settings: Settings | None = None, *, create: bool = False) -> Iterator[Client]:
@@ -125,7 +125,7 @@ class App:
         elif self.format != "table" or self.columns is not None:
             write_rows(value, self.format, self.columns)
         else:
-            self.hint("Dry run: nothing was changed. It would say:" if self.is_dry_run else "")
+            self.hint("Dry run: nothing was changed. It would print:" if self.is_dry_run else "")
             print_text()
 
     def emit_page(
@@ -208,7 +208,7 @@ def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 
 
 def dry_run_option(function: F) -> F:
-    """Add `--dry-run`: the command's client rolls its changes back (`UseCaseGroups.rehearsal`)."""
+    """Add `--dry-run`: the command's client rolls its changes back (`UseCaseGroups.dry_run`)."""
     about = "Show what would happen; change nothing."
     return click.option(
         "--dry-run", "is_dry_run", is_flag=True, expose_value=False, callback=_keep, help=about

@@ -108,11 +108,11 @@ with connect("sqlite:reference.db") as client:
         assert not slot.lost.is_set()
 """,
 }
-"""An example of each name that users meet first; the tests of the documentation execute them."""
+"""Examples of the most common names; the documentation tests execute them."""
 
 
 NOT_CREATED: Final = frozenset({"Phase", "RunContext", "Client", "Slot", "PushApp", "RemoteClient"})
-"""Classes whose objects users get and do not create."""
+"""Classes that users receive but do not instantiate."""
 INTERNAL: Final = frozenset({
     "Client.request_scope", "Client.with_store",
     "Mode.deadline_after_us", "Mode.from_fields", "Mode.window_contains", "Phase.terms",
@@ -120,10 +120,10 @@ INTERNAL: Final = frozenset({
     "RunContext.take_entries",
     "client.configs.create_part", "client.subscriptions.backlogs", "client.subscriptions.channel",
 })  # fmt: skip
-"""Methods that other parts of Penstock call; programs have no use for them."""
+"""Internal methods, called only by other parts of Penstock."""
 INTERNAL_GROUPS: Final = frozenset({"work"})
 OPAQUE: Final = frozenset({"Dependency", "PostgresServer", "Transport"})
-"""Classes that users pass on: their fields are not part of the page."""
+"""Classes that users only pass through; their fields are not documented."""
 
 
 class Option(NamedTuple):
@@ -424,7 +424,7 @@ def _defaults(kind: type[Any]) -> Iterator[tuple[str, str]]:
 
 
 def _fields_of_options(owner: str, kind: type[Any]) -> list[Option]:
-    """Return the keys of a dictionary of options; its texts say the defaults."""
+    """Return the keys of a dictionary of options; their descriptions state the defaults."""
     texts, hints = field_texts(kind), _hints(kind)
     found = []
     for name, hint in hints.items():

@@ -1,4 +1,4 @@
-"""Standard output and error of commands, without characters that deceive a reader."""
+"""Standard output and error of commands, with deceptive characters escaped."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _UNSAFE: Final = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2
 
 
 class TerminalStream:
-    """A text stream without the characters that no command prints on purpose.
+    """A text stream that escapes characters no command prints on purpose.
 
-    DEL, C1 controls and marks that reorder text are escaped, wherever they come from. Escapes begin
-    with a backslash and u, so that JSON stays valid. Colours pass: commands use them.
+    DEL, C1 controls and marks that reorder text are escaped, wherever they come from. Characters
+    become JSON escapes, so that JSON stays valid. Colours are kept, because commands use them.
     """
 
     def __init__(self, stream: TextIO) -> None:

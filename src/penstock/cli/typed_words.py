@@ -1,4 +1,4 @@
-"""Errors in the words that a person typed: `--every` instead of `schedule_interval_minutes`.
+"""Errors that name what the user typed: `--every` instead of `schedule_interval_minutes`.
 
 JSON errors keep the names of the API, which programs use; only the text is translated.
 """
@@ -19,13 +19,13 @@ SYNONYMS: Final[Mapping[str, str]] = {
     "retry_config": "retry",
     "subscription_name": "subscription",
 }
-"""Names of the API whose parameter on the command line is called otherwise."""
+"""API fields whose option on the command line has a different name."""
 NAMED: Final = frozenset({"limit", "pipeline", "subscription", "topic"})
 """Resources that commands take as NAME."""
 
 
 def typed_words(params: Sequence[click.Parameter]) -> dict[str, str]:
-    """Return what a person types for each field: the option, or the argument in capitals."""
+    """Return what the user types for each field: the option, or the argument in capitals."""
     words = {str(one.name): _word(one) for one in params}
     words |= {api: words[own] for api, own in SYNONYMS.items() if own in words}
     if "name" in words:

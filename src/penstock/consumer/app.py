@@ -58,13 +58,13 @@ class Consumer:
     """A service that handles the messages of one subscription.
 
     name: the subscription. sink: a URL, or a sink. dead_letters: whether the subscription has a
-    dead-letter policy, which decides what happens to poison. Leave it out: Penstock's bus and
-    push envelopes say so with every message; only a broker that cannot tell needs it. topic: name
-    for the log, because push envelopes do not contain it. gate: called before every handler; it
-    raises TryAgain or Reject, or returns a value that handlers find in `message.gate`;
-    `consumer.gates` has one that asks Penstock's gates. alert: called at once with an Alert for a
-    configuration error, at most once a minute for the same one. verify: checks the headers of a
-    push; it raises or returns False for an unknown sender.
+    dead-letter policy, which decides what happens to poison. Omit it unless the broker cannot
+    report it: Penstock's bus and push envelopes include it in every message. topic: name for the
+    log, because push envelopes do not contain it. gate: called before every handler; it raises
+    TryAgain or Reject, or returns a value that handlers find in `message.gate`; `consumer.gates`
+    has one that evaluates a Penstock gate. alert: called at once with an Alert for a configuration
+    error, at most once a minute for the same one. verify: checks the headers of a push; it raises
+    or returns False for an unknown sender.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class Consumer:
     def has_dead_letters(self, message: Message) -> bool:
         """Return whether poison is kept by a dead-letter policy of the message's subscription.
 
-        A body that cannot be read says nothing; it counts as the messages before it did.
+        For an unreadable body, the policy of the previous messages applies.
         """
         if message.has_dead_letters is not None:
             self._seen_policy = message.has_dead_letters
@@ -204,7 +204,7 @@ class Consumer:
         return end
 
     def refuse(self, message: Message, failure: Failure) -> Future[Disposition]:
-        """End a push whose body is not a valid message of this subscription."""
+        """Reject a push whose body is not a valid message of this subscription."""
         end: Future[Disposition] = Future()
         self._pool().submit(self._refuse, Item(message, end), failure)
         return end

@@ -153,7 +153,7 @@ class PushApp:
 
 
 def _reply(message: Message, end: Disposition) -> dict[str, Any]:
-    """Return the body of the response: the outcome and, behind a gate, what the gate said."""
+    """Return the body of the response: the outcome and, with a gate, the gate's response."""
     reply: dict[str, Any] = {"outcome": end.outcome.value}
     return reply | (message.gate.reply() if isinstance(message.gate, GateResponse) else {})
 

@@ -27,7 +27,7 @@ class Outcome(StrEnum):
     DUPLICATE = "duplicate"
     STALE_IGNORED = "stale_ignored"
     WAITING = "waiting"
-    """The gate of the processor waits for data; the next message or check asks it again."""
+    """The gate of the processor waits for data; the next message or check evaluates it again."""
     POISON = "poison"
     RETRY = "retry"
 

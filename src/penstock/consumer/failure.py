@@ -64,7 +64,7 @@ class TryAgain(TransientError):
 
 
 class GateClosed(PenstockError):
-    """Raised by a gate that does not let the handler run now; `response` says what follows."""
+    """Raised by a gate that does not let the handler run now; `response` has the details."""
 
     code = "message.gate_closed"
 

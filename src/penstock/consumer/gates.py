@@ -1,4 +1,4 @@
-"""A gate step that asks Penstock: may the handler of a message run, given the data it needs?
+"""A gate before a handler: Penstock decides whether the data that the handler needs is there.
 
     client = connect(...)                  # in process, or over HTTP
     app = Consumer(..., gate=product_gate(client.gates, "nba", "analytics", processor="summary"))

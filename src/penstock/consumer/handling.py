@@ -149,7 +149,7 @@ class Handling:
     def _closed(self, message: Message, response: GateResponse, handler: str | None) -> Disposition:
         """End a message whose gate does not let it run: wait, try again, or keep it as poison.
 
-        A message that waits is acked without a mark, so that the same message may ask again.
+        A message that waits is acked without a mark, so that the same message can be checked again.
         """
         message.gate = response
         if response.waits and response.acknowledgement == ACK:

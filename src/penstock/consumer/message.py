@@ -64,7 +64,7 @@ class Message:
     gate: Any = None
     """Return value of the gate; None without a gate."""
     has_dead_letters: bool | None = None
-    """Whether the subscription has a dead-letter policy; None if the broker did not say."""
+    """Whether the subscription has a dead-letter policy; None if the broker did not report it."""
 
     @property
     def text(self) -> str:

@@ -29,7 +29,7 @@ def signed_by(
     """Return a verifier that accepts only bearer tokens with this audience, email and issuer.
 
     customer: for tokens that Penstock signs, the customer that owns the push subscription ("" for
-    the system). Name it where several customers share an installation.
+    the system). Set it where several customers share an installation.
     """
     judging = clock or SystemClock()
     verifier = Verifier(fetch or key_fetcher(HttpClient(judging)), judging)

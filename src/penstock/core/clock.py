@@ -145,9 +145,9 @@ def request_time(given: object, field: str) -> Micros:
 
 
 def shown_datetime(us: Micros) -> datetime:
-    """Return a stored time as a UTC datetime; one that no calendar has becomes the nearest.
+    """Return a stored time as a UTC datetime; an out-of-range time becomes the nearest valid one.
 
-    Lists use it: a row with an impossible time is shown and never breaks the page around it.
+    Lists use it, so that one row with an impossible time does not break the whole page.
     """
     return _EPOCH + timedelta(microseconds=min(max(us, _YEARS[0]), _YEARS[1]))
 

@@ -163,7 +163,7 @@ def decide_retry(
 ) -> Retry | NoRetry:
     """Return whether to retry after attempt number ``attempt`` failed (1 is the first one).
 
-    is_declared: the processor declares `retry=`, which wins over the defaults by error type: a
+    is_declared: the processor declares `retry=`, which overrides the defaults by error type: a
     permanent error is then retried, too. force_retry: the caller's should_retry; True retries even
     a permanent error type, False never retries, None leaves it to the error type. stale_before: an
     earlier attempt already ended as STALE_EXECUTION. jitter: 0 to 1. retry_after_us: minimum delay

@@ -1,9 +1,10 @@
-"""Isolation of items in services: one bad row, message or customer stops no other.
+"""Isolation of items in services: one bad row, message or customer does not stop the others.
 
 A service works on batches of rows that many customers wrote. `IsolatedBatches` finds the row that
-makes a transaction fail: it halves the batch until the row is alone, hands it to the service to be
-recorded, leaves it out for a while, and grows the batch again. A good batch costs nothing more, a
-bad row a few transactions. `interleaved` puts the first item of every owner before anyone's second.
+makes a transaction fail: it halves the batch until the row is alone, passes it to the service to be
+recorded, skips it for a while, and grows the batch again. A good batch has no overhead; a bad row
+costs a few transactions. `interleaved` puts the first item of every owner before the second item of
+any owner.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class IsolatedBatches(Generic[K]):
         return bool(self._aside)
 
     def aside(self, tx: Tx) -> frozenset[K]:
-        """Return the items to leave out now; without any, the time is not asked for."""
+        """Return the items to skip now; the clock is read only if there are any."""
         if self._aside:
             now = tx.now()
             self._aside = {item: until for item, until in self._aside.items() if until > now}
@@ -91,7 +92,7 @@ class IsolatedBatches(Generic[K]):
 
 
 def interleaved(items: Iterable[T], owner: Callable[[T], Hashable]) -> list[T]:
-    """Return the items round by round: the first of every owner, then the second, and so on."""
+    """Return the items round-robin: the first of every owner, then the second, and so on."""
     taken: dict[Hashable, int] = {}
     ranked: list[tuple[int, int, T]] = []
     for position, item in enumerate(items):
@@ -102,9 +103,9 @@ def interleaved(items: Iterable[T], owner: Callable[[T], Hashable]) -> list[T]:
 
 
 def shares(items: Iterable[T], owner: Callable[[T], Hashable], most: int, number: int) -> list[T]:
-    """Return at most `most` items of each owner, round by round; others with each pass `number`.
+    """Return at most `most` items of each owner, round-robin; each pass `number` starts elsewhere.
 
-    So a pass is over soon, however many items one owner has.
+    This bounds a pass, however many items one owner has.
     """
     own: dict[Hashable, list[T]] = {}
     for item in items:

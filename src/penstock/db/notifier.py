@@ -160,7 +160,7 @@ class UnsafeFolder(Exception):
     def __init__(self, folder: Path) -> None:
         super().__init__(
             f"other processes are not notified at once: {folder} is a link, belongs to another "
-            "user or is open to others. Remove it, or set TMPDIR to a folder of your own."
+            "user or is open to others. Remove it, or set TMPDIR to a private folder."
         )
 
 

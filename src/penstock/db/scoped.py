@@ -60,7 +60,7 @@ class ScopedStore:
         return self
 
     def reserved(self) -> StoreView:
-        """Return a view with a connection of its own."""
+        """Return a view with its own connection."""
         return self._store.reserved().scoped(self.customer)
 
     def wake(self, channels: Iterable[str]) -> None:

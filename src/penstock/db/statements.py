@@ -160,7 +160,7 @@ def _expand(
     def expansion(match: re.Match[str]) -> str:
         word = match.group(1)
         if word == "now":
-            # SQLite has no clock of its own: its driver binds the time, injected or not.
+            # SQLite has no server clock: its driver binds the time, injected or not.
             return "coalesce(CAST(:now AS bigint), db_now())" if engine == "postgres" else ":now"
         found = fragments.get((word, engine), fragments.get((word, "")))
         if found is None and word == "batch":

@@ -104,7 +104,7 @@ class Single(Generic[T]):
     """A transaction body that runs exactly one statement and does not catch its errors.
 
     `store.write(Single(body))` has the effect of `store.write(body)`; an engine may leave out the
-    round trips of BEGIN and COMMIT, because one statement is a transaction of its own.
+    round trips of BEGIN and COMMIT, because a single statement is its own transaction.
     """
 
     __slots__ = ("_body",)

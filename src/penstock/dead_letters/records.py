@@ -27,12 +27,12 @@ Text: TypeAlias = Annotated[str, Meta(max_length=255)]
 
 
 class DeadLetter(Record):
-    """A run or delivery that failed for good."""
+    """A run or delivery that failed permanently."""
 
     dead_letter_id: Annotated[str, Meta(examples=["dl_5m7t0c2d"])]
     """Id of the dead letter (`dl_…`)."""
     kind: DeadLetterKind
-    """Whether a run or the delivery of a message failed for good."""
+    """Whether a run or the delivery of a message failed permanently."""
     run_id: str | None
     """Id of the failed run; null for a delivery."""
     message_id: str | None
@@ -85,7 +85,7 @@ class DeadLetterGroup(Record):
     """Dead letters of the same origin and error type."""
 
     kind: DeadLetterKind
-    """Whether a run or the delivery of a message failed for good."""
+    """Whether a run or the delivery of a message failed permanently."""
     pipeline: str | None = field(name="pipeline_template")
     """Pipeline of the runs; null for deliveries."""
     phase: str | None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["demo"]
 
 LEAD_US = 26 * HOUR
-"""How long before now the day of `saas` begins, so that all of it lies in the past."""
+"""How long before now the day of `saas` begins, so that it is entirely in the past."""
 
 OPENING = {
     "nba": """\

@@ -69,7 +69,7 @@ class Request:
     read_body: bool = False
     keep_alive: bool = False
     owner: str = ""
-    """Customer whose URL it is; hanging lookups of one owner never hold up another's."""
+    """Customer whose URL it is; hanging lookups of one owner never delay those of another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

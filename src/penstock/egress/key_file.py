@@ -1,7 +1,7 @@
-"""Encryption of stored private keys with a key that lies in a file, apart from the database.
+"""Encryption of stored private keys with a key in a file outside the database.
 
-A copy of the database without the file signs nothing. The file is created on first use, readable by
-its owner only. `cryptography` comes with the extra `penstock-engine[oidc]`.
+A copy of the database without the file cannot sign tokens. The file is created on first use,
+readable by its owner only. `cryptography` comes with the extra `penstock-engine[oidc]`.
 """
 
 from __future__ import annotations

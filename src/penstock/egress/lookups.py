@@ -1,4 +1,4 @@
-"""Name lookups on threads of their own, bounded for each owner, so that one cannot use up all.
+"""Name lookups on dedicated threads, limited per owner so that no owner can use all of them.
 
 A lookup cannot be interrupted: it may hang far longer than the request that asked for it. Requests
 for the same host share one, and an owner (a customer) may have a limited number in progress; beyond

@@ -148,8 +148,8 @@ def check_addresses(addresses: Sequence[str], rules: EgressRules = STRICT) -> li
     try:
         return [check_address(address, rules) for address in addresses]
     except InvalidInput:
-        # What a name resolves to inside the network is not for the user who chose the name.
-        expected = "a name of public addresses only"
+        # Do not disclose internal addresses to the user who chose the name.
+        expected = "a name that resolves to public addresses only"
         raise InvalidInput("host", expected, "another address", PRIVATE_FIX) from None
 
 

@@ -3,8 +3,8 @@
 One step takes flow events and due probes in batches, evaluates their flows under lock
 (`flows.advance.store`), and runs the probes that gates need outside any transaction: a probe is
 leased first, and its result is evaluated later if the lease's token is still current. Slow probes
-run on their own threads and delay no other flow. Safe in any number of replicas; after a crash,
-flow events and leases remain and are picked up again.
+run on their own threads and do not delay other flows. Safe in any number of replicas; after a
+crash, flow events and leases remain and are picked up again.
 """
 
 from __future__ import annotations
@@ -166,7 +166,8 @@ class Orchestrator:
     def _stepped(self, observed: list[_Observed]) -> _Step:
         """Run one transaction; if it fails, keep the observations for the next one.
 
-        A flow that fails alone is left out of the next ones: the others go on.
+        A flow that fails on its own is excluded from the following transactions; the others
+        continue.
         """
         step: _Step | None = None
         try:

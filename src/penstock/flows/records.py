@@ -193,7 +193,7 @@ class FlowRequest(Record):
     force: bool = False
     """Open a new generation even if the partition has a flow."""
     keep_older: bool = False
-    """Let older open generations go on. By default they are superseded: they start nothing more."""
+    """Keep older open generations running. By default they are superseded: no more runs start."""
     no_downstream: bool = False
     """Do not start the phases that follow."""
     parameters: JsonObject | None = None

@@ -1,8 +1,8 @@
 """Gates of single runs: whether a run that is not part of a flow may start.
 
-A message that is bound to a processor, and a person or program that submits a run, ask the gate of
-the processor like the cascade does: the run waits, starts, starts degraded, or fails and becomes a
-dead letter. Missing history that only a person can add is an intervention; the run waits for it
+Runs created by a bound message or submitted by a person or program are checked by the processor's
+gate, like runs of a flow: the run waits, starts, starts degraded, or fails and becomes a dead
+letter. Missing history that only a person can supply opens an intervention; the run waits for it
 until its deadline. Probes run outside any transaction under a token, as those of flows do; the
 orchestrator calls `run_once`.
 """
@@ -100,7 +100,7 @@ class RunGateCounts:
 
 @dataclass(slots=True)
 class _Writes:
-    """What a batch of decisions writes."""
+    """Rows that a batch of decisions writes."""
 
     decided: list[RunGateDecision] = field(default_factory=list)
     decisions: list[NewDecision] = field(default_factory=list)
@@ -114,7 +114,7 @@ class _Writes:
     closed: list[tuple[int, str, str, str]] = field(default_factory=list)
 
     def add(self, part: _Writes) -> None:
-        """Add what another gate writes."""
+        """Add the rows of another gate."""
         for name in self.__slots__:
             getattr(self, name).extend(getattr(part, name))
 

@@ -65,7 +65,7 @@ def show(app: App, name: str) -> None:
 @click.option("--adaptive/--fixed", default=None, help="Whether quota errors lower the capacity.")
 @click.option("--floor", type=click.IntRange(1), help="Lowest capacity that --adaptive may reach.")
 @click.option("--rate", type=float, metavar="N", help="Tokens per second.")
-@click.option("--burst", type=click.IntRange(1), help="Most tokens saved up; default: 1 s worth.")
+@click.option("--burst", type=click.IntRange(1), help="Token bucket size; default: 1 s worth.")
 @click.option("--lease", metavar="DURATION", help="Lifetime of a slot without renewal.")
 @click.option("--grace", metavar="DURATION", help="How long an expired slot still counts as held.")
 @click.option("--queue-max", type=click.IntRange(0), help="Maximum length of the queue.")

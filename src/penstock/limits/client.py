@@ -46,7 +46,7 @@ _CAPACITY = Meta(description="Total weight that may be held at once; 10 for a ne
 _ADAPTIVE = Meta(description="Whether quota errors lower the capacity temporarily.")
 _FLOOR = Meta(description="Lowest capacity that quota errors may cause.")
 _RATE = Meta(description="Tokens added per second; null for no rate limit.")
-_BURST = Meta(description="Most tokens that may accumulate; one second's worth when null.")
+_BURST = Meta(description="Maximum number of accumulated tokens; one second's worth when null.")
 _LEASE = Meta(description="Time that a slot is held without renewal, such as `10m`.")
 _GRACE = Meta(description="Time that an expired slot still counts as held, such as `30s`.")
 _QUEUE_MAX = Meta(description="Maximum number of waiting callers; null for no maximum.")

@@ -78,7 +78,8 @@ def history_record(event: LimitEvent) -> LimitHistory:
 
 
 UNNOTICED_US = SECOND
-"""A grant within this time is no wait: runs are granted in batches, and clocks differ a little."""
+"""Grants within this time do not count as waits: runs are granted in batches, and clocks differ
+slightly."""
 
 
 def wait_times(history: Sequence[LimitEvent]) -> WaitTimes:

@@ -40,7 +40,7 @@ class Limit(Record):
     rate: float | None
     """Tokens added per second; null for no rate limit."""
     burst: int | None
-    """Most tokens that may accumulate; one second's worth when null."""
+    """Maximum number of accumulated tokens; one second's worth when null."""
     lease: Seconds = field(name="lease_seconds")
     """Seconds that a slot is held without renewal."""
     grace: Seconds = field(name="grace_seconds")

@@ -159,7 +159,7 @@ class Views:
         self._store.read(lambda tx: tx.rows("store_ping"))
 
     def check_write(self) -> None:
-        """Write a row; raise StoreError if the store is away, full or read-only."""
+        """Write a row; raise StoreError if the store is unreachable, full or read-only."""
         self._names.require_unscoped("the database")
         self._store.write(Single(lambda tx: tx.run("store_write_check")))
 

@@ -50,7 +50,7 @@ class OverviewRow:
 def customer_metrics(
     tx: Tx, customer_key: CustomerKey, occurrence_from: int, occurrence_to: int
 ) -> list[ProviderMetricsRow]:
-    """Return sums per provider of the runs whose scheduled time lies in the window."""
+    """Return sums per provider of the runs whose scheduled time is in the window."""
     day_from = -(-occurrence_from // DAY) * DAY
     day_to = occurrence_to // DAY * DAY
     if day_to < day_from:

@@ -49,8 +49,8 @@ class Expect:
     `body`, called with the partition, and `reference`, its name. PER: `each` rows per unit; the
     units are the rows of `table` in the partition (by column `partition`, default the pipeline's)
     that belong to the customer (by column `customer`, default the need's) and meet `where`, or the
-    distinct values of column `of` among them. zero: "missing" (no units mean that the data cannot
-    be judged) or "off_day" (no units mean that no rows are expected).
+    distinct values of column `of` among them. zero: "missing" (without units the data counts as
+    missing) or "off_day" (without units no rows are expected).
     """
 
     kind: ExpectKind = ExpectKind.NUMBER
@@ -75,7 +75,7 @@ class Expect:
 
     @property
     def zero_is_off_day(self) -> bool:
-        """Whether no units mean that no rows are expected."""
+        """Whether zero units mean that zero rows are expected."""
         return self.zero == "off_day"
 
     @property
@@ -92,7 +92,7 @@ class Expect:
 def expected_by_function(body: RowCounter, partition: str, customer: str) -> Any:
     """Return what a counting function returns; one with two parameters receives the customer.
 
-    A parameter with a default does not count: it belongs to the function's author.
+    Parameters with a default are ignored: they are for the function's own use.
     """
     call: Callable[..., Any] = body
     try:
@@ -170,7 +170,7 @@ class Dependency:
 
     @property
     def knows_customers(self) -> bool:
-        """Whether it says which rows belong to a customer: a column, or `shared`."""
+        """Whether it distinguishes customers' rows: it has a customer column or is `shared`."""
         return self.shared or self.customer is not None
 
     def with_defaults(

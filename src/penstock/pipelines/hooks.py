@@ -1,4 +1,4 @@
-"""What registration tells flows; connected in `penstock.wiring`."""
+"""Hooks that registration calls; connected in `penstock.wiring`."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ def needs_of(
 ) -> tuple[Need, ...]:
     """Return the union of the processors' needs in a mode; equal needs are merged.
 
-    Different needs of the same kind and table are numbered, so that each has a key of its own.
+    Different needs of the same kind and table are numbered, so that each has its own key.
     """
     found: list[Need] = []
     numbers: Counter[str] = Counter()

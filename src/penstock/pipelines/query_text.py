@@ -1,4 +1,4 @@
-"""The `:name` parameters in the text of an author's query, outside of strings and comments.
+"""The `:name` parameters in a user's query, outside of strings and comments.
 
 Declarations check them and probes bind them; both must read the text in the same way.
 """

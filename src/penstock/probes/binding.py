@@ -1,6 +1,6 @@
-"""Translating an author's query with `:name` parameters into a driver statement with bound values.
+"""Translating a user's query with `:name` parameters into a driver statement with bound values.
 
-The pipeline author's text is unchanged except for parameters outside of strings, quoted names and
+The query is unchanged except for parameters outside of strings, quoted names and
 comments. A parameter without a value is an error, never an empty value.
 """
 
@@ -22,7 +22,7 @@ def values_of(request: ProbeRequest) -> dict[str, Any]:
 def bind_parameters(
     sql: str, values: Mapping[str, Any], dialect: Dialect, rows_max: int = 1
 ) -> ProbeStatement:
-    """Return the author's query in the driver's syntax, with the values that it uses."""
+    """Return the query in the driver's syntax, with the values that it uses."""
     used: dict[str, Scalar] = {}
     parts: list[str] = []
     end = 0

@@ -1,7 +1,7 @@
 """Building the queries that probe one dependency, and reading their rows into an observation.
 
 One aggregate query covers as much as possible: rows, newest time, filled cells and the units of a
-per-unit expectation. The author's queries (expectation, checks) follow on the same connection.
+per-unit expectation. The user's queries (expectation, checks) follow on the same connection.
 Values are bound, names are checked and quoted, and nothing here runs a query.
 """
 
@@ -125,7 +125,7 @@ def read_observation(
 
 # --- rows -----------------------------------------------------------------------------------------
 
-# The author's query is on lines of its own, so that a comment at its end ends there.
+# The user's query is on separate lines, so that a trailing comment cannot swallow what follows.
 _FAULTS = (
     f"SELECT count(*) FROM (SELECT 1 AS fault FROM (\n{{sql}}\n) AS q LIMIT {FAULTS_MAX}) AS f"
 )
@@ -156,9 +156,9 @@ def _rows_statement(
 
 
 def _counts_apart(expect: Expect) -> bool:
-    """Whether units have a statement of their own.
+    """Whether units are counted by a separate statement.
 
-    In a subquery, a column of the author's condition that the counted table lacks would be taken
+    In a subquery, a column of the user's condition that the counted table lacks would be taken
     from the outer table.
     """
     return expect.kind is ExpectKind.PER and expect.where is not None
@@ -168,7 +168,7 @@ def _units_statement(expect: Expect, request: ProbeRequest, warehouse: Warehouse
     dialect = warehouse.dialect
     source = warehouse.from_clause(expect.table or "", "units")
     values = dict(source.values)
-    # An alias of its own: SQLite would take a column that this table lacks from the outer table.
+    # A separate alias: otherwise SQLite takes columns missing from this table from the outer one.
     units = "*" if expect.of is None else f"DISTINCT {column_quoted(expect.of, dialect, 'u')}"
     where = _where(_conditions(expect, request, dialect, values, "u"))
     text = f"SELECT count({units}) FROM {source.text} AS u{where}"
@@ -198,7 +198,7 @@ def _ownership(
     values: dict[str, Scalar],
     alias: str = "t",
 ) -> list[str]:
-    """Return the conditions besides the partition: the customer's rows, and the author's text."""
+    """Return the conditions other than the partition: the customer and the declared `where`."""
     found = []
     if source.customer is not None:
         values["customer"] = request.customer
@@ -207,7 +207,7 @@ def _ownership(
     if source.where is not None:
         written = bind_parameters(source.where, values_of(request), dialect)
         values.update(written.values)
-        # On lines of its own, so that a comment at its end ends there.
+        # On separate lines, so that a trailing comment cannot swallow what follows.
         found.append(f"(\n{written.text}\n)")
     return found
 

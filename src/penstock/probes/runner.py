@@ -84,7 +84,7 @@ class ProbeRunner:
             def probe(began: Micros) -> Observation:
                 return self._probe(query, warehouse, request, began)
 
-            # Rows of one customer never answer for another, unless they are common to all.
+            # One customer's rows never count for another, unless the table is shared.
             whose = None if dependency.shared else request.customer
             key = (address, dependency.table, request.partition, whose, query.shape)
             return self._calls.join(key, probe, since=request.since)

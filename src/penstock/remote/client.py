@@ -65,9 +65,9 @@ class RemoteClient(UseCaseGroups):
         group.__dict__["transport"] = self.transport
         return cast("G", group)
 
-    def rehearsal(self) -> RemoteClient:
+    def dry_run(self) -> RemoteClient:
         """Return the same use cases for a dry run: the server rolls every change back."""
-        return RemoteClient(self.transport.rehearsal())
+        return RemoteClient(self.transport.dry_run())
 
     def now(self) -> int:
         """Return the server's time in microseconds, to the second."""

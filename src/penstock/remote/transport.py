@@ -99,7 +99,7 @@ class Transport:
     def __repr__(self) -> str:
         return f"Transport({self.url!r})"
 
-    def rehearsal(self) -> Transport:
+    def dry_run(self) -> Transport:
         """Return the same connections for dry runs: changes are rolled back by the server."""
         other = copy(self)
         other._extra = {"Dry-Run": "true"}

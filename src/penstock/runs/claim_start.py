@@ -7,8 +7,8 @@ the fair clock has reached: later runs get higher ranks, so its next claim start
 only after `SETTLE_SECONDS`, because a run that is being inserted may have read an older clock.
 
 A run can still be below that start: its insertion took longer, or another claim that held it was
-rolled back. Claims from the head find those. They take at most one part in `HEAD_SHARE` of the
-time, so they are frequent while they are cheap and rare while they read many dead entries.
+rolled back. Claims from the head find those. They take at most 1/`HEAD_SHARE` of the time, so they
+are frequent while they are cheap and rare while they read many dead entries.
 """
 
 from __future__ import annotations

@@ -62,18 +62,18 @@ def runs() -> None:
 )
 @click.option("--sla-breached", is_flag=True, help="Only runs that missed their SLA.")
 @click.option("--limit", type=LIMIT, default=50, show_default=True, help="Maximum number of runs.")
-@click.option("--cursor", metavar="TEXT", help="Continue a list where the cursor says it ended.")
+@click.option("--cursor", metavar="TEXT", help="Cursor from the previous page.")
 @click.option(
     "--before",
     type=RUN,
     metavar="RUN",
-    help="List the runs after this one, the last of a page. Requires --state.",
+    help="Continue after this run, the last one of the previous page. Requires --state.",
 )
 @click.pass_obj
 def list_(app: App, /, limit: int, cursor: str | None, *, sla_breached: bool, **given: Any) -> None:
     """List runs: unfinished runs first, then by age, newest first.
 
-    A list of any length is read in parts: the hint of one part has the --cursor of the next.
+    Long lists are paginated: the hint after each page contains the --cursor of the next.
     """
     if given["before"] is not None and given["state"] is None:
         raise InvalidInput("before", "to be used together with --state", "no --state")
@@ -247,7 +247,7 @@ def _print_facts(run: Run, now: int) -> None:
 
 
 def _ignored(run: Run, now: int) -> str:
-    """Return the remark on a request to stop that the processor has not followed."""
+    """Return a note about a stop request that the processor ignored."""
     asked = run.cancel_requested_at
     is_late = asked is not None and now - from_datetime(asked) > STOP_GRACE_US
     return ", ignored so far" if is_late and run.finished_at is None else ""
@@ -339,8 +339,8 @@ def _replayed(client: UseCaseGroups, run: Run) -> str:
 @click.option("--ordering-key", metavar="TEXT", help="Runs with the same key run one at a time.")
 @click.option("--key", metavar="TEXT", help="Idempotency key; repeating it returns the same run.")
 @click.option("--mode", metavar="NAME", help="Mode of the processor's gate. Default: manual.")
-@click.option("--force", is_flag=True, help="Start without asking the processor's gate; recorded.")
-@click.option("--reason", default="", metavar="TEXT", help="Why the gate is passed over (--force).")
+@click.option("--force", is_flag=True, help="Bypass the processor's gate; recorded in the journal.")
+@click.option("--reason", default="", metavar="TEXT", help="Reason for --force, recorded.")
 @click.pass_obj
 def submit(app: App, /, **given: Any) -> None:
     """Submit one run and print its id; the run is stored durably before the id is printed."""
@@ -384,8 +384,8 @@ def cancel(app: App, run_id: str, reason: str, *, force: bool) -> None:
     """Cancel a run: immediately if it is pending, at its next heartbeat if it is running.
 
     A processor stops when it calls run.check or run.progress, at an await, or as a process. With
-    --force the run ends without it: it fails with STOP_IGNORED, nothing that its code writes to
-    Penstock is accepted any more, and it no longer counts toward the concurrency.
+    --force the run ends without it: it fails with STOP_IGNORED, later writes of its code are
+    rejected, and it no longer counts toward the concurrency.
     """
     with app.connect() as client:
         done = client.runs.cancel(run_id, reason=reason, force=force)
@@ -406,7 +406,7 @@ def cancel(app: App, run_id: str, reason: str, *, force: bool) -> None:
 @click.option(
     "--config-parameters",
     is_flag=True,
-    help="Take the present parameters of the run's config instead of those of the run.",
+    help="Use the current parameters of the run's config instead of those of the run.",
 )
 @dry_run_option
 @click.pass_obj

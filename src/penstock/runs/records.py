@@ -65,9 +65,9 @@ class Submission(Record):
     """Mode in which the processor's gate decides; `manual` when omitted, which never waits. A
     processor without needs has no gate."""
     force: bool = False
-    """Start without asking the processor's gate; recorded in the journal and the audit."""
+    """Bypass the processor's gate; recorded in the journal and the audit log."""
     force_reason: Annotated[str, Meta(max_length=500)] = ""
-    """Why the gate is passed over, kept with the record; only with `force`."""
+    """Reason for bypassing the gate, stored in the journal; only with `force`."""
 
 
 class RunRef(Record):

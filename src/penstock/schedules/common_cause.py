@@ -30,7 +30,7 @@ ELSEWHERE: Final = frozenset(
 
 
 class FailingGroup(NamedTuple):
-    """Configs whose runs of one processor failed for good with one error type in the window.
+    """Configs whose runs of one processor failed permanently with one error type in the window.
 
     failing: number of these configs. active: number of active configs of the pipeline.
     """

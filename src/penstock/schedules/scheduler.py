@@ -3,7 +3,7 @@
 One tick takes locked batches until nothing is due or its time budget is spent. Each distinct
 (cadence, scheduled time, policy) is planned once per batch, not once per config. Late occurrences
 share one global start rate, so that the end of a day of downtime does not overload the workers.
-Configs that cannot be planned are postponed with an alert, so that they delay no others.
+Configs that cannot be planned are postponed with an alert, so that they do not delay others.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class Scheduler:
         )
 
     def _postpone_alone(self, tx: Tx, config_id: int, error: Exception) -> None:
-        """Postpone a config that cannot be started, with an alert: the others go on."""
+        """Postpone a config that cannot be started and open an alert; the others continue."""
         groups = schedule_take_due(tx, 1)
         if not any(config_id in group.config_ids for group in groups):
             return  # it is no longer due, or another scheduler has it

@@ -132,7 +132,7 @@ def _shared_results(app: Starlette, routes: Routes, client: Client, clock: Clock
         lambda: msgspec.json.encode({"keys": app.state.receiving.keys()}), clock
     )
     app.state.ping = SharedResult(client.views.ping, clock)
-    # Anyone may ask for readiness: a write per request would be a way to load the database.
+    # Readiness needs no key: a write per request would let anyone load the database.
     app.state.write_check = SharedResult(client.views.check_write, clock, seconds=1.0)
 
 

@@ -3,8 +3,8 @@
 Valid keys are cached for 30 seconds, or until they expire, and unknown ones for 5, so that a
 revocation takes effect on every replica within 60 seconds. A long poll looks its key up again
 before it hands out anything. The cache is not extended while the database is unavailable. Lookups
-have threads of their own, one for keys that were valid before and one for the others, so that
-guessing keys delays no known caller. Each key has a token bucket per process.
+run on two dedicated threads, one for keys that were valid before and one for all others, so that
+attempts to guess keys do not delay known callers. Each key has a token bucket per process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CHECK_AGAIN_SECONDS: Final = 5.0
 """Age of a cache entry from which a long poll looks its key up again."""
 LOOKUPS_WAITING_MAX: Final = 200
 WRONG_TOKENS_RATE: Final = 5.0
-"""Wrong scheduler tokens per second that are compared; further ones get 429."""
+"""Maximum wrong scheduler tokens per second; further requests get 429."""
 KEYS_MAX: Final = 10_000
 REFUSED_MAX: Final = 1_000
 CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="penstock"'}

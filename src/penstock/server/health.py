@@ -28,7 +28,7 @@ async def readyz(request: Request) -> Response:
     if request.app.state.is_draining:
         return _unready(request, "draining", "The process is stopping.")
     if request.app.state.admission_queue.is_stuck:
-        return _unready(request, "overloaded", "No request has been finished for seconds.")
+        return _unready(request, "overloaded", "No request has finished for 10 seconds.")
     try:
         await request.app.state.ping.get()
     except StoreError:

@@ -42,7 +42,7 @@ async def authenticate_push(
 ) -> IncomingPush:
     """Return the settings of the subscription after verifying the sender's token in a thread.
 
-    The threads are those for unknown senders: their tokens delay no request with a key.
+    The threads are those for unknown senders: their tokens do not delay requests with a key.
     """
     row = settings.incoming.get(name)
 

@@ -155,11 +155,11 @@ class Binder:
         return replace(_summed(parts), bound=made, next_at=next_at)
 
     def drain(self, seconds: float = 25.0) -> bool:
-        """Start nothing more and wait for what is in progress; return True when nothing is left."""
+        """Stop starting work and wait for what is in progress; return True when nothing is left."""
         return self._threads is None or self._threads.drain(seconds)
 
     def _serve_alone(self, sub: SubscriptionRow) -> BinderCounts:
-        """Serve one subscription; its failure is logged and delays no other one.
+        """Serve one subscription; a failure is logged and does not delay the others.
 
         What it leased is delivered again after the ack deadline.
         """
@@ -281,8 +281,8 @@ class Binder:
     def _start_configs(self, sub: SubscriptionRow, one: LeasedDelivery) -> int:
         """Start all configs that the message addresses, step by step, then ack it.
 
-        A config that cannot be started keeps no other from starting: the step is then repeated
-        config by config, and the message is nacked with the first error after the last step.
+        A config that cannot be started does not block the others: the step is repeated config by
+        config, and after the last step the message is nacked with the first error.
         """
         errors: list[Exception] = []
         after: int | None = 0

@@ -1,4 +1,4 @@
-"""The work of customers side by side, so that one customer's work delays no other's.
+"""Concurrent work for customers, so that one customer's work does not delay another's.
 
 Each customer has one thread at a time, for the items of one call; a bounded number of them run at
 once, the others in the order in which they were started.
@@ -52,7 +52,7 @@ class CustomerThreads(Generic[T]):
         return len(free)
 
     def drain(self, seconds: float) -> bool:
-        """Start nothing more and wait for the items in progress; True when none is left."""
+        """Stop starting work and wait for the items in progress; True when none is left."""
         with self._ended:
             self._is_closing = True
             is_done = self._ended.wait_for(lambda: not self._running, timeout=seconds)

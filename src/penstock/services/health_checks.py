@@ -28,7 +28,7 @@ class HealthChecks:
     def result(self, subject: Hashable, owner: str, url: str) -> bool | None:
         """Return the result of a finished check, once; otherwise start one and return None.
 
-        A check is not started while another of its owner runs, or all threads are in use.
+        No check is started while another one of the same owner runs or all threads are busy.
         """
         if not self._threads:
             return self._is_healthy(url, owner)
@@ -52,5 +52,5 @@ class HealthChecks:
     def _is_healthy(self, url: str, owner: str) -> bool:
         try:
             return self._check(url, owner)
-        except Exception:  # whatever the check raises, the consumer is not known to be healthy
+        except Exception:  # if the check raises any error, the consumer does not count as healthy
             return False

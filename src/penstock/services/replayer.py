@@ -5,7 +5,7 @@ at a limited rate, and up to the subscription's maximum; messages that keep fail
 operator. Its replays are those of the use cases (`dead_letters.client.replays`), as actor `auto`.
 
 Health checks run in the background (`services.health_checks`): a pass starts those that it needs
-and replays where one has succeeded, so no consumer and no subscription holds up another.
+and replays where one has succeeded, so consumers and subscriptions do not delay each other.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Replayer:
                 part = self._serve(sub, now)
             except StoreError:
                 raise
-            except Exception:  # of this subscription only: the others go on
+            except Exception:  # only this subscription fails; continue with the others
                 log.exception("automatic replay of subscription %s failed", sub.name)
                 part = ReplayerCounts(failed=1)
             waits |= part is None

@@ -53,7 +53,7 @@ def snapshot_holders(tx: Tx, older_us: int) -> list[SnapshotHolder]:
 
 
 def clock_lead(tx: Tx) -> int:
-    """Return by how much recorded times are ahead of the clock, which then was set back."""
+    """Return how far recorded times are ahead of the clock; more than zero if it was set back."""
     now, newest = one(tx.rows("newest_times"))
     return max(0, int(newest) - int(now))
 
@@ -140,7 +140,7 @@ def _prune_logs(tx: Tx, until: dict[str, int]) -> dict[str, int]:
 
 
 def _prune_closed(tx: Tx, now: int, retention: Retention) -> dict[str, int]:
-    """Delete what people have dealt with."""
+    """Delete alerts, dead letters, interventions and overrides past their retention."""
     chunk = {"n": CHUNK}
     return {
         "alerts": tx.run("alerts_prune", {"before": now - retention.alerts_us, **chunk}),

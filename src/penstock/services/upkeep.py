@@ -77,7 +77,7 @@ class OutboxPublisher:
 
 
 def _unpublishable(tx: Tx, outbox_id: int, error: Exception) -> None:
-    """Take a message that cannot be published out of the outbox; the alert keeps its content."""
+    """Remove an unpublishable message from the outbox; the alert keeps its content."""
     message = outbox_remove(tx, outbox_id)
     if message is None:
         return
@@ -90,7 +90,7 @@ def _unpublishable(tx: Tx, outbox_id: int, error: Exception) -> None:
             subject_kind="outbox",
             subject=outbox_id,
             message=f"A message for topic {message.topic} cannot be published: "
-            f"{type(error).__name__}. The detail of this alert has its content.",
+            f"{type(error).__name__}. Its content is in the details of this alert.",
             detail={
                 "topic": message.topic,
                 "payload": message.payload,
@@ -157,8 +157,8 @@ class Vacuum:
 
     A queue table turns over within seconds, and PostgreSQL's autovacuum checks it once a minute.
     While another session holds a snapshot, a second vacuum would remove nothing, so the service
-    waits until the horizon moves. If it may not see that session, it learns the same from a vacuum
-    that removed little, and pauses.
+    waits until the horizon moves. If it lacks permission to see that session, it detects this from
+    a vacuum that removed few rows, and pauses.
     """
 
     name = "vacuum"

@@ -122,7 +122,7 @@ class SinkTx(Protocol):
         ...
 
     def execute(self, sql: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        """Run one of your own statements, with `:name` parameters on both engines."""
+        """Run a custom statement, with `:name` parameters on both engines."""
         ...
 
     def get(self, path: str) -> Document | None:

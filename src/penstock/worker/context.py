@@ -105,7 +105,8 @@ class RunContext(LoggedRun):
         self.interrupt: Callable[[Signal], None] | None = None
         self.is_dirty = False
         self.is_gone = False
-        """Whether the run was ended by another process, so that this execution is worthless."""
+        """Whether another process ended the run, so that the result of this execution is
+        discarded."""
         self.was_fenced = False
         """Whether the run was asked to stop because the worker's lease was uncertain."""
         self.is_marked = held.started_at is not None
@@ -244,7 +245,7 @@ class RunContext(LoggedRun):
         if self.publish_message is None:
             raise Conflict(
                 "run.publish is not available in a child process: return the data and publish it "
-                "in a later processor, or declare this processor without a process of its own."
+                "in a later processor, or declare this processor without runs='process'."
             )
         content = msgspec.json.encode(data) if isinstance(data, Mapping) else data
         own = {"run_id": self.run_id, "correlation_id": self.correlation_id}
@@ -267,7 +268,7 @@ class RunContext(LoggedRun):
         known += [item for item in ids if item not in known]
 
     def quality(self, score: float) -> None:
-        """Report the result's quality from 0 to 1; gates that probe no data of their own use it."""
+        """Report the result's quality from 0 to 1; gates without data to probe use it."""
         if not 0 <= score <= 1:
             raise InvalidInput("score", "a number from 0 to 1", score)
         self._reported = {**(self._reported or {}), "quality_score": float(score)}

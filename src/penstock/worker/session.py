@@ -55,7 +55,7 @@ class WorkerSession:
         return self._clock.monotonic() < self.safe_until
 
     def open(self, pool_key: PoolKey) -> int:
-        """Open a session; safe to repeat, a session whose response was lost expires by itself."""
+        """Open a session; safe to repeat, a session whose response was lost simply expires."""
         left = self._clock.monotonic()
         options = self._options
         params = {

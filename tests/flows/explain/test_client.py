@@ -263,7 +263,7 @@ class TestExplain:
         stage.step()
         assert lines(stage)["raw"] == "failed 1/2 10:05 without box"
         assert sentences(stage, "raw")[-1] == (
-            "box failed for good at 10:05 (VALIDATION_ERROR: connection reset)."
+            "box failed permanently at 10:05 (VALIDATION_ERROR: connection reset)."
         )
         retry = f"runs retry {encode('run', opened.run_ids[0])}"
         assert offers(stage)[0] == retry

@@ -163,7 +163,7 @@ class TestProcessors:
             (
                 {"status": "failed", "at": ago(5),
                  "failures": (failed(), failed("VALIDATION_ERROR", error="no\nsuch column"))},
-                "features failed for good at 11:06 after 2 attempts "
+                "features failed permanently at 11:06 after 2 attempts "
                 "(VALIDATION_ERROR: no such column)",
             ),
         ],

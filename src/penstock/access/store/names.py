@@ -51,7 +51,7 @@ class PipelineInfo:
     processors: tuple[ProcessorRow, ...]
     has_flow: bool
     sole_customer: CustomerKey | None = None
-    """Customer that used it first, if its needs do not tell customers apart."""
+    """Customer that used it first, if its needs do not distinguish customers."""
     unowned_tables: tuple[str, ...] = ()
     """Tables of needs that have neither a customer column nor `shared`."""
 
@@ -118,7 +118,7 @@ class NameResolver:
         return names
 
     def apart(self) -> NameResolver:
-        """Return the same names with a cache of their own, for work that is rolled back."""
+        """Return the same names with a separate cache, for work that is rolled back."""
         names = NameResolver(self._store, self._clock)
         names._bound = self._bound
         return names

@@ -40,7 +40,7 @@ def seal_next(tx: Tx, n: int) -> int:
         rows = tx.rows("journal_unsealed", params)
         if rows or cluster == current:
             break
-        # Everything that the earlier cluster wrote is sealed: go on with the next.
+        # Everything that the earlier cluster wrote is sealed: continue with the next.
         after_seq, after_xid, cluster = 0, "0", cluster + 1
     if not rows:
         return 0

@@ -248,7 +248,7 @@ class Subscriptions:
     def seek(self, name: SubscriptionName, to: SeekTime, *, customer: Owner = None) -> SeekResult:
         """Seek a subscription to a time. Newer messages are delivered again, older ones purged.
 
-        A time in the future purges everything published until now.
+        A time in the future purges everything published so far.
         """
         at = request_time(to, "time")
         sub, seek = self._store.write(lambda tx: self._begin(tx, name, at, customer))

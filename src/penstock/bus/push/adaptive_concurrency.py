@@ -55,7 +55,7 @@ class ConcurrencyWindow:
 
 
 def succeeded(window: ConcurrencyWindow) -> ConcurrencyWindow:
-    """Return the window after a response of an endpoint that keeps up, whatever its verdict."""
+    """Return the window after a response of an endpoint that keeps up, whether or not it acked."""
     grown = window.size + (1.0 if window.size < window.threshold else 1.0 / window.size)
     return replace(
         window,

@@ -193,10 +193,9 @@ def verdict_of(status: int) -> PushVerdict:
 
 
 def slows_endpoint(status: int | None) -> bool:
-    """Return whether a response, or None for no response, says that the endpoint is in trouble.
-
-    Only those slow a subscription down: no response, a timeout, 429 and 5xx. With every other
-    status, such as 400 or 422 for a poison message, the endpoint has judged that one message.
+    """Return whether a response, or None for no response, indicates an overloaded or failing
+    endpoint. Only these slow a subscription down: no response, a timeout, 429 and 5xx. Any other
+    status, such as 400 or 422 for a poison message, concerns that message only.
     """
     return status is None or status in OVERLOADED or status >= 500
 

@@ -164,14 +164,14 @@ class Pusher:
                 begun += self._begin(one)
             except StoreError:
                 raise
-            except Exception as error:  # of this subscription only: the others go on
+            except Exception as error:  # only this subscription fails; continue with the others
                 self._report(error)
         waits = [pause for pause in pauses if pause > 0]
         next_at = None if not waits else int((now + min(waits)) * SECOND)
         return PushCounts(started=begun, next_at=next_at, now=int(now * SECOND))
 
     def drain(self, seconds: float = 25.0) -> bool:
-        """Start nothing more and wait for requests in flight; return True when none is left."""
+        """Stop starting work and wait for requests in flight; return True when none is left."""
         with self._ended:
             self._is_closing = True
             return self._ended.wait_for(

@@ -1,10 +1,9 @@
 """The keys that sign push tokens: kept in the store, created on first use, two at a time.
 
-With a key file they are encrypted, so that the database alone signs nothing; keys that were stored
-before are encrypted when they are next read. Every process of an installation signs with the same
-key. A rotation adds a new key; the previous
-one stays published, so that tokens already issued remain valid. The function that creates a key is
-injected, because it needs an optional dependency.
+With a key file they are encrypted, so that the database alone cannot sign tokens; keys that were
+stored before are encrypted when they are next read. Every process of an installation signs with the
+same key. A rotation adds a new key; the previous one stays published, so that tokens already issued
+remain valid. The function that creates a key is injected, because it needs an optional dependency.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ RETURNING message_id;
 
 -- name: bus_generation_undo
 -- Delete generations that another transaction added and ended between our read and our insert. Runs
--- in a statement after the insert, when no other transaction can add one of these any more.
+-- in a statement after the insert, when no other transaction can add one of these.
 -- scope: system (the caller has just added the generations)
 DELETE FROM deliveries WHERE subscription = :subscription AND message_id {{any ids}}
     AND round <= (SELECT max(s.round) FROM settled s WHERE s.message_id = deliveries.message_id

@@ -25,7 +25,7 @@ def push_ready(tx: Tx, *, kind: str = "push", after: int = 0, limit: int = 500) 
 
 
 def push_email_own(tx: Tx, push: str, customer_key: CustomerKey, *, is_bound: bool) -> None:
-    """Take the e-mail address of a push for its customer; raise InvalidInput if it is another's.
+    """Assign a push e-mail address to its customer; raise InvalidInput if another customer uses it.
 
     Receivers accept tokens by address and audience, so a caller bound to a customer may only use
     addresses of that customer. An address that an operator uses for several customers belongs to
@@ -44,5 +44,5 @@ def push_email_own(tx: Tx, push: str, customer_key: CustomerKey, *, is_bound: bo
         "push.oidc_token.service_account_email",
         "an address that no other customer uses",
         oidc.email,
-        "Use an address of your own: receivers accept tokens by it.",
+        "Use your own address: receivers accept tokens by address.",
     )

@@ -1,4 +1,4 @@
-"""How a use case without a route of its own works in the remote client."""
+"""How a use case without its own route works in the remote client."""
 
 from __future__ import annotations
 

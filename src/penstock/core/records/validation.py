@@ -51,7 +51,7 @@ def convert_input(
     """Convert a value to `kind`; raise InvalidInput that names the field.
 
     is_text: numbers and booleans may be given as text, as in a query string. Unknown fields are
-    rejected, unless `ignores_unknown` drops them: senders of messages add fields of their own.
+    rejected, unless `ignores_unknown` drops them: senders may add their own fields.
     """
     if isinstance(value, dict):
         value = _without_nulls(value, kind)

@@ -113,7 +113,7 @@ class PostgresStore:
         return self._attempt(body, BEGIN_WRITE)
 
     def reserved(self) -> PostgresStore:
-        """Return a store with one connection of its own, which no other caller can use up."""
+        """Return a store with its own connection, which no other caller can use."""
         child = PostgresStore(
             self._dsn,
             self._clock,

@@ -142,7 +142,7 @@ class PostgresTx:
         commit = verbatim("COMMIT", "COMMIT")
         self._waiting.append(commit)
         self.flush()
-        # After an error PostgreSQL turns COMMIT into ROLLBACK, without an error of its own.
+        # After an error PostgreSQL turns COMMIT into ROLLBACK, without reporting an error.
         return commit.arrived().status() == "COMMIT"
 
     def rollback(self) -> None:

@@ -1,7 +1,7 @@
 """A transaction on one SQLite connection: statements by name, batches through temporary tables.
 
-Used only by the driver in `sqlite`. Time is bound to every statement, because SQLite has no clock
-of its own: the injected time, else a wall clock that never goes back.
+Used only by the driver in `sqlite`. Time is bound to every statement, because SQLite has no server
+clock: the injected time, else a wall clock that never goes back.
 """
 
 from __future__ import annotations

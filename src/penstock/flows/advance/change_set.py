@@ -101,7 +101,7 @@ class ChangeSet:
     flows: list[tuple[int, str, bool, str, bool]] = field(default_factory=list)
     ended_configs: list[int] = field(default_factory=list)
     repaired: list[int] = field(default_factory=list)
-    """Flows above generation 1 that ended well: alerts about earlier generations are resolved."""
+    """Successful flows above generation 1: alerts about earlier generations are resolved."""
     logs: list[tuple[str, str]] = field(default_factory=list)
     """Decisions about data, by log level and text; a wait is logged when it begins."""
     _scores: dict[tuple[int, str], Scores] = field(default_factory=dict)

@@ -68,7 +68,7 @@ def flow_fields(snapshot: FlowSnapshot, phase: str, processor: str) -> dict[str,
 
 
 def decision_context(decision: Decision, overrides: Sequence[Override]) -> dict[str, Any]:
-    """Return what a run is given about the decision of its gate."""
+    """Return the part of the gate's decision that is passed to a run."""
     context: dict[str, Any] = {
         "verdict": decision.verdict.value,
         "status": decision.status.value,
@@ -95,7 +95,7 @@ def decision_context(decision: Decision, overrides: Sequence[Override]) -> dict[
 def check_failed_fields(
     given: GateInput, decision: Decision, *, retry_count: int
 ) -> dict[str, Any]:
-    """Return what a message about a check that found too little says about the decision.
+    """Return the decision as described in a message about a failed check.
 
     `required_table` is the weakest dependency; `dependency_checks` has all that lack something.
     """

@@ -33,7 +33,7 @@ from penstock.flows.records import FlowPreview, FlowRequest, FlowTrigger
 @click.option(
     "--keep-older",
     is_flag=True,
-    help="Let older open generations go on; by default they start nothing more.",
+    help="Keep older open generations running; by default they are superseded.",
 )
 @click.option("--no-downstream", is_flag=True, help="Do not continue with later phases.")
 @click.option("--param", "params", multiple=True, metavar="KEY=VALUE", help="Set one parameter.")

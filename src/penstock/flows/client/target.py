@@ -94,7 +94,7 @@ def trigger_target(
 def _config_of(
     tx: Tx, info: PipelineInfo, wanted: FlowRequest, customer_key: CustomerKey | None
 ) -> ConfigRow | None:
-    """Return the named config, or the only active one; several must be told apart by name."""
+    """Return the named config, or the only active one; raise InvalidInput if several are active."""
     if wanted.config is not None:
         number = decode_or_not_found("cfg", "config", wanted.config)
         found = None if customer_key is None else config_get(tx, number, customer_key)

@@ -1,4 +1,4 @@
-"""Preview of a trigger (`--dry-run`): its mode and partition, and what becomes of each phase.
+"""Preview of a trigger (`--dry-run`): its mode and partition, and what happens to each phase.
 
 Read-only. State may change between the preview and `client.flows.trigger`, which decides again.
 """
@@ -89,7 +89,7 @@ def superseded_text(older: Sequence[FlowRow]) -> str:
     named = [f"{encode('flow', one.flow_id)} (generation {one.generation})" for one in older]
     return (
         f"It supersedes {format_list(named, 20)}: nothing more of that starts, and pending runs "
-        "are cancelled. To let it go on, pass --keep-older."
+        "are cancelled. To keep it running, pass --keep-older."
     )
 
 

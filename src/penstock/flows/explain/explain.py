@@ -310,7 +310,7 @@ def _sentences(phase: PhaseFact, wall: LocalClock) -> list[str]:
 
 
 def _producer_sentences(flow: FlowFact, phase: PhaseFact, wall: LocalClock) -> list[str]:
-    """Return who produces the tables that a waiting or blocked gate misses, and how that went."""
+    """Return the producers of tables that a waiting or blocked gate lacks, with their results."""
     if phase.state not in ("WAITING", "BLOCKED"):
         return []
     gates = [gate for gate in (phase.gate, *phase.gates) if gate is not None]
@@ -320,7 +320,7 @@ def _producer_sentences(flow: FlowFact, phase: PhaseFact, wall: LocalClock) -> l
         if not flow.producers_of(table):
             known = sorted({one.table for one in flow.producers if one.pipeline == flow.pipeline})
             for near in difflib.get_close_matches(table, known, n=1, cutoff=0.8):
-                lines.append(f"No processor produces {table}; is {near} meant, which one does?")
+                lines.append(f"No processor produces {table}; did you mean {near}?")
         for one in flow.producers_of(table)[:PRODUCERS_SHOWN]:
             if one.pipeline != flow.pipeline:
                 where = f"{one.phase}/{one.processor} of pipeline {one.pipeline}"

@@ -288,7 +288,7 @@ class OpenFlowFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerFact:
-    """A processor that declares to produce a table, in this pipeline or in another one."""
+    """A processor that declares that it produces a table, in this pipeline or another."""
 
     table: str
     pipeline: str

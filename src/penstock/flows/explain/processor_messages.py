@@ -40,7 +40,7 @@ def describe_processor(processor: ProcessorFact, wall: LocalClock) -> str:
     if processor.status == "failed" and processor.at is not None:
         how = f" ({describe_error(processor.failures[-1])})" if processor.failures else ""
         tries = f" after {len(processor.failures)} attempts" if len(processor.failures) > 1 else ""
-        return f"{name} failed for good at {wall.at(processor.at)}{tries}{how}"
+        return f"{name} failed permanently at {wall.at(processor.at)}{tries}{how}"
     if processor.is_external:
         return f"{name} has not reported; it runs outside Penstock"
     if failed:

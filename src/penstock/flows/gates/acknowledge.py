@@ -1,4 +1,4 @@
-"""What becomes of a message that asks for a processor, once the processor's gate has decided.
+"""What happens to a message that starts a processor once the processor's gate has decided.
 
 Ready, waiting, history missing, degraded or failed: says whether the processor runs, whether the
 message is acked, and what a push reply carries. Pure: gates of single runs (`flows.run_gates`) and
@@ -78,7 +78,7 @@ class GateResult(Protocol):
 
 
 def gate_response(decision: GateResult, *, retry_count: int = 0) -> GateResponse:
-    """Return what becomes of the message after `retry_count` earlier tries."""
+    """Return what happens to the message after `retry_count` earlier tries."""
     return GateResponse(
         runs=decision.verdict.starts,
         acknowledgement=decision.acknowledgement,

@@ -236,13 +236,13 @@ def _rows(
 
 
 def _is_uncountable(dependency: Dependency, observation: Observation) -> bool:
-    """Whether the table that says how many rows to expect has no rows itself."""
+    """Whether the table that determines the expected rows is empty."""
     expect = dependency.expect
     return expect.kind is ExpectKind.PER and observation.units == 0 and not expect.zero_is_off_day
 
 
 def _without_reference(dependency: Dependency, rows: int) -> Assessment:
-    """Nothing to count by is missing data: an empty reference must not pass as a complete day."""
+    """An empty reference table is missing data: it must not count as a complete day."""
     return Assessment(
         **_shared(dependency),
         completeness=0.0,

@@ -125,7 +125,7 @@ def reevaluated_record(row: DecisionRow, changes: ModeOptions) -> ReevaluatedDec
 
 
 def has_diverged(row: DecisionRow) -> bool:
-    """Return whether the rules decide the recorded input differently than they did."""
+    """Return whether the current rules decide the recorded input differently."""
     return decide(loads(GateInput, row.input)).verdict is not loads(Decision, row.decision).verdict
 
 

@@ -2,10 +2,10 @@
 
 `decide` is pure and total: any `GateInput` yields exactly one `Decision`, and equal inputs yield
 equal decisions. Four rules apply in order: required data and cycles, absent same-day data, too
-little history, thresholds. A critical dependency below its floor counts as absent, so that no
-average hides it. Within a mode, the verdict never gets worse as completeness or quality rise. The
-decision depends on nothing but its input, which names the version of the rules. The orchestrator,
-`gate check` and the backtest call `decide`; `flows.gates.messages` builds the texts.
+little history, thresholds. A critical dependency below its floor counts as absent, so that an
+average cannot hide it. Within a mode, the verdict never gets worse as completeness or quality rise.
+The decision depends on nothing but its input, which names the version of the rules. The
+orchestrator, `gate check` and the backtest call `decide`; `flows.gates.messages` builds the texts.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _same_day(given: GateInput) -> _Outcome | None:
 
 
 def _above_floors(given: GateInput, outcome: _Outcome, *, spare: bool) -> _Outcome:
-    """Return the outcome of rule 4 unless it starts the work with a dependency below its floor.
+    """Return the outcome of rule 4 unless it would start with a dependency below its floor.
 
     Such a dependency counts as absent, however good the average is. spare: except where an
     override covers it.

@@ -109,7 +109,7 @@ def is_below_floor(given: GateInput, a: Assessment) -> bool:
 
 
 def is_below_proceed_at(given: GateInput, a: Assessment) -> bool:
-    """Return whether a critical same-day dependency alone rules out a start that is complete."""
+    """Return whether a critical same-day dependency alone prevents PROCEED."""
     return (
         given.rules >= 2
         and a.kind is DependencyKind.SAME_DAY
@@ -119,7 +119,7 @@ def is_below_proceed_at(given: GateInput, a: Assessment) -> bool:
 
 
 def weakest(given: GateInput) -> Assessment | None:
-    """Return the least complete same-day dependency, of equals the worst; None if all are full."""
+    """Return the least complete same-day dependency, ties by quality; None if all are full."""
     lacking = [
         a
         for a in given.assessments

@@ -1,6 +1,6 @@
 """The interface between gates and probes: which data to probe, and the budget for it.
 
-`penstock.probes` implements it for real warehouses; tests return observations of their own. The
+`penstock.probes` implements it for real warehouses; tests return their own observations. The
 orchestrator and `gate check` take a `Prober` and do not import any probes.
 """
 

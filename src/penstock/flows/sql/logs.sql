@@ -199,7 +199,7 @@ UPDATE alerts SET state = 'resolved', closed_at = {{now}}, closed_by = :actor
 WHERE dedupe_key {{any keys}} AND state <> 'resolved';
 
 -- name: alert_resolve_repaired
--- Resolve the alerts about earlier generations of flows that ended well.
+-- Resolve the alerts about earlier generations of flows that succeeded.
 -- scope: system (alerts name their customer)
 UPDATE alerts SET state = 'resolved', closed_at = {{now}}, closed_by = :actor
 WHERE state <> 'resolved' AND subject_kind = 'flow' AND subject IN (

@@ -2,7 +2,7 @@
 
 Generations of one key are counted under a lock, so that two openers get two numbers. A generation
 that starts in the middle inherits what its parent completed before that point. Earlier phases that
-were never completed are skipped and block nothing. `cascade.advance` then starts the flow.
+were never completed are skipped and do not block others. `cascade.advance` then starts the flow.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def alert_resolve_many(tx: Tx, keys: Sequence[str], actor: str) -> None:
 
 
 def alert_resolve_repaired(tx: Tx, flow_ids: Sequence[int], actor: str) -> None:
-    """Resolve the alerts about earlier generations of flows that ended well."""
+    """Resolve the alerts about earlier generations of flows that succeeded."""
     if flow_ids:
         tx.later("alert_resolve_repaired", {"ids": sorted(set(flow_ids)), "actor": actor})
 

@@ -136,7 +136,7 @@ class Broker:
         return True
 
     def snooze(self, waiter: SlotWaiter, delay_us: int) -> bool:
-        """Keep a run's ticket while no process waits; return False if it has no ticket any more."""
+        """Keep a run's ticket while no process waits; return False if it no longer has a ticket."""
         state = waiter.limit_state
         kept = self.store.write(
             lambda tx: ticket_snooze(tx, state.limit.limit_id, waiter.request, delay_us)

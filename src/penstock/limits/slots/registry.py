@@ -22,7 +22,7 @@ from penstock.limits.slots.broker import Broker
 
 
 class StoreOwner(Protocol):
-    """A client, as far as limits need it."""
+    """The part of a client that limits need."""
 
     @property
     def store(self) -> StoreView:

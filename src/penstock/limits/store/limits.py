@@ -188,7 +188,7 @@ def limit_force_release(
 
 
 def limit_lapsed(tx: Tx, n: int) -> list[int]:
-    """Return limits with expired leases or tickets; each needs a grant transaction of its own."""
+    """Return limits with expired leases or tickets; each needs its own grant transaction."""
     return [row[0] for row in tx.rows("limit_lapsed", {"n": n})]
 
 

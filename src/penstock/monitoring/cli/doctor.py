@@ -168,7 +168,7 @@ def _writes(client: Client, settings: Settings) -> Iterator[CheckResult]:
         return
     if space is not None and space[0] < max(LOW_DISK_BYTES, space[1] // 50):
         says = f"accepted, but {where} has only {space[0] / 1e9:.1f} GB left"
-        yield CheckResult("writes", "WARN", says, "Free space there; `penstock db path` names it.")
+        yield CheckResult("writes", "WARN", says, "Free space there; `penstock db path` shows it.")
     else:
         yield CheckResult("writes", "OK", "accepted")
 

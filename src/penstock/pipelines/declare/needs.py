@@ -162,7 +162,8 @@ class ReferenceOptions(TypedDict, total=False):
     where: str
     """Condition on its rows. Default: none."""
     zero: str
-    """What no rows mean: "missing" (default) makes the dependency absent, "off_day" expects none.
+    """Meaning of zero rows: "missing" (default) makes the dependency absent, "off_day" expects
+    none.
     """
 
 

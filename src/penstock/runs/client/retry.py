@@ -31,7 +31,7 @@ LIVE_MAX = 100
 
 
 class RetryPlan(NamedTuple):
-    """A retry that nothing forbids: the ended run, its processor and the terms of its config."""
+    """A permitted retry: the ended run, its processor and the terms of its config."""
 
     old: RunRow
     processor: ProcessorRow
@@ -54,7 +54,7 @@ def run_retry(
     """Insert a run that retries an ended one; `parameters` (JSON) replace the old parameters.
 
     `at` is the earliest start of the new run in microseconds; None means now.
-    `use_config_parameters` takes the present parameters of the config instead of the old ones.
+    `use_config_parameters` uses the current parameters of the config instead of the old ones.
     """
     run_retry_lock(tx, run_id)
     old, row, owner, terms = retry_plan(tx, names, run_id, customer_key=customer_key, lock=True)
@@ -80,7 +80,7 @@ def run_retry(
         parent_run_id=run_id,
         trigger_source="manual",
     )
-    # A run of a flow started behind the gate of its phase; any other one asks its gate again.
+    # A run of a flow started behind the gate of its phase; any other run is gated again.
     is_gated = old.flow_id is None and names.pipeline(old.pipeline, tx=tx).is_gated(row)
     insert = run_insert_gated if is_gated else run_insert_many
     made = insert(tx, [new], actor)

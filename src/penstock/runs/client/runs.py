@@ -86,7 +86,7 @@ _SEARCH = Meta(
 )
 _PARAMETERS = Meta(description="Parameters that replace those of the run; null keeps them.")
 _CONFIG_PARAMETERS = Meta(
-    description="Take the present parameters of the run's config instead of those of the run."
+    description="Use the current parameters of the run's config instead of those of the run."
 )
 _FORCE = Meta(
     description="End a claimed or running run now, without waiting for its worker to stop it."

@@ -92,7 +92,7 @@ def check_many(names: NameResolver, submissions: Sequence[Submission]) -> list[C
 def is_one_statement(names: NameResolver, checked: Sequence[CheckedSubmission]) -> bool:
     """Return whether `insert` needs one statement: known customers, no ordering keys, no gates.
 
-    A pipeline whose needs do not tell customers apart may have to be claimed first.
+    A pipeline whose needs do not distinguish customers may have to be claimed first.
     """
     return names.has_cached({_customer(one.submission) for one in checked}) and not any(
         one.submission.ordering_key is not None

@@ -110,7 +110,7 @@ WHERE admission IN (0, 1, 4) AND EXISTS (SELECT 1 FROM pauses) AND run_id IN (
     WHERE {{is_paused}});
 
 -- name: run_resume_uncovered
--- Paused runs that no pause covers any more wait for admission again.
+-- Paused runs that are no longer covered by a pause wait for admission again.
 -- scope: system (applies the pauses table)
 UPDATE runs SET admission = 1, state_at = {{now}}
 WHERE admission = 2 AND run_id IN (

@@ -97,7 +97,7 @@ DELETE FROM leases WHERE (kind, subject, token) IN (
 RETURNING subject;
 
 -- name: lease_expire
--- End expired leases; their runs have no holder any more.
+-- End expired leases; their runs no longer have a holder.
 -- scope: system (sweeper)
 DELETE FROM leases WHERE kind = 'run' AND subject IN (
     SELECT subject FROM leases WHERE kind = 'run' AND until_at < {{now}}

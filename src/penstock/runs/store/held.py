@@ -1,7 +1,7 @@
 """Runs and their holders: what a session holds, and whether a fencing token is current.
 
-A claim that committed while the connection broke leaves runs with a worker that does not know of
-them; nothing else would end them while that worker lives.
+A claim that committed while the connection broke leaves runs assigned to a worker that is unaware
+of them; nothing else would end them while that worker is alive.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def run_token_lock(
 ) -> CustomerKey:
     """Return the customer of a run that is held under a token; raise StaleToken if it is not.
 
-    The run stays with its holder until the transaction ends, so that what the holder writes in it
-    and the loss of the run cannot cross.
+    The run stays with its holder until the transaction ends, so that it cannot be lost while the
+    holder writes.
     """
     params = {"run_id": run_id, "token": token, "customer": customer_key}
     row = first(tx.rows("run_token_lock", params))

@@ -294,7 +294,7 @@ class Configs(ConfigReads):
 
 
 def _check_partitions(draft: ConfigInput, definition: Mapping[str, Any]) -> None:
-    """Refuse a schedule that fires several times in one partition, unless the pipeline says so."""
+    """Reject a schedule that fires twice in one partition, unless the pipeline allows it."""
     rule = partition_rule_of(definition)
     if draft.cadence is None or rule is None or rule.repeats:
         return

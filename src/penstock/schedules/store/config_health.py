@@ -35,7 +35,7 @@ CAUSE_REPEAT_US = MINUTE
 def config_health_update(tx: Tx, finished: Sequence[FinishedRun]) -> None:
     """Alert about configs that keep failing, and deactivate those that failed too often.
 
-    Configs that fail of a common cause are not deactivated: one alert names the cause.
+    Configs that fail for a common reason are not deactivated: one alert names the cause.
     """
     failing = [
         (end, end.config_id)

@@ -118,7 +118,7 @@ def _operation(
         responses.pop("422", None)
     else:
         parameters.append(dict(IDEMPOTENCY_KEY))
-    if route.can_rehearse:
+    if route.has_dry_run:
         parameters.append(dict(DRY_RUN))
     made: dict[str, Any] = {
         "tags": [route.tag],

@@ -1,10 +1,10 @@
-"""The admission of one request: what it may hold while it is served, and for how long.
+"""The admission of one request: the capacity it holds while it is served, and for how long.
 
-A request is admitted when it can be worked on: its caller is known and its body has arrived. It
-leaves before its response is sent. So no client holds capacity by sending slowly or by not reading.
-Work after that point (the next attempt of a long poll, the next part of a streamed response) goes
-through `resume`, and work that may take minutes through `run_slowly`; both have threads of their
-own. Used from one event loop.
+A request is admitted once it can be processed: its caller is known and its body has arrived. It
+releases its capacity before the response is sent. A client therefore cannot hold capacity by
+sending slowly or by not reading. Work after that point (the next attempt of a long poll, the next
+part of a streamed response) goes through `resume`, and work that may take minutes through
+`run_slowly`; both have dedicated threads. Used from one event loop.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SLOW_WAITING_MAX: Final = 8
 
 
 class Connection(Protocol):
-    """The connection of a request, as far as admission is concerned."""
+    """The part of a connection that admission uses."""
 
     def identify(self) -> None:
         """Record that the connection has carried a request of a known caller."""
@@ -70,7 +70,7 @@ class Admissions:
     """The capacity that all requests of a process share."""
 
     def __init__(self, queue: AdmissionQueue, *, resumed_max: int) -> None:
-        """`resumed_max` bounds the threads of requests that go on after they have left."""
+        """`resumed_max` bounds the threads of requests that have released their capacity."""
         self.queue = queue
         self.resumed = asyncio.Semaphore(resumed_max)
         self.slow = BoundedThreads(SLOW_THREADS, SLOW_WAITING_MAX)
@@ -117,7 +117,7 @@ class RequestAdmission:
             self._connection.end_work()
 
     async def resume(self, work: Callable[[], T]) -> T:
-        """Run `work` of a request that has left, in a thread."""
+        """Run `work` in a thread for a request that has released its capacity."""
         async with self._shared.resumed:
             self._shared.queue.reenter()
             try:
@@ -149,6 +149,6 @@ class RequestAdmission:
 
 
 def overloaded() -> Refused:
-    """Return the refusal of an overloaded server; nothing was done."""
+    """Return the error of an overloaded server; the request was not executed."""
     detail = "The server is handling too many requests: try again shortly."
     return Refused(503, detail, headers={"Retry-After": "1"})

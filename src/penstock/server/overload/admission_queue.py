@@ -112,7 +112,7 @@ class AdmissionQueue:
                 self._refused_at = now
 
     def reenter(self) -> None:
-        """Count a long poll that goes on as active again, even beyond the bound."""
+        """Count a resumed long poll as active again, even above the limit."""
         self.active += 1
 
     def _is_overload(self) -> bool:

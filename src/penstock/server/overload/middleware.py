@@ -158,7 +158,7 @@ class RequestMiddleware:
 
     @property
     def active(self) -> int:
-        """Number of requests being worked on; queued and waiting requests do not count."""
+        """Number of requests in progress; queued and waiting requests do not count."""
         return self._admissions.queue.active
 
     async def _serve_fast(

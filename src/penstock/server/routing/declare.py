@@ -80,8 +80,8 @@ class ApiRoute:
     operation: str = ""
     """Name of the operation if it is not that of the use case, which has another route."""
     is_slow: bool = False
-    """Whether it may take minutes; it then has threads of its own, and one caller may have only one
-    in progress."""
+    """Whether it may take minutes; it then runs on separate threads, and each caller may have only
+    one in progress."""
     accepts_token: bool = False
     """Whether the header X-Scheduler-Token is accepted instead of a key."""
     media: str = "application/json"
@@ -112,7 +112,7 @@ class ApiRoute:
         return iscoroutinefunction(self.serve or self.use_case)
 
     @property
-    def can_rehearse(self) -> bool:
+    def has_dry_run(self) -> bool:
         """Whether the header Dry-Run is accepted: the route is a use case of one write."""
         is_use_case = bool(self.group) and self.serve is None and self.ndjson is None
         is_one_write = self.idempotency in (Idempotency.WRITE, Idempotency.NONE)

@@ -123,7 +123,7 @@ def reads_dry_run(request: Request, route: ApiRoute) -> bool:
         return False
     if given != "true":
         raise InvalidInput("Dry-Run", "true or false", given)
-    if not route.can_rehearse:
+    if not route.has_dry_run:
         fix = "Nothing was changed. Leave the header out, or use the preview of the operation."
         raise InvalidInput("Dry-Run", "an operation that has a dry run", route.operation_id, fix)
     return True
@@ -164,7 +164,7 @@ def _result(route: ApiRoute, call: Call, arguments: dict[str, Any]) -> Any:
 
     response = route.binding.response
     if call.is_dry_run:
-        return response(act(call.client.rehearsal()))
+        return response(act(call.client.dry_run()))
     if route.idempotency is Idempotency.WRITE:
         return response(call.write(act, route.stored or response))
     if route.idempotency is Idempotency.ACTION:

@@ -1,4 +1,4 @@
-"""Routes without an API key: health checks, public keys, pushes that carry a token of their own."""
+"""Routes without an API key: health checks, public keys, pushes that carry their own token."""
 
 from __future__ import annotations
 

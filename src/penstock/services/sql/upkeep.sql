@@ -249,7 +249,7 @@ SELECT {{now}}, count(*), min(run_id), min(coalesce(started_at, claimed_at)), ma
 FROM runs WHERE admission = 9;
 
 -- name: store_write_check
--- Write a row that only says that writing works: a full disk or a read-only server refuses it.
+-- Write a row to test that writes succeed; fails on a full disk or a read-only server.
 -- scope: system (counters have no customer)
 INSERT INTO counters (name, value) VALUES ('write_check', {{now}})
 ON CONFLICT (name) DO UPDATE SET value = excluded.value;

@@ -192,7 +192,7 @@ class FactLoader:
         return limit_facts(self._tx, run.run_id, customer)
 
     def _producers(self, plan: FlowPlan) -> tuple[ProducerFact, ...]:
-        """Return who produces the tables that gates of this plan need, in any pipeline."""
+        """Return the producers of the tables that this plan's gates need, in any pipeline."""
         needed = {
             need.dependency.table for phase in plan.plan.phases for need in plan.needs(phase.name)
         }

@@ -105,7 +105,7 @@ def gates_open(tx: Tx, made: Sequence[tuple[int, NewRun]]) -> None:
 
 
 def gates_forced(tx: Tx, made: Sequence[tuple[int, NewRun]], actor: str, reason: str) -> None:
-    """Record that runs start without asking their gates."""
+    """Record that runs bypass their gates."""
     journal_append_many(
         tx,
         [

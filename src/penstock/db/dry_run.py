@@ -1,7 +1,7 @@
-"""Rehearsals (`--dry-run`): a change is made in its transaction and rolled back.
+"""Dry runs (`--dry-run`): make a change in a transaction, then roll it back.
 
-What a rehearsal returns, or the error that it raises, is what the change would have: the same code
-runs, with the same checks against the same rows. Nothing is stored, sent or woken.
+A dry run returns the same result, or raises the same error, as the change itself would: it runs the
+same code and the same checks against the same rows. It stores and sends nothing.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ T = TypeVar("T")
 
 
 class _Finished(Exception):
-    """Ends a rehearsed transaction, which rolls it back."""
+    """Ends the transaction of a dry run, which rolls it back."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
-        super().__init__("a rehearsal is rolled back")
+        super().__init__("a dry run is rolled back")
 
 
-class RehearsalStore:
-    """Transactions whose writes are rolled back."""
+class DryRunStore:
+    """Rolls back every write transaction."""
 
     def __init__(self, store: Transactions) -> None:
         self._store = store
@@ -35,11 +35,11 @@ class RehearsalStore:
     def write(self, body: Callable[[Tx], T]) -> T:
         """Run `body` in a transaction, roll it back and return what `body` returned."""
 
-        def rehearse(tx: Tx) -> T:
+        def dry_run(tx: Tx) -> T:
             raise _Finished(body(tx))
 
         try:
-            return self._store.write(rehearse)
+            return self._store.write(dry_run)
         except _Finished as end:
             value: T = end.value
             return value
