@@ -14,6 +14,7 @@ from penstock.core.clock import iso
 from penstock.core.formatting import id_or_none
 from penstock.flows.advance.messages import dependency_check
 from penstock.flows.advance.snapshot import FlowSnapshot
+from penstock.flows.cascade import GateRequest
 from penstock.flows.rows import CompletionRow
 from penstock.pipelines.plan import PhasePlan
 
@@ -50,7 +51,22 @@ def completion_body(snapshot: FlowSnapshot, seen: CompletionRow) -> dict[str, An
     }
 
 
-def entities_changed(completions: Sequence[CompletionRow]) -> dict[str, list[Any]]:
+def trigger_body(
+    snapshot: FlowSnapshot, ask: GateRequest, verdict: str, source: str, names: Sequence[str]
+) -> dict[str, Any]:
+    """Return the start of a phase or of one processor, with what the phases before changed."""
+    context = snapshot.row(ask.phase, ask.processor or "").gate_context
+    before = snapshot.completions_of(snapshot.planned.plan.phase(ask.phase).after)
+    return {
+        "verdict": verdict,
+        "missing": context.get("missing", []),
+        "trigger_source": source,
+        "processors": list(names),
+        "entities_changed": _entities_changed(before),
+    }
+
+
+def _entities_changed(completions: Sequence[CompletionRow]) -> dict[str, list[Any]]:
     """Return the entities that several completions changed, each once, by kind."""
     found: dict[str, dict[Any, None]] = {}
     for seen in completions:

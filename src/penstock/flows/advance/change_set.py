@@ -18,9 +18,9 @@ from penstock.flows.advance.announcements import (
     CASCADE_SOURCE,
     Scores,
     completion_body,
-    entities_changed,
     phase_scores,
     status_body,
+    trigger_body,
 )
 from penstock.flows.advance.late_data import LateData
 from penstock.flows.advance.messages import (
@@ -79,6 +79,8 @@ class ChangeSet:
 
     actor: str
     known: CachedObservations | None = None
+    topics: frozenset[str] = frozenset()
+    """Topics that exist; messages on others are not built."""
     wanted: list[NeededProbe] = field(default_factory=list)
     late: list[LateData] = field(default_factory=list)
     closed: list[FlowRow] = field(default_factory=list)
@@ -109,15 +111,16 @@ class ChangeSet:
 
     def completed(self, snapshot: FlowSnapshot, reported: Iterable[tuple[str, str]]) -> None:
         """Announce completions of processors, once each."""
-        known = {(seen.phase, seen.processor): seen for seen in snapshot.completions}
         for phase, processor in sorted(reported):
-            seen = known.get((phase, processor))
-            if seen is not None:
-                topic = f"{snapshot.flow.pipeline}.{phase}.complete"
-                self._emit(snapshot, topic, phase, completion_body(snapshot, seen))
+            topic = f"{snapshot.flow.pipeline}.{phase}.complete"
+            for seen in snapshot.completions if topic in self.topics else ():
+                if (seen.phase, seen.processor) == (phase, processor):
+                    self._emit(snapshot, topic, phase, completion_body(snapshot, seen))
 
     def states_changed(self, snapshot: FlowSnapshot) -> None:
         """Announce the phases whose state has changed since they were last announced."""
+        if STATUS_TOPIC not in self.topics:
+            return
         for phase, before in list(snapshot.states_before.items()):
             state = snapshot.states_before[phase] = snapshot.rows[phase, ""].state
             if state != before:
@@ -149,7 +152,7 @@ class ChangeSet:
         self._scores[flow.flow_id, ask.phase] = (decision.completeness, decision.quality)
         if not decision.verdict.starts:
             self._note(snapshot, ask, "decided", decision, before.state)
-        if decision.verdict is not Verdict.PROCEED:
+        if decision.verdict is not Verdict.PROCEED and FAILED_TOPIC in self.topics:
             body = check_failed_fields(given, decision, retry_count=before.tries)
             self._emit(snapshot, FAILED_TOPIC, ask.phase, {"processor": processor or None, **body})
         if decision.alert is not None:
@@ -204,15 +207,10 @@ class ChangeSet:
             self.starts.append(Start(snapshot, ask.phase, processor, names, is_entry, source))
         self._note(snapshot, ask, "triggered", decision, source=source)
         self.downstream += [(flow.flow_id, name, ask.phase) for name in plan.after]
-        context = snapshot.row(ask.phase, processor).gate_context
-        body = {
-            "verdict": decision.verdict.value,
-            "missing": context.get("missing", []),
-            "trigger_source": source,
-            "processors": list(names),
-            "entities_changed": entities_changed(snapshot.completions_of(plan.after)),
-        }
-        self._emit(snapshot, f"{flow.pipeline}.{ask.phase}.trigger", ask.phase, body)
+        topic = f"{flow.pipeline}.{ask.phase}.trigger"
+        if topic in self.topics:
+            body = trigger_body(snapshot, ask, decision.verdict.value, source, names)
+            self._emit(snapshot, topic, ask.phase, body)
 
     def breaker_open(self, snapshot: FlowSnapshot, ask: GateRequest) -> None:
         """Record that a gate was not evaluated because its breaker is open."""
@@ -278,11 +276,11 @@ class ChangeSet:
             Entry("flow", flow.flow_id, flow.customer_key, "ended", self.actor, flow.state,
                   state.value, None, None, detail_of(snapshot, "", ""))
         )  # fmt: skip
-        self.states_changed(snapshot)
-        body = status_body(
-            snapshot, state.value, phase_scores(snapshot, snapshot.planned.plan.phases)
-        )
-        self._emit(snapshot, STATUS_TOPIC, "", {**body, "missing": missing})
+        if STATUS_TOPIC in self.topics:
+            self.states_changed(snapshot)
+            scores = phase_scores(snapshot, snapshot.planned.plan.phases)
+            body = status_body(snapshot, state.value, scores)
+            self._emit(snapshot, STATUS_TOPIC, "", {**body, "missing": missing})
         self.ended_configs.append(flow.config_id)
         self.closed_interventions += [
             (flow.flow_id, phase, processor, f"the flow ended {state}")

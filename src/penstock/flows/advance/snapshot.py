@@ -152,12 +152,15 @@ class FlowSnapshot:
 
     def outputs_of_done(self, phase: str) -> list[Need]:
         """Return the outputs to probe after a phase: those of processors that completed."""
+        outputs = self.planned.outputs(phase)
+        if not outputs:
+            return []
         done = {
             seen.processor
             for seen in self.completions_of([phase])
             if seen.status != CompletionStatus.FAILED
         }
-        return [one for one in self.planned.outputs(phase) if done & set(one.needed_by)]
+        return [one for one in outputs if done & set(one.needed_by)]
 
     def all_progress(self) -> dict[str, PhaseProgress]:
         """Return every phase of the plan in the form the rules use."""

@@ -32,6 +32,7 @@ from penstock.flows.store.flows import (
     flow_runs_live,
     processors_later,
 )
+from penstock.flows.store.logs import topics_later
 from penstock.runs.store.finish import run_cancel
 from penstock.runs.store.runs import run_insert_many
 
@@ -72,6 +73,7 @@ def advance(
     """
     # One round trip: each statement still runs, and takes its snapshot, after the previous one.
     lock, read = flow_lock_later(tx, wakeups), query_state(tx, sorted(wakeups))
+    topics = topics_later(tx, wakeups)
     locked = lock()
     if not locked:
         return AdvanceResult()
@@ -80,7 +82,7 @@ def advance(
     if with_breakers:
         breaker_lock_many(tx, with_breakers)
     snapshots = snapshots_of(tx, locked, wakeups, read())
-    changes = ChangeSet(actor, known)
+    changes = ChangeSet(actor, known, topics())
     for snapshot in snapshots:
         evaluate_flow(snapshot, wakeups[snapshot.flow.flow_id], changes)
     probes = _lease(tx, changes, holder)

@@ -164,6 +164,21 @@ DELETE FROM dependency_check_log WHERE check_id IN (
     SELECT check_id FROM dependency_check_log WHERE check_time < :before
     ORDER BY check_time LIMIT :n);
 
+-- name: topics_of_flows
+-- The existing topics on which messages about flows are sent. The first condition is evaluated
+-- once: without topics nothing else is read.
+-- scope: system (system topics have no customer)
+SELECT t.name FROM topics t
+WHERE (SELECT e.topic FROM topics e WHERE e.customer = 0 LIMIT 1) IS NOT NULL AND t.customer = 0
+    AND t.name IN (
+        SELECT 'penstock.orchestration-status' UNION ALL SELECT 'penstock.dependency-check-failed'
+        UNION ALL SELECT l.name || '.' || p.phase || '.complete' FROM pipelines l
+            JOIN processors p ON p.pipeline = l.pipeline
+            WHERE l.pipeline IN (SELECT w.pipeline FROM flows w WHERE w.flow_id {{any ids}})
+        UNION ALL SELECT l.name || '.' || p.phase || '.trigger' FROM pipelines l
+            JOIN processors p ON p.pipeline = l.pipeline
+            WHERE l.pipeline IN (SELECT w.pipeline FROM flows w WHERE w.flow_id {{any ids}}));
+
 -- name: outbox_announce_many
 -- Insert messages that are sent with this transaction, if their topics exist.
 -- scope: system (system topics have no customer)

@@ -6,7 +6,7 @@ are logged from the history row that exists anyway (`completions.completion_from
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from penstock.db.store import Tx, one
 from penstock.flows.rows import CheckLogRow, PhaseLogRow
@@ -36,6 +36,12 @@ def execution_log_report(tx: Tx, params: dict[str, object]) -> None:
     # Negative, because run ids are positive.
     execution_id = -int(one(tx.rows("token_next"))[0])
     tx.run("execution_log_from_report", {**params, "execution_id": execution_id})
+
+
+def topics_later(tx: Tx, flow_ids: Iterable[int]) -> Callable[[], frozenset[str]]:
+    """Query the topics that messages about flows are sent on, of those that exist."""
+    result = tx.later("topics_of_flows", {"ids": sorted(flow_ids)})
+    return lambda: frozenset(row[0] for row in result.rows())
 
 
 def outbox_announce_many(tx: Tx, messages: Sequence[tuple[str, str]]) -> None:
