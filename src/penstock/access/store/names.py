@@ -224,13 +224,15 @@ class NameResolver:
             raise InvalidInput(field, "a registered pipeline", name, fix)
         return found
 
-    def is_in_use(self, pipeline: str, customer_id: str) -> bool:
-        """Return whether `use_pipeline` is known to need no statement."""
+    def is_in_use(self, pipeline: str, customer_ids: Iterable[str]) -> bool:
+        """Return whether `use_pipeline` is known to need no statement for any of the customers."""
         info = self.pipeline(pipeline, "pipeline")
         if not info.unowned_tables:
             return True
-        known = self._cache.customers.get(customer_id) if self._bound is None else self._bound[1]
-        return known is not None and info.sole_customer == known
+        if self._bound is not None:
+            return info.sole_customer == self._bound[1]
+        known = {self._cache.customers.get(customer_id) for customer_id in customer_ids}
+        return info.sole_customer is not None and known == {info.sole_customer}
 
     def use_pipeline(self, tx: Tx, info: PipelineInfo, customer_key: CustomerKey) -> None:
         """Raise Conflict for a second customer of a pipeline whose needs count all rows.

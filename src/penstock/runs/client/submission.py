@@ -94,12 +94,11 @@ def is_one_statement(names: NameResolver, checked: Sequence[CheckedSubmission]) 
 
     A pipeline whose needs do not distinguish customers may have to be claimed first.
     """
-    return names.has_cached({_customer(one.submission) for one in checked}) and not any(
-        one.submission.ordering_key is not None
-        or one.has_gate
-        or not names.is_in_use(one.row.pipeline, _customer(one.submission))
-        for one in checked
-    )
+    if any(one.has_gate or one.submission.ordering_key is not None for one in checked):
+        return False
+    customers = {_customer(one.submission) for one in checked}
+    pipelines = {one.row.pipeline for one in checked}
+    return names.has_cached(customers) and all(names.is_in_use(p, customers) for p in pipelines)
 
 
 def insert(
@@ -116,7 +115,7 @@ def insert(
     is_single: `is_one_statement` said so; what it knew may have left the cache, so nothing is read.
     """
     customers = names.ensure_customer_keys(tx, {_customer(one.submission) for one in checked})
-    used = {(c.row.pipeline, _customer(c.submission)) for c in checked if not is_single}
+    used = set() if is_single else {(c.row.pipeline, _customer(c.submission)) for c in checked}
     for pipeline, customer_id in used:
         names.use_pipeline(tx, names.pipeline(pipeline, tx=tx), customers[customer_id])
     new_runs = [
@@ -135,7 +134,9 @@ def insert(
         )
         for wanted, row, parameters, at, message_id, _ in checked
     ]
-    if not any(one.has_gate for one in checked):
+    # One statement means no gates; a bulk submit looks at each run as seldom as possible.
+    has_gates = not is_single and any(one.has_gate for one in checked)
+    if not has_gates:
         ids = run_insert_many(tx, new_runs, actor)
     else:
         ids = run_insert_mixed(tx, new_runs, [one.is_gated for one in checked], actor)
@@ -146,7 +147,7 @@ def insert(
     channels = sorted({f"runs:{pool}" for pool in {one.row.pool for one in checked}})
     if any(one.at is not None for one in checked):
         channels.append("admit")
-    if any(one.is_gated for one in checked):
+    if has_gates and any(one.is_gated for one in checked):
         channels.append("flows")
     tx.after_commit(lambda: store.wake(channels))
     return ids
