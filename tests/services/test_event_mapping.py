@@ -7,12 +7,16 @@ from typing import Any
 
 import pytest
 
+from penstock.audit.rows import NewAlert
+from penstock.audit.store.alerts import alert_open
 from penstock.bus.message import NewMessage
-from penstock.bus.records import Topic
+from penstock.bus.records import Subscription, Topic
 from penstock.core.errors import InvalidInput
+from penstock.core.records.validation import convert_input
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.schedules.event_mapping import event_start, parse_event_mapping
 from penstock.services.binder import Binder
+from penstock.services.upkeep import OutboxPublisher
 from tests.kits.client_harness import Harness
 
 MAPPING = {
@@ -106,3 +110,30 @@ def test_data_of_any_form(data: bytes) -> None:
     mapping = parse_event_mapping({"partition": "{data.day}"})
     with pytest.raises(InvalidInput):
         event_start(mapping, (data, {}), "{}", SCHEMA)
+
+
+def test_system_alerts_start_nothing(harness: Harness, binder: Binder) -> None:
+    """A built-in topic starts configs of the customer it is about, and none without a customer.
+
+    Alerts of the system contain data of all customers, which a mapping would copy into a run.
+    """
+    mapping = {"parameters": {"text": "data.message"}}
+    for customer in ("acme", "globex"):
+        harness.config(customer, event_topic="penstock.alerts", event_mapping=mapping)
+    body = {"name": "pager", "topic": "penstock.alerts"}
+    harness.client.subscriptions.declare(convert_input(body, Subscription))
+    binder.run_once()
+    owner = harness.client._names.lookup_customer_key("acme")
+    for number, customer_key in enumerate((None, owner)):
+        alert = NewAlert(
+            rule="common_cause", dedupe_key=f"alert-{number}", severity="HIGH",
+            customer_key=customer_key, subject_kind="pipeline", subject=1,
+            message=f"alert {number}",
+        )  # fmt: skip
+        harness.write(lambda tx, alert=alert: alert_open(tx, alert))
+    OutboxPublisher(harness.store).run_once()
+    binder.run_once()
+    assert [(run.customer, run.parameters) for run in harness.client.runs.list().items] == [
+        ("acme", {"text": "alert 1"})
+    ]
+    assert harness.client.dead_letters.list().items == []

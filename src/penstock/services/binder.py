@@ -48,6 +48,7 @@ from penstock.bus.store.topics import (
     SubscriptionOptions,
     SubscriptionRow,
     TopicRow,
+    is_builtin,
     subscription_declare,
     topic_declare,
 )
@@ -319,11 +320,7 @@ class Binder:
         earlier = request_begin(tx, scope, key, b"")
         if earlier is not None:
             return _Step(earlier["next"], earlier.get("one_by_one", []))
-        customer = None if sub.customer_key == SYSTEM else sub.customer_key
-        named = one.attributes.get(CUSTOMER_ATTRIBUTE)
-        rows = config_event_list(
-            tx, sub.topic_name, customer_key=customer, customer_id=named, after=after, limit=STEP
-        )
+        rows = _listeners(tx, sub, one, after)
         step = _Step(rows[-1][0] if len(rows) == STEP else None, [])
         if is_listing:
             step.one_by_one.extend(config_id for config_id, _ in rows)
@@ -362,6 +359,19 @@ class Binder:
             config_skip_event(tx, config_id)
             return
         tx.after_commit(lambda: self._store.wake(channels))
+
+
+def _listeners(
+    tx: Tx, sub: SubscriptionRow, one: LeasedDelivery, after: int
+) -> list[tuple[int, str | None]]:
+    """Return (config, filter) of the next configs that a message addresses."""
+    customer = None if sub.customer_key == SYSTEM else sub.customer_key
+    named = one.attributes.get(CUSTOMER_ATTRIBUTE)
+    if customer is None and named is None and is_builtin(tx, sub.topic_name):
+        return []  # about the whole installation, such as a system alert: no customer's
+    return config_event_list(
+        tx, sub.topic_name, customer_key=customer, customer_id=named, after=after, limit=STEP
+    )
 
 
 def _bind_topics(tx: Tx) -> int:
