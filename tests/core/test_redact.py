@@ -1,8 +1,11 @@
 """Secrets: recognised by name, pattern and value; rejected as literals; never quoted."""
 
+import base64
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import given
@@ -165,6 +168,43 @@ def test_registered_values() -> None:
     assert CANARY not in redact_json(json.dumps({"echo": [value]}))
     KNOWN_SECRETS.add(f"{CANARY}-and-longer")
     assert redact_text(f"{CANARY}-and-longer") == MASK
+
+
+ENCODINGS: Mapping[str, Callable[[str], str]] = {
+    "query": lambda text: quote(text, safe=""),
+    "path": quote,
+    "form": quote_plus,
+    "lowercase escapes": lambda text: re.sub("%..", lambda m: m[0].lower(), quote(text, safe="")),
+    "base64": lambda text: base64.b64encode(text.encode()).decode(),
+    "url-safe base64": lambda text: base64.urlsafe_b64encode(text.encode()).decode(),
+    "basic": lambda text: base64.b64encode(f"ann:{text}".encode()).decode(),
+    "basic, shifted": lambda text: base64.b64encode(f"anna:{text}".encode()).decode(),
+    "in a document": lambda text: base64.b64encode(f"{{'p': '{text}'}}".encode()).decode(),
+    "hexadecimal": lambda text: text.encode().hex(),
+    "bytes": lambda text: repr(text.encode()),
+    "JSON in JSON": lambda text: json.dumps(json.dumps({"p": text})),
+    "a text of a text": lambda text: repr(repr(text)),
+}
+"""How libraries write a secret into URLs, headers and messages."""
+
+
+@pytest.mark.parametrize("value", [CANARY, f'{CANARY}/ &+=%"\\é-Zq', f"ü{CANARY}?"])
+@pytest.mark.parametrize("form", ENCODINGS)
+def test_encoded_registered_values(form: str, value: str) -> None:
+    """A resolved value is masked as URLs, headers and nested texts write it."""
+    KNOWN_SECRETS.add(value)
+    written = ENCODINGS[form](value)
+    shown = redact_text(f"GET /x?k={written} failed")
+    assert MASK in shown
+    kept = shown.removeprefix("GET /x?k=").removesuffix(" failed").split(MASK)
+    assert all(len(part) <= len(written) // 2 for part in kept), shown
+    assert CANARY not in shown
+
+
+def test_short_registered_values_are_not_searched_encoded() -> None:
+    """The base64 of a few bytes would be found in texts that have nothing to do with it."""
+    KNOWN_SECRETS.add("abcd")
+    assert redact_text(f"{b'abcd'.hex()} YWJjZA") == "61626364 YWJjZA"
 
 
 def test_long_lines_of_a_registered_value() -> None:

@@ -96,8 +96,11 @@ class TestWhatIsKept:
             run.log.info("a\0b\ud800")
             run.log.info("%d", "x")
             run.log.info("y" * 5_000)
+            logging.getLogger("pool.hunter2hunter2").warning("named by a secret")
 
-        messages = [entry[2] for entry in entries_of(store, executed(store, clock, body))]
+        entries = entries_of(store, executed(store, clock, body))
+        messages = [entry[2] for entry in entries]
+        assert entries[4][1:] == ("pool.***", "named by a secret")
         assert messages[0] == "password=*** and ***"
         assert messages[1] == "a\\0b?"
         assert "cannot be formatted" in messages[2]

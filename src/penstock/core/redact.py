@@ -9,9 +9,10 @@ here and matches no pattern is not recognised. Pure, except for the registered v
 
 from __future__ import annotations
 
+import base64
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from penstock.core.errors import InvalidInput
@@ -22,6 +23,10 @@ REFERENCE_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 DEPTH_MAX: Final = 64
 VALUE_MIN: Final = 4
 LINE_MIN: Final = 16
+_UNRESERVED: Final = b"-._~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+"""Bytes that URLs do not escape."""
+ENCODED_MIN: Final = 8
+"""Bytes of a value from which its base64 and hexadecimal forms are masked, too."""
 
 _WORDS = (
     r"passwords?|passwd|passphrases?|pwd|secrets?|token|credentials?|authorization|jwt|cookies?"
@@ -89,10 +94,10 @@ class KnownSecrets:
         return bool(self._forms)
 
     def add(self, value: str) -> None:
-        """Mask a value from now on, in its raw form and as escaped in JSON or Python."""
+        """Mask a value from now on, as it is and as JSON, Python, URLs and headers write it."""
         lines = [line for line in value.splitlines() if len(line) >= LINE_MIN]
-        forms = {value, value.strip(), *lines}
-        forms |= {json.dumps(form)[1:-1] for form in forms} | {repr(form)[1:-1] for form in forms}
+        plain = {value, value.strip(), *lines}
+        forms = {form for one in plain for form in (one, *_escaped(one), *_encoded(one))}
         kept = {form for form in forms if len(form) >= VALUE_MIN} | set(self._forms)
         # Longest first, so that a value that contains another one is masked as a whole.
         self._forms = tuple(sorted(kept, key=lambda form: (-len(form), form)))
@@ -217,6 +222,36 @@ def _refuse(value: object, field: str, *, is_secret: bool, depth: int) -> None:
             'Use a reference instead, {"$secret": "name"}, and give the value to the workers: '
             "PENSTOCK_SECRET_NAME or a file in secrets_dir.",
         )
+
+
+def _escaped(value: str) -> Iterator[str]:
+    """Return a value as JSON and Python write it, also when a text with it is written again."""
+    once = {json.dumps(value)[1:-1], repr(value)[1:-1], repr(_bytes(value))[2:-1]}
+    yield from once
+    for form in once:
+        yield json.dumps(form)[1:-1]
+        yield repr(form)[1:-1]
+
+
+def _encoded(value: str) -> Iterator[str]:
+    """Return a value as URLs write it, in hexadecimal, and as part of a base64 text."""
+    raw = _bytes(value)
+    for escape in ("%{:02X}", "%{:02x}"):
+        for kept, blank in ((_UNRESERVED, "%20"), (_UNRESERVED + b"/", "%20"), (_UNRESERVED, "+")):
+            parts = (chr(b) if b in kept else blank if b == 32 else escape.format(b) for b in raw)
+            yield "".join(parts)
+    if len(raw) < ENCODED_MIN:
+        return
+    yield raw.hex()
+    for before in range(3):  # a header encodes user:password, so any number of bytes may precede
+        # Characters that also depend on the bytes before or after the value are left out.
+        first, last = (before * 8 + 5) // 6, (before + len(raw)) * 8 // 6
+        for alphabet in (base64.b64encode, base64.urlsafe_b64encode):
+            yield alphabet(bytes(before) + raw).decode()[first:last]
+
+
+def _bytes(value: str) -> bytes:
+    return value.encode("utf-8", "surrogatepass")
 
 
 def _is_suspect(text: str) -> bool:

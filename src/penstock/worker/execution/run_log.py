@@ -46,9 +46,9 @@ class RunLog:
 
     def add(self, level: int, logger: str, message: str, limit: int = ENTRY_MAX) -> None:
         """Add an entry; secrets are masked here, where their values are known."""
-        text = _clean(redact_text(message))
+        text, name = _clean(redact_text(message)), _clean(redact_text(logger))
         text = text if len(text) <= limit else text[: limit - 1] + "…"
-        entry = LogEntryRow(self._clock.now(), logging.getLevelName(level), logger[:200], text)
+        entry = LogEntryRow(self._clock.now(), logging.getLevelName(level), name[:200], text)
         self.extend([entry])
 
     def extend(self, entries: list[LogEntryRow]) -> None:
