@@ -9,7 +9,7 @@ from penstock.pipelines.draw import draw
 def test_the_example() -> None:
     """A chain of phases and a branch, with needs, modes and options."""
     nba = Pipeline("nba", partition="game_date", timezone="America/New_York", leniency="strict",
-                   warehouse="postgresql://ann:secret@db/season", cascade="observe",
+                   warehouse="postgresql://ann@db/season", cascade="observe",
                    modes=game_day_modes())  # fmt: skip
     raw = nba.phase("raw", stragglers="20m")
     raw.external("boxscores", retry={"max_attempts": 5}, entities=["players"])
@@ -32,7 +32,7 @@ def test_the_example() -> None:
     nba.check()
     lines = draw(nba.definition())
     assert lines[: lines.index("  modes") + 1] == [
-        "nba · America/New_York · partition by day in game_date · warehouse postgresql://…@db/season"
+        "nba · America/New_York · partition by day in game_date · warehouse postgresql://ann@db/season"
         " · strict · cascade observe",
         "  ■ raw  (stragglers 20m)",
         "  │  • boxscores  pool external  timeout 1h  external  retry max_attempts 5",

@@ -23,6 +23,7 @@ from penstock.monitoring.records import (
     StoredAlert,
 )
 from penstock.monitoring.store import OverviewRow, ProviderMetricsRow
+from penstock.pipelines.shown import definition_shown
 from penstock.runs.store.leases import SessionRow
 
 _ID_KINDS = {"config": "cfg", "run": "run", "flow": "flow"}
@@ -108,7 +109,7 @@ def pipeline_record(info: PipelineInfo) -> RegisteredPipeline:
     """Return the record of a registered pipeline with its current processors."""
     return RegisteredPipeline(
         pipeline=info.name,
-        definition=dict(info.definition),
+        definition=definition_shown(info.definition),
         processors=[
             RegisteredProcessor(
                 phase=row.phase,

@@ -7,7 +7,6 @@ show` prints the lines.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -20,11 +19,11 @@ from penstock.pipelines.declare.terms import PhaseSettings, PipelineSettings, Pr
 from penstock.pipelines.dependency import Dependency, DependencyKind, ExpectKind
 from penstock.pipelines.mode import Mode
 from penstock.pipelines.plan import modes_of, plan_of
+from penstock.pipelines.shown import warehouse_shown
 
 Json: TypeAlias = Mapping[str, Any]
 
 TIMEOUT_DEFAULT: Final = 60 * MINUTE
-_PASSWORD = re.compile(r"://[^/\s]*@")
 
 
 def draw(definition: Json) -> list[str]:
@@ -46,7 +45,7 @@ def _title(definition: Json) -> str:
         column = f" in {terms.partition}" if terms.partition else ""
         parts.append(f"partition by {terms.rule.words}{column}")
     if terms.warehouse:
-        parts.append(f"warehouse {_PASSWORD.sub('://…@', terms.warehouse)}")
+        parts.append(f"warehouse {warehouse_shown(terms.warehouse)}")
     if terms.leniency != "auto":
         parts.append(terms.leniency)
     if terms.cascade != "active":

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from penstock.core.errors import DeclarationError, InvalidInput
-from penstock.core.redact import check_reference, is_reference
+from penstock.core.redact import check_reference, is_reference, reject_literal_secrets
 
 Schema: TypeAlias = Mapping[str, Any]
 
@@ -71,6 +71,7 @@ def _check(schema: object, field: str, depth: int) -> None:
         raise DeclarationError(f"{field}.properties: expected an object of schemas.")
     for name, part in properties.items():
         _check(part, f"{field}.{name}", depth + 1)
+        _check_no_secret(name, part, field)
     for name in _names(schema.get("required", ()), f"{field}.required"):
         if name not in properties:
             raise DeclarationError(f"{field}.required: {name!r} is not among the properties.")
@@ -81,6 +82,14 @@ def _check(schema: object, field: str, depth: int) -> None:
             _validate({k: v for k, v in schema.items() if k != "default"}, schema["default"], field)
         except InvalidInput as error:
             raise DeclarationError(f"the default of {error.message}") from None
+
+
+def _check_no_secret(name: str, part: Schema, field: str) -> None:
+    """Raise DeclarationError for a literal secret as a default: definitions are shown."""
+    try:
+        reject_literal_secrets({name: part.get("default")}, field)
+    except InvalidInput as error:
+        raise DeclarationError(f"the default of {error.message}") from None
 
 
 def _check_bounds(schema: Schema, field: str) -> None:

@@ -28,6 +28,7 @@ from penstock.pipelines.dependency import (
     QualityWeights,
     RowCounter,
 )
+from penstock.pipelines.shown import warehouse_shown
 
 __all__ = [
     "ConsistencyCheck",
@@ -407,7 +408,16 @@ def _quality(value: Any, word: str, where: str) -> QualityWeights:
 
 
 def parse_warehouse(value: object, word: str, where: str) -> str:
-    """Parse the name or address of a warehouse; an address needs a probe for its kind."""
+    """Parse the name or address of a warehouse; an address needs a probe for its kind.
+
+    Definitions are stored and shown to every caller, so an address with a password is refused.
+    """
+    if isinstance(value, str) and warehouse_shown(value) != value:
+        raise DeclarationError(
+            f"{where}: {word} contains a password, which everyone who may read pipelines would see."
+            ' Use a name, such as "sales", and configure its address in the deployment: '
+            "PENSTOCK_WAREHOUSES=sales=postgresql://…"
+        )
     if not isinstance(value, str) or not value.strip() or len(value) > 500:
         raise DeclarationError(f"{where}: {word} takes a name or address, got {short_repr(value)}.")
     kind, colon, _ = value.partition(":")
