@@ -112,11 +112,13 @@ def test_the_page_from_top_to_bottom(newcomer: Newcomer, up: subprocess.Popen[st
     newcomer.waits("2025-12-31", 1, "BLOCKED")
     assert "0/6 rows" in newcomer.types(why)
     newcomer.types(data)
-    newcomer.types(again)
+    assert "Superseded" in newcomer.types(again)
     newcomer.waits("2025-12-31", 2, "DEGRADED")
     output = newcomer.types(explain_again)
     assert "generation 2" in output
-    assert "An older flow is still open: manual generation 1, its total blocked." in output
+    assert "An older flow is still open" not in output
+    older = newcomer.types("penstock explain sales 2025-12-31 --generation 1")
+    assert "the flow was cancelled" in older
     assert "PROCEED_DEGRADED" in newcomer.types("penstock gate history sales 2025-12-31")
     assert "0 failed" in newcomer.types(simulate)
     assert up.poll() is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -129,14 +130,18 @@ def test_triggers_without_lock_and_key(scene_stage: Stage) -> None:
     def scene():  # type: ignore[no-untyped-def]
         for held in opened(stage, "plain"):
             finish_act([held])(stage.store)
+        used: list[Orchestrator] = []
+
+        def act(store: Store, name: str) -> None:
+            used.append(Orchestrator(store, probe, holder=name, batch=1))
+            used[-1].run_once()
 
         def check(outcomes: list[Outcome]) -> None:
-            assert [one.error for one in outcomes] == [None, None], "runs were created twice"
+            assert [one.error for one in outcomes] == [None, None]
+            assert not any(one._batches.has_aside for one in used), "runs were created twice"
             settled(stage, 2)
 
-        few = [lambda store, name=name: Orchestrator(store, probe, holder=name, batch=1).run_once()
-               for name in ("o1", "o2")]  # fmt: skip
-        return few, check
+        return [partial(act, name=name) for name in ("o1", "o2")], check
 
     explore(stage.arena, scene, range(10))
     replaceable = ("DO NOTHING", "DO UPDATE SET at = excluded.at")

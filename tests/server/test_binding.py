@@ -88,7 +88,7 @@ def test_arguments() -> None:
         ([("limit", "1"), ("limit", "2")], "query: expected each of these at most once"),
         ([("x", "1")], "query: expected one of limit, since"),
         ([("since", "yesterday")], "since: expected an ISO 8601 time"),
-        ([("since", "\x00")], "since: expected UTF-8 text"),
+        ([("since", "\x00")], "since: expected text without NUL"),
     ],
 )
 def test_queries_that_are_refused(query: list[tuple[str, str]], message: str) -> None:

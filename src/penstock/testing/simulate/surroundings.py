@@ -125,7 +125,7 @@ class Opener(Actor):
 
     def start(self) -> None:
         """Forget the names that were looked up."""
-        self._names = NameResolver(self.store)
+        self._names = NameResolver(self.store, self.stage.clock)
 
     def step(self) -> None:
         """Trigger a flow, or repeat an earlier request."""
@@ -172,7 +172,8 @@ class Reporter(Actor):
 
     def start(self) -> None:
         """Create a new client; reports from before may be sent again."""
-        self._client = Client(self.store, actor=self.name, names=NameResolver(self.store))
+        names = NameResolver(self.store, self.stage.clock)
+        self._client = Client(self.store, actor=self.name, names=names)
 
     def step(self) -> None:
         """Report completions of phases in progress, and repeat old ones."""
