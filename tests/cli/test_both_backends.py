@@ -200,6 +200,11 @@ READS = [
     "subscriptions list",
     "subscriptions list --topic rosters --limit 1",
     "subscriptions show reader",
+    "why {message}",
+    "why reader",
+    "why {daily}",
+    "why {often}",
+    "why {event}",
     "configs list",
     "configs list --customer acme --pipeline hello",
     "configs list --pipeline broken",
@@ -249,6 +254,9 @@ REFUSED = [
     ("topics create no/slash", 2),
     ("topics message 999999999", 3),
     ("subscriptions show unknown", 3),
+    ("why 999999999", 3),
+    ("why cfg_00000000", 3),
+    ("why unknown", 2),
     ("subscriptions create other --topic unknown", 3),
     ("subscriptions create other --topic rosters --filter x", 2),
     ("subscriptions ack reader forged", 2),
@@ -310,6 +318,7 @@ def test_reads(ways: Pair) -> None:
         expected, found = near.json, far.json
         if line == "status":
             assert (expected.pop("where"), found.pop("where")) != (None, ways.server.url)
+        if line == "status" or line.startswith("why"):
             assert expected.pop("as_of") <= found.pop("as_of")
         assert found == expected, line
         text = ways.near(*args).out

@@ -81,6 +81,7 @@ BUS_CALLS: Mapping[str, Callable[[BusThings], tuple[str, Any]]] = {
         b.at(f"/topics/{b.topic}/publish"),
         {"messages": [{"data": DATA, "attributes": {"league": "nba"}}]},
     ),
+    "GET /api/v1/messages/{message_id}/why": lambda b: (f"/messages/{b.message}/why", None),
     "GET /api/v1/messages/{message_id}": lambda b: (f"/messages/{b.message}", None),
     "GET /api/v1/subscriptions": lambda b: (b.at("/subscriptions"), None),
     "POST /api/v1/subscriptions": lambda b: (
@@ -89,6 +90,10 @@ BUS_CALLS: Mapping[str, Callable[[BusThings], tuple[str, Any]]] = {
     ),
     "GET /api/v1/subscriptions/{name}": lambda b: (
         b.at(f"/subscriptions/{b.subscription}"),
+        None,
+    ),
+    "GET /api/v1/subscriptions/{name}/why": lambda b: (
+        b.at(f"/subscriptions/{b.subscription}/why"),
         None,
     ),
     "DELETE /api/v1/subscriptions/{name}": lambda b: (

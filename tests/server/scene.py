@@ -141,6 +141,10 @@ CALLS: Mapping[str, Callable[[Scene], Call]] = {
         f"/pipeline-configs/{s.failing}/start",
         {},
     ),
+    "GET /api/v1/pipeline-configs/{config_id}/why": lambda s: (
+        f"/pipeline-configs/{s.config}/why",
+        None,
+    ),
     "GET /api/v1/pipeline-configs/{config_id}/preview": lambda s: (
         f"/pipeline-configs/{s.config}/preview",
         None,

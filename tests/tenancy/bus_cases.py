@@ -36,6 +36,7 @@ BUS_FOREIGN: dict[str, list[Call]] = {
         lambda c, t: c.topics.publish("events", [MESSAGE], customer=t.customer_id),
         lambda c, _: c.topics.publish("events", [MESSAGE]),
     ],
+    "topics.why": [lambda c, t: c.topics.why(str(t.message))],
     "topics.message": [lambda c, t: c.topics.message(str(t.message))],
     "subscriptions.declare": [
         lambda c, t: c.subscriptions.declare(READER, customer=t.customer_id),
@@ -43,6 +44,7 @@ BUS_FOREIGN: dict[str, list[Call]] = {
     ],
     "subscriptions.list": [lambda c, t: c.subscriptions.list(customer=t.customer_id)],
     "subscriptions.get": [lambda c, t: c.subscriptions.get("reader", customer=t.customer_id)],
+    "subscriptions.why": [lambda c, t: c.subscriptions.why("reader", customer=t.customer_id)],
     "subscriptions.delete": [lambda c, t: c.subscriptions.delete("reader", customer=t.customer_id)],
     "subscriptions.pause": [
         lambda c, t: c.subscriptions.pause("reader", True, customer=t.customer_id)

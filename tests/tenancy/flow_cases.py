@@ -89,6 +89,7 @@ FOREIGN_FLOWS: dict[str, list[Call]] = {
     ],
     "diagnostics.explain_flow": [lambda c, t: c.diagnostics.explain_flow(_flow_id(t))],
     "diagnostics.why_flow": [lambda c, t: c.diagnostics.why_flow(_flow_id(t))],
+    "diagnostics.why_config": [lambda c, t: c.diagnostics.why_config(encode("cfg", t.config_id))],
     "diagnostics.why_run": [
         lambda c, t: c.diagnostics.why_run(encode("run", t.waiting)),
         lambda c, t: c.diagnostics.why_run(encode("run", t.ended)),

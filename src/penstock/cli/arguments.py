@@ -104,7 +104,7 @@ JSON = JsonObject()
 MINUTES = Minutes()
 
 
-RUN_PREFIX, FLOW_PREFIX = "run_", "flow_"
+RUN_PREFIX, FLOW_PREFIX, CONFIG_PREFIX = "run_", "flow_", "cfg_"
 
 
 def run_id(text: str) -> str:

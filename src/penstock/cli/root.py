@@ -37,7 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "why": (
         "flows.explain.cli.why",
-        "Show why a flow, a phase or a run is waiting, as a tree of causes.",
+        "Show why a flow, run, config, message or subscription is waiting, as a tree of causes.",
     ),
     "trace": (
         "flows.explain.cli.trace",

@@ -28,6 +28,12 @@ routes.post(
 )
 routes.get("/explain", Permission.READ, Diagnostics.explain, group="diagnostics")
 routes.get("/pipeline-runs/{run_id}/why", Permission.READ, Diagnostics.why_run, group="diagnostics")
+routes.get(
+    "/pipeline-configs/{config_id}/why",
+    Permission.READ,
+    Diagnostics.why_config,
+    group="diagnostics",
+)
 routes.get("/traces/{correlation_id}", Permission.READ, Diagnostics.trace, group="diagnostics")
 routes.post(
     "/events",

@@ -40,6 +40,7 @@ routes.post(
 )
 routes.get("/subscriptions", Permission.READ, Subscriptions.list)
 routes.get("/subscriptions/{name}", Permission.READ, Subscriptions.get)
+routes.get("/subscriptions/{name}/why", Permission.READ, Subscriptions.why)
 routes.delete("/subscriptions/{name}", Permission.OPERATE, Subscriptions.delete)
 routes.post(
     "/subscriptions/{name}/pause",

@@ -24,3 +24,4 @@ routes.post(
     },
 )
 routes.get("/messages/{message_id}", Permission.READ, Topics.message)
+routes.get("/messages/{message_id}/why", Permission.READ, Topics.why)

@@ -53,7 +53,9 @@ from penstock.bus.store.topics import (
     topic_find,
     topic_get,
 )
+from penstock.bus.store.why_reads import subscription_fact
 from penstock.bus.transports.embedded import WAIT_MAX, BusOperations, EmbeddedBus
+from penstock.bus.why import why_subscription
 from penstock.core import json_profile
 from penstock.core.clock import request_time
 from penstock.core.errors import InvalidInput, NotFound, StaleVersion
@@ -62,6 +64,9 @@ from penstock.core.records.parameters import Owner
 from penstock.core.records.record import Meta, Page, Time, Wire
 from penstock.db.store import StoreView, Transactions, Tx
 from penstock.egress.policy import PERMISSIVE
+from penstock.flows.explain.from_rows import cause_tree_record
+from penstock.flows.explain.records import CauseTree
+from penstock.flows.explain.times import LocalClock
 
 __all__ = ["Subscriptions", "WaitingSubscriptions"]
 
@@ -208,6 +213,17 @@ class Subscriptions:
                 backlog(tx, sub.subscription_key),
                 delivery_counters(tx, sub.subscription_key),
             )
+
+        return self._store.read(body)
+
+    def why(self, name: SubscriptionName, *, customer: Owner = None) -> CauseTree:
+        """Return the tree of causes why messages of a subscription are not handled."""
+
+        def body(tx: Tx) -> CauseTree:
+            sub = subscription_get(tx, name, self._customer_key(tx, customer))
+            now = tx.now()
+            cause = why_subscription(subscription_fact(tx, sub), LocalClock(now))
+            return cause_tree_record(cause, now, "UTC")
 
         return self._store.read(body)
 

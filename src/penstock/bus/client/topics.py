@@ -17,7 +17,7 @@ from penstock.bus.message import NewMessage
 from penstock.bus.records import MessageDetail, PublishResult, StoredTopic, Topic, TopicDetail
 from penstock.bus.rules import BATCH_MAX
 from penstock.bus.store.backlog import message_states
-from penstock.bus.store.messages import message_get, message_publish
+from penstock.bus.store.messages import MessageRow, message_get, message_publish
 from penstock.bus.store.topics import (
     SYSTEM,
     SubscriptionFilter,
@@ -28,12 +28,17 @@ from penstock.bus.store.topics import (
     topic_get,
     topic_list,
 )
+from penstock.bus.store.why_reads import message_fact
+from penstock.bus.why import why_message
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import decode_or_not_found
 from penstock.core.naming import CustomerKey
 from penstock.core.records.parameters import Owner
 from penstock.core.records.record import Meta, Page, Wire
 from penstock.db.store import Transactions, Tx
+from penstock.flows.explain.from_rows import cause_tree_record
+from penstock.flows.explain.records import CauseTree
+from penstock.flows.explain.times import LocalClock
 from penstock.runs.store.held import run_token_lock
 
 __all__ = ["Topics"]
@@ -153,21 +158,32 @@ class Topics:
 
     def message(self, message_id: Annotated[str, _MESSAGE_ID]) -> MessageDetail:
         """Return a message with its state in each subscription."""
-        if (
-            not message_id.isascii()
-            or not message_id.isdigit()
-            or len(message_id) > _MESSAGE_ID_DIGITS
-        ):
-            raise NotFound("message", message_id)
-        number = int(message_id)
 
         def body(tx: Tx) -> MessageDetail:
-            found = message_get(tx, number, self._names.customer_key(tx, None))
-            if found is None:
-                raise NotFound("message", message_id)
-            return message_record(found, message_states(tx, number, found.topic_key))
+            found = self._message(tx, message_id)
+            return message_record(found, message_states(tx, found.message_id, found.topic_key))
 
         return self._store.read(body)
+
+    def why(self, message_id: Annotated[str, _MESSAGE_ID]) -> CauseTree:
+        """Return the tree of causes why a message has not been handled, by subscription."""
+
+        def body(tx: Tx) -> CauseTree:
+            found = self._message(tx, message_id)
+            now = tx.now()
+            fact = message_fact(tx, found, self._names.customer_key(tx, None))
+            return cause_tree_record(why_message(fact, LocalClock(now)), now, "UTC")
+
+        return self._store.read(body)
+
+    def _message(self, tx: Tx, message_id: str) -> MessageRow:
+        is_number = message_id.isascii() and message_id.isdigit()
+        found = None
+        if is_number and len(message_id) <= _MESSAGE_ID_DIGITS:
+            found = message_get(tx, int(message_id), self._names.customer_key(tx, None))
+        if found is None:
+            raise NotFound("message", message_id)
+        return found
 
     def _customer_key(self, tx: Tx, customer: str | None) -> CustomerKey:
         number = self._names.customer_key(tx, customer)

@@ -1,4 +1,4 @@
-"""Diagnosis use cases: explain a flow, find why a flow or run has not ended, trace a cause.
+"""Diagnosis use cases: explain a flow, find why a flow, run or config waits, trace a cause.
 
 Each use case reads in one transaction. `flows.explain.explain`, `flows.explain.why` and
 `flows.explain.trace` produce the text, so that Python, the command line, the API and the UI show
@@ -13,22 +13,31 @@ from penstock.access.store.names import NameResolver
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import decode, decode_or_not_found, encode
 from penstock.core.naming import CustomerKey, PipelineKey
-from penstock.core.records.parameters import CustomerOrDefault, FlowId, PipelineName, RunId
+from penstock.core.records.parameters import (
+    ConfigId,
+    CustomerOrDefault,
+    FlowId,
+    PipelineName,
+    RunId,
+)
 from penstock.core.records.record import Meta, Wire
 from penstock.db.store import Transactions, Tx
 from penstock.flows.explain.explain import explain, explain_missing_flow
 from penstock.flows.explain.facts import RunFact
 from penstock.flows.explain.from_rows import cause_tree_record, explanation_record, trace_record
 from penstock.flows.explain.records import CauseTree, FlowExplanation, FlowTrace
+from penstock.flows.explain.store.configs import config_fact
 from penstock.flows.explain.store.load import FactLoader
 from penstock.flows.explain.store.reads import flows_executed_for
 from penstock.flows.explain.times import LocalClock
 from penstock.flows.explain.trace import trace
 from penstock.flows.explain.why import why_flow, why_run
+from penstock.flows.explain.why_config import why_config
 from penstock.flows.rows import FlowFilter, FlowRow
 from penstock.flows.store.flows import flow_for_correlation, flow_get, flow_list
 from penstock.pipelines.partition import check_partition, partition_rule_of
 from penstock.runs.store.runs import run_get
+from penstock.schedules.store.configs import config_get
 
 __all__ = ["Diagnostics"]
 
@@ -53,7 +62,7 @@ Phase = Annotated[
 
 
 class Diagnostics:
-    """Use cases that explain flows and runs."""
+    """Use cases that explain flows, runs and configs."""
 
     def __init__(self, store: Transactions, names: NameResolver) -> None:
         self._store = store
@@ -120,6 +129,21 @@ class Diagnostics:
             now = tx.now()
             fact = FactLoader(tx, self._names).run(run)
             return cause_tree_record(why_run(fact, LocalClock(now)), now, "UTC")
+
+        return self._store.read(body)
+
+    def why_config(self, config_id: ConfigId) -> CauseTree:
+        """Return the tree of causes why a config starts no runs."""
+        number = decode_or_not_found("cfg", "config", config_id)
+
+        def body(tx: Tx) -> CauseTree:
+            config = config_get(tx, number, self._names.customer_key(tx, None))
+            if config is None or config.deleted_at is not None:
+                raise NotFound("config", encode("cfg", number))
+            now = tx.now()
+            local = LocalClock(now, config.timezone)
+            cause = why_config(config_fact(tx, self._names, config), local)
+            return cause_tree_record(cause, now, config.timezone)
 
         return self._store.read(body)
 

@@ -194,6 +194,25 @@ def why_of(flow_id: str) -> Suggestion:
     return Suggestion(command=command, does="see what blocks the flow, as a tree")
 
 
+def enable(config_id: str) -> Suggestion:
+    """Suggest enabling a config."""
+    return Suggestion(
+        command=_command("configs", "enable", config_id), does="start runs again by its schedule"
+    )
+
+
+def ledger(config_id: str) -> Suggestion:
+    """Suggest listing the occurrences of a config that did not start."""
+    return Suggestion(
+        command=_command("configs", "ledger", config_id), does="list what did not start"
+    )
+
+
+def create_topic(name: str) -> Suggestion:
+    """Suggest creating a topic."""
+    return Suggestion(command=_command("topics", "create", name), does="create the topic")
+
+
 def show_limit(name: str) -> Suggestion:
     """Suggest showing a limit, which lists the holders' leases that can be released."""
     return Suggestion(command=_command("limits", "show", name), does="see its holders and waiters")

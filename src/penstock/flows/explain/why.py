@@ -82,7 +82,7 @@ def why_flow(flow: FlowFact, now: Micros, phase: str | None = None) -> Cause:
     for one in open_:
         children.append(_phase(flow, one, wall, frozenset(seen)))
         seen |= _covered(flow, one)
-    return _joined(
+    return joined(
         Cause(
             kind="flow",
             text=f"{where} has been open since {wall.at(flow.opened_at)}",
@@ -100,7 +100,7 @@ def why_run(run: RunFact, wall: LocalClock) -> Cause:
         at = "" if run.ended_at is None else f" at {wall.at(run.ended_at)}"
         text = f"{name} ended {run.state}{at}: nothing is pending"
         return Cause(kind="run", text=text, clears=Clears.NEVER, since=run.ended_at)
-    return _joined(
+    return joined(
         Cause(
             kind="run",
             text=f"{name} {describe_run(run, wall)}",
@@ -160,12 +160,12 @@ def _phase(flow: FlowFact, phase: PhaseFact, wall: LocalClock, seen: frozenset[s
                 earliest_at=wall.now,
             )
         )
-    joined = _joined(
+    whole = joined(
         Cause(kind="phase", text=text, since=phase.since, until_at=until, children=tuple(causes))
     )
     if phase.state == "IN_PROGRESS" and phase.stragglers_until is not None:
-        return _capped(joined, phase.stragglers_until)
-    return joined
+        return _capped(whole, phase.stragglers_until)
+    return whole
 
 
 def _gates(flow: FlowFact, phase: PhaseFact, wall: LocalClock) -> Iterator[Cause]:
@@ -261,7 +261,7 @@ def _processor(
     live, text = processor.live, describe_processor(processor, wall)
     if live is not None:
         failed = describe_failures(processor.failures)
-        return _joined(
+        return joined(
             Cause(
                 kind="processor",
                 text=f"{processor.name} has not completed" + (f"; it {failed}" if failed else ""),
@@ -381,7 +381,7 @@ def _worker_causes(run: RunFact) -> Iterator[Cause]:
         yield Cause(kind="fairness", text=text)
 
 
-def _joined(cause: Cause) -> Cause:
+def joined(cause: Cause) -> Cause:
     """Return a parent with `clears` and `earliest_at` derived from its causes.
 
     It clears no earlier than the latest known time among them.
@@ -390,7 +390,8 @@ def _joined(cause: Cause) -> Cause:
         return cause
     known = [child.earliest_at for child in cause.children if child.earliest_at is not None]
     ways = [child.clears for child in cause.children]
-    clears = next((way for way in (Clears.PERSON, Clears.EVENT) if way in ways), Clears.TIME)
+    order = (Clears.PERSON, Clears.EVENT, Clears.TIME)
+    clears = next((way for way in order if way in ways), Clears.NEVER)
     return Cause(
         kind=cause.kind,
         text=cause.text,

@@ -1,21 +1,29 @@
-"""`penstock why`: the causes that keep a flow, a phase or a run waiting, as a tree."""
+"""`penstock why`: the causes that keep a flow, run, config, message or subscription waiting."""
 
 from __future__ import annotations
 
 import click
 
+from penstock.bus.client.subscriptions import Subscriptions
 from penstock.cli import output
 from penstock.cli.app import App, Command
-from penstock.cli.arguments import FLOW_PREFIX, RUN_PREFIX, flow_id, missing_partition_error, run_id
+from penstock.cli.arguments import (
+    CONFIG_PREFIX,
+    FLOW_PREFIX,
+    RUN_PREFIX,
+    flow_id,
+    missing_partition_error,
+    run_id,
+)
 from penstock.core.clock import from_datetime
-from penstock.core.errors import NotFound
+from penstock.core.errors import InvalidInput, NotFound
 from penstock.flows.explain.records import CauseEntry, CauseTree
 
 CLEARS_TEXT = {"event": "clears on an event", "person": "needs a person", "time": "", "never": ""}
 
 
 @click.command("why", cls=Command)
-@click.argument("thing", metavar="PIPELINE|FLOW|RUN")
+@click.argument("thing", metavar="PIPELINE|FLOW|RUN|CONFIG|MESSAGE|SUBSCRIPTION")
 @click.argument("partition", required=False)
 @click.argument("phase", required=False)
 @click.option("--customer", metavar="ID", help="Customer id. Defaults to `default`.")
@@ -29,25 +37,39 @@ def why(
     customer: str | None,
     mode: str | None,
 ) -> None:
-    """Show why a flow, a phase or a run is waiting, as a tree of causes.
+    """Show why a flow, run, config, message or subscription is waiting, as a tree of causes.
 
     Each cause says when it can clear and, where possible, which command clears it. Name a flow
     (`penstock why nba 2025-12-31`, or its id; the newest one is used), one of its phases
     (`penstock why nba 2025-12-31 predict`) or a run (`penstock why run_7h2kq0v3`).
+    A config (`penstock why cfg_5m7t0c2d`), a message (`penstock why 4711`) and a subscription
+    (`penstock why rosters-to-table`) are named without a partition.
     """
     with app.connect() as client:
         if thing.startswith(RUN_PREFIX) and partition is None:
             proof = client.diagnostics.why_run(run_id(thing))
         elif thing.startswith(FLOW_PREFIX) and phase is None:
             proof = client.diagnostics.why_flow(flow_id(thing), partition)
+        elif thing.startswith(CONFIG_PREFIX) and partition is None:
+            proof = client.diagnostics.why_config(thing)
+        elif thing.isdigit() and partition is None:
+            proof = client.topics.why(thing)
         elif partition is None:
-            raise missing_partition_error(thing)
+            proof = _subscription(client.subscriptions, thing, customer)
         else:
             found = client.diagnostics.explain(thing, partition, customer=customer, mode=mode)
             if found.flow is None:
                 raise NotFound("flow", f"{thing} {partition}")
             proof = client.diagnostics.why_flow(found.flow.flow_id, phase)
     app.emit(proof, lambda: print_causes(proof))
+
+
+def _subscription(subscriptions: Subscriptions, name: str, customer: str | None) -> CauseTree:
+    """Return why a subscription waits; a name of none is taken for a pipeline's."""
+    try:
+        return subscriptions.why(name, customer=customer)
+    except (NotFound, InvalidInput):
+        raise missing_partition_error(name) from None
 
 
 def print_causes(proof: CauseTree) -> None:
@@ -73,7 +95,7 @@ def print_causes(proof: CauseTree) -> None:
 
 def _note(cause: CauseEntry, now: int) -> str:
     """Return when or how a leaf cause can clear; empty for a cause that has causes of its own."""
-    if cause.kind in ("flow", "phase", "processor", "run"):
+    if cause.kind in ("flow", "phase", "processor", "run", "config", "message", "subscription"):
         return ""
     if cause.earliest_at is not None:
         return f"  [not before {output.format_time_short(cause.earliest_at, now)}]"

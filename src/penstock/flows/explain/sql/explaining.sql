@@ -67,3 +67,18 @@ SELECT count(*) FROM (
 SELECT o.run_id FROM runs m JOIN runs o ON o.ordering_key = m.ordering_key
     AND o.customer = m.customer AND o.run_id < m.run_id
 WHERE m.run_id = :run_id ORDER BY o.run_id LIMIT 1;
+
+-- name: common_cause_open
+-- The open alert about a common cause of failures in a pipeline.
+-- scope: system (operators; a tenant's key adds :customer)
+SELECT a.message, a.opened_at FROM alerts a
+WHERE a.rule = 'common_cause' AND a.subject_kind = 'pipeline' AND a.subject = :pipeline
+    AND a.state <> 'resolved' AND (CAST(:customer AS bigint) IS NULL OR a.customer = :customer)
+ORDER BY a.alert_id DESC LIMIT 1;
+
+-- name: topic_of_config
+-- Whether the subscriptions that start an event-driven config are paused, per topic of its name.
+SELECT coalesce(s.is_paused, FALSE) FROM topics t
+LEFT JOIN subscriptions s ON s.topic = t.topic AND s.name = t.name || '.configs'
+    AND s.deleted_at IS NULL
+WHERE t.name = :topic AND t.deleted_at IS NULL AND t.customer IN (0, :customer);

@@ -161,7 +161,9 @@ class FactLoader:
             if is_bound or not is_ready
             else runs_ahead(self._tx, run.run_id, RUNS_AHEAD_MAX),
             workers=None if is_bound or not is_ready else self._alive(pool),
-            pauses=self._covering(run, info) if waits == "paused" else (),
+            pauses=self.pauses_of(run.customer_id, run.pipeline, run.config_id)
+            if waits == "paused"
+            else (),
             limits=self._limits(run) if waits == "limited" else (),
             gate=self._run_gate(run.run_id) if waits == "gated" else None,
             is_external=info is not None and row is not None and info.is_external(row),
@@ -282,7 +284,11 @@ class FactLoader:
             self._workers = Counter(s.pool or "" for s in found if s.kind == "worker")
         return self._workers[pool]
 
-    def _covering(self, run: RunRow, info: PipelineInfo | None) -> tuple[PauseFact, ...]:
+    def pauses_of(
+        self, customer_id: str, pipeline: str, config_id: int | None
+    ) -> tuple[PauseFact, ...]:
+        """Return the pauses that cover a run, or a config."""
+        info = self._info(pipeline)
         if self._pauses is None:
             bound = self._names.customer_key(self._tx, None)
             self._pauses = pause_list(self._tx, bound)
@@ -293,9 +299,9 @@ class FactLoader:
                 subject = encode("cfg", pause.subject)
             covers = {
                 "all": True,
-                "customer": pause.customer_id == run.customer_id,
+                "customer": pause.customer_id == customer_id,
                 "pipeline": info is not None and pause.subject == info.pipeline_key,
-                "config": pause.subject == run.config_id,
+                "config": pause.subject == config_id,
             }[pause.scope]
             if covers:
                 found.append(
