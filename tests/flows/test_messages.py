@@ -94,7 +94,7 @@ def test_completions_have_all_fields(scene: Scene) -> None:
         "status": "success", "execution_id": "e1", "processing_mode": "daily",
         "trigger_source": "manual",
         "completeness": {
-            "total_expected": None, "total_processed": 7, "completeness_pct": 100.0,
+            "total_expected": None, "total_processed": 7, "completeness_pct": None,
             "quality_score": 0.5,
         },
         "dependencies_met": True, "dependency_checks": [],

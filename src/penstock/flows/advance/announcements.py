@@ -39,9 +39,9 @@ def completion_body(snapshot: FlowSnapshot, seen: CompletionRow) -> dict[str, An
         "processing_mode": flow.mode,
         "trigger_source": flow.trigger_source if starts else CASCADE_SOURCE,
         "completeness": {
-            "total_expected": None,
+            "total_expected": None,  # not stored with a completion: unknown, not 0 or 100 %
             "total_processed": seen.records,
-            "completeness_pct": 0.0 if seen.status == "failed" else 100.0,
+            "completeness_pct": None,
             "quality_score": seen.quality,
         },
         "dependencies_met": not is_degraded,
