@@ -156,7 +156,7 @@ class UseCaseGroups:
 
     @cached_property
     def workers(self) -> Workers:
-        """Runs of external workers, as the API has them: claim, start, heartbeat, complete."""
+        """Runs of external workers, as in the API: claim, start, heartbeat, complete."""
         from penstock.runs.external.client.workers import Workers  # loaded on first use
 
         return self._group(Workers, self._store, self._names, self._key)
@@ -191,7 +191,7 @@ class UseCaseGroups:
 
     @cached_property
     def interventions(self) -> Interventions:
-        """Interventions that people are asked for."""
+        """Interventions: items that need a human decision."""
         from penstock.flows.gates.client.overrides import Interventions  # loaded on first use
 
         return self._group(Interventions, self._store, self._names, self.actor)

@@ -1,4 +1,4 @@
-"""Connects hooks: what happens in one subject that a subject above it must know.
+"""Connects hooks: events in one subject that a higher subject must handle.
 
 `penstock.client` and `penstock.assembly` call `connect_hooks`, so that every process has all
 connections.

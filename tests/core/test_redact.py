@@ -150,7 +150,7 @@ def test_innocent_texts(text: str) -> None:
 
 
 def test_registered_values_as_names() -> None:
-    """A resolved value is masked where it is a name, and two masked names stay two."""
+    """A resolved value is masked where it is a name, and keep two masked names separate."""
     KNOWN_SECRETS.add(CANARY)
     KNOWN_SECRETS.add("another-value-9")
     given = {CANARY: 1, "another-value-9": 2, f"x {CANARY}": {CANARY: [3]}, "n": 4}

@@ -109,7 +109,7 @@ def test_figures_agree() -> None:
     promises = (DOCS / "concepts" / "promises.md").read_text("utf-8")
     assert "picked up again within 40 seconds" in README
     assert "picked up again within 40 s" in promises
-    assert "little more than a minute" in README
-    assert "little more than a minute" in " ".join(help_texts()["penstock demo"].split())
+    assert "just over a minute" in README
+    assert "just over a minute" in " ".join(help_texts()["penstock demo"].split())
     customers = set(re.findall(r"up to ([\d,]+) customers", README + promises))
     assert len(customers) <= 1, customers

@@ -63,7 +63,7 @@ class TestValues:
             ({"nested": {"on": 1}}, "parameters.nested.on", "a boolean"),
             ({"nested": {"ratio": float("inf")}}, "parameters.nested.ratio", "a number"),
             ({"dyas": 3}, "parameters.dyas", "a known parameter"),
-            ({1: 3}, "parameters", "names that are text"),
+            ({1: 3}, "parameters", "string names"),
         ],
     )
     def test_errors_name_the_location(

@@ -83,7 +83,7 @@ def list_(app: App, customer: str | None, with_revoked: bool, limit: int) -> Non
 @keys.command("rotate")
 @click.argument("key_id", type=KEY, metavar="ID")
 @click.option("--overlap", default="24h", show_default=True, metavar="DURATION",
-              help="How long the old secret stays valid; 0s ends it now.")  # fmt: skip
+              help="How long the old secret stays valid; 0s revokes it now.")  # fmt: skip
 @click.pass_obj
 def rotate(app: App, key_id: str, overlap: str) -> None:
     """Replace a key's secret and print the new one; it cannot be shown again."""

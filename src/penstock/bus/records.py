@@ -168,8 +168,8 @@ class SubscriptionSettings(Record):
     min_backoff: Seconds = field(
         name="min_backoff_seconds", default_factory=lambda: seconds(10 * SECOND)
     )
-    """Seconds until the first redelivery after a failed attempt, up to 600; with 0 every redelivery
-    is at once."""
+    """Seconds until the first redelivery after a failed attempt, up to 600; 0 redelivers
+    immediately."""
     max_backoff: Seconds = field(
         name="max_backoff_seconds", default_factory=lambda: seconds(10 * MINUTE)
     )

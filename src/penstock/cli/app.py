@@ -236,7 +236,7 @@ def _names(setting: str) -> tuple[str, str]:
 
 
 def _attributes(name: str) -> dict[str, Any]:
-    """Return what click needs to know about the option of a setting, from its declaration."""
+    """Return click's attributes for the option of a setting, from its declaration."""
     setting = setting_named(name)
     found: dict[str, Any] = {
         "help": f"{setting.help}  [env: {setting.variable}]",

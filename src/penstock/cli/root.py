@@ -70,7 +70,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "pipelines": ("pipelines.cli", "List, show and register pipelines."),
     "pause": (
         "schedules.cli.pauses",
-        "Stop starting runs: all, of a customer, a pipeline or a config.",
+        "Stop starting runs: all runs, or those of a customer, a pipeline or a config.",
     ),
     "resume": ("schedules.cli.pauses", "End a pause so that runs start again."),
     "pauses": ("schedules.cli.pauses", "List the pauses in force."),
@@ -85,7 +85,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "simulate": ("testing.cli", "Simulate pipelines under random faults and check invariants."),
     "demo": (
         "demo",
-        "Run a simulated day of a pipeline, with failures, in little more than a minute.",
+        "Run a simulated day of a pipeline, with failures, in just over a minute.",
     ),
 }
 """Command → (module below `penstock`, its summary in `penstock --help`)."""

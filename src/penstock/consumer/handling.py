@@ -2,9 +2,9 @@
 
 All effects of a message on the sink are one transaction: its mark, its versioned writes and its
 counters. A handler that takes `tx` runs inside that transaction. Any other handler runs before it,
-without holding a lock; the transaction refuses its writes if another worker was faster. Nothing
-here depends on whether the message was pushed or pulled. No step raises: every failure becomes a
-disposition.
+without holding a lock; the transaction rejects its writes if another worker committed first.
+Nothing here depends on whether the message was pushed or pulled. No step raises: every failure
+becomes a disposition.
 """
 
 from __future__ import annotations

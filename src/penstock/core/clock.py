@@ -125,7 +125,7 @@ def from_datetime(dt: datetime) -> Micros:
     """Return an aware datetime as microseconds; raise InvalidInput if it is naive."""
     if dt.utcoffset() is None:
         raise InvalidInput(
-            "time", "a datetime with a zone", dt.isoformat(), "Add tzinfo, for example UTC."
+            "time", "a datetime with a time zone", dt.isoformat(), "Add tzinfo, for example UTC."
         )
     return _in_years((dt - _EPOCH) // _ONE, "time", dt.isoformat())
 
@@ -137,7 +137,9 @@ def request_time(given: object, field: str) -> Micros:
     added to a time, so that whatever follows from a request can be stored and shown.
     """
     if not isinstance(given, datetime) or given.utcoffset() is None:
-        raise InvalidInput(field, "a datetime with a zone", given, "Add tzinfo, for example UTC.")
+        raise InvalidInput(
+            field, "a datetime with a time zone", given, "Add tzinfo, for example UTC."
+        )
     us = (given - _EPOCH) // _ONE
     if not _YEARS[0] <= us < _ASKED_MAX:
         raise InvalidInput(field, "a time within the years 1 to 9899", given.isoformat())

@@ -29,7 +29,7 @@ class RetryHint:
     """The error type and retry instructions of an exception.
 
     force_retry: True forces a retry, False forbids one, None leaves it to the retry policy.
-    retry_after_us: the delay the remote service asked for, if any.
+    retry_after_us: the delay that the remote service requested, if any.
     """
 
     error_type: str
@@ -100,7 +100,7 @@ def retry_hint(exc: BaseException) -> RetryHint:
 
 
 def retry_after(exc: BaseException) -> Micros | None:
-    """Return the delay the remote service asked for; None if it asked for none."""
+    """Return the delay that the remote service requested; None if there is none."""
     for error in _chain(exc):
         try:
             if isinstance(error, ProcessorError):

@@ -145,7 +145,7 @@ def _unscramble(n: int, half: int, keys: tuple[int, ...]) -> int:
 
 
 def _spell(n: int, chars: int) -> str:
-    if chars == _SHORT_CHARS:  # most ids; a bulk submit spells thousands
+    if chars == _SHORT_CHARS:  # the common case; a bulk submit encodes thousands of ids
         high, low = n >> 20, n & 0xFFFFF
         return f"{_PAIRS[high >> 10]}{_PAIRS[high & 1023]}{_PAIRS[low >> 10]}{_PAIRS[low & 1023]}"
     out = []

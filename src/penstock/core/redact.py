@@ -186,7 +186,7 @@ def _redact(value: Any, *, is_secret: bool, depth: int) -> Any:
             hidden = is_secret or (is_secret_name(name) and not _is_ours(name, part))
             shown = redact_text(name) if isinstance(name, str) else name
             if shown is not name and shown != name:
-                while shown in value or shown in masked:  # two masked names stay two
+                while shown in value or shown in masked:  # keep two masked names separate
                     shown += "'"
             masked[shown] = _redact(part, is_secret=hidden, depth=depth + 1)
         return masked

@@ -58,7 +58,8 @@ class IsolatedBatches(Generic[K]):
         return frozenset(self._aside)
 
     def write(self, body: Callable[[Tx], T]) -> T | None:
-        """Run a transaction; None if it failed, and the next one is smaller or without the item.
+        """Run a transaction; return None if it failed. The next one is then smaller or skips the
+        item.
 
         Errors of the database are raised: they are not the fault of an item.
         """

@@ -1,4 +1,4 @@
-"""`penstock demo`: a simulated day of a pipeline, with failures, in little more than a minute.
+"""`penstock demo`: a simulated day of a pipeline, with failures, in just over a minute.
 
 `nba` simulates a pipeline with gates, `saas` the schedules of 1,000 customers. Both run the real
 services and worker steps on a real database, in simulated time. Each ends with a summary whose
@@ -66,7 +66,7 @@ def demo(
     seed: int,
     engine: str | None,
 ) -> None:
-    """Run a simulated day of a pipeline, with failures, in little more than a minute.
+    """Run a simulated day of a pipeline, with failures, in just over a minute.
 
     nba (the default): gates over a season of basketball data in DuckDB. A source is late, a
     processor fails, a phase runs degraded and is repaired by late data, and an operator asks what

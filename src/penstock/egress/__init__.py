@@ -1,5 +1,6 @@
 """Outgoing HTTP requests, and signing and checking tokens.
 
 Requests to checked addresses (`http_client`), signed tokens (`tokens`), and cached keys of other
-issuers (`keyset`). `policy`, `addresses` and `oidc` are pure rules. Nothing here knows the store.
+issuers (`keyset`). `policy`, `addresses` and `oidc` are pure rules. Nothing here accesses the
+store.
 """

@@ -103,7 +103,7 @@ def read_keys(body: bytes) -> dict[str, Jwk]:
     found = parse_json(body, "keys", names_max=2_000)
     keys = found.get("keys") if isinstance(found, dict) else None
     if not isinstance(keys, list):
-        raise InvalidInput("keys", "an object with a list of keys", "something else")
+        raise InvalidInput("keys", "an object with a list of keys", "other JSON")
     return {key["kid"]: key for key in keys[:KEYS_MAX] if _is_usable(key)}
 
 

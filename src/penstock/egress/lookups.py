@@ -1,6 +1,6 @@
 """Name lookups on dedicated threads, limited per owner so that no owner can use all of them.
 
-A lookup cannot be interrupted: it may hang far longer than the request that asked for it. Requests
+A lookup cannot be interrupted: it may hang far longer than the request that started it. Requests
 for the same host share one, and an owner (a customer) may have a limited number in progress; beyond
 it only that owner's requests fail.
 """

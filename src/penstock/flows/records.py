@@ -214,7 +214,7 @@ class FlowTrigger(Record):
     run_ids: list[str]
     """Ids of the runs that were created immediately."""
     superseded: list[str] = field(default_factory=list)
-    """Older open flows of the same partition and mode, which start nothing more."""
+    """Older open flows of the same partition and mode, which start no more phases."""
 
 
 class PhasePreview(Record):
@@ -248,7 +248,7 @@ class FlowPreview(Record):
     config_id: str | None = None
     """Config that the flow would belong to; null without one."""
     superseded: list[str] = field(default_factory=list)
-    """Older open flows that would start nothing more."""
+    """Older open flows that would start no more phases."""
     text: str
     """The preview as a sentence."""
     phases: list[PhasePreview]

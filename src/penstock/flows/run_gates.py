@@ -232,7 +232,7 @@ class RunGates:
         if result.runs or ends:
             probe_at = None
         else:
-            # An intervention is evaluated again when a person acts, at the latest at the deadline.
+            # An intervention is evaluated again when it is resolved, or at the deadline.
             again = gate.deadline_at if decision.recheck_at is None else decision.recheck_at
             probe_at = min(again, gate.deadline_at)
         is_plain = decision.verdict is Verdict.PROCEED and not decision.overrides_used

@@ -81,7 +81,7 @@ class Limits:
         return self._store.read(lambda tx: _detail(tx, name))
 
     def recent_waits(self, n: int = 200) -> dict[str, WaitTimes]:
-        """Return waiting times of the last five minutes, by the names of the first limits."""
+        """Return waiting times of the last five minutes for the first `n` limits, by name."""
         self._names.require_unscoped("limits")
         found = self._store.read(lambda tx: limit_recent_waits(tx, n, WINDOW_US))
         return {name: waits_of(waits) for name, waits in found.items()}

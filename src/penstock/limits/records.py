@@ -30,7 +30,7 @@ class Limit(Record):
     capacity: int | None
     """Total weight that may be held at once; null for no bound."""
     effective_capacity: int | None
-    """Weight that may be held at present, after learning; null for no bound."""
+    """Weight that may currently be held, after learning; null for no limit."""
     learned_capacity: float | None
     """Capacity learned from quota errors; null if nothing was learned."""
     is_adaptive: bool = field(name="adaptive")
@@ -46,7 +46,7 @@ class Limit(Record):
     grace: Seconds = field(name="grace_seconds")
     """Seconds that an expired slot still counts as held."""
     queue_max: int | None
-    """Maximum number of waiting callers; further ones are refused. Null for no maximum."""
+    """Maximum number of waiting callers; more are refused. Null for no maximum."""
     held: int
     """Total weight that is held now."""
     holders: int
@@ -92,7 +92,7 @@ class LimitWaiter(Record):
     position: int = field(name="place")
     """Position in the queue, counted from 1."""
     holder: str
-    """Name of the process or run that wants the slot."""
+    """Name of the process or run that requests the slot."""
     run_id: str | None
     """Run that the slot was requested for; null outside of a run."""
     weight: int

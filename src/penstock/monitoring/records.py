@@ -81,9 +81,9 @@ class RunTotals(Record):
     """Number of runs that have an SLA: the last attempt of each, without cancelled runs, and with
     runs that have not started although their SLA has passed."""
     sla_breaches: int
-    """Number of those that started too late, failed, or have not started in time."""
+    """Number of those that started too late, failed, or have not started on time."""
     sla_compliance_percentage: float | None
-    """Percentage of runs with an SLA that started in time and completed; null without such runs."""
+    """Percentage of runs with an SLA that started on time and completed; null without such runs."""
 
 
 class ProviderMetrics(RunTotals):

@@ -3,7 +3,8 @@
 Supported keywords: type, title, description, enum, default; for objects properties, required and
 additionalProperties; for arrays items, minItems, maxItems; for numbers minimum, maximum; for
 strings minLength, maxLength. Any other keyword is rejected when the pipeline is declared, because
-a rule that is silently ignored gives false safety. Pure; the client validates what callers send.
+silently ignoring a rule would give a false sense of safety. Pure; the client validates what callers
+send.
 """
 
 from __future__ import annotations
@@ -167,7 +168,7 @@ def _object(schema: Schema, value: Mapping[Any, Any], field: str, depth: int) ->
             out[name] = part["default"]
     for name, part in value.items():
         if not isinstance(name, str):
-            raise InvalidInput(field, "names that are text", name)
+            raise InvalidInput(field, "string names", name)
         if name in properties:
             continue
         if schema.get("additionalProperties", True) is False:

@@ -1,7 +1,7 @@
 """Registration of declared pipelines: assigns numeric keys to names, once per changed declaration.
 
 Every process registers its pipelines when it starts; an unchanged digest writes nothing. Processors
-missing from a new declaration are retired, not deleted: workers that still know them can claim
+missing from a new declaration are retired, not deleted: workers that still have them can claim
 their runs, so that a rolling deploy loses no run.
 """
 

@@ -74,7 +74,7 @@ class SingleFlight(Generic[T]):
             return True
         if call.future.cancelled() or call.future.exception() is not None:
             return False
-        # A clock that was set back must not keep a result valid for ever.
+        # A clock that was set back must not keep a result valid forever.
         return 0 <= now - call.began < self._keep
 
     def _on_done(self, key: Hashable, done: Future[T]) -> None:

@@ -383,9 +383,9 @@ def _at(client: UseCaseGroups, text: str | None) -> datetime | None:
 def cancel(app: App, run_id: str, reason: str, *, force: bool) -> None:
     """Cancel a run: immediately if it is pending, at its next heartbeat if it is running.
 
-    A processor stops when it calls run.check or run.progress, at an await, or as a process. With
-    --force the run ends without it: it fails with STOP_IGNORED, later writes of its code are
-    rejected, and it no longer counts toward the concurrency.
+    Processors stop at run.check, run.progress or an await; child processes are killed. With --force
+    the run ends without waiting for its processor: it fails with STOP_IGNORED, later writes of its
+    code are rejected, and it no longer counts toward the concurrency.
     """
     with app.connect() as client:
         done = client.runs.cancel(run_id, reason=reason, force=force)

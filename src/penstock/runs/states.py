@@ -139,7 +139,7 @@ def render_documentation() -> str:
             "A run is one attempt to execute one processor. Final states never change: a retry is",
             "a new run with the next attempt number and a link to its parent. Any transition that",
             "is not shown is rejected (HTTP 409) and changes nothing. Claims and starts have no",
-            "their own journal rows; they are part of the row that records the end.",
+            "separate journal rows; they are part of the row that records the end.",
             "",
             "```mermaid",
             "stateDiagram-v2",

@@ -126,7 +126,7 @@ def _filled(template: str, data: Mapping[str, Any], attributes: Mapping[str, str
     def filled(found: re.Match[str]) -> str:
         value = _value(found[1], data, attributes)
         if isinstance(value, bool) or not isinstance(value, str | int):
-            raise InvalidInput(found[1], f"a text or number for the partition {template}", None)
+            raise InvalidInput(found[1], f"a string or number for the partition {template}", None)
         return str(value)
 
     return _PLACE.sub(filled, template)

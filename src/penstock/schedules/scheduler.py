@@ -225,9 +225,9 @@ class Scheduler:
 def _postpone(group: DueGroup, was_postponed: bool) -> MisfirePlan:
     """Postpone a group; its occurrences up to now are missed and counted as one.
 
-    They cannot be counted because the cadence cannot be planned. The next time is odd, which no
-    scheduled time of a cron is: it marks a postponed group, whose occurrences are searched from the
-    time it was postponed.
+    The exact count is unknown, because the cadence cannot be planned. The next time is an odd
+    number of microseconds, unlike any cron time: this marks a postponed group, whose occurrences
+    are searched from the time it was postponed.
     """
     return MisfirePlan(
         run_at=None,

@@ -2,7 +2,7 @@
 
 Valid keys are cached for 30 seconds, or until they expire, and unknown ones for 5, so that a
 revocation takes effect on every replica within 60 seconds. A long poll looks its key up again
-before it hands out anything. The cache is not extended while the database is unavailable. Lookups
+before it returns anything. The cache is not extended while the database is unavailable. Lookups
 run on two dedicated threads, one for keys that were valid before and one for all others, so that
 attempts to guess keys do not delay known callers. Each key has a token bucket per process.
 """

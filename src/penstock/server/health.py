@@ -24,7 +24,7 @@ async def healthz(_: Request) -> Response:
 
 
 async def readyz(request: Request) -> Response:
-    """Report readiness: the database accepts writes, requests progress, no stop is under way."""
+    """Report readiness: the database accepts writes, requests progress, no shutdown has begun."""
     if request.app.state.is_draining:
         return _unready(request, "draining", "The process is stopping.")
     if request.app.state.admission_queue.is_stuck:

@@ -70,7 +70,7 @@ class ApiServer:
         self._thread.start()
         self._server.is_up.wait(30)
         if not self._server.started:
-            raise SettingsError("api_port", "an API that starts", self.port, "See the log.")
+            raise SettingsError("api_port", "the API to start", self.port, "See the log.")
 
     def stop(self) -> None:
         """Finish active requests, then close; idempotent."""

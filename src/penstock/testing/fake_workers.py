@@ -1,4 +1,4 @@
-"""Fake workers on virtual time: they claim like real workers, and runs end when the test says so.
+"""Fake workers on virtual time: they claim like real workers, and runs end when the test ends them.
 
 Uses the real worker's steps over the store, with one session per pool and no threads. Processor
 functions are called only on request; otherwise a run succeeds after its duration, or fails as

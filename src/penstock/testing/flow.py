@@ -7,7 +7,7 @@
         assert t.decision("predict").verdict == "PROCEED_DEGRADED"
 
 The orchestrator, gates, retries and store (SQLite in memory) are the real ones. Only the data is
-invented, and time advances from one event to the next. Tables that a processor `produces` arrive
+simulated, and time advances from one event to the next. Tables that a processor `produces` arrive
 when it completes. Functions of processors are called only with `call=True`.
 """
 

@@ -154,8 +154,8 @@ class Tables:
             return int(expected_by_function(expect.body, partition, customer))
         if expect.kind is ExpectKind.QUERY and self._strict:
             raise ExpectationNotSet(
-                f"the need {dependency.table} expects as many rows as a query returns, which an "
-                f"invented table cannot answer: call t.expect({dependency.table!r}, rows) before "
+                f"the need {dependency.table} expects as many rows as a query returns, which a "
+                f"test table cannot evaluate: call t.expect({dependency.table!r}, rows) before "
                 "t.run(), or pass warehouses= to probe real data"
             )
         return expect.number

@@ -1,7 +1,7 @@
 """Ends of runs waiting to be stored: added by many threads, written in batches by one.
 
 An end leaves the queue when the store accepts or refuses it (stale token: reported, never retried).
-When the store is unavailable, accepts no ends at all, or its response was lost, the batch is kept
+When the store is unavailable, rejects all ends, or its response was lost, the batch is kept
 and written again: ends that were stored the first time are simply stale the second. If the store
 rejects one end (a value no column can hold) but accepts others, that end is replaced by a plain
 failure, so that its run ends and the other runs need not wait.
@@ -136,7 +136,7 @@ class FinishQueue:
             self._store.write(lambda tx: run_end_many(tx, [PROBE_FINISH]))
         except Exception as cause:
             self._queue.extendleft(reversed(batch))
-            raise StoreUnavailable(f"the store accepts no ends: {cause}") from error
+            raise StoreUnavailable(f"the store rejects all run results: {cause}") from error
 
     def _flush_singly(self, batch: Sequence[RunEnd]) -> FlushCounts:
         """Store ends one by one: one cannot be stored, and the others must not wait for it."""
@@ -156,7 +156,9 @@ class FinishQueue:
             total = FlushCounts(*(a + b for a, b in zip(total, one, strict=True)))
         if failure is not None:
             self._queue.extend(kept)
-            raise StoreUnavailable(f"{len(kept)} ends are kept: {failure}") from failure
+            raise StoreUnavailable(
+                f"{len(kept)} run results are kept for a retry: {failure}"
+            ) from failure
         return total
 
     def _flush_or_replace(self, finish: RunEnd) -> FlushCounts:

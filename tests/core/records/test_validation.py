@@ -65,12 +65,12 @@ WRONG: list[tuple[Any, str]] = [
      "parts.1.size: expected an integer at least 1, got 0."),
     ({"name": "a", "parts": [{}, {}, {}]}, "parts: expected at most 2 items, got [{}, {}, {}]."),
     ({"name": "a", "parts": {}}, "parts: expected a list, got {}."),
-    ({"name": "a", "nme": 1}, "nme: expected no field of this name, got 'one'. "
+    ({"name": "a", "nme": 1}, "nme: expected a known field, got 'nme'. "
      "Did you mean name?"),
     ({"name": "a", "parts": [{"sise": 1}]},
-     "parts.0.sise: expected no field of this name, got 'one'. Did you mean size?"),
+     "parts.0.sise: expected a known field, got 'sise'. Did you mean size?"),
     ({"name": "a", "zzz": 1},
-     "zzz: expected no field of this name, got 'one'. Check its spelling."),
+     "zzz: expected a known field, got 'zzz'. Check its spelling."),
 ]  # fmt: skip
 
 

@@ -88,7 +88,7 @@ def pipeline_sole_get(tx: Tx, pipeline: PipelineKey) -> CustomerKey | None:
 
 
 def pipeline_claim(tx: Tx, pipeline: PipelineKey, customer: CustomerKey) -> CustomerKey:
-    """Return the only customer of a pipeline; it becomes this one if there is none yet."""
+    """Return the only customer of a pipeline; set it to this one if there is none."""
     params = {"pipeline": pipeline, "customer": customer}
     return CustomerKey(one(tx.rows("pipeline_claim", params))[0])
 

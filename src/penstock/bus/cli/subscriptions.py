@@ -87,7 +87,7 @@ def show(app: App, name: str, customer: str | None) -> None:
     "--dead-letter-topic", metavar="NAME", help="Topic for dead letters. Defaults to NAME.dlq."
 )
 @click.option("--filter", "filter_", metavar="EXPR",
-              help='Deliver only matches, such as attributes.league = "nba".')  # fmt: skip
+              help='Deliver only matching messages: attributes.league = "nba".')  # fmt: skip
 @click.option("--ordered", is_flag=True, help="Deliver in order, one at a time per ordering key.")
 @click.option("--push", type=JSON, help="Endpoint and options for push delivery.")
 @click.option("--binding", type=JSON,
@@ -95,7 +95,7 @@ def show(app: App, name: str, customer: str | None) -> None:
 @click.option("--auto-replay", metavar="URL",
               help="Replay dead letters while this health check returns 2xx.")  # fmt: skip
 @click.option("--auto-replay-after", metavar="DURATION",
-              help="Replay dead letters of this age. Defaults to 10m.")  # fmt: skip
+              help="Minimum age of dead letters to replay. Defaults to 10m.")  # fmt: skip
 @click.option("--auto-replay-rate", type=float, metavar="NUMBER",
               help="Automatic replays per second. Defaults to 10.")  # fmt: skip
 @click.option("--replays-max", type=click.IntRange(0, 100), default=3, show_default=True,
@@ -157,7 +157,7 @@ def _auto_replay(given: dict[str, Any]) -> dict[str, Any] | None:
     asked = {name: value for name, value in more.items() if value is not None}
     if given["auto_replay"] is None:
         for name in asked:
-            raise InvalidInput(f"auto_replay_{name}", "--auto-replay URL beside it", asked[name])
+            raise InvalidInput(f"auto_replay_{name}", "--auto-replay URL as well", asked[name])
         return None
     return {"health_url": given["auto_replay"], **asked}
 

@@ -52,7 +52,7 @@ class IncomingPush:
 def parse_incoming(table: object, rules: EgressRules = STRICT) -> dict[str, IncomingPush]:
     """Return the entries of the table by name. Raise SettingsError for an invalid entry."""
     if not isinstance(table, Mapping):
-        raise SettingsError("incoming_push", "a table by subscription", table)
+        raise SettingsError("incoming_push", "a table keyed by subscription", table)
     return {str(name): _one(str(name), row, rules) for name, row in table.items()}
 
 

@@ -28,7 +28,7 @@ def parse_secret(secret: object, field: str = "secret") -> bytes:
     """Return the key of a `whsec_` secret. InvalidInput never quotes the secret."""
     expected = "whsec_ and the base64 of 24 to 64 bytes"
     if not isinstance(secret, str) or not secret.startswith(PREFIX):
-        raise InvalidInput(field, expected, "another text")
+        raise InvalidInput(field, expected, "a value without whsec_")
     try:
         key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
     except (binascii.Error, ValueError):

@@ -21,7 +21,7 @@ SELECT 1 WHERE :topic IS NULL;
 SELECT nextval('message_seq'), {{now}} FROM generate_series(1, :n);
 
 -- name: bus_message_ids [sqlite]
--- differs because SQLite has no sequences: the only writer counts on from the last id.
+-- differs because SQLite has no sequences: the only writer continues from the last id.
 -- scope: system (sequence numbers only)
 WITH RECURSIVE places (place) AS (
     SELECT 1 UNION ALL SELECT place + 1 FROM places WHERE place < :n)

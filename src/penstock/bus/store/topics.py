@@ -310,7 +310,7 @@ def _check_extras(extras: SubscriptionOptions) -> None:
         raise InvalidInput("kind", "pull, push or bound", extras.kind)
     if (extras.kind == "push") is not (extras.push is not None):
         fix = "Set push.push_endpoint to the URL that receives messages."
-        raise InvalidInput("push", "for kind push, and for no other", extras.push, fix)
+        raise InvalidInput("push", "push settings if and only if kind is push", extras.push, fix)
     if extras.push is not None:
         parse_stored_push(extras.push)
     if not 0 <= extras.replays_max <= rules.REPLAYS_MAX:

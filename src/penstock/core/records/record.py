@@ -214,7 +214,7 @@ def decode_custom(kind: type[Any], value: Any) -> Any:
 def _encode_custom(value: Any) -> Any:
     unit = getattr(value, "unit", None)
     if not isinstance(value, timedelta) or unit is None:
-        raise NotImplementedError(f"{type(value).__name__} has no form in JSON")
+        raise NotImplementedError(f"{type(value).__name__} cannot be represented in JSON")
     amount = value / timedelta(**{unit: 1})
     return int(amount) if amount.is_integer() else amount
 

@@ -60,7 +60,7 @@ def convert_input(
         name = path[-1]
         near = difflib.get_close_matches(name, known, n=1)
         fix = f"Did you mean {near[0]}?" if near else "Check its spelling."
-        raise InvalidInput(".".join(path)[:200], "no field of this name", "one", fix)
+        raise InvalidInput(".".join(path)[:200], "a known field", name, fix)
     try:
         return msgspec.convert(value, kind, strict=not is_text, dec_hook=decode_custom)
     except msgspec.ValidationError as error:

@@ -138,7 +138,7 @@ def groups(app: App, /, limit: int, **given: Any) -> None:
 @click.argument("dead_letter_id", metavar="ID")
 @click.pass_obj
 def show(app: App, dead_letter_id: str) -> None:
-    """Show one dead letter in full; ID is its own id, or the id of the failed run."""
+    """Show one dead letter in full; ID is its id or the id of the failed run."""
     with app.connect() as client:
         detail = client.dead_letters.get(dead_letter_id)
         now = client.now()

@@ -135,7 +135,9 @@ class DeadLetterReplays:
         else:
             if is_report(row):
                 if edit is not None:
-                    raise InvalidInput("edit", "no change of a report", "one", "Report it again.")
+                    raise InvalidInput(
+                        "edit", "no edit, because it is a report", "an edit", "Report again."
+                    )
                 new_id = report_replay(tx, self._store, self._names, row, self._actor)
             else:
                 new_id = delivery_redeliver(tx, self._store, row, edit, actor=self._actor, at=at)

@@ -51,9 +51,9 @@ from penstock.flows.records import FlowPreview, FlowRequest, FlowTrigger
 def trigger(app: App, /, **given: Any) -> None:
     """Open a flow for a partition, or start one at a given phase.
 
-    With PHASE a new generation starts at that phase. Gates still apply: phases whose gate says wait
-    do not start, and `penstock explain` shows what they wait for. A new generation supersedes older
-    open ones of the same partition and mode; the command names them first.
+    With PHASE a new generation starts at that phase. Gates still apply: phases whose gate returns
+    WAIT do not start, and `penstock explain` shows what they wait for. A new generation supersedes
+    older open ones of the same partition and mode; the command names them first.
 
     Preview the effect first: `penstock trigger nba 2025-12-31 predict --dry-run`.
     """
@@ -65,7 +65,7 @@ def trigger(app: App, /, **given: Any) -> None:
             return
         older = client.previews.trigger(wanted).superseded
         if older and not app.is_json:
-            click.echo(f"Superseding {', '.join(older)}: nothing more of it starts.", err=True)
+            click.echo(f"Superseding {', '.join(older)}: it starts no more phases.", err=True)
         opened = client.flows.trigger(wanted)
     app.emit(opened, lambda: _print_opened(opened))
 

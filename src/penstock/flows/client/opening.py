@@ -38,7 +38,7 @@ class TriggerResult(NamedTuple):
     is_new: bool
     run_ids: tuple[int, ...] = ()
     superseded: tuple[int, ...] = ()
-    """Older open flows of the same key, which start nothing more."""
+    """Older open flows of the same key, which start no more phases."""
 
 
 def flow_trigger(
@@ -53,8 +53,8 @@ def flow_trigger(
 ) -> TriggerResult:
     """Open a flow and start its ready phases, or return the existing flow unless `force`.
 
-    Older open generations are superseded unless `keep_older`: they start nothing more. generation:
-    open exactly this one, for callers that number generations; numbers only rise.
+    Older open generations are superseded unless `keep_older`: they start no more phases.
+    generation: open exactly this one, for callers that number generations; numbers only rise.
     """
     info = names.pipeline(wanted.pipeline, "pipeline", tx)
     check_text("source", source)

@@ -102,7 +102,9 @@ def _config_of(
             raise NotFound("config", wanted.config)
         if found.pipeline_key != info.pipeline_key:
             expected = f"a config of {info.name}"
-            raise InvalidInput("config", expected, wanted.config, f"It is of {found.pipeline}.")
+            raise InvalidInput(
+                "config", expected, wanted.config, f"It belongs to {found.pipeline}."
+            )
         return found
     if customer_key is None:
         return None

@@ -88,7 +88,7 @@ def superseded_text(older: Sequence[FlowRow]) -> str:
     """Return the sentence that says what a new generation does to older open ones."""
     named = [f"{encode('flow', one.flow_id)} (generation {one.generation})" for one in older]
     return (
-        f"It supersedes {format_list(named, 20)}: nothing more of that starts, and pending runs "
+        f"It supersedes {format_list(named, 20)}: it starts no more phases, and pending runs "
         "are cancelled. To keep it running, pass --keep-older."
     )
 

@@ -106,7 +106,7 @@ class Diagnostics:
         return self._store.read(lambda tx: self._explained(tx, self._flow(tx, flow_id)))
 
     def why_flow(self, flow_id: FlowId, phase: Phase = None) -> CauseTree:
-        """Return the tree of causes why a flow, or one of its phases, has not ended."""
+        """Return the tree of causes for which a flow, or one of its phases, has not ended."""
 
         def body(tx: Tx) -> CauseTree:
             fact = FactLoader(tx, self._names).flow(self._flow(tx, flow_id))
@@ -119,7 +119,7 @@ class Diagnostics:
         return self._store.read(body)
 
     def why_run(self, run_id: RunId) -> CauseTree:
-        """Return the tree of causes why a run has not started or ended."""
+        """Return the tree of causes for which a run has not started or ended."""
         number = decode_or_not_found("run", "run", run_id)
 
         def body(tx: Tx) -> CauseTree:

@@ -112,7 +112,7 @@ class RunFact:
 
 
 RUNS_AHEAD_MAX = 1_000
-"""Counting of queued runs stops here; a more exact number is of no use."""
+"""Maximum number of queued runs to count; an exact number is not needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

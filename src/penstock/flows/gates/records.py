@@ -83,7 +83,7 @@ class GateVerdict(Record):
     status: GateStatus
     """State of the gate in one word, such as `ready` or `waiting_same_day`."""
     acknowledgement: Acknowledgement
-    """What a consumer does with the message that asked: `ack`, or `nack` to try it again."""
+    """What a consumer does with the message: `ack`, or `nack` to try it again."""
     rule: int
     """Number of the rule, 1 to 4, that determined the verdict."""
     completeness: float
@@ -263,9 +263,9 @@ class Backtest(Record):
     left_out: int
     """Number of older decisions that match but were not evaluated."""
     since: Time
-    """Start of the range that was asked for."""
+    """Start of the requested range."""
     until: Time
-    """End of the range that was asked for."""
+    """End of the requested range."""
     modes: dict[str, int]
     """Number of evaluated decisions by mode."""
     diverged: int
@@ -372,7 +372,7 @@ class Intervention(Record):
     resolved_at: Time | None
     """Time at which it was resolved; null while it is open."""
     resolved_by: str | None
-    """Name of the key or user that resolved it; `penstock` if it resolved itself."""
+    """Name of the key or user that resolved it; `penstock` if it was resolved automatically."""
     resolution: str | None
     """Description of what was done; null while it is open."""
     payload: dict[str, Any] | None

@@ -236,7 +236,8 @@ def phase_update_many(tx: Tx, phases: Sequence[PhaseRow]) -> None:
 def phase_due(tx: Tx, n: int, aside: frozenset[int] = frozenset()) -> list[tuple[int, int | None]]:
     """Return (flow, gate) pairs due for a probe; gate None: the flow's deadline passed.
 
-    Flows that were set aside are left out; each may hide others, for at most a minute.
+    Flows that were set aside are skipped; each may displace others from the result for at most a
+    minute.
     """
     rows = tx.rows("phase_due", {"n": n + GATES_ASIDE * len(aside)})
     return [(row[0], row[1]) for row in rows if row[0] not in aside][: n if n == 1 else None]

@@ -3,7 +3,7 @@
 The tick calls this for pipelines with phases, in the transaction that moves the schedule past the
 occurrence. The mode follows from the scheduled time in the pipeline's time zone, the partition from
 the same time in the config's; both are computed once per distinct (pipeline, time, zone). A second
-occurrence in the same partition opens its next generation, because the schedule asks for it.
+occurrence in the same partition opens its next generation, as scheduled.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ CASE WHEN h.sla_met IS NOT NULL AND NOT h.was_retried AND h.final_state <> 'CANC
     THEN 1 ELSE 0 END
 
 -- fragment: sla_kept
--- Whether ended run `h` kept its SLA: it started in time and completed.
+-- Whether ended run `h` kept its SLA: it started on time and completed.
 CASE WHEN h.sla_met AND NOT h.was_retried AND h.final_state = 'COMPLETED' THEN 1 ELSE 0 END
 
 -- fragment: live_breach_us

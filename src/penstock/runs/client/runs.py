@@ -289,7 +289,7 @@ class Runs:
         """
         number = self._number(run_id)
         if parameters is not None and use_config_parameters:
-            raise InvalidInput("parameters", "no parameters beside use_config_parameters", "both")
+            raise InvalidInput("parameters", "either parameters or use_config_parameters", "both")
 
         def body(tx: Tx) -> RunRef:
             text = None
@@ -330,5 +330,5 @@ class Runs:
 
 def _micros(at: object, field: str) -> Micros:
     if not isinstance(at, datetime) or at.utcoffset() is None:
-        raise InvalidInput(field, "a datetime with a zone", at, "Add tzinfo, for example UTC.")
+        raise InvalidInput(field, "a datetime with a time zone", at, "Add tzinfo, for example UTC.")
     return from_datetime(at)

@@ -59,7 +59,7 @@ greatest(coalesce(g.clock, 0), coalesce((SELECT t.fair_rank FROM fair_ranks t
     AND t.customer = g.customer ORDER BY t.fair_rank DESC LIMIT 1)
 
 -- fragment: fair_ranks_move [postgres]
--- Reads the CTE `seated` and stores the last rank given to each customer.
+-- Reads the CTE `seated` and stores the last rank assigned to each customer.
 ranked AS MATERIALIZED (
     SELECT g.*, {{fair_rank_seen}} AS seen
     FROM (SELECT s.pool, s.priority, s.customer, max(s.seat) AS last FROM seated s

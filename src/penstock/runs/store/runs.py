@@ -176,7 +176,7 @@ class RunFilter:
     error_type: str | None = None
     sla_met: bool | None = None
     prefix: str | None = None
-    """Beginning of a correlation id or a partition; ended runs have been found: `ids`."""
+    """Prefix of a correlation id or partition, for live runs; `ids` has the ended runs."""
     prefix_end: str | None = None
     ids: Sequence[int] = ()
     """Runs that a search found; they need no prefix."""

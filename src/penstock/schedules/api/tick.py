@@ -37,7 +37,7 @@ def trigger(
 ) -> SchedulerTick:
     """Run a scheduler tick, which starts everything that is due.
 
-    The built-in scheduler does this continuously. Calling it as well starts nothing twice.
+    The built-in scheduler does this continuously. Calling it as well does not start anything twice.
     """
     tick: Trigger = call.request.app.state.trigger
 

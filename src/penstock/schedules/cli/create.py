@@ -146,7 +146,8 @@ def given_config_fields(given: dict[str, Any]) -> dict[str, Any]:
 @click.option("--reason", default="", metavar="TEXT", help="Reason, recorded in the audit trail.")
 @click.pass_obj
 def create(app: App, /, **given: Any) -> None:
-    r"""Create a config for a customer, or many from a file; one invalid config stops all.
+    r"""Create a config for a customer, or many from a file; one invalid config rejects the whole
+    file.
 
     \b
     penstock configs create acme cost_billing --cron "0 2 * * *" --timezone America/New_York
@@ -271,7 +272,7 @@ def _from_file(given: dict[str, Any]) -> tuple[GivenConfigs, list[str]]:
     """Read the configs of the file, and the location of each one in it."""
     also = [*given_config_fields(given), *(n for n in ("customer", "pipeline") if given[n])]
     if also:
-        raise InvalidInput("file", "no other fields next to --file", ", ".join(also))
+        raise InvalidInput("file", "no other fields with --file", ", ".join(also))
     wanted: GivenConfigs = []
     places = []
     for where, item in read_records(given["file"]):

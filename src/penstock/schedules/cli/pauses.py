@@ -24,9 +24,9 @@ SCOPE = click.Choice(["all", "customer", "pipeline", "config"])
 @dry_run_option
 @click.pass_obj
 def pause(app: App, scope: str, subject: str | None, reason: str) -> None:
-    """Stop starting runs: all, of a customer, a pipeline or a config.
+    """Stop starting runs: all runs, or those of a customer, a pipeline or a config.
 
-    Active runs continue. Occurrences that fall into the pause are recorded in the ledger.
+    Active runs continue. Occurrences during the pause are recorded in the ledger.
     """
     _check(scope, subject)
     with app.connect() as client:

@@ -190,7 +190,7 @@ class Configs(ConfigReads):
         reason: DeleteReason = "",
         if_match: IfMatch = None,
     ) -> None:
-        """Delete a config but keep its history. A deleted config is not found again."""
+        """Delete a config but keep its history. Later requests for it return 404."""
         number, expected = config_number(config_id), _version(version, if_match)
 
         def body(tx: Tx) -> None:

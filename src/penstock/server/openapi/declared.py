@@ -38,7 +38,7 @@ IF_NONE_MATCH: Final = {
     "name": "If-None-Match",
     "in": "header",
     "required": False,
-    "description": "ETags that the client has; answered with 304 if one is current.",
+    "description": "ETags that the client has; the response is 304 if one is current.",
     "schema": {"type": "string"},
 }
 NDJSON: Final = "application/x-ndjson"

@@ -16,8 +16,8 @@ from penstock.server.routes import Routes
 DESCRIPTION: Final = """Configs, runs, external workers and metrics.
 
 Authenticate with `Authorization: Bearer pnk_…`. Errors are problem documents (RFC 9457). Every
-POST accepts an `Idempotency-Key`. Resources of another customer are answered with 404, as if they
-did not exist; no route answers 410."""
+POST accepts an `Idempotency-Key`. Resources of another customer return 404, as if they did not
+exist; no route returns 410."""
 SECURITY: Final = {
     "key": {"type": "http", "scheme": "bearer", "description": "API key (`pnk_…`)."},
     "scheduler": {

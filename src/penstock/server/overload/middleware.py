@@ -65,7 +65,7 @@ class AccessRecord:
     key: str | None = None
     customer: str | None = None
     is_poll: bool = False
-    """Whether it is a long poll, whose duration says nothing about the server."""
+    """Whether it is a long poll, whose duration does not measure the server's load."""
 
 
 class FastPath(Protocol):
@@ -199,7 +199,7 @@ class _ResponseSender:
                 (b"x-request-id", self._access.request_id.encode()),
                 *COMMON_HEADERS,
             ]
-        # Nothing is held while bytes travel: the client may read slowly, or not at all.
+        # Hold no capacity while sending: the client may read slowly, or not at all.
         self._respond(len(message.get("body", b"")))
         await self._send(message)
 

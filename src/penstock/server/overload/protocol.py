@@ -322,6 +322,6 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def _is_prompt(scope: HTTPScope) -> bool:
-    """Whether a request is served at once: it claims to have a key or token, or asks for health."""
+    """Whether a request is served at once: it has a key or token, or is a health check."""
     is_health = scope["path"] in PROMPT_PATHS
     return is_health or any(name in CREDENTIALS for name, _ in scope["headers"])

@@ -26,8 +26,8 @@ class PollQuota:
         if self._by_caller[caller] >= self._caller_max:
             raise Refused(
                 429,
-                f"The API key has {self._caller_max:,} waiting requests: claim more runs, or pull "
-                "more messages, with each.",
+                f"The API key has {self._caller_max:,} waiting requests: send fewer, each "
+                "for more runs or messages.",
                 headers={"Retry-After": "5"},
             )
         if self._count >= self._most:

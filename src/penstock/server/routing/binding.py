@@ -202,7 +202,7 @@ class RouteBinding:
         """Return the body's fields with those in the path."""
         for wire in self.path_fields:
             if wire in given:
-                raise InvalidInput(wire, "no field of this name", "one", "It is in the path.")
+                raise InvalidInput(wire, "this field only in the path", "a body field")
         return given | {wire: path[wire] for wire in self.path_fields}
 
     def _checked(self, given: list[tuple[str, str]]) -> dict[str, str]:
@@ -216,7 +216,7 @@ class RouteBinding:
                 raise InvalidInput(name, "UTF-8 text without NUL characters", "other bytes")
         if len(dict(given)) < len(given):
             raise InvalidInput(
-                "query", f"each of these at most once: {', '.join(known)}", "a repeat"
+                "query", f"each of these at most once: {', '.join(known)}", "a repeated one"
             )
         return dict(given)
 

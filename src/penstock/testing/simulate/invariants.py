@@ -113,7 +113,7 @@ class FlowInvariants:
         ((name, mode),) = self._rows(FLOW, flow_id)
         plan = self._plans[name, mode]
         if plan.phase(phase).terms.on == "each":
-            return  # it starts at any event of the phases before it
+            return  # any event of a preceding phase starts it
         before = {row[0]: row[1:] for row in self._rows(PHASES, flow_id)}
         ((now,),) = self._rows(NOW, flow_id, phase)
         for earlier in plan.phase(phase).after:

@@ -39,7 +39,7 @@ def why(
 ) -> None:
     """Show why a flow, run, config, message or subscription is waiting, as a tree of causes.
 
-    Each cause says when it can clear and, where possible, which command clears it. Name a flow
+    Each cause shows when it can clear and, where possible, the command that clears it. Name a flow
     (`penstock why nba 2025-12-31`, or its id; the newest one is used), one of its phases
     (`penstock why nba 2025-12-31 predict`) or a run (`penstock why run_7h2kq0v3`).
     A config (`penstock why cfg_5m7t0c2d`), a message (`penstock why 4711`) and a subscription

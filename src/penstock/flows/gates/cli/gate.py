@@ -29,13 +29,13 @@ def gate_setting_options(command: Any) -> Any:
     for option in reversed(
         (
             click.option("--proceed-at", type=click.FloatRange(0, 100), metavar="PERCENT",
-                         help="Start at this completeness."),
+                         help="Completeness in percent required to start."),
             click.option("--min-quality", type=click.FloatRange(0, 1), metavar="N",
                          help="Quality, from 0 to 1, required by --proceed-at."),
             click.option("--degraded-at", type=click.FloatRange(0, 100), metavar="PERCENT",
-                         help="Start degraded at this completeness."),
+                         help="Completeness in percent for a degraded start."),
             click.option("--otherwise", type=OTHERWISE, help="Verdict below --degraded-at."),
-            click.option("--recheck", metavar="DURATION", help="Interval of probes while waiting."),
+            click.option("--recheck", metavar="DURATION", help="Interval between probes."),
             click.option("--max-wait", metavar="DURATION", help="Maximum time to wait."),
         )
     ):  # fmt: skip

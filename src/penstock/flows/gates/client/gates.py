@@ -84,7 +84,7 @@ _FLOW_ID = Meta(description="Flow whose completions and overrides count; none wh
 
 
 _RETRY_COUNT = Meta(
-    description="Earlier tries of the message that asks; missing history fails after three.",
+    description="Number of earlier attempts of the message; missing history fails after three.",
     ge=0,
     le=1_000_000,
 )

@@ -190,7 +190,7 @@ ON CONFLICT (flow_id, phase, processor) WHERE status = 'open' DO UPDATE SET
     payload = excluded.payload;
 
 -- name: intervention_close_many
--- Close interventions that resolved themselves: the gate lets the work start, or the flow has
+-- Close interventions that are no longer needed: the gate lets the work start, or the flow has
 -- ended.
 -- scope: system (the caller locked the flows)
 -- batch: flow_id bigint, phase text, processor text, resolution text
