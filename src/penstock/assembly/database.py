@@ -164,7 +164,7 @@ def _postgres(settings: Settings, clock: Clock | None) -> Store:
 def build_probes(
     settings: Settings, clock: Clock, more: Mapping[str, str] | None = None
 ) -> ProbeRunner:
-    """Build what probes the data of the named warehouses."""
+    """Build the prober for the named warehouses."""
     # Imported here because most commands probe nothing.
     from penstock.probes.runner import ProbeRunner
 

@@ -177,7 +177,7 @@ def confirm(question: str) -> None:
     except click.Abort:
         if sys.stdin.isatty():
             raise
-        click.echo(err=True)  # end the line of the question
+        click.echo(err=True)  # the prompt left the line open
         raise click.UsageError("Cannot ask for confirmation (no terminal): add --yes.") from None
     if not is_wanted:
         raise click.Abort

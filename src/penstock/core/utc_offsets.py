@@ -24,7 +24,8 @@ TIME_MAX: Final = 253_086_768_000 * SECOND
 """The year 9990; searches beyond it would exceed the range of `datetime`."""
 
 _SPAN = 366 * DAY
-# Since 1900 no zone has changed twice within three days, so a sample every two days finds all.
+# Since 1900 no zone has changed twice within three days, so a sample every two days finds every
+# change.
 _SAMPLE = 2 * DAY
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -178,7 +178,7 @@ class FlowRequest(Record):
     pipeline: Annotated[str, Meta(examples=["nba"])] = field(name="pipeline_template")
     """Registered name of a pipeline with phases."""
     customer: str | None = field(name="customer_id", default=None)
-    """Customer that the request is about; `default` when omitted."""
+    """Customer that the request concerns; `default` when omitted."""
     partition: str | None = None
     """Partition of the data; the mode's current partition when omitted."""
     mode: str | None = None
@@ -296,7 +296,7 @@ class CompletionReport(Record):
     pipeline: Annotated[str, Meta(examples=["nba"])] = field(name="pipeline_template")
     """Registered name of the pipeline."""
     customer: str | None = field(name="customer_id", default=None)
-    """Customer that the request is about; `default` when omitted."""
+    """Customer that the request concerns; `default` when omitted."""
     processor: Annotated[str, Meta(min_length=1, max_length=200)] = field(name="processor_name")
     """Name of the processor within its phase."""
     phase: str | None = None

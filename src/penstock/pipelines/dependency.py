@@ -90,7 +90,7 @@ class Expect:
 
 
 def expected_by_function(body: RowCounter, partition: str, customer: str) -> Any:
-    """Return what a counting function returns; one with two parameters receives the customer.
+    """Call a counting function; one with two parameters also receives the customer.
 
     Parameters with a default are ignored: they are for the function's own use.
     """

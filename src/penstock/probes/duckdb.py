@@ -80,7 +80,7 @@ class DuckDbWarehouse:
                 text=f"{reader}(${tag}_files)", values=((f"{tag}_files", pattern),)
             )
         if parts[-1].lower() in _FILE_ENDINGS:
-            raise ProbeFailed(f"{table} ends like a file name; use a table name")
+            raise ProbeFailed(f"{table} looks like a file name; use a table name")
         return ProbeStatement(text=table_quoted(table, self.dialect))
 
     def read(self, statements: Sequence[ProbeStatement], budget: ProbeBudget) -> QueryResults:

@@ -42,7 +42,7 @@ forbids one.
 """
 
 gate_runs: Provider[[Tx, Sequence[NewRun]], list[NewRun]] = Provider("runs.gate_runs")
-"""Runs that wait for their gates, with the mode and the partition that the gates are about."""
+"""Runs that wait for their gates, with the mode and the partition of the gates."""
 
 on_gated: Hook[[Tx, Sequence[tuple[int, NewRun]]]] = Hook("runs.on_gated")
 """Runs were inserted that wait for their gates: (run id, run)."""

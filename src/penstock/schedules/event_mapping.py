@@ -1,4 +1,4 @@
-"""What a message gives the run that it starts: parameters, a partition and a correlation id.
+"""Values from a message for the run that it starts: parameters, partition and correlation id.
 
 Without a mapping, fields of the message's data that the pipeline declares as parameters replace
 those of the config, and the attribute `partition` names the partition. A mapping names sources:
@@ -26,7 +26,7 @@ _MISSING: Final = object()
 
 
 class EventStart(NamedTuple):
-    """What a message gives the run or flow that it starts; None keeps the config's own."""
+    """Values from a message for the run or flow that it starts; None keeps the config's value."""
 
     parameters: str | None = None
     """Merged parameters as JSON text."""
@@ -66,7 +66,7 @@ def event_start(
     own: str,
     schema: Mapping[str, Any] | None,
 ) -> EventStart:
-    """Return what a message (data, attributes) gives a run; raise InvalidInput if it does not fit.
+    """Return the values that a message gives a run; raise InvalidInput if it does not fit.
 
     own: the config's parameters as JSON text. schema: that of the pipeline's parameters.
     """

@@ -59,7 +59,7 @@ def clock_lead(tx: Tx) -> int:
 
 
 def runs_in_progress(tx: Tx) -> RunsInProgress:
-    """Return what all workers hold."""
+    """Return the runs that all workers hold."""
     return RunsInProgress._make(one(tx.rows("runs_in_progress")))
 
 

@@ -134,7 +134,7 @@ class Tables:
             and (d.error is not None or (d.days is not None) == days)
             and (customer is None or d.customer in (None, customer))
         ]
-        # max() keeps the first of equals; among equals the last delivery counts.
+        # max() returns the first of several equal items; the last delivery must win a tie.
         return max(reversed(found), key=lambda d: d.at, default=None)
 
     def _units(self, dependency: Dependency, customer: str) -> int | None:

@@ -12,7 +12,7 @@ Customer: TypeAlias = Annotated[
     str,
     Wire("customer_id"),
     Meta(
-        description="Id of the customer that the request is about.",
+        description="Id of the customer that the request concerns.",
         examples=["acme"],
         max_length=200,
     ),
@@ -20,7 +20,7 @@ Customer: TypeAlias = Annotated[
 CustomerOrDefault: TypeAlias = Annotated[
     Annotated[str, Meta(max_length=200)] | None,
     Wire("customer_id"),
-    Meta(description="Customer that the request is about; `default` when omitted."),
+    Meta(description="Customer that the request concerns; `default` when omitted."),
 ]
 CustomerFilter: TypeAlias = Annotated[
     Annotated[str, Meta(max_length=200)] | None,

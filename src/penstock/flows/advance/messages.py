@@ -193,7 +193,7 @@ def intervention_payload(
     queries: Sequence[str] = (),
     message_id: str | None = None,
 ) -> str:
-    """Return what an intervention keeps of the evidence, as JSON."""
+    """Return the part of the evidence that an intervention stores, as JSON."""
     short = [a for a in found if a.table in decision.missing]
     return json.dumps(
         {

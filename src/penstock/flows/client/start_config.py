@@ -36,7 +36,7 @@ def start(
     *,
     event: EventStart = NO_EVENT,
 ) -> list[int]:
-    """Create the runs of one start now; return their ids. `event`: what a message gives them.
+    """Create the runs of one start now; return their ids. `event`: values from a message.
 
     Raise Conflict if the config is disabled or its overlap policy forbids another run.
     """

@@ -1,4 +1,4 @@
-"""What a trigger by hand is about: its config, mode and partition, and the flows it replaces.
+"""The target of a manual trigger: its config, mode and partition, and the flows it replaces.
 
 `opening.py` acts on it and `trigger_preview.py` shows it, so that a dry run and the trigger
 itself agree. Functions over a transaction that change nothing.
@@ -25,7 +25,7 @@ CONFIGS_SHOWN: Final = 10
 
 
 class TriggerTarget(NamedTuple):
-    """The flow that a trigger is about."""
+    """The flow that a trigger opens or returns."""
 
     config: ConfigRow | None
     """Config that the flow belongs to; None if the customer has none of this pipeline."""
@@ -54,7 +54,7 @@ def trigger_target(
     *,
     source: str = MANUAL_SOURCE,
 ) -> TriggerTarget:
-    """Return what a trigger is about. customer_key: None for a customer that does not exist yet.
+    """Return the target of a trigger. customer_key: None for a customer that does not exist yet.
 
     The flow belongs to the named config, else to the customer's only active config of the pipeline,
     else to the config of the partition's newest flow. A trigger that names no mode continues the

@@ -85,7 +85,7 @@ class Previews:
 
 
 def superseded_text(older: Sequence[FlowRow]) -> str:
-    """Return the sentence that says what a new generation does to older open ones."""
+    """Return a sentence about the effect of a new generation on older open ones."""
     named = [f"{encode('flow', one.flow_id)} (generation {one.generation})" for one in older]
     return (
         f"It supersedes {format_list(named, 20)}: it starts no more phases, and pending runs "

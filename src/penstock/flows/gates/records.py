@@ -286,7 +286,7 @@ class OverrideRequest(Record):
     partition: Annotated[str, Meta(min_length=1, max_length=500)]
     """Partition of the data, such as `2025-12-31`."""
     customer: str | None = field(name="customer_id", default=None)
-    """Customer that the request is about; `default` when omitted."""
+    """Customer that the request concerns; `default` when omitted."""
     phase: str | None = None
     """Phase that the override applies to; all phases when omitted."""
     processor: str | None = None

@@ -134,7 +134,7 @@ class PostgresServer:
         database_drop(self.dsn(), name)
 
     def log(self) -> str:
-        """Return what the server has logged so far."""
+        """Return the server's log so far."""
         path = self._base / "server.log" if self._base is not None else None
         return path.read_text(errors="replace") if path is not None and path.exists() else ""
 

@@ -62,7 +62,7 @@ WHERE g.run_id {{any ids}} ORDER BY g.run_id;
 SELECT {{run_gate_columns}} FROM run_gates g {{run_gate_joins}} WHERE g.run_id = :run_id;
 
 -- name: run_gate_decide_many
--- Store what gates decided. A gate without `probe_at` is over.
+-- Store decisions of gates. A gate without `probe_at` is closed.
 -- scope: system (the orchestrator locked the gates)
 -- batch: run_id bigint, probe_at bigint, waiting_since bigint, tries bigint, verdict text,
 --   status text, reason text, context text

@@ -71,7 +71,7 @@ class _Declared(NamedTuple):
 
 
 def gates_resolve(tx: Tx, runs: Sequence[NewRun]) -> list[NewRun]:
-    """Return runs with the mode and the partition that their gates are about."""
+    """Return runs with the mode and the partition of their gates."""
     declared, now = _declared(tx, runs), tx.now()
     made = []
     for run in runs:
@@ -156,7 +156,7 @@ def run_gate_get(tx: Tx, run_id: int) -> RunGateRow | None:
 
 
 def run_gate_decide_many(tx: Tx, decisions: Sequence[RunGateDecision]) -> None:
-    """Store what gates decided."""
+    """Store decisions of gates."""
     tx.run("run_gate_decide_many", batch=decisions)
 
 
