@@ -132,7 +132,7 @@ class SubscriptionBinding(Record, omit_defaults=True):
     pipeline: str | None = None
     """Pipeline of the runs or completions; omitted for configs."""
     processor: str | None = None
-    """Processor of the runs; omitted for the others."""
+    """Processor that executes the runs; only with `to: runs`."""
 
 
 class AutoReplay(Record):

@@ -126,7 +126,7 @@ class Binder:
         batch: int = BATCH,
         threads: int = 0,
     ) -> None:
-        """Serve the bound subscriptions of `store`; with `threads`, customers side by side."""
+        """Serve the bound subscriptions of `store`; with `threads`, customers concurrently."""
         self._store = store
         self._names = NameResolver(store)
         self._client = Client(store, actor=ACTOR, names=self._names)

@@ -87,7 +87,7 @@ def show(app: App, name: str, customer: str | None) -> None:
     "--dead-letter-topic", metavar="NAME", help="Topic for dead letters. Defaults to NAME.dlq."
 )
 @click.option("--filter", "filter_", metavar="EXPR",
-              help='Deliver only matching messages: attributes.league = "nba".')  # fmt: skip
+              help='Deliver only matching messages, e.g. attributes.league = "nba".')  # fmt: skip
 @click.option("--ordered", is_flag=True, help="Deliver in order, one at a time per ordering key.")
 @click.option("--push", type=JSON, help="Endpoint and options for push delivery.")
 @click.option("--binding", type=JSON,

@@ -97,7 +97,7 @@ def approve(pipeline: str, partition: str, phase: str, customer: str) -> Suggest
     """Suggest an override that lets a single run start without what its gate lacks."""
     more = ["--phase", phase, *customer_option(customer), "--expires", "4h", "--reason", "WHY"]
     command = _command("override", "grant", pipeline, partition, *more)
-    return Suggestion(command=command, does=f"let {phase} start without what is missing, for 4 h")
+    return Suggestion(command=command, does=f"let {phase} start without the missing data, for 4 h")
 
 
 def override(flow: FlowFact, phase: str, dependency: str) -> Suggestion:

@@ -20,7 +20,7 @@ class GateResponse:
     """What to do with a message, and what to note about it.
 
     status: the gate's status. is_final: the processor will not run for this
-    message unless a person acts. is_degraded: the processor is given what is missing.
+    message unless a person acts. is_degraded: the processor receives the list of missing data.
     """
 
     runs: bool
