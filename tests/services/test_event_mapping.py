@@ -137,3 +137,38 @@ def test_system_alerts_start_nothing(harness: Harness, binder: Binder) -> None:
         ("acme", {"text": "alert 1"})
     ]
     assert harness.client.dead_letters.list().items == []
+
+
+@pytest.mark.parametrize("day", ["abc", "10000-01-01", "2025-02-30", "2025-11-17..2025-11-20"])
+@pytest.mark.parametrize("mapping", [None, {"partition": "{attributes.partition}"}])
+def test_a_partition_of_another_form(
+    harness: Harness, binder: Binder, day: str, mapping: dict[str, Any] | None
+) -> None:
+    """A partition that the pipeline cannot have opens no flow: the message is a dead letter."""
+    daily = Pipeline("feeds", partition="day")
+    daily.phase("raw").external("one")
+    harness.client.register([daily])
+    harness.config(event_topic="feed", pipeline_template="feeds", event_mapping=mapping)
+    publish(harness, binder, {}, partition=day)
+    assert harness.client.flows.list().items == []
+    (dead,) = harness.client.dead_letters.list().items
+    assert dead.error_kind == "poison"
+    assert "partition: expected a day" in str(dead.error_details)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b'{"days": 3', b'{"days": NaN}', b'{"days": 1, "days": 2}', b'\xef\xbb\xbf {"days": 3}'],
+)
+def test_an_object_that_cannot_be_read(data: bytes) -> None:
+    """It may have had parameters, so the run does not start with the config's own."""
+    with pytest.raises(InvalidInput, match="data"):
+        event_start(None, (data, {}), "{}", SCHEMA)
+    assert event_start(None, (data, {}), "{}", None) == (None, None, None)
+
+
+def test_sources_decide_whether_data_is_read() -> None:
+    """An attribute or a parameter whose name contains `data.` needs no data."""
+    mapping = parse_event_mapping({"parameters": {"days.data.x": "attributes.metadata.days"}})
+    found = event_start(mapping, (b"no json", {"metadata.days": "3"}), "{}", None)
+    assert json.loads(found.parameters or "") == {"days.data.x": "3"}

@@ -22,6 +22,7 @@ from penstock.pipelines.parameters import validate
 FIELD: Final = "event_mapping"
 _SOURCE: Final = re.compile(r"attributes\.[^{}]+|data(\.[^.{}]+)+")
 _PLACE: Final = re.compile(r"\{([^{}]*)\}")
+_BEFORE_OBJECT: Final = b"\xef\xbb\xbf \t\r\n"
 _MISSING: Final = object()
 
 
@@ -74,9 +75,15 @@ def event_start(
     wanted: dict[str, Any] = {} if mapping is None else json.loads(mapping)
     sources: Mapping[str, str] = wanted.get("parameters") or {}
     template = wanted.get("partition")
-    data = _data(raw, is_required="data." in json.dumps(wanted))
+    names = (schema or {}).get("properties") or {}
     if mapping is None:
-        names = (schema or {}).get("properties") or {}
+        # An object that cannot be read may have had parameters: the config's own may be wrong.
+        is_required = bool(names) and raw.lstrip(_BEFORE_OBJECT).startswith(b"{")
+    else:
+        used = [*sources.values(), *_PLACE.findall(template or "")]
+        is_required = any(source.startswith("data.") for source in used)
+    data = _data(raw, is_required=is_required)
+    if mapping is None:
         found = {name: data[name] for name in names if name in data}
     else:
         values = {name: _value(source, data, attributes) for name, source in sources.items()}

@@ -70,6 +70,7 @@ from penstock.db.isolation import shares
 from penstock.db.store import StoreView, Tx
 from penstock.flows.client.completion_message import report_from_message
 from penstock.flows.client.start_config import start
+from penstock.pipelines.partition import check_partition, partition_rule_of
 from penstock.runs.client.submission import CheckedSubmission, check_many, insert, with_customer
 from penstock.runs.records import Submission
 from penstock.runs.rows import MessageOrigin
@@ -434,7 +435,10 @@ def _submission(binding: Binding, one: LeasedDelivery, customer: str | None) -> 
 def _event(config: ConfigRow, info: PipelineInfo, one: LeasedDelivery) -> EventStart:
     schema = info.definition.get("parameters")
     message = (one.data, one.attributes)
-    return event_start(config.event_mapping, message, config.parameters, schema)
+    event = event_start(config.event_mapping, message, config.parameters, schema)
+    if event.partition is not None:
+        check_partition(partition_rule_of(info.definition), event.partition)
+    return event
 
 
 def _owner(tx: Tx, sub: SubscriptionRow) -> str | None:
