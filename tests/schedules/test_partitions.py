@@ -184,3 +184,33 @@ def test_bad_partitions_are_refused_everywhere(store: Store, clock: VirtualClock
         with pytest.raises(InvalidInput, match="partition: expected a day, such as 2025-12-31"):
             call()
     assert store.read(lambda tx: flow_list(tx, FlowFilter())) == []
+
+
+def test_a_gate_of_an_unknown_processor(store: Store, clock: VirtualClock) -> None:
+    """It has no needs, so a misspelt name would be told to proceed."""
+    client = Night(store, clock, pair("d")).client
+    for processor in ("", "no_such"):
+        with pytest.raises(InvalidInput, match="processor: expected a processor of phase second"):
+            client.gates.check("pair", "second", processor=processor)
+
+
+def test_an_empty_customer_is_not_the_default_one(store: Store, clock: VirtualClock) -> None:
+    """A sender that lost its customer is refused, and nothing is written for another."""
+    client = Night(store, clock, pair("d")).client
+    day = "2026-09-20"
+    calls: list[Any] = [
+        lambda: client.flows.trigger(FlowRequest(pipeline="pair", partition=day, customer="")),
+        lambda: client.previews.trigger(FlowRequest(pipeline="pair", partition=day, customer="")),
+        lambda: client.flows.complete(
+            CompletionReport(pipeline="pair", processor="a", partition=day, customer="")
+        ),
+        lambda: client.overrides.grant(
+            OverrideRequest(pipeline="pair", partition=day, reason="r", expires="1h", customer="")
+        ),
+        lambda: client.gates.check("pair", "second", partition=day, customer=""),
+        lambda: client.diagnostics.explain("pair", day, customer=""),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidInput, match="customer_id: expected 1 to 128"):
+            call()
+    assert store.read(lambda tx: flow_list(tx, FlowFilter())) == []

@@ -133,6 +133,13 @@ class NameResolver:
         """Customer of a submission that names none: the bound one, else `default`."""
         return DEFAULT_CUSTOMER if self._bound is None else self._bound[0]
 
+    def customer_or_default(self, customer_id: str | None) -> str:
+        """Return a customer as it is given, or the default one for None.
+
+        Empty text is not None: a sender that lost its customer must not write to another's data.
+        """
+        return self.default_customer if customer_id is None else check_customer(customer_id)
+
     def require_unscoped(self, what: str) -> None:
         """Raise Forbidden if bound: `what` belongs to the installation, not to a customer."""
         if self._bound is not None:

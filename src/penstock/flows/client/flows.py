@@ -126,7 +126,7 @@ class Flows:
         who = self._actor
 
         def body(tx: Tx) -> CompletionReceipt:
-            customer_id = report.customer or self._names.default_customer
+            customer_id = self._names.customer_or_default(report.customer)
             customer = self._names.ensure_customer_keys(tx, [customer_id])[customer_id]
             info = self._names.pipeline(report.pipeline, "pipeline", tx)
             self._names.use_pipeline(tx, info, customer)

@@ -61,7 +61,7 @@ def flow_trigger(
     if generation is not None and (type(generation) is not int or not 1 <= generation < 2**31):
         raise InvalidInput("generation", "a whole number from 1", generation)
     check_request(info, wanted)
-    customer_id = wanted.customer or names.default_customer
+    customer_id = names.customer_or_default(wanted.customer)
     customer = names.ensure_customer_keys(tx, [customer_id])[customer_id]
     names.use_pipeline(tx, info, customer)
     target = trigger_target(tx, info, wanted, customer, source=source)

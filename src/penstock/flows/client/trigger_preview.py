@@ -39,7 +39,7 @@ class Previews:
         def body(tx: Tx) -> FlowPreview:
             info = self._names.pipeline(request.pipeline, "pipeline", tx)
             check_request(info, request)
-            customer_id = request.customer or self._names.default_customer
+            customer_id = self._names.customer_or_default(request.customer)
             check_sole_customer(tx, info, customer_get(tx, customer_id))
             number = self._customer(tx, customer_id)
             target = trigger_target(tx, info, request, number)

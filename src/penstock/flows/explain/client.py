@@ -81,7 +81,7 @@ class Diagnostics:
 
         def body(tx: Tx) -> FlowExplanation:
             info = self._names.pipeline(pipeline, "pipeline", tx)
-            customer_id = customer or self._names.default_customer
+            customer_id = self._names.customer_or_default(customer)
             try:
                 number = self._names.customer_key(tx, customer_id)
             except NotFound:

@@ -112,7 +112,7 @@ class Gates:
     ) -> GateCheck:
         """Evaluate a gate now. The data is probed; nothing is changed."""
         number = _flow_number(flow_id)
-        owner = customer or self._names.default_customer
+        owner = self._names.customer_or_default(customer)
         if number is not None:
             snapshot = self._store.read(lambda tx: self._snapshot(tx, number, customer))
             planned, partition, now = snapshot.planned, snapshot.flow.partition, snapshot.now
@@ -296,6 +296,17 @@ class Gates:
         known = [p.name for p in planned.plan.phases]
         if phase not in known:
             raise InvalidInput("phase", f"a phase of mode {planned.mode.name}: {known}", phase)
+        if processor is not None:
+            # One that is not declared has no needs: a misspelt name would be told to proceed.
+            names = [
+                one["name"]
+                for declared in planned.definition["phases"]
+                if declared["name"] == phase
+                for one in declared["processors"]
+            ]
+            if processor not in names:
+                expected = f"a processor of phase {phase}: {', '.join(names)}"
+                raise InvalidInput("processor", expected, processor)
         return planned.needs(phase, processor or "")
 
 

@@ -81,7 +81,7 @@ class Overrides:
             info = self._names.pipeline(request.pipeline, "pipeline", tx)
             _check_scope(info.definition, request)
             check_partition(partition_rule_of(info.definition), request.partition)
-            customer_id = request.customer or self._names.default_customer
+            customer_id = self._names.customer_or_default(request.customer)
             customer = self._names.customer_key(tx, customer_id)
             assert customer is not None
             now = tx.now()
