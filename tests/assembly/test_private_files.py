@@ -1,5 +1,6 @@
 """Files on a shared machine: nothing that Penstock creates is open to other users."""
 
+import errno
 import os
 import stat
 import tempfile
@@ -16,8 +17,9 @@ from penstock.assembly.process import development_key
 from penstock.assembly.settings import Settings, load
 from penstock.bus.push.signing_keys import NAME
 from penstock.client import Client
-from penstock.core.errors import SettingsError
+from penstock.core.errors import SettingsError, StoreUnavailable
 from penstock.db.notifier import SocketNotifier, UnsafeFolder
+from penstock.egress.key_file import create_private
 from penstock.egress.oidc import SigningKey
 from penstock.egress.tokens import public_jwk
 
@@ -51,6 +53,56 @@ def test_an_existing_file_keeps_its_mode(settings: Settings, tmp_path: Path) -> 
     (tmp_path / "a.db").chmod(0o640)
     open_store(settings, migrate=True).close()
     assert mode(tmp_path / "a.db") == 0o640
+
+
+def test_a_link_to_a_new_file(settings: Settings, tmp_path: Path) -> None:
+    """The file that a link leads to is for its owner only, too."""
+    target = tmp_path / "target.db"
+    (tmp_path / "a.db").symlink_to(target)
+    open_store(settings, migrate=True).close()
+    assert mode(target) == 0o600
+
+
+def test_a_key_that_is_no_text(settings: Settings, tmp_path: Path) -> None:
+    """What cannot be a key is replaced."""
+    (tmp_path / "a.db.key").write_bytes(b"\xff\xfe")
+    with closing(open_store(settings, migrate=True)) as store:
+        made = development_key(Client(store), settings)
+    assert (tmp_path / "a.db.key").read_text() == f"{made}\n"
+
+
+def test_a_key_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk leaves no empty file, which would be taken for the key."""
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="no space left"):
+        create_private(tmp_path / "key", b"x")
+    assert list(tmp_path.iterdir()) == []
+
+
+class TestMovedDatabase:
+    """A database file that is removed or replaced while it is open."""
+
+    @pytest.mark.parametrize("kind", ["removed", "replaced", "put back"])
+    def test_writes(self, settings: Settings, tmp_path: Path, kind: str) -> None:
+        """Nothing is accepted that would be lost; a file that was put back is used again."""
+        file, other = tmp_path / "a.db", tmp_path / "other.db"
+        with closing(open_store(settings, migrate=True)) as store:
+            views = Client(store).views
+            views.check_write()
+            file.rename(other)
+            if kind == "replaced":
+                file.write_bytes(other.read_bytes())
+            if kind == "put back":
+                other.rename(file)
+                views.check_write()
+            else:
+                with pytest.raises(StoreUnavailable, match="removed or replaced"):
+                    views.check_write()
+                assert file.exists() is (kind == "replaced")
 
 
 def test_the_key_follows_no_link(settings: Settings, tmp_path: Path) -> None:
@@ -107,6 +159,25 @@ class TestSigningKey:
             (tmp_path / "a.db.encryption-key").chmod(0o644)
             with pytest.raises(SettingsError, match="chmod 600"):
                 push.signing_keys(store, settings).current()
+
+    @pytest.mark.parametrize("content", [b"", b"garbage\n", None])
+    def test_no_key(self, settings: Settings, tmp_path: Path, content: bytes | None) -> None:
+        """A file without a key, or a link to nowhere, is named with what to do."""
+        file = tmp_path / "a.db.encryption-key"
+        with closing(open_store(settings, migrate=True)) as store:
+            push.signing_keys(store, settings).current()
+            file.unlink()
+            if content is None:
+                file.symlink_to(tmp_path / "nowhere")
+            else:
+                file.write_bytes(content)
+                file.chmod(0o600)
+            with pytest.raises(SettingsError, match="rotate-push-key"):
+                push.signing_keys(store, settings).current()
+            with pytest.raises(SettingsError, match="Remove what is there"):
+                push.rotate_signing_key(store, settings, "tester")
+            file.unlink()
+            assert push.rotate_signing_key(store, settings, "tester")
 
     def test_public_keys_are_read_once(
         self, settings: Settings, monkeypatch: pytest.MonkeyPatch
@@ -188,4 +259,20 @@ class TestSockets:
         with closing(open_store(settings, migrate=True)) as store:
             for _ in range(2):
                 store.wake(["admit"])
+        assert len([r for r in caplog.records if "not notified at once" in r.message]) == 1
+
+    def test_a_folder_that_is_too_long(
+        self,
+        settings: Settings,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        """Hints are optional: where no socket can be bound the store works without them."""
+        long = tmp_path / ("d" * 120)
+        long.mkdir()
+        monkeypatch.setattr("tempfile.gettempdir", lambda: str(long))
+        with closing(open_store(settings, migrate=True)) as store:
+            store.wake(["admit"])
+            store.listen(["admit"]).close()
         assert len([r for r in caplog.records if "not notified at once" in r.message]) == 1

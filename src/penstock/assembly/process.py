@@ -312,7 +312,7 @@ def development_key(client: Client, settings: Settings) -> str | None:
     if file is None or not is_loopback(settings.api_host):
         return None
     if file.is_file():
-        text = file.read_text("utf-8").strip()
+        text = file.read_text("utf-8", "replace").strip()
         if client.keys.authenticate(text) is not None:
             return text
     file.unlink(missing_ok=True)

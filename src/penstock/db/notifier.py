@@ -195,8 +195,12 @@ class SocketNotifier:
         self._path = self._folder / f"{os.getpid()}-{id(self):x}"
         self._on_hint = on_hint
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        _remove_socket(self._path)
-        self._socket.bind(str(self._path))
+        try:
+            _remove_socket(self._path)
+            self._socket.bind(str(self._path))
+        except OSError:
+            self._socket.close()
+            raise
         self._closed = False
         self._thread = threading.Thread(target=self._loop, name="penstock-hints", daemon=True)
         self._thread.start()

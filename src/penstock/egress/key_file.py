@@ -29,7 +29,16 @@ class KeyFile:
         # Loaded on use: it comes with an extra.
         from cryptography.fernet import Fernet
 
-        return SEALED + Fernet(self._key(create=True)).encrypt(text.encode()).decode()
+        try:
+            cipher = Fernet(self._key(create=True))
+        except (ValueError, OSError):
+            raise SettingsError(
+                _FIELD,
+                "a file with a key, or a place where one can be created",
+                str(self._path),
+                "Remove what is there, then sign with a new key: penstock db rotate-push-key",
+            ) from None
+        return SEALED + cipher.encrypt(text.encode()).decode()
 
     def decrypt(self, text: str) -> str:
         """Return the text; raise SettingsError if the file is missing or another one's."""
@@ -39,7 +48,7 @@ class KeyFile:
         try:
             key = self._key(create=False)
             return Fernet(key).decrypt(text.removeprefix(SEALED).encode()).decode()
-        except (InvalidToken, FileNotFoundError):
+        except (InvalidToken, ValueError, OSError):
             raise SettingsError(
                 _FIELD,
                 "the file with which the signing key was encrypted",
@@ -63,12 +72,22 @@ class KeyFile:
 
 
 def create_private(path: Path, content: bytes) -> bool:
-    """Create a file that only its owner can read; return False if it exists. Follows no link."""
+    """Create a file that only its owner can read; return False if it exists. Follows no link.
+
+    A file that cannot be written, as on a full disk, is removed: an empty one would be taken for
+    the key from then on.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         number = os.open(path, flags, 0o600)
     except FileExistsError:
         return False
-    with os.fdopen(number, "wb") as file:
-        file.write(content)
+    try:
+        with os.fdopen(number, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(number)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
     return True

@@ -33,6 +33,7 @@ from penstock.db.notifier import (
     after_commit,
 )
 from penstock.db.scoped import ScopedStore
+from penstock.db.sqlite.open_file import OpenFile
 from penstock.db.sqlite.transaction import SqliteTx
 from penstock.db.sqlite.wal_preallocation import WalPreallocation
 from penstock.db.store import Capabilities, StoreView, Tx
@@ -127,6 +128,7 @@ class SqliteStore:
         self._reader_count = 0
         self._reader_lock = threading.Lock()
         self._writer = _connect(self._path)
+        self._file = OpenFile(self._path, is_memory=self._is_memory)
         self._preallocation = None
         if preallocates_wal and not self._is_memory and hasattr(os, "pwrite"):
             page = self._writer.execute("PRAGMA page_size").fetchone()[0]
@@ -265,6 +267,7 @@ class SqliteStore:
             return self._readers.get_nowait()
         with self._reader_lock:
             if self._reader_count < READERS_MAX:
+                self._file.check()
                 connection = _connect(self._path, read_only=True)
                 self._reader_count += 1
                 return connection
@@ -286,6 +289,7 @@ class SqliteStore:
 
     def _begin(self) -> None:
         """Run BEGIN IMMEDIATE, polling briefly while another process writes."""
+        self._file.check()
         deadline = None
         pause = 0.0003
         while True:
@@ -366,12 +370,16 @@ def _query_only(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def _notifier(path: Path, on_hint: Callable[[list[str]], object]) -> SocketNotifier | None:
-    """Return the notifier of other processes; None, with a warning, if its folder is not safe."""
+    """Return the notifier of other processes; None, with a warning, if there can be none."""
     try:
         return SocketNotifier(path, on_hint)
     except UnsafeFolder as error:
         log.warning("%s", error)
-        return None
+    except OSError as error:  # the folder is too long for a socket, full or not writable
+        log.warning(
+            "other processes are not notified at once: %s. Set TMPDIR to another folder.", error
+        )
+    return None
 
 
 def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
@@ -382,7 +390,8 @@ def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
         # Only the owner may read what is created here; SQLite gives -wal and -shm the same mode.
         with contextlib.suppress(OSError):
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            os.close(os.open(path, flags, 0o600))
+            # Resolved: O_EXCL follows no link, and SQLite would create the target for everybody.
+            os.close(os.open(path.resolve(), flags, 0o600))
     try:
         connection = sqlite3.connect(
             str(path),
