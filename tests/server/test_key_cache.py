@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.access.api_keys import Role, format_key
+from penstock.core.errors import InvalidInput
 from penstock.server import auth
 from penstock.server.auth import KeyCache
 from penstock.server.overload.admission_queue import STUCK_SECONDS, AdmissionQueue
@@ -147,3 +148,13 @@ def test_is_stuck() -> None:
     seen.append(queue.is_stuck)
     queue.leave()
     assert [*seen, queue.is_stuck] == [False, True, False]
+
+
+def test_the_smallest_rate(harness: Harness) -> None:
+    """A wait has an end that can be told, also for a rate that was stored as almost zero."""
+    bucket = auth.TokenBucket(5e-324, 0.0)
+    assert bucket.take(0.0) == 0.0
+    assert bucket.take(1.0) == auth.WAIT_MAX_S
+    for rate in (5e-324, 0.0009, 100_001):
+        with pytest.raises(InvalidInput, match=r"rate: expected 0\.001 to 100,000 requests"):
+            harness.client.keys.create("tiny", Role.VIEWER, rate=rate)

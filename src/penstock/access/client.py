@@ -41,8 +41,7 @@ from penstock.db.store import Transactions, Tx
 __all__ = ["Keys", "Principal"]
 
 OVERLAP_MAX_US = 30 * DAY
-RATE_MAX = 1e6
-API_RATE_MAX = 100_000
+RATE_MIN, RATE_MAX = 0.001, 100_000
 REASON_MAX = 500
 
 _NAME = Meta(description="Label that says what the key is for.", examples=["nightly-worker"])
@@ -52,7 +51,7 @@ _EXPIRES = Meta(description="Lifetime as a duration such as `90d`; unlimited whe
 _RATE = Meta(
     description="Allowed requests per second in each API process; the server's default when null."
 )
-_RATE_BOUNDS = Meta(gt=0, le=API_RATE_MAX)
+_RATE_BOUNDS = Meta(ge=RATE_MIN, le=RATE_MAX)
 _BOUND_TO = Meta(description="Return only keys restricted to this customer.")
 _WITH_REVOKED = Meta(description="Include revoked keys.")
 _OVERLAP = Meta(description="Time that the old secret stays valid, as a duration; `0s` for none.")
@@ -276,6 +275,6 @@ def _check_rate(rate: object) -> None:
         isinstance(rate, bool)
         or not isinstance(rate, int | float)
         or not math.isfinite(rate)
-        or not 0 < rate <= RATE_MAX
+        or not RATE_MIN <= rate <= RATE_MAX
     ):
-        raise InvalidInput("rate", f"above 0 and at most {RATE_MAX:,.0f} requests per second", rate)
+        raise InvalidInput("rate", f"{RATE_MIN} to {RATE_MAX:,} requests per second", rate)

@@ -32,6 +32,8 @@ CHECK_AGAIN_SECONDS: Final = 5.0
 LOOKUPS_WAITING_MAX: Final = 200
 WRONG_TOKENS_RATE: Final = 5.0
 """Maximum wrong scheduler tokens per second; further requests get 429."""
+WAIT_MAX_S: Final = 86_400.0
+"""The longest wait that a refused caller is told."""
 KEYS_MAX: Final = 10_000
 REFUSED_MAX: Final = 1_000
 CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="penstock"'}
@@ -72,13 +74,13 @@ class TokenBucket:
         self._at = now
 
     def take(self, now: float) -> float:
-        """Take a token; return 0, or the seconds until one is available."""
+        """Take a token; return 0, or the seconds until one is available, at most a day."""
         self._left = min(self._burst, self._left + (now - self._at) * self._rate)
         self._at = now
         if self._left >= 1:
             self._left -= 1
             return 0.0
-        return (1 - self._left) / self._rate
+        return min((1 - self._left) / self._rate, WAIT_MAX_S)
 
 
 @dataclass(slots=True)
