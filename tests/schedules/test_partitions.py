@@ -187,7 +187,7 @@ def test_bad_partitions_are_refused_everywhere(store: Store, clock: VirtualClock
 
 
 def test_a_gate_of_an_unknown_processor(store: Store, clock: VirtualClock) -> None:
-    """It has no needs, so a misspelt name would be told to proceed."""
+    """It has no needs, so a misspelt name would proceed."""
     client = Night(store, clock, pair("d")).client
     for processor in ("", "no_such"):
         with pytest.raises(InvalidInput, match="processor: expected a processor of phase second"):

@@ -151,7 +151,7 @@ def test_is_stuck() -> None:
 
 
 def test_the_smallest_rate(harness: Harness) -> None:
-    """A wait has an end that can be told, also for a rate that was stored as almost zero."""
+    """A wait is finite, also for a rate that was stored as almost zero."""
     bucket = auth.TokenBucket(5e-324, 0.0)
     assert bucket.take(0.0) == 0.0
     assert bucket.take(1.0) == auth.WAIT_MAX_S

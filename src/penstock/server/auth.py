@@ -33,7 +33,7 @@ LOOKUPS_WAITING_MAX: Final = 200
 WRONG_TOKENS_RATE: Final = 5.0
 """Maximum wrong scheduler tokens per second; further requests get 429."""
 WAIT_MAX_S: Final = 86_400.0
-"""The longest wait that a refused caller is told."""
+"""Maximum of Retry-After."""
 KEYS_MAX: Final = 10_000
 REFUSED_MAX: Final = 1_000
 CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="penstock"'}

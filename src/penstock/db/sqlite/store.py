@@ -129,10 +129,7 @@ class SqliteStore:
         self._reader_lock = threading.Lock()
         self._writer = _connect(self._path)
         self._file = OpenFile(self._path, is_memory=self._is_memory)
-        self._preallocation = None
-        if preallocates_wal and not self._is_memory and hasattr(os, "pwrite"):
-            page = self._writer.execute("PRAGMA page_size").fetchone()[0]
-            self._preallocation = WalPreallocation(self._path.resolve(), page, CHECKPOINT_PAGES)
+        self._preallocation = _preallocation(self._writer, self._path, is_on=preallocates_wal)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -382,6 +379,16 @@ def _notifier(path: Path, on_hint: Callable[[list[str]], object]) -> SocketNotif
     return None
 
 
+def _preallocation(
+    writer: sqlite3.Connection, path: Path, *, is_on: bool
+) -> WalPreallocation | None:
+    """Return what lengthens the write-ahead log of a file; None if that is off or impossible."""
+    if not is_on or str(path) == ":memory:" or not hasattr(os, "pwrite"):
+        return None
+    page = writer.execute("PRAGMA page_size").fetchone()[0]
+    return WalPreallocation(path.resolve(), page, CHECKPOINT_PAGES)
+
+
 def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     """Open a connection in autocommit mode with durable commits."""
     if str(path) != ":memory:" and not path.parent.exists():
@@ -390,7 +397,7 @@ def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
         # Only the owner may read what is created here; SQLite gives -wal and -shm the same mode.
         with contextlib.suppress(OSError):
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            # Resolved: O_EXCL follows no link, and SQLite would create the target for everybody.
+            # Resolved: O_EXCL follows no link, and SQLite would create the target with mode 0644.
             os.close(os.open(path.resolve(), flags, 0o600))
     try:
         connection = sqlite3.connect(

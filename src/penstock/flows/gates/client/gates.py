@@ -297,7 +297,7 @@ class Gates:
         if phase not in known:
             raise InvalidInput("phase", f"a phase of mode {planned.mode.name}: {known}", phase)
         if processor is not None:
-            # One that is not declared has no needs: a misspelt name would be told to proceed.
+            # One that is not declared has no needs: a misspelt name would proceed.
             names = [
                 one["name"]
                 for declared in planned.definition["phases"]
