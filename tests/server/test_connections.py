@@ -1,6 +1,8 @@
 """The table of connections: which one is closed at the maximum, and how many there may be."""
 
+import asyncio
 import resource
+from functools import partial
 
 import pytest
 
@@ -66,3 +68,26 @@ def test_not_reading() -> None:
     assert (table.count, table.closed) == (1, 2)
     table.abort_all()
     assert slow.is_aborted
+
+
+def test_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Addresses take turns, and a request whose client is gone delays nobody."""
+    monkeypatch.setattr(connections, "BURST_SECONDS", 0.0)
+
+    async def run() -> list[int]:
+        lane, started = connections.Lane(1000.0), list[int]()
+        done = asyncio.Event()
+        lane._next_at = asyncio.get_running_loop().time() + 0.01
+        for number in range(6):
+            lane.enter("a", number, partial(started.append, number))
+        lane.enter("b", 7, partial(started.append, 7))
+        lane.leave(1)
+        lane.leave(1)
+        lane.enter("c", 8, partial(started.append, 8))
+        lane.enter("a", 9, done.set)
+        assert lane.count == 8
+        await done.wait()
+        assert lane.count == 0
+        return started
+
+    assert asyncio.run(run()) == [0, 7, 8, 2, 3, 4, 5]

@@ -33,6 +33,7 @@ from penstock.server.overload.middleware import AccessRecord, RequestMiddleware
 from penstock.server.polling.poll_hub import LongPolls
 from penstock.server.polling.quota import PollQuota
 from penstock.server.push_auth import PushAuth
+from penstock.server.recognition import Recognizer
 from penstock.server.responses import SharedResult
 from penstock.server.routes import Routes
 from penstock.server.routing.endpoint import starlette_route
@@ -49,6 +50,7 @@ class Api:
     app: RequestMiddleware
     load_shedder: LoadShedder
     connections: ConnectionTable
+    recognise: Recognizer
     asgi: Starlette
     waiting: LongPolls
 
@@ -114,10 +116,12 @@ def build(
     )
     keyring: KeyCache = app.state.keyring
     guard.fast_path = routes.fastpath(keyring, client)
+    app.state.recognise = Recognizer(keyring, options.scheduler_token)
     return Api(
         app=guard,
         load_shedder=LoadShedder(queue, record),
         connections=connections,
+        recognise=app.state.recognise,
         asgi=app,
         waiting=waiting,
     )
@@ -131,8 +135,8 @@ def _shared_results(app: Starlette, routes: Routes, client: Client, clock: Clock
     app.state.public_keys = SharedResult(
         lambda: msgspec.json.encode({"keys": app.state.receiving.keys()}), clock
     )
-    app.state.ping = SharedResult(client.views.ping, clock)
-    # Readiness needs no key: a write per request would let anyone load the database.
+    # Readiness needs no key: a query per request would let anyone load the database.
+    app.state.ping = SharedResult(client.views.ping, clock, seconds=0.25)
     app.state.write_check = SharedResult(client.views.check_write, clock, seconds=1.0)
 
 

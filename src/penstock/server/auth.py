@@ -23,6 +23,7 @@ from penstock.client import Client
 from penstock.core.clock import Clock
 from penstock.core.ids import encode
 from penstock.server.overload.admission import BoundedThreads
+from penstock.server.overload.connections import Standing
 from penstock.server.problems import Refused
 
 VALID_CACHE_SECONDS: Final = 30.0
@@ -136,6 +137,12 @@ class KeyCache:
         """Return the cached entry of a key; None if it must be looked up."""
         known = self._known.get(text) or self._refused.get(text)
         return known if known is not None and known.until > self._clock.monotonic() else None
+
+    def standing(self, text: str) -> Standing:
+        """Return whether a key was valid before, or at least looks like one, without a lookup."""
+        if text in self._known:
+            return Standing.KNOWN
+        return Standing.NONE if api_keys.parse(text) is None else Standing.PLAUSIBLE
 
     def look_up(self, text: str) -> _Known:
         """Look a key up in the database and cache the result; blocks."""

@@ -39,11 +39,11 @@ class ApiServer:
         config = uvicorn.Config(
             api.app,
             loop="auto",
-            http=protocol_with(api.load_shedder, api.connections),
+            http=protocol_with(api.load_shedder, api.connections, api.recognise),
             lifespan="on",
             access_log=False,
             log_config=None,
-            log_level="warning",
+            log_level="error",  # its warnings are one line per invalid request, of anyone
             server_header=False,
             proxy_headers=False,
             date_header=True,

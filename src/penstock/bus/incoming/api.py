@@ -37,6 +37,7 @@ async def receive_push(request: Request) -> Response:
     token = request.headers.get("authorization", "")
     threads: BoundedThreads = request.app.state.push_tokens
     row = await authenticate_push(receiving, events, subscription, token, threads)
+    request.app.state.recognise.add_sender(token)
     access.key = row.email
     access.customer = row.customer
     admission: RequestAdmission = request.scope["penstock.admission"]

@@ -8,17 +8,20 @@ progress is not closed. A client that does not read its responses is disconnecte
 
 from __future__ import annotations
 
+import asyncio
 import resource
+from collections.abc import Callable
+from enum import Enum
 from typing import Final, Protocol
 
 SEND_SECONDS: Final = 30.0
 """Longest time in which a client must have read everything that was sent to it."""
-
-
 KEYLESS_RATE: Final = 50.0
-"""Requests without a key per second, of all clients together; further ones wait."""
-KEYLESS_BURST: Final = 20
-KEYLESS_BYTES: Final = 262_144
+"""Requests without a key, or with an impossible one, per second of all clients; others wait."""
+GUESS_RATE: Final = 100.0
+"""Requests with a well-formed key that was not seen before per second; others wait."""
+BURST_SECONDS: Final = 0.4
+RESPONSE_BYTES: Final = 262_144
 """Bytes of responses that count as one more request."""
 FILES_RESERVED: Final = 256
 """Open files left to the database, the services and the requests they send."""
@@ -36,6 +39,74 @@ def connections_max(wanted: int) -> int:
         soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return max(1, min(wanted, soft - BACKLOG - FILES_RESERVED))
+
+
+class Standing(Enum):
+    """What the credentials of a request seem to be worth, before they are checked."""
+
+    NONE = 0
+    PLAUSIBLE = 1
+    """A well-formed key that was not seen before: of a new caller, or guessed."""
+    KNOWN = 2
+
+
+class Lane:
+    """Starts requests at a bounded rate: client addresses in turn, each in order of arrival.
+
+    A request whose client disconnects leaves the lane, so abandoned requests delay nobody.
+    """
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self._waiting: dict[str, dict[object, Callable[[], None]]] = {}
+        self._hosts: dict[object, str] = {}
+        self._next_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def count(self) -> int:
+        """Number of waiting requests."""
+        return len(self._hosts)
+
+    def enter(self, host: str, connection: object, start: Callable[[], None]) -> None:
+        """Call `start` when it is the connection's turn; a connection has one request at a time."""
+        loop = asyncio.get_running_loop()
+        self._waiting.setdefault(host, {})[connection] = start
+        self._hosts[connection] = host
+        self._next_at = max(self._next_at, loop.time() - BURST_SECONDS)
+        self._run(loop)
+
+    def leave(self, connection: object) -> None:
+        """Forget the request of a connection that is closed."""
+        host = self._hosts.pop(connection, None)
+        if host is not None:
+            self._waiting[host].pop(connection)
+            if not self._waiting[host]:
+                del self._waiting[host]
+
+    def count_sent(self, size: int) -> None:
+        """Count the bytes of a response."""
+        self._next_at += size / RESPONSE_BYTES / self._rate
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._timer is not None:
+            return
+        while self._waiting and self._next_at <= loop.time():
+            self._next_at += 1 / self._rate
+            host = next(iter(self._waiting))
+            waiting = self._waiting.pop(host)
+            connection = next(iter(waiting))
+            start = waiting.pop(connection)
+            del self._hosts[connection]
+            if waiting:
+                self._waiting[host] = waiting
+            start()
+        if self._waiting:
+            self._timer = loop.call_at(self._next_at, self._tick, loop)
+
+    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        self._run(loop)
 
 
 class ClientConnection(Protocol):
@@ -66,7 +137,10 @@ class ConnectionTable:
         """Connections without a known caller that wait for their client, oldest first."""
         self._idle: dict[ClientConnection, None] = {}
         """The other connections that wait for their client, oldest first."""
-        self._keyless_until = 0.0
+        self._lanes = {
+            Standing.NONE: Lane(KEYLESS_RATE),
+            Standing.PLAUSIBLE: Lane(GUESS_RATE),
+        }
         self.closed = 0
         """Number of connections that were closed in favour of new ones or for not reading."""
 
@@ -88,6 +162,8 @@ class ConnectionTable:
     def remove(self, connection: ClientConnection) -> None:
         """Remove a closed connection; idempotent."""
         self._all.discard(connection)
+        for lane in self._lanes.values():
+            lane.leave(connection)
         self.begin_work(connection)
 
     def begin_work(self, connection: ClientConnection) -> None:
@@ -101,15 +177,15 @@ class ConnectionTable:
         if connection in self._all:
             (self._idle if connection.is_known else self._strangers)[connection] = None
 
-    def keyless_delay(self, now: float) -> float:
-        """Count a request without a key; return the seconds until it may be served."""
-        earliest = now - KEYLESS_BURST / KEYLESS_RATE
-        self._keyless_until = max(self._keyless_until, earliest) + 1 / KEYLESS_RATE
-        return max(0.0, self._keyless_until - now)
+    def pace(
+        self, standing: Standing, host: str, connection: object, start: Callable[[], None]
+    ) -> None:
+        """Start a request of an unknown caller when it is its turn."""
+        self._lanes[standing].enter(host, connection, start)
 
     def count_keyless(self, size: int) -> None:
         """Count the bytes of a response to a request without a key."""
-        self._keyless_until += size / KEYLESS_BYTES / KEYLESS_RATE
+        self._lanes[Standing.NONE].count_sent(size)
 
     def sweep(self, now: float) -> None:
         """Close the connections whose clients have not read for too long."""

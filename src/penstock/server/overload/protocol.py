@@ -1,12 +1,14 @@
 """The HTTP protocol: adds bounds on connections and headers that uvicorn lacks.
 
-The headers of a request are at most 64 KB and must arrive within 30 seconds; trailers of a chunked
-body are not treated as headers. The load-shedding callback is called as soon as the headers are
-complete: a request that it refuses is read to its end and answered without creating an ASGI
-request. A request with two Host headers, or with a body and an Upgrade, is refused, because a proxy
-may read it differently. A connection may have few requests waiting, and one whose caller is unknown
-has a bounded request rate; requests without a key also share one. `connections` bounds how many
-there are. Used by `server`; independent of the API.
+The headers of a request are at most 100 and 64 KB, and must arrive within 30 seconds; trailers of a
+chunked body are not treated as headers. Every piece that a client sends costs the event loop a
+call, so a body in tiny chunks, long trailers or chunk extensions are refused, and little is read
+of a body after its request was answered. The load-shedding callback is called as soon as the
+headers are complete: a request that it refuses is read to its end and answered without an ASGI
+request. A request without a Host header or with two, or with a body and an Upgrade, is refused,
+because a proxy may read it differently. A connection may have few requests waiting, and one whose
+caller is unknown has a bounded request rate; requests of unknown callers also share one.
+`connections` bounds how many there are. Used by `server`; independent of the API.
 """
 
 from __future__ import annotations
@@ -21,18 +23,29 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from penstock.server.overload.connections import ConnectionTable
+from penstock.server.overload.connections import ConnectionTable, Standing
 
 if TYPE_CHECKING:
-    from uvicorn._types import ASGI3Application, HTTPScope
+    from uvicorn._types import ASGI3Application
 
 EarlyRefusal: TypeAlias = Callable[
     [bytes, bytes, Mapping[bytes, bytes]], tuple[bytes, bytes] | None
 ]
 """Maps (method, target, headers) to the header lines and body of a 503; None to serve it."""
+Recognition: TypeAlias = Callable[[Mapping[bytes, bytes]], Standing]
+"""Maps the headers of a request to what its credentials seem to be worth, without a lookup."""
 
 HEAD_MAX: Final = 65_536
+HEADERS_MAX: Final = 100
+"""Headers of a request, and trailers: each costs the event loop a call."""
 HEAD_SECONDS: Final = 30.0
+PARTS_FREE: Final = 256
+PART_BYTES: Final = 64
+"""Bytes that the parts of a body must have on average, beyond the first ones."""
+FRAMING_MAX: Final = 65_536
+"""Bytes of trailers and chunk extensions of a request, not counting those of parsed chunks."""
+REST_MAX: Final = 65_536
+"""Bytes of a chunked body that are read after the request was answered; then it is closed."""
 REFUSAL_DELAY_SECONDS: Final = 0.03
 """Delay of a refusal, because clients that ignore Retry-After and repeat at once would take the
 event loop's time from the requests that are served."""
@@ -44,7 +57,18 @@ STRANGER_SECONDS: Final = 1.0
 STRANGER_BYTES: Final = 262_144
 """Bytes of responses that count as one more request of an unknown caller."""
 PROMPT_PATHS: Final = frozenset({"/healthz", "/readyz"})
-CREDENTIALS: Final = frozenset({b"authorization", b"x-scheduler-token"})
+SINGLE: Final = frozenset(
+    {
+        b"host",
+        b"authorization",
+        b"x-scheduler-token",
+        b"content-type",
+        b"content-encoding",
+        b"transfer-encoding",
+        b"idempotency-key",
+    }
+)
+"""Headers of which a proxy may read the first and the server the last, or the reverse."""
 VERSIONS: Final = ("1.0", "1.1")
 TOO_LARGE: Final = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
@@ -54,12 +78,13 @@ TOO_LARGE: Final = (
 
 
 def protocol_with(
-    refuse_early: EarlyRefusal, connections: ConnectionTable
+    refuse_early: EarlyRefusal, connections: ConnectionTable, recognise: Recognition
 ) -> type[BoundedProtocol]:
-    """Return the protocol class with a load-shedding callback and a table of connections."""
+    """Return the protocol class with its callbacks and a table of connections."""
 
     class Guarded(BoundedProtocol):
         _refuse_early = staticmethod(refuse_early)
+        _recognise = staticmethod(recognise)
         _table = connections
 
     return Guarded
@@ -77,6 +102,10 @@ class AmbiguousRequest(Exception):
     """A proxy may read the request differently, so it is not served."""
 
 
+class WastefulBody(Exception):
+    """The body of a request costs far more time than its size explains."""
+
+
 class TooManyPipelined(Exception):
     """The client sent too many requests without waiting for responses."""
 
@@ -89,17 +118,24 @@ class BoundedProtocol(HttpToolsProtocol):
     """
 
     _refuse_early: EarlyRefusal | None = None
+    _recognise: Recognition | None = None
     _table: ConnectionTable | None = None
     is_known = False
     unsent_since: float | None = None
     _paced_until = 0.0
     _sent_bytes = 0
     _pacing: asyncio.TimerHandle | None = None
-    _starting: asyncio.TimerHandle | None = None
+    _is_pipelined = True
     _is_upgrade = False
     _running: RequestResponseCycle | None = None
     _in_head = False
     _head_bytes = 0
+    _headers = 0
+    _in_body = False
+    _parts = 0
+    _body_bytes = 0
+    _framing_bytes = 0
+    _rest_bytes = 0
     _late: asyncio.TimerHandle | None = None
     _refusal: bytes | None = None
     _is_last = False
@@ -117,7 +153,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._table is not None:
             self._table.remove(self)
         self._in_time()
-        for timer in (self._sending, self._pacing, self._starting):
+        for timer in (self._sending, self._pacing):
             if timer is not None:
                 timer.cancel()
         self.pipeline.clear()
@@ -171,19 +207,25 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._is_upgrade or self.transport.is_closing():
             return
         was_in_head = self._in_head
+        message, before = self.scope if self._in_body else None, self._body_bytes
         super().data_received(data)
+        if message is not None and self._in_body and message is self.scope:
+            self._check_framing(len(data), self._body_bytes - before)
         if self._in_head:
             self._head_bytes = len(data) + (self._head_bytes if was_in_head else 0)
             if self._head_bytes > HEAD_MAX and not self.transport.is_closing():
                 self._too_large()
-        is_read = self._refusal is not None and self._sending is None
-        if self._late is None and (self._in_head or is_read):
+        is_answered = self._refusal is not None or self._is_answered
+        is_read = self._in_body and is_answered and self._sending is None
+        if self._late is None and (self._in_head or is_read) and not self.transport.is_closing():
             self._late = self.loop.call_later(HEAD_SECONDS, self.transport.close)
 
     def send_400_response(self, msg: str) -> None:
         """Answer an invalid request with 400, or with 431 if its headers are too long."""
         if bool(self.cycle) and not self.cycle.response_complete and not self._is_body_invalid():
             self.transport.close()  # the client could take it for another request's response
+        elif self._in_body and self._is_answered:
+            self.transport.close()
         elif self._head_bytes > HEAD_MAX:
             self._too_large()
         else:
@@ -196,16 +238,23 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self.scope["penstock.connection"] = self  # type: ignore[typeddict-unknown-key]
         self._in_head = True
-        self._head_bytes = 0
+        self._head_bytes = self._headers = 0
+        self._parts = self._body_bytes = self._framing_bytes = self._rest_bytes = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Add a header without the blanks around it; drop trailers, which arrive later."""
+        self._headers += 1
+        if self._headers > HEADERS_MAX:
+            self._head_bytes = HEAD_MAX + 1
+            raise HeadersTooLong
         if self._in_head:
             super().on_header(name, value.strip(b" \t"))
 
     def on_headers_complete(self) -> None:
         """Check the complete headers, and refuse the request under overload."""
         self._in_head = False
+        self._in_body = True
+        self._headers = 0
         self._in_time()
         if self.parser.get_http_version() not in VERSIONS:
             raise UnsupportedHttpVersion
@@ -218,7 +267,9 @@ class BoundedProtocol(HttpToolsProtocol):
             raise TooManyPipelined
         self._refusal = self._refused_early()
         if self._refusal is None:
+            self._is_pipelined = False
             super().on_headers_complete()
+            self._is_pipelined = True
             if self._is_upgrade:
                 self.cycle.keep_alive = False
 
@@ -239,12 +290,18 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Pass on a part of the body; drop it for a refused request."""
+        self._parts += 1
+        self._body_bytes += len(body)
+        if self._body_bytes < PART_BYTES * (self._parts - PARTS_FREE):
+            raise WastefulBody
         if self._refusal is None:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Finish a request; schedule the response of a refused one."""
+        self._in_body = False
         if self._refusal is None:
+            self._in_time()
             super().on_message_complete()
             return
         self._in_time()
@@ -256,14 +313,48 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._running = cycle
-        if self.is_known or self._table is None or _is_prompt(cycle.scope):
+        if self._table is None or self._is_prompt(cycle):
             super()._start_asgi_task(cycle, app)
             return
-        delay = self._table.keyless_delay(self.loop.time())
-        if not delay:
-            super()._start_asgi_task(cycle, app)
-            return
-        self._starting = self.loop.call_later(delay, super()._start_asgi_task, cycle, app)
+        host = self.client[0] if self.client else ""
+        self._table.pace(
+            self._standing(cycle),
+            host,
+            self,
+            lambda: super(BoundedProtocol, self)._start_asgi_task(cycle, app),
+        )
+
+    def _standing(self, cycle: RequestResponseCycle) -> Standing:
+        return (
+            Standing.NONE
+            if self._recognise is None
+            else self._recognise(dict(cycle.scope["headers"]))
+        )
+
+    def _is_prompt(self, cycle: RequestResponseCycle) -> bool:
+        """Whether a request is served at once: a known caller, or a single question for health."""
+        if self.is_known or self._table is None:
+            return True
+        if cycle.scope["path"] in PROMPT_PATHS and not self._is_pipelined:
+            return True
+        return self._standing(cycle) is Standing.KNOWN
+
+    @property
+    def _is_answered(self) -> bool:
+        """Whether the response to the request that arrives was sent."""
+        return bool(self.cycle) and self.cycle.scope is self.scope and self.cycle.response_complete
+
+    def _check_framing(self, size: int, of_body: int) -> None:
+        """Close the connection if bytes within a body are of little or no use."""
+        self._framing_bytes += size - of_body
+        is_wasteful = self._framing_bytes > FRAMING_MAX + self._body_bytes
+        if self._is_answered and self._is_chunked():
+            self._rest_bytes += size
+        if (is_wasteful or self._rest_bytes > REST_MAX) and not self.transport.is_closing():
+            self.transport.close()
+
+    def _is_chunked(self) -> bool:
+        return any(name == b"transfer-encoding" for name, _ in self.headers)
 
     def _is_body_invalid(self) -> bool:
         """Whether the invalid bytes belong to the body of the only request, not yet answered."""
@@ -273,7 +364,12 @@ class BoundedProtocol(HttpToolsProtocol):
     def _check_unambiguous(self) -> None:
         """Refuse a request that a proxy in front of the server may read differently."""
         names = [name for name, _ in self.headers]
-        if names.count(b"host") > 1:
+        single = [name for name in names if name in SINGLE]
+        if len(single) > len(set(single)):
+            raise AmbiguousRequest
+        if b"host" not in single and self.parser.get_http_version() == "1.1":
+            raise AmbiguousRequest
+        if dict(self.headers).get(b"transfer-encoding", b"chunked").lower() != b"chunked":
             raise AmbiguousRequest
         if self.parser.should_upgrade():
             # The parser ends here: a body would be read as the next request.
@@ -319,9 +415,3 @@ class BoundedProtocol(HttpToolsProtocol):
     def _too_large(self) -> None:
         self.transport.write(TOO_LARGE)
         self.transport.close()
-
-
-def _is_prompt(scope: HTTPScope) -> bool:
-    """Whether a request is served at once: it has a key or token, or is a health check."""
-    is_health = scope["path"] in PROMPT_PATHS
-    return is_health or any(name in CREDENTIALS for name, _ in scope["headers"])

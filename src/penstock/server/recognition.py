@@ -1,0 +1,43 @@
+"""Whether a request seems to come from a known caller, judged before anything is looked up.
+
+Requests of known callers start at once; others wait for their turn (`overload.connections`). Only
+the order of requests depends on it: every key and token is still checked.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.server.auth import KeyCache, is_scheduler
+from penstock.server.overload.connections import Standing
+
+SENDERS_MAX: Final = 1_000
+
+
+class Recognizer:
+    """Knows the keys, the scheduler token and the push tokens that were valid before."""
+
+    def __init__(self, keys: KeyCache, scheduler_token: str) -> None:
+        self._keys = keys
+        self._scheduler_token = scheduler_token
+        self._senders: OrderedDict[str, None] = OrderedDict()
+
+    def __call__(self, headers: Mapping[bytes, bytes]) -> Standing:
+        """Return the standing of a request by its headers."""
+        token = headers.get(b"x-scheduler-token")
+        if token is not None and is_scheduler(token.decode("latin-1"), self._scheduler_token):
+            return Standing.KNOWN
+        text = headers.get(b"authorization", b"").partition(b" ")[2].strip().decode("latin-1")
+        if not text:
+            return Standing.NONE
+        return Standing.KNOWN if text in self._senders else self._keys.standing(text)
+
+    def add_sender(self, authorization: str) -> None:
+        """Remember the token of a push that was verified."""
+        token = authorization.partition(" ")[2].strip()
+        self._senders[token] = None
+        self._senders.move_to_end(token)
+        if len(self._senders) > SENDERS_MAX:
+            self._senders.popitem(last=False)
