@@ -25,16 +25,18 @@ class Queue:
         self.admission = AdmissionQueue(concurrency=concurrency, most=most, clock=self.clock)
         self.callers: list[asyncio.Task[bool]] = []
 
-    async def come(self, n: int = 1, patience: float = OVERLOAD_WAIT_SECONDS) -> None:
-        """Let n callers enter one after another."""
+    async def come(
+        self, n: int = 1, patience: float = OVERLOAD_WAIT_SECONDS, *, key: str = ""
+    ) -> None:
+        """Let n requests of a key enter one after another."""
         for _ in range(n):
-            self.callers.append(asyncio.create_task(self.admission.enter(patience)))
+            self.callers.append(asyncio.create_task(self.admission.enter(patience, key)))
             await _settle()
 
-    async def leave(self, n: int = 1) -> None:
-        """Let n served callers leave."""
+    async def leave(self, n: int = 1, *, key: str = "") -> None:
+        """Let n served requests of a key leave."""
         for _ in range(n):
-            self.admission.leave()
+            self.admission.leave(key)
             await _settle()
 
     async def overload(self) -> None:
@@ -211,5 +213,49 @@ def test_gone_callers() -> None:
         await _settle()
         assert queue.callers[5].result() is True
         assert queue.admission.active == CONCURRENCY
+
+    run(scenario())
+
+
+def test_overload_by_another_caller() -> None:
+    """A caller within its share is not refused for what another asks, and is served next."""
+
+    async def scenario() -> None:
+        queue = Queue()
+        await queue.come(6, key="greedy")
+        queue.clock.advance(seconds=BURST_SECONDS + MOMENT)
+        await queue.come(key="greedy")
+        assert queue.states == "sss...r"
+        await queue.come(2, key="modest")
+        assert queue.states == "sss...r..", "its share is two of four"
+        await queue.come(key="modest")
+        assert queue.states == "sss...r..r"
+        queue.clock.advance(seconds=2 * OVERLOAD_WAIT_SECONDS)
+        await queue.leave(2, key="greedy")
+        assert queue.states == "sss...rs.r", "it goes first, though it waited too"
+        await queue.leave(key="modest")
+        assert queue.states == "sss...rssr"
+        await queue.leave(key="modest")
+        assert queue.states == "sssrrrrssr", "alone, the other has waited too long"
+        await queue.leave(key="greedy")
+        assert not queue.admission._present
+        assert not queue.admission._served
+
+    run(scenario())
+
+
+def test_callers_gone_while_waiting() -> None:
+    """A request that gives up no longer counts against its caller."""
+
+    async def scenario() -> None:
+        queue = Queue()
+        await queue.come(CONCURRENCY, key="a")
+        await queue.come(2, key="b")
+        for one in queue.callers[CONCURRENCY:]:
+            one.cancel()
+        await _settle()
+        assert queue.admission._present == {"a": CONCURRENCY}
+        await queue.leave(CONCURRENCY, key="a")
+        assert not queue.admission._present
 
     run(scenario())

@@ -71,23 +71,23 @@ def test_not_reading() -> None:
 
 
 def test_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Addresses take turns, and a request whose client is gone delays nobody."""
+    """Addresses take turns, and a request whose client is gone delays no other."""
     monkeypatch.setattr(connections, "BURST_SECONDS", 0.0)
 
     async def run() -> list[int]:
-        lane, started = connections.Lane(1000.0), list[int]()
+        queue, started = connections.PacedQueue(1000.0), list[int]()
         done = asyncio.Event()
-        lane._next_at = asyncio.get_running_loop().time() + 0.01
+        queue._next_at = asyncio.get_running_loop().time() + 0.01
         for number in range(6):
-            lane.enter("a", number, partial(started.append, number))
-        lane.enter("b", 7, partial(started.append, 7))
-        lane.leave(1)
-        lane.leave(1)
-        lane.enter("c", 8, partial(started.append, 8))
-        lane.enter("a", 9, done.set)
-        assert lane.count == 8
+            queue.enter("a", number, partial(started.append, number))
+        queue.enter("b", 7, partial(started.append, 7))
+        queue.leave(1)
+        queue.leave(1)
+        queue.enter("c", 8, partial(started.append, 8))
+        queue.enter("a", 9, done.set)
+        assert queue.count == 8
         await done.wait()
-        assert lane.count == 0
+        assert queue.count == 0
         return started
 
     assert asyncio.run(run()) == [0, 7, 8, 2, 3, 4, 5]

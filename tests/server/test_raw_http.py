@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.access import api_keys
-from penstock.server.overload import protocol
 from penstock.server.overload.connections import ConnectionTable, Standing
+from penstock.server.overload.message_cost import HEADERS_MAX
 from tests.kits.client_harness import Harness
 from tests.server.kit import ServedApi
 from tests.server.wire import Wire, Wires
@@ -40,9 +40,9 @@ class TestCostlyRequests:
     def test_many_headers(self, served: ServedApi, wires: Wires) -> None:
         """The number of headers is bounded, however short they are."""
         few, many = wires(served), wires(served)
-        few.socket.sendall(HEALTH + b"a:\r\n" * (protocol.HEADERS_MAX - 1) + b"\r\n")
+        few.socket.sendall(HEALTH + b"a:\r\n" * (HEADERS_MAX - 1) + b"\r\n")
         assert few.read()[0] == 200
-        many.socket.sendall(HEALTH + b"a:\r\n" * protocol.HEADERS_MAX + b"\r\n")
+        many.socket.sendall(HEALTH + b"a:\r\n" * HEADERS_MAX + b"\r\n")
         assert many.file.readline().startswith(b"HTTP/1.1 431")
 
     @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ class TestCostlyRequests:
         ids=["tiny chunks", "trailers", "extension", "rest"],
     )
     def test_body_after_the_response(self, served: ServedApi, wires: Wires, rest: bytes) -> None:
-        """A chunked body that nobody waits for ends the connection, without a second response."""
+        """A chunked body that is not needed ends the connection, without a second response."""
         wire = wires(served)
         wire.socket.sendall(RUNS + CHUNKED)
         assert wire.read()[0] == 401
@@ -125,7 +125,7 @@ class TestAmbiguousHeaders:
         assert wire.file.read().startswith(b"HTTP/1.1 400")
 
 
-class TestLanes:
+class TestPacing:
     """Requests of unknown callers start in turn."""
 
     def test_standing(self, served: ServedApi) -> None:
@@ -146,10 +146,10 @@ class TestLanes:
     def test_unknown_callers_wait(
         self, served: ServedApi, wires: Wires, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Impossible keys, and health asked for many times at once, delay nobody else."""
+        """Impossible keys, and health asked for many times at once, delay no other request."""
         assert served.by("viewer").get("/pauses").status == 200
-        for lane in served.api.connections._lanes.values():
-            monkeypatch.setattr(lane, "_next_at", float("inf"))
+        for queue in served.api.connections._paced.values():
+            monkeypatch.setattr(queue, "_next_at", float("inf"))
         bad, health = wires(served), wires(served)
         bad.socket.sendall(
             b"GET /api/v1/pauses HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer x\r\n\r\n"
@@ -159,5 +159,5 @@ class TestLanes:
         for path in ("/pauses", "/readyz", "/healthz"):
             assert served.by("viewer").get(path).status == 200, path
         table: ConnectionTable = served.api.connections
-        while table._lanes[Standing.NONE].count < 2:
+        while table._paced[Standing.NONE].count < 2:
             assert served.by("viewer").get("/pauses").status == 200

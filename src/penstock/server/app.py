@@ -119,7 +119,7 @@ def build(
     app.state.recognise = Recognizer(keyring, options.scheduler_token)
     return Api(
         app=guard,
-        load_shedder=LoadShedder(queue, record),
+        load_shedder=LoadShedder(queue, record, app.state.recognise.caller),
         connections=connections,
         recognise=app.state.recognise,
         asgi=app,

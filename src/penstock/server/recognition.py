@@ -29,10 +29,15 @@ class Recognizer:
         token = headers.get(b"x-scheduler-token")
         if token is not None and is_scheduler(token.decode("latin-1"), self._scheduler_token):
             return Standing.KNOWN
-        text = headers.get(b"authorization", b"").partition(b" ")[2].strip().decode("latin-1")
+        text = _bearer(headers)
         if not text:
             return Standing.NONE
         return Standing.KNOWN if text in self._senders else self._keys.standing(text)
+
+    def caller(self, headers: Mapping[bytes, bytes]) -> str:
+        """Return the id of the key of a request if it was valid before, else an empty text."""
+        known = self._keys.cached(_bearer(headers))
+        return "" if known is None or known.caller is None else known.caller.key
 
     def add_sender(self, authorization: str) -> None:
         """Remember the token of a push that was verified."""
@@ -41,3 +46,7 @@ class Recognizer:
         self._senders.move_to_end(token)
         if len(self._senders) > SENDERS_MAX:
             self._senders.popitem(last=False)
+
+
+def _bearer(headers: Mapping[bytes, bytes]) -> str:
+    return headers.get(b"authorization", b"").partition(b" ")[2].strip().decode("latin-1")

@@ -41,7 +41,7 @@ async def receive_push(request: Request) -> Response:
     access.key = row.email
     access.customer = row.customer
     admission: RequestAdmission = request.scope["penstock.admission"]
-    admission.identify()
+    admission.identify(f"push {row.name}")
     body = await request.body()
     await admission.enter()
     store = request.app.state.client.store

@@ -88,9 +88,11 @@ class RequestAdmission:
         self._patience = patience
         self._connection = connection
         self._is_held = False
+        self._caller = ""
 
-    def identify(self) -> None:
-        """Record that the caller is known; other connections are closed before this one."""
+    def identify(self, caller: str) -> None:
+        """Record who the caller is; connections without one are closed before this one."""
+        self._caller = caller
         if self._connection is not None:
             self._connection.identify()
 
@@ -99,7 +101,7 @@ class RequestAdmission:
         if self._is_held:
             return
         self._begin_work()
-        if not await self._shared.queue.enter(self._patience):
+        if not await self._shared.queue.enter(self._patience, self._caller):
             raise overloaded()
         self._is_held = True
 
@@ -107,7 +109,7 @@ class RequestAdmission:
         """Return the capacity; idempotent."""
         if self._is_held:
             self._is_held = False
-            self._shared.queue.leave()
+            self._shared.queue.leave(self._caller)
 
     def respond(self, size: int = 0) -> None:
         """Return the capacity because bytes of the response are sent now; idempotent."""
@@ -119,11 +121,11 @@ class RequestAdmission:
     async def resume(self, work: Callable[[], T]) -> T:
         """Run `work` in a thread for a request that has released its capacity."""
         async with self._shared.resumed:
-            self._shared.queue.reenter()
+            self._shared.queue.reenter(self._caller)
             try:
                 return await anyio.to_thread.run_sync(work)
             finally:
-                self._shared.queue.leave()
+                self._shared.queue.leave(self._caller)
 
     async def run_slowly(self, caller: str, work: Callable[[], T]) -> T:
         """Run `work` that may take minutes, in a thread that ordinary requests do not need."""

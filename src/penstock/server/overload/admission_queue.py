@@ -4,13 +4,15 @@ At most `concurrency` requests are served at once; more would only wait for each
 requests are queued, up to `most` of both together. A short burst is served. Overload begins when a
 request finds the queue full, or when no request has been admitted directly for a while; it ends
 when no request has been refused for a moment. Under overload few requests may wait, and only
-briefly: accepted requests stay fast, and the others are refused at once. Used from one event loop.
+briefly: accepted requests stay fast, and the others are refused at once. A caller with no more than
+its share of these requests is not refused for what others ask: the next request is that of the
+caller that is served least. Used from one event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter
 from typing import Final, NamedTuple
 
 from penstock.core.clock import Clock
@@ -31,6 +33,7 @@ class _Waiter(NamedTuple):
     admitted: asyncio.Future[bool]
     queued_at: float
     patience: float
+    caller: str
 
 
 class AdmissionQueue:
@@ -41,7 +44,11 @@ class AdmissionQueue:
         self._concurrency_in_overload = max(1, self._concurrency - 1)
         self._most = most
         self._clock = clock
-        self._waiting: deque[_Waiter] = deque()
+        self._waiting: list[_Waiter] = []
+        self._served: Counter[str] = Counter()
+        """Number of active requests of each caller that has any."""
+        self._present: Counter[str] = Counter()
+        """Number of active and waiting requests of each caller that has any."""
         self._crowded_since: float | None = None
         self._refused_at: float | None = None
         self._left_at = clock.monotonic()
@@ -60,30 +67,34 @@ class AdmissionQueue:
             return True
         return self.active < self._concurrency and not self._is_overload()
 
-    def refuses(self) -> bool:
-        """Return whether a new request is refused at once, and count the refusal."""
+    def refuses(self, caller: str = "") -> bool:
+        """Return whether a new request of a caller is refused at once, and count the refusal."""
         if self.has_capacity:
             return False
         # Under overload the queue holds no more requests than can be served next.
-        most = 2 * self._concurrency_in_overload if self._is_overload() else self._most
-        if self.active + len(self._waiting) < min(most, self._most):
+        total = self.active + len(self._waiting)
+        if total < self._bound():
+            return False
+        if total < self._most and self._present[caller] < self._share(caller):
             return False
         self._refused_at = self._clock.monotonic()
         return True
 
-    async def enter(self, patience: float = OVERLOAD_WAIT_SECONDS) -> bool:
+    async def enter(self, patience: float = OVERLOAD_WAIT_SECONDS, caller: str = "") -> bool:
         """Admit a request, directly or after queueing; return False if it is refused."""
-        if self.refuses():
+        if self.refuses(caller):
             return False
         if self.has_capacity:
-            self.active += 1
+            self.reenter(caller)
             self._crowded_since = None
             return True
         now = self._clock.monotonic()
         if self._crowded_since is None:
             self._crowded_since = now
         admitted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiter(admitted, now, patience))
+        waiter = _Waiter(admitted, now, patience, caller)
+        self._waiting.append(waiter)
+        self._present[caller] += 1
         try:
             async with asyncio.timeout(WAIT_SECONDS_MAX):
                 return await admitted
@@ -93,30 +104,61 @@ class AdmissionQueue:
             return not admitted.cancelled() and admitted.result()
         except BaseException:
             if admitted.done() and not admitted.cancelled() and admitted.result():
-                self.leave()
+                self.leave(caller)
             raise
+        finally:
+            if waiter in self._waiting:  # it timed out, or its client is gone
+                self._remove(waiter)
 
-    def leave(self) -> None:
-        """End a request, and admit the next one that has not waited too long."""
+    def leave(self, caller: str = "") -> None:
+        """End a request of a caller, and admit the next one that has not waited too long."""
         self.active -= 1
+        _decrease(self._served, caller)
+        _decrease(self._present, caller)
         now = self._left_at = self._clock.monotonic()
         while self._waiting and self.has_capacity:
-            admitted, queued_at, patience = self._waiting.popleft()
-            if admitted.done():  # its client is gone
+            waiter = min(self._waiting, key=lambda one: self._served[one.caller])
+            is_modest = self._present[waiter.caller] <= self._share(waiter.caller)
+            is_in_time = now - waiter.queued_at <= waiter.patience
+            is_alone = len(self._present) == 1
+            self._remove(waiter)
+            if waiter.admitted.done():
                 continue
-            is_served = not self._is_overload() or now - queued_at <= patience
-            admitted.set_result(is_served)
+            is_served = not self._is_overload() or is_in_time or (is_modest and not is_alone)
+            waiter.admitted.set_result(is_served)
             if is_served:
-                self.active += 1
+                self.reenter(waiter.caller)
             else:
                 self._refused_at = now
 
-    def reenter(self) -> None:
-        """Count a resumed long poll as active again, even above the limit."""
+    def reenter(self, caller: str = "") -> None:
+        """Count a request, or a resumed long poll, as active, even above the limit."""
         self.active += 1
+        self._served[caller] += 1
+        self._present[caller] += 1
+
+    def _bound(self) -> int:
+        """Return how many requests may be active or wait."""
+        most = 2 * self._concurrency_in_overload if self._is_overload() else self._most
+        return min(most, self._most)
+
+    def _share(self, caller: str) -> int:
+        """Return how many of them a caller may have in any case, if there are others."""
+        callers = len(self._present) + (caller not in self._present)
+        return max(1, self._bound() // callers)
+
+    def _remove(self, waiter: _Waiter) -> None:
+        self._waiting.remove(waiter)
+        _decrease(self._present, waiter.caller)
 
     def _is_overload(self) -> bool:
         now = self._clock.monotonic()
         if self._refused_at is not None and now - self._refused_at < RECOVERY_SECONDS:
             return True
         return self._crowded_since is not None and now - self._crowded_since > BURST_SECONDS
+
+
+def _decrease(counts: Counter[str], caller: str) -> None:
+    counts[caller] -= 1
+    if counts[caller] <= 0:
+        del counts[caller]

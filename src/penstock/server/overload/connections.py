@@ -50,10 +50,10 @@ class Standing(Enum):
     KNOWN = 2
 
 
-class Lane:
+class PacedQueue:
     """Starts requests at a bounded rate: client addresses in turn, each in order of arrival.
 
-    A request whose client disconnects leaves the lane, so abandoned requests delay nobody.
+    A request whose client disconnects leaves the queue, so abandoned requests delay no other.
     """
 
     def __init__(self, rate: float) -> None:
@@ -137,9 +137,9 @@ class ConnectionTable:
         """Connections without a known caller that wait for their client, oldest first."""
         self._idle: dict[ClientConnection, None] = {}
         """The other connections that wait for their client, oldest first."""
-        self._lanes = {
-            Standing.NONE: Lane(KEYLESS_RATE),
-            Standing.PLAUSIBLE: Lane(GUESS_RATE),
+        self._paced = {
+            Standing.NONE: PacedQueue(KEYLESS_RATE),
+            Standing.PLAUSIBLE: PacedQueue(GUESS_RATE),
         }
         self.closed = 0
         """Number of connections that were closed in favour of new ones or for not reading."""
@@ -162,8 +162,8 @@ class ConnectionTable:
     def remove(self, connection: ClientConnection) -> None:
         """Remove a closed connection; idempotent."""
         self._all.discard(connection)
-        for lane in self._lanes.values():
-            lane.leave(connection)
+        for queue in self._paced.values():
+            queue.leave(connection)
         self.begin_work(connection)
 
     def begin_work(self, connection: ClientConnection) -> None:
@@ -181,11 +181,11 @@ class ConnectionTable:
         self, standing: Standing, host: str, connection: object, start: Callable[[], None]
     ) -> None:
         """Start a request of an unknown caller when it is its turn."""
-        self._lanes[standing].enter(host, connection, start)
+        self._paced[standing].enter(host, connection, start)
 
     def count_keyless(self, size: int) -> None:
         """Count the bytes of a response to a request without a key."""
-        self._lanes[Standing.NONE].count_sent(size)
+        self._paced[Standing.NONE].count_sent(size)
 
     def sweep(self, now: float) -> None:
         """Close the connections whose clients have not read for too long."""

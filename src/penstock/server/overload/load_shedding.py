@@ -35,8 +35,15 @@ MARK: Final = b"-" * 64
 class LoadShedder:
     """Decides whether a request is refused at once, and builds the response."""
 
-    def __init__(self, queue: AdmissionQueue, record: Callable[[AccessRecord], None]) -> None:
+    def __init__(
+        self,
+        queue: AdmissionQueue,
+        record: Callable[[AccessRecord], None],
+        caller_of: Callable[[Mapping[bytes, bytes]], str],
+    ) -> None:
+        """`caller_of` returns the caller by the headers of a request; empty if it is not known."""
         self._queue = queue
+        self._caller_of = caller_of
         self._record = record
         response = refusal_response(overloaded(), MARK.decode())
         before, after = bytes(response.body).split(MARK)
@@ -60,7 +67,7 @@ class LoadShedder:
         path = plain[1].decode()
         if path in UNBOUNDED_PATHS or (method == b"POST" and path.startswith(WORKER_PREFIX)):
             return None
-        if not self._queue.refuses():
+        if not self._queue.refuses(self._caller_of(headers)):
             return None
         access = AccessRecord(request_id_of(headers), method.decode(), path, status=503)
         self._record(access)

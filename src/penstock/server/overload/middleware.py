@@ -145,7 +145,7 @@ class RequestMiddleware:
                 await self._app(scope, body.receive, response.send)
             else:
                 prepared = await self._serve_fast(entry, headers, body, access)
-                admission.identify()
+                admission.identify(access.key or "")
                 await prepared(scope, receive, response.send)
         except Refused as error:
             if response.has_begun:

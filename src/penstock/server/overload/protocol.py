@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from uvicorn.protocols.http.httptools_impl import (
@@ -24,6 +25,13 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from penstock.server.overload.connections import ConnectionTable, Standing
+from penstock.server.overload.message_cost import (
+    HEAD_MAX,
+    AmbiguousRequest,
+    HeadersTooLong,
+    MessageCost,
+    check_unambiguous,
+)
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application
@@ -35,17 +43,7 @@ EarlyRefusal: TypeAlias = Callable[
 Recognition: TypeAlias = Callable[[Mapping[bytes, bytes]], Standing]
 """Maps the headers of a request to what its credentials seem to be worth, without a lookup."""
 
-HEAD_MAX: Final = 65_536
-HEADERS_MAX: Final = 100
-"""Headers of a request, and trailers: each costs the event loop a call."""
 HEAD_SECONDS: Final = 30.0
-PARTS_FREE: Final = 256
-PART_BYTES: Final = 64
-"""Bytes that the parts of a body must have on average, beyond the first ones."""
-FRAMING_MAX: Final = 65_536
-"""Bytes of trailers and chunk extensions of a request, not counting those of parsed chunks."""
-REST_MAX: Final = 65_536
-"""Bytes of a chunked body that are read after the request was answered; then it is closed."""
 REFUSAL_DELAY_SECONDS: Final = 0.03
 """Delay of a refusal, because clients that ignore Retry-After and repeat at once would take the
 event loop's time from the requests that are served."""
@@ -57,18 +55,6 @@ STRANGER_SECONDS: Final = 1.0
 STRANGER_BYTES: Final = 262_144
 """Bytes of responses that count as one more request of an unknown caller."""
 PROMPT_PATHS: Final = frozenset({"/healthz", "/readyz"})
-SINGLE: Final = frozenset(
-    {
-        b"host",
-        b"authorization",
-        b"x-scheduler-token",
-        b"content-type",
-        b"content-encoding",
-        b"transfer-encoding",
-        b"idempotency-key",
-    }
-)
-"""Headers of which a proxy may read the first and the server the last, or the reverse."""
 VERSIONS: Final = ("1.0", "1.1")
 TOO_LARGE: Final = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
@@ -94,74 +80,17 @@ class UnsupportedHttpVersion(Exception):
     """The HTTP version of the request is not supported."""
 
 
-class HeadersTooLong(Exception):
-    """The headers of a request are too long."""
-
-
-class AmbiguousRequest(Exception):
-    """A proxy may read the request differently, so it is not served."""
-
-
-class WastefulBody(Exception):
-    """The body of a request costs far more time than its size explains."""
-
-
 class TooManyPipelined(Exception):
     """The client sent too many requests without waiting for responses."""
 
 
-class BoundedProtocol(HttpToolsProtocol):
-    """One connection; closed if headers, or a refused request, are too long or too slow.
+class _CountedProtocol(HttpToolsProtocol):
+    """One connection of the table."""
 
-    A refused request is first read (`_refusal` is set), then its response is delayed (`_sending` is
-    set too). No other request of the connection is started before the response is sent.
-    """
-
-    _refuse_early: EarlyRefusal | None = None
-    _recognise: Recognition | None = None
     _table: ConnectionTable | None = None
     is_known = False
     unsent_since: float | None = None
-    _paced_until = 0.0
     _sent_bytes = 0
-    _pacing: asyncio.TimerHandle | None = None
-    _is_pipelined = True
-    _is_upgrade = False
-    _running: RequestResponseCycle | None = None
-    _in_head = False
-    _head_bytes = 0
-    _headers = 0
-    _in_body = False
-    _parts = 0
-    _body_bytes = 0
-    _framing_bytes = 0
-    _rest_bytes = 0
-    _late: asyncio.TimerHandle | None = None
-    _refusal: bytes | None = None
-    _is_last = False
-    _sending: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Accept a connection; its first request must arrive in time."""
-        super().connection_made(transport)
-        self._late = self.loop.call_later(HEAD_SECONDS, transport.close)
-        if self._table is not None:
-            self._table.add(self)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Clean up after a closed connection."""
-        if self._table is not None:
-            self._table.remove(self)
-        self._in_time()
-        for timer in (self._sending, self._pacing):
-            if timer is not None:
-                timer.cancel()
-        self.pipeline.clear()
-        if self._running is not None and not self._running.response_complete:
-            # With pipelined requests, uvicorn informs only the last one.
-            self._running.disconnected = True
-            self._running.message_event.set()
-        super().connection_lost(exc)
 
     @property
     def unsent_bytes(self) -> int:
@@ -192,6 +121,51 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._table is not None:
             self._table.end_work(self)
 
+
+class BoundedProtocol(_CountedProtocol):
+    """One connection; closed if headers, or a refused request, are too long or too slow.
+
+    A refused request is first read (`_refusal` is set), then its response is delayed (`_sending` is
+    set too). No other request of the connection is started before the response is sent.
+    """
+
+    _refuse_early: EarlyRefusal | None = None
+    _recognise: Recognition | None = None
+    _paced_until = 0.0
+    _pacing: asyncio.TimerHandle | None = None
+    _is_pipelined = True
+    _is_upgrade = False
+    _running: RequestResponseCycle | None = None
+    _in_head = False
+    _head_bytes = 0
+    _cost = MessageCost()
+    _late: asyncio.TimerHandle | None = None
+    _refusal: bytes | None = None
+    _is_last = False
+    _sending: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Accept a connection; its first request must arrive in time."""
+        super().connection_made(transport)
+        self._late = self.loop.call_later(HEAD_SECONDS, transport.close)
+        if self._table is not None:
+            self._table.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Clean up after a closed connection."""
+        if self._table is not None:
+            self._table.remove(self)
+        self._in_time()
+        for timer in (self._sending, self._pacing):
+            if timer is not None:
+                timer.cancel()
+        self.pipeline.clear()
+        if self._running is not None and not self._running.response_complete:
+            # With pipelined requests, uvicorn informs only the last one.
+            self._running.disconnected = True
+            self._running.message_event.set()
+        super().connection_lost(exc)
+
     def shutdown(self) -> None:
         """Stop the connection; send a delayed refusal now."""
         if self._sending is not None:
@@ -207,16 +181,18 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._is_upgrade or self.transport.is_closing():
             return
         was_in_head = self._in_head
-        message, before = self.scope if self._in_body else None, self._body_bytes
+        cost, before, was_in_body = self._cost, self._cost.body, self._cost.is_in_body
         super().data_received(data)
-        if message is not None and self._in_body and message is self.scope:
-            self._check_framing(len(data), self._body_bytes - before)
+        if was_in_body and cost.is_in_body and not self.transport.is_closing():
+            is_rest = self._is_answered and b"transfer-encoding" in dict(self.headers)
+            if cost.is_wasteful(len(data), cost.body - before, is_rest=is_rest):
+                self.transport.close()
         if self._in_head:
             self._head_bytes = len(data) + (self._head_bytes if was_in_head else 0)
             if self._head_bytes > HEAD_MAX and not self.transport.is_closing():
                 self._too_large()
         is_answered = self._refusal is not None or self._is_answered
-        is_read = self._in_body and is_answered and self._sending is None
+        is_read = self._cost.is_in_body and is_answered and self._sending is None
         if self._late is None and (self._in_head or is_read) and not self.transport.is_closing():
             self._late = self.loop.call_later(HEAD_SECONDS, self.transport.close)
 
@@ -224,7 +200,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Answer an invalid request with 400, or with 431 if its headers are too long."""
         if bool(self.cycle) and not self.cycle.response_complete and not self._is_body_invalid():
             self.transport.close()  # the client could take it for another request's response
-        elif self._in_body and self._is_answered:
+        elif self._cost.is_in_body and self._is_answered:
             self.transport.close()
         elif self._head_bytes > HEAD_MAX:
             self._too_large()
@@ -238,23 +214,23 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self.scope["penstock.connection"] = self  # type: ignore[typeddict-unknown-key]
         self._in_head = True
-        self._head_bytes = self._headers = 0
-        self._parts = self._body_bytes = self._framing_bytes = self._rest_bytes = 0
+        self._head_bytes = 0
+        self._cost = MessageCost()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Add a header without the blanks around it; drop trailers, which arrive later."""
-        self._headers += 1
-        if self._headers > HEADERS_MAX:
+        try:
+            self._cost.add_header()
+        except HeadersTooLong:
             self._head_bytes = HEAD_MAX + 1
-            raise HeadersTooLong
+            raise
         if self._in_head:
             super().on_header(name, value.strip(b" \t"))
 
     def on_headers_complete(self) -> None:
         """Check the complete headers, and refuse the request under overload."""
         self._in_head = False
-        self._in_body = True
-        self._headers = 0
+        self._cost.begin_body()
         self._in_time()
         if self.parser.get_http_version() not in VERSIONS:
             raise UnsupportedHttpVersion
@@ -290,16 +266,13 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Pass on a part of the body; drop it for a refused request."""
-        self._parts += 1
-        self._body_bytes += len(body)
-        if self._body_bytes < PART_BYTES * (self._parts - PARTS_FREE):
-            raise WastefulBody
+        self._cost.add_part(len(body))
         if self._refusal is None:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Finish a request; schedule the response of a refused one."""
-        self._in_body = False
+        self._cost.is_in_body = False
         if self._refusal is None:
             self._in_time()
             super().on_message_complete()
@@ -313,48 +286,24 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._running = cycle
-        if self._table is None or self._is_prompt(cycle):
-            super()._start_asgi_task(cycle, app)
-            return
-        host = self.client[0] if self.client else ""
-        self._table.pace(
-            self._standing(cycle),
-            host,
-            self,
-            lambda: super(BoundedProtocol, self)._start_asgi_task(cycle, app),
-        )
+        start = partial(super()._start_asgi_task, cycle, app)
+        standing = self._standing(cycle)
+        if self._table is None or standing is Standing.KNOWN:
+            start()
+        else:
+            self._table.pace(standing, self.client[0] if self.client else "", self, start)
 
     def _standing(self, cycle: RequestResponseCycle) -> Standing:
-        return (
-            Standing.NONE
-            if self._recognise is None
-            else self._recognise(dict(cycle.scope["headers"]))
-        )
-
-    def _is_prompt(self, cycle: RequestResponseCycle) -> bool:
-        """Whether a request is served at once: a known caller, or a single question for health."""
-        if self.is_known or self._table is None:
-            return True
-        if cycle.scope["path"] in PROMPT_PATHS and not self._is_pipelined:
-            return True
-        return self._standing(cycle) is Standing.KNOWN
+        """Return the standing of a request; a single question for health is always served."""
+        is_health = cycle.scope["path"] in PROMPT_PATHS and not self._is_pipelined
+        if self.is_known or self._recognise is None or is_health:
+            return Standing.KNOWN
+        return self._recognise(dict(cycle.scope["headers"]))
 
     @property
     def _is_answered(self) -> bool:
         """Whether the response to the request that arrives was sent."""
         return bool(self.cycle) and self.cycle.scope is self.scope and self.cycle.response_complete
-
-    def _check_framing(self, size: int, of_body: int) -> None:
-        """Close the connection if bytes within a body are of little or no use."""
-        self._framing_bytes += size - of_body
-        is_wasteful = self._framing_bytes > FRAMING_MAX + self._body_bytes
-        if self._is_answered and self._is_chunked():
-            self._rest_bytes += size
-        if (is_wasteful or self._rest_bytes > REST_MAX) and not self.transport.is_closing():
-            self.transport.close()
-
-    def _is_chunked(self) -> bool:
-        return any(name == b"transfer-encoding" for name, _ in self.headers)
 
     def _is_body_invalid(self) -> bool:
         """Whether the invalid bytes belong to the body of the only request, not yet answered."""
@@ -363,18 +312,12 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _check_unambiguous(self) -> None:
         """Refuse a request that a proxy in front of the server may read differently."""
-        names = [name for name, _ in self.headers]
-        single = [name for name in names if name in SINGLE]
-        if len(single) > len(set(single)):
-            raise AmbiguousRequest
-        if b"host" not in single and self.parser.get_http_version() == "1.1":
-            raise AmbiguousRequest
-        if dict(self.headers).get(b"transfer-encoding", b"chunked").lower() != b"chunked":
-            raise AmbiguousRequest
+        check_unambiguous(self.headers, self.parser.get_http_version())
         if self.parser.should_upgrade():
             # The parser ends here: a body would be read as the next request.
-            length = dict(self.headers).get(b"content-length", b"0")
-            if length.strip(b"0") or b"transfer-encoding" in names:
+            headers = dict(self.headers)
+            length = headers.get(b"content-length", b"0")
+            if length.strip(b"0") or b"transfer-encoding" in headers:
                 raise AmbiguousRequest
             self._is_upgrade = True
 

@@ -59,7 +59,7 @@ def endpoint(route: ApiRoute) -> Endpoint:
             request.path_params, request.query_params.multi_items(), request.headers
         )
         admission: RequestAdmission = request.scope["penstock.admission"]
-        admission.identify()
+        admission.identify(caller.key)
         if binding.body_type is not None or route.ndjson is not None:
             await request.body()
         call = Call(request, caller, route.status, is_dry_run=is_dry_run)
