@@ -1,7 +1,7 @@
 """Whether a request seems to come from a known caller, judged before anything is looked up.
 
-Requests of known callers start at once; others wait for their turn (`overload.connections`). Only
-the order of requests depends on it: every key and token is still checked.
+Requests of known callers start at once; others start at a bounded rate (`overload.connections`).
+Only the order of requests depends on it: every key and token is still checked.
 """
 
 from __future__ import annotations

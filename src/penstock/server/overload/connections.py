@@ -180,7 +180,7 @@ class ConnectionTable:
     def pace(
         self, standing: Standing, host: str, connection: object, start: Callable[[], None]
     ) -> None:
-        """Start a request of an unknown caller when it is its turn."""
+        """Start a request of an unknown caller when the rate allows it."""
         self._paced[standing].enter(host, connection, start)
 
     def count_keyless(self, size: int) -> None:

@@ -184,15 +184,15 @@ class BoundedProtocol(_CountedProtocol):
         cost, before, was_in_body = self._cost, self._cost.body, self._cost.is_in_body
         super().data_received(data)
         if was_in_body and cost.is_in_body and not self.transport.is_closing():
-            is_rest = self._is_answered and b"transfer-encoding" in dict(self.headers)
+            is_rest = self._is_response_sent and b"transfer-encoding" in dict(self.headers)
             if cost.is_wasteful(len(data), cost.body - before, is_rest=is_rest):
                 self.transport.close()
         if self._in_head:
             self._head_bytes = len(data) + (self._head_bytes if was_in_head else 0)
             if self._head_bytes > HEAD_MAX and not self.transport.is_closing():
                 self._too_large()
-        is_answered = self._refusal is not None or self._is_answered
-        is_read = self._cost.is_in_body and is_answered and self._sending is None
+        is_response_sent = self._refusal is not None or self._is_response_sent
+        is_read = self._cost.is_in_body and is_response_sent and self._sending is None
         if self._late is None and (self._in_head or is_read) and not self.transport.is_closing():
             self._late = self.loop.call_later(HEAD_SECONDS, self.transport.close)
 
@@ -200,7 +200,7 @@ class BoundedProtocol(_CountedProtocol):
         """Answer an invalid request with 400, or with 431 if its headers are too long."""
         if bool(self.cycle) and not self.cycle.response_complete and not self._is_body_invalid():
             self.transport.close()  # the client could take it for another request's response
-        elif self._cost.is_in_body and self._is_answered:
+        elif self._cost.is_in_body and self._is_response_sent:
             self.transport.close()
         elif self._head_bytes > HEAD_MAX:
             self._too_large()
@@ -301,7 +301,7 @@ class BoundedProtocol(_CountedProtocol):
         return self._recognise(dict(cycle.scope["headers"]))
 
     @property
-    def _is_answered(self) -> bool:
+    def _is_response_sent(self) -> bool:
         """Whether the response to the request that arrives was sent."""
         return bool(self.cycle) and self.cycle.scope is self.scope and self.cycle.response_complete
 
