@@ -275,13 +275,14 @@ class TestHealth:
         clock = VirtualClock(1_763_337_600_000_000)
         store = PostgresStore(pg_migrated_dsn, clock)
         name = pg_migrated_dsn.rpartition("/")[2].partition("?")[0]
-        served = ServedApi(Harness(store, clock))
+        served = ServedApi(Harness(store, clock), clock=clock)
         try:
             by = served.by("viewer")
             assert by.get("/readyz").status == 200
             assert by.get("/pauses").status == 200
             assert served.by("admin").get("/metrics").status == 200
             _shut(pg_server, name)
+            clock.advance(seconds=2)  # the last check is believed for a moment
             for path in ("/readyz", "/pauses"):
                 reply = by.get(path)
                 assert reply.status == 503, reply.body
