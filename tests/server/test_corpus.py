@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.server.overload import middleware
-from penstock.server.overload.protocol import HEAD_MAX
+from penstock.server.overload.message_cost import HEAD_MAX
 from tests.kits.served import Serve
 from tests.server.kit import ServedApi
 from tests.server.pair import Pair, verdict

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -130,7 +131,7 @@ def test_system_alerts_start_nothing(harness: Harness, binder: Binder) -> None:
             customer_key=customer_key, subject_kind="pipeline", subject=1,
             message=f"alert {number}",
         )  # fmt: skip
-        harness.write(lambda tx, alert=alert: alert_open(tx, alert))
+        harness.write(partial(alert_open, alert=alert))
     OutboxPublisher(harness.store).run_once()
     binder.run_once()
     assert [(run.customer, run.parameters) for run in harness.client.runs.list().items] == [

@@ -240,7 +240,7 @@ class TestAdvice:
     ) -> None:
         stage = blocked(store, clock, same_day("raw.boxx"))
         sentences, _ = self.explained(stage, "manual")
-        assert "No processor produces raw.boxx; is raw.box meant, which one does?" in sentences
+        assert "No processor produces raw.boxx; did you mean raw.box?" in sentences
 
     def test_an_override_of_an_unknown_table_is_refused(
         self, store: Store, clock: VirtualClock

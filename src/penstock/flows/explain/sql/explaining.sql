@@ -81,4 +81,4 @@ ORDER BY a.alert_id DESC LIMIT 1;
 SELECT coalesce(s.is_paused, FALSE) FROM topics t
 LEFT JOIN subscriptions s ON s.topic = t.topic AND s.name = t.name || '.configs'
     AND s.deleted_at IS NULL
-WHERE t.name = :topic AND t.deleted_at IS NULL AND t.customer IN (0, :customer);
+WHERE t.name = :topic AND t.deleted_at IS NULL AND (t.customer = :customer OR t.customer = 0);
