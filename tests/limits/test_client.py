@@ -99,9 +99,3 @@ def test_waits() -> None:
     waits = wait_times(history)
     assert (waits.measured, waits.p50, waits.p99) == (99, timedelta(0), timedelta(seconds=5))
     assert waits.contention == pytest.approx(2 / 99)
-
-
-def test_a_grant_within_a_second_is_no_wait() -> None:
-    """Runs are granted some milliseconds after they asked; a limit with free slots is not busy."""
-    quick = LimitEvent(1, "h", None, 1, 1, "released", 0, SECOND // 20, SECOND)
-    assert wait_times([quick] * 10).contention == 0.0

@@ -7,7 +7,7 @@ import threading
 from types import FrameType
 from typing import Final
 
-from penstock.core.clock import set_from_handler
+from penstock.core.clock import set_from_handler, wait_for_handler
 from penstock.worker.worker import Worker
 
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
@@ -28,7 +28,7 @@ def run_until_signal(worker: Worker) -> None:
     before = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
     try:
         worker.start()
-        asked.wait()
+        wait_for_handler(asked)
         worker.stop()
     finally:
         for number, handler in before.items():

@@ -97,7 +97,7 @@ def test_an_end_whose_replacement_fails_too_is_kept(store: Failing, clock: Virtu
     steps, ids = finished(store, clock, 2)
     bad = RuntimeError("no")
     store.errors = [bad, None, bad, bad, None]
-    with pytest.raises(StoreUnavailable, match="1 ends are kept: no"):
+    with pytest.raises(StoreUnavailable, match="1 run results are kept for a retry: no"):
         steps.flush_once()
     assert (len(steps.ends), len(steps.held)) == (1, 1)
     assert run_of(store, ids[1]).state == "COMPLETED"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.core.clock import SECOND
 from penstock.core.formatting import id_or_none
 from penstock.core.ids import encode
 from penstock.core.records.record import seconds, time, time_or_none
@@ -77,11 +76,6 @@ def history_record(event: LimitEvent) -> LimitHistory:
     )
 
 
-UNNOTICED_US = SECOND
-"""Grants within this time do not count as waits: runs are granted in batches, and clocks differ
-slightly."""
-
-
 def wait_times(history: Sequence[LimitEvent]) -> WaitTimes:
     """Compute waiting times from a limit's recent history; a timeout counts until it gave up."""
     return waits_of(
@@ -105,5 +99,5 @@ def waits_of(measured: Sequence[int]) -> WaitTimes:
         p50=seconds(at(0.5)),
         p95=seconds(at(0.95)),
         p99=seconds(at(0.99)),
-        contention=sum(1 for wait in waits if wait > UNNOTICED_US) / len(waits),
+        contention=sum(1 for wait in waits if wait > 0) / len(waits),
     )

@@ -132,7 +132,7 @@ class WaitTimes(Record):
     p99: Seconds = field(name="p99_seconds")
     """99th percentile of the waiting time in seconds."""
     contention: float
-    """Share of requests, from 0 to 1, that waited longer than a second."""
+    """Share of requests, from 0 to 1, that had to wait."""
 
 
 class LimitDetail(Record):
