@@ -33,7 +33,7 @@ def served(place: BenchDatabase, **settings: str) -> Iterator[Server]:
     store = place.store()
     client = Client(store)
     client.register([outside])
-    key = client.keys.create("bench", "admin", rate=1e6).key
+    key = client.keys.create("bench", "admin", rate=1e5).key
     assert key is not None
     store.close()
     environment = {
