@@ -19,6 +19,7 @@ from penstock.flows.explain.facts import (
     FlowFact,
     GateFact,
     LimitFact,
+    PauseFact,
     PhaseFact,
     ProcessorFact,
     RunFact,
@@ -90,6 +91,17 @@ def why_flow(flow: FlowFact, now: Micros, phase: str | None = None) -> Cause:
             until_at=flow.deadline_at,
             children=tuple(children),
         )
+    )
+
+
+def pause_cause(pause: PauseFact) -> Cause:
+    """Return a pause as a cause that a person clears by resuming."""
+    return Cause(
+        kind="pause",
+        text=describe_pause(pause),
+        clears=Clears.PERSON,
+        since=pause.since,
+        offer=commands.resume(pause),
     )
 
 
@@ -291,14 +303,7 @@ def _run_causes(run: RunFact, wall: LocalClock) -> Iterator[Cause]:
             earliest_at=run.due_at,
         )
     elif run.pending_reason == "paused":
-        for pause in run.pauses:
-            yield Cause(
-                kind="pause",
-                text=describe_pause(pause),
-                clears=Clears.PERSON,
-                since=pause.since,
-                offer=commands.resume(pause),
-            )
+        yield from map(pause_cause, run.pauses)
     elif run.pending_reason == "blocked":
         front = run.preceding_run_id or "an earlier run"
         text = f"{front} has not ended, and runs with the same ordering key run one at a time"

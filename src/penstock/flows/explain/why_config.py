@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from penstock.core.clock import Micros
 from penstock.flows.explain import commands
 from penstock.flows.explain.facts import PauseFact, RunFact
-from penstock.flows.explain.processor_messages import describe_pause
 from penstock.flows.explain.times import LocalClock, format_times
-from penstock.flows.explain.why import Cause, Clears, joined, why_run
+from penstock.flows.explain.why import Cause, Clears, joined, pause_cause, why_run
 from penstock.schedules.cadence import Overlap
 
 _MISSED = {
@@ -103,14 +102,7 @@ def _stops(config: ConfigFact) -> Iterator[Cause]:
             clears=Clears.PERSON,
             offer=commands.enable(config.config_id),
         )
-    for pause in config.pauses:
-        yield Cause(
-            kind="pause",
-            text=describe_pause(pause),
-            clears=Clears.PERSON,
-            since=pause.since,
-            offer=commands.resume(pause),
-        )
+    yield from map(pause_cause, config.pauses)
 
 
 def _event(topic: EventTopicFact) -> Iterator[Cause]:
