@@ -9,7 +9,7 @@ ALTER TABLE dependency_check_log ADD COLUMN scanned_bytes bigint;
 
 -- only: postgres
 -- A bound caller may be the first to use a pipeline.
-CREATE FUNCTION tenant_rules_0011()
+CREATE FUNCTION tenant_rules_0010()
 RETURNS TABLE (relation text, privileges text, condition text, seen text) LANGUAGE sql STABLE AS
 $$
 SELECT 'pipelines', 'UPDATE (sole_customer)', 'open', NULL

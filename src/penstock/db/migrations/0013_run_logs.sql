@@ -15,7 +15,7 @@ CREATE TABLE run_logs (
 CREATE INDEX run_logs_by_time ON run_logs (at);
 
 -- only: postgres
-CREATE FUNCTION tenant_rules_0015()
+CREATE FUNCTION tenant_rules_0013()
 RETURNS TABLE (relation text, privileges text, condition text, seen text) LANGUAGE sql STABLE AS
 $$
 SELECT v.relation, v.privileges, 'customer = (SELECT tenant_customer())', NULL

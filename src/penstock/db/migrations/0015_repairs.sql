@@ -20,7 +20,7 @@ CREATE TABLE completion_ids (
 CREATE INDEX completion_ids_by_time ON completion_ids (at);
 
 -- only: postgres
-CREATE FUNCTION tenant_rules_0020()
+CREATE FUNCTION tenant_rules_0015()
 RETURNS TABLE (relation text, privileges text, condition text, seen text) LANGUAGE sql STABLE AS
 $$
 SELECT 'completion_ids', 'SELECT', 'customer = (SELECT tenant_customer())', CAST(NULL AS text)

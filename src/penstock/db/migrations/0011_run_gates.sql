@@ -33,7 +33,7 @@ CREATE INDEX run_gates_for_partition ON run_gates (customer, pipeline, partition
 CREATE INDEX run_gates_by_time ON run_gates (opened_at);
 
 -- only: postgres
-CREATE FUNCTION tenant_rules_0012()
+CREATE FUNCTION tenant_rules_0011()
 RETURNS TABLE (relation text, privileges text, condition text, seen text) LANGUAGE sql STABLE AS
 $$
 SELECT v.relation, v.privileges, v.condition, NULL

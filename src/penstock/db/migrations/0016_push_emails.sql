@@ -18,7 +18,7 @@ FROM (SELECT lower(s.push::json -> 'oidc_token' ->> 'service_account_email') AS 
         s.customer, s.created_at, s.subscription
     FROM subscriptions s WHERE s.push IS NOT NULL) AS e
 WHERE e.email IS NOT NULL ORDER BY e.email, e.subscription;
-CREATE FUNCTION tenant_rules_0022()
+CREATE FUNCTION tenant_rules_0016()
 RETURNS TABLE (relation text, privileges text, condition text, seen text) LANGUAGE sql STABLE AS
 $$
 SELECT v.relation, v.privileges, v.condition, NULL

@@ -20,7 +20,7 @@ SELECT pool, level, customer, pass FROM turns;
 -- only: postgres
 ALTER TABLE fair_ranks SET (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
-CREATE FUNCTION tenant_rules_0016()
+CREATE FUNCTION tenant_rules_0014()
 RETURNS TABLE (relation text, privileges text, condition text, seen text) LANGUAGE sql STABLE AS
 $$
 SELECT v.relation, v.privileges, v.condition, NULL

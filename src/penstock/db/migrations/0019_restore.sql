@@ -64,7 +64,7 @@ $$;
 
 INSERT INTO clusters (cluster, system_id, entered_at) VALUES (0, system_id(), db_now());
 
-CREATE FUNCTION tenant_rules_0026()
+CREATE FUNCTION tenant_rules_0019()
 RETURNS TABLE (relation text, privileges text, condition text, seen text) LANGUAGE sql STABLE AS
 $$ SELECT 'clusters', NULL, NULL, NULL $$;
 SELECT tenant_wall();
