@@ -41,6 +41,7 @@ BENCHES = {
     "limit_crash": ("limit_cases", "200 contenders x 4 processes, kill -9 at random, a minute"),
     "bus": ("bus", "publish, deliver, ack: in one process, also in order over 1,000 keys"),
     "bus_backlog": ("bus", "a pull with 1,000,000 messages waiting, against 1,000"),
+    "bus_ordered": ("bus", "pull and ack a backlog of one ordering key, and of 100"),
     "bus_poison": ("bus", "one message that always fails among 10,000"),
     "hostile": (
         "hostile",

@@ -21,6 +21,7 @@ from penstock.services.supervisor import Loop, LoopSchedule
 
 BATCH = 500
 KEYS = 1_000
+FEW_KEYS = (1, 100)
 BODY = b'{"game": 22500123, "team": "DEN", "points": 118, "note": "' + b"x" * 140 + b'"}'
 
 
@@ -38,12 +39,14 @@ def _bus(store: Store, *, is_ordered: bool = False, **more: Any) -> EmbeddedBus:
     return made
 
 
-def _messages(start: int, n: int, *, is_ordered: bool = False) -> list[NewMessage]:
+def _messages(
+    start: int, n: int, *, is_ordered: bool = False, keys: int = KEYS
+) -> list[NewMessage]:
     return [
         NewMessage(
             data=BODY,
             attributes={"n": str(i)},
-            ordering_key=f"key-{i % KEYS}" if is_ordered else None,
+            ordering_key=f"key-{i % keys}" if is_ordered else None,
         )
         for i in range(start, start + n)
     ]
@@ -96,6 +99,43 @@ def bus(site: Site, *, quick: bool) -> Iterator[Result]:
             "keys": KEYS,
             "http": publish_rate(site, BODY, n),
         },
+    )
+
+
+def _drained(bus: EmbeddedBus, n: int, keys: int) -> float:
+    """Publish `n` messages of some ordering keys, then pull and ack them. Return the rate.
+
+    Stop after ten seconds: the rate is that of the messages acked by then.
+    """
+    for start in range(0, n, BATCH):
+        bus.publish("events", _messages(start, BATCH, is_ordered=True, keys=keys))
+    began = time.perf_counter()
+    done = 0
+    while done < n and time.perf_counter() - began < 10:
+        got = bus.pull("work", max_messages=BATCH)
+        bus.ack("work", [delivery.ack_id for delivery in got])
+        done += len(got)
+    return done / (time.perf_counter() - began)
+
+
+def bus_ordered(site: Site, *, quick: bool) -> Iterator[Result]:
+    """Drain a backlog of one ordering key and of 100: pull and ack, batches of 500."""
+    n = 5_000 if quick else 20_000
+    rates = {}
+    for keys in FEW_KEYS:
+        place = site.create("ordered")
+        store = place.store()
+        rates[keys] = _drained(_bus(store, is_ordered=True), n, keys)
+        store.close()
+        site.drop(place)
+    one, hundred = (rates[keys] for keys in FEW_KEYS)
+    yield Result(
+        bench="bus_ordered",
+        engine=site.engine,
+        value=one,
+        unit="messages/s",
+        n=n,
+        extra={"one_key": one, "hundred_keys": hundred},
     )
 
 

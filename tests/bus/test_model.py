@@ -43,6 +43,7 @@ class Expected:
     generation: int = 1
     replays: int = 0
     at: int = 0
+    due: int = 0
     held: LeasedDelivery | None = None
 
 
@@ -69,14 +70,44 @@ class Model:
         if key is None:
             return
         same_key = [m for m in self.open() if self.rows[m].key == key]
-        if same_key and all(self.rows[m].state == "behind" for m in same_key):
-            self.rows[same_key[0]].state = "ready"
+        if not same_key or any(self.rows[m].state not in WAITING for m in same_key):
+            return
+        head = self.rows[same_key[0]]
+        if head.state == "following":
+            head.state, head.at = "leased", max(head.at, self.now + 60 * SECOND)
+        elif head.due > self.now:
+            head.state, head.at = "delayed", head.due
+        else:
+            head.state = "ready"
+
+    def run(self, heads: list[int], n: int) -> list[int]:
+        """Return up to `n` messages that follow the heads, every key in turn."""
+        keyed = [m for m in heads if self.rows[m].key is not None]
+        found: list[tuple[int, int]] = []
+        for head in keyed:
+            key = self.rows[head].key
+            behind = [m for m in self.open() if self.rows[m].key == key and m != head]
+            for place, m in enumerate(behind[: -(-4 * n // len(keyed))]):
+                if m < head or self.rows[m].state != "behind" or self.rows[m].due > self.now:
+                    break
+                found.append((place, m))
+        return [m for _, m in sorted(found)[:n]]
+
+    def give_back(self, message: int) -> None:
+        """Return the deliveries of a run that follow a message; no attempt is counted."""
+        key = self.rows[message].key
+        for m in self.open():
+            row = self.rows[m]
+            if m > message and row.key == key and row.state == "following":
+                row.state, row.held = "behind", None
+                row.attempt -= 1
 
     def enter(self, message: int, row: Expected) -> None:
         """Add a delivery: behind its key, or ready."""
         taken = row.key is not None and any(self.rows[m].key == row.key for m in self.open())
         row.state = "behind" if taken else "ready"
         self.rows[message] = row
+        self.give_back(message)
         for m in self.open():
             other = self.rows[m]
             waits = other.state == "ready" and other.attempt == 0
@@ -90,8 +121,10 @@ class Model:
         if poison or row.attempt >= 5:
             self.settle(message, "dead_lettered")
             return
-        row.state, row.held = "delayed", None
-        row.at = self.now + min(10 * 2 ** (row.attempt - 1), 600) * SECOND
+        self.give_back(message)
+        row.held = None
+        row.at = row.due = self.now + min(10 * 2 ** (row.attempt - 1), 600) * SECOND
+        row.state = "behind" if row.state == "following" else "delayed"
 
     def advance(self, seconds: int) -> None:
         """Advance the time: lapsed deliveries are returned, then due ones become ready."""
@@ -99,6 +132,7 @@ class Model:
         for m in self.open():
             row = self.rows[m]
             if row.state == "leased" and row.at <= self.now:
+                self.give_back(m)
                 self.fail(m, poison=False)
         self.due()
 
@@ -110,7 +144,8 @@ class Model:
                 row.state = "ready"
 
 
-LIVE = ("ready", "leased", "delayed", "behind")
+WAITING = ("behind", "following")
+LIVE = ("ready", "leased", "delayed", *WAITING)
 
 
 class Play:
@@ -139,16 +174,23 @@ class Play:
             self.model.enter(message, Expected(key if self.model.is_ordered else None))
 
     def do_pull(self, n: int) -> None:
-        """Pull a batch, oldest first; delayed ones become ready only if nothing else is."""
+        """Pull a batch, oldest first, and runs of its keys if it has capacity left.
+
+        Delayed ones become ready only if nothing else is; then there are no runs.
+        """
         got = self.world.pull(self.sub, n + 1)
         ready = [m for m in self.model.open() if self.model.rows[m].state == "ready"]
+        following: list[int] = []
         if not ready:
             self.model.due()
             ready = [m for m in self.model.open() if self.model.rows[m].state == "ready"]
-        assert [h.message_id for h in got] == ready[: n + 1]
+        elif len(ready) < n + 1:
+            following = self.model.run(ready, n + 1 - len(ready))
+        assert [h.message_id for h in got] == sorted(ready[: n + 1] + following)
         for leased in got:
             row = self.model.rows[leased.message_id]
-            row.state, row.at = "leased", self.model.now + 60 * SECOND
+            row.at = self.model.now + 60 * SECOND
+            row.state = "following" if leased.message_id in following else "leased"
             row.attempt += 1
             row.epoch += 1
             assert (leased.attempt, leased.epoch) == (row.attempt, row.epoch)
@@ -205,8 +247,9 @@ class Play:
         assert done == ({ticket} if self._is_current(leased) else set())
         if done:
             row = self.model.rows[leased.message_id]
-            row.state, row.held = "ready", None
+            row.state, row.held = "behind" if row.state == "following" else "ready", None
             row.attempt -= 1
+            self.model.give_back(leased.message_id)
 
     def do_stale(self, n: int) -> None:
         """Use an epoch from the future or the past, which changes nothing."""
@@ -261,13 +304,18 @@ class Play:
         """Compare the rows with the model, and check the invariants."""
         self.world.checked()
         found = {
-            row[0]: ("ready", "leased", "delayed", "behind")[row[1]]
+            row[0]: (("ready", "leased", "delayed", "behind", "following")[row[1]], row[2], row[3])
             for row in self.world.sql(
-                "SELECT message_id, state FROM deliveries "
+                "SELECT message_id, CASE WHEN state = 3 AND until_at IS NOT NULL THEN 4 "
+                "ELSE state END, attempt, until_at FROM deliveries "
                 f"WHERE subscription = {self.sub.subscription_key}"
             )
         }
-        assert found == {m: self.model.rows[m].state for m in self.model.open()}
+        rows = {m: self.model.rows[m] for m in self.model.open()}
+        assert found == {
+            m: (row.state, row.attempt, row.at if row.state in ("leased", "following") else None)
+            for m, row in rows.items()
+        }
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import pytest
 
 from penstock.bus.message import ErrorKind, NewMessage
 from penstock.bus.store.backlog import BacklogRow, backlog, delivery_counters
+from penstock.bus.store.deliveries import delivery_extend, delivery_release
 from penstock.bus.store.messages import message_get, message_publish
 from penstock.bus.store.replay import delivery_purge
 from penstock.bus.store.topics import (
@@ -175,14 +176,16 @@ class TestReplay:
         (first,) = bus.publish("1", ordering_key="k")
         bus.nack(ordered, *bus.pull(ordered), kind=ErrorKind.POISON)
         bus.publish("2", "3", ordering_key="k")
-        (second,) = bus.pull(ordered)
+        second, third = bus.pull(ordered)
         bus.replay(ordered, first)
+        bus.checked()
         assert bus.pull(ordered) == []
-        bus.ack(ordered, second)
-        (again,) = bus.pull(ordered)
-        assert again.data == b"1"
-        bus.ack(ordered, again)
-        assert [one.data for one in bus.pull(ordered)] == [b"3"]
+        assert bus.ack(ordered, third) == 0, "the replay comes before it"
+        assert bus.ack(ordered, second) == 1
+        again, third = bus.pull(ordered)
+        assert (again.data, third.data, third.attempt) == (b"1", b"3", 1)
+        assert bus.ack(ordered, again) == 1
+        assert bus.ack(ordered, third) == 1
         bus.checked()
 
     def test_an_ordered_replay_precedes_waiting_messages(self, bus: BusWorld) -> None:
@@ -192,8 +195,9 @@ class TestReplay:
         bus.nack(ordered, *bus.pull(ordered), kind=ErrorKind.POISON)
         bus.publish("2", "3", ordering_key="k")
         bus.replay(ordered, first)
-        (again,) = bus.pull(ordered)
-        assert again.data == b"1"
+        again, *rest = bus.pull(ordered)
+        assert [one.data for one in (again, *rest)] == [b"1", b"2", b"3"]
+        bus.write(lambda tx: delivery_release(tx, ordered, [(rest[0].message_id, rest[0].epoch)]))
         bus.nack(ordered, again, kind=ErrorKind.POISON)
         bus.replay(ordered, first, due_at=bus.clock.now() + 60 * SECOND)
         (second,) = bus.pull(ordered)
@@ -202,7 +206,29 @@ class TestReplay:
         assert bus.pull(ordered) == []
         bus.checked()
         bus.pass_seconds(60)
-        assert [one.data for one in bus.pull(ordered)] == [b"1"]
+        assert [one.data for one in bus.pull(ordered)] == [b"1", b"3"]
+        bus.checked()
+
+    def test_a_purge_of_a_run(self, bus: BusWorld) -> None:
+        """What is left of a run stays leased; the first of it becomes the head."""
+        ordered = bus.subscribe("ordered", is_ordered=True)
+        bus.publish(*"1234", ordering_key="k")
+        held = bus.pull(ordered, 3)
+        assert bus.write(lambda tx: delivery_purge(tx, ordered, n=1)) == 1
+        bus.checked()
+        assert bus.ack(ordered, *held) == 2
+        assert [one.data for one in bus.pull(ordered)] == [b"4"]
+
+    def test_retention_spares_a_run(self, bus: BusWorld) -> None:
+        """Leased deliveries behind their head do not expire before they are settled."""
+        ordered = bus.subscribe("ordered", is_ordered=True, retention_us=600 * SECOND)
+        bus.publish(*"12", ordering_key="k")
+        held = bus.pull(ordered)
+        tickets = [(one.message_id, one.epoch) for one in held]
+        for _ in range(3):
+            bus.write(lambda tx: delivery_extend(tx, ordered, tickets, 500 * SECOND))
+            bus.pass_seconds(400)
+        assert bus.ack(ordered, *held) == 2
         bus.checked()
 
 
@@ -383,12 +409,19 @@ def test_backlog(bus: BusWorld) -> None:
     bus.pass_seconds(5)
     bus.publish("3")
     got = bus.pull(ordered)
-    bus.nack(ordered, got[1])
+    assert bus.store.read(lambda tx: backlog(tx, ordered.subscription_key)) == BacklogRow(
+        0, 3, 0, 0, start
+    )
+    for one in got:
+        states = bus.places(one.message_id, ordered.topic_key)
+        assert ("ordered", "leased", 1) in states
+    bus.nack(ordered, got[2])
+    bus.write(lambda tx: delivery_release(tx, ordered, [(got[1].message_id, got[1].epoch)]))
     assert bus.store.read(lambda tx: backlog(tx, ordered.subscription_key)) == BacklogRow(
         0, 1, 1, 1, start
     )
     sums = bus.store.read(lambda tx: delivery_counters(tx, ordered.subscription_key))
-    assert (sums.accepted, sums.delivered, sums.nacked) == (3, 2, 1)
+    assert (sums.accepted, sums.delivered, sums.nacked) == (3, 3, 1)
 
 
 def test_messages_of_a_tenant(bus: BusWorld) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import groupby
 from typing import Any, TypeVar
 
 from penstock.bus.delivery_sweeper import DeliverySweeper
@@ -124,8 +125,8 @@ class BusWorld:
             latest[sub, message] = max(latest.get((sub, message), 0), number)
         assert len(times) == sum(latest.values()), "a generation is missing"
         assert all(latest[s, m] == r for s, m, r in open_generations), "an older generation is open"
-        leased = self.sql("SELECT state = 1, until_at IS NOT NULL, state FROM deliveries")
-        assert all(bool(a) == bool(b) for a, b, _ in leased), "a lease without a deadline"
+        leased = self.sql("SELECT state, until_at IS NOT NULL FROM deliveries WHERE state <> 3")
+        assert all((a == 1) == bool(b) for a, b in leased), "a lease without a deadline"
         self._keys()
         self._sums()
 
@@ -135,6 +136,17 @@ class BusWorld:
             "FROM deliveries WHERE ordering_key IS NOT NULL GROUP BY 1, 2"
         )
         assert all(int(row[2]) == 1 for row in heads), "a key with no head, or with two"
+        rows = self.sql(
+            "SELECT subscription, ordering_key, state, until_at IS NOT NULL, message_id "
+            "FROM deliveries WHERE ordering_key IS NOT NULL ORDER BY 1, 2, state = 3, message_id"
+        )
+        for _, group in groupby(rows, key=lambda row: row[:2]):
+            head, *behind = group
+            count = sum(bool(row[3]) for row in behind)
+            assert all(row[3] for row in behind[:count]), "a run with a gap"
+            if count:
+                assert head[2] == 1, "a run behind a head that is not leased"
+                assert head[4] < behind[0][4], "a run that precedes its head"
 
     def _sums(self) -> None:
         row = self.sql(

@@ -108,14 +108,17 @@ class RecordingBus(EmbeddedBus):
         self.released += ack_ids
         return results
 
-    def declare_all(self, *, dead_letters: bool) -> None:
+    def declare_all(self, *, dead_letters: bool, is_ordered: bool = False) -> None:
         """Declare the tests' topic and subscription, with or without a dead-letter policy."""
         dlq = f"{SUB}.dlq"
         self.declare(
             [TopicSpec(name=TOPIC), TopicSpec(name=dlq)],
             [
                 SubscriptionSpec(
-                    name=SUB, topic=TOPIC, dead_letter_topic=dlq if dead_letters else None
+                    name=SUB,
+                    topic=TOPIC,
+                    dead_letter_topic=dlq if dead_letters else None,
+                    is_ordered=is_ordered,
                 ),
                 SubscriptionSpec(name=DEAD_LETTERS, topic=dlq),
             ],

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from penstock.bus.message import Delivery, NewMessage, SettleResult
-from penstock.consumer import Batch, Consumer, ConsumerOptions, Message, Upsert
+from penstock.consumer import Batch, Consumer, ConsumerOptions, Message, TryAgain, Upsert
 from penstock.consumer.disposition import Disposition, Outcome
 from penstock.consumer.pulling import SETTLE_TRIES, Settler
+from penstock.core.clock import SECOND
 from penstock.core.errors import StoreUnavailable
 from penstock.db.store import Store
 from penstock.sinks.protocol import Sink
@@ -175,6 +176,121 @@ class BlockingHandler:
         """Wait until `n` messages have been started."""
         with self._lock:
             assert self._lock.wait_for(lambda: len(self.begun) >= n, TIMEOUT_S), self.begun
+
+
+class TestOrderingKeys:
+    """Messages of one ordering key in one pull are handled one after another."""
+
+    @pytest.fixture
+    def ordered(self, store: Store) -> RecordingBus:
+        """Return a bus with an ordered subscription, on the test's clock."""
+        made = RecordingBus(store, jitter=lambda: 0.0)
+        made.declare_all(dead_letters=True, is_ordered=True)
+        return made
+
+    @pytest.fixture
+    def live_ordered(self, open_store: OpenStore) -> RecordingBus:
+        """Return a bus with an ordered subscription, on the database's clock."""
+        made = RecordingBus(open_store(clock=None))
+        made.declare_all(dead_letters=False, is_ordered=True)
+        return made
+
+    def send(self, bus: RecordingBus, *texts: str) -> None:
+        """Publish texts; the first character is the key."""
+        bus.publish(
+            TOPIC, [NewMessage(data=b'{"k": "%s"}' % t.encode(), ordering_key=t[0]) for t in texts]
+        )
+
+    def test_in_order(self, sink: Sink, ordered: RecordingBus) -> None:
+        """No two messages of a key overlap, keys run side by side, and all are acked."""
+        app = make(sink, concurrency=4)
+        lock, both = threading.Lock(), threading.Barrier(2, timeout=TIMEOUT_S)
+        seen: list[str] = []
+        busy: set[str] = set()
+
+        @app.on()
+        def handle(message: Message) -> None:
+            text = message.json["k"]
+            with lock:
+                assert text[0] not in busy
+                busy.add(text[0])
+                seen.append(text)
+            both.wait()  # proves that the other key is being handled meanwhile
+            with lock:
+                busy.remove(text[0])
+
+        self.send(ordered, "a1", "a2", "a3", "b1", "b2", "b3")
+        assert app.worker(ordered).run_once() == 6
+        for key in "ab":
+            assert [t for t in seen if t[0] == key] == [f"{key}{n}" for n in (1, 2, 3)]
+        assert len(ordered.acks) == 6
+        assert not ordered.nacks
+        app.close()
+
+    def test_a_failure_is_not_overtaken(
+        self, sink: Sink, ordered: RecordingBus, clock: VirtualClock
+    ) -> None:
+        """The rest of the key is released and comes again after the failed message."""
+        app = make(sink, clock)
+        seen: list[tuple[str, int | None]] = []
+
+        @app.on()
+        def handle(message: Message) -> None:
+            text = message.json["k"]
+            seen.append((text, message.attempt))
+            if (text, message.attempt) == ("a2", 1):
+                raise TryAgain("not yet")
+
+        self.send(ordered, "a1", "a2", "a3", "a4")
+        worker = app.worker(ordered)
+        assert worker.run_once() == 4
+        assert seen == [("a1", 1), ("a2", 1)]
+        assert (len(ordered.acks), len(ordered.nacks), len(ordered.released)) == (1, 1, 2)
+        assert worker.run_once() == 0
+        clock.advance(600 * SECOND)
+        while worker.run_once():
+            pass
+        assert seen[2:] == [("a2", 2), ("a3", 1), ("a4", 1)]
+        app.close()
+
+    def test_a_stop_releases_the_rest_of_a_key(
+        self, sink: Sink, live_ordered: RecordingBus
+    ) -> None:
+        """A stop finishes the message in progress; those behind it cost no attempt."""
+        app = make(sink, concurrency=2, outstanding=4)
+        handler = BlockingHandler()
+        app.on()(handler)
+        self.send(live_ordered, "a1", "a2", "a3")
+        worker = app.worker(live_ordered)
+        worker.start()
+        handler.wait_for(1)
+        stopping = threading.Thread(target=worker.stop)
+        stopping.start()
+        assert worker._stop.wait(TIMEOUT_S)
+        handler.may_end.set()
+        stopping.join(TIMEOUT_S)
+        assert (len(live_ordered.acks), len(live_ordered.released)) == (1, 2)
+        assert [(one.data, one.attempt) for one in live_ordered.pull(SUB)] == [
+            (b'{"k": "a2"}', 1),
+            (b'{"k": "a3"}', 1),
+        ]
+        app.close()
+
+    def test_a_long_key_leaves_capacity(self, sink: Sink, live_ordered: RecordingBus) -> None:
+        """Messages queued behind their key do not use up the worker's capacity."""
+        app = make(sink, concurrency=2, outstanding=2)
+        handler = BlockingHandler()
+        app.on()(handler)
+        self.send(live_ordered, "a1", "a2", "a3")
+        worker = app.worker(live_ordered)
+        worker.start()
+        handler.wait_for(1)
+        self.send(live_ordered, "b1")
+        handler.wait_for(2)
+        handler.may_end.set()
+        handler.wait_for(4)
+        assert worker.stop()
+        app.close()
 
 
 class TestLoop:

@@ -6,7 +6,8 @@ I5  a message is not delivered while it is leased or after it was acked
 I6  attempts are the deliveries of this generation, without those released by their holder
 I7  a dead letter has its copy (same bytes, attributes kept), once per generation, and a reason
 I8  after a failure a message waits at least its backoff
-I9  one head per ordering key, and no message before an earlier one of its key
+I9  one head per ordering key, and no message before an earlier one of its key; a run is what
+    directly follows a leased head, in order, and is returned with the first that fails
 I12 a new generation starts only on request, directly after the last, within the maximum
 """
 
@@ -40,6 +41,16 @@ class Open(NamedTuple):
     attempt: int
     epoch: int
     ordering_key: str | None
+
+    @property
+    def follows(self) -> bool:
+        """Whether it is leased behind the head of its key."""
+        return self.state == BEHIND and self.until_at is not None
+
+    @property
+    def is_leased(self) -> bool:
+        """Whether a consumer holds it."""
+        return self.state == LEASED or self.follows
 
 
 class Ended(NamedTuple):
@@ -87,6 +98,7 @@ class BusChecks:
         changed = [row for key, row in after.items() if before.get(key) != row]
         for row in changed:
             self._moved(before.get((row.subscription, row.message_id)), row, now, statements)
+            self._check_run(before, after, row)
         for key, row in before.items():
             if key not in after or after[key].generation != row.generation:
                 self._left(row, new_ends, now)
@@ -128,12 +140,15 @@ class BusChecks:
         if leased not in (0, 1) or (leased == 1) != (new.attempt == old.attempt + 1):
             raise Violation("I4", f"{old} became {new}")
         if leased:
-            due = old.state == DELAYED and old.due_at <= now
-            if (old.state != READY and not due) or new.state != LEASED:
+            due = old.state in (DELAYED, BEHIND) and old.due_at <= now
+            if (old.state != READY and not due) or old.is_leased or not new.is_leased:
                 raise Violation("I5", f"{old} was delivered as {new}")
+            if (old.state == BEHIND) != new.follows:
+                raise Violation("I9", f"{old} was delivered as {new}")
             if new.until_at is None or new.until_at <= now:
                 raise Violation("I3", f"a lease that has expired already: {new}")
-            self._first_of_key(new)
+        elif old.follows:
+            self._followed(old, new, now)
         elif old.state == LEASED and new.state == READY:
             ticket = (old.subscription, old.message_id, old.epoch)
             if ticket not in self.releases or new.attempt != old.attempt - 1:
@@ -152,6 +167,49 @@ class BusChecks:
         elif old.state == DELAYED and new.state == READY and old.due_at > now:
             raise Violation("I8", f"{old} was ready early, at {now}")
 
+    def _followed(self, old: Open, new: Open, now: int) -> None:
+        """I6, I8: one of a run is extended, becomes the head, fails, or is returned."""
+        if new.is_leased:
+            if new.attempt != old.attempt:
+                raise Violation("I6", f"{old} became {new}")
+        elif new.attempt == old.attempt:
+            ticket = (old.subscription, old.message_id, old.epoch)
+            sub = self._subs[SubscriptionKey(new.subscription)]
+            if ticket not in self.nacks or new.state not in (BEHIND, DELAYED):
+                raise Violation("I6", f"{old} failed as {new} without a nack")
+            if new.due_at - now < redelivery_backoff(sub.policy, new.attempt, 0.0):
+                raise Violation("I8", f"{new} waits too short from {now}")
+        elif new.attempt != old.attempt - 1:
+            raise Violation("I6", f"{old} was returned as {new}")
+
+    def _check_run(self, before: dict[Key, Open], after: dict[Key, Open], new: Open) -> None:
+        """I9: deliveries of a key are leased in order and returned only for a reason."""
+        old = before.get((new.subscription, new.message_id))
+        if new.ordering_key is None or old is None or old.generation != new.generation:
+            return
+        name = (new.subscription, new.ordering_key)
+        earlier = {
+            key for rows in (before, after) for key, row in rows.items()
+            if (row.subscription, row.ordering_key) == name and row.message_id < new.message_id
+        }  # fmt: skip
+        if new.epoch > old.epoch and new.generation == 1:
+            for row in (after[key] for key in earlier if key in after):
+                if row.generation == 1 and not (new.follows and row.is_leased):
+                    raise Violation("I9", f"{new} overtook {row}")
+        if old.follows and not new.is_leased and new.attempt < old.attempt:
+            released = (old.subscription, old.message_id, old.epoch) in self.releases
+            if not released and not any(self._gave_way(before, after, key) for key in earlier):
+                raise Violation("I9", f"{old} was returned as {new} though its run goes on")
+
+    def _gave_way(self, before: dict[Key, Open], after: dict[Key, Open], key: Key) -> bool:
+        """Whether a delivery failed, was released or was added with this commit."""
+        old, new = before.get(key), after.get(key)
+        if old is None or (new is not None and new.generation != old.generation):
+            return True
+        if new is not None:
+            return old.is_leased and not new.is_leased
+        return self.ended[*key, old.generation].outcome == "dead_lettered"
+
     def _began(self, new: Open, statements: Sequence[str]) -> None:
         if not PARENTS & set(statements):
             raise Violation("I12", f"{new} appeared unexpectedly: {statements}")
@@ -169,10 +227,10 @@ class BusChecks:
             raise Violation("I1", f"{old} left to {mine}")
         end = mine[0]
         if end.outcome == "acked" and (
-            old.state != LEASED or (old.subscription, old.message_id, old.epoch) not in self.acks
+            not old.is_leased or (old.subscription, old.message_id, old.epoch) not in self.acks
         ):
             raise Violation("I4", f"{old} was acked without its lease: {end}")
-        if end.outcome == "expired" and old.state == LEASED and (old.until_at or 0) > now:
+        if end.outcome == "expired" and old.is_leased and (old.until_at or 0) > now:
             raise Violation("I5", f"{old} expired while leased")
         if end.outcome == "dead_lettered":
             self._check_returned(old, now)
@@ -181,8 +239,8 @@ class BusChecks:
     def _check_returned(self, old: Open, now: int) -> None:
         """I4, I5: only its holder returns a message before its deadline."""
         ticket = (old.subscription, old.message_id, old.epoch)
-        late = old.until_at is not None and old.until_at <= now
-        if old.state != LEASED or (ticket not in self.nacks and not late):
+        late = old.state == LEASED and old.until_at is not None and old.until_at <= now
+        if not old.is_leased or (ticket not in self.nacks and not late):
             raise Violation("I4", f"{old} was returned without its lease")
 
     def _check_dead_letter(self, old: Open, end: Ended) -> None:
@@ -227,15 +285,7 @@ class BusChecks:
         wrong = {name: count for name, count in heads.items() if count != 1}
         if wrong:
             raise Violation("I9", f"keys with no head, or with more than one: {wrong}")
-
-    def _first_of_key(self, new: Open) -> None:
-        """I9: no earlier message of the same key waits in its first generation."""
-        if new.ordering_key is None or new.generation > 1:
-            return
-        for row in self.open.values():
-            same = (row.subscription, row.ordering_key) == (new.subscription, new.ordering_key)
-            if same and row.message_id < new.message_id and row.generation == 1:
-                raise Violation("I9", f"{new} overtook {row}")
+        _check_runs(after)
 
     def finish(self, accepted: Sequence[int], taken: Sequence[int]) -> None:
         """I1, I2, I11: accepted messages are settled, sums agree, nothing is published twice."""
@@ -264,6 +314,22 @@ class BusChecks:
         )
         if twice:
             raise Violation("I11", f"published twice under one dedupe id: {twice}")
+
+
+def _check_runs(after: dict[Key, Open]) -> None:
+    """I9: a run directly follows a leased head."""
+    runs: dict[tuple[int, str], list[Open]] = {}
+    for row in after.values():
+        if row.ordering_key is not None:
+            runs.setdefault((row.subscription, row.ordering_key), []).append(row)
+    for rows in runs.values():
+        head = next(row for row in rows if row.state != BEHIND)
+        behind = [row for row in rows if row.state == BEHIND]
+        run = [row for row in behind if row.follows]
+        if run and (head.state != LEASED or run[0].message_id < head.message_id):
+            raise Violation("I9", f"{run} follows {head}")
+        if run != behind[: len(run)]:
+            raise Violation("I9", f"a run with a gap: {behind}")
 
 
 _QUIET = {

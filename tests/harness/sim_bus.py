@@ -127,8 +127,12 @@ class Consumer(Actor):
                 self._release(sub, some)
 
     def _pull(self, sub: SubscriptionRow) -> list[LeasedDelivery]:
-        n = self.stage.rng.randint(1, 4)
-        return self.store.write(lambda tx: deliveries.delivery_pull(tx, sub, n, self.name))
+        n = self.stage.rng.randint(1, 6)
+        got = self.store.write(lambda tx: deliveries.delivery_pull(tx, sub, n, self.name))
+        ids = [one.message_id for one in got]
+        if len(ids) > n or ids != sorted(set(ids)):
+            raise Violation("I9", f"a pull of {n} is not in publish order: {ids}")
+        return got
 
     def _settle(self, sub: SubscriptionRow, some: list[LeasedDelivery]) -> None:
         tickets = [(one.message_id, one.epoch) for one in some]

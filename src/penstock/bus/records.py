@@ -183,7 +183,7 @@ class SubscriptionSettings(Record):
     retention: Seconds = field(name="retention_seconds", default_factory=lambda: seconds(7 * DAY))
     """Seconds that unacknowledged messages are kept: whole, from 10 minutes to 31 days."""
     is_ordered: bool = field(name="enable_message_ordering", default=False)
-    """Whether messages of an ordering key are delivered one at a time, in publish order. It cannot
+    """Whether messages of an ordering key are delivered in publish order. It cannot
     be changed later."""
     filter: Annotated[str, Meta(max_length=256)] | None = None
     """Expression over attributes; messages that do not match are skipped."""

@@ -3,6 +3,9 @@
     puller   pulls up to the free capacity, and waits in the transport's own long poll
     clerk    settles finished messages in batches, and extends the deadlines of the others
 
+Messages of one ordering key are handled one after another, in the order of the pull. If one is
+nacked, the rest of its key is released and pulled again after it.
+
 A lost settlement causes a redelivery, which the sink's mark makes harmless. A stop pulls no more
 messages, releases those that have not started (no attempt is counted), waits for the rest and
 settles them.
@@ -15,7 +18,7 @@ import logging
 import signal
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import islice
@@ -40,6 +43,7 @@ BACKOFF_SECONDS: Final = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 SETTLE_TRIES: Final = 5
 SETTLE_MAX: Final = 500
 """Maximum number of deliveries that one call settles or extends."""
+QUEUED_FACTOR: Final = 3
 LEASE_SECONDS_MIN: Final = 2.0
 DRAIN_CHECK_SECONDS: Final = 0.2
 
@@ -89,11 +93,20 @@ class Settler:
             self._ends.append((ack_id, disposition))
         self._more.set()
 
-    def wait_for_capacity(self, most: int, seconds: float) -> int:
-        """Return how many more deliveries may be held; wait up to `seconds` if none."""
+    def wait_for_capacity(self, most: int, queued: Callable[[], int], seconds: float) -> int:
+        """Return how many more deliveries may be held; wait up to `seconds` if none.
+
+        Deliveries queued behind their ordering key occupy no thread: they do not count as held
+        until there are `QUEUED_FACTOR` times as many as `most`.
+        """
+
+        def free() -> int:
+            held = len(self._held)
+            return min(most - held + queued(), (1 + QUEUED_FACTOR) * most - held)
+
         with self._lock:
-            self._lock.wait_for(lambda: len(self._held) < most, seconds)
-            return most - len(self._held)
+            self._lock.wait_for(lambda: free() > 0, seconds)
+            return free()
 
     def wait_until_idle(self, seconds: float) -> bool:
         """Wait until no delivery is held; return False if that takes longer than `seconds`."""
@@ -214,6 +227,9 @@ class PullWorker:
         self._clerk = Settler(consumer, transport)
         self._stop = threading.Event()
         self._futures: dict[str, Future[Disposition]] = {}
+        self._lock = threading.Lock()
+        self._queues: dict[str, deque[Delivery]] = {}
+        """What waits for an earlier message of its ordering key, for each key in progress."""
         self._threads: list[threading.Thread] = []
 
     def run_once(self, *, max_messages: int = 100) -> int:
@@ -243,7 +259,9 @@ class PullWorker:
             return True
         pulling, settling = self._threads
         pulling.join()
-        unstarted = [ack_id for ack_id, future in list(self._futures.items()) if future.cancel()]
+        # Only now: the last pull would lease again what is released before it returns.
+        unstarted = self._take_queued()
+        unstarted += [ack_id for ack_id, future in list(self._futures.items()) if future.cancel()]
         for ack_id in unstarted:
             self._futures.pop(ack_id, None)
             self._clerk.end(ack_id, None)
@@ -266,7 +284,9 @@ class PullWorker:
     def _pull(self) -> None:
         tries = 0
         while not self._stop.is_set():
-            free = self._clerk.wait_for_capacity(self._consumer.outstanding, PULL_SECONDS)
+            free = self._clerk.wait_for_capacity(
+                self._consumer.outstanding, self._queued, PULL_SECONDS
+            )
             if free <= 0:
                 continue
             began = self._clock.monotonic()
@@ -298,15 +318,58 @@ class PullWorker:
         return False
 
     def _begin(self, delivery: Delivery) -> None:
+        """Submit a delivery, or queue it behind an earlier one of its ordering key."""
+        key = delivery.ordering_key
+        if key:
+            with self._lock:
+                queue = self._queues.get(key)
+                if queue is not None:
+                    queue.append(delivery)
+                    return
+                self._queues[key] = deque()
+        self._submit(delivery)
+
+    def _submit(self, delivery: Delivery) -> None:
         future = self._consumer.submit(of_delivery(delivery))
         self._futures[delivery.ack_id] = future
 
         def ended(done: Future[Disposition]) -> None:
-            if not done.cancelled():
+            end = None if done.cancelled() else done.result()
+            if end is not None:
                 self._futures.pop(delivery.ack_id, None)
-                self._clerk.end(delivery.ack_id, done.result())
+                self._clerk.end(delivery.ack_id, end)
+            if delivery.ordering_key:
+                self._continue(delivery.ordering_key, end)
 
         future.add_done_callback(ended)
+
+    def _continue(self, key: str, end: Disposition | None) -> None:
+        """Submit the next delivery of a key; release all of them if the one before was nacked."""
+        is_acked = end is not None and end.ack_action(dead_letters=end.has_dead_letters) == ACK
+        with self._lock:
+            queue = self._queues[key]
+            if is_acked and queue and self._threads and self._stop.is_set():
+                return  # `stop` releases the queue
+            following = queue.popleft() if is_acked and queue else None
+            if following is None:
+                del self._queues[key]
+        if following is not None:
+            self._submit(following)
+            return
+        for delivery in queue:
+            self._clerk.end(delivery.ack_id, None)
+
+    def _take_queued(self) -> list[str]:
+        """Empty the queues of all keys; return the ack ids."""
+        with self._lock:
+            taken = [delivery.ack_id for queue in self._queues.values() for delivery in queue]
+            for queue in self._queues.values():
+                queue.clear()
+        return taken
+
+    def _queued(self) -> int:
+        with self._lock:
+            return sum(len(queue) for queue in self._queues.values())
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:

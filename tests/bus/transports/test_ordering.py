@@ -1,4 +1,4 @@
-"""Ordering keys on every transport: one in flight per key, in publish order."""
+"""Ordering keys on every transport: runs of a key in one pull, in publish order."""
 
 import pytest
 
@@ -22,57 +22,182 @@ def send(rig: Rig, topic: str, *texts: str) -> None:
     )
 
 
-def test_one_in_flight_per_key(ordered: tuple[Rig, str]) -> None:
-    """The next message of a key comes after the previous one is acked; other keys do not wait."""
+def test_a_pull_has_runs_of_keys(ordered: tuple[Rig, str]) -> None:
+    """A pull has a key's messages in order; no other pull gets the key before they are settled."""
     rig, topic = ordered
     send(rig, topic, "a1", "a2", "b1", "-1", "a3", "-2", "b2")
     first = rig.pull()
-    assert bodies(first) == ["a1", "b1", "-1", "-2"]
-    assert rig.pull() == []
+    assert bodies(first) == ["a1", "a2", "b1", "-1", "a3", "-2", "b2"]
+    assert {delivery.attempt for delivery in first} == {1}
     send(rig, topic, "a4", "c1")
-    assert bodies(rig.pull()) == ["c1"]
-    rig.bus.ack("work", [first[0].ack_id])
+    assert bodies(rig.other.pull("work", max_messages=100)) == ["c1"]
+    acks = {delivery.data.decode(): delivery.ack_id for delivery in first}
+    for text in ("a1", "a2"):
+        assert rig.bus.ack("work", [acks[text]]) == [SettleResult.DONE]
+        assert rig.other.pull("work", max_messages=100) == []
+    assert rig.bus.ack("work", [acks["a3"]]) == [SettleResult.DONE]
+    assert bodies(rig.other.pull("work", max_messages=100)) == ["a4"]
+
+
+def test_a_pull_takes_every_key_before_a_second_message(ordered: tuple[Rig, str]) -> None:
+    """A pull that is too small for everything starts every key, then continues them in turn."""
+    rig, topic = ordered
+    send(rig, topic, "a1", "a2", "a3", "a4", "b1", "b2", "b3", "c1")
+    first = rig.pull(n=5)
+    assert bodies(first) == ["a1", "a2", "b1", "b2", "c1"]
+    rig.bus.ack("work", [delivery.ack_id for delivery in first])
+    assert bodies(rig.pull(n=2)) == ["a3", "b3"]
+
+
+def test_an_early_ack_is_accepted(ordered: tuple[Rig, str]) -> None:
+    """A later message may be acked first; the key moves on when its first one is settled."""
+    rig, topic = ordered
+    send(rig, topic, "a1", "a2", "a3")
+    a1, a2, a3 = rig.pull()
+    send(rig, topic, "a4")
+    assert rig.bus.ack("work", [a3.ack_id, a2.ack_id]) == [SettleResult.DONE] * 2
+    assert rig.pull() == []
+    assert rig.bus.ack("work", [a2.ack_id, a1.ack_id]) == [SettleResult.STALE, SettleResult.DONE]
+    assert bodies(rig.pull()) == ["a4"]
+
+
+def test_a_nack_returns_the_rest_of_its_run(ordered: tuple[Rig, str]) -> None:
+    """Later messages of the key come again after the failed one, without a counted attempt."""
+    rig, topic = ordered
+    send(rig, topic, "a1", "a2", "a3", "a4", "b1", "b2")
+    a1, a2, a3, a4, b1, b2 = rig.pull()
+    assert rig.bus.nack("work", [Nack(ack_id=a2.ack_id)]) == [SettleResult.DONE]
+    assert rig.bus.ack("work", [a3.ack_id]) == [SettleResult.STALE]
+    assert rig.bus.nack("work", [Nack(ack_id=a4.ack_id)]) == [SettleResult.STALE]
+    assert rig.bus.extend("work", [a4.ack_id], 30) == [SettleResult.STALE]
+    assert rig.bus.ack("work", [a1.ack_id, b1.ack_id, b2.ack_id]) == [SettleResult.DONE] * 3
+    assert rig.pull() == []
+    rig.pass_seconds(10)
+    assert [(d.data, d.attempt) for d in rig.pull()] == [(b"a2", 2), (b"a3", 1), (b"a4", 1)]
+
+
+def test_nacks_of_a_run_count_for_each(ordered: tuple[Rig, str]) -> None:
+    """Messages nacked together each count an attempt; the one between them does not."""
+    rig, topic = ordered
+    send(rig, topic, "a1", "a2", "a3", "a4")
+    a1, _, a3, _ = rig.pull()
+    assert rig.bus.nack("work", [Nack(ack_id=a3.ack_id), Nack(ack_id=a1.ack_id)]) == [
+        SettleResult.DONE, SettleResult.DONE,
+    ]  # fmt: skip
+    rig.pass_seconds(10)
+    assert [(d.data, d.attempt) for d in rig.pull()] == [
+        (b"a1", 2), (b"a2", 1), (b"a3", 2), (b"a4", 1),
+    ]  # fmt: skip
+
+
+def test_a_run_ends_before_a_delayed_message(ordered: tuple[Rig, str]) -> None:
+    """A message in backoff is not delivered with an earlier one of its key."""
+    rig, topic = ordered
+    send(rig, topic, "a1", "a2", "a3")
+    a1, a2, _ = rig.pull()
+    rig.bus.nack("work", [Nack(ack_id=a2.ack_id)])
+    rig.bus.release("work", [a1.ack_id])
+    (again,) = rig.pull()
+    assert (again.data, again.attempt) == (b"a1", 1)
+    rig.bus.ack("work", [again.ack_id])
+    assert rig.pull() == []
+    rig.pass_seconds(10)
+    assert [(d.data, d.attempt) for d in rig.pull()] == [(b"a2", 2), (b"a3", 1)]
+
+
+def test_a_lapse_returns_the_run(ordered: tuple[Rig, str]) -> None:
+    """A consumer that died used up an attempt of the first message only."""
+    rig, topic = ordered
+    send(rig, topic, "a1", "a2", "a3")
+    _, a2, a3 = rig.pull()
+    rig.bus.extend("work", [a2.ack_id, a3.ack_id], 600)
+    rig.pass_seconds(61)
+    assert rig.bus.ack("work", [a2.ack_id, a3.ack_id]) == [SettleResult.STALE] * 2
+    rig.pass_seconds(10)
+    assert [(d.data, d.attempt) for d in rig.pull()] == [(b"a1", 2), (b"a2", 1), (b"a3", 1)]
+
+
+def test_a_lapsed_run_outlives_its_dead_letter(ordered: tuple[Rig, str]) -> None:
+    """If the first message of a dead consumer becomes a dead letter, the others are free."""
+    rig, topic = ordered
+    send(rig, topic, "a1", "a2")
+    for attempt in range(1, 6):
+        first, second = rig.pull()
+        assert (first.attempt, second.attempt) == (attempt, 1)
+        rig.pass_seconds(61)
+        rig.pass_seconds(600)
+    assert bodies(rig.pull("work.dead")) == ["a1"]
+    assert [(d.data, d.attempt) for d in rig.pull()] == [(b"a2", 1)]
+
+
+def test_the_deadline_of_a_run_moves_on(ordered: tuple[Rig, str]) -> None:
+    """The next message of a run has a full deadline from the ack of the one before it."""
+    rig, topic = ordered
+    send(rig, topic, "a1", "a2", "a3")
+    a1, a2, a3 = rig.pull()
+    for done in (a1, a2):
+        rig.pass_seconds(50)
+        assert rig.bus.ack("work", [done.ack_id]) == [SettleResult.DONE]
+    rig.pass_seconds(59)
+    assert rig.bus.extend("work", [a3.ack_id], 60) == [SettleResult.DONE]
+    rig.pass_seconds(61)
+    assert rig.bus.ack("work", [a3.ack_id]) == [SettleResult.STALE]
+
+
+def test_a_release_returns_the_rest_of_its_run(ordered: tuple[Rig, str]) -> None:
+    """A released message and those after it wait behind the first one, no attempt counted."""
+    rig, topic = ordered
+    send(rig, topic, "a1", "a2", "a3")
+    a1, a2, a3 = rig.pull()
+    assert rig.bus.release("work", [a2.ack_id]) == [SettleResult.DONE]
+    assert rig.bus.ack("work", [a3.ack_id]) == [SettleResult.STALE]
+    assert rig.pull() == []
+    assert rig.bus.ack("work", [a1.ack_id]) == [SettleResult.DONE]
     second = rig.pull()
-    assert bodies(second) == ["a2"]
-    rig.bus.ack("work", [second[0].ack_id, first[1].ack_id])
-    assert sorted(bodies(rig.pull())) == ["a3", "b2"]
+    assert [(d.data, d.attempt) for d in second] == [(b"a2", 1), (b"a3", 1)]
+    rig.bus.release("work", [second[0].ack_id])
+    assert [(d.data, d.attempt) for d in rig.pull()] == [(b"a2", 1), (b"a3", 1)]
 
 
 def test_order_through_failures(ordered: tuple[Rig, str]) -> None:
     """A key waits through backoff and lapse of its first message, without overtaking."""
     rig, topic = ordered
     send(rig, topic, "a1", "a2", "b1")
-    a1, b1 = rig.pull()
+    a1, _, b1 = rig.pull()
     rig.bus.nack("work", [Nack(ack_id=a1.ack_id)])
     rig.bus.ack("work", [b1.ack_id])
     send(rig, topic, "b2")
     assert bodies(rig.pull()) == ["b2"]
     rig.pass_seconds(10)
-    again = rig.one()
+    again = rig.pull(n=1)[0]
     assert (again.data, again.attempt) == (b"a1", 2)
     rig.pass_seconds(61)
     assert b"a2" not in [d.data for d in rig.pull()]
     rig.pass_seconds(20)
-    third = next(d for d in rig.pull() if d.ordering_key == "a")
+    third, follower = (d for d in rig.pull() if d.ordering_key == "a")
     assert (third.data, third.attempt) == (b"a1", 3)
+    assert (follower.data, follower.attempt) == (b"a2", 1)
     assert rig.bus.ack("work", [third.ack_id]) == [SettleResult.DONE]
-    assert bodies(rig.pull()) == ["a2"]
+    assert rig.bus.ack("work", [follower.ack_id]) == [SettleResult.DONE]
 
 
 def test_a_dead_letter_frees_its_key(ordered: tuple[Rig, str]) -> None:
-    """Poison at the head of a key is dead-lettered, and the next message comes."""
+    """Poison at the head of a key is dead-lettered, and its run goes on."""
     rig, topic = ordered
     send(rig, topic, "a1", "a2", "a3")
-    rig.bus.nack("work", [Nack(ack_id=rig.one().ack_id, kind=ErrorKind.POISON)])
+    a1, a2, a3 = rig.pull()
+    rig.bus.nack("work", [Nack(ack_id=a1.ack_id, kind=ErrorKind.POISON)])
     assert bodies(rig.pull("work.dead")) == ["a1"]
-    second = rig.one()
-    assert second.data == b"a2"
-    for _ in range(5):
-        rig.bus.nack("work", [Nack(ack_id=second.ack_id)])
+    assert rig.pull() == []
+    rig.bus.nack("work", [Nack(ack_id=a3.ack_id, kind=ErrorKind.POISON)])
+    assert bodies(rig.pull("work.dead")) == ["a3"]
+    send(rig, topic, "a4")
+    for attempt in range(1, 6):
+        assert (a2.data, a2.attempt) == (b"a2", attempt)
+        rig.bus.nack("work", [Nack(ack_id=a2.ack_id)])
         rig.pass_seconds(600)
-        found = rig.pull()
-        second = found[0]
-    assert second.data == b"a3"
+        a2 = rig.pull(n=1)[0]
+    assert (a2.data, a2.attempt) == (b"a4", 1)
 
 
 def test_many_keys_in_order(ordered: tuple[Rig, str]) -> None:
@@ -85,9 +210,9 @@ def test_many_keys_in_order(ordered: tuple[Rig, str]) -> None:
     for step in range(60):
         bus = (rig.bus, rig.other)[step % 2]
         got = bus.pull("work", max_messages=9)
-        assert len({d.ordering_key for d in got}) == len(got)
         seen += bodies(got)
-        bus.ack("work", [d.ack_id for d in got])
+        for delivery in reversed(got) if step % 3 else got:
+            assert bus.ack("work", [delivery.ack_id]) == [SettleResult.DONE]
     for key in {text[0] for text in sent}:
         assert [t for t in seen if t[0] == key] == [t for t in sent if t[0] == key]
     assert len(seen) == len(sent)

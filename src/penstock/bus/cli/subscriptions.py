@@ -88,7 +88,7 @@ def show(app: App, name: str, customer: str | None) -> None:
 )
 @click.option("--filter", "filter_", metavar="EXPR",
               help='Deliver only matching messages, e.g. attributes.league = "nba".')  # fmt: skip
-@click.option("--ordered", is_flag=True, help="Deliver in order, one at a time per ordering key.")
+@click.option("--ordered", is_flag=True, help="Deliver messages of an ordering key in order.")
 @click.option("--push", type=JSON, help="Endpoint and options for push delivery.")
 @click.option("--binding", type=JSON,
               help='Start runs or flows, such as {"to": "runs", "pipeline": "nba"}.')  # fmt: skip

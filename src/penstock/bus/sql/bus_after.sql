@@ -106,9 +106,9 @@ ORDER BY message_id LIMIT 1;
 -- Deliveries created before a time and not leased, among the oldest.
 -- scope: system (sweep)
 SELECT o.message_id, o.epoch FROM (
-    SELECT message_id, epoch, state, born_at FROM deliveries
+    SELECT message_id, epoch, until_at, born_at FROM deliveries
     WHERE subscription = :subscription ORDER BY message_id LIMIT :look) AS o
-WHERE o.born_at <= :before AND o.state <> 1 ORDER BY o.message_id LIMIT :n;
+WHERE o.born_at <= :before AND o.until_at IS NULL ORDER BY o.message_id LIMIT :n;
 
 -- name: bus_subscriptions_deleted
 -- Deleted subscriptions that still have deliveries.
@@ -147,17 +147,21 @@ WHERE e.message_id = :message_id ORDER BY e.subscription, e.round;
 SELECT subscription FROM subscriptions WHERE topic = :topic ORDER BY subscription;
 
 -- name: bus_backlog
--- Counts of waiting deliveries in a subscription, each up to a bound.
+-- Counts of waiting deliveries in a subscription, each up to a bound. Deliveries of a run that
+-- follow their leased head count as leased.
 -- scope: system (the caller has checked the subscription's customer)
 SELECT
     (SELECT count(*) FROM (SELECT 1 FROM deliveries d WHERE d.subscription = :subscription
         AND d.state = 0 LIMIT :bound) AS b),
     (SELECT count(*) FROM (SELECT 1 FROM deliveries d WHERE d.subscription = :subscription
-        AND d.state = 1 LIMIT :bound) AS b),
+        AND d.state = 1 LIMIT :bound) AS b)
+    + (SELECT count(*) FROM (SELECT d.until_at FROM deliveries d
+        WHERE d.subscription = :subscription AND d.state = 3 LIMIT :bound) AS b
+        WHERE b.until_at IS NOT NULL),
     (SELECT count(*) FROM (SELECT 1 FROM deliveries d WHERE d.subscription = :subscription
         AND d.state = 2 LIMIT :bound) AS b),
     (SELECT count(*) FROM (SELECT 1 FROM deliveries d WHERE d.subscription = :subscription
-        AND d.state = 3 LIMIT :bound) AS b),
+        AND d.state = 3 AND d.until_at IS NULL LIMIT :bound) AS b),
     (SELECT d.published_at FROM deliveries d WHERE d.subscription = :subscription
         ORDER BY d.message_id LIMIT 1);
 

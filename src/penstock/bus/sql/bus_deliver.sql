@@ -1,5 +1,12 @@
 -- Deliveries: lease, extend, settle, nack, sweep. The hot path of the bus.
 
+-- fragment: is_leased
+-- A leased delivery: the head of its key, or one that follows its head in the same run.
+(deliveries.state = 1 OR deliveries.state = 3 AND deliveries.until_at IS NOT NULL)
+
+-- fragment: d_is_leased
+(d.state = 1 OR d.state = 3 AND d.until_at IS NOT NULL)
+
 -- fragment: leased_columns
 d.message_id, d.epoch, d.attempt, d.until_at, d.round, d.replays, d.copy_id, d.published_at
 
@@ -49,6 +56,111 @@ FROM temp.leased h CROSS JOIN deliveries d ON d.subscription = :subscription
     LEFT JOIN messages m ON m.message_id = d.message_id
 ORDER BY h.message_id;
 
+-- name: bus_ready_heads
+-- Ordering keys of the next ready deliveries, to be locked before a run of them is leased.
+-- scope: system (the caller has checked the subscription's customer)
+SELECT ordering_key FROM deliveries WHERE subscription = :subscription AND state = 0
+ORDER BY message_id LIMIT :n;
+
+-- fragment: run_columns
+-- Deliveries behind head `k`. A run ends before the first one that must not follow its head now:
+-- it is delayed, or was published before the head (a replay), or is leased already.
+b.message_id, row_number() OVER w AS place,
+    max(CASE WHEN b.until_at IS NULL AND b.due_at <= {{now}} AND b.message_id > b.head_id
+        THEN 0 ELSE 1 END) OVER w AS is_over
+
+-- name: bus_pull_run [postgres]
+-- Lease what follows leased heads of ordering keys, in order, the same number of each key. The
+-- state stays 3, a deadline says that it is leased: the key keeps one head.
+-- scope: system (the caller holds the keys' locks)
+-- batch: ordering_key text, message_id bigint
+WITH following AS MATERIALIZED (
+    SELECT {{run_columns}} FROM (
+        SELECT f.message_id, f.until_at, f.due_at, k.ordering_key, k.message_id AS head_id
+        FROM (SELECT batch.ordering_key, batch.message_id FROM {{batch}}) AS k
+        CROSS JOIN LATERAL (
+            SELECT o.message_id, o.until_at, o.due_at FROM deliveries o
+            WHERE o.subscription = :subscription AND o.ordering_key = k.ordering_key
+                AND o.state = 3 ORDER BY o.message_id LIMIT :each) AS f) AS b
+    WINDOW w AS (PARTITION BY b.ordering_key ORDER BY b.message_id)
+), picked AS MATERIALIZED (
+    SELECT message_id FROM following WHERE is_over = 0 ORDER BY place, message_id LIMIT :n
+), d AS MATERIALIZED (
+    UPDATE deliveries u SET attempt = u.attempt + 1, epoch = u.epoch + 1,
+        until_at = {{now}} + :ack_deadline_us, holder = :holder
+    WHERE u.subscription = :subscription
+        AND u.message_id = ANY(ARRAY(SELECT message_id FROM picked))
+    RETURNING u.*
+), summed AS (
+    INSERT INTO delivery_sums (subscription, customer, hour_at, delivered)
+    SELECT :subscription, :customer, {{now}} - {{now}} % 3600000000, count(*) FROM d
+    HAVING count(*) > 0
+)
+SELECT {{leased_columns}}, m.data, m.attributes, m.ordering_key
+FROM d LEFT JOIN LATERAL (
+    SELECT c.data, c.attributes, c.ordering_key FROM messages c
+    WHERE c.message_id = d.message_id AND c.published_at = d.published_at LIMIT 1) AS m ON TRUE;
+
+-- name: bus_pull_run [sqlite]
+-- differs because SQLite has no data-modifying CTEs and no LATERAL: the picked ids are staged in a
+-- temporary table.
+-- scope: system (the caller holds the keys' locks)
+-- batch: ordering_key text, message_id bigint
+CREATE TEMP TABLE IF NOT EXISTS leased (message_id integer PRIMARY KEY);
+DELETE FROM temp.leased;
+INSERT INTO temp.leased
+SELECT message_id FROM (
+    SELECT {{run_columns}} FROM (
+        SELECT f.message_id, f.until_at, f.due_at, k.ordering_key, k.message_id AS head_id
+        FROM (SELECT batch.ordering_key, batch.message_id FROM {{batch}}) AS k
+        CROSS JOIN deliveries f ON f.subscription = :subscription AND f.message_id IN (
+            SELECT o.message_id FROM deliveries o
+            WHERE o.subscription = :subscription AND o.ordering_key = k.ordering_key
+                AND o.state = 3 ORDER BY o.message_id LIMIT :each)) AS b
+    WINDOW w AS (PARTITION BY b.ordering_key ORDER BY b.message_id))
+WHERE is_over = 0 ORDER BY place, message_id LIMIT :n;
+UPDATE deliveries SET attempt = attempt + 1, epoch = epoch + 1,
+    until_at = {{now}} + :ack_deadline_us, holder = :holder
+WHERE subscription = :subscription AND message_id IN (SELECT message_id FROM temp.leased);
+INSERT INTO delivery_sums (subscription, customer, hour_at, delivered)
+SELECT :subscription, :customer, {{now}} - {{now}} % 3600000000, count(*) FROM temp.leased
+HAVING count(*) > 0;
+SELECT {{leased_columns}}, m.data, m.attributes, m.ordering_key
+FROM temp.leased h CROSS JOIN deliveries d ON d.subscription = :subscription
+        AND d.message_id = h.message_id
+    LEFT JOIN messages m ON m.message_id = d.message_id;
+
+-- fragment: later_of_run
+-- The leased deliveries of a run after message `k`, if the next one is leased.
+(SELECT l.message_id FROM deliveries l WHERE l.subscription = :subscription
+    AND l.ordering_key = k.ordering_key AND l.state = 3 AND l.message_id > k.message_id
+    AND (SELECT n.until_at FROM deliveries n WHERE n.subscription = :subscription
+        AND n.ordering_key = k.ordering_key AND n.state = 3 AND n.message_id > k.message_id
+        ORDER BY n.message_id LIMIT 1) IS NOT NULL
+    ORDER BY l.message_id LIMIT :run_max)
+
+-- name: bus_return_run [postgres]
+-- Return the rest of runs after given messages: not leased any more, and no attempt is counted.
+-- scope: system (the caller holds the keys' locks)
+-- batch: ordering_key text, message_id bigint
+UPDATE deliveries SET until_at = NULL, holder = NULL, attempt = attempt - 1
+WHERE subscription = :subscription AND state = 3 AND until_at IS NOT NULL
+    AND NOT (message_id {{any kept}}) AND message_id = ANY(ARRAY(
+        SELECT r.message_id FROM (SELECT batch.ordering_key, batch.message_id FROM {{batch}}) AS k
+        CROSS JOIN LATERAL {{later_of_run}} AS r));
+
+-- name: bus_return_run [sqlite]
+-- differs because SQLite has no arrays and no LATERAL.
+-- scope: system (the caller holds the keys' locks)
+-- batch: ordering_key text, message_id bigint
+UPDATE deliveries SET until_at = NULL, holder = NULL, attempt = attempt - 1
+WHERE subscription = :subscription AND state = 3 AND until_at IS NOT NULL
+    AND NOT (message_id {{any kept}}) AND message_id IN (
+        SELECT f.message_id
+        FROM (SELECT batch.ordering_key, batch.message_id FROM {{batch}}) AS k
+        CROSS JOIN deliveries f ON f.subscription = :subscription
+            AND f.message_id IN {{later_of_run}});
+
 -- name: bus_contents
 -- Contents of messages by id; the time of publishing need not be known.
 -- scope: system (the caller has checked the messages' customer)
@@ -86,7 +198,7 @@ WITH x AS MATERIALIZED (
     DELETE FROM deliveries d USING x
     WHERE d.subscription = :subscription AND d.message_id = x.message_id
         AND d.message_id = ANY(:b_message_id::bigint[]) AND d.epoch = x.epoch
-        AND (d.state = 1 OR CAST(:outcome AS text) <> 'acked')
+        AND ({{d_is_leased}} OR CAST(:outcome AS text) <> 'acked')
     RETURNING d.message_id, d.round, d.epoch, d.attempt, d.replays, d.published_at, d.ordering_key
 ), kept AS (
     INSERT INTO settled (subscription, message_id, customer, round, epoch, attempts, replays,
@@ -111,7 +223,7 @@ INSERT OR IGNORE INTO temp.ending
 SELECT d.message_id, d.round, d.epoch, d.attempt, d.replays, d.published_at, d.ordering_key
 FROM {{batch}} CROSS JOIN deliveries d ON d.subscription = :subscription
     AND d.message_id = batch.message_id
-WHERE d.epoch = batch.epoch AND (d.state = 1 OR :outcome <> 'acked');
+WHERE d.epoch = batch.epoch AND ({{d_is_leased}} OR :outcome <> 'acked');
 DELETE FROM deliveries WHERE subscription = :subscription
     AND message_id IN (SELECT message_id FROM temp.ending);
 INSERT INTO settled (subscription, message_id, customer, round, epoch, attempts, replays, outcome,
@@ -130,7 +242,7 @@ UPDATE deliveries SET until_at = {{now}} + :extend_us
 FROM {{batch}}
 WHERE deliveries.subscription = :subscription AND deliveries.message_id = batch.message_id
     {{pg:AND deliveries.message_id = ANY(:b_message_id::bigint[])}}
-    AND deliveries.epoch = batch.epoch AND deliveries.state = 1
+    AND deliveries.epoch = batch.epoch AND {{is_leased}}
 RETURNING deliveries.message_id, deliveries.epoch;
 
 -- name: bus_lock_leased
@@ -142,31 +254,32 @@ SELECT d.message_id, d.epoch, d.round, d.attempt, d.replays, d.copy_id, d.publis
 FROM {{batch}} JOIN deliveries d ON d.subscription = :subscription
     AND d.message_id = batch.message_id
     {{pg:AND d.message_id = ANY(:b_message_id::bigint[])}}
-WHERE d.epoch = batch.epoch AND d.state = 1
+WHERE d.epoch = batch.epoch AND {{d_is_leased}}
     AND (CAST(:lapsed AS boolean) IS NOT TRUE OR d.until_at <= {{now}})
 ORDER BY d.message_id {{pg:FOR UPDATE OF d}};
 
 -- name: bus_delay
--- Delay leased deliveries before their next attempt.
+-- Delay leased deliveries before their next attempt; one that follows its head stays behind it.
 -- scope: system (rows the transaction holds)
 -- batch: message_id bigint, epoch bigint, delay_us bigint, last_error text
-UPDATE deliveries SET state = 2, due_at = {{now}} + batch.delay_us, until_at = NULL, holder = NULL,
-    last_error = batch.last_error
+UPDATE deliveries SET state = CASE WHEN deliveries.state = 3 THEN 3 ELSE 2 END,
+    due_at = {{now}} + batch.delay_us, until_at = NULL, holder = NULL, last_error = batch.last_error
 FROM {{batch}}
 WHERE deliveries.subscription = :subscription AND deliveries.message_id = batch.message_id
     {{pg:AND deliveries.message_id = ANY(:b_message_id::bigint[])}}
-    AND deliveries.epoch = batch.epoch AND deliveries.state = 1;
+    AND deliveries.epoch = batch.epoch AND {{is_leased}};
 
 -- name: bus_release
 -- Make leased deliveries that were never tried ready again and undo the attempt; the epoch stays
 -- used.
 -- scope: system (rows the transaction holds)
 -- batch: message_id bigint, epoch bigint
-UPDATE deliveries SET state = 0, attempt = deliveries.attempt - 1, until_at = NULL, holder = NULL
+UPDATE deliveries SET state = CASE WHEN deliveries.state = 3 THEN 3 ELSE 0 END,
+    attempt = deliveries.attempt - 1, until_at = NULL, holder = NULL
 FROM {{batch}}
 WHERE deliveries.subscription = :subscription AND deliveries.message_id = batch.message_id
     {{pg:AND deliveries.message_id = ANY(:b_message_id::bigint[])}}
-    AND deliveries.epoch = batch.epoch AND deliveries.state = 1;
+    AND deliveries.epoch = batch.epoch AND {{is_leased}};
 
 -- name: bus_lapsed
 -- Deliveries past their deadline, read without a lock; the caller locks them by epoch.
@@ -215,12 +328,18 @@ UPDATE deliveries SET state = 0 WHERE rowid IN (
 (SELECT h.message_id FROM deliveries h WHERE h.subscription = :subscription
     AND h.ordering_key = k.ordering_key AND h.ordering_key IS NOT NULL AND h.state <> 3 LIMIT 1)
 
+-- fragment: as_head
+state = CASE WHEN until_at IS NOT NULL THEN 1 WHEN due_at > {{now}} THEN 2 ELSE 0 END,
+    due_at = greatest(due_at, {{now}}),
+    until_at = CASE WHEN until_at IS NOT NULL
+        THEN greatest(until_at, {{now}} + :ack_deadline_us) END
+
 -- name: bus_move_up [postgres]
--- Make the next delivery of each key ready if no delivery of that key precedes it.
+-- Make the next delivery of each key its head if no delivery of that key precedes it: ready, or
+-- still leased if it is the rest of a run, with a full deadline from now.
 -- scope: system (the caller holds the keys' locks)
 -- batch: ordering_key text
-UPDATE deliveries SET state = CASE WHEN due_at > {{now}} THEN 2 ELSE 0 END,
-    due_at = greatest(due_at, {{now}})
+UPDATE deliveries SET {{as_head}}
 WHERE subscription = :subscription AND state = 3 AND message_id = ANY(ARRAY(
     SELECT {{next_of_key}} FROM (SELECT DISTINCT batch.ordering_key FROM {{batch}}) AS k
     WHERE {{head_of_key}} IS NULL))
@@ -230,8 +349,7 @@ RETURNING message_id;
 -- differs because SQLite has no arrays.
 -- scope: system (the caller holds the keys' locks)
 -- batch: ordering_key text
-UPDATE deliveries SET state = CASE WHEN due_at > {{now}} THEN 2 ELSE 0 END,
-    due_at = greatest(due_at, {{now}})
+UPDATE deliveries SET {{as_head}}
 WHERE subscription = :subscription AND state = 3 AND message_id IN (
     SELECT {{next_of_key}} FROM (SELECT DISTINCT batch.ordering_key FROM {{batch}}) AS k
     WHERE {{head_of_key}} IS NULL)

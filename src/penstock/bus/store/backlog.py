@@ -35,8 +35,8 @@ def message_states(tx: Tx, message_id: int, topic_key: TopicKey) -> list[Message
     params = {"message_id": message_id, "subscriptions": ever}
     found = [
         MessageState(
-            number, name, STATES[state], count, attempt, epoch, replays,
-            until_at if until_at is not None else due_at, last_error,
+            number, name, STATES[state] if until_at is None else "leased", count, attempt, epoch,
+            replays, due_at if until_at is None else until_at, last_error,
         )
         for number, name, state, count, attempt, epoch, replays, due_at, until_at, last_error
         in tx.rows("bus_states_open", params)

@@ -3,6 +3,10 @@
 Every change is a compare-and-set on the epoch in the ack id: a stale ack id changes nothing and is
 reported as stale. Attempt and epoch are stored in the transaction that leases a delivery, so that a
 consumer crash counts as an attempt. The caller checks who may use the subscription.
+
+A pull of an ordered subscription leases runs: the head of a key and deliveries that follow it. They
+stay behind their head (state 3) and have a deadline. When the head is settled, the next one of the
+run becomes the leased head. When a delivery of the run fails, those after it are returned.
 """
 
 from __future__ import annotations
@@ -26,6 +30,8 @@ MISCONFIGURED: Final = "consumer_misconfigured"
 DEADLINE_EXCEEDED: Final = "DEADLINE_EXCEEDED"
 SWEEP_MAX: Final = 500
 PULL_MAX: Final = 1_000
+RUN_SCAN: Final = 2
+"""Deliveries of runs that a pull reads for each one that it can lease."""
 
 Jitter = Callable[[], float]
 LeaseKey = tuple[int, int]
@@ -74,9 +80,13 @@ def delivery_pull(
     """Lease up to `n` ready deliveries, oldest first; none while the subscription is paused."""
     if sub.is_paused or n < 1:
         return []
-    rows = _pull(tx, sub, min(n, PULL_MAX), holder)
+    n = min(n, PULL_MAX)
+    locked = _lock_heads(tx, sub, n) if _has_runs(sub) else set()
+    rows = _pull(tx, sub, n, holder)
     if not rows and delivery_due_of(tx, sub.subscription_key):
-        rows = _pull(tx, sub, min(n, PULL_MAX), holder)
+        rows = _pull(tx, sub, n, holder)
+    elif locked and len(rows) < n:
+        rows = _pull_runs(tx, sub, rows, locked, n, holder)
     copies = [row[6] for row in rows if row[6] is not None]
     contents = {} if not copies else _contents(tx, copies)
     leased = [_leased(row, contents) for row in rows]
@@ -89,14 +99,48 @@ def delivery_pull(
 
 
 def _pull(tx: Tx, sub: SubscriptionRow, n: int, holder: str | None) -> list[Row]:
-    params = {
+    return tx.rows("bus_pull", _pull_params(sub, n, holder))
+
+
+def _pull_params(sub: SubscriptionRow, n: int, holder: str | None) -> dict[str, int | str | None]:
+    return {
         "subscription": sub.subscription_key,
         "customer": sub.customer_key,
         "n": n,
         "ack_deadline_us": sub.ack_deadline_us,
         "holder": holder,
     }
-    return tx.rows("bus_pull", params)
+
+
+def _has_runs(sub: SubscriptionRow) -> bool:
+    """Whether a pull leases runs. Pushes and bindings settle each delivery on its own."""
+    return sub.is_ordered and sub.kind == "pull"
+
+
+def _lock_heads(tx: Tx, sub: SubscriptionRow, n: int) -> set[str]:
+    """Lock and return the keys of ready deliveries if a pull of `n` can take runs."""
+    heads = tx.rows("bus_ready_heads", {"subscription": sub.subscription_key, "n": n})
+    keys = {row[0] for row in heads if row[0] is not None} if len(heads) < n else set()
+    lock_keys(tx, sub.topic_key, keys)
+    return keys
+
+
+def _pull_runs(
+    tx: Tx, sub: SubscriptionRow, rows: list[Row], locked: set[str], n: int, holder: str | None
+) -> list[Row]:
+    """Add what follows the leased heads in `rows` up to `n` rows; return all in publish order."""
+    # A replay with other content (row[6]) may have another key than its message: no run.
+    heads = [(row[10], row[0]) for row in rows if row[6] is None and row[10] in locked]
+    if not heads:
+        return rows
+    left = n - len(rows)
+    each = min(left, -(-RUN_SCAN * left // len(heads)))
+    params = {**_pull_params(sub, left, holder), "each": each}
+    return sorted([*rows, *tx.rows("bus_pull_run", params, batch=sorted(heads))], key=_message_id)
+
+
+def _message_id(row: Row) -> int:
+    return int(row[0])
 
 
 def _contents(tx: Tx, ids: list[int]) -> dict[int, Row]:
@@ -158,9 +202,11 @@ def delivery_release(tx: Tx, sub: SubscriptionRow, tickets: Sequence[LeaseKey]) 
 
     Returns the tickets that were current; they are stale from now on.
     """
+    lock_keys_of(tx, sub, [message_id for message_id, _ in tickets])
     params = {"subscription": sub.subscription_key, "lapsed": False}
     held = tx.rows("bus_lock_leased", params, batch=sorted(set(tickets)))
     current = [(row[0], row[1]) for row in held]
+    _return_later(tx, sub, [(row[7], row[0]) for row in held], current)
     tx.run("bus_release", {"subscription": sub.subscription_key}, batch=current)
     return set(current)
 
@@ -233,6 +279,9 @@ def _nack(
     written = write_dead_letters(tx, sub, failed)
     if not written.is_done:
         delays += [(d.message_id, d.epoch, sub.max_backoff_us, d.error_type) for d in failed]
+    returned = {row[0] for row in held} if lapsed else {delay[0] for delay in delays}
+    first_of_key = [(row[7], row[0]) for row in held if row[0] in returned]
+    _return_later(tx, sub, first_of_key, [(row[0], row[1]) for row in held])
     tx.run("bus_delay", {"subscription": sub.subscription_key}, batch=delays)
     count = len(held)
     if count:
@@ -272,6 +321,48 @@ def _error_text(nack: DeliveryNack) -> str:
     return text[:ERROR_MAX]
 
 
+# -- runs of an ordering key -------------------------------------------------------------------
+
+
+def _return_later(
+    tx: Tx,
+    sub: SubscriptionRow,
+    after: Iterable[tuple[str | None, int]],
+    kept: Sequence[LeaseKey],
+) -> None:
+    """Return deliveries of runs that follow the first message of each key in `after`.
+
+    kept: deliveries that the caller changes itself.
+    """
+    earliest: dict[str, int] = {}
+    for key, message_id in after:
+        if key is not None:
+            earliest[key] = min(message_id, earliest.get(key, message_id))
+    return_runs(tx, sub, sorted(earliest.items()), [message_id for message_id, _ in kept])
+
+
+def return_runs(
+    tx: Tx, sub: SubscriptionRow, after: Sequence[tuple[str, int]], kept: Sequence[int] = ()
+) -> None:
+    """Return the leased deliveries behind each (key, message id), without counting an attempt.
+
+    Their ack ids are stale from now on. The caller has locked the keys.
+    """
+    if after and _has_runs(sub):
+        params = {
+            "subscription": sub.subscription_key, "kept": list(kept), "run_max": PULL_MAX,
+        }  # fmt: skip
+        tx.run("bus_return_run", params, batch=after)
+
+
+def move_up(tx: Tx, sub: SubscriptionRow, keys: Iterable[str | None]) -> None:
+    """Make the next delivery of each key its head if the key has none. The keys are locked."""
+    batch = [(key,) for key in sorted({key for key in keys if key is not None})]
+    if batch:
+        params = {"subscription": sub.subscription_key, "ack_deadline_us": sub.ack_deadline_us}
+        tx.rows("bus_move_up", params, batch=batch)
+
+
 # -- settling deliveries ------------------------------------------------------------------------
 
 
@@ -292,7 +383,5 @@ def settle(
         "outcome": outcome,
     }
     rows = tx.rows("bus_settle", params, batch=sorted(set(tickets)))
-    keys = sorted({row[2] for row in rows if row[2] is not None})
-    if keys:
-        tx.rows("bus_move_up", {"subscription": sub.subscription_key}, batch=[(k,) for k in keys])
+    move_up(tx, sub, (row[2] for row in rows))
     return {(row[0], row[1]) for row in rows}

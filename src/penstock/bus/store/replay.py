@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from penstock.bus.store.deliveries import LeaseKey, lock_keys_of, settle
+from penstock.bus.store.deliveries import LeaseKey, lock_keys_of, move_up, return_runs, settle
 from penstock.bus.store.messages import lock_keys, message_headers
 from penstock.bus.store.topics import (
     SubscriptionRow,
@@ -124,9 +124,16 @@ def _add(tx: Tx, sub: SubscriptionRow, generations: Sequence[_Generation]) -> se
         return added
     own_key = {"subscription": sub.subscription_key, "ids": sorted(added)}
     undone = tx.rows("bus_generation_undo", own_key)
-    keys = sorted({key for _, key in undone if key is not None})
-    if keys:
-        tx.rows("bus_move_up", {"subscription": sub.subscription_key}, batch=[(k,) for k in keys])
+    move_up(tx, sub, (key for _, key in undone))
+    # A run is what directly follows its head: the part behind an added delivery is returned.
+    return_runs(
+        tx, sub,
+        [
+            (new.ordering_key, new.message_id)
+            for new in generations
+            if new.ordering_key is not None and new.message_id in added
+        ],
+    )  # fmt: skip
     return added - {message_id for message_id, _ in undone}
 
 
@@ -134,7 +141,7 @@ def _restore_order(tx: Tx, sub: SubscriptionRow, keys: Sequence[str | None]) -> 
     """Put replayed deliveries before later waiting ones of the same key. The keys are locked."""
     batch = [(key,) for key in sorted({key for key in keys if key})]
     if batch and tx.run("bus_yield", {"subscription": sub.subscription_key}, batch=batch):
-        tx.rows("bus_move_up", {"subscription": sub.subscription_key}, batch=batch)
+        move_up(tx, sub, keys)
 
 
 def _extend_retention(tx: Tx, sub: SubscriptionRow, messages: Sequence[tuple[int, int]]) -> None:
