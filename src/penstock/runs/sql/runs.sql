@@ -122,25 +122,46 @@ REPLACE INTO temp.tally
 SELECT 'base', coalesce(max(seq), 0) FROM main.sqlite_sequence WHERE name = 'runs'
 
 -- fragment: rank_given [postgres]
--- Reads the CTE `given` and yields `seated`, with admission and fair ranks. Rank rows are locked in
--- order and found by key, so that no plan, however wrong its estimates, joins the batch with
--- itself.
+-- Reads the CTE `given` and yields `seated`, with admission and fair ranks. Each customer's rank
+-- moves once, by the number of its runs, and its runs are numbered from there: rows are updated in
+-- the order of `line`, so that two transactions lock the same customers in the same order. The ranks
+-- are found by key and read by position in an array, so that no plan, however wrong its estimates,
+-- joins the batch with itself. `OFFSET 0`: the admission of a run is evaluated once.
 behind AS MATERIALIZED (
     SELECT b.ord FROM (
         SELECT g.ord, row_number() OVER (PARTITION BY g.ordering_key ORDER BY g.ord) AS place
         FROM given g WHERE g.ordering_key IS NOT NULL) AS b WHERE b.place > 1
 ), clocks AS MATERIALIZED (
     SELECT g.*, {{fair_clock}} AS clock FROM (SELECT DISTINCT pool, priority FROM given) AS g
-), in_line AS MATERIALIZED (
-    SELECT g.*, {{clock_read}} AS clock FROM given g
-    ORDER BY g.pool, g.priority, g.customer, g.ord
-), locked AS MATERIALIZED (
-    SELECT g.*, {{fair_rank_base}} AS base FROM in_line g
-), seated AS MATERIALIZED (
-    SELECT j.*, CASE WHEN j.admission = 0 THEN j.base + count(*) FILTER (WHERE j.admission = 0)
-        OVER (PARTITION BY j.pool, j.priority, j.customer ORDER BY j.ord) ELSE 0 END AS seat
-    FROM (SELECT g.*, {{admission_of_given}} AS admission FROM locked g) AS j
-), {{fair_ranks_move}}
+), numbered AS MATERIALIZED (
+    SELECT j.*, dense_rank() OVER (ORDER BY j.pool, j.priority, j.customer) AS line,
+        count(*) FILTER (WHERE j.admission = 0)
+            OVER (PARTITION BY j.pool, j.priority, j.customer ORDER BY j.ord) AS place
+    FROM (SELECT g.*, {{admission_of_given}} AS admission FROM given g OFFSET 0) AS j
+), ranked AS MATERIALIZED (
+    SELECT g.*, coalesce({{clock_read}}, 0) AS clock, {{fair_rank_seen}} AS seen
+    FROM (SELECT j.line, j.pool, j.priority, j.customer, max(j.place) AS n FROM numbered j
+        GROUP BY j.line, j.pool, j.priority, j.customer ORDER BY j.line) AS g
+), moved AS (
+    UPDATE fair_ranks t SET fair_rank = greatest(t.fair_rank, k.clock) + k.n FROM ranked k
+    WHERE t.pool = k.pool AND t.level = k.priority AND t.customer = k.customer
+        AND t.fair_rank >= k.seen AND k.n > 0
+    RETURNING k.line, t.fair_rank - k.n AS base
+), added AS (
+    INSERT INTO fair_ranks (pool, level, customer, fair_rank)
+    SELECT k.pool, k.priority, k.customer, k.clock + k.n FROM ranked k
+    WHERE k.seen IS NULL AND k.n > 0
+    ON CONFLICT DO NOTHING
+), bases AS MATERIALIZED (
+    SELECT array_agg(b.base ORDER BY b.line) AS by_line FROM (
+        SELECT u.line, max(u.base) AS base FROM (
+            SELECT k.line, k.clock AS base FROM ranked k UNION ALL
+            SELECT m.line, m.base FROM moved m) AS u GROUP BY u.line) AS b
+), seated AS (
+    SELECT j.*, CASE WHEN j.admission <> 0 THEN 0
+        ELSE (SELECT b.by_line FROM bases b)[CAST(j.line AS integer)] + j.place END AS seat
+    FROM numbered j
+)
 
 -- fragment: insert_ranked [postgres]
     INSERT INTO runs ({{insert_columns}})
