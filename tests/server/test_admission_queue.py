@@ -8,6 +8,7 @@ from typing import Any
 from penstock.server.overload.admission_queue import (
     BURST_SECONDS,
     OVERLOAD_WAIT_SECONDS,
+    PAUSE_SECONDS,
     RECOVERY_SECONDS,
     AdmissionQueue,
 )
@@ -44,6 +45,13 @@ class Queue:
         await self.come(MOST + 1)
         self.clock.advance(seconds=2 * OVERLOAD_WAIT_SECONDS)
         await self.leave(CONCURRENCY)
+
+    async def crowd(self) -> None:
+        """Let requests end for longer than a burst while none is admitted directly."""
+        for _ in range(round(BURST_SECONDS / PAUSE_SECONDS) + 1):
+            self.admission.reenter("poll")
+            self.clock.advance(seconds=PAUSE_SECONDS)
+            await self.leave(key="poll")
 
     @property
     def states(self) -> str:
@@ -89,6 +97,20 @@ def test_burst_is_served() -> None:
     run(scenario())
 
 
+def test_a_pause_is_not_overload() -> None:
+    """Requests that arrived while none ended, however long, are served after the pause."""
+
+    async def scenario() -> None:
+        queue = Queue()
+        await queue.come(6)
+        queue.clock.advance(seconds=3 * BURST_SECONDS)
+        await queue.come(2)
+        await queue.leave(5)
+        assert queue.states == "s" * 8
+
+    run(scenario())
+
+
 def test_full_queue_is_overload() -> None:
     """A full queue is overload; callers that waited too long are refused."""
 
@@ -112,7 +134,7 @@ def test_no_direct_admission_is_overload() -> None:
     async def scenario() -> None:
         queue = Queue()
         await queue.come(6)
-        queue.clock.advance(seconds=BURST_SECONDS + MOMENT)
+        await queue.crowd()
         await queue.come()
         assert queue.states == "sss...r", "a new caller is refused under overload"
         await queue.leave(2)
@@ -176,7 +198,7 @@ def test_patience() -> None:
         queue = Queue()
         await queue.come(4)
         await queue.come(1, patience=2.0)
-        queue.clock.advance(seconds=BURST_SECONDS + MOMENT)
+        await queue.crowd()
         await queue.leave(2)
         assert queue.states == "sssrs"
 
@@ -223,7 +245,7 @@ def test_overload_by_another_caller() -> None:
     async def scenario() -> None:
         queue = Queue()
         await queue.come(6, key="greedy")
-        queue.clock.advance(seconds=BURST_SECONDS + MOMENT)
+        await queue.crowd()
         await queue.come(key="greedy")
         assert queue.states == "sss...r"
         await queue.come(2, key="modest")

@@ -107,6 +107,15 @@ def test_workers_are_served(full: ServedApi) -> None:
         assert (reply.status, reply.json["code"]) == (404, "not_found"), verb
 
 
+def test_workers_of_one_customer(full: ServedApi) -> None:
+    """Calls of a key that the fast path does not serve are refused early, like other requests."""
+    bound = full.by("acme-worker")
+    full.received.clear()
+    assert bound.post("/pipeline-runs/run_00000000/start", {"fencing_token": "x"}).status == 503
+    (line,) = (event for event in full.received if isinstance(event, ServedEvent))
+    assert (line.status, line.key) == (503, None)
+
+
 def test_unusual_requests(full: ServedApi) -> None:
     """Unusual requests skip load shedding; they are refused when they ask for capacity."""
     by = full.by("viewer")

@@ -119,7 +119,9 @@ def build(
     app.state.recognise = Recognizer(keyring, options.scheduler_token)
     return Api(
         app=guard,
-        load_shedder=LoadShedder(queue, record, app.state.recognise.caller),
+        load_shedder=LoadShedder(
+            queue, record, app.state.recognise.caller, app.state.recognise.is_worker
+        ),
         connections=connections,
         recognise=app.state.recognise,
         asgi=app,

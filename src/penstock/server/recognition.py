@@ -39,6 +39,11 @@ class Recognizer:
         known = self._keys.cached(_bearer(headers))
         return "" if known is None or known.caller is None else known.caller.key
 
+    def is_worker(self, headers: Mapping[bytes, bytes]) -> bool:
+        """Return whether the worker fast path knows the key: it is not bound to a customer."""
+        known = self._keys.cached(_bearer(headers))
+        return known is not None and known.caller is not None and known.caller.customer is None
+
     def add_sender(self, authorization: str) -> None:
         """Remember the token of a push that was verified."""
         token = authorization.partition(" ")[2].strip()

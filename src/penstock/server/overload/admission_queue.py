@@ -2,11 +2,12 @@
 
 At most `concurrency` requests are served at once; more would only wait for each other. Further
 requests are queued, up to `most` of both together. A short burst is served. Overload begins when a
-request finds the queue full, or when no request has been admitted directly for a while; it ends
-when no request has been refused for a moment. Under overload few requests may wait, and only
-briefly: accepted requests stay fast, and the others are refused at once. A caller with no more than
-its share of these requests is not refused for what others ask: the next request is that of the
-caller that is served least. Used from one event loop.
+request finds the queue full, or when no request has been admitted directly for a while although
+requests ended; it ends when no request has been refused for a moment. A pause in which no request
+ends (of the database, or of the process) is not overload: those that waited are served. Under
+overload few requests may wait, and only briefly: accepted requests stay fast, and the others are
+refused at once. A caller with no more than its share of these requests is not refused for what
+others ask: the next request is that of the caller that is served least. Used from one event loop.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from penstock.core.clock import Clock
 
 BURST_SECONDS: Final = 0.3
 """Overload begins if no request was admitted directly for this long; shorter is a burst."""
+PAUSE_SECONDS: Final = 0.05
+"""Longest time between the ends of two requests that counts towards `BURST_SECONDS`."""
 RECOVERY_SECONDS: Final = 0.25
 """Overload ends if no request was refused for this long."""
 OVERLOAD_WAIT_SECONDS: Final = 0.03
@@ -49,7 +52,10 @@ class AdmissionQueue:
         """Number of active requests of each caller that has any."""
         self._present: Counter[str] = Counter()
         """Number of active and waiting requests of each caller that has any."""
-        self._crowded_since: float | None = None
+        self._crowded_seconds = 0.0
+        """How long requests have been queued without a direct admission, pauses excluded."""
+        self._crowded_at: float | None = None
+        """Until when that time is counted; None if a request was admitted directly since."""
         self._refused_at: float | None = None
         self._left_at = clock.monotonic()
         self.active = 0
@@ -86,11 +92,11 @@ class AdmissionQueue:
             return False
         if self.has_capacity:
             self.reenter(caller)
-            self._crowded_since = None
+            self._crowded_seconds, self._crowded_at = 0.0, None
             return True
         now = self._clock.monotonic()
-        if self._crowded_since is None:
-            self._crowded_since = now
+        if self._crowded_at is None:
+            self._crowded_at = now
         admitted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         waiter = _Waiter(admitted, now, patience, caller)
         self._waiting.append(waiter)
@@ -116,6 +122,8 @@ class AdmissionQueue:
         _decrease(self._served, caller)
         _decrease(self._present, caller)
         now = self._left_at = self._clock.monotonic()
+        if self._crowded_at is not None:
+            self._crowded_seconds, self._crowded_at = self._crowded_until(now), now
         while self._waiting and self.has_capacity:
             waiter = min(self._waiting, key=lambda one: self._served[one.caller])
             is_modest = self._present[waiter.caller] <= self._share(waiter.caller)
@@ -155,7 +163,12 @@ class AdmissionQueue:
         now = self._clock.monotonic()
         if self._refused_at is not None and now - self._refused_at < RECOVERY_SECONDS:
             return True
-        return self._crowded_since is not None and now - self._crowded_since > BURST_SECONDS
+        return self._crowded_until(now) > BURST_SECONDS
+
+    def _crowded_until(self, now: float) -> float:
+        if self._crowded_at is None:
+            return 0.0
+        return self._crowded_seconds + min(now - self._crowded_at, PAUSE_SECONDS)
 
 
 def _decrease(counts: Counter[str], caller: str) -> None:

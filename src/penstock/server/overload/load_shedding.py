@@ -3,7 +3,7 @@
 The protocol calls this as soon as the headers of a request are complete. The refusal is the 503
 that `middleware` would send, built from prepared bytes, and it is counted and logged like any
 other. It costs the event loop a fraction of the time, which is left to the requests that are
-served. Unusual requests, and those that the worker fast path may serve, are passed on to
+served. Unusual requests, and those that the worker fast path serves, are passed on to
 `middleware`.
 """
 
@@ -40,9 +40,11 @@ class LoadShedder:
         queue: AdmissionQueue,
         record: Callable[[AccessRecord], None],
         caller_of: Callable[[Mapping[bytes, bytes]], str],
+        is_worker: Callable[[Mapping[bytes, bytes]], bool],
     ) -> None:
-        """`caller_of` returns the caller by the headers of a request; empty if it is not known."""
+        """Recognize callers by headers: their id, empty if unknown, and fast-path workers."""
         self._queue = queue
+        self._is_worker = is_worker
         self._caller_of = caller_of
         self._record = record
         response = refusal_response(overloaded(), MARK.decode())
@@ -65,7 +67,9 @@ class LoadShedder:
         if not length.isdigit() or len(length) > 6 or int(length) > BODY_MAX:
             return None
         path = plain[1].decode()
-        if path in UNBOUNDED_PATHS or (method == b"POST" and path.startswith(WORKER_PREFIX)):
+        if path in UNBOUNDED_PATHS:
+            return None
+        if method == b"POST" and path.startswith(WORKER_PREFIX) and self._is_worker(headers):
             return None
         if not self._queue.refuses(self._caller_of(headers)):
             return None

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -367,9 +368,15 @@ def record_of(kind: Any) -> Any:
 
 def _with_times(given: dict[str, Any], record: Any) -> dict[str, Any]:
     """Return the fields of a body with parsed times; a plain date is a time too."""
-    times = [one.encode_name for one in msgspec.structs.fields(record) if _is_time(one.type)]
+    times = _time_fields(record)
     parsed = {name: _time(given[name], name) for name in times if given.get(name) is not None}
-    return given | parsed
+    return given | parsed if parsed else given
+
+
+@functools.cache
+def _time_fields(record: Any) -> tuple[str, ...]:
+    fields = msgspec.structs.fields(record)
+    return tuple(one.encode_name for one in fields if _is_time(one.type))
 
 
 def _time(text: object, field: str) -> datetime:
