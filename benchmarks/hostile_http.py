@@ -44,7 +44,7 @@ class Replies:
 
 def http_figures(site: Site, *, quick: bool) -> dict[str, Any]:
     """Measure the callers without and with the hostile connections, in turns."""
-    seconds, rounds = (5, 2) if quick else (15, 3)
+    seconds, rounds = (5, 2) if quick else (5, 9)
     place = site.create("hostile_http")
     raw = place.raw()
     customers(place, raw, 100)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import threading
 from dataclasses import replace
 
 import pytest
@@ -16,6 +17,7 @@ from penstock.audit.telemetry import (
     Ticked,
     WorkerHeartbeat,
 )
+from penstock.cli.log_writer import LogWriter
 from penstock.cli.logging import LINES_PER_SECOND, EventLog, describe_event
 from penstock.core.clock import SECOND
 from penstock.core.naming import ProcessorKey
@@ -141,3 +143,24 @@ def test_a_failure_has_class_message_and_traceback() -> None:
     assert "password=***" in record["traceback"]
     log(DONE)
     assert "traceback" not in json.loads(lines[-1])
+
+
+def test_an_unread_log_blocks_nothing() -> None:
+    """Lines beyond the bound are dropped and counted while the output blocks."""
+    log, lines, _ = make()
+    is_writing, is_read = threading.Event(), threading.Event()
+
+    def blocked(line: str) -> None:
+        is_writing.set()
+        assert is_read.wait(60)
+        lines.append(line)
+
+    with LogWriter(blocked, log.dropped_line, most=2) as writer:
+        writer.put("1")
+        assert is_writing.wait(60)
+        for number in range(2, 8):
+            writer.put(str(number))
+        assert not lines
+        is_read.set()
+    assert [lines[0], *lines[2:]] == ["1", "2", "3"]
+    assert "4 log lines dropped: nothing read the output" in lines[1]

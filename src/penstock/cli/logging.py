@@ -31,6 +31,7 @@ from penstock.audit.telemetry import (
     Ticked,
     WorkerHeartbeat,
 )
+from penstock.cli.log_writer import LogWriter
 from penstock.cli.output import error_text, escape_control, plural
 from penstock.core.clock import Clock, SystemClock, iso, to_datetime
 from penstock.core.ids import encode
@@ -75,7 +76,8 @@ class EventLog:
         """Log the process's events and the records of standard logging while the block runs."""
         as_json = app.is_json or settings.log_format == "json"
         level = "warning" if app.is_quiet else settings.log_level
-        log = cls(click.echo, as_json=as_json, level=level, name_of=_Names(client))
+        writer = LogWriter(click.echo, lambda count: log.dropped_line(count))
+        log = cls(writer.put, as_json=as_json, level=level, name_of=_Names(client))
         leave = events.subscribe(log)
         handler = _Handler(log)
         root = logging.getLogger()
@@ -83,9 +85,10 @@ class EventLog:
         root.addHandler(handler)
         root.setLevel(getattr(logging, level.upper()))
         try:
-            yield
+            with writer:
+                yield
+                log.flush()
         finally:
-            log.flush()
             root.removeHandler(handler)
             root.setLevel(before)
             leave()
@@ -135,14 +138,22 @@ class EventLog:
             self._suppressed = Counter()
             self._put(now, "info", f"… and {what}", {})
 
+    def dropped_line(self, count: int) -> str:
+        """Return the line about lines that were dropped because nothing read the log."""
+        text = f"{plural(count, 'log line')} dropped: nothing read the output"
+        record = {"action": "log_dropped", "lines": count}
+        return self._line(self._clock.now(), "warning", text, record)
+
     def _put(self, now: int, level: str, text: str, record: dict[str, Any]) -> None:
+        self._write(self._line(now, level, text, record))
+
+    def _line(self, now: int, level: str, text: str, record: dict[str, Any]) -> str:
         if self._as_json:
             line = json.dumps({"at": iso(now), "level": level, **record}, default=str)
-            self._write(redact_json(line))
-        else:
-            mark = {"warning": "! ", "error": "! "}.get(level, "")
-            shown = escape_control(redact_text(text))
-            self._write(f"{to_datetime(now).strftime('%H:%M:%SZ')}  {mark}{shown}")
+            return redact_json(line)
+        mark = {"warning": "! ", "error": "! "}.get(level, "")
+        shown = escape_control(redact_text(text))
+        return f"{to_datetime(now).strftime('%H:%M:%SZ')}  {mark}{shown}"
 
 
 def _counted(record: dict[str, Any]) -> str:

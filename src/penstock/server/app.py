@@ -116,14 +116,12 @@ def build(
     )
     keyring: KeyCache = app.state.keyring
     guard.fast_path = routes.fastpath(keyring, client)
-    app.state.recognise = Recognizer(keyring, options.scheduler_token)
+    recognise = app.state.recognise = Recognizer(keyring, options.scheduler_token)
     return Api(
         app=guard,
-        load_shedder=LoadShedder(
-            queue, record, app.state.recognise.caller, app.state.recognise.is_worker
-        ),
+        load_shedder=LoadShedder(queue, record, recognise.caller, recognise.is_worker),
         connections=connections,
-        recognise=app.state.recognise,
+        recognise=recognise,
         asgi=app,
         waiting=waiting,
     )
