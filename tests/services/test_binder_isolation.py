@@ -15,6 +15,7 @@ from penstock.flows.client import start_config
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.client import submission
 from penstock.services import binder as binder_module
+from penstock.services import config_starts
 from penstock.services.binder import Binder
 from tests.kits.client_harness import Harness
 
@@ -158,7 +159,7 @@ def test_a_config_that_cannot_start_stops_no_other(
             raise RuntimeError("this config is broken")
         return started(tx, config, *more, **named)
 
-    monkeypatch.setattr(binder_module, "start", failing)
+    monkeypatch.setattr(config_starts, "start", failing)
     publish(harness, b"{}")
     publish(harness, b"{}", customer_id="acme")
     sweeper = DeliverySweeper(harness.store, jitter=lambda: 0.0)
@@ -170,6 +171,36 @@ def test_a_config_that_cannot_start_stops_no_other(
     assert sorted(run.customer for run in runs) == ["acme", "initech"]
     (dead,) = harness.client.dead_letters.list().items
     assert "this config is broken" in str(dead.error_details)
+
+
+def test_messages_share_a_transaction(
+    harness: Harness, binder: Binder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages that start few configs or none are acked in one transaction for all."""
+    harness.config("acme", event_topic="feed")
+    harness.client.topics.create(Topic(name="feed"))
+    binder.run_once()
+    for number in range(10):
+        publish(harness, b"{}", customer_id="acme" if number == 4 else "initech")
+    monkeypatch.setattr(binder._configs, "_start_configs", None)
+    assert binder.run_once().done == 10
+    assert [run.customer for run in harness.client.runs.list().items] == ["acme"]
+
+
+def test_many_configs_are_started_in_steps(
+    harness: Harness, binder: Binder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message that starts many configs has transactions of its own."""
+    monkeypatch.setattr(config_starts, "FEW", 1)
+    monkeypatch.setattr(config_starts, "STEP", 2)
+    names = ["acme", "globex", "initech"]
+    for name in names:
+        harness.config(name, event_topic="feed")
+    harness.client.topics.create(Topic(name="feed"))
+    binder.run_once()
+    publish(harness, b"{}")
+    assert binder.run_once().done == 1
+    assert sorted(run.customer for run in harness.client.runs.list().items) == names
 
 
 def test_a_subscription_that_fails_stops_no_other(harness: Harness, binder: Binder) -> None:

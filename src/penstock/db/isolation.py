@@ -3,8 +3,8 @@
 A service works on batches of rows that many customers wrote. `IsolatedBatches` finds the row that
 makes a transaction fail: it halves the batch until the row is alone, passes it to the service to be
 recorded, skips it for a while, and grows the batch again. A good batch has no overhead; a bad row
-costs a few transactions. `interleaved` puts the first item of every owner before the second item of
-any owner.
+costs a few transactions. `write_isolated` acts on items that are already at hand. `interleaved`
+puts the first item of every owner before the second item of any owner.
 """
 
 from __future__ import annotations
@@ -90,6 +90,40 @@ class IsolatedBatches(Generic[K]):
         self._aside |= dict.fromkeys(items, until)
         while len(self._aside) > ASIDE_MAX:
             del self._aside[next(iter(self._aside))]
+
+
+def write_isolated(
+    store: Transactions,
+    items: Sequence[T],
+    act: Callable[[Tx, T], int],
+    on_bad: Callable[[T, Exception], None],
+) -> int:
+    """Act on items in order, in one transaction if none fails; return the sum of the results.
+
+    An item that fails as the first of a transaction is passed to `on_bad`; what it would have
+    written is rolled back. Those before a failed item are committed without it.
+    """
+    done, start, end = 0, 0, len(items)
+    while start < len(items):
+        tried = -1
+
+        def body(tx: Tx) -> int:
+            nonlocal tried
+            total = 0
+            for tried in range(start, end):  # noqa: B023
+                total += act(tx, items[tried])
+            return total
+
+        try:
+            done += store.write(body)
+            start, end = end, len(items)
+        except Exception as error:
+            if end == start + 1 or tried == start:
+                on_bad(items[start], error)
+                start, end = start + 1, len(items)
+            else:
+                end = max(tried, start + 1)
+    return done
 
 
 def interleaved(items: Iterable[T], owner: Callable[[T], Hashable]) -> list[T]:

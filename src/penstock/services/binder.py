@@ -4,9 +4,6 @@ A message bound to a processor becomes a run of it, a message bound to completio
 a message on a topic that configs listen to starts those configs. Each effect is committed in the
 transaction that acks the message, so a crash leaves both or neither. The binder is in the client
 package because it calls the same use cases as other callers.
-
-A message may start many configs: they are started in steps, each step is recorded in its own
-transaction, and the message is acked after the last one.
 """
 
 from __future__ import annotations
@@ -15,11 +12,8 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
-from penstock.access.store.names import NameResolver, PipelineInfo
-from penstock.audit.store.alerts import request_begin, request_finish
-from penstock.bus import filters
+from penstock.access.store.names import NameResolver
 from penstock.bus.binding import (
     CONFIGS_BINDING,
     CONFIGS_SUFFIX,
@@ -28,13 +22,8 @@ from penstock.bus.binding import (
     parse_message_object,
 )
 from penstock.bus.binding import parse_binding as parse
-from penstock.bus.message import DEAD_LETTER_SUFFIX, ErrorKind, SubscriptionSpec, TopicSpec
-from penstock.bus.store.bindings import (
-    config_event_list,
-    config_skip_event,
-    customer_name,
-    topics_unbound,
-)
+from penstock.bus.message import DEAD_LETTER_SUFFIX, SubscriptionSpec, TopicSpec
+from penstock.bus.store.bindings import customer_name, topics_unbound
 from penstock.bus.store.deliveries import (
     DeliveryNack,
     LeasedDelivery,
@@ -48,50 +37,29 @@ from penstock.bus.store.topics import (
     SubscriptionOptions,
     SubscriptionRow,
     TopicRow,
-    is_builtin,
     subscription_declare,
     topic_declare,
 )
 from penstock.client import Client
-from penstock.core.error_classification import classify
-from penstock.core.errors import (
-    Conflict,
-    DeclarationError,
-    InvalidInput,
-    NotFound,
-    PenstockError,
-    StoreError,
-)
+from penstock.core.errors import InvalidInput, StoreError
 from penstock.core.fields import check_customer
 from penstock.core.json_profile import parse_json as parse_json
-from penstock.core.redact import redact_text
 from penstock.db.in_transaction import InTransaction
-from penstock.db.isolation import shares
+from penstock.db.isolation import shares, write_isolated
 from penstock.db.store import StoreView, Tx
 from penstock.flows.client.completion_message import report_from_message
-from penstock.flows.client.start_config import start
-from penstock.pipelines.partition import check_partition, partition_rule_of
+from penstock.flows.client.requests import ProcessorReport
 from penstock.runs.client.submission import CheckedSubmission, check_many, insert, with_customer
 from penstock.runs.records import Submission
-from penstock.runs.rows import MessageOrigin
-from penstock.schedules.event_mapping import EventStart, event_start
-from penstock.schedules.rows import ConfigRow
-from penstock.schedules.store.configs import config_get, config_lock
+from penstock.services.config_starts import ConfigStarts
 from penstock.services.customer_threads import CustomerThreads
+from penstock.services.message_results import ACTOR, CUSTOMER_ATTRIBUTE, nack_of, origin_of
 
 BATCH = 100
-STEP = 200
 PAGE = 1_000
 SHARE = 10
 """Subscriptions of one customer that a pass serves."""
-ACTOR = "binder"
-CUSTOMER_ATTRIBUTE = "customer_id"
 MODE_ATTRIBUTE = "processing_mode"
-PERMANENT_ERRORS = (
-    TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError,
-)  # fmt: skip
-"""Errors of the code itself: the same message raises them on every attempt."""
-
 log = logging.getLogger(__name__)
 
 
@@ -105,13 +73,6 @@ class BinderCounts:
     next_at: int | None = None
     """0 if subscriptions are left for the next pass."""
     now: int = 0
-
-
-class _Step(NamedTuple):
-    """One step of starting configs: where the next begins, and configs to start one by one."""
-
-    next_after: int | None
-    one_by_one: list[int]
 
 
 class Binder:
@@ -131,6 +92,7 @@ class Binder:
         self._store = store
         self._names = NameResolver(store)
         self._client = Client(store, actor=ACTOR, names=self._names)
+        self._configs = ConfigStarts(store, self._names)
         self._jitter = jitter
         self._batch = batch
         self._passes = 0
@@ -193,16 +155,10 @@ class Binder:
         nacks: list[DeliveryNack] = []
         if binding.kind is BindingKind.RUNS:
             done = self._run(sub, binding, leased, nacks)
+        elif binding.kind is BindingKind.CONFIGS:
+            done = self._configs.start_all(sub, leased, nacks)
         else:
-            done = 0
-            for one in leased:
-                try:
-                    if binding.kind is BindingKind.CONFIGS:
-                        done += self._start_configs(sub, one)
-                    else:
-                        done += self._report(sub, binding, one)
-                except Exception as error:
-                    nacks.append(_nack(one, error))
+            done = self._report(sub, binding, leased, nacks)
         if nacks:
             nacked = self._store.write(lambda tx: delivery_nack(tx, sub, nacks, self._jitter))
             self._store.wake(sorted(nacked.wake))
@@ -225,14 +181,14 @@ class Binder:
                 (checked,) = check_many(self._names, [wanted])
                 good.append((one, checked._replace(message_id=str(one.message_id))))
             except Exception as error:
-                nacks.append(_nack(one, error))
+                nacks.append(nack_of(one, error))
         if not good:
             return 0
         try:
             return self._insert(sub, good)
         except Exception as error:
             if len(good) == 1:
-                nacks.append(_nack(good[0][0], error))
+                nacks.append(nack_of(good[0][0], error))
                 return 0
         # One of them cannot be inserted: find out which.
         done = 0
@@ -240,7 +196,7 @@ class Binder:
             try:
                 done += self._insert(sub, [pair])
             except Exception as error:
-                nacks.append(_nack(pair[0], error))
+                nacks.append(nack_of(pair[0], error))
         return done
 
     def _insert(
@@ -255,124 +211,47 @@ class Binder:
 
         return self._store.write(body)
 
-    def _report(self, sub: SubscriptionRow, binding: Binding, one: LeasedDelivery) -> int:
-        """Report the completion in a message, in the transaction that acks it."""
-        payload = parse_message_object(one.data)
-        payload.setdefault("pipeline_template", binding.pipeline)
-        payload.setdefault("correlation_id", one.attributes.get("correlation_id"))
-        if payload.get("processor_name") is None:
-            raise InvalidInput("processor_name", "the name of the completed processor", None)
-        report = report_from_message(payload)
+    def _report(
+        self,
+        sub: SubscriptionRow,
+        binding: Binding,
+        leased: Sequence[LeasedDelivery],
+        nacks: list[DeliveryNack],
+    ) -> int:
+        """Report the completions in messages, each in the transaction that acks its message."""
+        good: list[tuple[LeasedDelivery, ProcessorReport]] = []
+        for one in leased:
+            try:
+                good.append((one, _report(binding, one)))
+            except Exception as error:
+                nacks.append(nack_of(one, error))
 
-        def body(tx: Tx) -> int:
+        def act(tx: Tx, pair: tuple[LeasedDelivery, ProcessorReport]) -> int:
+            one, report = pair
             if not delivery_ack(tx, sub, [(one.message_id, one.epoch)]):
                 return 0
             self._client.with_store(InTransaction(self._store, tx)).flows.record(
                 replace(
                     report,
                     customer=_owner(tx, sub) or report.customer,
-                    origin=_origin(sub, one),
+                    origin=origin_of(sub, one),
                 )
             )
             return 1
 
-        return self._store.write(body)
-
-    # -- configs -------------------------------------------------------------------------------
-
-    def _start_configs(self, sub: SubscriptionRow, one: LeasedDelivery) -> int:
-        """Start all configs that the message addresses, step by step, then ack it.
-
-        A config that cannot be started does not block the others: the step is repeated config by
-        config, and after the last step the message is nacked with the first error.
-        """
-        errors: list[Exception] = []
-        after: int | None = 0
-        while after is not None:
-            step = self._start_step(sub, one, after)
-            for config_id in step.one_by_one:
-                try:
-                    self._store.write(
-                        lambda tx, number=config_id: self._start_once(tx, sub, one, number)  # type: ignore[misc]
-                    )
-                except Exception as error:
-                    log.warning("message %s did not start config %s", one.message_id, config_id)
-                    errors.append(error)
-            after = step.next_after
-        if errors:
-            # A retry can only help if one of the errors is not permanent.
-            raise min(errors, key=_is_poison)
-        acked = self._store.write(lambda tx: delivery_ack(tx, sub, [(one.message_id, one.epoch)]))
-        return len(acked)
-
-    def _start_step(self, sub: SubscriptionRow, one: LeasedDelivery, after: int) -> _Step:
-        """Start the next configs in one transaction, or list them if one of them fails."""
-        try:
-            return self._store.write(lambda tx: self._step(tx, sub, one, after, is_listing=False))
-        except Exception:
-            log.warning("message %s starts its configs one by one", one.message_id, exc_info=True)
-            return self._store.write(lambda tx: self._step(tx, sub, one, after, is_listing=True))
-
-    def _step(
-        self, tx: Tx, sub: SubscriptionRow, one: LeasedDelivery, after: int, *, is_listing: bool
-    ) -> _Step:
-        """Start the next configs, or only list them; a step that was done before is returned."""
-        scope, key = f"event:{sub.subscription_key}", f"{one.message_id}:{one.generation}:{after}"
-        earlier = request_begin(tx, scope, key, b"")
-        if earlier is not None:
-            return _Step(earlier["next"], earlier.get("one_by_one", []))
-        rows = _listeners(tx, sub, one, after)
-        step = _Step(rows[-1][0] if len(rows) == STEP else None, [])
-        if is_listing:
-            step.one_by_one.extend(config_id for config_id, _ in rows)
-        else:
-            for config_id, filter_text in rows:
-                if not filter_text or filters.parse(filter_text)(one.attributes):
-                    self._start(tx, config_id, one, sub)
-        done = {"next": step.next_after, "one_by_one": step.one_by_one}
-        request_finish(tx, scope, key, done)
-        return step
-
-    def _start_once(
-        self, tx: Tx, sub: SubscriptionRow, one: LeasedDelivery, config_id: int
-    ) -> None:
-        """Start one config unless this message has already started it."""
-        key = f"{one.message_id}:{one.generation}:config:{config_id}"
-        if request_begin(tx, f"event:{sub.subscription_key}", key, b"") is not None:
-            return
-        config = config_get(tx, config_id)
-        pattern = None if config is None else config.event_filter
-        if not pattern or filters.parse(pattern)(one.attributes):
-            self._start(tx, config_id, one, sub)
-        request_finish(tx, f"event:{sub.subscription_key}", key, {})
-
-    def _start(self, tx: Tx, config_id: int, one: LeasedDelivery, sub: SubscriptionRow) -> None:
-        config_lock(tx, config_id)
-        config = config_get(tx, config_id)
-        if config is None or not config.is_active:
-            return
-        info = self._names.pipeline(config.pipeline, tx=tx)
-        channels = ["flows", *sorted({f"runs:{row.pool}" for row in info.entries})]
-        event, origin = _event(config, info, one), _origin(sub, one)
-        try:
-            start(tx, config, info, ACTOR, "event", origin, event=event)
-        except Conflict:  # as for an occurrence whose predecessor still runs: skip and record it
-            config_skip_event(tx, config_id)
-            return
-        tx.after_commit(lambda: self._store.wake(channels))
+        return write_isolated(
+            self._store, good, act, lambda pair, error: nacks.append(nack_of(pair[0], error))
+        )
 
 
-def _listeners(
-    tx: Tx, sub: SubscriptionRow, one: LeasedDelivery, after: int
-) -> list[tuple[int, str | None]]:
-    """Return (config, filter) of the next configs that a message addresses."""
-    customer = None if sub.customer_key == SYSTEM else sub.customer_key
-    named = one.attributes.get(CUSTOMER_ATTRIBUTE)
-    if customer is None and named is None and is_builtin(tx, sub.topic_name):
-        return []  # about the whole installation, such as a system alert: no customer's
-    return config_event_list(
-        tx, sub.topic_name, customer_key=customer, customer_id=named, after=after, limit=STEP
-    )
+def _report(binding: Binding, one: LeasedDelivery) -> ProcessorReport:
+    """Return the completion that a message reports."""
+    payload = parse_message_object(one.data)
+    payload.setdefault("pipeline_template", binding.pipeline)
+    payload.setdefault("correlation_id", one.attributes.get("correlation_id"))
+    if payload.get("processor_name") is None:
+        raise InvalidInput("processor_name", "the name of the completed processor", None)
+    return report_from_message(payload)
 
 
 def _bind_topics(tx: Tx) -> int:
@@ -396,27 +275,6 @@ def bind_configs(tx: Tx, topic: TopicRow) -> SubscriptionRow:
     return subscription_declare(tx, spec, topic.customer_key, ACTOR, extras)
 
 
-def _nack(one: LeasedDelivery, error: Exception) -> DeliveryNack:
-    """Return the nack of a message for its own error, whatever it is.
-
-    A message that can never succeed is poison. Any other error, such as one of the store, is
-    transient: the message is delivered again and becomes a dead letter after its last attempt.
-    """
-    if isinstance(error, PenstockError):
-        error_type, text = error.code, error.message
-    else:
-        error_type, text = classify(error), f"{type(error).__name__}: {error}"
-        log.error("message %s failed", one.message_id, exc_info=error)
-    kind = ErrorKind.POISON if _is_poison(error) else ErrorKind.TRANSIENT
-    return DeliveryNack(one.message_id, one.epoch, kind, error_type, redact_text(text))
-
-
-def _is_poison(error: Exception) -> bool:
-    if isinstance(error, PenstockError):
-        return isinstance(error, InvalidInput | NotFound | DeclarationError)
-    return isinstance(error, PERMANENT_ERRORS)
-
-
 def _submission(binding: Binding, one: LeasedDelivery, customer: str | None) -> Submission:
     """Return the run that a message requests; its attributes name the customer and partition."""
     assert binding.pipeline is not None
@@ -432,22 +290,9 @@ def _submission(binding: Binding, one: LeasedDelivery, customer: str | None) -> 
     )
 
 
-def _event(config: ConfigRow, info: PipelineInfo, one: LeasedDelivery) -> EventStart:
-    schema = info.definition.get("parameters")
-    message = (one.data, one.attributes)
-    event = event_start(config.event_mapping, message, config.parameters, schema)
-    if event.partition is not None:
-        check_partition(partition_rule_of(info.definition), event.partition)
-    return event
-
-
 def _owner(tx: Tx, sub: SubscriptionRow) -> str | None:
     """Return the customer that owns a subscription; None if each message names its customer."""
     return None if sub.customer_key == SYSTEM else customer_name(tx, sub.customer_key)
-
-
-def _origin(sub: SubscriptionRow, one: LeasedDelivery) -> MessageOrigin:
-    return MessageOrigin(message_id=str(one.message_id), subscription=sub.name)
 
 
 def _summed(parts: Sequence[BinderCounts]) -> BinderCounts:

@@ -1,0 +1,190 @@
+"""Starts of configs by messages: the part of the binder that serves topics which configs listen to.
+
+A message may start many configs: they are started in steps, each step is recorded in its own
+transaction, and the message is acked after the last one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from penstock.access.store.names import NameResolver, PipelineInfo
+from penstock.audit.store.alerts import request_begin, request_finish
+from penstock.bus import filters
+from penstock.bus.store.bindings import config_event_list, config_skip_event
+from penstock.bus.store.deliveries import DeliveryNack, LeasedDelivery, delivery_ack
+from penstock.bus.store.topics import SYSTEM, SubscriptionRow, is_builtin
+from penstock.core.errors import Conflict
+from penstock.db.isolation import write_isolated
+from penstock.db.store import StoreView, Tx
+from penstock.flows.client.start_config import start
+from penstock.pipelines.partition import check_partition, partition_rule_of
+from penstock.schedules.event_mapping import EventStart, event_start
+from penstock.schedules.rows import ConfigRow
+from penstock.schedules.store.configs import config_get, config_lock
+from penstock.services.message_results import (
+    ACTOR,
+    CUSTOMER_ATTRIBUTE,
+    is_poison,
+    nack_of,
+    origin_of,
+)
+
+STEP = 200
+FEW = 5
+"""A message that starts at most this many configs shares a transaction with others."""
+
+log = logging.getLogger(__name__)
+
+
+class _Step(NamedTuple):
+    """One step of starting configs: where the next begins, and configs to start one by one."""
+
+    next_after: int | None
+    one_by_one: list[int]
+
+
+DONE = _Step(None, [])
+
+
+class ConfigStarts:
+    """Starts the configs that messages address, with the transactions of the store."""
+
+    def __init__(self, store: StoreView, names: NameResolver) -> None:
+        self._store = store
+        self._names = names
+
+    def start_all(
+        self, sub: SubscriptionRow, leased: Sequence[LeasedDelivery], nacks: list[DeliveryNack]
+    ) -> int:
+        """Start the configs that messages address; return how many messages were acked.
+
+        A message that starts nothing is acked with others, and one that starts few configs in the
+        transaction that starts them. The others need several transactions.
+        """
+        later: dict[int, LeasedDelivery] = {}
+
+        def act(tx: Tx, one: LeasedDelivery) -> int:
+            later.pop(one.message_id, None)
+            count = len(_listeners(tx, sub, one, 0))
+            step = self._step(tx, sub, one, 0, is_listing=False) if 0 < count <= FEW else DONE
+            if count > FEW or step != DONE:
+                later[one.message_id] = one
+                return 0
+            return len(delivery_ack(tx, sub, [(one.message_id, one.epoch)]))
+
+        def postpone(one: LeasedDelivery, _: Exception) -> None:
+            later[one.message_id] = one
+
+        done = write_isolated(self._store, leased, act, postpone)
+        for one in later.values():
+            try:
+                done += self._start_configs(sub, one)
+            except Exception as error:
+                nacks.append(nack_of(one, error))
+        return done
+
+    def _start_configs(self, sub: SubscriptionRow, one: LeasedDelivery) -> int:
+        """Start all configs that the message addresses, step by step, then ack it.
+
+        A config that cannot be started does not block the others: the step is repeated config by
+        config, and after the last step the message is nacked with the first error.
+        """
+        errors: list[Exception] = []
+        after: int | None = 0
+        while after is not None:
+            step = self._start_step(sub, one, after)
+            for config_id in step.one_by_one:
+                try:
+                    self._store.write(
+                        lambda tx, number=config_id: self._start_once(tx, sub, one, number)  # type: ignore[misc]
+                    )
+                except Exception as error:
+                    log.warning("message %s did not start config %s", one.message_id, config_id)
+                    errors.append(error)
+            after = step.next_after
+        if errors:
+            # A retry can only help if one of the errors is not permanent.
+            raise min(errors, key=is_poison)
+        acked = self._store.write(lambda tx: delivery_ack(tx, sub, [(one.message_id, one.epoch)]))
+        return len(acked)
+
+    def _start_step(self, sub: SubscriptionRow, one: LeasedDelivery, after: int) -> _Step:
+        """Start the next configs in one transaction, or list them if one of them fails."""
+        try:
+            return self._store.write(lambda tx: self._step(tx, sub, one, after, is_listing=False))
+        except Exception:
+            log.warning("message %s starts its configs one by one", one.message_id, exc_info=True)
+            return self._store.write(lambda tx: self._step(tx, sub, one, after, is_listing=True))
+
+    def _step(
+        self, tx: Tx, sub: SubscriptionRow, one: LeasedDelivery, after: int, *, is_listing: bool
+    ) -> _Step:
+        """Start the next configs, or only list them; a step that was done before is returned."""
+        scope, key = f"event:{sub.subscription_key}", f"{one.message_id}:{one.generation}:{after}"
+        earlier = request_begin(tx, scope, key, b"")
+        if earlier is not None:
+            return _Step(earlier["next"], earlier.get("one_by_one", []))
+        rows = _listeners(tx, sub, one, after)
+        step = _Step(rows[-1][0] if len(rows) == STEP else None, [])
+        if is_listing:
+            step.one_by_one.extend(config_id for config_id, _ in rows)
+        else:
+            for config_id, filter_text in rows:
+                if not filter_text or filters.parse(filter_text)(one.attributes):
+                    self._start(tx, config_id, one, sub)
+        done = {"next": step.next_after, "one_by_one": step.one_by_one}
+        request_finish(tx, scope, key, done)
+        return step
+
+    def _start_once(
+        self, tx: Tx, sub: SubscriptionRow, one: LeasedDelivery, config_id: int
+    ) -> None:
+        """Start one config unless this message has already started it."""
+        key = f"{one.message_id}:{one.generation}:config:{config_id}"
+        if request_begin(tx, f"event:{sub.subscription_key}", key, b"") is not None:
+            return
+        config = config_get(tx, config_id)
+        pattern = None if config is None else config.event_filter
+        if not pattern or filters.parse(pattern)(one.attributes):
+            self._start(tx, config_id, one, sub)
+        request_finish(tx, f"event:{sub.subscription_key}", key, {})
+
+    def _start(self, tx: Tx, config_id: int, one: LeasedDelivery, sub: SubscriptionRow) -> None:
+        config_lock(tx, config_id)
+        config = config_get(tx, config_id)
+        if config is None or not config.is_active:
+            return
+        info = self._names.pipeline(config.pipeline, tx=tx)
+        channels = ["flows", *sorted({f"runs:{row.pool}" for row in info.entries})]
+        event, origin = _event(config, info, one), origin_of(sub, one)
+        try:
+            start(tx, config, info, ACTOR, "event", origin, event=event)
+        except Conflict:  # as for an occurrence whose predecessor still runs: skip and record it
+            config_skip_event(tx, config_id)
+            return
+        tx.after_commit(lambda: self._store.wake(channels))
+
+
+def _listeners(
+    tx: Tx, sub: SubscriptionRow, one: LeasedDelivery, after: int
+) -> list[tuple[int, str | None]]:
+    """Return (config, filter) of the next configs that a message addresses."""
+    customer = None if sub.customer_key == SYSTEM else sub.customer_key
+    named = one.attributes.get(CUSTOMER_ATTRIBUTE)
+    if customer is None and named is None and is_builtin(tx, sub.topic_name):
+        return []  # about the whole installation, such as a system alert: no customer's
+    return config_event_list(
+        tx, sub.topic_name, customer_key=customer, customer_id=named, after=after, limit=STEP
+    )
+
+
+def _event(config: ConfigRow, info: PipelineInfo, one: LeasedDelivery) -> EventStart:
+    schema = info.definition.get("parameters")
+    message = (one.data, one.attributes)
+    event = event_start(config.event_mapping, message, config.parameters, schema)
+    if event.partition is not None:
+        check_partition(partition_rule_of(info.definition), event.partition)
+    return event

@@ -1,0 +1,49 @@
+"""What the binder records about a message: its nack, and its origin."""
+
+from __future__ import annotations
+
+import logging
+
+from penstock.bus.message import ErrorKind
+from penstock.bus.store.deliveries import DeliveryNack, LeasedDelivery
+from penstock.bus.store.topics import SubscriptionRow
+from penstock.core.error_classification import classify
+from penstock.core.errors import DeclarationError, InvalidInput, NotFound, PenstockError
+from penstock.core.redact import redact_text
+from penstock.runs.rows import MessageOrigin
+
+ACTOR = "binder"
+CUSTOMER_ATTRIBUTE = "customer_id"
+PERMANENT_ERRORS = (
+    TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError,
+)  # fmt: skip
+"""Errors of the code itself: the same message raises them on every attempt."""
+
+log = logging.getLogger(__name__)
+
+
+def nack_of(one: LeasedDelivery, error: Exception) -> DeliveryNack:
+    """Return the nack of a message for its own error, whatever it is.
+
+    A message that can never succeed is poison. Any other error, such as one of the store, is
+    transient: the message is delivered again and becomes a dead letter after its last attempt.
+    """
+    if isinstance(error, PenstockError):
+        error_type, text = error.code, error.message
+    else:
+        error_type, text = classify(error), f"{type(error).__name__}: {error}"
+        log.error("message %s failed", one.message_id, exc_info=error)
+    kind = ErrorKind.POISON if is_poison(error) else ErrorKind.TRANSIENT
+    return DeliveryNack(one.message_id, one.epoch, kind, error_type, redact_text(text))
+
+
+def is_poison(error: Exception) -> bool:
+    """Return whether an error would occur on every attempt."""
+    if isinstance(error, PenstockError):
+        return isinstance(error, InvalidInput | NotFound | DeclarationError)
+    return isinstance(error, PERMANENT_ERRORS)
+
+
+def origin_of(sub: SubscriptionRow, one: LeasedDelivery) -> MessageOrigin:
+    """Return the origin of what a message causes."""
+    return MessageOrigin(message_id=str(one.message_id), subscription=sub.name)
