@@ -55,7 +55,7 @@ from penstock.services.config_starts import ConfigStarts
 from penstock.services.customer_threads import CustomerThreads
 from penstock.services.message_results import ACTOR, CUSTOMER_ATTRIBUTE, nack_of, origin_of
 
-BATCH = 100
+BATCH = 32
 PAGE = 1_000
 SHARE = 10
 """Subscriptions of one customer that a pass serves."""
