@@ -6,7 +6,13 @@ connections.
 
 from __future__ import annotations
 
+from penstock.bus.store.from_runs import run_messages_check, run_messages_publish
 from penstock.dead_letters.store import dead_letter_close_retried
+from penstock.flows.client.from_runs import (
+    run_flow_open,
+    run_trigger_check,
+    upstream_results,
+)
 from penstock.flows.client.start_config import start
 from penstock.flows.gates.store.run_gates import (
     gate_alert_close,
@@ -37,5 +43,10 @@ def connect_hooks() -> None:
     runs.lock_config.connect(config_lock_for_retry)
     runs.retry_terms.connect(retry_terms)
     runs.config_failures.connect(config_failures)
+    runs.check_messages.connect(run_messages_check)
+    runs.publish_messages.connect(run_messages_publish)
+    runs.check_trigger.connect(run_trigger_check)
+    runs.open_flow.connect(run_flow_open)
+    runs.upstream_of.connect(upstream_results)
     schedules.start_config.connect(start)
     schedules.open_flows.connect(occurrences_open)

@@ -180,6 +180,18 @@ CALLS: Mapping[str, Callable[[Scene], Call]] = {
         f"/pipeline-runs/{s.runs['running']}/logs",
         None,
     ),
+    "GET /api/v1/pipeline-runs/{run_id}/upstream": lambda s: (
+        f"/pipeline-runs/{s.runs['running']}/upstream",
+        None,
+    ),
+    "GET /api/v1/pipeline-runs/{run_id}/state": lambda s: (
+        f"/pipeline-runs/{s.runs['running']}/state",
+        None,
+    ),
+    "POST /api/v1/pipeline-runs/{run_id}/state": lambda s: (
+        f"/pipeline-runs/{s.runs['running']}/state",
+        s.held("running", state={"page": 7}),
+    ),
     "POST /api/v1/pipeline-runs/heartbeat": lambda s: (
         "/pipeline-runs/heartbeat",
         {"heartbeats": [{"run_id": s.runs["running"], **s.held("running")}]},

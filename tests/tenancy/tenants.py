@@ -17,8 +17,9 @@ from penstock.access.store.registry import processor_list
 from penstock.client import Client
 from penstock.core.clock import HOUR, to_datetime
 from penstock.core.ids import decode, encode
+from penstock.core.naming import CustomerKey, ProcessorKey
 from penstock.db.postgres.store import PostgresStore
-from penstock.db.store import Store
+from penstock.db.store import Store, Tx
 from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.probe_request import ProbeRequest
 from penstock.flows.gates.records import OverrideRequest
@@ -27,6 +28,14 @@ from penstock.flows.records import CompletionReport, FlowRequest
 from penstock.runs.external.client.holder import Claimed, ExternalWorker, FailureReport
 from penstock.runs.records import Submission
 from penstock.runs.rows import HeldRun
+from penstock.runs.store.actions import (
+    ActionRow,
+    ArtifactRow,
+    StateRow,
+    action_add_many,
+    artifact_put_many,
+    state_put_ended,
+)
 from penstock.runs.store.logs import LogPart, run_log_put_ended
 from penstock.runs.store.runs import Claim, run_claim
 from penstock.testing.clock import VirtualClock
@@ -89,6 +98,7 @@ class Tenants:
         self.client.work.complete(ended, worker)
         logged = LogPart(ended, 1, 0, number, f'[[0, "INFO", "l", "of {who}"]]')
         self.store.write(lambda tx: run_log_put_ended(tx, [logged]))
+        self.store.write(lambda tx: _act(tx, ended, number, who))
         self.client.work.claim_by_id(worker, dead)
         self.client.work.start(dead, worker)
         for _ in range(3):
@@ -224,3 +234,11 @@ def pg_plain_dsn(pg_server: DatabaseServer, pg_plain: tuple[str, Databases]) -> 
     user, databases = pg_plain
     with databases.lent() as name:
         yield dsn_as(pg_server.dsn(name), user)
+
+
+def _act(tx: Tx, run_id: int, customer: CustomerKey, who: str) -> None:
+    """Give an ended run an action, an artifact and a checkpoint."""
+    action = ActionRow(run_id, 0, customer, ProcessorKey(1), "publish", f"of {who}", None, None, 1)
+    action_add_many(tx, [action])
+    artifact_put_many(tx, [ArtifactRow(run_id, "a", customer, f"of {who}", 1, None, None)])
+    state_put_ended(tx, [StateRow(run_id, customer, run_id, 1, f'{{"of": "{who}"}}')])

@@ -6,7 +6,7 @@ import signal
 import threading
 from typing import Any
 
-from penstock.core.errors import PermanentError
+from penstock.core.errors import InvalidInput, PermanentError
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.worker.context import RunContext
 
@@ -24,6 +24,16 @@ def body(run: RunContext) -> dict[str, Any] | None:
     if what == "log":
         run.log.info("in a child")
         logging.getLogger(__name__).warning("by its own logger")
+    if what == "act":
+        run.publish("events", {"page": run.state.get("page", 0)})
+        run.artifact("made", "gs://made", size=1)
+        run.state["page"] = run.state.get("page", 0) + 1
+        try:
+            run.submit("unknown")
+        except InvalidInput as error:
+            run.log.info("refused: %s", error)
+        if run.state["page"] == 1:
+            raise ConnectionError("once")
     if what == "raise":
         raise PermanentError("no such account")
     if what == "unpicklable":

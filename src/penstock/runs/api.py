@@ -34,6 +34,7 @@ routes.get(
 )
 routes.get("/pipeline-runs/{run_id}", Permission.READ_RUNS, Runs.detail)
 routes.get("/pipeline-runs/{run_id}/logs", Permission.READ_RUNS, Runs.logs)
+routes.get("/pipeline-runs/{run_id}/upstream", Permission.READ_RUNS, Runs.upstream)
 routes.post(
     "/pipeline-runs/{run_id}/cancel",
     Permission.OPERATE,

@@ -23,6 +23,8 @@ LIMIT_MAX = 10_000
 _SEARCH_MAX = 1000
 LIMIT = click.IntRange(1, LIMIT_MAX)
 ENTRIES_SHOWN = 20
+STATE_SHOWN = 500
+"""Characters of a checkpoint that `runs show` prints."""
 STOP_GRACE_US = 15 * SECOND
 """How long a processor may take to stop before the request counts as ignored."""
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -189,6 +191,7 @@ def _print_detail(detail: RunDetail, entries: list[LogEntry], hints: list[str], 
         share = detail.progress.percent
         percent = "" if share is None else f"{share:.0f} % "
         click.echo(f"  progress  {percent}{output.escape_control(detail.progress.stage or '')}")
+    _print_made(detail)
     if detail.attempts:
         click.echo("Other attempts")
         for other in detail.attempts:
@@ -204,6 +207,29 @@ def _print_detail(detail: RunDetail, entries: list[LogEntry], hints: list[str], 
         click.echo(f"  {when}  {entry.action} by {entry.actor}  {edge}{why}")
     for hint in hints:
         click.echo(hint)
+
+
+def _print_made(detail: RunDetail) -> None:
+    """Print what a run did beside its result: actions, artifacts, its checkpoint."""
+    if detail.caused_by is not None:
+        click.echo(f"  created by  {detail.caused_by}")
+    if detail.actions:
+        click.echo("Actions")
+    for one in detail.actions[:ENTRIES_SHOWN]:
+        again = "  (done before under this key)" if one.is_repeat else ""
+        shown = " ".join(filter(None, (one.target, one.partition)))
+        click.echo(f"  {one.kind:<8}{output.escape_control(shown)} → {one.subject}{again}")
+    if len(detail.actions) > ENTRIES_SHOWN:
+        click.echo(f"  and {len(detail.actions) - ENTRIES_SHOWN:,} more: add --json")
+    if detail.artifacts:
+        click.echo("Artifacts")
+    for made in detail.artifacts:
+        size = None if made.size is None else f"{made.size:,} bytes"
+        facts = "  ".join(filter(None, (made.name, made.uri, size, made.checksum)))
+        click.echo(f"  {output.escape_control(facts)}")
+    if detail.checkpoint is not None:
+        click.echo(f"Checkpoint of {output.format_time(detail.checkpoint.saved_at)}")
+        click.echo(f"  {output.escape_control(str(detail.checkpoint.state))[:STATE_SHOWN]}")
 
 
 def _print_facts(run: Run, now: int) -> None:

@@ -11,10 +11,12 @@ from penstock.core.ids import encode
 from penstock.core.records.record import Seconds, minutes, seconds, time, time_or_none
 from penstock.core.redact import redact
 from penstock.core.retry import ErrorType
+from penstock.runs.action_records import Artifact, RunAction, RunCheckpoint
 from penstock.runs.attempt_result import error_class
 from penstock.runs.records import LogEntry, Run, RunLogs, RunProgress, Waits
 from penstock.runs.rows import Progress, RunRow, public_ordering_key
 from penstock.runs.states import Admission, RunState
+from penstock.runs.store.actions import KeptAction, KeptArtifact, KeptState
 from penstock.runs.store.logs import LogEntryRow
 
 ADMISSION_NAMES: Mapping[int, Waits] = {
@@ -25,6 +27,9 @@ ADMISSION_NAMES: Mapping[int, Waits] = {
     Admission.LIMITED: "limited",
     Admission.GATED: "gated",
 }
+
+
+_SUBJECTS: Mapping[str, str] = {"submit": "run", "trigger": "flow"}
 
 
 def run_record(row: RunRow) -> Run:
@@ -114,6 +119,43 @@ def logs_record(run_id: int, entries: Sequence[LogEntryRow]) -> RunLogs:
             LogEntry(at=time(one.at), level=one.level, logger=one.logger, message=one.message)
             for one in entries
         ],
+    )
+
+
+def action_record(row: KeptAction) -> RunAction:
+    """Return the record of an action that was performed."""
+    made = row.subject
+    shown = str(made) if row.kind == "publish" else id_or_none(_SUBJECTS[row.kind], made)
+    return RunAction(
+        kind=row.kind,
+        target=row.target,
+        partition=row.partition,
+        subject=None if made is None else shown,
+        key=row.action_key,
+        is_repeat=row.is_repeat,
+        at=time(row.at),
+    )
+
+
+def artifact_record(row: KeptArtifact) -> Artifact:
+    """Return the record of an artifact."""
+    return Artifact(
+        name=row.name,
+        uri=row.uri,
+        size=row.size,
+        checksum=row.checksum,
+        media_type=row.media_type,
+        at=time(row.at),
+    )
+
+
+def checkpoint_record(run_id: int, row: KeptState | None) -> RunCheckpoint:
+    """Return the record of a checkpoint, with secrets as they were saved."""
+    return RunCheckpoint(
+        run_id=encode("run", run_id),
+        state={} if row is None else json.loads(row.state),
+        saved_at=None if row is None else time(row.saved_at),
+        saved_by=None if row is None else encode("run", row.run_id),
     )
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from penstock.access.store.names import NameResolver
 from penstock.core.clock import Micros
-from penstock.core.naming import ProcessorKey
+from penstock.core.naming import CustomerKey, ProcessorKey
 from penstock.db.hooks import Hook, Provider
-from penstock.db.store import Tx
-from penstock.runs.rows import FinishedRun, NewRun, RunRow
+from penstock.db.store import Transactions, Tx
+from penstock.runs.action_records import RunMessage, RunTrigger, UpstreamResult
+from penstock.runs.rows import ActionOwner, FinishedRun, NewRun, RunRow
 
 
 class RetryTerms(NamedTuple):
@@ -52,3 +54,26 @@ on_gate_forced: Hook[[Tx, Sequence[tuple[int, NewRun]], str, str]] = Hook("runs.
 
 config_failures: Provider[[Tx, int], int] = Provider("runs.config_failures")
 """Consecutive failures of a config."""
+
+check_messages: Provider[[Tx, CustomerKey, Sequence[RunMessage]], None] = Provider(
+    "runs.check_messages"
+)
+"""Raise unless a run of the customer could publish the messages now."""
+
+publish_messages: Provider[[Tx, Sequence[tuple[CustomerKey, RunMessage]]], list[int]] = Provider(
+    "runs.publish_messages"
+)
+"""Publish messages of runs; the ids are in their order."""
+
+check_trigger: Provider[[Tx, NameResolver, ActionOwner, RunTrigger], None] = Provider(
+    "runs.check_trigger"
+)
+"""Raise unless a run could open the flow now."""
+
+open_flow: Provider[[Tx, Transactions, NameResolver, ActionOwner, RunTrigger], int] = Provider(
+    "runs.open_flow"
+)
+"""Open a flow for a run, or find the existing one; the id of the flow."""
+
+upstream_of: Provider[[Tx, int, str], list[UpstreamResult]] = Provider("runs.upstream_of")
+"""What the processors before a phase of a flow reported: (tx, flow, phase)."""

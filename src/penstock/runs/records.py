@@ -14,6 +14,7 @@ from penstock.core.records.record import (
     Time,
     field,
 )
+from penstock.runs.action_records import Artifact, RunAction, RunCheckpoint
 from penstock.runs.states import RunState
 
 __all__ = [
@@ -229,6 +230,14 @@ class RunDetail(Record):
     """Journal of the run's state changes and actions."""
     progress: RunProgress | None
     """Progress of the run; null unless it is active."""
+    actions: list[RunAction] = field(default_factory=list)
+    """Messages, runs and flows that were made with its completion."""
+    artifacts: list[Artifact] = field(default_factory=list)
+    """Artifacts that the run made, by name."""
+    checkpoint: RunCheckpoint | None = None
+    """State that its attempts keep, with secrets masked; null if none was saved."""
+    caused_by: str | None = None
+    """Run that created this one as an action (`run_…`); null for other origins."""
 
 
 class LogEntry(Record):

@@ -61,6 +61,17 @@ class HeldRun(NamedTuple):
     """Retry settings that the processor declares; `retry` has those of the config, or these."""
 
 
+class ActionOwner(NamedTuple):
+    """The run that acts: for whom, under which correlation id, and with which priority."""
+
+    run_id: int
+    customer_key: CustomerKey
+    customer_id: str
+    processor_key: ProcessorKey
+    correlation_id: str
+    priority: int
+
+
 class RunRow(NamedTuple):
     """A run as shown to users, live or ended (SQL fragments `live_columns`, `ended_columns`)."""
 

@@ -15,16 +15,19 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from penstock.access.store.names import NameResolver
 from penstock.audit.telemetry import Events, RunEnded, RunRefused, ServiceError
-from penstock.core.errors import StoreError, StoreUnavailable
+from penstock.core.errors import PenstockError, StoreError, StoreUnavailable
 from penstock.core.retry import ErrorType
 from penstock.db.store import Transactions, Tx
 from penstock.limits.store.limits import requeued_wake
 from penstock.runs import attempt_result
 from penstock.runs.rows import FinishedRun, HeldRun, RunEnd
+from penstock.runs.states import RunState
 from penstock.runs.store.finish import run_end_many
 from penstock.runs.store.logs import LogPart, run_log_put_ended
 from penstock.runs.store.runs import run_release_many
+from penstock.worker.execution.run_port import RunReport, reports_write
 from penstock.worker.options import WorkerOptions
 from penstock.worker.outcome import RELEASED
 
@@ -50,6 +53,7 @@ class FinishQueue:
         store: Transactions,
         held: dict[int, HeldRun],
         options: WorkerOptions,
+        names: NameResolver,
         *,
         events: Events,
         jitter: Callable[[], float],
@@ -60,8 +64,10 @@ class FinishQueue:
         self._options = options
         self._events = events
         self._jitter = jitter
+        self._names = names
         self._queue: deque[RunEnd] = deque()
         self._entries: dict[int, list[LogPart]] = {}
+        self._reports: dict[int, RunReport] = {}
         self._in_flight = 0
 
     def __len__(self) -> int:
@@ -72,10 +78,12 @@ class FinishQueue:
         """Queue ends."""
         self._queue.extend(finishes)
 
-    def keep_entries(self, part: LogPart | None) -> None:
-        """Keep log entries of a run, if there are any, until its end is stored."""
+    def keep(self, part: LogPart | None, report: RunReport | None) -> None:
+        """Keep the log entries of a run and what it did, if anything, until its end is stored."""
         if part is not None:
             self._entries.setdefault(part.token, []).append(part)
+        if report is not None:
+            self._reports[report.held.token] = report
 
     def tokens(self) -> set[int]:
         """Return the tokens of the runs whose ends are queued."""
@@ -107,6 +115,7 @@ class FinishQueue:
             released = run_release_many(tx, rows)
             requeued_wake(tx, snoozed)
             run_log_put_ended(tx, self._entries_of(back, released))
+            self._write_reports(tx, back, released, set())
 
         try:
             self._store.write(release)
@@ -116,6 +125,7 @@ class FinishQueue:
         for finish in back:
             self._held.pop(finish.token, None)
             self._entries.pop(finish.token, None)
+            self._reports.pop(finish.token, None)
         self._store.wake([ADMIT])
         return [finish for finish in batch if finish.final_state != RELEASED]
 
@@ -180,7 +190,19 @@ class FinishQueue:
         finished = run_end_many(tx, batch)
         if self._entries:
             run_log_put_ended(tx, self._entries_of(batch, {end.run_id for end in finished}))
+        if self._reports:
+            done = {end.run_id for end in finished if end.final_state == RunState.COMPLETED}
+            self._write_reports(tx, batch, {end.run_id for end in finished}, done)
         return finished
+
+    def _write_reports(
+        self, tx: Tx, batch: Sequence[RunEnd], stored: set[int], completed: set[int]
+    ) -> None:
+        """Write what runs reported beside their results; only completed runs act."""
+        found = [self._reports.get(one.token) for one in batch if one.run_id in stored]
+        reports = [report for report in found if report is not None]
+        if reports:
+            reports_write(tx, self._store, self._names, reports, completed)
 
     def _entries_of(self, batch: Sequence[RunEnd], stored: set[int]) -> list[LogPart]:
         """Return the kept entries of ends that the store accepted."""
@@ -191,7 +213,8 @@ class FinishQueue:
         held = self._held.get(finish.token)
         if held is None:
             return finish
-        message = f"the run's result could not be stored: {type(error).__name__}"
+        cause = error.message if isinstance(error, PenstockError) else type(error).__name__
+        message = f"the run's result could not be stored: {cause}"
         details = msgspec.json.encode({"message": message}).decode()
         failure = attempt_result.AttemptFailure(
             error_type=ErrorType.VALIDATION_ERROR, details=details
@@ -203,6 +226,9 @@ class FinishQueue:
         if self._entries:
             for finish in batch:
                 self._entries.pop(finish.token, None)
+        if self._reports:
+            for finish in batch:
+                self._reports.pop(finish.token, None)
         retried = sum(1 for end in finished if end.retry_run_id is not None)
         if retried:
             self._store.wake([ADMIT])

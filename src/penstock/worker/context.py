@@ -3,7 +3,7 @@
 A context is built for every run, so it is cheap: JSON is parsed and ids are encoded on first use.
 `progress` only stores the latest figures; the worker's heartbeat writes them. Signals (cancel,
 timeout, lost lease, drain) set one attribute; `check` raises them as an exception in the
-processor's own thread. Nothing here accesses the store; `publish` calls a function of the worker.
+processor's own thread. Nothing here accesses the store; `ActingRun` does, through the run's port.
 """
 
 from __future__ import annotations
@@ -13,24 +13,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 
-from penstock.bus.message import NewMessage
 from penstock.core.clock import SECOND, Clock, Micros, to_datetime
 from penstock.core.errors import (
-    Conflict,
     InvalidInput,
     LeaseLost,
     RunCancelled,
     RunInterrupted,
     RunTimedOut,
-    StaleToken,
 )
 from penstock.core.redact import REFERENCE, is_reference, redact_text
 from penstock.runs.rows import HeldRun, Progress
-from penstock.worker.execution.logged_run import LoggedRun
+from penstock.worker.execution.acting_run import ActingRun
 from penstock.worker.result import Result
 from penstock.worker.run_info import LoadedProcessor
 
@@ -59,11 +56,7 @@ _ERRORS: Final[Mapping[str, tuple[type[RunInterrupted], str]]] = MappingProxyTyp
 )
 
 
-PublishMessage: TypeAlias = Callable[[HeldRun, str, NewMessage], str]
-"""Publishes a message of a held run; returns its id or raises StaleToken."""
-
-
-class RunContext(LoggedRun):
+class RunContext(ActingRun):
     """One run, as its processor sees it."""
 
     __slots__ = (
@@ -78,7 +71,6 @@ class RunContext(LoggedRun):
         "is_dirty",
         "is_gone",
         "is_marked",
-        "publish_message",
         "records",
         "signal",
         "signalled_at",
@@ -114,8 +106,6 @@ class RunContext(LoggedRun):
         """Number of records processed; processors add to it."""
         self.bytes = 0
         self.store = store
-        self.publish_message: PublishMessage | None = None
-        """Set by a worker that has the store; None in a child process."""
         self._asked: dict[str, int] | None = None
         self._reported: dict[str, Any] | None = None
         self._parameters: Mapping[str, Any] | None = None
@@ -169,7 +159,7 @@ class RunContext(LoggedRun):
         """Whether the run reported nothing besides its return value."""
         return (
             self.signal is None and self._stage_us is None and not self.records and not self.bytes
-            and self._reported is None and not self.has_entries
+            and self._reported is None and not self.has_entries and not self.has_acted
         )  # fmt: skip
 
     def check(self) -> None:
@@ -224,42 +214,6 @@ class RunContext(LoggedRun):
             spent = int((self._clock.monotonic() - start) * SECOND)
             stages = self._stage_us = self._stage_us or {}
             stages[name] = stages.get(name, 0) + spent
-
-    def publish(
-        self,
-        topic: str,
-        data: bytes | str | Mapping[str, Any] = b"",
-        *,
-        attributes: Mapping[str, str] | None = None,
-        ordering_key: str | None = None,
-        dedupe_id: str | None = None,
-    ) -> str:
-        """Publish a message while this worker holds the run; return the message's id.
-
-        Raises LeaseLost, and publishes nothing, once the run has another holder. The topic is the
-        customer's own or the system's. A mapping is sent as JSON. The message has the attributes
-        `run_id` and `correlation_id`; a retry of the run publishes again unless `dedupe_id`
-        (such as `run.idempotency_key`) is the same.
-        """
-        self.check()
-        if self.publish_message is None:
-            raise Conflict(
-                "run.publish is not available in a child process: return the data and publish it "
-                "in a later processor, or declare this processor without runs='process'."
-            )
-        content = msgspec.json.encode(data) if isinstance(data, Mapping) else data
-        own = {"run_id": self.run_id, "correlation_id": self.correlation_id}
-        message = NewMessage(
-            data=content.encode() if isinstance(content, str) else content,
-            attributes={**own, **(attributes or {})},
-            ordering_key=ordering_key,
-            dedupe_id=dedupe_id,
-        )
-        try:
-            return self.publish_message(self.held, topic, message)
-        except StaleToken:
-            kind, text = _ERRORS[Signal.LEASE]
-            raise kind(text) from None
 
     def entities(self, kind: str, ids: Iterable[str | int]) -> None:
         """Report which entities changed, for example `run.entities("players", [1630567])`."""

@@ -15,10 +15,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
+from penstock.access.store.names import NameResolver
 from penstock.access.store.registry import pool_ensure
 from penstock.audit.telemetry import Events, RunStarted, WorkerHeartbeat
-from penstock.bus.message import NewMessage
-from penstock.bus.store.messages import message_publish_from_run
 from penstock.core.clock import SECOND, Clock
 from penstock.core.errors import StoreBusy, StoreUnavailable
 from penstock.core.ids import new_boot_id
@@ -38,6 +37,7 @@ from penstock.worker.context import LoadedProcessor, RunContext, Signal
 from penstock.worker.execution.call import call_inline, check_importable
 from penstock.worker.execution.heartbeat import HeartbeatReport, follow_store
 from penstock.worker.execution.run_log import capture_records
+from penstock.worker.execution.run_port import StorePort
 from penstock.worker.fairness import FairClock
 from penstock.worker.options import WorkerOptions
 from penstock.worker.outcome import (
@@ -79,7 +79,9 @@ class WorkerCore:
         self.known: dict[int, LoadedProcessor] = {}
         self.held: dict[int, HeldRun] = {}
         self.running: dict[int, RunContext] = {}
-        self.ends = FinishQueue(store, self.held, options, events=self.events, jitter=jitter)
+        names = NameResolver(store, clock)
+        self._make_port = partial(StorePort, store, names)
+        self.ends = FinishQueue(store, self.held, options, names, events=self.events, jitter=jitter)
         self.session = WorkerSession(store.reserved(), options, clock, boot_id)
         self._store = store
         self._pipelines = list(pipelines)
@@ -109,9 +111,7 @@ class WorkerCore:
         return self.session.open(PoolKey(self._pool))
 
     def heartbeat_once(self) -> Renewal:
-        """Renew the session, write changed progress, receive cancels; the next call replaces a
-        lost session.
-        """
+        """Renew the session, write progress, receive cancels; then replace a lost session."""
         if self.session.session_id is None:
             return self._reopen()
         contexts, session_id = list(self.running.values()), self.session.session_id
@@ -173,7 +173,7 @@ class WorkerCore:
             self.ends.add([_cancelled(held, self.options.name)])
             return None
         context = RunContext(held, self.known[held.processor_key], self.clock, now, self._store)
-        context.publish_message = partial(_publish, self._store)
+        context.make_port = self._make_port
         if is_suspect(held):
             if held.run_id not in self.start_many([held]):
                 self.forget([held])
@@ -209,7 +209,7 @@ class WorkerCore:
     def finish_of(self, context: RunContext, outcome: AttemptOutcome) -> RunEnd:
         """Return the end of a run; unreadable settings must not keep it from ending."""
         now, actor = self.clock.monotonic(), self.options.name
-        self.ends.keep_entries(context.take_entries(is_end=True))
+        self.ends.keep(context.take_entries(is_end=True), context.take_report())
         try:
             return finish_of(context, outcome, jitter=self.jitter, actor=actor, now=now)
         except Exception as error:
@@ -308,14 +308,6 @@ class WorkerCore:
 
 def _cancelled(held: HeldRun, actor: str) -> RunEnd:
     return attempt_result.cancelled(held, actor=actor, why="cancelled before it started")
-
-
-def _publish(store: StoreView, held: HeldRun, topic: str, message: NewMessage) -> str:
-    done = store.write(
-        lambda tx: message_publish_from_run(tx, topic, [message], held.run_id, held.token)
-    )
-    store.wake(sorted(done.wake))
-    return str(done.message_ids[0])
 
 
 def _start(tx: Tx, pairs: Sequence[tuple[int, int]], session_id: int | None) -> set[int]:

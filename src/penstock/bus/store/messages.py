@@ -20,13 +20,11 @@ from penstock.bus.store.topics import (
     FanOutTarget,
     OpenTopic,
     channels,
-    topic_open_find,
     topic_open_named,
 )
 from penstock.core.errors import DuplicateRequest, StoreBusy
 from penstock.core.naming import CustomerKey, TopicKey
 from penstock.db.store import Tx, first
-from penstock.runs.store.held import run_token_lock
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _decode = msgspec.json.Decoder(dict[str, str]).decode
@@ -77,20 +75,6 @@ def message_publish(
     batch = list(messages)
     rules.check_batch(batch)
     return message_publish_to(tx, topic_open_named(tx, topic, customer_key), batch)
-
-
-def message_publish_from_run(
-    tx: Tx, topic: str, messages: Sequence[NewMessage], run_id: int, token: int
-) -> Published:
-    """Publish messages of a run while it is held under `token`; raise StaleToken otherwise.
-
-    The topic is the customer's own, or else the system's topic of that name.
-    """
-    batch = list(messages)
-    rules.check_batch(batch)
-    customer_key = run_token_lock(tx, run_id, token)
-    own = topic_open_find(tx, topic, customer_key)
-    return message_publish_to(tx, own or topic_open_named(tx, topic, SYSTEM), batch)
 
 
 def message_publish_to(tx: Tx, topic: OpenTopic, messages: Sequence[NewMessage]) -> Published:

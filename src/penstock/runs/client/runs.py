@@ -11,6 +11,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any, TypeAlias
 
+import msgspec
+
 from penstock.access.store.names import NameResolver
 from penstock.access.store.paging import Cursor, Offset, PageLimit, paged
 from penstock.access.store.registry import customer_get
@@ -20,6 +22,7 @@ from penstock.audit.store.journal import journal_for
 from penstock.core.clock import FAR_FUTURE, Micros, from_datetime
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.fields import check_customer, check_text
+from penstock.core.formatting import id_or_none
 from penstock.core.ids import decode, encode
 from penstock.core.records.parameters import (
     CorrelationFilter,
@@ -31,7 +34,10 @@ from penstock.core.records.parameters import (
 )
 from penstock.core.records.record import JsonObject, Meta, Page, Time, Wire
 from penstock.core.records.remotely import remotely
+from penstock.core.redact import redact
 from penstock.db.store import Single, Transactions, Tx
+from penstock.runs.action_records import RunCheckpoint, RunUpstream
+from penstock.runs.client.actions import SOURCE
 from penstock.runs.client.listing import RunPosition, position_of, run_page, searched
 from penstock.runs.client.retry import run_retry
 from penstock.runs.client.stop import run_stop
@@ -43,7 +49,15 @@ from penstock.runs.client.submission import (
     is_one_statement,
     with_customer,
 )
-from penstock.runs.from_rows import logs_record, progress_record, run_record
+from penstock.runs.from_rows import (
+    action_record,
+    artifact_record,
+    checkpoint_record,
+    logs_record,
+    progress_record,
+    run_record,
+)
+from penstock.runs.hooks import upstream_of
 from penstock.runs.records import (
     Cancellation,
     Run,
@@ -55,6 +69,7 @@ from penstock.runs.records import (
 )
 from penstock.runs.rows import RunRow
 from penstock.runs.states import RunState
+from penstock.runs.store.actions import action_cause, action_list, artifact_list, state_get
 from penstock.runs.store.leases import progress_get
 from penstock.runs.store.logs import run_log_list
 from penstock.runs.store.runs import (
@@ -150,7 +165,7 @@ class Runs:
         return run_record(self._store.read(lambda tx: self._found(tx, run_id)))
 
     def detail(self, run_id: RunId) -> RunDetail:
-        """Return a run with its attempts, journal and progress."""
+        """Return a run with its attempts, journal, progress, actions and artifacts."""
 
         def body(tx: Tx) -> RunDetail:
             row = self._found(tx, run_id)
@@ -158,11 +173,17 @@ class Runs:
             assert owner is not None
             progress = progress_get(tx, row.run_id)
             attempts = [one for one in run_chain(tx, row, owner) if one.run_id != row.run_id]
+            state = state_get(tx, row.root_run_id or row.run_id, row.parent_run_id)
+            cause = None if row.trigger_source != SOURCE else action_cause(tx, "submit", row.run_id)
             return RunDetail(
                 run=run_record(row),
                 attempts=[run_record(one) for one in attempts],
                 journal=[journal_record(entry) for entry in journal_for(tx, "run", row.run_id)],
                 progress=None if progress is None else progress_record(*progress),
+                actions=[action_record(one) for one in action_list(tx, row.run_id)],
+                artifacts=[artifact_record(one) for one in artifact_list(tx, row.run_id)],
+                checkpoint=None if state is None else _shown(checkpoint_record(row.run_id, state)),
+                caused_by=id_or_none("run", cause),
             )
 
         return self._store.read(body)
@@ -177,6 +198,16 @@ class Runs:
         def body(tx: Tx) -> RunLogs:
             row = self._found(tx, run_id)
             return logs_record(row.run_id, run_log_list(tx, row.run_id))
+
+        return self._store.read(body)
+
+    def upstream(self, run_id: RunId) -> RunUpstream:
+        """Return what the processors of the phases before a run's phase reported in its flow."""
+
+        def body(tx: Tx) -> RunUpstream:
+            row = self._found(tx, run_id)
+            found = [] if row.flow_id is None else upstream_of(tx, row.flow_id, row.phase)
+            return RunUpstream(run_id=encode("run", row.run_id), results=found)
 
         return self._store.read(body)
 
@@ -326,6 +357,10 @@ class Runs:
         if row is None:
             raise NotFound("run", run_id)
         return row
+
+
+def _shown(checkpoint: RunCheckpoint) -> RunCheckpoint:
+    return msgspec.structs.replace(checkpoint, state=redact(checkpoint.state))
 
 
 def _micros(at: object, field: str) -> Micros:

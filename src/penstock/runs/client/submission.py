@@ -38,6 +38,8 @@ class CheckedSubmission(NamedTuple):
     """Message that triggers the run; None for a run that a user submits."""
     has_gate: bool = False
     """Whether the processor has needs."""
+    source: str | None = None
+    """What triggers the run; None: a person, or the message."""
 
     @property
     def is_gated(self) -> bool:
@@ -52,10 +54,13 @@ def with_customer(names: NameResolver, wanted: Submission) -> Submission:
     return replace(wanted, customer=names.default_customer)
 
 
-def check_many(names: NameResolver, submissions: Sequence[Submission]) -> list[CheckedSubmission]:
+def check_many(
+    names: NameResolver, submissions: Sequence[Submission], tx: Tx | None = None
+) -> list[CheckedSubmission]:
     """Validate submissions and find their processors; raise InvalidInput that names the field.
 
-    Each declaration is read once, so all submissions are checked against the same version.
+    Each declaration is read once, so all submissions are checked against the same version. Inside a
+    transaction, pass it as `tx`.
     """
     infos: dict[str, PipelineInfo] = {}
     rows: dict[tuple[str, str | None], tuple[ProcessorRow, bool]] = {}
@@ -71,7 +76,7 @@ def check_many(names: NameResolver, submissions: Sequence[Submission]) -> list[C
         found = rows.get(target)
         if found is None:
             if wanted.pipeline not in infos:
-                infos[wanted.pipeline] = names.pipeline(wanted.pipeline, "pipeline")
+                infos[wanted.pipeline] = names.pipeline(wanted.pipeline, "pipeline", tx)
             row = _pick(infos[wanted.pipeline], target[1])
             found = rows[target] = row, infos[wanted.pipeline].is_gated(row)
         row, has_gate = found
@@ -129,10 +134,10 @@ def insert(
             ordering_key=stored_ordering_key(customer, wanted.ordering_key),
             parameters=parameters,
             correlation_id=wanted.correlation_id,
-            trigger_source="manual" if message_id is None else "event",
+            trigger_source=source or ("manual" if message_id is None else "event"),
             trigger_message_id=message_id,
         )
-        for wanted, row, parameters, at, message_id, _ in checked
+        for wanted, row, parameters, at, message_id, _, source in checked
     ]
     # One statement means no gates; a bulk submit looks at each run as seldom as possible.
     has_gates = not is_single and any(one.has_gate for one in checked)

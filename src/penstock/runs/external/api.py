@@ -18,6 +18,8 @@ _DONE: Final = {
     "status": "SUCCESS",
     "result_summary": {"records_loaded": 1999500},
     "records_processed": 1999500,
+    "actions": {"submit": [{"pipeline_template": "cost_report", "partition": "2025-12-31"}]},
+    "artifacts": [{"name": "report", "uri": "gs://reports/2025-12-31.csv", "size": 52100}],
 }
 _FAILURE: Final = {
     "error_type": "AUTHENTICATION_FAILED",
@@ -99,5 +101,12 @@ routes.post(
 )
 routes.post(
     "/pipeline-runs/{run_id}/fail", Permission.WORK, Workers.fail, example={**_HELD, **_FAILURE}
+)
+routes.get("/pipeline-runs/{run_id}/state", Permission.WORK, Workers.load_state)
+routes.post(
+    "/pipeline-runs/{run_id}/state",
+    Permission.WORK,
+    Workers.save_state,
+    example={**_HELD, "state": {"page": 7}},
 )
 routes.post("/pipeline-runs/{run_id}/cancelled", Permission.WORK, Workers.cancelled, example=_HELD)

@@ -21,7 +21,7 @@ from penstock.core.records.record import encode_record
 from penstock.core.records.validation import convert_input
 from penstock.runs.external.client.heartbeats import HeartbeatCall, StartCall
 from penstock.runs.external.client.holder import TransitionRequest
-from penstock.runs.external.client.reports import EndCall, check_progress, completed, failed
+from penstock.runs.external.client.reports import check_progress, completion_call, failure_call
 from penstock.runs.external.client.work import ClaimStatus, ExternalWorker, WorkerCall
 from penstock.runs.external.client.workers import run_key
 from penstock.runs.external.from_rows import (
@@ -75,12 +75,12 @@ def heartbeat_request(by: Caller, number: int, report: RunHeartbeat) -> WorkerCa
 
 def completion_request(by: Caller, number: int, report: RunCompletion) -> WorkerCall:
     """Validate a completion."""
-    return EndCall(_call(by, number, report, RunState.COMPLETED), completed(completion_of(report)))
+    return completion_call(_call(by, number, report, RunState.COMPLETED), completion_of(report))
 
 
 def failure_request(by: Caller, number: int, report: RunFailure) -> WorkerCall:
     """Validate a failure report."""
-    return EndCall(_call(by, number, report, RunState.FAILED), failed(failure_of(report)))
+    return failure_call(_call(by, number, report, RunState.FAILED), failure_of(report))
 
 
 def _call(by: Caller, number: int, report: RunHolder, to_state: RunState) -> TransitionRequest:

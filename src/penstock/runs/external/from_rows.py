@@ -112,6 +112,8 @@ def completion_of(report: RunCompletion) -> CompletionResult:
         records_processed=report.records_processed,
         bytes_processed=report.bytes_processed,
         stages=report.stages,
+        actions=report.actions,
+        artifacts=tuple(report.artifacts),
     )
 
 
@@ -122,6 +124,7 @@ def failure_of(report: RunFailure) -> FailureReport:
         error_details=report.error_details,
         should_retry=report.should_retry,
         retry_after_seconds=report.retry_after_seconds,
+        artifacts=tuple(report.artifacts),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from penstock.core.records.record import JsonObject, Meta, Minutes, Record, Time, field
+from penstock.runs.action_records import ARTIFACTS_MAX, NewArtifact, RunActions
 
 WorkerName = Annotated[
     str,
@@ -15,6 +16,7 @@ WorkerName = Annotated[
     ),
 ]
 Count = Annotated[int, Meta(ge=0)]
+Artifacts = Annotated[list[NewArtifact], Meta(max_length=ARTIFACTS_MAX)]
 ClaimDuration = Annotated[
     float,
     Meta(description="Seconds until the claim expires unless it is extended.", ge=10, le=3600),
@@ -172,6 +174,10 @@ class RunCompletion(RunHolder):
     """Number of bytes processed."""
     stages: dict[str, float] | None = None
     """Duration in seconds by stage, such as `extract`."""
+    actions: RunActions | None = None
+    """Messages, runs and flows that are made in the transaction that completes the run."""
+    artifacts: Artifacts = field(default_factory=list)
+    """What the run made and stored elsewhere."""
 
 
 class RunFailure(RunHolder):
@@ -185,6 +191,15 @@ class RunFailure(RunHolder):
     """Force or forbid a retry; the error type decides when omitted."""
     retry_after_seconds: Annotated[float, Meta(ge=0, le=2_592_000)] | None = None
     """Minimum seconds until the next attempt."""
+    artifacts: Artifacts = field(default_factory=list)
+    """What the run made and stored elsewhere."""
+
+
+class RunStateReport(RunHolder):
+    """The state that the next attempt of a run continues from."""
+
+    state: JsonObject
+    """State as a JSON object of at most 64 KB; it replaces the one saved before."""
 
 
 class EndedRun(Record):

@@ -1,7 +1,8 @@
 """The child side of a process run: executes one run at a time, received over a pipe.
 
-    parent to child   ("run", Job) · ("stop", signal)
-    child to parent   ("progress", Progress) · ("log", entries) · ("done", Outcome)
+    parent to child   ("run", Job) · ("stop", signal) · ("reply", value or error)
+    child to parent   ("progress", Progress) · ("log", entries) · ("state", text)
+                      ("ask", (method of the run's port, arguments)) · ("done", Outcome)
 
 The main thread executes; a second thread receives messages, delivers signals and sends progress.
 When the parent exits, the pipe closes and the child exits at once, because its result would be
@@ -25,6 +26,7 @@ from penstock.runs.rows import HeldRun
 from penstock.worker.context import LoadedProcessor, RunContext, Signal
 from penstock.worker.execution.call import load_function
 from penstock.worker.execution.run_log import capture_records
+from penstock.worker.execution.run_port import ChildPort
 from penstock.worker.outcome import AttemptOutcome, outcome_of_error, outcome_of_value
 
 PROGRESS_SECONDS: Final = 0.5
@@ -53,6 +55,7 @@ class _Child:
         self._connection = connection
         self._sending = threading.Lock()
         self._jobs: queue.SimpleQueue[tuple[str, RunContext]] = queue.SimpleQueue()
+        self._replies: queue.SimpleQueue[tuple[Exception | None, Any]] = queue.SimpleQueue()
         self._context: RunContext | None = None
         self._clock = SystemClock()
 
@@ -63,6 +66,7 @@ class _Child:
             outcome = self._execute(reference, context)
             self._context = None
             self._send_entries(context)
+            self._send_state(context)
             self._send("done", outcome)
 
     def _execute(self, reference: str, context: RunContext) -> AttemptOutcome:
@@ -72,10 +76,22 @@ class _Child:
         except BaseException as error:
             return outcome_of_error(error)
 
+    def ask(self, method: str, *arguments: object) -> Any:
+        """Call a method of the run's port in the worker; return its result or raise its error."""
+        self._send("ask", (method, arguments))
+        error, value = self._replies.get()
+        if error is not None:
+            raise error
+        return value
+
+    def _port(self, _held: HeldRun, _phase: str) -> ChildPort:
+        return ChildPort(self.ask)
+
     def _accept(self, job: ChildJob) -> None:
         # Built by the receiving thread: a signal that follows the run must find its context.
         known = LoadedProcessor(job.held.processor_key, job.processor, job.defaults, job.secrets)
         self._context = RunContext(job.held, known, self._clock, self._clock.monotonic())
+        self._context.make_port = self._port
         self._jobs.put((job.reference, self._context))
 
     def _receive(self) -> None:
@@ -87,6 +103,8 @@ class _Child:
                 kind, value = self._connection.recv()
                 if kind == "run":
                     self._accept(value)
+                elif kind == "reply":
+                    self._replies.put(value)
                 elif self._context is not None:
                     self._context.send_signal(Signal(value), self._clock.monotonic())
         except (EOFError, OSError):
@@ -100,10 +118,15 @@ class _Child:
         if progress is not None:
             self._send("progress", progress)
         self._send_entries(context)
+        self._send_state(context)
 
     def _send_entries(self, context: RunContext) -> None:
         if context.has_entries and (entries := context.kept_log.take(is_end=True)):
             self._send("log", entries)
+
+    def _send_state(self, context: RunContext) -> None:
+        if (state := context.take_state()) is not None:
+            self._send("state", state)
 
     def _send(self, kind: str, value: object) -> None:
         with self._sending:

@@ -1,7 +1,7 @@
 """What a heartbeat writes about executing runs, and what it learns about them.
 
-It writes changed progress and log entries. Those that could not be stored are kept for the next
-heartbeat. It learns which runs another process has ended.
+It writes changed progress, checkpoints and log entries. Those that could not be stored are kept
+for the next heartbeat. It learns which runs another process has ended.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import replace
 from penstock.core.clock import SECOND, Clock
 from penstock.db.store import Tx
 from penstock.runs.rows import Progress
+from penstock.runs.store.actions import state_put_held
 from penstock.runs.store.leases import progress_put_many
 from penstock.runs.store.logs import LogPart, run_log_put_held
 from penstock.worker.context import RunContext, Signal
@@ -25,12 +26,16 @@ class HeartbeatReport:
         self._worker = worker
         self._dirty: list[tuple[RunContext, Progress]] = []
         self._entries: list[LogPart] = []
+        self._states: dict[int, tuple[int, int, str]] = {}
 
     def collect(self, contexts: Iterable[RunContext]) -> None:
         """Take what changed since the last heartbeat."""
         runs = list(contexts)
         self._dirty = [(c, progress) for c in runs if (progress := c.take_progress())]
         self._entries += [part for c in runs if (part := c.take_entries())]
+        for c in runs:
+            if state := c.take_state():
+                self._states[c.held.token] = (c.held.run_id, c.held.token, state)
 
     def write(self, tx: Tx) -> None:
         """Write what was collected, in the transaction that renews the session."""
@@ -38,11 +43,13 @@ class HeartbeatReport:
             at, now = tx.now(), self._clock.monotonic()
             progress_put_many(tx, [self._row(c, progress, at, now) for c, progress in self._dirty])
         run_log_put_held(tx, self._entries)
+        state_put_held(tx, list(self._states.values()))
 
     def settle(self, *, is_stored: bool) -> None:
         """Forget what was stored; keep the rest for the next heartbeat."""
         if is_stored:
             self._entries.clear()
+            self._states.clear()
             return
         for context, _ in self._dirty:
             context.is_dirty = True

@@ -14,7 +14,9 @@ import threading
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from typing import Any
 
+from penstock.core.errors import PenstockError
 from penstock.worker.context import RunContext, Signal
 from penstock.worker.execution import child
 from penstock.worker.outcome import AttemptOutcome, outcome_of_death, outcome_of_error
@@ -136,6 +138,10 @@ class _Child:
                 return value
             if kind == "log":
                 context.kept_log.extend(value)
+            elif kind == "ask":
+                self._send("reply", _reply(context, *value))
+            elif kind == "state":
+                context.set_state(value)
             else:
                 context.set_progress(value)
 
@@ -152,3 +158,15 @@ class _Child:
     def _send(self, kind: str, value: object) -> None:
         with self._sending:
             self._connection.send((kind, value))
+
+
+def _reply(
+    context: RunContext, method: str, arguments: tuple[Any, ...]
+) -> tuple[Exception | None, Any]:
+    """Call a method of the run's port for its child process; return the error and the result."""
+    try:
+        return None, getattr(context.port, method)(*arguments)
+    except Exception as error:
+        # Others may not survive the way to the other process.
+        known = isinstance(error, PenstockError)
+        return error if known else PenstockError(f"{type(error).__name__}: {error}"), None

@@ -32,6 +32,7 @@ from penstock.core.errors import (
 )
 from penstock.core.ids import encode
 from penstock.core.retry import ErrorType
+from penstock.runs.action_records import NewArtifact, RunActions
 from penstock.runs.external.store import ExternalRun
 from penstock.runs.rows import HeldRun, RunRow
 from penstock.runs.states import RunState, RunStatus
@@ -73,6 +74,8 @@ class CompletionResult:
     records_processed: int | None = None
     bytes_processed: int | None = None
     stages: Mapping[str, float] | None = None
+    actions: RunActions | None = None
+    artifacts: tuple[NewArtifact, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +86,7 @@ class FailureReport:
     error_details: Mapping[str, Any] | None = None
     should_retry: bool | None = None
     retry_after_seconds: float | None = None
+    artifacts: tuple[NewArtifact, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from penstock.access.store.names import NameResolver
 from penstock.core.clock import SECOND
 from penstock.core.errors import Conflict, InvalidInput, PenstockError, StaleToken
 from penstock.core.fields import canonical_json_object, check_text
@@ -19,7 +20,16 @@ from penstock.core.retry import DELAY_CAP_MAX, normalise_error_type
 from penstock.core.utc_offsets import TIME_MAX
 from penstock.db.store import Transactions, Tx
 from penstock.runs import attempt_result as settle
+from penstock.runs.action_records import NewArtifact, RunActions
 from penstock.runs.attempt_result import AttemptFailure
+from penstock.runs.client.actions import (
+    OwnedActions,
+    artifact_row,
+    check_actions,
+    check_bounds,
+    owner_of,
+    perform_many,
+)
 from penstock.runs.external.client.holder import (
     CompletionResult,
     FailureReport,
@@ -39,6 +49,7 @@ from penstock.runs.external.store import (
 from penstock.runs.hooks import config_failures
 from penstock.runs.rows import HeldRun, RunEnd, RunRow
 from penstock.runs.states import RunState, RunStatus, check
+from penstock.runs.store.actions import artifact_put_many
 from penstock.runs.store.finish import run_end_many
 
 COUNT_MAX: Final = 2**63 - 1
@@ -53,6 +64,9 @@ class EndCall(NamedTuple):
 
     call: TransitionRequest
     settle: Settle
+    actions: RunActions | None = None
+    """What is done if the run completes."""
+    artifacts: tuple[NewArtifact, ...] = ()
 
 
 def completed(done: CompletionResult) -> Settle:
@@ -84,6 +98,16 @@ def completed(done: CompletionResult) -> Settle:
         )
 
     return settled
+
+
+def completion_call(call: TransitionRequest, done: CompletionResult) -> EndCall:
+    """Return the validated report of a completion."""
+    return EndCall(call, completed(done), done.actions, done.artifacts)
+
+
+def failure_call(call: TransitionRequest, report: FailureReport) -> EndCall:
+    """Return the validated report of a failure."""
+    return EndCall(call, failed(report), None, report.artifacts)
 
 
 def failed(report: FailureReport) -> Settle:
@@ -122,15 +146,23 @@ def cancelled(held: HeldRun, actor: str) -> RunEnd:
 
 
 def end_many(
-    tx: Tx, store: Transactions, items: Sequence[EndCall], customer_key: CustomerKey | None
+    tx: Tx,
+    store: Transactions,
+    names: NameResolver,
+    items: Sequence[EndCall],
+    customer_key: CustomerKey | None,
 ) -> list[RunOutcome | PenstockError]:
-    """End runs in one transaction; return the outcome or the error of each report."""
+    """End runs in one transaction; return the outcome or the error of each report.
+
+    Actions are checked before their run is ended, and performed with its end.
+    """
     ids = [item.call.run_id for item in items]
     found = external_run_get_many(tx, ids, customer_key)
     lost = set(ids) - found.keys()
     others = run_find_many(tx, lost, customer_key) if lost else {}
     outcomes: dict[int, RunOutcome | PenstockError] = {}
     finishes: dict[int, RunEnd] = {}
+    acting: list[OwnedActions] = []
     duplicates: set[int] = set()
     for index, item in enumerate(items):
         run_id = item.call.run_id
@@ -140,16 +172,42 @@ def end_many(
             outcomes[run_id] = _unheld(tx, others.get(run_id), item.call)
         else:
             try:
-                finishes[run_id] = _result(found[run_id], item)
+                finish = _result(found[run_id], item)
+                if item.actions is not None:
+                    acting.append(_acting(tx, names, found[run_id].held, item.actions))
+                finishes[run_id] = finish
             except PenstockError as error:
                 outcomes[run_id] = error
     outcomes |= _store(tx, store, finishes)
+    done = [one for one in acting if isinstance(outcomes[one.owner.run_id], RunOutcome)]
+    if done:
+        perform_many(tx, store, names, done)
+    artifact_put_many(
+        tx,
+        [
+            artifact_row(found[item.call.run_id].held, made)
+            for item in items
+            for made in item.artifacts
+            if item.call.run_id in finishes
+        ],
+    )
     return [
         InvalidInput("run_id", "each run once in a batch", encode("run", run_id))
         if index in duplicates
         else outcomes[run_id]
         for index, run_id in enumerate(ids)
     ]
+
+
+def held_run(tx: Tx, call: TransitionRequest, customer_key: CustomerKey | None) -> HeldRun:
+    """Return the run that a caller holds, locked; raise the error of a caller that does not."""
+    found = external_run_get_many(tx, [call.run_id], customer_key).get(call.run_id)
+    if found is None:
+        raise unheld_error(run_find_many(tx, [call.run_id], customer_key).get(call.run_id), call)
+    error = holder_error(found, call)
+    if error is not None:
+        raise error
+    return found.held
 
 
 def check_progress(progress: ProgressReport) -> None:
@@ -181,6 +239,13 @@ def _result(found: ExternalRun, item: EndCall) -> RunEnd:
         check(RunState.CLAIMED, RunState.COMPLETED, encode("run", held.run_id))
     check(RunState(held.state), call.to_state, encode("run", held.run_id))
     return item.settle(held, call.caller.name or held.claimed_by or "worker")
+
+
+def _acting(tx: Tx, names: NameResolver, held: HeldRun, actions: RunActions) -> OwnedActions:
+    owner = owner_of(held)
+    checked = check_actions(tx, names, owner, actions)
+    check_bounds(checked)
+    return OwnedActions(owner, checked)
 
 
 def _store(

@@ -62,6 +62,10 @@ WorkerCall: TypeAlias = StartCall | HeartbeatCall | reporting.EndCall
 BATCH_MAX: Final = 1000
 
 
+class BatchRefused(Exception):
+    """A batch of calls failed because of one of them; none was executed."""
+
+
 class ExternalWork:
     """Use cases of external workers."""
 
@@ -170,9 +174,8 @@ class ExternalWork:
         report = CompletionItem(
             run_id=run_id, token=token, completion=completion or CompletionResult()
         )
-        finish = reporting.completed(report.completion)
         call = TransitionRequest(run_id, token, caller, RunState.COMPLETED)
-        item = reporting.EndCall(call, finish)
+        item = reporting.completion_call(call, report.completion)
         return self._store.write(lambda tx: _only(self._end(tx, [item], customer)))
 
     def complete_many(
@@ -185,9 +188,9 @@ class ExternalWork:
         """Complete runs in one transaction; return the outcome or the error of each."""
         _check_batch(len(reports), "completions")
         items = [
-            reporting.EndCall(
+            reporting.completion_call(
                 TransitionRequest(report.run_id, report.token, caller, RunState.COMPLETED),
-                reporting.completed(report.completion),
+                report.completion,
             )
             for report in reports
         ]
@@ -207,7 +210,7 @@ class ExternalWork:
         A run with a cancel request is cancelled instead.
         """
         call = TransitionRequest(run_id, token, caller, RunState.FAILED)
-        item = reporting.EndCall(call, reporting.failed(failure))
+        item = reporting.failure_call(call, failure)
         return self._store.write(lambda tx: _only(self._end(tx, [item], customer)))
 
     def cancelled(
@@ -248,7 +251,13 @@ class ExternalWork:
                 outcomes |= dict(zip(ids, results, strict=True))
             return [outcomes[ask.call.run_id] for ask in asks]
 
-        return self._store.write(body)
+        try:
+            return self._store.write(body)
+        except PenstockError as error:
+            # The actions of one run could not be performed: the caller repeats the calls singly.
+            if len(asks) > 1 and any(isinstance(a, reporting.EndCall) and a.actions for a in asks):
+                raise BatchRefused(str(error)) from error
+            raise
 
     def _heartbeat(
         self, tx: Tx, caller: ExternalWorker, heartbeats: Sequence[Heartbeat], customer: str | None
@@ -266,7 +275,7 @@ class ExternalWork:
         self, tx: Tx, items: Sequence[reporting.EndCall], customer: str | None
     ) -> list[RunOutcome | PenstockError]:
         number = self._names.customer_key(tx, customer)
-        return reporting.end_many(tx, self._store, items, number)
+        return reporting.end_many(tx, self._store, self._names, items, number)
 
 
 def _only(outcomes: Sequence[T | PenstockError]) -> T:

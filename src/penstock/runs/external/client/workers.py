@@ -11,10 +11,14 @@ from typing import Annotated, Any, TypeVar, cast
 
 from penstock.access.store.names import NameResolver
 from penstock.core.errors import InvalidInput, NotFound, PenstockError
+from penstock.core.fields import canonical_json_object
 from penstock.core.ids import decode
 from penstock.core.records.parameters import RunId
 from penstock.core.records.record import InHeader, Meta
 from penstock.db.store import Transactions, Tx
+from penstock.runs.action_records import RunCheckpoint
+from penstock.runs.external.client.holder import TransitionRequest
+from penstock.runs.external.client.reports import held_run
 from penstock.runs.external.client.work import (
     CompletionItem,
     ExternalWork,
@@ -49,8 +53,13 @@ from penstock.runs.external.records import (
     RunHeartbeat,
     RunHolder,
     RunStart,
+    RunStateReport,
     WorkerName,
 )
+from penstock.runs.from_rows import checkpoint_record
+from penstock.runs.states import RunState
+from penstock.runs.store.actions import state_get, state_put_held
+from penstock.runs.store.runs import run_get
 
 __all__ = ["Workers"]
 
@@ -224,6 +233,33 @@ class Workers:
             ),
             ended_record,
         )
+
+    def load_state(self, run_id: RunId) -> RunCheckpoint:
+        """Return the state that a run continues from: what an earlier attempt saved last."""
+
+        def body(tx: Tx) -> RunCheckpoint:
+            row = run_get(tx, run_key(run_id), self._names.customer_key(tx, None))
+            if row is None:
+                raise NotFound("run", run_id)
+            found = state_get(tx, row.root_run_id or row.run_id, row.parent_run_id)
+            return checkpoint_record(row.run_id, found)
+
+        return self._store.read(body)
+
+    def save_state(
+        self, run_id: RunId, report: RunStateReport, worker_id: WorkerHeader = None
+    ) -> RunCheckpoint:
+        """Save the state of a held run for its next attempt. A stale token is refused with 409."""
+        text = canonical_json_object(report.state, "state")
+        number, worker = run_key(run_id), self._worker(report, worker_id)
+
+        def body(tx: Tx) -> RunCheckpoint:
+            call = TransitionRequest(number, report.fencing_token, worker, RunState.RUNNING)
+            held = held_run(tx, call, self._names.customer_key(tx, None))
+            state_put_held(tx, [(number, held.token, text)])
+            return checkpoint_record(number, state_get(tx, held.root_run_id or number, None))
+
+        return self._store.write(body)
 
     def _do(self, act: Callable[[ExternalWork], T], record: Callable[[T], R]) -> R:
         """Execute a use case of one write; `record` converts its result in the transaction."""

@@ -1,0 +1,108 @@
+"""Flows that runs open, and what a run reads of the phases before its own.
+
+Functions over a transaction. A flow that a run opens belongs to the run's customer and continues
+its correlation id; the run's id is kept as the opener, so that a trace shows the cause.
+"""
+
+from __future__ import annotations
+
+import json
+
+from penstock.access.store.names import NameResolver, check_sole_customer
+from penstock.core.formatting import id_or_none, parsed
+from penstock.core.ids import encode
+from penstock.core.records.record import time
+from penstock.db.store import Transactions, Tx
+from penstock.flows.client.opening import flow_trigger
+from penstock.flows.client.requests import check_request, request_parameters
+from penstock.flows.client.target import TriggerTarget, trigger_target
+from penstock.flows.records import FlowRequest
+from penstock.flows.store.completions import completions_of
+from penstock.flows.store.flows import flow_get, phases_of
+from penstock.flows.store.plans import planned
+from penstock.runs.action_records import RunTrigger, UpstreamResult
+from penstock.runs.client.actions import SOURCE
+from penstock.runs.external.store import run_find_many
+from penstock.runs.rows import ActionOwner
+
+
+def run_trigger_check(tx: Tx, names: NameResolver, owner: ActionOwner, wanted: RunTrigger) -> None:
+    """Raise unless the flow could be opened now."""
+    run_trigger_target(tx, names, owner, wanted)
+
+
+def run_trigger_target(
+    tx: Tx, names: NameResolver, owner: ActionOwner, wanted: RunTrigger
+) -> TriggerTarget:
+    """Return the flow that a run would open or find; raise what opening it would raise."""
+    request = _request(owner, wanted)
+    info = names.pipeline(request.pipeline, "pipeline", tx)
+    check_request(info, request)
+    check_sole_customer(tx, info, owner.customer_key)
+    target = trigger_target(tx, info, request, owner.customer_key, source=SOURCE)
+    request_parameters(info, request, target.config)
+    return target
+
+
+def run_flow_open(
+    tx: Tx, store: Transactions, names: NameResolver, owner: ActionOwner, wanted: RunTrigger
+) -> int:
+    """Open a flow for a run, or find the existing one; return its id."""
+    who = encode("run", owner.run_id)
+    opened = flow_trigger(tx, store, names, _request(owner, wanted), who, source=SOURCE)
+    return opened.flow.flow_id
+
+
+def upstream_results(tx: Tx, flow_id: int, phase: str) -> list[UpstreamResult]:
+    """Return what the processors of the phases before a phase reported, in the plan's order."""
+    flow = flow_get(tx, flow_id)
+    if flow is None:
+        return []
+    plan = planned(tx, flow.pipeline_key, flow.digest, flow.mode).plan
+    after = {one.name: one.after for one in plan.phases}
+    before: set[str] = set()
+    ahead = list(after.get(phase, ()))
+    while ahead:
+        name = ahead.pop()
+        if name not in before:
+            before.add(name)
+            ahead += after.get(name, ())
+    done = [row for row in completions_of(tx, [flow_id])[flow_id] if row.phase in before]
+    runs = run_find_many(tx, {row.run_id for row in done if row.run_id})
+    gates = {
+        row.phase: parsed(row.gate) or {}
+        for row in phases_of(tx, [flow_id])[flow_id]
+        if not row.processor
+    }
+    order = {one.name: index for index, one in enumerate(plan.phases)}
+    return [
+        UpstreamResult(
+            phase=row.phase,
+            processor=row.processor,
+            status=row.status,
+            at=time(row.at),
+            run_id=id_or_none("run", row.run_id),
+            result=parsed(runs[row.run_id].result) if row.run_id in runs else None,
+            records=row.records,
+            quality=row.quality,
+            entities={} if row.entities is None else json.loads(row.entities),
+            verdict=gates.get(row.phase, {}).get("verdict", "PROCEED"),
+            missing=list(gates.get(row.phase, {}).get("missing", ())),
+        )
+        for row in sorted(done, key=lambda row: (order[row.phase], row.processor))
+    ]
+
+
+def _request(owner: ActionOwner, wanted: RunTrigger) -> FlowRequest:
+    return FlowRequest(
+        pipeline=wanted.pipeline,
+        customer=owner.customer_id,
+        partition=wanted.partition,
+        mode=wanted.mode,
+        phases=wanted.phases,
+        config=wanted.config,
+        force=wanted.force,
+        parameters=wanted.parameters,
+        priority=owner.priority if wanted.priority is None else wanted.priority,
+        correlation_id=owner.correlation_id,
+    )
