@@ -18,6 +18,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+from penstock.access.run_credentials import RunGrant
 from penstock.core.errors import InvalidInput
 from penstock.core.ids import decode, encode
 
@@ -92,11 +93,34 @@ class Principal:
     rate: float | None = None
     valid_seconds: float | None = None
     """Time until the key, or its replaced secret, expires; None if it does not."""
+    grant: RunGrant | None = None
+    """The only run it may report about; None for a key."""
 
     @property
     def actor(self) -> str:
         """Actor recorded in the journal for changes made by this caller."""
-        return f"key:{self.name}"
+        return f"key:{self.name}" if self.grant is None else f"endpoint:{self.name}"
+
+    @property
+    def key(self) -> str:
+        """Public id of the key, or the key of the grant."""
+        return encode("key", self.key_id) if self.grant is None else self.grant.key
+
+    @property
+    def request_scope(self) -> str:
+        """Scope of the idempotency keys that it sends."""
+        return f"{self.key_id}" if self.grant is None else self.grant.key
+
+
+def run_principal(grant: RunGrant) -> Principal:
+    """Return the caller that reports about one run."""
+    return Principal(
+        key_id=0,
+        name=encode("run", grant.run_id),
+        role=Role.WORKER,
+        customer_id=grant.customer_id,
+        grant=grant,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from penstock.cli.app import App, Command, setting_options
 from penstock.cli.logging import EventLog
 from penstock.core.clock import format_duration, set_from_handler, wait_for_handler
 from penstock.core.errors import SettingsError
+from penstock.egress.addresses import is_loopback
 
 if TYPE_CHECKING:
     from penstock.assembly.settings import Settings
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 INTERRUPTED_EXIT_CODE = 130
 SERVICES = (
     "scheduler, orchestrator, admitter, sweeper, delivery sweeper, pusher, outbox publisher, "
-    "binder, replayer, sealer, pruner"
+    "binder, replayer, sealer, pruner, dispatcher"
 )
 
 
@@ -118,15 +119,18 @@ def _serve(app: App, settings: Settings, parts: _Parts) -> None:
     from penstock.assembly.database import open_client
     from penstock.assembly.process import (  # as above
         build_api,
+        build_dispatcher_loops,
         build_scheduler_loops,
         build_supervisor,
         build_worker,
+        check_endpoints,
         development_key,
         load_pipelines,
     )
     from penstock.audit.telemetry import Events  # as above
 
     declared = load_pipelines(settings.pipelines)
+    check_endpoints(declared, settings)
     watch = SourceWatch(settings.pipelines) if parts.reload else None
     events = Events()
     stopping, saturated = threading.Event(), threading.Event()
@@ -141,24 +145,27 @@ def _serve(app: App, settings: Settings, parts: _Parts) -> None:
         EventLog.attached(app, settings, events, client),
     ):
         client.register(declared)
-        supervisor = build_supervisor(
-            build_scheduler_loops(client.store, settings, events, declared)
-            if parts.services
-            else []
-        )
+        server = build_api(client, settings, events) if parts.api else None
+        url = None if server is None else server.url
+        # An endpoint on this machine reaches the API of this process without further settings.
+        callback_url = url if is_loopback(settings.api_host) else None
+        loops = []
+        if parts.services:
+            loops = build_scheduler_loops(client.store, settings, events, declared)
+        if parts.services or parts.worker:
+            loops += build_dispatcher_loops(client.store, settings, events, callback_url)
+        supervisor = build_supervisor(loops)
         made = (
             build_worker(client.store, declared, settings, events, replace)
             if parts.worker
             else None
         )
-        server = build_api(client, settings, events) if parts.api else None
         key = development_key(client, settings) if parts.api else None
         supervisor.start()
         if made is not None:
             made.start()
         if server is not None:
             server.start()
-        url = None if server is None else server.url
         _introduce(app, settings, declared, parts, url, key)
         is_changed = _wait(stopping, watch, app.hint)
         why = "Replacing this process" if saturated.is_set() or is_changed else "Stopping"

@@ -16,6 +16,11 @@ from penstock.access.store.names import PipelineInfo
 from penstock.access.store.registry import processor_list
 from penstock.assembly.api import build_api
 from penstock.assembly.database import build_probes
+from penstock.assembly.endpoints import (
+    build_dispatcher,
+    check_endpoints,
+    endpoint_problems,
+)
 from penstock.assembly.push import (
     build_health_check,
     build_pusher,
@@ -25,6 +30,7 @@ from penstock.assembly.push import (
 from penstock.assembly.settings import (
     Settings,
     key_file,
+    load,
     secrets_from_environment,
 )
 from penstock.audit.telemetry import Events
@@ -32,6 +38,7 @@ from penstock.bus.delivery_sweeper import DeliverySweeper
 from penstock.bus.store.topics import subscriptions_without_dead_letters
 from penstock.client import Client
 from penstock.core.clock import Clock, SystemClock
+from penstock.core.naming import HTTP_POOL, is_http_pool
 from penstock.db.store import Store, StoreView, Transactions, Tx
 from penstock.egress.addresses import is_loopback
 from penstock.egress.key_file import create_private
@@ -58,6 +65,8 @@ from penstock.services.store import (
 from penstock.services.supervisor import Loop, LoopSchedule, Service, Supervisor
 from penstock.services.upkeep import OutboxPublisher, Pruner, Sealer, Vacuum
 from penstock.worker.context import RunContext
+from penstock.worker.endpoints.dispatcher import Dispatcher
+from penstock.worker.endpoints.exchange import EndpointSender
 from penstock.worker.inline import InlineWorker, inline_worker
 from penstock.worker.options import WorkerOptions
 from penstock.worker.worker import Worker
@@ -76,11 +85,14 @@ __all__ = [
     "Worker",
     "WorkerOptions",
     "build_api",
+    "build_dispatcher_loops",
     "build_scheduler_loops",
     "build_services",
     "build_supervisor",
     "build_worker",
+    "check_endpoints",
     "development_key",
+    "endpoint_problems",
     "find_subscriptions_without_dead_letters",
     "inline_worker",
     "load_pipelines",
@@ -97,18 +109,24 @@ BINDER_THREADS = 4
 """Customers whose bound messages are served at the same time."""
 
 
-def run_pending(client: Client, pipelines: Sequence[Pipeline]) -> int:
+def run_pending(
+    client: Client, pipelines: Sequence[Pipeline], *, send: EndpointSender | None = None
+) -> int:
     """Register the pipelines and execute all due runs in this thread; return their number.
 
     Flows proceed to their end, phase after phase. A flow stays open where a gate waits for data, a
     run waits for its retry, or an external processor has not reported: call it again later. For
-    scripts and tests; a long-running program uses `penstock up` or `penstock worker`.
+    scripts and tests; a long-running program uses `penstock up` or `penstock worker`. Runs of HTTP
+    processors are sent under the settings of the environment, or by `send`, which takes a request
+    and returns the response of a fake endpoint.
     """
     client.register(pipelines)
     store = client.store
+    senders = _inline_dispatchers(store, pipelines, send)
     holder = f"inline:{os.getpid()}"
     orchestrator = Orchestrator(store, client.probe, holder=holder, pipelines=pipelines, threads=0)
-    pools = sorted({p.pool for pipeline in pipelines for p in pipeline.processors})
+    processors = [p for pipeline in pipelines for p in pipeline.processors]
+    pools = sorted({p.pool for p in processors if p.runs != "http"})
     workers = [_inline_core(client, pipelines, pool, holder) for pool in pools]
     done = 0
     try:
@@ -116,6 +134,7 @@ def run_pending(client: Client, pipelines: Sequence[Pipeline]) -> int:
         while not is_idle:
             stepped = orchestrator.run_once()
             ended = sum(_run_ready(store, steps) for steps in workers)
+            ended += sum(sender.run_once().started for sender in senders)
             done += ended
             is_idle = not ended and not stepped.triggers
     finally:
@@ -139,6 +158,18 @@ def _inline_core(client: Client, pipelines: Sequence[Pipeline], pool: str, name:
     return steps
 
 
+def _inline_dispatchers(
+    store: StoreView, pipelines: Sequence[Pipeline], send: EndpointSender | None
+) -> list[Dispatcher]:
+    """Return the dispatcher that `run_pending` steps, if there is an HTTP processor."""
+    if not any(p.runs == "http" for pipeline in pipelines for p in pipeline.processors):
+        return []
+    settings = load(os.environ)
+    if send is None:
+        check_endpoints(pipelines, settings)
+    return [build_dispatcher(store, settings, Events(), send=send, is_inline=True)]
+
+
 def _run_ready(store: StoreView, steps: WorkerCore) -> int:
     """Execute the runs of a pool that are due; return their number."""
     done = 0
@@ -157,10 +188,11 @@ def _run_ready(store: StoreView, steps: WorkerCore) -> int:
 
 
 def ready_by_pool(store: Transactions, limit: int = 10_000) -> dict[str, int]:
-    """Count the runs that wait for a worker, up to `limit` for each pool of a processor."""
+    """Count the runs that wait for a worker, up to `limit` for each pool that workers serve."""
 
     def body(tx: Tx) -> dict[str, int]:
-        pools = {row.pool: row.pool_key for row in processor_list(tx)}
+        rows = [row for row in processor_list(tx) if not is_http_pool(row.pool)]
+        pools = {row.pool: row.pool_key for row in rows}
         return {name: run_count_ready(tx, pools[name], limit) for name in sorted(pools)}
 
     return store.read(body)
@@ -300,6 +332,19 @@ def build_scheduler_loops(
         Loop(service, schedule, store, events=events, jitter=jitter)
         for service, schedule in zip(made, schedules, strict=True)
     ]
+
+
+def build_dispatcher_loops(
+    store: StoreView, settings: Settings, events: Events, callback_url: str | None = None
+) -> list[Loop]:
+    """Build the loop that sends the runs of HTTP processors.
+
+    callback_url: where endpoints report if `public_url` is not set.
+    """
+    jitter = random.Random().random  # noqa: S311 - spreads retries, guards nothing
+    made = build_dispatcher(store, settings, events, callback_url=callback_url)
+    schedule = _loop_schedule(SECOND, f"runs:{HTTP_POOL}")
+    return [Loop(made, schedule, store, events=events, jitter=jitter)]
 
 
 def development_key(client: Client, settings: Settings) -> str | None:

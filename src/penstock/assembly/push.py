@@ -21,7 +21,7 @@ from penstock.assembly.settings import (
 )
 from penstock.audit.telemetry import Events
 from penstock.bus.incoming.inbound_push import IncomingPush, parse_incoming
-from penstock.bus.push.push_config import parse_stored_push
+from penstock.bus.push.push_config import TokenSigner, parse_stored_push
 from penstock.bus.push.pusher import Pusher, PusherOptions
 from penstock.bus.push.sender import push_sender
 from penstock.bus.push.signing_keys import KEPT, SigningKeys
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from penstock.server.push_auth import PushAuth
 
 __all__ = [
+    "build_bearer",
     "build_egress",
     "build_health_check",
     "build_push_auth",
@@ -95,7 +96,7 @@ def build_pusher(
     return Pusher(
         store,
         push_sender(build_egress(settings)),
-        bearer=_bearer(settings, signing_keys(store, settings), clock or SystemClock()),
+        bearer=build_bearer(store, settings, clock or SystemClock()),
         secrets=Secrets(secrets_from_environment(os.environ), settings.secrets_dir or None),
         clock=clock or SystemClock(),
         jitter=jitter,
@@ -158,7 +159,10 @@ def signing_keys(store: Transactions, settings: Settings) -> SigningKeys:
     return SigningKeys(store, new_signing_key, SystemClock(), cipher)
 
 
-def _bearer(settings: Settings, keys: SigningKeys, clock: Clock) -> Callable[[str, str, str], str]:
+def build_bearer(store: Transactions, settings: Settings, clock: Clock) -> TokenSigner:
+    """Return the function that signs tokens of outgoing requests; they need `public_url`."""
+    keys = signing_keys(store, settings)
+
     def current() -> SigningKey:
         if not settings.public_url:
             raise SettingsError(

@@ -223,7 +223,9 @@ class Settings:
         "empty disables it.",
     )
     public_url: str = _setting(
-        "", "URL at which others reach this API; also the issuer of tokens sent with push requests."
+        "",
+        "URL at which others reach this API: where HTTP processors report, and the issuer of "
+        "tokens sent with requests.",
     )
     egress_http: str = _setting(
         "never", "Whether outgoing requests may use plain http.", choices=_SWITCH
@@ -233,6 +235,9 @@ class Settings:
     )
     egress_ca_file: str = _setting("", "PEM file of certificates to trust instead of the system's.")
     push_threads: int = _setting(64, "Number of concurrent push requests.", low=1, high=1_000)
+    http_threads: int = _setting(
+        64, "Number of concurrent requests to HTTP processors, in each process.", low=1, high=1_000
+    )
     incoming_push: Mapping[str, Any] = _setting(
         {}, "External subscriptions that may push here, by name; see docs/how-to/push-messages.md."
     )

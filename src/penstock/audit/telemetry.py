@@ -157,6 +157,21 @@ class PushPosted(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RequestSent(Event):
+    """A run was sent to its endpoint; `outcome` is done, accepted, failed or stale."""
+
+    processor: str
+    customer_id: str
+    run_id: int
+    attempt: int
+    outcome: str
+    status: int | None
+    failure: str
+    seconds: float
+    window: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PushRefused(Event):
     """An incoming push was not accepted; the reason is for operators only."""
 

@@ -22,6 +22,7 @@ from penstock.audit.telemetry import (
     PushAccepted,
     PushPosted,
     PushRefused,
+    RequestSent,
     RunEnded,
     RunRefused,
     RunStarted,
@@ -100,7 +101,9 @@ class EventLog:
             return
         record = {"action": event.action, **_public(event, self._name_of)}
         trace = event.traceback if isinstance(event, RunEnded) else None
-        many = isinstance(event, RunStarted | RunEnded | Served | PushPosted | PushRefused)
+        many = isinstance(
+            event, RunStarted | RunEnded | Served | PushPosted | PushRefused | RequestSent
+        )
         self.write(level, text, record, is_one_of_many=many, trace=trace)
 
     def write(
@@ -195,6 +198,11 @@ def describe_event(event: Event, name_of: Callable[[int], str] = str) -> tuple[s
         level = "debug" if event.outcome == "ack" else "warning"
         result = event.failure or event.status
         return level, f"push {event.subscription}: {event.message_id} {event.outcome} ({result})"
+    if isinstance(event, RequestSent):
+        level = "warning" if event.outcome in ("failed", "stale") else "info"
+        result = event.failure or event.status
+        shown = encode("run", event.run_id)
+        return level, f"{shown} sent: {event.processor} {event.outcome} ({result})"
     if isinstance(event, PushRefused):
         return "warning", f"push to {event.subscription} refused ({event.status}): {event.reason}"
     if isinstance(event, PushAccepted):

@@ -131,6 +131,13 @@ def known_error_type(exc: BaseException) -> ErrorType | None:
     )
 
 
+def http_error_type(status: int) -> ErrorType:
+    """Return the error type of an HTTP status from 400 on."""
+    if status in _STATUS:
+        return _STATUS[status]
+    return T.SERVICE_UNAVAILABLE if status >= 500 else T.VALIDATION_ERROR
+
+
 def retry_after_header(exc: BaseException) -> float | None:
     """Return the seconds of the Retry-After header of the exception's response; None if absent.
 
@@ -180,9 +187,7 @@ def _http(exc: BaseException) -> ErrorType | None:
         return None
     if status in (403, 429) and _mentions_quota(exc):
         return T.QUOTA_EXCEEDED
-    if status in _STATUS:
-        return _STATUS[status]
-    return T.SERVICE_UNAVAILABLE if status >= 500 else T.VALIDATION_ERROR
+    return http_error_type(status)
 
 
 def _http_status(exc: BaseException) -> int | None:

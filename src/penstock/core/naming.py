@@ -22,6 +22,8 @@ SYSTEM_CUSTOMER: Final = CustomerKey(0)
 DEFAULT_CUSTOMER = "default"
 DEFAULT_POOL = "default"
 EXTERNAL_POOL = "external"
+HTTP_POOL: Final = "http"
+"""First part of the pools of HTTP processors; each processor has its own."""
 LIMIT_CAPACITY_MAX: Final = 1_000_000
 LIMIT_NAME_MAX: Final = 200
 NAME: Final = re.compile(r"[a-z][a-z0-9_.-]{0,62}", re.ASCII)
@@ -34,3 +36,21 @@ def check_declared_name(name: object, kind: str, where: str) -> None:
             f"{where}: {name!r:.80} is not a {kind} name; use a lowercase letter, then at most 62 "
             "lowercase letters, digits, '_', '.' or '-'."
         )
+
+
+def http_pool(path: str) -> str:
+    """Return the pool of an HTTP processor, by its path `pipeline/phase/processor`."""
+    return f"{HTTP_POOL}/{path}"
+
+
+def is_http_pool(pool: str) -> bool:
+    """Return whether a pool is that of an HTTP processor, which no worker serves."""
+    return pool.startswith(f"{HTTP_POOL}/")
+
+
+def runs_channel(pool: str) -> str:
+    """Return the channel on which those who claim a pool's runs are woken.
+
+    The pools of all HTTP processors share one: the dispatcher serves them.
+    """
+    return f"runs:{HTTP_POOL}" if is_http_pool(pool) else f"runs:{pool}"

@@ -20,6 +20,7 @@ from penstock.audit.rows import NewAlert
 from penstock.audit.store.alerts import alert_open
 from penstock.core.clock import SECOND
 from penstock.core.ids import encode
+from penstock.core.naming import runs_channel
 from penstock.db.isolation import IsolatedBatches
 from penstock.db.store import Transactions, Tx
 from penstock.flows.advance.snapshot import Evidence, NeededProbe, ProbeOrder, Wakeup
@@ -134,7 +135,7 @@ class Orchestrator:
             next_at, gates_at, now = next_due()
             total = total.plus(part, len(part.probes))
             if part.pools:
-                self._store.wake([f"runs:{pool}" for pool in sorted(part.pools)])
+                self._store.wake(sorted({runs_channel(pool) for pool in part.pools}))
             if part.stopped:
                 self._store.wake(["cancel"])
             for order in part.probes:

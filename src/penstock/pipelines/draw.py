@@ -15,6 +15,7 @@ from penstock.core.formatting import format_percent
 from penstock.core.stored_json import from_json
 from penstock.pipelines.declare import limit_needs
 from penstock.pipelines.declare.declaration_options import EVERY_MODE
+from penstock.pipelines.declare.endpoint import HttpEndpoint
 from penstock.pipelines.declare.terms import PhaseSettings, PipelineSettings, ProcessorSettings
 from penstock.pipelines.dependency import Dependency, DependencyKind, ExpectKind
 from penstock.pipelines.mode import Mode
@@ -100,16 +101,26 @@ def _times(fallback: Mapping[str, int] | None) -> list[str]:
     ]
 
 
+def _endpoint(endpoint: HttpEndpoint) -> str:
+    ways = ["signed"] if endpoint.signing_secrets else []
+    ways += [] if endpoint.oidc_email is None else [f"OIDC token of {endpoint.oidc_email}"]
+    within = format_duration(endpoint.reply_within_us)
+    return f"{endpoint.shown} ({', '.join(ways) or 'not signed'}), reply within {within}"
+
+
 def _processor(processor: Json) -> Iterator[str]:
     terms = from_json(ProcessorSettings, processor)
-    notes = [f"pool {processor['pool']}", f"timeout {_timeout(processor)}"]
-    notes.append(processor["runs"])
+    notes = [f"timeout {_timeout(processor)}", processor["runs"]]
+    if terms.endpoint is None:
+        notes.insert(0, f"pool {processor['pool']}")
     if processor["retry"]:
         settings = (f"{key} {value}" for key, value in sorted(processor["retry"].items()))
         notes.append(f"retry {', '.join(settings)}")
     if terms.modes is not None:
         notes.append(f"only {', '.join(sorted(terms.modes))}")
     yield f"  │  • {processor['name']}  {'  '.join(notes)}"
+    if terms.endpoint is not None:
+        yield f"  │      sent to {_endpoint(terms.endpoint)}"
     for need in terms.needs:
         yield f"  │      needs {_need(need)}"
     for table in terms.produces:

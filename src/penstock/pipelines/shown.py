@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from penstock.core.redact import MASK, is_reference, is_secret_name, redact_text
+from penstock.pipelines.declare.endpoint import shown_url
 
 _USER_INFO: Final = re.compile(r"(://[^:/@\s]*):.*@", re.DOTALL)
 """A password may contain any character, also an unencoded `/` or `@`."""
@@ -27,6 +28,8 @@ def definition_shown(definition: Mapping[str, Any]) -> dict[str, Any]:
 
 def _shown(name: str, value: Any) -> Any:
     if isinstance(value, str):
+        if name == "url":
+            return redact_text(shown_url(value))
         return warehouse_shown(value) if name == "warehouse" else redact_text(value)
     if isinstance(value, list):
         return [_shown(name, part) for part in value]

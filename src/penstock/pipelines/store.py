@@ -78,6 +78,9 @@ def _processor_register(
             "rate_second": pipeline.rate_second,
             "rate_gb": pipeline.rate_gb,
             "limits": limits_json(pipeline, processor),
+            "endpoint": None
+            if processor.terms.endpoint is None
+            else dumps(processor.terms.endpoint),
         },
     )
 

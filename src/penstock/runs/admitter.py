@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from penstock.access.store.registry import processor_list
 from penstock.core.clock import FAR_FUTURE, MINUTE, SECOND
 from penstock.core.errors import StoreError
-from penstock.core.naming import PoolKey
+from penstock.core.naming import PoolKey, runs_channel
 from penstock.db.store import Transactions
 from penstock.limits.store.run_queue import (
     AdmitResult,
@@ -77,7 +77,8 @@ class Admitter:
                 break
         if admitted:
             names = {row.pool_key: row.pool for row in self._store.read(processor_list)}
-            self._store.wake([f"runs:{names[PoolKey(pool)]}" for pool in admitted if pool in names])
+            pools = [names[PoolKey(pool)] for pool in admitted if pool in names]
+            self._store.wake(sorted({runs_channel(pool) for pool in pools}))
         next_at, has_new, has_queue, now = self._store.read(admission_state)
         if next_at is not None and next_at <= now and not admitted:
             next_at = now + BUSY_US

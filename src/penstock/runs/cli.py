@@ -187,6 +187,10 @@ def _print_detail(detail: RunDetail, entries: list[LogEntry], hints: list[str], 
         _print_entries(entries[-ENTRIES_SHOWN:])
         if more:
             hints = [*hints, f"The whole log: penstock runs logs {run.run_id}"]
+    if detail.endpoint is not None:
+        status = detail.endpoint.last_status
+        replied = "" if status is None else f"  (last status {status})"
+        click.echo(f"  endpoint  {output.escape_control(detail.endpoint.url)}{replied}")
     if detail.progress is not None:
         share = detail.progress.percent
         percent = "" if share is None else f"{share:.0f} % "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from penstock.core.clock import iso
 from penstock.core.formatting import id_or_none, parsed
@@ -11,14 +12,16 @@ from penstock.core.ids import encode
 from penstock.core.records.record import Seconds, minutes, seconds, time, time_or_none
 from penstock.core.redact import redact
 from penstock.core.retry import ErrorType
+from penstock.pipelines.declare.endpoint import shown_url
 from penstock.runs.action_records import Artifact, RunAction, RunCheckpoint
 from penstock.runs.attempt_result import error_class
-from penstock.runs.records import LogEntry, Run, RunLogs, RunProgress, Waits
+from penstock.runs.records import LogEntry, Run, RunEndpoint, RunLogs, RunProgress, Waits
 from penstock.runs.rows import Progress, RunRow, public_ordering_key
 from penstock.runs.states import Admission, RunState
 from penstock.runs.store.actions import KeptAction, KeptArtifact, KeptState
 from penstock.runs.store.logs import LogEntryRow
 
+ACCEPTED: Final = 202
 ADMISSION_NAMES: Mapping[int, Waits] = {
     Admission.READY: "ready",
     Admission.LATER: "later",
@@ -109,6 +112,20 @@ def progress_record(progress: Progress, heartbeat_at: int | None) -> RunProgress
         records_loaded=progress.records_loaded,
         bytes_processed=progress.bytes_processed,
     )
+
+
+def endpoint_record(
+    url: str | None, row: RunRow, attempts: Sequence[RunRow], progress: object
+) -> RunEndpoint | None:
+    """Return the record of a run's endpoint; only an accepted run has `progress`."""
+    if url is None:
+        return None
+    status = ACCEPTED if progress is not None else None
+    for one in (row, *reversed(attempts)):
+        details = parsed(one.error_details)
+        if status is None and isinstance(details, dict):
+            status = details.get("http_status")
+    return RunEndpoint(url=shown_url(url), last_status=status)
 
 
 def logs_record(run_id: int, entries: Sequence[LogEntryRow]) -> RunLogs:

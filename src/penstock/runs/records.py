@@ -219,6 +219,15 @@ class RunProgress(Record):
     """Number of bytes processed."""
 
 
+class RunEndpoint(Record):
+    """The endpoint that the run of an HTTP processor is sent to."""
+
+    url: str
+    """Its URL, without the query."""
+    last_status: int | None
+    """Status of its last reply that accepted or failed an attempt; null if there is none."""
+
+
 class RunDetail(Record):
     """A run with its attempts, journal and progress."""
 
@@ -238,6 +247,8 @@ class RunDetail(Record):
     """State that its attempts keep, with secrets masked; null if none was saved."""
     caused_by: str | None = None
     """Run that created this one as an action (`run_…`); null for other origins."""
+    endpoint: RunEndpoint | None = None
+    """Endpoint of an HTTP processor; null for other processors."""
 
 
 class LogEntry(Record):

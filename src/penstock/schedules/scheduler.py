@@ -18,6 +18,7 @@ from penstock.audit.store.alerts import alert_open, alert_resolve
 from penstock.audit.telemetry import Events, Ticked
 from penstock.core.clock import MINUTE, SECOND, Clock, SystemClock
 from penstock.core.ids import encode
+from penstock.core.naming import runs_channel
 from penstock.db.isolation import IsolatedBatches
 from penstock.db.store import Transactions, Tx
 from penstock.schedules.cadence import Cadence, CatchUp, next_after
@@ -219,7 +220,7 @@ class Scheduler:
 
     def _pool_channels(self) -> list[str]:
         pools = {row.pool for row in self._store.read(processor_list) if row.is_entry}
-        return [f"runs:{pool}" for pool in sorted(pools)] + ["admit"]
+        return [*sorted({runs_channel(pool) for pool in pools}), "admit"]
 
 
 def _postpone(group: DueGroup, was_postponed: bool) -> MisfirePlan:

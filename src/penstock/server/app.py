@@ -17,6 +17,7 @@ import msgspec
 from starlette.applications import Starlette
 
 from penstock.access.api_keys import Principal, Role
+from penstock.access.run_credentials import RUN_SECRET
 from penstock.audit.telemetry import Events, Served
 from penstock.client import Client
 from penstock.core.clock import Clock
@@ -76,8 +77,7 @@ def build(
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         threads = anyio.to_thread.current_default_thread_limiter()
         threads.total_tokens = options.threads + resumed + SPARE_THREADS
-        secret = await anyio.to_thread.run_sync(client.keys.server_secret, "cursor")
-        app.state.cursor_secret = secret.encode()
+        await anyio.to_thread.run_sync(_load_secrets, app, client)
         yield
         waiting.close()
 
@@ -138,6 +138,12 @@ def _shared_results(app: Starlette, routes: Routes, client: Client, clock: Clock
     # Readiness needs no key: a query per request would let anyone load the database.
     app.state.ping = SharedResult(client.views.ping, clock, seconds=0.25)
     app.state.write_check = SharedResult(client.views.check_write, clock, seconds=1.0)
+
+
+def _load_secrets(app: Starlette, client: Client) -> None:
+    """Load the secrets that all servers share: of cursors, and of the credentials of runs."""
+    app.state.cursor_secret = client.keys.server_secret("cursor").encode()
+    app.state.keyring.accept_grants(client.keys.server_secret(RUN_SECRET).encode())
 
 
 def _starlette(routes: Routes, lifespan: Callable[[Starlette], Any]) -> Starlette:

@@ -17,11 +17,11 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.access import api_keys
+from penstock.access import api_keys, run_credentials
 from penstock.access.api_keys import Principal
 from penstock.client import Client
 from penstock.core.clock import Clock
-from penstock.core.ids import encode
+from penstock.core.errors import NotFound
 from penstock.server.overload.admission import BoundedThreads
 from penstock.server.overload.connections import Standing
 from penstock.server.problems import Refused
@@ -37,6 +37,7 @@ WAIT_MAX_S: Final = 86_400.0
 """Maximum of Retry-After."""
 KEYS_MAX: Final = 10_000
 REFUSED_MAX: Final = 1_000
+GRANTS_MAX: Final = 10_000
 CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="penstock"'}
 
 
@@ -54,8 +55,8 @@ class Caller:
 
     @property
     def key(self) -> str:
-        """Public id of the key."""
-        return encode("key", self.principal.key_id)
+        """Public id of the key; a grant has its own."""
+        return self.principal.key
 
     @property
     def customer(self) -> str | None:
@@ -109,12 +110,25 @@ class KeyCache:
         self._other_threads = BoundedThreads(1, LOOKUPS_WAITING_MAX)
         self._wrong_tokens = TokenBucket(WRONG_TOKENS_RATE, clock.monotonic())
         self._lookups: dict[str, asyncio.Task[_Known]] = {}
+        self._grants: OrderedDict[str, _Known] = OrderedDict()
+        """Credentials of runs, kept apart like refused keys."""
+        self._run_secret: bytes | None = None
+
+    def accept_grants(self, secret: bytes) -> None:
+        """Accept the credentials of runs that this secret signed."""
+        self._run_secret = secret
 
     async def authenticate(self, text: str) -> _Known:
         """Return the entry of a key, from the cache or the database; raise Refused without one."""
         known = self.cached(text)
         if known is not None:
             return known
+        grant = self._grant(text)
+        if grant is not None:
+            before = self._grants.get(text)
+            if before is not None:
+                return before
+            return await self._known_threads.run(lambda: self._look_up_grant(text, grant))
         if api_keys.parse(text) is None:
             raise unauthorised()
         lookup = self._lookups.get(text)
@@ -140,7 +154,7 @@ class KeyCache:
 
     def standing(self, text: str) -> Standing:
         """Return whether a key was valid before, or at least looks like one, without a lookup."""
-        if text in self._known:
+        if text in self._known or self._grant(text) is not None:
             return Standing.KNOWN
         return Standing.NONE if api_keys.parse(text) is None else Standing.PLAUSIBLE
 
@@ -164,6 +178,26 @@ class KeyCache:
             known = kept[text] = _Known(caller, until, bucket, asked)
             while len(kept) > most:
                 kept.popitem(last=False)
+        return known
+
+    def _grant(self, text: str) -> run_credentials.RunGrant | None:
+        """Return the grant of a run's credential; None for anything else. Needs no lookup."""
+        if self._run_secret is None:
+            return None
+        return run_credentials.verify(self._run_secret, text, self._clock.now())
+
+    def _look_up_grant(self, text: str, grant: run_credentials.RunGrant) -> _Known:
+        """Return the entry of a run's credential, with a rate like that of a key; blocks."""
+        asked = self._clock.monotonic()
+        try:
+            caller = self._caller(api_keys.run_principal(grant))
+        except NotFound:
+            raise unauthorised() from None
+        with self._lock:
+            made = _Known(caller, asked, TokenBucket(self._rate, asked), asked)
+            known = self._grants.setdefault(text, made)
+            while len(self._grants) > GRANTS_MAX:
+                self._grants.popitem(last=False)
         return known
 
     def admit(self, known: _Known) -> Caller:
@@ -194,7 +228,7 @@ class KeyCache:
             )
 
     def _caller(self, principal: Principal) -> Caller:
-        actor, key = principal.actor, encode("key", principal.key_id)
+        actor, key = principal.actor, principal.key
         if principal.customer_id is not None:
             scoped = self._client.scoped(principal.customer_id, actor=actor, key=key)
             return Caller(principal, scoped)

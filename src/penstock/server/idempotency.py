@@ -106,7 +106,7 @@ def request_key(request: Request, caller: Caller, key: str, part: str = "") -> R
     raw = body if body is not None else getattr(request, "_body", b"")
     asked = f"{request.method} {request.url.path}?{request.url.query}\n".encode() + raw
     return RequestKey(
-        scope=caller.client.request_scope(f"{caller.principal.key_id}"),
+        scope=caller.client.request_scope(caller.principal.request_scope),
         key=key + part,
         body=hashlib.sha256(asked).digest(),
     )

@@ -17,6 +17,7 @@ from penstock.bus.store.bindings import config_event_list, config_skip_event
 from penstock.bus.store.deliveries import DeliveryNack, LeasedDelivery, delivery_ack
 from penstock.bus.store.topics import SYSTEM, SubscriptionRow, is_builtin
 from penstock.core.errors import Conflict
+from penstock.core.naming import runs_channel
 from penstock.db.isolation import write_isolated
 from penstock.db.store import StoreView, Tx
 from penstock.flows.client.start_config import start
@@ -158,7 +159,7 @@ class ConfigStarts:
         if config is None or not config.is_active:
             return
         info = self._names.pipeline(config.pipeline, tx=tx)
-        channels = ["flows", *sorted({f"runs:{row.pool}" for row in info.entries})]
+        channels = ["flows", *sorted({runs_channel(row.pool) for row in info.entries})]
         event, origin = _event(config, info, one), origin_of(sub, one)
         try:
             start(tx, config, info, ACTOR, "event", origin, event=event)

@@ -140,5 +140,6 @@ class FakeWorkers:
         }
         for row in store.read(processor_list):
             found = declared.get((row.pipeline, row.phase, row.name))
-            if found is not None and found.runs == "external" and row.pool == steps.options.pool:
+            is_ours = found is not None and row.pool == steps.options.pool
+            if found is not None and is_ours and found.runs in ("external", "http"):
                 steps.known[row.processor_key] = LoadedProcessor(row.processor_key, found, {})

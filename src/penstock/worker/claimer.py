@@ -26,11 +26,6 @@ from penstock.worker.worker_core import WorkerCore
 CAPACITY_WAIT_SECONDS: Final = 1.0
 
 
-def runs_channel(pool: str) -> str:
-    """Return the channel on which a pool's workers are woken."""
-    return f"runs:{pool}"
-
-
 class Claimer:
     """Claim loop of a worker: claims runs as the pace allows and passes them to the executors."""
 

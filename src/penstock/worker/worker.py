@@ -21,11 +21,12 @@ from typing import Final, TypeVar
 from penstock.audit.telemetry import Events, ServiceError, ServiceStarted, ServiceStopped
 from penstock.core.clock import SECOND, Clock
 from penstock.core.errors import StoreError
+from penstock.core.naming import runs_channel
 from penstock.db.store import StoreView
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.rows import HeldRun
 from penstock.worker.claim_size import ClaimSizer
-from penstock.worker.claimer import Claimer, runs_channel
+from penstock.worker.claimer import Claimer
 from penstock.worker.context import Signal
 from penstock.worker.execution.processes import ChildPool
 from penstock.worker.executors.async_loop import AsyncExecutor

@@ -273,7 +273,7 @@ class WorkerCore:
             numbers = pipeline_register(tx, pipeline)
             preset = defaults(pipeline.parameters)
             for p in pipeline.processors:
-                if p.runs != "external":
+                if p.runs not in ("external", "http"):
                     number = numbers[p.phase, p.name]
                     known[number] = LoadedProcessor(
                         ProcessorKey(number), p, preset, self.options.secrets

@@ -61,13 +61,14 @@ UPDATE processors SET is_current = FALSE WHERE pipeline = :pipeline;
 -- Register or update one processor of a pipeline.
 -- scope: system (declarations have no customer)
 INSERT INTO processors (pipeline, phase, name, pool, is_entry, is_current, max_execution_us, retry,
-    rate_second, rate_gb, limits)
+    rate_second, rate_gb, limits, endpoint)
 VALUES (:pipeline, :phase, :name, :pool, :is_entry, TRUE, :max_execution_us, :retry,
-    :rate_second, :rate_gb, :limits)
+    :rate_second, :rate_gb, :limits, :endpoint)
 ON CONFLICT (pipeline, phase, name) DO UPDATE SET pool = excluded.pool,
     is_entry = excluded.is_entry, is_current = TRUE,
     max_execution_us = excluded.max_execution_us, retry = excluded.retry,
-    rate_second = excluded.rate_second, rate_gb = excluded.rate_gb, limits = excluded.limits
+    rate_second = excluded.rate_second, rate_gb = excluded.rate_gb, limits = excluded.limits,
+    endpoint = excluded.endpoint
 RETURNING processor;
 
 -- name: processor_list

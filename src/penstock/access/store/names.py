@@ -80,6 +80,14 @@ class PipelineInfo:
                     return bool(declared["runs"] == "external")
         return row.pool == EXTERNAL_POOL
 
+    def endpoint_url(self, row: ProcessorRow) -> str | None:
+        """Return the URL that an HTTP processor's runs are sent to; None for other processors."""
+        for phase in self.definition["phases"]:
+            for declared in phase["processors"]:
+                if (phase["name"], declared["name"]) == (row.phase, row.name):
+                    return (declared.get("endpoint") or {}).get("url")
+        return None
+
 
 class _Declared(NamedTuple):
     """Declarations read at one time, replaced as a whole; valid until `until` (monotonic)."""

@@ -65,7 +65,9 @@ def pipeline_put(
 
 def processor_put(tx: Tx, params: Mapping[str, Any]) -> ProcessorKey:
     """Register or update one processor of a pipeline. Return its key."""
-    return ProcessorKey(one(tx.rows("processor_put", {"limits": None, **params}))[0])
+    return ProcessorKey(
+        one(tx.rows("processor_put", {"limits": None, "endpoint": None, **params}))[0]
+    )
 
 
 def pipeline_get(tx: Tx, name: str) -> tuple[PipelineKey, str, str, bool] | None:

@@ -200,8 +200,10 @@ def slows_endpoint(status: int | None) -> bool:
     return status is None or status in OVERLOADED or status >= 500
 
 
-def retry_after(header: str | None, now: Micros) -> Micros | None:
-    """Return the delay of a Retry-After header, at most ten minutes; None if absent or invalid."""
+def retry_after(
+    header: str | None, now: Micros, most: Micros = RETRY_AFTER_MAX_US
+) -> Micros | None:
+    """Return the delay of a Retry-After header, at most `most`; None if absent or invalid."""
     text = (header or "").strip()
     if not text or len(text) > 64:
         return None
@@ -213,7 +215,7 @@ def retry_after(header: str | None, now: Micros) -> Micros | None:
         except (ValueError, TypeError, IndexError):
             return None
         wanted = from_datetime(when if when.tzinfo is not None else when.replace(tzinfo=UTC)) - now
-    return min(max(0, wanted), RETRY_AFTER_MAX_US)
+    return min(max(0, wanted), most)
 
 
 def _metadata(delivery: Delivery, subscription: str, attempt: int | None) -> dict[str, str]:

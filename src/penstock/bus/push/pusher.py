@@ -11,21 +11,15 @@ lapse and are posted again. Any number of pushers may run.
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from penstock.access.secrets import Secrets
 from penstock.audit.telemetry import Events, PushPosted, ServiceError
-from penstock.bus.push.adaptive_concurrency import (
-    ConcurrencyWindow,
-    additional_requests,
-    customer_share,
-    failed,
-    succeeded,
-)
+from penstock.bus.push.adaptive_concurrency import ConcurrencyWindow, failed, succeeded
 from penstock.bus.push.attempt import PushAttempt, Settled, settle_push, sign_request
+from penstock.bus.push.in_flight import EndpointState, RequestsInFlight
 from penstock.bus.push.push_config import (
     PushResponse,
     PushSender,
@@ -69,56 +63,6 @@ class PushCounts:
     now: Micros = 0
 
 
-@dataclass(slots=True)
-class _Endpoint:
-    """State of one subscription's endpoint in this process."""
-
-    text: str
-    window: ConcurrencyWindow
-    owner: int = 0
-    """Customer of the subscription."""
-    held: int = 0
-    not_before: float = 0.0
-    unacked: int = 0
-    """Consecutive responses, or failures, that acked no message."""
-    is_clean: bool = False
-    """The last response was a success, so no alert about the endpoint is open."""
-
-
-@dataclass(slots=True)
-class _InFlight:
-    """Requests in flight per endpoint; change only under the lock."""
-
-    most: int
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    endpoints: dict[int, _Endpoint] = field(default_factory=dict)
-    ready: frozenset[int] = frozenset()
-
-    @property
-    def free(self) -> int:
-        """Number of requests that may still be started."""
-        return self.most - sum(one.held for one in self.endpoints.values())
-
-    def take(self, number: int, now: float) -> int:
-        """Reserve as many requests as a subscription may start now; return how many."""
-        endpoint = self.endpoints[number]
-        if now < endpoint.not_before:
-            return 0
-        held: Counter[int] = Counter()
-        idle: Counter[int] = Counter()
-        for key, one in self.endpoints.items():
-            held[one.owner] += one.held
-            if key in self.ready and key != number and not one.held:
-                idle[one.owner] += 1
-        share = customer_share(self.most)
-        # A customer's idle endpoints reserve no more than that customer may still start.
-        reserved = sum(min(n, share - held[owner]) for owner, n in idle.items())
-        free = min(self.most - held.total(), share - held[endpoint.owner])
-        took = additional_requests(endpoint.window, held=endpoint.held, free=free, idle=reserved)
-        endpoint.held += took
-        return took
-
-
 class Pusher:
     """Service that posts the ready deliveries of push subscriptions."""
 
@@ -145,7 +89,7 @@ class Pusher:
         self._jitter = jitter
         self._events = events
         self._options = options or PusherOptions()
-        self._in_flight = _InFlight(self._options.threads or INLINE_REQUESTS)
+        self._in_flight = RequestsInFlight(self._options.threads or INLINE_REQUESTS)
         self._ended = threading.Condition(self._in_flight.lock)
         self._is_closing = False
         self._after = 0
@@ -202,12 +146,12 @@ class Pusher:
             ]
         yield from rows
 
-    def _endpoint(self, sub: SubscriptionRow) -> _Endpoint:
+    def _endpoint(self, sub: SubscriptionRow) -> EndpointState:
         """Return an endpoint's state; a changed push configuration starts with a new window."""
         assert sub.push is not None, sub.name
         known = self._in_flight.endpoints.get(sub.subscription_key)
         if known is None or known.text != sub.push:
-            made = _Endpoint(
+            made = EndpointState(
                 text=sub.push,
                 window=ConcurrencyWindow(size_max=self._options.concurrency_max),
                 owner=sub.customer_key,
@@ -348,7 +292,7 @@ class Pusher:
         return settled, leased, window
 
     def _learn(
-        self, number: int, endpoint: _Endpoint, response: PushResponse, delay: Micros | None
+        self, number: int, endpoint: EndpointState, response: PushResponse, delay: Micros | None
     ) -> int:
         """Update an endpoint's window by a response; return how many deliveries to lease next.
 

@@ -12,7 +12,7 @@ from penstock.access.store.registry import pipeline_get
 from penstock.core.errors import Conflict, InvalidInput
 from penstock.core.fields import check_text
 from penstock.core.ids import new_correlation_id
-from penstock.core.naming import CustomerKey
+from penstock.core.naming import CustomerKey, runs_channel
 from penstock.db.store import Transactions, Tx
 from penstock.flows.advance.snapshot import Wakeup
 from penstock.flows.advance.store import advance
@@ -124,7 +124,7 @@ def flow_start(
 ) -> list[int]:
     """Start the ready phases of a new flow; return the ids of their runs."""
     result = advance(tx, {flow_id: Wakeup(all_gates=True)}, actor=who)
-    channels = [CHANNEL, *sorted({f"runs:{row.pool}" for row in info.processors})]
+    channels = [CHANNEL, *sorted({runs_channel(row.pool) for row in info.processors})]
     tx.after_commit(lambda: store.wake(channels))
     return result.run_ids
 

@@ -78,7 +78,7 @@ class RunFact:
     pending_reason: why the run is pending: ready, later, paused, blocked, limited or gated.
     preceding_run_id: the preceding run of its ordering key. runs_ahead: the number of ready runs
     before it, counted up to `RUNS_AHEAD_MAX`. workers: the number of live workers of its pool; None
-    if the caller may not see it.
+    if the caller may not see it. endpoint: the URL that its HTTP processor is sent to.
     """
 
     run_id: str
@@ -104,6 +104,7 @@ class RunFact:
     limits: tuple[LimitFact, ...] = ()
     gate: RunGateFact | None = None
     is_external: bool = False
+    endpoint: str | None = None
 
     @property
     def is_live(self) -> bool:

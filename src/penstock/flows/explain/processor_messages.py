@@ -88,6 +88,7 @@ def describe_run(run: RunFact, wall: LocalClock) -> str:
         names = lacking or [limit.name for limit in run.limits]
         return f"has been waiting for {list_limit_names(names)} since {wall.at(run.since)}{attempt}"
     where = "an external worker" if run.is_external else "a worker"
+    where = where if run.endpoint is None else f"a request to {run.endpoint}"
     return f"has been waiting for {where} since {wall.at(run.since)}{attempt}"
 
 

@@ -293,7 +293,10 @@ def _processor(
 def _run_causes(run: RunFact, wall: LocalClock) -> Iterator[Cause]:
     if run.state in ("RUNNING", "CLAIMED"):
         until = "" if run.timeout_at is None else f"; it times out at {wall.at(run.timeout_at)}"
-        yield Cause(kind="execution", text=f"it is executing{until}", until_at=run.timeout_at)
+        where = "" if run.endpoint is None else f" at {run.endpoint}"
+        yield Cause(
+            kind="execution", text=f"it is executing{where}{until}", until_at=run.timeout_at
+        )
     elif run.pending_reason == "later":
         kind = "retry" if run.attempt > 1 else "schedule"
         yield Cause(
@@ -379,7 +382,10 @@ def _worker_causes(run: RunFact) -> Iterator[Cause]:
         )
         return
     known = f" ({run.workers} live)" if run.workers is not None and not run.is_external else ""
-    yield Cause(kind="worker", text=f"no {worker} has claimed it yet{known}")
+    text = f"no {worker} has claimed it yet{known}"
+    if run.endpoint is not None:
+        text = f"no dispatcher has sent it to {run.endpoint} yet: one runs in each worker and up"
+    yield Cause(kind="worker", text=text)
     ahead = describe_queue_position(run)
     if ahead and run.runs_ahead:
         text = f"{ahead}: ordered by priority, then fairly between customers"

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 import penstock.limits.run_queue_rules as run_queue_rules
 from penstock.core.clock import Micros
 from penstock.core.ids import encode
-from penstock.core.naming import CustomerKey
+from penstock.core.naming import CustomerKey, runs_channel
 from penstock.core.stored_json import from_json
 from penstock.db.store import Row, Tx
 from penstock.limits.rules import CAPACITY_DEFAULT, effective_capacity
@@ -253,7 +253,7 @@ def _admit(tx: Tx, runs: Sequence[int], entered: Container[int] = frozenset()) -
     batch = [(run_id, encode("run", run_id), run_id in entered) for run_id in sorted(runs)]
     pools = {row[0] for row in tx.rows("queue_admit_many", batch=batch)}
     if pools:
-        tx.wake([f"runs:{pool}" for pool in sorted(pools)])
+        tx.wake(sorted({runs_channel(pool) for pool in pools}))
     return AdmitResult(runs=len(runs), pools=pools)
 
 

@@ -92,6 +92,7 @@ def run_checks(app: App, *, verify_journal: bool = True) -> Iterator[CheckResult
             yield from _work(client)
             yield _poison(client)
             yield _push(client, settings)
+            yield _endpoints(client, settings)
             if verify_journal:
                 yield _journal(client)
     except PenstockError as error:
@@ -380,6 +381,18 @@ def _push(client: Client, settings: Settings) -> CheckResult:
     says = "; ".join(found[:5]) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
     fix = "See docs/how-to/push-messages.md; resume a paused subscription once its endpoint is up."
     return CheckResult("push", "WARN", says, fix)
+
+
+def _endpoints(client: Client, settings: Settings) -> CheckResult:
+    """Check that the requests of each HTTP processor are allowed, signed and can be reported on."""
+    # Imported here because it loads the store.
+    from penstock.assembly.process import endpoint_problems
+
+    found = endpoint_problems(client.store, settings)
+    if not found:
+        return CheckResult("endpoints", "OK", "every HTTP processor can be served")
+    says = "; ".join(found[:5]) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
+    return CheckResult("endpoints", "WARN", says, "See docs/how-to/http-processors.md.")
 
 
 def _journal(client: Client) -> CheckResult:

@@ -17,11 +17,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar, Unpack, overload
+from dataclasses import replace
+from typing import Any, Final, Literal, TypeAlias, TypeVar, Unpack, overload
 
 from penstock.core.clock import Duration, parse_duration
 from penstock.core.errors import DeclarationError, InvalidInput
-from penstock.core.naming import DEFAULT_POOL, check_declared_name
+from penstock.core.naming import DEFAULT_POOL, check_declared_name, http_pool
 from penstock.core.retry import RetryConfig
 from penstock.core.stored_json import to_json
 from penstock.core.utc_offsets import check_timezone
@@ -33,6 +34,7 @@ from penstock.pipelines.declare.declaration_options import (
     parse_pipeline_options,
     parse_processor_options,
 )
+from penstock.pipelines.declare.endpoint import EndpointOptions, check_empty, parse_endpoint
 from penstock.pipelines.declare.processor import (
     ExecutionKind,
     Processor,
@@ -46,10 +48,22 @@ from penstock.pipelines.parameters import Schema, check_schema
 from penstock.pipelines.plan import Need, Plan, modes_of, needs_of, plan_of
 
 F = TypeVar("F", bound=ProcessorFunction)
+ProcessorKind: TypeAlias = Literal["function", "http"]
 
 MAIN: Final = "main"
 DEFINITION_VERSION: Final = 2
 """Version of a definition's JSON. Since 2, it lists all modes of the pipeline."""
+
+
+class HttpOptions(ProcessorOptions, EndpointOptions, total=False):
+    """Options of an HTTP processor: those of its requests, its data and its limits."""
+
+
+class AnyOptions(HttpOptions, total=False):
+    """Options of a processor of any kind."""
+
+    url: str
+    """URL that runs are sent to; only with kind="http"."""
 
 
 class Phase:
@@ -87,7 +101,8 @@ class Phase:
         timeout: Duration | None = None,
         retry: Mapping[str, Any] | None = None,
         runs: ExecutionKind = "auto",
-        **options: Unpack[ProcessorOptions],
+        kind: ProcessorKind = "function",
+        **options: Unpack[AnyOptions],
     ) -> Callable[[F], F]: ...
     def processor(
         self,
@@ -97,7 +112,8 @@ class Phase:
         timeout: Duration | None = None,
         retry: Mapping[str, Any] | None = None,
         runs: ExecutionKind = "auto",
-        **options: Unpack[ProcessorOptions],
+        kind: ProcessorKind = "function",
+        **options: Unpack[AnyOptions],
     ) -> Any:
         """Declare a function as a processor of this phase; works with and without arguments.
 
@@ -105,8 +121,16 @@ class Phase:
         `max_duration` applies; 60 minutes if neither is set. runs: where it executes. "auto" is a
         thread for `def` and the worker's event loop for `async def`; "process" is a child process,
         for CPU-bound work. `ProcessorOptions` in `pipelines.declare.declaration_options` describes
-        the other options, such as `needs`.
+        the other options, such as `needs`. kind: with "http" and a `url`, the same as `http`.
         """
+        if kind != "function" or "url" in options:
+            if kind != "http" or (pool, runs) != (DEFAULT_POOL, "auto"):
+                raise DeclarationError(
+                    f"a processor of {self._path} with a url takes kind='http', and neither pool "
+                    "nor runs, because its endpoint executes the runs."
+                )
+            given: dict[str, Any] = dict(options)
+            return self.http(given.pop("url", None), name, timeout=timeout, retry=retry, **given)
 
         def declare(body: ProcessorFunction, given: str | None = None) -> ProcessorFunction:
             label = given or str(getattr(body, "__name__", "")).lower()
@@ -118,6 +142,49 @@ class Phase:
         if callable(name):
             return declare(name)
         return lambda body: declare(body, name)
+
+    def http(
+        self,
+        url: str,
+        name: str | ProcessorFunction | None = None,
+        *,
+        timeout: Duration | None = None,
+        retry: Mapping[str, Any] | None = None,
+        **options: Unpack[HttpOptions],
+    ) -> Any:
+        """Declare a processor whose runs are sent to a URL, as signed requests.
+
+        Decorates a function without a body, which gives the processor its name and is returned
+        unchanged; with a `name` it declares the processor at once and returns it. timeout: time
+        from the request to the result, reported in the reply or later. `EndpointOptions` in
+        `pipelines.declare.endpoint` describes the options of requests.
+        """
+        known = HttpOptions.__optional_keys__
+        if unknown := sorted(options.keys() - known):
+            # As Python does for unknown keyword arguments.
+            raise TypeError(
+                f"HTTP processor of {self._path}: {unknown[0]!r} is not an option; "
+                f"known: {', '.join(sorted({'timeout', 'retry', *known}))}"
+            )
+        given: dict[str, Any] = dict(options)
+        own = {word: given.pop(word) for word in EndpointOptions.__optional_keys__ & given.keys()}
+
+        def declare(label: str) -> Processor:
+            where = f"processor {self._path}/{label}"
+            endpoint = parse_endpoint(url, own, where)
+            terms = replace(parse_processor_options(given, where), endpoint=endpoint)
+            executor: tuple[str, ExecutionKind] = (http_pool(f"{self._path}/{label}"), "http")
+            return self._add(label, None, executor, timeout, retry, terms)
+
+        def decorate(body: F) -> F:
+            label = str(getattr(body, "__name__", "")).lower()
+            check_empty(body, f"processor {self._path}/{label}")
+            declare(label)
+            return body
+
+        if isinstance(name, str):
+            return declare(name)
+        return decorate if name is None else decorate(name)
 
     def external(
         self,
@@ -148,7 +215,8 @@ class Phase:
         pool, runs = executor
         where = f"processor {self._path}/{name}"
         check_declared_name(name, "processor", where)
-        check_declared_name(pool, "pool", where)
+        if runs != "http":
+            check_declared_name(pool, "pool", where)
         if name in self._processors:
             raise DeclarationError(f"{where} is declared twice; give one of them another name.")
         try:
@@ -294,7 +362,8 @@ class Pipeline:
         timeout: Duration | None = None,
         retry: Mapping[str, Any] | None = None,
         runs: ExecutionKind = "auto",
-        **options: Unpack[ProcessorOptions],
+        kind: ProcessorKind = "function",
+        **options: Unpack[AnyOptions],
     ) -> Callable[[F], F]: ...
     def processor(self, name: Any = None, **options: Any) -> Any:
         """Declare a processor of a pipeline without explicit phases; its phase is named `main`."""

@@ -17,14 +17,14 @@ from penstock.core.stored_json import to_json
 from penstock.pipelines.declare.terms import ProcessorSettings
 
 ProcessorFunction: TypeAlias = Callable[..., Any]
-ExecutionKind: TypeAlias = Literal["auto", "thread", "async", "process", "external"]
+ExecutionKind: TypeAlias = Literal["auto", "thread", "async", "process", "external", "http"]
 
-EXECUTION_KINDS: Final = ("auto", "thread", "async", "process", "external")
+EXECUTION_KINDS: Final = ("auto", "thread", "async", "process", "external", "http")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processor:
-    """Declaration of a processor; `body` is None for one that external workers execute."""
+    """Declaration of a processor; `body` is None if external workers or its endpoint execute it."""
 
     pipeline: str
     phase: str
@@ -70,6 +70,10 @@ def resolve_execution_kind(
         raise DeclarationError(f"processor {path}: runs={runs!r} is not known; known: {known}.")
     if not callable(body):
         raise DeclarationError(f"processor {path}: expected a function, got {body!r:.80}.")
+    if runs == "http":
+        raise DeclarationError(
+            f"processor {path}: an HTTP processor is declared with @phase.http(url)."
+        )
     if runs == "external":
         raise DeclarationError(
             f"processor {path}: an external processor has no body; use phase.external(name)."

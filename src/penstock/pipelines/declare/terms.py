@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from penstock.core.clock import Micros
 from penstock.pipelines.declare.collect import Collect
+from penstock.pipelines.declare.endpoint import HttpEndpoint
 from penstock.pipelines.dependency import Dependency
 from penstock.pipelines.mode import Mode
 from penstock.pipelines.partition import DAY_RULE, PartitionRule
@@ -74,3 +75,5 @@ class ProcessorSettings:
     per_key: Mapping[str, int] | None = None
     collect: Collect | None = None
     entities: tuple[str, ...] = ()
+    endpoint: HttpEndpoint | None = None
+    """Where the runs of an HTTP processor are sent; None for other processors."""

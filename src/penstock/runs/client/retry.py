@@ -13,7 +13,7 @@ from penstock.access.store.names import NameResolver
 from penstock.access.store.registry import ProcessorRow, customer_get
 from penstock.core.errors import Conflict, IllegalTransition, NotFound
 from penstock.core.ids import encode
-from penstock.core.naming import CustomerKey
+from penstock.core.naming import CustomerKey, runs_channel
 from penstock.db.store import Transactions, Tx
 from penstock.runs.hooks import RetryTerms, lock_config, on_retried, retry_terms
 from penstock.runs.rows import NewRun, RunRow
@@ -87,7 +87,7 @@ def run_retry(
     if not made:
         raise Conflict(f"Another attempt of {encode('run', run_id)} has not ended.")
     on_retried(tx, run_id, made[0], actor)
-    tx.after_commit(lambda: store.wake([f"runs:{row.pool}", *(["flows"] if is_gated else [])]))
+    tx.after_commit(lambda: store.wake([runs_channel(row.pool), *(["flows"] if is_gated else [])]))
     return made[0]
 
 

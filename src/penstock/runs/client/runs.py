@@ -6,14 +6,14 @@ returns the same run; the same key with another submission is refused.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from penstock.access.store.names import NameResolver
+from penstock.access.store.names import NameResolver, PipelineInfo
 from penstock.access.store.paging import Cursor, Offset, PageLimit, paged
 from penstock.access.store.registry import customer_get
 from penstock.audit.from_rows import journal_record
@@ -53,6 +53,7 @@ from penstock.runs.from_rows import (
     action_record,
     artifact_record,
     checkpoint_record,
+    endpoint_record,
     logs_record,
     progress_record,
     run_record,
@@ -166,6 +167,7 @@ class Runs:
 
     def detail(self, run_id: RunId) -> RunDetail:
         """Return a run with its attempts, journal, progress, actions and artifacts."""
+        pipelines = self._names.cached_pipelines()
 
         def body(tx: Tx) -> RunDetail:
             row = self._found(tx, run_id)
@@ -184,6 +186,7 @@ class Runs:
                 artifacts=[artifact_record(one) for one in artifact_list(tx, row.run_id)],
                 checkpoint=None if state is None else _shown(checkpoint_record(row.run_id, state)),
                 caused_by=id_or_none("run", cause),
+                endpoint=endpoint_record(_endpoint_url(pipelines, row), row, attempts, progress),
             )
 
         return self._store.read(body)
@@ -367,3 +370,11 @@ def _micros(at: object, field: str) -> Micros:
     if not isinstance(at, datetime) or at.utcoffset() is None:
         raise InvalidInput(field, "a datetime with a time zone", at, "Add tzinfo, for example UTC.")
     return from_datetime(at)
+
+
+def _endpoint_url(pipelines: Mapping[str, PipelineInfo], row: RunRow) -> str | None:
+    """Return the URL of a run's HTTP processor; None for other processors."""
+    info = pipelines.get(row.pipeline)
+    rows = () if info is None else info.processors
+    found = next((r for r in rows if (r.phase, r.name) == (row.phase, row.processor)), None)
+    return None if info is None or found is None else info.endpoint_url(found)

@@ -17,6 +17,7 @@ from penstock.access.store.registry import ProcessorRow
 from penstock.core.clock import Micros, request_time
 from penstock.core.errors import InvalidInput
 from penstock.core.fields import check_text, parameters_json
+from penstock.core.naming import runs_channel
 from penstock.db.store import Transactions, Tx
 from penstock.pipelines.parameters import validate
 from penstock.pipelines.partition import PartitionRule, check_partition, partition_rule_of
@@ -149,7 +150,7 @@ def insert(
             if one.has_gate and one.submission.force:
                 on_gate_forced(tx, [made], actor, one.submission.force_reason)
     assert len(ids) == len(new_runs)
-    channels = sorted({f"runs:{pool}" for pool in {one.row.pool for one in checked}})
+    channels = sorted({runs_channel(pool) for pool in {one.row.pool for one in checked}})
     if any(one.at is not None for one in checked):
         channels.append("admit")
     if has_gates and any(one.is_gated for one in checked):

@@ -85,28 +85,42 @@ routes.post(
     "/pipeline-runs/{run_id}/start",
     Permission.WORK,
     Workers.start,
+    accepts_grant=True,
     example={**_HELD, "execution_context": {"pod_name": _WORKER, "region": "eu-west-1"}},
 )
 routes.post(
     "/pipeline-runs/{run_id}/heartbeat",
     Permission.WORK,
     Workers.heartbeat,
+    accepts_grant=True,
     example={**_HELD, **_PROGRESS, "records_extracted": 800000},
 )
 routes.post(
     "/pipeline-runs/{run_id}/complete",
     Permission.WORK,
     Workers.complete,
+    accepts_grant=True,
     example={**_HELD, **_DONE},
 )
 routes.post(
-    "/pipeline-runs/{run_id}/fail", Permission.WORK, Workers.fail, example={**_HELD, **_FAILURE}
+    "/pipeline-runs/{run_id}/fail",
+    Permission.WORK,
+    Workers.fail,
+    accepts_grant=True,
+    example={**_HELD, **_FAILURE},
 )
-routes.get("/pipeline-runs/{run_id}/state", Permission.WORK, Workers.load_state)
+routes.post(
+    "/pipeline-runs/{run_id}/cancelled",
+    Permission.WORK,
+    Workers.cancelled,
+    accepts_grant=True,
+    example=_HELD,
+)
+routes.get("/pipeline-runs/{run_id}/state", Permission.WORK, Workers.load_state, accepts_grant=True)
 routes.post(
     "/pipeline-runs/{run_id}/state",
     Permission.WORK,
     Workers.save_state,
+    accepts_grant=True,
     example={**_HELD, "state": {"page": 7}},
 )
-routes.post("/pipeline-runs/{run_id}/cancelled", Permission.WORK, Workers.cancelled, example=_HELD)

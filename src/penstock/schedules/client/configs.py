@@ -18,6 +18,7 @@ from penstock.core.clock import MINUTE
 from penstock.core.errors import InvalidInput, NotFound, StaleVersion
 from penstock.core.fields import check_customer
 from penstock.core.ids import encode
+from penstock.core.naming import runs_channel
 from penstock.core.records.parameters import ConfigId, Customer
 from penstock.db.store import Tx
 from penstock.pipelines.parameters import validate
@@ -221,7 +222,7 @@ class Configs(ConfigReads):
         def body(tx: Tx) -> StartedRuns:
             config = self._locked(tx, number)
             info = self._names.pipeline(config.pipeline, tx=tx)
-            pools = ["flows", *sorted({f"runs:{row.pool}" for row in info.entries})]
+            pools = ["flows", *sorted({runs_channel(row.pool) for row in info.entries})]
             tx.after_commit(lambda: self._store.wake(pools))
             origin = None if message_id is None else MessageOrigin(message_id)
             ids = start_config(tx, config, info, self._actor, trigger_source, origin)

@@ -82,6 +82,8 @@ class ApiRoute:
     is_slow: bool = False
     """Whether it may take minutes; it then runs on separate threads, and each caller may have only
     one in progress."""
+    accepts_grant: bool = False
+    """Whether the credential of a run is accepted instead of a key, for that run."""
     accepts_token: bool = False
     """Whether the header X-Scheduler-Token is accepted instead of a key."""
     media: str = "application/json"

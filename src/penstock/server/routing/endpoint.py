@@ -108,6 +108,10 @@ async def authenticate(request: Request, route: ApiRoute) -> Caller:
 
 def authorize(route: ApiRoute, caller: Caller) -> None:
     """Raise Refused if the caller's role or its restriction to a customer forbids the route."""
+    if caller.principal.grant is not None and not route.accepts_grant:
+        raise Refused(
+            403, "The credential of a run permits only to report about that run: use an API key."
+        )
     if not caller.principal.role.has_permission(route.permission):
         raise Refused(403, forbidden(caller.principal.role, route.permission))
     if caller.customer is not None and route.covers_all_customers:

@@ -57,6 +57,7 @@ from penstock.flows.rows import CompletionRow, FlowFilter, FlowRow, PhaseRow
 from penstock.flows.store.completions import completions_of
 from penstock.flows.store.flows import flow_list, flow_waits_for, generation_newest, phases_of
 from penstock.flows.store.plans import planned
+from penstock.pipelines.declare.endpoint import shown_url
 from penstock.runs.rows import RunRow, public_ordering_key
 from penstock.runs.states import Admission
 from penstock.runs.store.admission import PauseRow, pause_list
@@ -133,6 +134,7 @@ class FactLoader:
         rows = [] if info is None else info.processors
         row = next((r for r in rows if (r.phase, r.name) == (run.phase, run.processor)), None)
         pool = "default" if row is None else row.pool
+        endpoint = None if info is None or row is None else info.endpoint_url(row)
         is_bound = self._names.customer_id is not None
         is_ready = waits == "ready" and run.finished_at is None
         front = run_blocking(self._tx, run.run_id) if waits == "blocked" else None
@@ -160,13 +162,14 @@ class FactLoader:
             runs_ahead=None
             if is_bound or not is_ready
             else runs_ahead(self._tx, run.run_id, RUNS_AHEAD_MAX),
-            workers=None if is_bound or not is_ready else self._alive(pool),
+            workers=None if is_bound or not is_ready or endpoint else self._alive(pool),
             pauses=self.pauses_of(run.customer_id, run.pipeline, run.config_id)
             if waits == "paused"
             else (),
             limits=self._limits(run) if waits == "limited" else (),
             gate=self._run_gate(run.run_id) if waits == "gated" else None,
             is_external=info is not None and row is not None and info.is_external(row),
+            endpoint=None if endpoint is None else shown_url(endpoint),
         )
 
     def executions(self, flow: FlowRow) -> list[RunFact]:

@@ -9,8 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, TypeVar, cast
 
+from penstock.access.run_credentials import granted
 from penstock.access.store.names import NameResolver
-from penstock.core.errors import InvalidInput, NotFound, PenstockError
+from penstock.core.errors import (
+    Forbidden,
+    InvalidInput,
+    NotFound,
+    PenstockError,
+    StaleToken,
+)
 from penstock.core.fields import canonical_json_object
 from penstock.core.ids import decode
 from penstock.core.records.parameters import RunId
@@ -77,7 +84,9 @@ class Workers:
     """Use cases of external workers in any language: claim, start, heartbeat, complete, fail."""
 
     def __init__(self, store: Transactions, names: NameResolver, key: str) -> None:
-        """`key` is the id of the API key that claims; a run is held by its key and worker."""
+        """`key` is the id of the API key that claims, or of a grant (`access.run_credentials`); a
+        run is held by its key and worker.
+        """
         self._store = store
         self._names = names
         self._key = key
@@ -121,7 +130,7 @@ class Workers:
             lambda work: work.start(
                 run_key(run_id),
                 self._worker(given, worker_id),
-                token=given.fencing_token,
+                token=self._token(run_id, given),
                 pod=None if where is None else where.pod_name,
                 region=None if where is None else where.region,
             ),
@@ -137,7 +146,7 @@ class Workers:
             lambda work: work.heartbeat(
                 run_key(run_id),
                 self._worker(given, worker_id),
-                token=given.fencing_token,
+                token=self._token(run_id, given),
                 progress=progress_of(given),
             ),
             held_record,
@@ -178,7 +187,7 @@ class Workers:
             lambda work: work.complete(
                 run_key(run_id),
                 self._worker(given, worker_id),
-                token=given.fencing_token,
+                token=self._token(run_id, given),
                 completion=completion_of(given),
             ),
             ended_record,
@@ -217,7 +226,7 @@ class Workers:
                 run_key(run_id),
                 self._worker(report, worker_id),
                 failure_of(report),
-                token=report.fencing_token,
+                token=self._token(run_id, report),
             ),
             ended_record,
         )
@@ -229,13 +238,14 @@ class Workers:
         given = holder or RunHolder()
         return self._do(
             lambda work: work.cancelled(
-                run_key(run_id), self._worker(given, worker_id), token=given.fencing_token
+                run_key(run_id), self._worker(given, worker_id), token=self._token(run_id, given)
             ),
             ended_record,
         )
 
     def load_state(self, run_id: RunId) -> RunCheckpoint:
         """Return the state that a run continues from: what an earlier attempt saved last."""
+        self._token(run_id, RunHolder())
 
         def body(tx: Tx) -> RunCheckpoint:
             row = run_get(tx, run_key(run_id), self._names.customer_key(tx, None))
@@ -252,9 +262,10 @@ class Workers:
         """Save the state of a held run for its next attempt. A stale token is refused with 409."""
         text = canonical_json_object(report.state, "state")
         number, worker = run_key(run_id), self._worker(report, worker_id)
+        token = self._token(run_id, report)
 
         def body(tx: Tx) -> RunCheckpoint:
-            call = TransitionRequest(number, report.fencing_token, worker, RunState.RUNNING)
+            call = TransitionRequest(number, token, worker, RunState.RUNNING)
             held = held_run(tx, call, self._names.customer_key(tx, None))
             state_put_held(tx, [(number, held.token, text)])
             return checkpoint_record(number, state_get(tx, held.root_run_id or number, None))
@@ -264,6 +275,17 @@ class Workers:
     def _do(self, act: Callable[[ExternalWork], T], record: Callable[[T], R]) -> R:
         """Execute a use case of one write; `record` converts its result in the transaction."""
         return cast("R", act(ExternalWork(_RecordStore(self._store, record), self._names)))
+
+    def _token(self, run_id: str, given: RunHolder) -> int | None:
+        """Return the fencing token of a call; a grant has its own and permits only its run."""
+        grant = granted(self._key)
+        if grant is None:
+            return given.fencing_token
+        if grant[0] != run_id:
+            raise Forbidden(f"This credential permits calls about {grant[0]}, not {run_id}.")
+        if given.fencing_token not in (None, grant[1]):
+            raise StaleToken(run_id)
+        return grant[1]
 
     def _worker(
         self, given: RunHolder | HeartbeatBatch | CompletionBatch, header: str | None

@@ -1,0 +1,1 @@
+"""HTTP processors: runs sent to endpoints as signed requests, and what their replies mean."""

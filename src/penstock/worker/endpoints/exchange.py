@@ -1,0 +1,100 @@
+"""One request to an endpoint: built, signed, sent, and its reply interpreted.
+
+`Exchanger.exchange` never raises: whatever goes wrong is the failure of that run alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from penstock.access.secrets import Secrets
+from penstock.bus.push import webhook
+from penstock.bus.push.push_config import TokenSigner
+from penstock.core.clock import SECOND, Clock
+from penstock.core.errors import InvalidInput, PenstockError
+from penstock.core.retry import ErrorType
+from penstock.egress.http_client import HttpResponse, Request, RequestFailed
+from penstock.runs.external.client.holder import FailureReport
+from penstock.worker.endpoints.reply import Reply, failure_of_request, reply_of
+from penstock.worker.endpoints.request import (
+    CallbackBase,
+    OutgoingRun,
+    request_body,
+    request_headers,
+)
+
+EndpointSender: TypeAlias = Callable[[Request], HttpResponse]
+"""Sends a request; raises InvalidInput if the rules refuse it, RequestFailed without a response."""
+
+
+class Exchanged(NamedTuple):
+    """A request that was sent, and what came of it."""
+
+    run: OutgoingRun
+    reply: Reply
+    status: int | None = None
+    """HTTP status of the response; None if there was none."""
+    failure: str = ""
+    """Short code of the failure if there was no response."""
+    seconds: float = 0.0
+
+
+class Exchanger:
+    """Sends runs to their endpoints; safe to use from any thread."""
+
+    def __init__(
+        self, send: EndpointSender, *, bearer: TokenSigner, secrets: Secrets, clock: Clock
+    ) -> None:
+        self._send = send
+        self._bearer = bearer
+        self._secrets = secrets
+        self._clock = clock
+
+    def exchange(self, run: OutgoingRun, base: CallbackBase) -> Exchanged:
+        """Send a run and return what came of it."""
+        began = self._clock.monotonic()
+        made = self._exchange(run, base)
+        return made._replace(seconds=self._clock.monotonic() - began)
+
+    def _exchange(self, run: OutgoingRun, base: CallbackBase) -> Exchanged:
+        try:
+            response = self._send(self._request(run, base))
+        except RequestFailed as error:
+            failure = failure_of_request(error, reply_us=run.reply_us)
+            return Exchanged(run, failure, failure=error.kind)
+        except PenstockError as error:
+            kind = "refused" if isinstance(error, InvalidInput) else "configuration"
+            return Exchanged(run, failure_of_request(error, reply_us=run.reply_us), failure=kind)
+        except Exception as error:  # a row that cannot be sent must not stop the others
+            message = f"the request could not be sent: {type(error).__name__}"
+            details = {"message": message}
+            failure = FailureReport(error_type=ErrorType.UNKNOWN, error_details=details)
+            return Exchanged(run, failure, failure="error")
+        reply = reply_of(response, self._clock.now(), has_callback=bool(base.url))
+        return Exchanged(run, reply, response.status)
+
+    def _request(self, run: OutgoingRun, base: CallbackBase) -> Request:
+        endpoint, customer = run.endpoint, run.held.customer_id
+        now = self._clock.now()
+        body = request_body(run, base)
+        headers = request_headers(run, now)
+        if endpoint.oidc_email is not None:
+            token = self._bearer(endpoint.audience, endpoint.oidc_email, customer)
+            headers["Authorization"] = f"Bearer {token}"
+        if endpoint.signing_secrets:
+            keys = [
+                webhook.parse_secret(self._secrets.get(name, customer), f"secret {name}")
+                for name in endpoint.signing_secrets
+            ]
+            headers |= webhook.sign(keys, run.attempt_id, body, now)
+        return Request(
+            url=endpoint.url,
+            headers=headers,
+            body=body,
+            timeout_s=run.reply_us / SECOND,
+            read_body=True,
+            # An endpoint recognizes a request that arrives twice by its Idempotency-Key.
+            keep_alive=True,
+            owner=customer,
+        )
