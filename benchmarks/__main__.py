@@ -34,6 +34,11 @@ BENCHES = {
     "cascade_latency": ("cascade", "from the commit of the last completion to the next phase"),
     "cascade_throughput": ("cascade", "500 flows of 6 phases of 5 no-op processors"),
     "cascade_waiting": ("cascade", "10,000 flows that wait at gates: CPU between re-checks"),
+    "fan_out": (
+        "fan_out",
+        "10,000 items in one phase, one in a hundred fails, then the next phase",
+    ),
+    "chain": ("chain", "one flow of 1,000 consecutive phases with one processor each"),
     "limit": ("limit", "a slot alone, and 64 contenders in 2 processes on a limit of 10"),
     "limit_fair": ("limit", "1,000 waiters of 2 processes in ticket order, a tenth of them heavy"),
     "limit_source": ("limit_cases", "30 messages, 3 processes, a table whose quota is 10, then 4"),

@@ -20,7 +20,7 @@ from penstock.db.store import Store, Tx
 from penstock.flows.advance.snapshot import Wakeup
 from penstock.flows.advance.store import advance
 from penstock.flows.gates.evidence import Observation
-from penstock.flows.gates.probe_request import Prober, ProbeRequest
+from penstock.flows.gates.probe_request import Prober, ProbeRequest, no_probes
 from penstock.flows.orchestrator import Orchestrator
 from penstock.flows.records import FlowRequest
 from penstock.flows.store.create import FlowOpening, flow_open_many
@@ -82,7 +82,8 @@ def _absent(probe: ProbeRequest) -> list[Observation]:
     return [Observation(key=d.key, looked_at=0, rows=0) for d in probe.dependencies]
 
 
-def _loop(store: Store, probe: Prober, threads: int = 4) -> Loop:
+def orchestrator_loop(store: Store, probe: Prober = no_probes, threads: int = 0) -> Loop:
+    """Return the loop of an orchestrator with the schedule that `penstock up` gives it."""
     service = Orchestrator(store, probe, known=probe, holder="bench", threads=threads)
     schedule = LoopSchedule(interval_us=SECOND, channels=("flows",))
     return Loop(service, schedule, store, events=Events(), jitter=random.Random(7).random)
@@ -97,7 +98,7 @@ def cascade_latency(site: Site, *, quick: bool) -> Iterator[Result]:
     client.register([pipeline])
     for known in (ended_ns, first_runs, delays_ms):
         known.clear()
-    subject, loop = worker(store, pipeline), _loop(store, _there)
+    subject, loop = worker(store, pipeline), orchestrator_loop(store, _there, threads=4)
     subject.steps.events.subscribe(_on_event)
     loop.start()
     subject.start()
@@ -150,7 +151,7 @@ def cascade_throughput(site: Site, *, quick: bool) -> Iterator[Result]:
     store = place.store()
     client, pipeline = Client(store), wide()
     client.register([pipeline])
-    subject, loop = worker(store, pipeline), _loop(store, _there, threads=0)
+    subject, loop = worker(store, pipeline), orchestrator_loop(store, _there)
     loop.start()
     subject.start()
     subject.started.wait(30)
@@ -175,15 +176,20 @@ def cascade_throughput(site: Site, *, quick: bool) -> Iterator[Result]:
 
 def _drain(store: Store, partitions: list[str]) -> None:
     """Open a flow for each partition and wait until all have ended."""
-    ids = _open(store, "wide", "manual", partitions)
+    open_flows(store, "wide", "manual", partitions)
     store.wake(["flows", "runs:default"])
+    wait_until_ended(store)
+
+
+def wait_until_ended(store: Store) -> None:
+    """Wait until no flow is open."""
     waiting = threading.Event()
     deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         if not _open_count(store):
             return
         waiting.wait(0.05)
-    raise AssertionError(f"flows are still open: {_open_count(store)} of {len(ids)}")
+    raise AssertionError(f"flows are still open: {_open_count(store)}")
 
 
 def _open_count(store: Store) -> int:
@@ -196,7 +202,7 @@ def _open_count(store: Store) -> int:
     return store.read(body)
 
 
-def _open(store: Store, pipeline: str, mode: str, partitions: list[str]) -> list[int]:
+def open_flows(store: Store, pipeline: str, mode: str, partitions: list[str]) -> list[int]:
     """Open flows by hundreds and start them."""
     ids: list[int] = []
     for n in range(0, len(partitions), 100):
@@ -232,7 +238,7 @@ def cascade_waiting(site: Site, *, quick: bool) -> Iterator[Result]:
     gated = Pipeline("gated", partition=text("day"), warehouse="memory", modes=game_day_modes())
     gated.phase("only").processor("take", needs=[same_day("t.rows")])(_nothing)
     Client(store).register([gated])
-    _open(store, "gated", "tomorrow", [f"day{n}" for n in range(flows)])
+    open_flows(store, "gated", "tomorrow", [f"day{n}" for n in range(flows)])
     print_progress("probing every gate once")
     service = Orchestrator(store, _absent, holder="bench")
     while service.run_once().flows:
@@ -252,7 +258,7 @@ def cascade_waiting(site: Site, *, quick: bool) -> Iterator[Result]:
 
 def _idle(site: Site, store: Store, seconds: int) -> tuple[float, float | None]:
     """Return the CPU of an idle orchestrator loop and of the server, in percent."""
-    loop = _loop(store, _absent)
+    loop = orchestrator_loop(store, _absent, threads=4)
     loop.start()
     time.sleep(2)
     began, used, server = time.perf_counter(), time.process_time(), server_seconds(site)

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from penstock.flows.gates.records import OverrideRequest
     from penstock.flows.records import Completeness, CompletionReport, FlowRequest
     from penstock.pipelines.declare.collect import Collect
+    from penstock.pipelines.declare.each import upstream
     from penstock.pipelines.declare.needs import (
         Dependency,
         historical,
@@ -162,6 +163,7 @@ __all__ = [
     "same_day",
     "text",
     "to_datetime",
+    "upstream",
     "week",
 ]
 
@@ -242,6 +244,7 @@ _HOMES = {
     "same_day": "penstock.pipelines.declare.needs",
     "text": "penstock.pipelines.partition",
     "to_datetime": "penstock.core.clock",
+    "upstream": "penstock.pipelines.declare.each",
     "week": "penstock.pipelines.partition",
 }
 """Module that defines each public name."""

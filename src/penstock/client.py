@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.flows.explain.client import Diagnostics
     from penstock.flows.gates.client.gates import Gates
     from penstock.flows.gates.client.overrides import Interventions, Overrides
+    from penstock.flows.items.client import Items
     from penstock.limits.client import Limits
     from penstock.monitoring.client import Views
     from penstock.pipelines.declare.pipeline import Pipeline
@@ -167,6 +168,13 @@ class UseCaseGroups:
         from penstock.access.client import Keys  # loaded on first use
 
         return self._group(Keys, self._store, self._names, self.actor)
+
+    @cached_property
+    def items(self) -> Items:
+        """Items of processors that fan out: counts, lists, retries."""
+        from penstock.flows.items.client import Items  # loaded on first use
+
+        return self._group(Items, self._store, self._names, self.actor)
 
     @cached_property
     def flows(self) -> Flows:

@@ -180,7 +180,7 @@ def test_leader_only_cron_without_unique_key(stage: Stage, monkeypatch: pytest.M
     index = stage.value("SELECT indexdef FROM pg_indexes WHERE indexname = 'runs_once_per_slot'")
     stage.sql("DROP INDEX runs_once_per_slot")
     try:
-        arbiter = "(customer, config_id, slot, processor, attempt) DO NOTHING"
+        arbiter = "(customer, config_id, slot, processor, attempt, item_key) DO NOTHING"
         with (
             patched("schedule_take_due", ("FOR UPDATE SKIP LOCKED", "")),
             patched("schedule_start_many", (arbiter, "DO NOTHING")),

@@ -114,6 +114,12 @@ FLOW_CALLS: Mapping[str, Callable[[FlowThings], tuple[str, Any]]] = {
     "GET /api/v1/flows/{flow_id}": lambda f: (f"/flows/{f.flow}", None),
     "GET /api/v1/flows/{flow_id}/explain": lambda f: (f"/flows/{f.blocked}/explain", None),
     "GET /api/v1/flows/{flow_id}/why": lambda f: (f"/flows/{f.blocked}/why", None),
+    "GET /api/v1/flows/{flow_id}/items": lambda f: (f"/flows/{f.flow}/items", None),
+    "GET /api/v1/flows/{flow_id}/items/summary": lambda f: (
+        f"/flows/{f.flow}/items/summary",
+        None,
+    ),
+    "POST /api/v1/flows/{flow_id}/items/retry": lambda f: (f"/flows/{f.flow}/items/retry", {}),
     "POST /api/v1/flows/{flow_id}/cancel": lambda f: (
         f"/flows/{f.spare}/cancel",
         {"reason": "enough"},

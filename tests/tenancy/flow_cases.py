@@ -14,6 +14,7 @@ from penstock.flows.gates.records import (
     OverrideRequest,
     WhatIfRequest,
 )
+from penstock.flows.items.records import ItemRetry
 from penstock.flows.records import CompletionReport, FlowRequest
 from tests.tenancy.tenants import Things
 
@@ -57,6 +58,9 @@ FOREIGN_FLOWS: dict[str, list[Call]] = {
     "flows.record": [lambda c, t: c.flows.record(_message(t))],
     "flows.get": [lambda c, t: c.flows.get(_flow_id(t))],
     "flows.list": [lambda c, t: c.flows.list(customer=t.customer_id)],
+    "items.list": [lambda c, t: c.items.list(_flow_id(t))],
+    "items.summary": [lambda c, t: c.items.summary(_flow_id(t))],
+    "items.retry": [lambda c, t: c.items.retry(_flow_id(t), ItemRetry())],
     "flows.cancel": [lambda c, t: c.flows.cancel(_flow_id(t))],
     "gates.check": [
         lambda c, t: c.gates.check("gated", "next", flow_id=_flow_id(t)),

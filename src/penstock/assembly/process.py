@@ -289,6 +289,7 @@ def build_services(
         Orchestrator(
             store,
             probes.probe,
+            query=probes.query_items,
             holder=holder,
             pipelines=pipelines,
             threads=PROBE_THREADS if clock is None else 0,

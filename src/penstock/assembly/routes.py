@@ -11,6 +11,7 @@ from penstock.client import Client
 from penstock.dead_letters import api as dead_letters
 from penstock.flows import api as flows
 from penstock.flows.gates import api as gates
+from penstock.flows.items import api as items
 from penstock.limits import api as limits
 from penstock.monitoring import api as monitoring
 from penstock.runs import api as runs
@@ -33,6 +34,7 @@ _MODULES: Final = (
     deliveries,
     limits,
     flows,
+    items,
     gates,
     pauses,
     monitoring,

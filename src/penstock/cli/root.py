@@ -44,6 +44,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Show everything that shares a correlation id, across flows and runs.",
     ),
     "flows": ("flows.cli.flows", "List, show and cancel flows."),
+    "items": ("flows.items.cli", "Count, list and retry the items of a flow."),
     "trigger": ("flows.cli.trigger", "Open a flow for a partition, or start one at a given phase."),
     "complete": (
         "flows.cli.complete",

@@ -33,6 +33,14 @@ class CompletionStatus(StrEnum):
     FAILED = "failed"
 
 
+RANKS: Final = {
+    CompletionStatus.FAILED: 0,
+    CompletionStatus.PARTIAL: 1,
+    CompletionStatus.SUCCESS: 2,
+}
+"""A report may only improve a completion."""
+
+
 class FlowState(StrEnum):
     """The state of a flow."""
 

@@ -27,6 +27,8 @@ from penstock.flows.advance.snapshot import Evidence, NeededProbe, ProbeOrder, W
 from penstock.flows.advance.store import AdvanceResult, advance
 from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.probe_request import Prober, ProbeRequest, no_probes
+from penstock.flows.items.expander import Expander
+from penstock.flows.items.sources import ItemQuery, no_queries
 from penstock.flows.plan import FlowPlan
 from penstock.flows.rows import FlowRow
 from penstock.flows.run_gates import RunGates
@@ -93,6 +95,7 @@ class Orchestrator:
         probe: Prober = no_probes,
         *,
         known: Callable[[ProbeRequest], Sequence[Observation] | None] | None = None,
+        query: ItemQuery = no_queries,
         holder: str = "orchestrator",
         pipelines: Sequence[Pipeline] = (),
         threads: int = 0,
@@ -102,7 +105,8 @@ class Orchestrator:
 
         known: returns the observations of a probe from a cache, or None; cached observations are
         evaluated without a lease.
-        pipelines: code loaded here, for expected counts that are functions.
+        query: runs the queries that list the items of processors.
+        pipelines: code loaded here, for expected counts and items that are functions.
         """
         self._store = store
         self._probe = probe
@@ -115,6 +119,9 @@ class Orchestrator:
             self._threads = ThreadPoolExecutor(threads, thread_name_prefix="penstock-probe")
         self._observed: deque[_Observed] = deque()
         self._batches = IsolatedBatches[int](store, batch, _stuck)
+        self._expander = Expander(
+            store, query, actor=holder, code=self._code, threads=self._threads
+        )
         self._run_gates = RunGates(
             store,
             probe,
@@ -132,7 +139,7 @@ class Orchestrator:
             count = min(len(self._observed), self._batches.rows)
             observed = [self._observed.popleft() for _ in range(count)]
             part, is_full, next_due = self._stepped(observed)
-            next_at, gates_at, now = next_due()
+            next_at, gates_at, items_at, now = next_due()
             total = total.plus(part, len(part.probes))
             if part.pools:
                 self._store.wake(sorted({runs_channel(pool) for pool in part.pools}))
@@ -140,8 +147,13 @@ class Orchestrator:
                 self._store.wake(["cancel"])
             for order in part.probes:
                 self._start_probe(order)
+            expanded = 0
+            if self._expander.has_results or (items_at is not None and items_at <= now):
+                expanded = self._expand()
+                total = replace(total, runs=total.runs + expanded)
+                next_at, gates_at, items_at, now = self._store.read(cascade_next_later)()
             is_due = next_at is not None and next_at <= now
-            if not (is_full or self._observed or (is_due and part.flows)):
+            if not (is_full or self._observed or expanded or (is_due and part.flows)):
                 break
         if is_due:
             # Another replica holds it: that one acts on it, or its crash frees it. Flows that were
@@ -156,8 +168,17 @@ class Orchestrator:
                 probes=total.probes + part_of_runs.probes,
             )
             gates_at = self._store.read(lambda tx: cascade_next_later(tx)().run_gates_at)
-        due = [at for at in (next_at, gates_at) if at is not None]
+        if items_at is not None and items_at <= now:
+            items_at = now + BUSY_US
+        due = [at for at in (next_at, gates_at, items_at) if at is not None]
         return replace(total, next_at=min(due, default=None), now=now)
+
+    def _expand(self) -> int:
+        """Evaluate and continue expansions. Return how many runs and evaluations began."""
+        expanded = self._expander.run_once()
+        if expanded.pools:
+            self._store.wake([f"runs:{pool}" for pool in sorted(expanded.pools)])
+        return expanded.runs + expanded.evaluations
 
     def close(self) -> None:
         """Start no more probes and wait for the running ones."""

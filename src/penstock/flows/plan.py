@@ -7,10 +7,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.core.stored_json import from_json
-from penstock.pipelines.declare.terms import PipelineSettings
+from penstock.pipelines.declare.each import Each
+from penstock.pipelines.declare.terms import PipelineSettings, ProcessorSettings
 from penstock.pipelines.mode import Mode
 from penstock.pipelines.modes import default_mode
 from penstock.pipelines.plan import Need, Plan, gate_mode, modes_of, needs_from_definition, plan_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FanOut:
+    """The items of a processor that has one run each, and how many of them have to succeed."""
+
+    each: Each
+    item_key: str | None
+    min_items: float
+    warehouse: str | None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,6 +40,8 @@ class FlowPlan:
     """`phase/processor` of the processors that run externally."""
     products: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Tables that each `phase/processor` declares to produce, in any mode."""
+    fan_outs: Mapping[tuple[str, str], FanOut] = field(default_factory=dict)
+    """By phase and name, the processors that have one run per item."""
     _needs: dict[tuple[str, str], tuple[Need, ...]] = field(default_factory=dict)
     _outputs: dict[str, tuple[Need, ...]] = field(default_factory=dict)
 
@@ -72,6 +85,24 @@ def planned_of(definition: Mapping[str, Any], mode: str) -> FlowPlan:
             for processor in phase["processors"]
             if processor.get("produces")
         },
+        fan_outs={
+            (phase["name"], processor["name"]): _fan_out(
+                from_json(ProcessorSettings, processor), terms.warehouse
+            )
+            for phase in definition["phases"]
+            for processor in phase["processors"]
+            if processor.get("each")
+        },
+    )
+
+
+def _fan_out(settings: ProcessorSettings, warehouse: str | None) -> FanOut:
+    assert settings.each is not None
+    return FanOut(
+        each=settings.each,
+        item_key=settings.item_key,
+        min_items=settings.min_items,
+        warehouse=warehouse,
     )
 
 
@@ -90,7 +121,7 @@ def _graph(definition: Mapping[str, Any]) -> list[Any]:
             phase["after"],
             phase.get("on"),
             phase.get("expects"),
-            [(p["name"], p.get("modes"), p["runs"]) for p in phase["processors"]],
+            [(p["name"], p.get("modes"), p["runs"], p.get("each")) for p in phase["processors"]],
         )
         for phase in definition["phases"]
     ]

@@ -6,12 +6,22 @@ comments. A parameter without a value is an error, never an empty value.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 from penstock.core.errors import short_repr
 from penstock.pipelines.query_text import QUERY_TOKEN
-from penstock.probes.protocol import Dialect, ProbeFailed, ProbeRequest, ProbeStatement, Scalar
+from penstock.probes.protocol import (
+    Dialect,
+    ProbeFailed,
+    ProbeRequest,
+    ProbeStatement,
+    Row,
+    Scalar,
+)
 
 
 def values_of(request: ProbeRequest) -> dict[str, Any]:
@@ -39,6 +49,20 @@ def bind_parameters(
     return ProbeStatement(
         text="".join(parts), values=tuple(sorted(used.items())), rows_max=rows_max
     )
+
+
+def row_value(row: Row, columns: Sequence[str]) -> Any:
+    """Return a row as one JSON value: its only column, or a mapping of its columns by name."""
+    values = [_json_value(value) for value in row]
+    return values[0] if len(values) == 1 else dict(zip(columns, values, strict=True))
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    return str(value) if isinstance(value, UUID) else value
 
 
 def _literal(text: str, dialect: Dialect) -> str:

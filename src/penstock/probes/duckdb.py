@@ -90,7 +90,7 @@ class DuckDbWarehouse:
                 with self._connected(alarm) as connection:
                     alarm.on_expired(connection.interrupt)
                     try:
-                        return QueryResults(results=_results(connection, statements, alarm))
+                        return _results(connection, statements, alarm)
                     finally:
                         alarm.cancel()
             except self._library.InterruptException:
@@ -162,15 +162,17 @@ class DuckDbWarehouse:
 
 def _results(
     connection: duckdb.DuckDBPyConnection, statements: Sequence[ProbeStatement], alarm: ProbeTimeout
-) -> list[list[Row]]:
+) -> QueryResults:
     # Otherwise a name that is not a table could resolve to a Python variable of this process.
     connection.execute("SET SESSION python_enable_replacements = false")
     connection.execute("SET SESSION TimeZone = 'UTC'")
     connection.execute("BEGIN TRANSACTION READ ONLY")
     results: list[list[Row]] = []
+    columns: list[tuple[str, ...]] = []
     for statement in statements:
         alarm.check()
         found = connection.execute(statement.text, dict(statement.values))
+        columns.append(tuple(column[0] for column in found.description or ()))
         results.append(list(found.fetchmany(statement.rows_max)))
     connection.execute("ROLLBACK")
-    return results
+    return QueryResults(results=results, columns=columns)

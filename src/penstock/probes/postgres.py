@@ -63,7 +63,7 @@ class PostgresWarehouse:
             try:
                 connection = self._begin(budget.dependency_timeout_s, alarm)
                 try:
-                    results = [_rows(connection, statement) for statement in statements]
+                    found = [_rows(connection, statement) for statement in statements]
                     connection.execute("ROLLBACK")
                     alarm.cancel()
                 except BaseException:
@@ -75,7 +75,9 @@ class PostgresWarehouse:
                     raise timeout_error(budget.dependency_timeout_s) from None
                 raise ProbeFailed(redacted(str(error), self._url)) from None
         self._keep(connection)
-        return QueryResults(results=results)
+        return QueryResults(
+            results=[rows for rows, _ in found], columns=[names for _, names in found]
+        )
 
     def close(self) -> None:
         """Close the idle connections."""
@@ -129,9 +131,13 @@ class PostgresWarehouse:
         connection.close()
 
 
-def _rows(connection: psycopg.Connection[Any], statement: ProbeStatement) -> list[Row]:
+def _rows(
+    connection: psycopg.Connection[Any], statement: ProbeStatement
+) -> tuple[list[Row], tuple[str, ...]]:
+    """Return the rows of a statement, and the names of its columns."""
     cursor = connection.execute(statement.text, dict(statement.values))
-    return cursor.fetchmany(statement.rows_max)
+    names = tuple(column.name for column in cursor.description or ())
+    return cursor.fetchmany(statement.rows_max), names
 
 
 def _disconnect(connection: psycopg.Connection[Any]) -> None:

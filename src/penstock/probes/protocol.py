@@ -56,6 +56,8 @@ class QueryResults:
 
     results: Sequence[Sequence[Row]]
     scanned_bytes: int | None = None
+    columns: Sequence[tuple[str, ...]] = ()
+    """Names of the columns of each statement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,13 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from penstock.core.clock import SECOND, Clock, Micros, SystemClock
 from penstock.core.errors import PenstockError
 from penstock.flows.gates.evidence import Observation
+from penstock.flows.items.item_list import ITEMS_MAX, InvalidItems
+from penstock.flows.items.sources import ItemRequest
 from penstock.pipelines.dependency import Dependency
-from penstock.probes.protocol import ProbeFailed, ProbeRequest, Warehouse
+from penstock.probes.binding import bind_parameters, row_value
+from penstock.probes.protocol import ProbeBudget, ProbeFailed, ProbeRequest, Warehouse
 from penstock.probes.question import ProbeQueries, build_queries, read_observation
 from penstock.probes.redaction import redacted
 from penstock.probes.single_flight import KEEP, SingleFlight
@@ -64,6 +67,30 @@ class ProbeRunner:
             self._end(dependency, call, request)
             for dependency, call in zip(request.dependencies, calls, strict=True)
         ]
+
+    def query_items(self, request: ItemRequest) -> list[Any]:
+        """Return one value per row of a query that lists items; raises an error for users.
+
+        The value of a row is its only column, or a mapping of its columns by name.
+        """
+        name = request.warehouse or ""
+        if not name:
+            raise InvalidItems("no warehouse to query for items; declare Pipeline(warehouse=...)")
+        address = self._names.get(name, name)
+        warehouse = self._warehouse(address)
+        values = {
+            **request.parameters,
+            "partition": request.partition,
+            "customer": request.customer,
+        }
+        try:
+            statement = bind_parameters(
+                request.sql or "", values, warehouse.dialect, rows_max=ITEMS_MAX + 1
+            )
+            found = warehouse.read([statement], ProbeBudget())
+        except ProbeFailed as error:
+            raise ProbeFailed(redacted(str(error), address)) from None
+        return [row_value(row, found.columns[0]) for row in found.results[0]]
 
     def close(self) -> None:
         """Start no more probes, wait for running ones, close every connection."""

@@ -45,7 +45,7 @@ class SqliteWarehouse:
                 with closing(self._connect(budget.dependency_timeout_s)) as connection:
                     alarm.on_expired(connection.interrupt)
                     try:
-                        return QueryResults(results=_results(connection, statements, alarm))
+                        return _results(connection, statements, alarm)
                     finally:
                         alarm.cancel()
             except sqlite3.Error as error:
@@ -70,12 +70,14 @@ class SqliteWarehouse:
 
 def _results(
     connection: sqlite3.Connection, statements: Sequence[ProbeStatement], alarm: ProbeTimeout
-) -> list[list[Row]]:
+) -> QueryResults:
     connection.execute("PRAGMA query_only = ON")
     connection.execute("BEGIN")
     results: list[list[Row]] = []
+    columns: list[tuple[str, ...]] = []
     for statement in statements:
         alarm.check()
         cursor = connection.execute(statement.text, dict(statement.values))
+        columns.append(tuple(column[0] for column in cursor.description or ()))
         results.append(cursor.fetchmany(statement.rows_max))
-    return results
+    return QueryResults(results=results, columns=columns)

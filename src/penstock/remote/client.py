@@ -35,6 +35,7 @@ API_MODULES: Final[Mapping[str, str | tuple[str, ...]]] = {
     "Flows": "penstock.flows.api",
     "Gates": "penstock.flows.gates.api",
     "Interventions": "penstock.flows.gates.api",
+    "Items": "penstock.flows.items.api",
     "Keys": "penstock.access.api",
     "Limits": "penstock.limits.api",
     "Overrides": "penstock.flows.gates.api",

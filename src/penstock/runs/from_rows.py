@@ -46,6 +46,8 @@ def run_record(row: RunRow) -> Run:
         pipeline=row.pipeline,
         phase=row.phase,
         processor=row.processor,
+        item_key=row.item_key or None,
+        item=(row.item_key or None) if row.item is None else parsed(row.item),
         flow_id=id_or_none("flow", row.flow_id),
         partition=row.partition,
         mode=row.mode,
@@ -190,6 +192,8 @@ def _idempotency_key(row: RunRow) -> str | None:
     """Return the unique key of a scheduled attempt; None for a run without a config."""
     if row.config_id is None:
         return None
+    item = f":{row.item_key}" if row.item_key else ""
     return (
         f"{encode('cfg', row.config_id)}:{iso(row.occurrence_time)}:{row.processor}:{row.attempt}"
+        f"{item}"
     )

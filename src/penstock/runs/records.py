@@ -93,6 +93,10 @@ class Run(Record):
     """Name of the phase within the pipeline."""
     processor: str
     """Name of the processor within its phase."""
+    item_key: str | None
+    """Key of the run's item; null if its processor has one run only."""
+    item: Any
+    """The item, as listed by the source of the processor's items; null without one."""
     flow_id: str | None
     """Flow that the run belongs to; null if it belongs to none."""
     partition: str | None

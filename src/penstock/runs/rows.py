@@ -59,6 +59,10 @@ class HeldRun(NamedTuple):
     """Context from its gate, as JSON; None if the gate had nothing to report."""
     processor_retry: str | None = None
     """Retry settings that the processor declares; `retry` has those of the config, or these."""
+    item_key: str = ""
+    """Key of its item; empty if its processor does not fan out."""
+    item: str | None = None
+    """The item as JSON; None if it is the text of its key."""
 
 
 class ActionOwner(NamedTuple):
@@ -124,6 +128,8 @@ class RunRow(NamedTuple):
     cost: float | None
     cancel_requested_by: str | None
     cancel_reason: str | None
+    item_key: str = ""
+    item: str | None = None
 
 
 class NewRun(NamedTuple):
@@ -148,6 +154,8 @@ class NewRun(NamedTuple):
     root_run_id: int | None = None
     trigger_source: str = "manual"
     trigger_message_id: str | None = None
+    item_key: str = ""
+    item: str | None = None
 
 
 class RunEnd(NamedTuple):
@@ -187,6 +195,10 @@ class FinishedRun(NamedTuple):
     final_state: str
     limits: int = 0
     """Number of limits that it held or waited for."""
+    item_key: str = ""
+    status: str | None = None
+    error_type: str | None = None
+    records: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,8 @@
 
 `outcome_of_value` and `outcome_of_error` reduce a return value or an exception to plain text and
 numbers, in the process where the processor ran; `finish_of` turns that into the run's end, in the
-worker. Sizes are bounded here: a result of 64 KB, a message of 4 KB, a traceback's last 8 KB.
+worker. Sizes are bounded here: a result of 64 KB, or 1 MB with a list, a message of 4 KB, a
+traceback's last 8 KB.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from penstock.core.error_classification import retry_hint
 from penstock.core.errors import RunInterrupted, RunSnoozed, RunTimedOut
 from penstock.core.redact import redact_json, redact_text
 from penstock.core.retry import ErrorType
+from penstock.pipelines.declare.each import ITEMS_FIELD
 from penstock.runs import attempt_result
 from penstock.runs.attempt_result import AttemptFailure
 from penstock.runs.rows import HeldRun, RunEnd
@@ -27,6 +29,8 @@ from penstock.worker.context import RunContext, Signal
 from penstock.worker.result import Result
 
 RESULT_BYTES_MAX: Final = 64 * 1024
+ITEMS_BYTES_MAX: Final = 1024 * 1024
+"""Longest result with a list, which may have the items of a later processor."""
 MESSAGE_MAX: Final = 4 * 1024
 TRACEBACK_MAX: Final = 8 * 1024
 COUNT_MAX: Final = 2**63 - 1
@@ -56,9 +60,14 @@ def outcome_of_value(context: RunContext, value: object) -> AttemptOutcome:
     """Reduce a processor's return value; one that cannot be stored is a VALIDATION_ERROR."""
     result = value if isinstance(value, Result) else None
     summary = result.summary if result is not None else value
+    if isinstance(summary, list | tuple):
+        # A list is the items of a later processor (`each=upstream(...)`).
+        summary = {ITEMS_FIELD: summary}
     if summary is not None and not isinstance(summary, Mapping):
         kind = type(value).__name__
-        return _invalid(f"expected a processor to return None, a mapping or a Result, got {kind}")
+        return _invalid(
+            f"expected a processor to return None, a mapping, a list or a Result, got {kind}"
+        )
     status = RunStatus.SUCCESS.value if result is None else str(result.status)
     if status not in (RunStatus.SUCCESS, RunStatus.PARTIAL_SUCCESS):
         return _invalid(f"expected Result.status SUCCESS or PARTIAL_SUCCESS, got {status!r:.80}; "
@@ -68,9 +77,11 @@ def outcome_of_value(context: RunContext, value: object) -> AttemptOutcome:
         text = None if summary is None else msgspec.json.encode(summary)
     except Exception as error:
         return _invalid(f"the result cannot be encoded as JSON: {error}")
-    if text is not None and len(text) > RESULT_BYTES_MAX:
+    lists = summary is not None and any(isinstance(v, list | tuple) for v in summary.values())
+    most = ITEMS_BYTES_MAX if lists else RESULT_BYTES_MAX
+    if text is not None and len(text) > most:
         return _invalid(
-            f"expected a result of at most {RESULT_BYTES_MAX:,} bytes as JSON, got {len(text):,}: "
+            f"expected a result of at most {most:,} bytes as JSON, got {len(text):,}: "
             "store the data elsewhere and return a reference to it"
         )
     stages = context.stage_durations()

@@ -132,7 +132,21 @@ class RunInfo:
             subject = f"{encode('cfg', held.config_id)}@{iso(held.occurrence_time)}"
         else:
             subject = encode("run", held.root_run_id or held.run_id)
-        return f"{subject}/{self.phase}/{self.processor}"
+        item = f"/{held.item_key}" if held.item_key else ""
+        return f"{subject}/{self.phase}/{self.processor}{item}"
+
+    @property
+    def item_key(self) -> str | None:
+        """Key of the run's item, the same in every attempt; None if its processor has no items."""
+        return self.held.item_key or None
+
+    @property
+    def item(self) -> Any:
+        """The run's item: the JSON value that the source of the items listed; None without one."""
+        if not self.held.item_key:
+            return None
+        text = self.held.item
+        return self.held.item_key if text is None else msgspec.json.decode(text)
 
     @property
     def attempt_key(self) -> str:

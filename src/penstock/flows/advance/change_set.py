@@ -46,7 +46,14 @@ from penstock.flows.gates.evidence import Assessment, Observation
 from penstock.flows.gates.rows import NewDecision, NewIntervention, NewTrigger
 from penstock.flows.gates.verdict import Decision, GateInput, Verdict
 from penstock.flows.phases import ENDED, PhaseState
-from penstock.flows.rows import LATE_DATA, CheckLogRow, FlowRow, PhaseLogRow, PhaseRow
+from penstock.flows.rows import (
+    LATE_DATA,
+    CheckLogRow,
+    FlowRow,
+    NewCompletion,
+    PhaseLogRow,
+    PhaseRow,
+)
 from penstock.pipelines.plan import PhasePlan
 from penstock.runs.rows import NewRun
 
@@ -86,6 +93,8 @@ class ChangeSet:
     closed: list[FlowRow] = field(default_factory=list)
     """Flows whose successful probe run closed a breaker; flows it blocked are evaluated again."""
     starts: list[Start] = field(default_factory=list)
+    fan_ins: list[NewCompletion] = field(default_factory=list)
+    """Completions of processors whose items have ended."""
     ended: int = 0
     overdue: list[int] = field(default_factory=list)
     """Flows that failed at their deadline; their runs are cancelled."""
@@ -348,7 +357,7 @@ def run_rows(
     processors: Mapping[tuple[int, str, str], tuple[int, str]],
     limits: dict[int, tuple[int, int]],
 ) -> list[NewRun]:
-    """Return the runs of starts.
+    """Return the runs of starts, except those of items.
 
     processors: (key, pool) by pipeline, phase and name. limits: (max_execution_us, sla_us) by
     config.
@@ -359,6 +368,8 @@ def run_rows(
         flow = start.snapshot.flow
         most, sla = limits.get(flow.config_id, (None, None))
         for name in start.names:
+            if (start.phase, name) in start.snapshot.planned.fan_outs:
+                continue
             number, _ = processors[flow.pipeline_key, start.phase, name]
             ordered = flow.is_ordered and start.is_entry
             at = None

@@ -18,6 +18,7 @@ from penstock.flows.advance.late_data import find_late_data
 from penstock.flows.advance.messages import decision_context, phase_alert_key
 from penstock.flows.advance.snapshot import Evidence, FlowSnapshot, NeededProbe, Wakeup
 from penstock.flows.cascade import (
+    RANKS,
     CompletionStatus,
     FlowState,
     GateRequest,
@@ -40,7 +41,9 @@ from penstock.flows.gates.verdict import (
     GateStatus,
     Verdict,
 )
+from penstock.flows.items.fan_in import fan_in_status
 from penstock.flows.phases import DONE, ENDED, WAITS_FOR_GATE, PhaseState, state_for_verdict
+from penstock.flows.rows import CompletionRow, NewCompletion
 from penstock.pipelines.plan import PhasePlan
 
 _OVER: Final = frozenset({*DONE, PhaseState.SKIPPED})
@@ -48,11 +51,43 @@ _OVER: Final = frozenset({*DONE, PhaseState.SKIPPED})
 
 def evaluate_flow(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) -> None:
     """Advance one flow as far as possible, and announce what changed."""
+    _fan_in(snapshot, wakeup, changes)
     changes.completed(snapshot, wakeup.reported)
     _count_ends(snapshot, wakeup, changes)
     if not _is_idle(snapshot, wakeup):
         _advance(snapshot, wakeup, changes)
         changes.states_changed(snapshot)
+
+
+def _fan_in(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) -> None:
+    """Complete the processors whose items have ended; a later item may improve a completion."""
+    for (phase, name), row in snapshot.expansions.items():
+        if (phase, name) not in snapshot.planned.fan_outs or phase not in snapshot.phase_names:
+            continue
+        deadline = straggler_deadline(snapshot.planned.plan.phase(phase), snapshot.progress(phase))
+        status = fan_in_status(
+            row,
+            snapshot.planned.fan_outs[phase, name].min_items,
+            stragglers_passed=deadline is not None and snapshot.now >= deadline,
+        )
+        before = snapshot.progress(phase).reports.get(name)
+        if status is None or (before is not None and RANKS[status] <= RANKS[before]):
+            continue
+        seen = CompletionRow(
+            row.flow_id, phase, name, status.value, snapshot.now, None, row.processor_key, None,
+            None, row.records or None, None,
+        )  # fmt: skip
+        snapshot.complete(seen)
+        changes.fan_ins.append(
+            NewCompletion(
+                row.flow_id, row.processor_key, row.customer_key, status.value, snapshot.now,
+                records=seen.records,
+            )
+        )  # fmt: skip
+        wakeup.phases.add(phase)
+        wakeup.reported.add((phase, name))
+        if status is CompletionStatus.FAILED:
+            wakeup.failures[phase] += 1
 
 
 def _advance(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) -> None:
@@ -398,6 +433,11 @@ def gate_context(snapshot: FlowSnapshot, ask: GateRequest, decision: Decision) -
     before = [snapshot.row(name) for name in plan.phase(ask.phase).after]
     earlier = [item for row in before for item in row.gate_context.get("missing", ())]
     outstanding = [] if ask.upstream is None else [*ask.upstream.outstanding, *ask.upstream.failed]
+    outstanding += [
+        name
+        for (phase, name), row in snapshot.expansions.items()
+        if phase in plan.phase(ask.phase).after and row.is_incomplete
+    ]
     missing = list(dict.fromkeys([*earlier, *decision.missing, *outstanding]))
     is_degraded = (
         decision.verdict is Verdict.PROCEED_DEGRADED

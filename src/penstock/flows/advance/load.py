@@ -10,6 +10,7 @@ from penstock.flows.advance.snapshot import FlowSnapshot, Wakeup
 from penstock.flows.gates.breaker import Breaker
 from penstock.flows.gates.store.gates import breakers_of, probe_release_many
 from penstock.flows.gates.store.overrides import overrides_of
+from penstock.flows.items.store.expansions import expansions_fold_later
 from penstock.flows.rows import CompletionRow, Locked, PhaseRow
 from penstock.flows.store.completions import completions_later
 from penstock.flows.store.flows import phases_later
@@ -58,16 +59,25 @@ def snapshots_of(
     for one in locked:
         own = {p: b for (flow, p), b in breakers.items() if flow == one.flow.flow_id}
         shared.setdefault(one.flow.breaker_key, {}).update(own)
+    plans = {
+        one.flow.flow_id: planned(tx, one.flow.pipeline_key, one.flow.digest, one.flow.mode)
+        for one in locked
+    }
+    fanning_out = [flow_id for flow_id, plan in plans.items() if plan.fan_outs]
+    expansions = expansions_fold_later(tx, fanning_out)() if fanning_out else {}
     return [
         FlowSnapshot(
             flow=one.flow,
-            planned=planned(tx, one.flow.pipeline_key, one.flow.digest, one.flow.mode),
+            planned=plans[one.flow.flow_id],
             now=now,
             rows={(row.phase, row.processor): row for row in rows[one.flow.flow_id]},
             completions=seen[one.flow.flow_id],
             overrides=overrides.get(one.flow.flow_id, ()),
             breakers=shared[one.flow.breaker_key],
             waits_for_flow=one.waits_for_flow,
+            expansions={
+                (row.phase, row.processor): row for row in expansions.get(one.flow.flow_id, ())
+            },
         )
         for one in locked
         if rows[one.flow.flow_id] and one.flow.flow_id in wakeups

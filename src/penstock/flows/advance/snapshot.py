@@ -16,6 +16,7 @@ from penstock.flows.cascade import CompletionStatus, GateRequest, PhaseProgress
 from penstock.flows.gates.breaker import Breaker
 from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.override import Override
+from penstock.flows.items.fan_in import ExpansionRow
 from penstock.flows.phases import PhaseState, check_transition
 from penstock.flows.plan import FlowPlan
 from penstock.flows.rows import CompletionRow, FlowRow, PhaseRow
@@ -69,6 +70,8 @@ class FlowSnapshot:
     """By phase. The snapshots of one partition share this dict."""
     waits_for_flow: int | None = None
     """An earlier open flow of the same config; nothing in this flow starts before that one ends."""
+    expansions: dict[tuple[str, str], ExpansionRow] = field(default_factory=dict)
+    """By phase and name, the processors that have one run per item."""
     changed: set[tuple[str, str]] = field(default_factory=set)
     _progress: dict[str, PhaseProgress] = field(default_factory=dict)
     states_before: dict[str, str] = field(init=False)
@@ -96,6 +99,13 @@ class FlowSnapshot:
             self._progress.pop(phase, None)
             self.rows[gate_key] = new
             self.changed.add(gate_key)
+
+    def complete(self, completion: CompletionRow) -> None:
+        """Add a completion, or replace the one of the same processor."""
+        key = (completion.phase, completion.processor)
+        others = [seen for seen in self.completions if (seen.phase, seen.processor) != key]
+        self.completions = [*others, completion]
+        self._progress.pop(completion.phase, None)
 
     def breaker(self, phase: str) -> Breaker:
         """Return the breaker of a phase for this partition."""
@@ -161,6 +171,11 @@ class FlowSnapshot:
             if seen.status != CompletionStatus.FAILED
         }
         return [one for one in outputs if done & set(one.needed_by)]
+
+    @property
+    def phase_names(self) -> frozenset[str]:
+        """The phases that this mode runs."""
+        return frozenset(phase.name for phase in self.planned.plan.phases)
 
     def all_progress(self) -> dict[str, PhaseProgress]:
         """Return every phase of the plan in the form the rules use."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.core.clock import MINUTE
+from penstock.core.naming import ProcessorKey
 from penstock.db.store import Tx
 from penstock.flows.advance.change_set import CachedObservations, ChangeSet, Start, run_rows
 from penstock.flows.advance.decide import evaluate_flow
@@ -25,15 +26,28 @@ from penstock.flows.gates.store.gates import (
     breaker_lock_many,
     probe_lease_many,
 )
+from penstock.flows.items.item_list import InvalidItems
+from penstock.flows.items.item_runs import item_runs
+from penstock.flows.items.sources import items_of_result, upstream_completion
+from penstock.flows.items.store.expansions import (
+    NewExpansion,
+    expansion_cancel,
+    expansion_insert_many,
+    item_sources,
+)
+from penstock.flows.items.store.outcomes import expansion_settled
+from penstock.flows.plan import FanOut
+from penstock.flows.rows import CompletionRow
 from penstock.flows.store.create import flow_rerun
 from penstock.flows.store.flows import (
     config_defaults,
     flow_lock_later,
-    flow_runs_live,
     processors_later,
 )
 from penstock.flows.store.logs import topics_later
-from penstock.runs.store.finish import run_cancel
+from penstock.pipelines.declare.each import EachKind
+from penstock.runs.rows import NewRun
+from penstock.runs.store.finish import run_cancel_flow
 from penstock.runs.store.runs import run_insert_many
 
 log = logging.getLogger(__name__)
@@ -152,10 +166,8 @@ def _lease(tx: Tx, changes: ChangeSet, holder: str | None) -> list[ProbeOrder]:
 
 def _stop(tx: Tx, flow_id: int, actor: str) -> int:
     """Cancel pending runs of a flow that failed at its deadline, and ask running ones to stop."""
-    live = flow_runs_live(tx, flow_id)
-    for run_id, _, _ in live:
-        run_cancel(tx, run_id, actor, "the flow failed at its deadline")
-    return len(live)
+    expansion_cancel(tx, [flow_id])
+    return run_cancel_flow(tx, flow_id, actor, "the flow failed at its deadline")
 
 
 def _run(
@@ -172,6 +184,69 @@ def _run(
     found = config_defaults(tx, configs) if configs else {}
     limits = {config_id: (c.max_execution_us, c.sla_us) for config_id, c in found.items()}
     rows = run_rows(starts, processors, limits)
-    ids = run_insert_many(tx, rows, actor)
+    rows += _item_rows(tx, starts, processors, limits, actor)
+    ids = run_insert_many(tx, rows, actor) if rows else []
     assert len(ids) == len(rows), f"{len(rows)} runs were triggered, {len(ids)} created"
     return ids
+
+
+def _item_rows(
+    tx: Tx,
+    starts: Sequence[Start],
+    processors: Mapping[tuple[int, str, str], tuple[int, str]],
+    limits: Mapping[int, tuple[int, int]],
+    actor: str,
+) -> list[NewRun]:
+    """Record the expansions of new triggers. Return the runs of their first items."""
+    fanning = [
+        (start, name, fan_out)
+        for start in starts
+        for name in start.names
+        if (fan_out := start.snapshot.planned.fan_outs.get((start.phase, name))) is not None
+    ]
+    if not fanning:
+        return []
+    listed = [_listed_by(start, fan_out) for start, _, fan_out in fanning]
+    runs = [seen for seen in listed if seen is not None and seen.run_id is not None]
+    results: dict[int, str | None] = {}
+    if runs:
+        times = [seen.at for seen in runs]
+        ids = [seen.run_id for seen in runs if seen.run_id is not None]
+        results = item_sources(tx, ids, min(times), max(times))
+    expansions = []
+    for (start, name, fan_out), seen in zip(fanning, listed, strict=True):
+        flow = start.snapshot.flow
+        number, _ = processors[flow.pipeline_key, start.phase, name]
+        new = NewExpansion(
+            flow.flow_id, ProcessorKey(number), flow.customer_key, start.phase, name,
+            start.source, start.is_entry,
+        )  # fmt: skip
+        if fan_out.each.kind is EachKind.UPSTREAM:
+            stored = None if seen is None or seen.run_id is None else results.get(seen.run_id)
+            try:
+                new = new._replace(items=items_of_result(fan_out, seen, stored))
+            except InvalidItems as error:
+                new = new._replace(error=str(error))
+        expansions.append(new)
+    flows = {start.snapshot.flow.flow_id: start.snapshot.flow for start, _, _ in fanning}
+    made: list[NewRun] = []
+    for new, items in expansion_insert_many(tx, expansions):
+        flow = flows[new.flow_id]
+        expansion_settled(
+            tx, flow, (new.phase, new.processor), items=new.items, error=new.error, actor=actor
+        )
+        most, _ = limits.get(flow.config_id, (None, None))
+        made += item_runs(
+            flow, new.processor_key, items, new.source, max_execution_us=most,
+            is_entry=new.is_entry,
+        )  # fmt: skip
+    return made
+
+
+def _listed_by(start: Start, fan_out: FanOut) -> CompletionRow | None:
+    """Return the completion whose result lists the items of a start."""
+    if fan_out.each.kind is not EachKind.UPSTREAM:
+        return None
+    snapshot, plan = start.snapshot, start.snapshot.planned.plan
+    earlier = [p.name for p in plan.phases if start.phase in plan.downstream(p.name)]
+    return upstream_completion(fan_out, snapshot.completions, earlier)

@@ -16,7 +16,11 @@ from penstock.flows.advance.change_set import ChangeSet, Start
 from penstock.flows.advance.snapshot import FlowSnapshot
 from penstock.flows.gates.store.gates import breaker_put_many, decision_put_many, trigger_put_many
 from penstock.flows.gates.store.overrides import intervention_close_many, intervention_put_many
-from penstock.flows.store.completions import flow_event_put_for_next, flow_event_put_for_partition
+from penstock.flows.store.completions import (
+    completion_put_many,
+    flow_event_put_for_next,
+    flow_event_put_for_partition,
+)
 from penstock.flows.store.flows import flow_end_many, phase_update_many
 from penstock.flows.store.logs import (
     alert_resolve_many,
@@ -38,6 +42,8 @@ def write(tx: Tx, changes: ChangeSet, snapshots: Sequence[FlowSnapshot]) -> list
         for phase in sorted(b.breakers_changed)
     ]
     breaker_put_many(tx, list(dict(changed_breakers).items()))
+    if changes.fan_ins:
+        completion_put_many(tx, changes.fan_ins, emit_events=False)
     decision_put_many(tx, changes.decisions)
     flow_end_many(tx, changes.flows)
     flow_event_put_for_next(tx, changes.ended_configs)

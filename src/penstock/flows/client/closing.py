@@ -13,17 +13,16 @@ from penstock.core.ids import encode
 from penstock.db.store import Tx
 from penstock.flows.cascade import FlowState
 from penstock.flows.gates.store.overrides import flow_requests_close
+from penstock.flows.items.store.expansions import expansion_cancel
 from penstock.flows.phases import ENDED, PhaseState
 from penstock.flows.store.completions import flow_event_put_for_next
 from penstock.flows.store.flows import (
     flow_end_many,
     flow_lock_many,
-    flow_runs_live,
     phase_update_many,
     phases_of,
 )
-from penstock.runs.states import RunState
-from penstock.runs.store.finish import run_cancel
+from penstock.runs.store.finish import run_cancel_flow
 
 
 def flow_close(tx: Tx, flow_id: int, who: str, reason: str, *, stops_running: bool = True) -> int:
@@ -49,11 +48,5 @@ def flow_close(tx: Tx, flow_id: int, who: str, reason: str, *, stops_running: bo
     entry = Entry("flow", flow_id, flow.customer_key, "ended", who, flow.state, state,
                   None, reason or None)  # fmt: skip
     journal_append_many(tx, [entry])
-    runs = [
-        run_id
-        for run_id, run_state, _ in flow_runs_live(tx, flow_id)
-        if stops_running or run_state == RunState.PENDING
-    ]
-    for run_id in runs:
-        run_cancel(tx, run_id, who, reason)
-    return len(runs)
+    expansion_cancel(tx, [flow_id])
+    return run_cancel_flow(tx, flow_id, who, reason, stops_running=stops_running)

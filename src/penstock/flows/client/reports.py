@@ -12,10 +12,8 @@ from penstock.core.naming import CustomerKey, ProcessorKey
 from penstock.db.store import Tx
 from penstock.flows.client.requests import ProcessorReport
 from penstock.flows.rows import FlowRow, NewCompletion
-from penstock.flows.store.flows import flow_runs_live
 from penstock.flows.store.logs import dead_letter_put_report, execution_log_report
-from penstock.runs.states import RunState
-from penstock.runs.store.finish import run_cancel
+from penstock.runs.store.finish import run_cancel_waiting
 
 
 def completion_from_report(
@@ -93,6 +91,4 @@ def report_dead_letter(tx: Tx, customer_key: CustomerKey, report: ProcessorRepor
 
 def run_cancel_pending_of(tx: Tx, flow: FlowRow, processor_key: ProcessorKey, who: str) -> None:
     """Cancel the pending runs of a processor that was completed outside Penstock."""
-    for run_id, state, number in flow_runs_live(tx, flow.flow_id):
-        if state == RunState.PENDING and number == processor_key:
-            run_cancel(tx, run_id, who, "completed by an external report")
+    run_cancel_waiting(tx, flow.flow_id, who, "completed by an external report", processor_key)

@@ -135,6 +135,14 @@ def retry(run: RunFact) -> Suggestion:
     )
 
 
+def retry_items(flow: FlowFact, processor: str) -> Suggestion:
+    """Suggest retrying the failed items of a processor."""
+    return Suggestion(
+        command=_command("items", "retry", flow.flow_id, "--processor", processor),
+        does=f"run the failed items of {processor} again now",
+    )
+
+
 def show_run(run: RunFact) -> Suggestion:
     """Suggest showing a run."""
     does = f"see every attempt of {run.processor} and its errors"

@@ -117,6 +117,29 @@ RUNS_AHEAD_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ItemsFact:
+    """The items of a processor as counts; `errors` has the most frequent kinds with their numbers.
+
+    error: why the items could not be determined.
+    """
+
+    state: str
+    total: int
+    created: int
+    done: int
+    failed: int
+    required: int
+    error: str | None = None
+    errors: tuple[tuple[str, int], ...] = ()
+    first_failed: tuple[str, ...] = ()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the items are stored."""
+        return self.state == "SEALED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessorFact:
     """A processor that a phase expects: its report, its live run and its failed attempts.
 
@@ -132,7 +155,8 @@ class ProcessorFact:
     is_external: bool = False
     live: RunFact | None = None
     failures: tuple[RunFact, ...] = ()
-    """Ended attempts that failed, oldest first."""
+    """Ended attempts that failed, oldest first; none of a processor with items."""
+    items: ItemsFact | None = None
 
     @property
     def is_done(self) -> bool:

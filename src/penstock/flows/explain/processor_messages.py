@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from penstock.flows.explain.facts import (
     RUNS_AHEAD_MAX,
+    ItemsFact,
     LimitFact,
     PauseFact,
     ProcessorFact,
@@ -29,6 +30,8 @@ ERROR_CHARS = 160
 def describe_processor(processor: ProcessorFact, wall: LocalClock) -> str:
     """Describe a processor of a started phase; the text starts with its name."""
     name = processor.name
+    if processor.items is not None:
+        return f"{name} {describe_items(processor.items)}"
     if processor.status == "success" and processor.at is not None:
         return f"{name} completed at {wall.at(processor.at)}"
     if processor.status == "partial" and processor.at is not None:
@@ -46,6 +49,30 @@ def describe_processor(processor: ProcessorFact, wall: LocalClock) -> str:
     if failed:
         return f"{name} {failed}"
     return f"{name} has not reported"
+
+
+def describe_items(items: ItemsFact) -> str:
+    """Describe the items of a processor: "9,850 of 10,000 items done, 100 failed (TIMEOUT 100)"."""
+    if items.error is not None and not items.is_known:
+        waits = "could not list its items" if items.state == "FAILED" else "waits for its items"
+        return f"{waits}: {items.error}"
+    if not items.is_known and not items.total:
+        return "is listing its items"
+    if not items.total:
+        return "has no items"
+    parts = [f"{items.done:,} of {items.total:,} items done"]
+    if items.failed:
+        kinds = ", ".join(f"{kind} {n:,}" for kind, n in items.errors)
+        first = ", ".join(items.first_failed)
+        parts.append(f"{items.failed:,} failed ({kinds}; first: {first})")
+    left = items.total - items.done - items.failed
+    if left and items.state == "CANCELLED":
+        parts.append(f"{left:,} cancelled")
+    elif left:
+        parts.append(f"{left:,} running or waiting")
+    if items.required < items.total:
+        parts.append(f"{items.required:,} have to succeed")
+    return ", ".join(parts)
 
 
 def describe_failures(failures: tuple[RunFact, ...]) -> str:

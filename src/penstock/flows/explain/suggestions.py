@@ -113,6 +113,8 @@ def _producer(flow: FlowFact, made: ProducerFact) -> Iterator[Suggestion]:
 
 
 def _processor(flow: FlowFact, phase: PhaseFact, processor: ProcessorFact) -> Iterator[Suggestion]:
+    if processor.items is not None and processor.items.failed:
+        yield commands.retry_items(flow, processor.name)
     if processor.is_done:
         return
     live = processor.live
@@ -162,7 +164,9 @@ def _ended(flow: FlowFact) -> Iterator[Suggestion]:
     for phase in flow.phases:
         if phase.state in ("FAILED", "DEGRADED"):
             for processor in phase.processors:
-                if processor.status == "failed" and processor.failures:
+                if processor.items is not None and processor.items.failed:
+                    yield commands.retry_items(flow, processor.name)
+                elif processor.status == "failed" and processor.failures:
                     yield commands.retry(processor.failures[-1])
     for phase in flow.phases:
         if phase.state in ("FAILED", "DEGRADED") and not phase.is_inherited:

@@ -6,16 +6,19 @@ the facts of a correlation id and returns its trace.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from penstock.core.clock import Micros
 from penstock.flows.explain.explain import STATE_LABELS, headline_of
 from penstock.flows.explain.facts import FlowFact, PhaseFact, RunFact
-from penstock.flows.explain.processor_messages import describe_error
+from penstock.flows.explain.processor_messages import describe_error, describe_items
 from penstock.flows.explain.times import LocalClock, format_list, format_span
 
 NEVER = ("PENDING", "WAITING", "BLOCKED", "SKIPPED")
+ITEM_FAILURES_SHOWN = 3
+"""Failed runs of a processor with items that a trace lists; their counts are one more step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +61,28 @@ def trace(flows: Sequence[FlowFact], executions: Sequence[RunFact], now: Micros)
         wall = LocalClock(now, flow.timezone)
         steps += _flow(flow)
         absences += _absent(flow, wall)
-    steps += [_execution(run) for run in executions if run.ended_at is not None]
+    ended = [run for run in executions if run.ended_at is not None]
+    steps += [_execution(run) for run in _without_most_items(ended, flows)]
     order = {"flow": 0, "execution": 1, "report": 2, "phase": 3, "gate": 4, "end": 5}
     steps.sort(key=lambda step: (step.at, order[step.kind]))
     return Trace(steps=tuple(steps), absences=tuple(absences))
+
+
+def _without_most_items(runs: Sequence[RunFact], flows: Sequence[FlowFact]) -> Iterator[RunFact]:
+    """Yield the runs, but of a processor with items only the first few that failed."""
+    fans_out = {
+        (phase.name, processor.name)
+        for flow in flows
+        for phase in flow.phases
+        for processor in phase.processors
+        if processor.items is not None
+    }
+    shown: Counter[tuple[str, str]] = Counter()
+    for run in sorted(runs, key=lambda run: run.ended_at or 0):
+        gate_key = (run.phase, run.processor)
+        shown[gate_key] += 1
+        if gate_key not in fans_out or shown[gate_key] <= ITEM_FAILURES_SHOWN:
+            yield run
 
 
 def _flow(flow: FlowFact) -> Iterator[Step]:
@@ -115,7 +136,9 @@ def _phase(flow: FlowFact, phase: PhaseFact) -> Iterator[Step]:
                 flow_id=flow.flow_id,
                 phase=phase.name,
                 processor=processor.name,
-                text=f"{processor.name} reported {processor.status} externally",
+                text=f"{processor.name} reported {processor.status} externally"
+                if processor.items is None
+                else f"{processor.name} {processor.status}: {describe_items(processor.items)}",
             )
     if phase.ended_at is not None and phase.state in ("COMPLETE", "DEGRADED", "FAILED"):
         incomplete = [p.name for p in phase.processors if not p.is_done]

@@ -27,6 +27,7 @@ from penstock.flows.explain.facts import (
 )
 from penstock.flows.explain.processor_messages import (
     describe_failures,
+    describe_items,
     describe_limit_usage,
     describe_pause,
     describe_processor,
@@ -271,8 +272,14 @@ def _processor(
     flow: FlowFact, phase: PhaseFact, processor: ProcessorFact, wall: LocalClock
 ) -> Cause:
     live, text = processor.live, describe_processor(processor, wall)
+    items = processor.items
+    if items is not None and (live is None or items.failed > items.total - items.required):
+        is_over = processor.status == "failed"
+        offer = commands.retry_items(flow, processor.name) if items.failed else None
+        clears = Clears.PERSON if is_over else Clears.EVENT
+        return Cause(kind="items", text=text, clears=clears, since=phase.started_at, offer=offer)
     if live is not None:
-        failed = describe_failures(processor.failures)
+        failed = describe_items(items) if items else describe_failures(processor.failures)
         return joined(
             Cause(
                 kind="processor",

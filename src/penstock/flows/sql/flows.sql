@@ -226,14 +226,15 @@ SELECT flow_id, NULL FROM (
     ORDER BY deadline_at, flow_id LIMIT :n) AS late;
 
 -- name: cascade_next_at
--- When work is due: flow events at once, then probes, then deadlines; gates of single runs; and the
--- current time.
+-- When work is due: flow events at once, then probes, then deadlines; gates of single runs; expansions; and
+-- the current time.
 -- scope: system (the cascade serves all customers)
 SELECT (SELECT n.at FROM nudges n ORDER BY n.nudge_id LIMIT 1),
     (SELECT p.look_at FROM flow_phases p WHERE p.look_at IS NOT NULL ORDER BY p.look_at LIMIT 1),
     (SELECT w.deadline_at FROM flows w WHERE w.ended_at IS NULL AND w.deadline_at IS NOT NULL
      ORDER BY w.deadline_at LIMIT 1),
     (SELECT g.probe_at FROM run_gates g WHERE g.probe_at IS NOT NULL ORDER BY g.probe_at LIMIT 1),
+    (SELECT e.due_at FROM expansions e WHERE e.due_at IS NOT NULL ORDER BY e.due_at LIMIT 1),
     {{now}};
 
 -- name: flow_open_of_config
@@ -269,11 +270,6 @@ GROUP BY w.config_id, w.customer;
 -- The earlier open flow of the same config that a flow waits for.
 -- scope: system (the caller may see the flow)
 SELECT {{flow_ahead}} FROM flows w WHERE w.flow_id = :flow_id;
-
--- name: flow_runs_live
--- The live runs of a flow.
--- scope: system (the caller has checked the flow)
-SELECT run_id, state, processor FROM runs WHERE flow_id = :flow_id ORDER BY run_id LIMIT 10000;
 
 -- name: flow_event_put_many
 -- Insert flow events.
@@ -445,6 +441,18 @@ DELETE FROM completions WHERE flow_id IN (
     SELECT flow_id FROM flows WHERE ended_at IS NOT NULL AND ended_at < :before
     ORDER BY ended_at, flow_id LIMIT :n);
 DELETE FROM triggers WHERE flow_id IN (
+    SELECT flow_id FROM flows WHERE ended_at IS NOT NULL AND ended_at < :before
+    ORDER BY ended_at, flow_id LIMIT :n);
+DELETE FROM expansions WHERE flow_id IN (
+    SELECT flow_id FROM flows WHERE ended_at IS NOT NULL AND ended_at < :before
+    ORDER BY ended_at, flow_id LIMIT :n);
+DELETE FROM expansion_items WHERE flow_id IN (
+    SELECT flow_id FROM flows WHERE ended_at IS NOT NULL AND ended_at < :before
+    ORDER BY ended_at, flow_id LIMIT :n);
+DELETE FROM item_completions WHERE flow_id IN (
+    SELECT flow_id FROM flows WHERE ended_at IS NOT NULL AND ended_at < :before
+    ORDER BY ended_at, flow_id LIMIT :n);
+DELETE FROM item_counts WHERE flow_id IN (
     SELECT flow_id FROM flows WHERE ended_at IS NOT NULL AND ended_at < :before
     ORDER BY ended_at, flow_id LIMIT :n);
 DELETE FROM flows WHERE flow_id IN (

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from penstock.core.naming import CustomerKey, PipelineKey
 from penstock.db.store import Tx
+from penstock.flows.items.store.expansions import item_put_many
 from penstock.flows.rows import CompletionRow, FlowEvent, NewCompletion
 from penstock.runs.rows import FinishedRun
+from penstock.runs.states import RunState
 
 
 def completion_from_runs(tx: Tx, finished: Sequence[FinishedRun]) -> int:
@@ -113,7 +115,19 @@ def _flow_events_put(tx: Tx, news: Sequence[tuple[int, int, int, bool]]) -> int:
 
 
 def completion_from_finished(tx: Tx, finished: Sequence[FinishedRun]) -> None:
-    """Record the completions of ended runs that belong to flows."""
+    """Record the completions of ended runs that belong to flows.
+
+    Ended items are only counted; the orchestrator completes their processor. Those that succeeded
+    are in history and need no row of the log.
+    """
     of_flows = [end for end in finished if end.flow_id is not None]
-    if of_flows:
-        completion_from_runs(tx, of_flows)
+    plain = [end for end in of_flows if not end.item_key]
+    if plain:
+        completion_from_runs(tx, plain)
+    items = [end for end in of_flows if end.item_key]
+    if items:
+        failed = [(end.run_id,) for end in items if end.final_state != RunState.COMPLETED]
+        if failed:
+            tx.later("execution_log_from_runs", batch=failed)
+        if over := [end for end in items if end.retry_run_id is None]:
+            item_put_many(tx, over)

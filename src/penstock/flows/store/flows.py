@@ -95,14 +95,15 @@ def flow_lock_later(tx: Tx, ids: Iterable[int]) -> Callable[[], list[Locked]]:
     """Send the query of `flow_lock_many`; statements after it may share its flush."""
     result = tx.later("flow_lock_many", {"ids": sorted(set(ids))})
     return lambda: [
-        Locked(_flow(row[:-4]), bool(row[-4]), bool(row[-3]), *row[-2:]) for row in result.rows()
+        Locked(flow_of_row(row[:-4]), bool(row[-4]), bool(row[-3]), *row[-2:])
+        for row in result.rows()
     ]
 
 
 def flow_get(tx: Tx, flow_id: int, customer_key: CustomerKey | None = None) -> FlowRow | None:
     """Return one flow, optionally only if it belongs to a customer."""
     row = first(tx.rows("flow_get", {"flow_id": flow_id, "customer": customer_key}))
-    return None if row is None else _flow(row)
+    return None if row is None else flow_of_row(row)
 
 
 def flow_find(
@@ -126,7 +127,7 @@ def flow_find(
         "config_id": config_id,
     }
     row = first(tx.rows("flow_find", params))
-    return None if row is None else _flow(row)
+    return None if row is None else flow_of_row(row)
 
 
 def phase_states(tx: Tx, flow_ids: Sequence[int]) -> dict[int, str]:
@@ -150,12 +151,12 @@ def flow_open_list(
         "mode": mode,
         "config_id": config_id,
     }
-    return [_flow(row) for row in tx.rows("flow_open_list", params)]
+    return [flow_of_row(row) for row in tx.rows("flow_open_list", params)]
 
 
 def flow_list(tx: Tx, wanted: FlowFilter) -> list[FlowRow]:
     """Return flows, newest first."""
-    return [_flow(row) for row in tx.rows("flow_list", wanted._asdict())]
+    return [flow_of_row(row) for row in tx.rows("flow_list", wanted._asdict())]
 
 
 def flow_for_correlation(
@@ -163,7 +164,7 @@ def flow_for_correlation(
 ) -> list[FlowRow]:
     """Return the flows of one correlation id, oldest first."""
     params = {"correlation_id": correlation_id, "customer": customer_key}
-    return [_flow(row) for row in tx.rows("flow_for_correlation", params)]
+    return [flow_of_row(row) for row in tx.rows("flow_for_correlation", params)]
 
 
 def flow_end_many(tx: Tx, rows: Sequence[tuple[int, str, bool, str, bool]]) -> None:
@@ -192,11 +193,6 @@ def flow_waits_for(tx: Tx, flow_id: int) -> int | None:
     """Return the earlier flow of the same config that a flow waits for, or None."""
     row = first(tx.rows("flow_behind", {"flow_id": flow_id}))
     return None if row is None else row[0]
-
-
-def flow_runs_live(tx: Tx, flow_id: int) -> list[tuple[int, str, int]]:
-    """Return (run, state, processor) of a flow's live runs."""
-    return [(row[0], row[1], row[2]) for row in tx.rows("flow_runs_live", {"flow_id": flow_id})]
 
 
 def phases_of(tx: Tx, ids: Sequence[int]) -> dict[int, list[PhaseRow]]:
@@ -246,15 +242,16 @@ def phase_due(tx: Tx, n: int, aside: frozenset[int] = frozenset()) -> list[tuple
 def cascade_next_at(tx: Tx) -> tuple[int | None, int]:
     """Return (when the orchestrator has work next, now); in the past if it has work already."""
     due = cascade_next_later(tx)()
-    times = [at for at in (due.flows_at, due.run_gates_at) if at is not None]
+    times = [at for at in (due.flows_at, due.run_gates_at, due.items_at) if at is not None]
     return min(times, default=None), due.now
 
 
 class NextDue(NamedTuple):
-    """When work of flows is due, when a gate of a single run is, and the current time."""
+    """When work of flows is due, a gate of a single run, an expansion; and the current time."""
 
     flows_at: int | None
     run_gates_at: int | None
+    items_at: int | None
     now: int
 
 
@@ -263,8 +260,9 @@ def cascade_next_later(tx: Tx) -> Callable[[], NextDue]:
     result = tx.later("cascade_next_at")
 
     def read() -> NextDue:
-        ((*due, gates_at, now),) = result.rows()
-        return NextDue(min((at for at in due if at is not None), default=None), gates_at, now)
+        ((*due, gates_at, items_at, now),) = result.rows()
+        flows_at = min((at for at in due if at is not None), default=None)
+        return NextDue(flows_at, gates_at, items_at, now)
 
     return read
 
@@ -283,7 +281,8 @@ def processors_later(
     return lambda: {(row[0], row[1], row[2]): (row[3], row[4]) for row in result.rows()}
 
 
-def _flow(row: Sequence[Any]) -> FlowRow:
+def flow_of_row(row: Sequence[Any]) -> FlowRow:
+    """Build a flow from a row of `flow_columns`."""
     flow = FlowRow._make(row)
     return flow._replace(
         no_downstream=bool(flow.no_downstream),

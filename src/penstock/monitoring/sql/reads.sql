@@ -30,7 +30,7 @@ r.correlation_id, r.trigger_source, r.created_at, r.admission, r.token, FALSE,
 r.cancel_requested_at, coalesce(r.parameters, f.parameters), r.ordering_key, r.max_execution_us,
 r.state_at, (SELECT e.until_at FROM leases e WHERE e.kind = 'run' AND e.subject = r.run_id
     AND e.token = r.token), coalesce(f.retry, p.retry), r.trigger_message_id, FALSE, NULL, NULL,
-NULL, r.cancel_requested_by, r.cancel_reason
+NULL, r.cancel_requested_by, r.cancel_reason, r.item_key, r.item
 
 -- fragment: live_joins
 FROM runs r
@@ -47,7 +47,7 @@ h.error_details, h.result, h.records, h.sla_met, h.sla_breach_us, h.correlation_
 h.trigger_source, h.created_at, NULL, h.token, h.is_dead, NULL,
 coalesce(h.parameters, f.parameters), h.ordering_key, NULL, h.finished_at, NULL,
 coalesce(f.retry, p.retry), h.trigger_message_id, h.was_retried, h.bytes, h.stages, h.cost, NULL,
-NULL
+NULL, h.item_key, h.item
 
 -- fragment: ended_joins
 FROM history h
@@ -200,6 +200,43 @@ UPDATE counters SET value = value + 1 WHERE name = 'token';
 UPDATE runs SET state = 'CLAIMED', admission = 9, claimed_by = NULL, session_id = NULL,
     token = (SELECT value FROM counters WHERE name = 'token'), state_at = {{now}}
 WHERE run_id = :run_id AND state = 'PENDING' RETURNING token;
+
+-- name: run_live_of_item
+-- The live run of an item.
+-- scope: system (the caller has checked the flow)
+SELECT run_id, state FROM runs
+WHERE flow_id = :flow_id AND processor = :processor AND item_key = :item_key LIMIT 1;
+
+-- name: run_cancel_pending_flow [postgres]
+-- Remove the pending runs of a flow, of one processor or all, as `run_cancel_pending` does.
+-- scope: system (the caller locked the flow)
+UPDATE runs SET state = 'CLAIMED', admission = 9, claimed_by = NULL, session_id = NULL,
+    token = nextval('token_seq'), state_at = {{now}}
+WHERE flow_id = :flow_id AND state = 'PENDING'
+    AND (CAST(:processor AS bigint) IS NULL OR processor = :processor) RETURNING run_id, token;
+
+-- name: run_cancel_pending_flow [sqlite]
+-- differs because SQLite has no sequences: tokens come from a counter row.
+-- scope: system (the caller locked the flow)
+UPDATE runs SET state = 'CLAIMED', admission = 9, claimed_by = NULL, session_id = NULL,
+    token = (SELECT value FROM counters WHERE name = 'token') + k.rank, state_at = {{now}}
+FROM (SELECT run_id, row_number() OVER (ORDER BY run_id) AS rank FROM runs
+      WHERE flow_id = :flow_id AND state = 'PENDING'
+          AND (CAST(:processor AS bigint) IS NULL OR processor = :processor)) AS k
+WHERE runs.run_id = k.run_id;
+UPDATE counters SET value = coalesce((SELECT max(token) FROM runs
+    WHERE flow_id = :flow_id AND token > value), value) WHERE name = 'token';
+SELECT run_id, token FROM runs WHERE flow_id = :flow_id AND state = 'CLAIMED'
+    AND claimed_by IS NULL AND session_id IS NULL
+    AND (CAST(:processor AS bigint) IS NULL OR processor = :processor) ORDER BY run_id;
+
+-- name: run_cancel_request_flow
+-- Request the cancellation of all held runs of a flow.
+-- scope: system (the caller locked the flow)
+UPDATE runs SET cancel_requested_at = coalesce(cancel_requested_at, {{now}}),
+    cancel_requested_by = coalesce(cancel_requested_by, :actor),
+    cancel_reason = coalesce(cancel_reason, :reason)
+WHERE flow_id = :flow_id AND state IN ('CLAIMED', 'RUNNING') RETURNING run_id;
 
 -- name: run_cancel_request
 -- Request cancellation; the holder learns of it at its next heartbeat.

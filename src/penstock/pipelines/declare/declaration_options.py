@@ -15,6 +15,13 @@ from typing import Any, Final, TypeAlias, TypedDict
 from penstock.core.clock import Duration, Micros, parse_duration
 from penstock.core.errors import DeclarationError, InvalidInput, short_repr
 from penstock.pipelines.declare.collect import Collect
+from penstock.pipelines.declare.each import (
+    Each,
+    ItemFunction,
+    parse_each,
+    parse_item_key,
+    parse_min_items,
+)
 from penstock.pipelines.declare.limit_needs import (
     parse_limits,
     parse_max_runs,
@@ -114,6 +121,16 @@ class ProcessorOptions(TypedDict, total=False):
     """Pass several runs to one call: Collect(max=30, wait="5s")."""
     entities: Iterable[str]
     """Kinds of entities whose changes it reports, such as "players"."""
+    each: Each | str | ItemFunction
+    """Items for which it has one run each: upstream("list_games"), a query with one row per item,
+    or a function of the flow. Default: a single run.
+    """
+    item_key: str
+    """Field of the items that identifies them. Default: a text or number identifies itself, any
+    other item its content.
+    """
+    min_items: float
+    """Share of the items that have to succeed; with fewer, the processor fails. Default: 1."""
 
 
 def parse_pipeline_options(options: Mapping[str, Any], where: str) -> PipelineSettings:
@@ -144,6 +161,9 @@ def parse_processor_options(options: Mapping[str, Any], where: str) -> Processor
     listed = [given] if isinstance(given, Dependency) else given
     outputs = () if listed is None or isinstance(listed, str) else tuple(listed)
     checked = tuple(one for one in outputs if isinstance(one, Dependency))
+    for word in ("item_key", "min_items"):
+        if word in found and "each" not in found:
+            raise DeclarationError(f"{where}: {word} applies to items; declare each=... as well.")
     return ProcessorSettings(**found, weights=weights, outputs=checked)
 
 
@@ -337,8 +357,11 @@ _PROCESSOR: Final[Mapping[str, tuple[str, Reader]]] = MappingProxyType(
     {
         "collect": ("collect", _collect),
         "concurrency": ("concurrency", parse_max_runs),
+        "each": ("each", parse_each),
         "entities": ("entities", _matching(_ENTITY, "a kind of entity such as 'players'")),
+        "item_key": ("item_key", parse_item_key),
         "limits": ("limits", parse_limits),
+        "min_items": ("min_items", parse_min_items),
         "modes": ("modes", _mode_names),
         "needs": ("needs", _needs),
         "per_customer": ("per_customer", parse_max_runs),

@@ -306,8 +306,10 @@ class Pipeline:
 
     @property
     def has_flow(self) -> bool:
-        """Whether an occurrence starts a flow: there are several processors, or there is a gate."""
-        return len(self.processors) > 1 or any(p.terms.needs for p in self.processors)
+        """Whether an occurrence starts a flow: there are several processors, gates or items."""
+        return len(self.processors) > 1 or any(
+            p.terms.needs or p.terms.each for p in self.processors
+        )
 
     @property
     def modes(self) -> dict[str, Mode]:

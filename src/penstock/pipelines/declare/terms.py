@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from penstock.core.clock import Micros
 from penstock.pipelines.declare.collect import Collect
 from penstock.pipelines.declare.endpoint import HttpEndpoint
+from penstock.pipelines.declare.each import Each
 from penstock.pipelines.dependency import Dependency
 from penstock.pipelines.mode import Mode
 from penstock.pipelines.partition import DAY_RULE, PartitionRule
@@ -77,3 +78,6 @@ class ProcessorSettings:
     entities: tuple[str, ...] = ()
     endpoint: HttpEndpoint | None = None
     """Where the runs of an HTTP processor are sent; None for other processors."""
+    each: Each | None = None
+    item_key: str | None = None
+    min_items: float = 1.0

@@ -48,6 +48,7 @@ def check_definition(definition: Json) -> None:
             for need in limit_needs_of(own):
                 check_placeholders(need.name, parameters, f"processor {path}: limits")
     _check_products(name, phases)
+    _check_items(name, phases)
 
 
 def _check_graph(name: str, phases: list[Json]) -> None:
@@ -132,6 +133,18 @@ def _check_processor(
 ) -> None:
     where = f"processor {path}"
     _check_mode_names(f"{where}: modes", sorted(terms.modes or ()), modes)
+    each = terms.each
+    if each is not None and each.sql is not None:
+        if pipeline.warehouse is None:
+            raise DeclarationError(
+                f"{where}: each is a query, but the pipeline has no warehouse; declare "
+                "Pipeline(warehouse=...)."
+            )
+        if pipeline.customer_column and "customer" not in query_parameters(each.sql):
+            raise DeclarationError(
+                f"{where}: the query of each reads the rows of all customers; add "
+                f"{pipeline.customer_column} = :customer to its conditions."
+            )
     seen: list[Dependency] = []
     for need in (*terms.needs, *terms.outputs):
         _check_mode_names(f"{where}: needs {need.table}: modes", sorted(need.modes or ()), modes)
@@ -194,6 +207,40 @@ def _check_products(name: str, phases: list[Json]) -> None:
         raise DeclarationError(
             f"pipeline {name}: processors wait for each other's tables: {cycle}."
         )
+
+
+def _check_items(name: str, phases: list[Json]) -> None:
+    """Reject a fan-out over the result of a processor that does not run before it."""
+    after = _ancestors(phases)
+    fans_out = {path for path, terms in _processors(name, phases) if terms.each is not None}
+    for phase in phases:
+        for path, terms in _processors(name, [phase]):
+            each = terms.each
+            if each is None or each.processor is None:
+                continue
+            earlier = [
+                f"{before['name']}.{given['name']}"
+                for before in phases
+                if before["name"] in after[phase["name"]]
+                for given in before["processors"]
+            ]
+            found = [p for p in earlier if each.processor in (p, p.partition(".")[2])]
+            where = f"processor {path}: each=upstream({each.processor!r})"
+            if not found:
+                known = ", ".join(earlier) or "none"
+                raise DeclarationError(
+                    f"{where} names no processor of an earlier phase; processors before it: "
+                    f"{known}."
+                )
+            if len(found) > 1:
+                raise DeclarationError(
+                    f"{where} is ambiguous; write one of {', '.join(map(repr, found))}."
+                )
+            if f"{name}/{found[0].replace('.', '/')}" in fans_out:
+                raise DeclarationError(
+                    f"{where} names a processor that fans out itself, so it has many results; "
+                    "name the processor that lists the items."
+                )
 
 
 def _check_producers(

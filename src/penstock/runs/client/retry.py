@@ -23,6 +23,7 @@ from penstock.runs.store.runs import (
     run_get,
     run_insert_many,
     run_list_live,
+    run_live_of_item,
     run_retry_lock,
 )
 
@@ -74,11 +75,15 @@ def run_retry(
         priority=old.priority,
         max_execution_us=None if terms is None else terms.max_execution_us,
         sla_us=None if terms is None or old.sla_met is None else terms.sla_us,
-        ordering_key=old.ordering_key or (None if terms is None else terms.ordering_key),
+        # Items of one flow never wait for each other.
+        ordering_key=old.ordering_key
+        or (None if terms is None or old.item_key else terms.ordering_key),
         parameters=kept if parameters is None else parameters,
         correlation_id=old.correlation_id or encode("run", old.root_run_id or run_id),
         parent_run_id=run_id,
         trigger_source="manual",
+        item_key=old.item_key,
+        item=old.item,
     )
     # A run of a flow started behind the gate of its phase; any other run is gated again.
     is_gated = old.flow_id is None and names.pipeline(old.pipeline, tx=tx).is_gated(row)
@@ -131,8 +136,14 @@ def _terms(
     root = old.root_run_id or old.run_id
     if old.config_id is not None and lock:
         lock_config(tx, old.config_id)
+    if old.item_key and old.flow_id is not None:
+        other = run_live_of_item(tx, old.flow_id, row.processor_key, old.item_key)
+        if other is not None:
+            raise _retried_by(*other)
     live = run_list_live(tx, RunFilter(customer=owner, config_id=old.config_id, limit=LIVE_MAX))
     for run in live:
+        if run.item_key != old.item_key:
+            continue
         is_same_work = (run.phase, run.processor) == (old.phase, old.processor) and (
             run.flow_id == old.flow_id
             and run.config_id == old.config_id
@@ -141,10 +152,12 @@ def _terms(
         )
         is_attempt = root in (run.root_run_id, run.run_id) or run.parent_run_id == old.run_id
         if is_attempt or is_same_work:
-            name = encode("run", run.run_id)
-            raise Conflict(
-                f"{name} already retries this run ({run.state}): penstock runs show {name}"
-            )
+            raise _retried_by(run.run_id, run.state)
     if old.config_id is None:
         return None
     return retry_terms(tx, old, row.processor_key, live)
+
+
+def _retried_by(run_id: int, state: str) -> Conflict:
+    name = encode("run", run_id)
+    return Conflict(f"{name} already retries this run ({state}): penstock runs show {name}")

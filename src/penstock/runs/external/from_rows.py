@@ -54,6 +54,8 @@ def claimed_record(one: Claimed) -> ClaimedRun:
         verdict=gate.get("verdict", None if run.flow_id is None else "PROCEED"),
         is_degraded=bool(gate.get("is_degraded")),
         missing=list(gate.get("missing", ())),
+        item_key=run.item_key or None,
+        item=(run.item_key or None) if run.item is None else parsed(run.item),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from penstock.core.records.record import JsonObject, Meta, Minutes, Record, Time, field
 from penstock.runs.action_records import ARTIFACTS_MAX, NewArtifact, RunActions
@@ -85,6 +85,10 @@ class ClaimedRun(Record):
     """Whether the run was started with incomplete data; see `missing`."""
     missing: list[str]
     """Tables and processors that were missing when this phase, or one before it, started."""
+    item_key: str | None
+    """Key of the run's item; null if its processor has one run only."""
+    item: Any
+    """The item, as listed by the source of the processor's items; null without one."""
 
 
 class ClaimedRuns(Record):

@@ -8,7 +8,7 @@ r.scheduled_time, r.priority, r.state, r.session_id, r.claimed_by, r.claimed_at,
 coalesce(r.started_at, {{now}} - x.duration_us) AS started_at, r.token, r.lapses, r.attempt,
 r.max_execution_us, r.sla_us, r.ordering_key, r.parameters, r.correlation_id, r.parent_run_id,
 r.root_run_id, r.stales, r.trigger_source, r.trigger_message_id, r.created_at,
-r.cancel_requested_by, r.cancel_reason, r.limits,
+r.cancel_requested_by, r.cancel_reason, r.limits, r.item_key, r.item,
 x.final_state, x.status, x.error_type, x.error_details, x.result, x.records, x.bytes, x.stages,
 x.retry_delay_us, x.retry_max_execution_us, x.is_dead, x.is_stale, x.actor, x.why,
 {{now}} AS finished_at
@@ -22,7 +22,7 @@ INSERT INTO history (run_id, customer, config_id, processor, flow_id, partition,
     slot, scheduled_time, priority, created_at, claimed_at, claimed_by, started_at, finished_at,
     final_state, status, token, attempt, lapses, was_retried, is_dead, parent_run_id, root_run_id,
     records, bytes, stages, result, error_type, error_details, sla_met, sla_breach_us, cost,
-    parameters, ordering_key, correlation_id, trigger_source, trigger_message_id)
+    parameters, ordering_key, correlation_id, trigger_source, trigger_message_id, item_key, item)
 SELECT g.run_id, g.customer, g.config_id, g.processor, g.flow_id, g.partition, g.mode,
     coalesce(f.provider, ''), g.slot, g.scheduled_time, g.priority, g.created_at, g.claimed_at,
     g.claimed_by, g.started_at, g.finished_at, g.final_state, g.status, g.token, g.attempt,
@@ -31,7 +31,8 @@ SELECT g.run_id, g.customer, g.config_id, g.processor, g.flow_id, g.partition, g
     CASE WHEN g.sla_us IS NOT NULL THEN {{breach_us}} = 0 END, {{breach_us}},
     p.rate_second * (g.finished_at - coalesce(g.started_at, g.finished_at)) / 1000000.0
         + p.rate_gb * coalesce(g.bytes, 0) / 1000000000.0,
-    g.parameters, g.ordering_key, g.correlation_id, g.trigger_source, g.trigger_message_id
+    g.parameters, g.ordering_key, g.correlation_id, g.trigger_source, g.trigger_message_id,
+    g.item_key, g.item
 FROM gone g JOIN processors p ON p.processor = g.processor
     LEFT JOIN configs f ON f.config_id = g.config_id
 
@@ -56,7 +57,7 @@ g.customer, g.config_id, g.processor, g.pool, g.flow_id, g.partition, g.mode, g.
     g.attempt + 1, coalesce(g.retry_max_execution_us, g.max_execution_us), g.sla_us,
     g.ordering_key, g.parameters, g.correlation_id, g.run_id, coalesce(g.root_run_id, g.run_id),
     g.stales + CASE WHEN g.is_stale THEN 1 ELSE 0 END, 'retry', g.trigger_message_id,
-    g.finished_at
+    g.finished_at, g.item_key, g.item
 
 -- fragment: sums_from_gone
 INSERT INTO run_sums (hour_at, final_state, runs, duration_us, sla_breaches)
@@ -78,7 +79,7 @@ SELECT h.config_id, max(h.finished_at),
     CASE WHEN max(CASE WHEN h.final_state = 'COMPLETED' THEN 1 ELSE 0 END) = 1 THEN 'COMPLETED'
         ELSE max(h.final_state) END,
     CASE WHEN max(CASE WHEN h.final_state = 'COMPLETED' THEN 1 ELSE 0 END) = 1 THEN 0
-        ELSE sum(CASE WHEN h.is_dead THEN 1 ELSE 0 END) END
+        ELSE sum(CASE WHEN h.is_dead AND h.item_key = '' THEN 1 ELSE 0 END) END
 FROM gone h WHERE h.config_id IS NOT NULL
 GROUP BY h.config_id ORDER BY h.config_id
 
@@ -135,7 +136,7 @@ SELECT g.run_id, g.customer, g.config_id, g.is_dead, g.ordering_key,
     CASE WHEN g.is_dead THEN coalesce(
         (SELECT h.consecutive_failures FROM health h WHERE h.config_id = g.config_id), 0)
         ELSE 0 END,
-    g.flow_id, g.processor, g.final_state, g.limits
+    g.flow_id, g.processor, g.final_state, g.limits, g.item_key, g.status, g.error_type, g.records
 FROM gone g;
 
 -- name: run_finish_many [sqlite]
@@ -179,6 +180,6 @@ DELETE FROM progress WHERE run_id IN (SELECT run_id FROM temp.gone);
 DELETE FROM leases WHERE kind = 'run' AND subject IN (SELECT run_id FROM temp.gone);
 SELECT g.run_id, g.customer, g.config_id, g.is_dead, g.ordering_key, t.run_id,
     CASE WHEN g.is_dead THEN coalesce(h.consecutive_failures, 0) ELSE 0 END,
-    g.flow_id, g.processor, g.final_state, g.limits
+    g.flow_id, g.processor, g.final_state, g.limits, g.item_key, g.status, g.error_type, g.records
 FROM temp.gone g LEFT JOIN runs t ON t.run_id = g.retry_run_id
     LEFT JOIN config_health h ON h.config_id = g.config_id;

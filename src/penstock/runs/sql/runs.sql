@@ -32,7 +32,7 @@ EXISTS (SELECT 1 FROM temp.given e WHERE e.ordering_key = g.ordering_key AND e.o
 customer, config_id, processor, pool, flow_id, partition, mode, slot, scheduled_time,
 priority, level, pass, state, admission, state_at, attempt, max_execution_us, sla_us,
 ordering_key, parameters, correlation_id, parent_run_id, root_run_id, stales,
-trigger_source, trigger_message_id, created_at
+trigger_source, trigger_message_id, created_at, item_key, item
 
 -- fragment: fair_rank_base [postgres]
 -- The fair rank that row `g` continues from: its customer's last one, locked, or the clock. Rows
@@ -169,7 +169,7 @@ behind AS MATERIALIZED (
         j.scheduled_time, j.priority, j.priority, j.seat,
         'PENDING', j.admission, j.at, j.attempt, j.max_execution_us, j.sla_us, j.ordering_key,
         j.parameters, j.correlation_id, j.parent_run_id, j.root_run_id, j.stales,
-        j.trigger_source, j.trigger_message_id, j.at
+        j.trigger_source, j.trigger_message_id, j.at, j.item_key, j.item
     FROM seated j
 
 -- fragment: journal_inserted [postgres]
@@ -199,7 +199,7 @@ SELECT b.n + g.ord, g.customer, g.config_id, g.processor, g.pool, g.flow_id, g.p
     g.slot, g.scheduled_time, g.priority, g.priority, {{fair_rank_of_staged}},
     'PENDING', p.admission, g.at, g.attempt, g.max_execution_us, g.sla_us, g.ordering_key,
     g.parameters, g.correlation_id, g.parent_run_id, g.root_run_id, g.stales,
-    g.trigger_source, g.trigger_message_id, g.at
+    g.trigger_source, g.trigger_message_id, g.at, g.item_key, g.item
 FROM temp.tally b
     CROSS JOIN (SELECT place FROM temp.staged ORDER BY source) AS o
     CROSS JOIN temp.staged p ON p.place = o.place
@@ -227,7 +227,7 @@ CREATE TEMP TABLE IF NOT EXISTS given (
     scheduled_time integer, priority integer, attempt integer, max_execution_us integer,
     sla_us integer, ordering_key text, parameters text, correlation_id text,
     parent_run_id integer, root_run_id integer, stales integer, trigger_source text,
-    trigger_message_id text, at integer, is_limited integer);
+    trigger_message_id text, at integer, is_limited integer, item_key text, item text);
 CREATE INDEX IF NOT EXISTS temp.given_in_order ON given (ordering_key)
     WHERE ordering_key IS NOT NULL
 
@@ -243,7 +243,7 @@ SELECT batch.ord, batch.customer, batch.config_id, batch.processor, p.pool, p.pi
         nullif(p.max_execution_us, 0), 3600000000) AS max_execution_us, batch.sla_us,
     batch.ordering_key, batch.parameters, batch.correlation_id, batch.parent_run_id,
     batch.root_run_id, 0 AS stales, batch.trigger_source, batch.trigger_message_id, {{now}} AS at,
-    p.limits IS NOT NULL AS is_limited
+    p.limits IS NOT NULL AS is_limited, batch.item_key, batch.item
 FROM {{batch}} JOIN processors p ON p.processor = batch.processor
 
 -- name: run_insert_many [postgres]
@@ -253,7 +253,7 @@ FROM {{batch}} JOIN processors p ON p.processor = batch.processor
 --   mode text, slot bigint, scheduled_time bigint, priority smallint, attempt smallint,
 --   max_execution_us bigint, sla_us bigint, ordering_key text, parameters text,
 --   correlation_id text, parent_run_id bigint, root_run_id bigint, trigger_source text,
---   trigger_message_id text
+--   trigger_message_id text, item_key text, item text
 WITH given AS MATERIALIZED (
     {{given_from_batch}}
 ), {{rank_given}}, inserted AS (
@@ -305,7 +305,7 @@ SELECT run_id, admission FROM inserted;
 --   mode text, slot bigint, scheduled_time bigint, priority smallint, attempt smallint,
 --   max_execution_us bigint, sla_us bigint, ordering_key text, parameters text,
 --   correlation_id text, parent_run_id bigint, root_run_id bigint, trigger_source text,
---   trigger_message_id text
+--   trigger_message_id text, item_key text, item text
 {{given_table}};
 DELETE FROM temp.given;
 INSERT INTO temp.given {{given_from_batch}};
@@ -337,7 +337,8 @@ r.cancel_requested_at,
 CASE WHEN r.flow_id IS NULL
     THEN (SELECT d.context FROM run_gates d WHERE d.run_id = coalesce(r.root_run_id, r.run_id))
     ELSE (SELECT d.gate FROM flow_phases d WHERE d.flow_id = r.flow_id AND d.phase = p.phase
-        AND d.processor IN ('', p.name) ORDER BY d.processor DESC LIMIT 1) END, p.retry
+        AND d.processor IN ('', p.name) ORDER BY d.processor DESC LIMIT 1) END, p.retry,
+r.item_key, r.item
 
 -- fragment: held_joins
 JOIN customers c ON c.customer = r.customer

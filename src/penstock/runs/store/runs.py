@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.core.clock import FAR_FUTURE
-from penstock.core.naming import CustomerKey, PoolKey
+from penstock.core.naming import CustomerKey, PoolKey, ProcessorKey
 from penstock.db.store import Tx, first
 from penstock.limits.store.run_queue import ADMIT, queue_leave
 from penstock.runs.rows import FinishedRun, HeldRun, NewRun, RunEnd, RunRow
@@ -241,6 +241,20 @@ def run_cancel_pending(tx: Tx, run_id: int) -> int | None:
     return None if row is None else int(row[0])
 
 
+def run_cancel_pending_flow(
+    tx: Tx, flow_id: int, processor_key: ProcessorKey | None = None
+) -> list[tuple[int, int]]:
+    """Remove the pending runs of a flow. Return (run, token), with which they can be ended."""
+    params = {"flow_id": flow_id, "processor": processor_key}
+    return [(row[0], row[1]) for row in tx.rows("run_cancel_pending_flow", params)]
+
+
+def run_cancel_request_flow(tx: Tx, flow_id: int, actor: str, reason: str | None) -> int:
+    """Request that the held runs of a flow stop. Return how many."""
+    params = {"flow_id": flow_id, "actor": actor, "reason": reason}
+    return len(tx.rows("run_cancel_request_flow", params))
+
+
 def run_cancel_request(tx: Tx, run_id: int, actor: str, reason: str | None = None) -> bool:
     """Request that the holder of a run stops it. Return False if no worker holds it."""
     return bool(tx.rows("run_cancel_request", {"run_id": run_id, "actor": actor, "reason": reason}))
@@ -261,6 +275,15 @@ def run_of_row(row: tuple[object, ...]) -> RunRow:
     met = None if run.sla_met is None else bool(run.sla_met)
     assert run.admission is None or run.admission in tuple(Admission)
     return run._replace(sla_met=met, is_dead=bool(run.is_dead))
+
+
+def run_live_of_item(
+    tx: Tx, flow_id: int, processor_key: ProcessorKey, item_key: str
+) -> tuple[int, str] | None:
+    """Return the live run of an item and its state; an item has at most one."""
+    params = {"flow_id": flow_id, "processor": processor_key, "item_key": item_key}
+    row = first(tx.rows("run_live_of_item", params))
+    return None if row is None else (row[0], row[1])
 
 
 def run_retry_lock(tx: Tx, run_id: int) -> None:

@@ -97,7 +97,8 @@ SELECT row_number() OVER () AS ord,
     CAST(NULL AS text) AS parameters, CAST(NULL AS text) AS correlation_id,
     CAST(NULL AS bigint) AS parent_run_id,
     CAST(NULL AS bigint) AS root_run_id, 0 AS stales, 'scheduler' AS trigger_source,
-    CAST(NULL AS text) AS trigger_message_id, {{now}} AS at, p.limits IS NOT NULL AS is_limited
+    CAST(NULL AS text) AS trigger_message_id, {{now}} AS at, p.limits IS NOT NULL AS is_limited,
+    '' AS item_key, CAST(NULL AS text) AS item
 FROM tick t
 JOIN processors p ON p.pipeline = t.pipeline AND p.is_entry AND p.is_current
 WHERE t.outcome = 'run' AND NOT t.has_flow
@@ -162,7 +163,7 @@ WITH tick AS MATERIALIZED (
     {{tick_given}}
 ), {{rank_given}}, inserted AS (
     {{insert_ranked}}
-    ON CONFLICT (customer, config_id, slot, processor, attempt) DO NOTHING
+    ON CONFLICT (customer, config_id, slot, processor, attempt, item_key) DO NOTHING
     RETURNING run_id, customer, config_id, priority, admission, trigger_source, created_at
 ), {{journal_inserted}}, skipped AS (
     {{ledger_of_tick}}
@@ -199,7 +200,7 @@ SELECT b.n + p.place, t.customer, t.config_id, p.processor, p.pool, NULL, t.part
         nullif(t.max_execution_us, 0), nullif(q.max_execution_us, 0), 3600000000)
      FROM processors q WHERE q.processor = p.processor),
     t.sla_us, {{tick_ordering_key}}, NULL, NULL, NULL, NULL, 0,
-    'scheduler', NULL, {{now}}
+    'scheduler', NULL, {{now}}, '', NULL
 FROM temp.tally b CROSS JOIN temp.staged p CROSS JOIN temp.tick t ON t.rowid = p.source
     LEFT JOIN {{fair_rank_join}}
 WHERE b.what = 'base'

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 
 from penstock.access.store.names import NameResolver, PipelineInfo
 from penstock.core.errors import InvalidInput
@@ -20,6 +21,7 @@ from penstock.flows.explain.facts import (
     DecisionFact,
     FlowFact,
     GateFact,
+    ItemsFact,
     LimitFact,
     OpenFlowFact,
     OverrideFact,
@@ -51,6 +53,9 @@ from penstock.flows.gates.rows import InterventionRow
 from penstock.flows.gates.store.gates import breakers_of, triggers_of
 from penstock.flows.gates.store.overrides import overrides_of
 from penstock.flows.gates.store.run_gates import run_gate_get
+from penstock.flows.items.fan_in import quorum
+from penstock.flows.items.store.expansions import expansions_of
+from penstock.flows.items.store.reads import ItemFilter, item_errors, item_list
 from penstock.flows.phases import PhaseState
 from penstock.flows.plan import FlowPlan
 from penstock.flows.rows import CompletionRow, FlowFilter, FlowRow, PhaseRow
@@ -63,6 +68,8 @@ from penstock.runs.states import Admission
 from penstock.runs.store.admission import PauseRow, pause_list
 from penstock.runs.store.leases import session_list
 
+FIRST_FAILURES = 3
+"""Failed items of a processor that are named."""
 OPEN_FLOWS_MAX = 5
 """Maximum number of older open flows of a partition that are named."""
 WAITS = {
@@ -248,7 +255,11 @@ class FactLoader:
         rows = phases_of(tx, [flow_id])[flow_id]
         parts = _Parts(
             seen={(s.phase, s.processor): s for s in completions_of(tx, [flow_id])[flow_id]},
-            live={(r.phase, r.processor): self.run(r) for r in runs_of_flow(tx, flow_id)},
+            live={
+                gate_key: self.run(run)
+                for gate_key, run in _one_of_each(runs_of_flow(tx, flow_id)).items()
+            },
+            items=self._items(flow, plan),
             ended=[ended_fact(row) for row in executions_of_flow(tx, flow)],
             decided={key: decision_fact(row) for key, row in decisions_latest(tx, flow_id).items()},
             triggers={
@@ -274,6 +285,30 @@ class FactLoader:
         whole = {row.phase: row for row in rows if not row.processor}
         names = [p["name"] for p in plan.definition["phases"] if p["name"] in whole]
         return tuple(_phase(flow, plan, whole[name], rows, parts) for name in names)
+
+    def _items(self, flow: FlowRow, plan: FlowPlan) -> dict[tuple[str, str], ItemsFact]:
+        """Return the counts of the flow's items by phase and processor, with first failures."""
+        if not plan.fan_outs:
+            return {}
+        tx, flow_id = self._tx, flow.flow_id
+        found = {}
+        for row in expansions_of(tx, [flow_id])[flow_id]:
+            fan_out = plan.fan_outs.get((row.phase, row.processor))
+            if fan_out is None:
+                continue
+            wanted = ItemFilter(flow_id, row.processor_key, "failed", limit=FIRST_FAILURES)
+            found[row.phase, row.processor] = ItemsFact(
+                state=row.state,
+                total=row.total,
+                created=row.created,
+                done=row.done,
+                failed=row.failed,
+                required=quorum(row.total, fan_out.min_items),
+                error=row.error,
+                errors=tuple(item_errors(tx, flow_id, row.processor_key, FIRST_FAILURES)),
+                first_failed=tuple(item.item_key for item in item_list(tx, wanted)),
+            )
+        return found
 
     def _info(self, pipeline: str) -> PipelineInfo | None:
         try:
@@ -332,6 +367,7 @@ class _Parts:
         triggers: dict[tuple[str, str], TriggerFact],
         filed: dict[tuple[str, str], InterventionRow],
         breakers: dict[str, BreakerFact],
+        items: dict[tuple[str, str], ItemsFact],
     ) -> None:
         self.seen = seen
         self.live = live
@@ -340,6 +376,7 @@ class _Parts:
         self.triggers = triggers
         self.filed = filed
         self.breakers = breakers
+        self.items = items
 
     def gate(self, row: PhaseRow) -> GateFact:
         """Return the facts about the gate of a phase or processor."""
@@ -360,7 +397,8 @@ class _Parts:
         gate_key = (phase, name)
         seen = self.seen.get(gate_key)
         ended = [r for r in self.ended if (r.phase, r.processor) == gate_key]
-        tried = [r for r in ended if r.state == "FAILED"]
+        items = self.items.get(gate_key)
+        tried = [r for r in ended if r.state == "FAILED" and items is None]
         run_id = None if seen is None or seen.run_id is None else encode("run", seen.run_id)
         return ProcessorFact(
             name=name,
@@ -371,7 +409,19 @@ class _Parts:
             is_external=is_external,
             live=self.live.get(gate_key),
             failures=tuple(tried),
+            items=items,
         )
+
+
+def _one_of_each(runs: Iterable[RunRow]) -> dict[tuple[str, str], RunRow]:
+    """Return one live run per processor: the newest, or the first of its items."""
+    found: dict[tuple[str, str], RunRow] = {}
+    for run in runs:
+        if run.item_key:
+            found.setdefault((run.phase, run.processor), run)
+        else:
+            found[run.phase, run.processor] = run
+    return found
 
 
 def _phase(

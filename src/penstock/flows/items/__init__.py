@@ -1,0 +1,1 @@
+"""Fan-out: one run per item of a processor, and the fan-in that counts them."""

@@ -1,0 +1,1 @@
+"""Store functions of expansions and items."""

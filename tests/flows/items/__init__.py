@@ -1,0 +1,1 @@
+"""Tests of fan-out and fan-in."""
