@@ -29,7 +29,7 @@ def fanned(each: Any = None, *, stragglers: str | None = None, **options: Any) -
     made = Pipeline("nba", partition="day", warehouse="w", modes=game_day_modes())
     listing = made.phase("listing")
     listing.processor("list_games")(work)
-    games = made.phase("games", after=listing, stragglers=stragglers)  # type: ignore[typeddict-item]
+    games = made.phase("games", after=listing, stragglers=stragglers)  # type: ignore[arg-type]
     games.processor("game", each=each or upstream("list_games"), **options)(work)
     made.phase("report", after=games).processor("report")(work)
     return made

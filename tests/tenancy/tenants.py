@@ -180,7 +180,8 @@ class Tenants:
             "INSERT INTO expansions (flow_id, processor, customer, phase, name, state, source, "
             "is_entry, started_at) VALUES ({k}, 1, {n}, 'f', 'p', 'SEALED', 's', TRUE, {at})",
             "INSERT INTO expansion_items VALUES ({k}, 1, 0, {n}, '[]')",
-            "INSERT INTO item_completions VALUES ({k}, 1, 'i', {n}, 'failed', {at}, {k})",
+            "INSERT INTO item_completions VALUES "
+            "({k}, 1, 'i', {n}, 'failed', {at}, {k}, NULL, NULL)",
             "INSERT INTO item_counts (flow_id, processor, customer, succeeded, partial, failed, "
             "records) VALUES ({k}, 1, {n}, 1, 0, 0, 0)",
             "INSERT INTO limit_history (limit_id, customer, holder, weight, outcome, at) "

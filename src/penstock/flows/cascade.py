@@ -9,7 +9,7 @@ the flow's row locked.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -125,11 +125,18 @@ def phase_end_state(phase: PhasePlan, progress: PhaseProgress, now: Micros) -> P
 
 
 def gates_to_evaluate(
-    plan: Plan, known: Mapping[str, PhaseProgress], now: Micros
+    plan: Plan,
+    known: Mapping[str, PhaseProgress],
+    now: Micros,
+    *,
+    phases: Sequence[PhasePlan] | None = None,
 ) -> tuple[GateRequest, ...]:
-    """Return the gates to evaluate now, in the order of the plan."""
+    """Return the gates to evaluate now, in the order of the plan.
+
+    phases: those that can have one; the others are not looked at.
+    """
     gates: list[GateRequest] = []
-    for phase in plan.phases:
+    for phase in plan.phases if phases is None else phases:
         own = known.get(phase.name, PhaseProgress())
         earlier = [(plan.phase(name), known.get(name, PhaseProgress())) for name in phase.after]
         each = phase.terms.on == "each"

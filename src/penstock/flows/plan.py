@@ -42,21 +42,39 @@ class FlowPlan:
     """Tables that each `phase/processor` declares to produce, in any mode."""
     fan_outs: Mapping[tuple[str, str], FanOut] = field(default_factory=dict)
     """By phase and name, the processors that have one run per item."""
+    _needy: frozenset[str] = field(init=False)
+    """Phases whose processors declare data that they need or produce."""
     _needs: dict[tuple[str, str], tuple[Need, ...]] = field(default_factory=dict)
     _outputs: dict[str, tuple[Need, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._needy = frozenset(
+            phase["name"]
+            for phase in self.definition.get("phases", ())
+            for processor in phase["processors"]
+            if processor.get("needs") or processor.get("outputs")
+        )
 
     def needs(self, phase: str, processor: str = "") -> tuple[Need, ...]:
         """Return the dependencies of a gate; callables in them are not restored."""
         key = (phase, processor)
         if key not in self._needs:
-            found = needs_from_definition(self.definition, self.mode, phase, processor or None)
+            found: tuple[Need, ...] = ()
+            if phase in self._needy:
+                found = needs_from_definition(
+                    self.definition, self.mode, phase, processor or None, plan=self.plan
+                )
             self._needs[key] = found
         return self._needs[key]
 
     def outputs(self, phase: str) -> tuple[Need, ...]:
         """Return the tables that are probed when a phase has completed."""
         if phase not in self._outputs:
-            found = needs_from_definition(self.definition, self.mode, phase, outputs=True)
+            found: tuple[Need, ...] = ()
+            if phase in self._needy:
+                found = needs_from_definition(
+                    self.definition, self.mode, phase, outputs=True, plan=self.plan
+                )
             self._outputs[phase] = found
         return self._outputs[phase]
 

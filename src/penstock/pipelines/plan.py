@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 from typing import Any
 
@@ -60,13 +60,35 @@ class Plan:
     mode: Mode
     phases: tuple[PhasePlan, ...]
     skipped: tuple[str, ...] = ()
+    _by_name: dict[str, PhasePlan] = field(init=False, repr=False, compare=False)
+    _next: dict[str, list[str]] = field(init=False, repr=False, compare=False)
+    _positions: dict[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        following: dict[str, list[str]] = {}
+        for phase in self.phases:
+            for name in phase.after:
+                following.setdefault(name, []).append(phase.name)
+        object.__setattr__(self, "_by_name", {phase.name: phase for phase in self.phases})
+        object.__setattr__(self, "_next", following)
+        positions = {phase.name: n for n, phase in enumerate(self.phases)}
+        object.__setattr__(self, "_positions", positions)
 
     def phase(self, name: str) -> PhasePlan:
         """Return a phase of the plan. Raise KeyError if this mode does not run it."""
-        for phase in self.phases:
-            if phase.name == name:
-                return phase
-        raise KeyError(name)
+        return self._by_name[name]
+
+    def has_phase(self, name: str) -> bool:
+        """Whether this mode runs a phase."""
+        return name in self._by_name
+
+    def next_phases(self, name: str) -> Sequence[str]:
+        """Return the phases that directly follow a phase."""
+        return self._next.get(name, ())
+
+    def in_order(self, names: Iterable[str]) -> list[PhasePlan]:
+        """Return phases by name, in the order of the plan."""
+        return [self._by_name[name] for name in sorted(names, key=self._positions.__getitem__)]
 
     def downstream(self, name: str) -> tuple[str, ...]:
         """Return every phase that directly or indirectly follows this one, in order."""
@@ -184,15 +206,19 @@ def needs_from_definition(
     processor: str | None = None,
     *,
     outputs: bool = False,
+    plan: Plan | None = None,
 ) -> tuple[Need, ...]:
     """Return what a gate probes, from JSON, where expected counts lose their functions.
 
-    outputs: what is probed after the phase instead.
+    outputs: what is probed after the phase instead. plan: the plan in this mode, if it is known.
     """
     pipeline = from_json(PipelineSettings, definition)
-    planned = next((p for p in plan_of(definition, mode).phases if p.name == phase), None)
-    # A single run may be of a phase that the mode of the flow does not run.
-    names = (processor,) if processor is not None else () if planned is None else planned.expected
+    if processor is not None:
+        # A single run may be of a phase that the mode of the flow does not run.
+        names: tuple[str, ...] = (processor,)
+    else:
+        plan = plan_of(definition, mode) if plan is None else plan
+        names = plan.phase(phase).expected if plan.has_phase(phase) else ()
     asked = [
         (given["name"], from_json(ProcessorSettings, given))
         for declared in definition["phases"]

@@ -62,7 +62,9 @@ def evaluate_flow(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) ->
 def _fan_in(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) -> None:
     """Complete the processors whose items have ended; a later item may improve a completion."""
     for (phase, name), row in snapshot.expansions.items():
-        if (phase, name) not in snapshot.planned.fan_outs or phase not in snapshot.phase_names:
+        if (phase, name) not in snapshot.planned.fan_outs or not snapshot.planned.plan.has_phase(
+            phase
+        ):
             continue
         deadline = straggler_deadline(snapshot.planned.plan.phase(phase), snapshot.progress(phase))
         status = fan_in_status(
@@ -106,8 +108,9 @@ def _advance(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) -> None
 
 def _resolve_healed(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) -> None:
     """Resolve the alert about missing processors of an ended phase once the last has reported."""
-    for phase in snapshot.planned.plan.phases:
-        is_ended = phase.name in wakeup.phases and snapshot.row(phase.name).state in ENDED
+    plan = snapshot.planned.plan
+    for phase in [plan.phase(name) for name in sorted(wakeup.phases) if plan.has_phase(name)]:
+        is_ended = snapshot.row(phase.name).state in ENDED
         if is_ended and is_set_complete(phase, snapshot.progress(phase.name)):
             changes.resolved.append(phase_alert_key(snapshot.flow.flow_id, phase.name))
 
@@ -126,12 +129,10 @@ def _is_idle(snapshot: FlowSnapshot, wakeup: Wakeup) -> bool:
     ):
         return False
     plan = snapshot.planned.plan
-    known = {phase.name: phase for phase in plan.phases}
     for name in wakeup.phases:
-        phase = known.get(name)
-        if phase is None or snapshot.row(name).state != PhaseState.IN_PROGRESS:
+        if not plan.has_phase(name) or snapshot.row(name).state != PhaseState.IN_PROGRESS:
             return False
-        if phase_end_state(phase, snapshot.progress(name), snapshot.now) is not None:
+        if phase_end_state(plan.phase(name), snapshot.progress(name), snapshot.now) is not None:
             return False
         if any(name in later.after and later.terms.on == "each" for later in plan.phases):
             return False
@@ -167,7 +168,7 @@ def _close_breaker(snapshot: FlowSnapshot, phase: str, changes: ChangeSet) -> No
 
 def _end_phases(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) -> None:
     reported = {seen.phase for seen in snapshot.completions}
-    for phase in snapshot.planned.plan.phases:
+    for phase in snapshot.current_phases():
         row = snapshot.row(phase.name)
         if row.state in (PhaseState.COMPLETE, PhaseState.SKIPPED):
             continue
@@ -247,8 +248,11 @@ def _end_with_outputs(
 def _end_flow(snapshot: FlowSnapshot, changes: ChangeSet) -> bool:
     """End the flow when its last phases have ended, or at its deadline."""
     flow = snapshot.flow
-    states = {snapshot.row(phase.name).state for phase in snapshot.planned.plan.phases}
-    if flow.deadline_at is not None and snapshot.now < flow.deadline_at and not states <= _OVER:
+    if (
+        flow.deadline_at is not None
+        and snapshot.now < flow.deadline_at
+        and any(row.state not in _OVER for (_, part), row in snapshot.rows.items() if not part)
+    ):
         return False
     state = flow_state(
         snapshot.planned.plan, snapshot.all_progress(), now=snapshot.now, opened_at=flow.created_at
@@ -270,14 +274,14 @@ def _schedule_checks(snapshot: FlowSnapshot, wakeup: Wakeup) -> None:
 
     Due gates that could not be evaluated are no longer scheduled: their phase went on without them.
     """
-    for (name, processor), gate in list(snapshot.rows.items()):
+    for (name, processor), gate in list(snapshot.rows.items()) if wakeup.due else ():
         if (
             gate.gate_id in wakeup.due
             and gate.probe_at is not None
             and gate.probe_at <= snapshot.now
         ):
             snapshot.put(name, processor, probe_at=None, probe_again=False)
-    for phase in snapshot.planned.plan.phases:
+    for phase in snapshot.current_phases():
         row = snapshot.row(phase.name)
         if row.state == PhaseState.IN_PROGRESS:
             due = straggler_deadline(phase, snapshot.progress(phase.name))
@@ -285,7 +289,12 @@ def _schedule_checks(snapshot: FlowSnapshot, wakeup: Wakeup) -> None:
 
 
 def _evaluate_gates(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) -> None:
-    for ask in gates_to_evaluate(snapshot.planned.plan, snapshot.all_progress(), snapshot.now):
+    for ask in gates_to_evaluate(
+        snapshot.planned.plan,
+        snapshot.all_progress(),
+        snapshot.now,
+        phases=snapshot.current_phases(),
+    ):
         processor = ask.processor or ""
         row = snapshot.row(ask.phase, processor)
         evidence = wakeup.evidence.get(row.gate_id)

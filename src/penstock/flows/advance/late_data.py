@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from penstock.flows.advance.snapshot import FlowSnapshot, Wakeup
-from penstock.flows.cascade import CompletionStatus, FlowState, PhaseProgress, phases_to_rerun
+from penstock.flows.cascade import CompletionStatus, FlowState, phases_to_rerun
 
 
 class LateData(NamedTuple):
@@ -24,13 +24,13 @@ def find_late_data(snapshot: FlowSnapshot, wakeup: Wakeup) -> LateData | None:
     """Return the late data among the reported phases, or None; a cancelled flow has none."""
     if snapshot.flow.state == FlowState.CANCELLED:
         return None
-    plan = snapshot.planned.plan
-    known: dict[str, PhaseProgress] | None = None
+    if not any(row.is_degraded for row in snapshot.rows.values()):
+        return None
+    plan, known = snapshot.planned.plan, snapshot.all_progress()
     found: dict[str, list[str]] = {}
     for source in sorted(wakeup.phases):
-        if all(phase.name != source for phase in plan.phases):
+        if not plan.has_phase(source):
             continue
-        known = snapshot.all_progress() if known is None else known
         late = [n for n in phases_to_rerun(plan, source, known, 0) if _is_late(snapshot, source, n)]
         if late:
             found[source] = late

@@ -8,7 +8,7 @@ transition.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -22,6 +22,8 @@ from penstock.flows.plan import FlowPlan
 from penstock.flows.rows import CompletionRow, FlowRow, PhaseRow
 from penstock.pipelines.plan import Need, PhasePlan
 
+_PENDING: Final = PhaseState.PENDING.value
+_COMPLETE: Final = PhaseState.COMPLETE.value
 _OUTPUTS_OPEN: Final = (PhaseState.IN_PROGRESS, PhaseState.FAILED)
 """States in which the outputs of a phase have not been probed, or were found to be missing."""
 
@@ -77,8 +79,14 @@ class FlowSnapshot:
     states_before: dict[str, str] = field(init=False)
     """States of the phases as loaded, or as last announced."""
     breakers_changed: set[str] = field(default_factory=set)
+    _seen: dict[str, list[CompletionRow]] = field(init=False)
+    """Completions by phase."""
+    _current: set[str] | None = None
 
     def __post_init__(self) -> None:
+        self._seen = {}
+        for seen in self.completions:
+            self._seen.setdefault(seen.phase, []).append(seen)
         self.states_before = {name: r.state for (name, part), r in self.rows.items() if not part}
 
     def row(self, phase: str, processor: str = "") -> PhaseRow:
@@ -97,6 +105,8 @@ class FlowSnapshot:
         new = old._replace(**fields)
         if new != old:
             self._progress.pop(phase, None)
+            if self._current is not None and state != old.state:
+                self._current.update(self.planned.plan.next_phases(phase))
             self.rows[gate_key] = new
             self.changed.add(gate_key)
 
@@ -105,6 +115,9 @@ class FlowSnapshot:
         key = (completion.phase, completion.processor)
         others = [seen for seen in self.completions if (seen.phase, seen.processor) != key]
         self.completions = [*others, completion]
+        self._seen[completion.phase] = [
+            seen for seen in self.completions if seen.phase == completion.phase
+        ]
         self._progress.pop(completion.phase, None)
 
     def breaker(self, phase: str) -> Breaker:
@@ -119,7 +132,7 @@ class FlowSnapshot:
 
     def completions_of(self, phases: Sequence[str]) -> list[CompletionRow]:
         """Return the completions reported by the processors of these phases."""
-        return [seen for seen in self.completions if seen.phase in phases]
+        return [seen for phase in phases for seen in self._seen.get(phase, ())]
 
     def progress(self, phase: str) -> PhaseProgress:
         """Return a phase in the form the rules use.
@@ -146,16 +159,14 @@ class FlowSnapshot:
             state=PhaseState(row.state),
             started_at=row.started_at,
             ended_at=row.ended_at,
-            reports={
-                s.processor: CompletionStatus(s.status)
-                for s in self.completions
-                if s.phase == phase
-            },
+            reports={s.processor: CompletionStatus(s.status) for s in self._seen.get(phase, ())},
             triggered=frozenset(
                 processor
                 for (name, processor), gate in self.rows.items()
-                if each and processor and name == phase and gate.started_at is not None
-            ),
+                if processor and name == phase and gate.started_at is not None
+            )
+            if each
+            else frozenset(),
             degraded=row.is_degraded,
             is_held=row.state in _OUTPUTS_OPEN and bool(self.outputs_of_done(phase)),
         )
@@ -172,14 +183,29 @@ class FlowSnapshot:
         }
         return [one for one in outputs if done & set(one.needed_by)]
 
-    @property
-    def phase_names(self) -> frozenset[str]:
-        """The phases that this mode runs."""
-        return frozenset(phase.name for phase in self.planned.plan.phases)
+    def all_progress(self) -> Mapping[str, PhaseProgress]:
+        """Return every phase of the plan in the form the rules use; computed when it is read."""
+        return _ProgressOf(self)
 
-    def all_progress(self) -> dict[str, PhaseProgress]:
-        """Return every phase of the plan in the form the rules use."""
-        return {phase.name: self.progress(phase.name) for phase in self.planned.plan.phases}
+    def current_phases(self) -> list[PhasePlan]:
+        """Return the phases that an evaluation can change, in the order of the plan.
+
+        All but those that have ended for good and those behind phases that have not begun. Most
+        phases of a long flow are of these two kinds.
+        """
+        plan = self.planned.plan
+        if self._current is None:
+            known, seen = self.states_before, self._seen
+            untouched = {n for n, state in known.items() if state == _PENDING and n not in seen}
+            self._current = {
+                phase.name
+                for phase in plan.phases
+                if known.get(phase.name) != _COMPLETE
+                and not (
+                    phase.name in untouched and phase.after and untouched.issuperset(phase.after)
+                )
+            }
+        return plan.in_order(self._current)
 
     @property
     def _is_over(self) -> bool:
@@ -193,8 +219,8 @@ class FlowSnapshot:
         that a message started through a config does.
         """
         done = any(
-            s.processor == processor and s.phase == phase.name and s.status != "failed"
-            for s in self.completions
+            s.processor == processor and s.status != "failed"
+            for s in self._seen.get(phase.name, ())
         )
         outside = f"{phase.name}/{processor}" in self.planned.external
         is_reported = self.flow.trigger_source == "event" and not self.flow.config_id
@@ -215,6 +241,24 @@ class FlowSnapshot:
     def is_observed(self) -> bool:
         """Whether the cascade only observes this flow and starts nothing."""
         return self.planned.observes
+
+
+class _ProgressOf(Mapping[str, PhaseProgress]):
+    """The progress of every phase of a flow, by name."""
+
+    def __init__(self, snapshot: FlowSnapshot) -> None:
+        self._snapshot = snapshot
+
+    def __getitem__(self, name: str) -> PhaseProgress:
+        if not self._snapshot.planned.plan.has_phase(name):
+            raise KeyError(name)
+        return self._snapshot.progress(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (phase.name for phase in self._snapshot.planned.plan.phases)
+
+    def __len__(self) -> int:
+        return len(self._snapshot.planned.plan.phases)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

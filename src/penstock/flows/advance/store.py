@@ -42,9 +42,9 @@ from penstock.flows.store.create import flow_rerun
 from penstock.flows.store.flows import (
     config_defaults,
     flow_lock_later,
-    processors_later,
 )
 from penstock.flows.store.logs import topics_later
+from penstock.flows.store.plans import processors_later
 from penstock.pipelines.declare.each import EachKind
 from penstock.runs.rows import NewRun
 from penstock.runs.store.finish import run_cancel_flow
@@ -100,8 +100,7 @@ def advance(
     for snapshot in snapshots:
         evaluate_flow(snapshot, wakeups[snapshot.flow.flow_id], changes)
     probes = _lease(tx, changes, holder)
-    pipelines = {start.snapshot.flow.pipeline_key for start in changes.starts}
-    find = processors_later(tx, pipelines) if pipelines else dict
+    find = processors_later(tx, [start.snapshot.flow for start in changes.starts])
     starts = write(tx, changes, snapshots)
     if changes.logs:
         tx.after_commit(lambda: _log(changes.logs))

@@ -39,8 +39,8 @@ from penstock.flows.items.store.expansions import (
 from penstock.flows.items.store.outcomes import expansion_settled
 from penstock.flows.plan import FanOut
 from penstock.flows.rows import FlowRow
-from penstock.flows.store.flows import config_defaults, flow_get, processors_later
-from penstock.flows.store.plans import planned
+from penstock.flows.store.flows import config_defaults, flow_get
+from penstock.flows.store.plans import planned, processors_later
 from penstock.pipelines.declare.each import EachKind
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.rows import NewRun
@@ -172,7 +172,7 @@ class Expander:
         self, tx: Tx, flow: FlowRow, row: ExpansionRow, items: Sequence[KeyedItem]
     ) -> tuple[list[NewRun], str]:
         """Return the runs of items, and their pool."""
-        found = processors_later(tx, [flow.pipeline_key])()
+        found = processors_later(tx, [flow])()
         configs = config_defaults(tx, [flow.config_id]) if flow.config_id else {}
         most = configs[flow.config_id].max_execution_us if flow.config_id in configs else None
         runs = item_runs(

@@ -170,7 +170,7 @@ DELETE FROM dependency_check_log WHERE check_id IN (
 -- scope: system (system topics have no customer)
 SELECT t.name FROM topics t
 WHERE (SELECT e.topic FROM topics e WHERE e.customer = 0 LIMIT 1) IS NOT NULL AND t.customer = 0
-    AND t.name IN (
+    AND {{lite:+}}t.name IN (
         SELECT 'penstock.orchestration-status' UNION ALL SELECT 'penstock.dependency-check-failed'
         UNION ALL SELECT l.name || '.' || p.phase || '.complete' FROM pipelines l
             JOIN processors p ON p.pipeline = l.pipeline

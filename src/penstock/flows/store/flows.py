@@ -208,10 +208,11 @@ def phases_later(tx: Tx, ids: Sequence[int]) -> Callable[[], dict[int, list[Phas
         found: dict[int, list[PhaseRow]] = {flow_id: [] for flow_id in ids}
         for row in result.rows():
             phase = PhaseRow._make(row)
-            converted = phase._replace(
-                probe_again=bool(phase.probe_again), is_degraded=bool(phase.is_degraded)
-            )
-            found[phase.flow_id].append(converted)
+            if phase.probe_again or phase.is_degraded:
+                phase = phase._replace(
+                    probe_again=bool(phase.probe_again), is_degraded=bool(phase.is_degraded)
+                )
+            found[phase.flow_id].append(phase)
         return found
 
     return read
@@ -271,14 +272,6 @@ def config_defaults(tx: Tx, ids: Sequence[int]) -> dict[int, ConfigDefaults]:
     """Return the settings that flows take from these configs."""
     rows = tx.rows("definition_of_config_list", {"ids": list(ids)})
     return {row[0]: ConfigDefaults._make(row)._replace(is_ordered=bool(row[5])) for row in rows}
-
-
-def processors_later(
-    tx: Tx, pipelines: Iterable[int]
-) -> Callable[[], dict[tuple[int, str, str], tuple[int, str]]]:
-    """Query (key, pool) of processors by (pipeline, phase, name); the result is read by a call."""
-    result = tx.later("processor_keys_list", {"ids": sorted(set(pipelines))})
-    return lambda: {(row[0], row[1], row[2]): (row[3], row[4]) for row in result.rows()}
 
 
 def flow_of_row(row: Sequence[Any]) -> FlowRow:

@@ -8,23 +8,55 @@ here.
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeAlias
 
 from penstock.core.naming import PipelineKey
 from penstock.db.store import Tx, first
 from penstock.flows.plan import FlowPlan, planned_of
+from penstock.flows.rows import FlowRow
 
 PLANS_MAX: Final = 1_000
 DIGEST_CHARS: Final = 64
 """Only full-length digests are cached, because only they identify one text."""
 
 
+ProcessorKeys: TypeAlias = dict[tuple[int, str, str], tuple[int, str]]
+"""Key and pool of processors by pipeline, phase and name."""
+
 _cache: dict[tuple[str, str], FlowPlan] = {}
+_processors: dict[str, ProcessorKeys] = {}
+"""By digest. Keys never change, and a declaration with another pool has another digest."""
 
 
 def clear_cache() -> None:
-    """Clear the cache, so that a simulated history issues the same queries every time."""
+    """Clear the caches, so that a simulated history issues the same queries every time."""
     _cache.clear()
+    _processors.clear()
+
+
+def processors_later(tx: Tx, flows: Iterable[FlowRow]) -> Callable[[], ProcessorKeys]:
+    """Query the processors of flows unless they are cached; the result is read by a call."""
+    wanted = {flow.digest: flow.pipeline_key for flow in flows}
+    unknown = {digest: key for digest, key in wanted.items() if digest not in _processors}
+    result = None
+    if unknown:
+        result = tx.later("processor_keys_list", {"ids": sorted(set(unknown.values()))})
+
+    def read() -> ProcessorKeys:
+        found: ProcessorKeys = {}
+        for row in () if result is None else result.rows():
+            found[row[0], row[1], row[2]] = (row[3], row[4])
+        for digest, pipeline in unknown.items():
+            if len(digest) == DIGEST_CHARS:
+                if len(_processors) >= PLANS_MAX:
+                    _processors.clear()
+                _processors[digest] = {k: v for k, v in found.items() if k[0] == pipeline}
+        for digest in wanted:
+            found.update(_processors.get(digest, ()))
+        return found
+
+    return read
 
 
 def planned(tx: Tx, pipeline_key: PipelineKey, digest: str, mode: str) -> FlowPlan:

@@ -33,6 +33,7 @@ from penstock.flows.explain.facts import (
     RunGateFact,
     TriggerFact,
 )
+from penstock.flows.explain.store.items import item_facts
 from penstock.flows.explain.store.limits import limit_facts
 from penstock.flows.explain.store.reads import (
     decisions_latest,
@@ -53,9 +54,6 @@ from penstock.flows.gates.rows import InterventionRow
 from penstock.flows.gates.store.gates import breakers_of, triggers_of
 from penstock.flows.gates.store.overrides import overrides_of
 from penstock.flows.gates.store.run_gates import run_gate_get
-from penstock.flows.items.fan_in import quorum
-from penstock.flows.items.store.expansions import expansions_of
-from penstock.flows.items.store.reads import ItemFilter, item_errors, item_list
 from penstock.flows.phases import PhaseState
 from penstock.flows.plan import FlowPlan
 from penstock.flows.rows import CompletionRow, FlowFilter, FlowRow, PhaseRow
@@ -68,8 +66,6 @@ from penstock.runs.states import Admission
 from penstock.runs.store.admission import PauseRow, pause_list
 from penstock.runs.store.leases import session_list
 
-FIRST_FAILURES = 3
-"""Failed items of a processor that are named."""
 OPEN_FLOWS_MAX = 5
 """Maximum number of older open flows of a partition that are named."""
 WAITS = {
@@ -259,7 +255,7 @@ class FactLoader:
                 gate_key: self.run(run)
                 for gate_key, run in _one_of_each(runs_of_flow(tx, flow_id)).items()
             },
-            items=self._items(flow, plan),
+            items=item_facts(tx, flow_id, plan),
             ended=[ended_fact(row) for row in executions_of_flow(tx, flow)],
             decided={key: decision_fact(row) for key, row in decisions_latest(tx, flow_id).items()},
             triggers={
@@ -285,30 +281,6 @@ class FactLoader:
         whole = {row.phase: row for row in rows if not row.processor}
         names = [p["name"] for p in plan.definition["phases"] if p["name"] in whole]
         return tuple(_phase(flow, plan, whole[name], rows, parts) for name in names)
-
-    def _items(self, flow: FlowRow, plan: FlowPlan) -> dict[tuple[str, str], ItemsFact]:
-        """Return the counts of the flow's items by phase and processor, with first failures."""
-        if not plan.fan_outs:
-            return {}
-        tx, flow_id = self._tx, flow.flow_id
-        found = {}
-        for row in expansions_of(tx, [flow_id])[flow_id]:
-            fan_out = plan.fan_outs.get((row.phase, row.processor))
-            if fan_out is None:
-                continue
-            wanted = ItemFilter(flow_id, row.processor_key, "failed", limit=FIRST_FAILURES)
-            found[row.phase, row.processor] = ItemsFact(
-                state=row.state,
-                total=row.total,
-                created=row.created,
-                done=row.done,
-                failed=row.failed,
-                required=quorum(row.total, fan_out.min_items),
-                error=row.error,
-                errors=tuple(item_errors(tx, flow_id, row.processor_key, FIRST_FAILURES)),
-                first_failed=tuple(item.item_key for item in item_list(tx, wanted)),
-            )
-        return found
 
     def _info(self, pipeline: str) -> PipelineInfo | None:
         try:
