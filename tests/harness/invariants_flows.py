@@ -17,14 +17,15 @@ from penstock.testing.simulate.snapshots import DirectReader
 from penstock.testing.simulate.violation import Violation
 
 RANKS = {"failed": 0, "partial": 1, "success": 2}
-_ONCE = """SELECT flow_id, processor, count(*) FROM (
-    SELECT flow_id, processor, trigger_source FROM runs WHERE parent_run_id IS NULL
-    UNION ALL SELECT flow_id, processor, trigger_source FROM history WHERE parent_run_id IS NULL)
-WHERE flow_id IS NOT NULL GROUP BY 1, 2 HAVING count(*) > 1"""
+_ONCE = """SELECT flow_id, processor, item_key, count(*) FROM (
+    SELECT flow_id, processor, item_key FROM runs WHERE parent_run_id IS NULL
+    UNION ALL SELECT flow_id, processor, item_key FROM history WHERE parent_run_id IS NULL)
+WHERE flow_id IS NOT NULL GROUP BY 1, 2, 3 HAVING count(*) > 1"""
 _MADE = """SELECT count(*) FROM (
-    SELECT flow_id, processor FROM runs WHERE flow_id = :flow AND parent_run_id IS NULL
+    SELECT flow_id, processor FROM runs
+        WHERE flow_id = :flow AND parent_run_id IS NULL AND item_key = ''
     UNION ALL SELECT flow_id, processor FROM history
-        WHERE flow_id = :flow AND parent_run_id IS NULL) AS made
+        WHERE flow_id = :flow AND parent_run_id IS NULL AND item_key = '') AS made
 JOIN processors p ON p.processor = made.processor
 WHERE p.phase = :phase AND (:processor = '' OR p.name = :processor)"""
 _OFFENDERS = {
@@ -45,8 +46,31 @@ _OFFENDERS = {
     "I15: something of an ended flow is still awaited": """
         SELECT w.flow_id, p.phase FROM flows w JOIN flow_phases p ON p.flow_id = w.flow_id
         WHERE w.ended_at IS NOT NULL AND p.look_at IS NOT NULL""",
+    "I19: items and their runs differ": """
+        SELECT e.flow_id, e.total, e.created FROM expansions e WHERE e.created <> (
+            SELECT count(*) FROM (
+                SELECT run_id FROM runs WHERE flow_id = e.flow_id AND processor = e.processor
+                    AND parent_run_id IS NULL
+                UNION ALL SELECT run_id FROM history WHERE flow_id = e.flow_id
+                    AND processor = e.processor AND parent_run_id IS NULL) AS made)
+            OR (e.state = 'SEALED' AND e.created <> e.total)""",
+    "I19: counts and ended items differ": """
+        SELECT e.flow_id, e.succeeded, e.partial, e.failed FROM expansions e
+        WHERE e.succeeded + (SELECT coalesce(sum(n.succeeded), 0) FROM item_counts n
+                WHERE n.flow_id = e.flow_id AND n.processor = e.processor) <>
+                (SELECT count(*) FROM item_completions i WHERE i.flow_id = e.flow_id
+                    AND i.processor = e.processor AND i.status = 'success')
+            OR e.failed + (SELECT coalesce(sum(n.failed), 0) FROM item_counts n
+                WHERE n.flow_id = e.flow_id AND n.processor = e.processor) <>
+                (SELECT count(*) FROM item_completions i WHERE i.flow_id = e.flow_id
+                    AND i.processor = e.processor AND i.status = 'failed')""",
+    "I19: an item ended without a completion": """
+        SELECT h.flow_id, h.item_key FROM history h WHERE h.item_key <> '' AND NOT h.was_retried
+            AND NOT EXISTS (SELECT 1 FROM item_completions i WHERE i.flow_id = h.flow_id
+                AND i.processor = h.processor AND i.item_key = h.item_key)""",
     "execution log: one row per ended run of a flow": """
         SELECT h.run_id FROM history h WHERE h.flow_id IS NOT NULL
+            AND NOT (h.item_key <> '' AND h.final_state = 'COMPLETED')
             AND EXISTS (SELECT 1 FROM flows w WHERE w.flow_id = h.flow_id) AND (
             SELECT count(*) FROM execution_log e WHERE e.execution_id = h.run_id) <> 1""",
     "I18: an override without a person, a reason or an end": """
@@ -92,13 +116,18 @@ class FlowChecks:
     def unrest(self) -> list[Any]:
         """Return the remaining work."""
         left = self._peek.rows("SELECT 'flow', flow_id, state FROM flows WHERE ended_at IS NULL")
+        left += self._peek.rows(
+            "SELECT 'expansion', e.flow_id, e.state FROM expansions e JOIN flows w"
+            " ON w.flow_id = e.flow_id WHERE e.due_at IS NOT NULL AND w.ended_at IS NULL"
+        )
         return left + self._peek.rows("SELECT 'flow event', flow_id FROM nudges")
 
     def next_due(self) -> int | None:
         """Return when a gate, a straggler deadline or a flow deadline is due."""
         (row,) = self._peek.rows(
             "SELECT (SELECT min(look_at) FROM flow_phases), (SELECT min(deadline_at) FROM flows"
-            " WHERE ended_at IS NULL)"
+            " WHERE ended_at IS NULL), (SELECT min(e.due_at) FROM expansions e JOIN flows w"
+            " ON w.flow_id = e.flow_id WHERE w.ended_at IS NULL)"
         )
         return min((at for at in row if at is not None), default=None)
 

@@ -18,6 +18,8 @@ from penstock.db.store import Store
 from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.probe_request import ProbeRequest
 from penstock.flows.gates.records import OverrideRequest
+from penstock.flows.items.records import ItemRetry
+from penstock.flows.items.sources import ItemRequest
 from penstock.flows.orchestrator import Orchestrator
 from penstock.flows.records import CompletionReport, FlowRequest
 from penstock.pipelines.declare.needs import historical, optional, same_day
@@ -36,7 +38,7 @@ STATUSES: tuple[Literal["success", "partial", "failed"], ...] = (
     "failed",
 )
 PARTITIONS = ("2026-01-01", "2026-01-02")
-PROCESSORS = ("left", "right", "mid", "end", "soon")
+PROCESSORS = ("left", "right", "mid", "end", "soon", "item")
 
 
 def cascade() -> Pipeline:
@@ -59,6 +61,10 @@ def cascade() -> Pipeline:
     each.processor("soon", timeout="8m", retry=quick)(_work)
     each.processor("past", timeout="8m", needs=[historical("t.days", days=3)])(_work)
     made.phase("last", after=[middle]).processor("end", timeout="8m", retry=quick)(_work)
+    fan = made.phase("fan", after=raw, stragglers="30m")
+    query = "SELECT id FROM t.items WHERE shop = :customer"
+    fan.processor("item", timeout="8m", retry=quick, each=query, min_items=0.5)(_work)
+    made.phase("gather", after=fan).processor("gathered", timeout="8m", retry=quick)(_work)
     return made
 
 
@@ -71,13 +77,24 @@ class OrchestratorActor(ServiceActor):
 
     def __init__(self, stage: Stage, name: str, batch: int) -> None:
         def make(store: Store) -> Orchestrator:
-            return Orchestrator(store, self.probe, holder=name, batch=batch)
+            return Orchestrator(store, self.probe, query=self.query, holder=name, batch=batch)
 
         super().__init__(stage, name, 25 * SECOND, "orchestrator", make)
 
     def probe(self, request: ProbeRequest) -> list[Observation]:
         """Return complete, partial or no data, or an error; complete data after recovery."""
         return [self._observe(d.key, d.kind) for d in request.dependencies]
+
+    def query(self, _: ItemRequest) -> list[int]:
+        """List no to nine items, or fail; some lists name an item twice."""
+        rng = self.stage.rng
+        if self.is_recovering:
+            return list(range(5))
+        if rng.random() < 0.2:
+            raise ConnectionError("the warehouse is unreachable")
+        if rng.random() < 0.05:
+            return [1, 1]
+        return list(range(rng.choice((0, 1, 3, 6, 9))))
 
     def _observe(self, key: str, kind: DependencyKind) -> Observation:
         rng, now = self.stage.rng, self.stage.clock.now()
@@ -105,7 +122,7 @@ class FlowUsers(Actor):
         """Perform one action chosen by the seed; refusals are expected."""
         actions: list[tuple[int, Callable[[], object]]] = [
             (5, self._trigger), (4, self._report), (2, self._repeat), (1, self._approve),
-            (1, self._cancel),
+            (1, self._cancel), (1, self._retry_items),
         ]  # fmt: skip
         if self.is_recovering:
             return
@@ -171,6 +188,12 @@ class FlowUsers(Actor):
         found = self.client.flows.list(state="OPEN", limit=10).items
         if found:
             self.client.flows.cancel(self.stage.rng.choice(found).flow_id, reason="simulated")
+
+    def _retry_items(self) -> None:
+        found = self.client.flows.list(limit=10).items
+        if found:
+            flow = self.stage.rng.choice(found).flow_id
+            self.client.items.retry(flow, ItemRetry(processor="item"))
 
 
 def flow_actors(stage: Stage, customers: Sequence[str], batch: int) -> list[Actor]:

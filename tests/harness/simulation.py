@@ -17,10 +17,12 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from unittest.mock import patch
 
 from penstock.access.store.registry import topic_ensure
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND
 from penstock.core.errors import StoreError
+from penstock.flows.items import item_list
 from penstock.flows.store.plans import clear_cache
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.schedules.store.configs import config_list
@@ -331,8 +333,12 @@ def _work(run: object) -> None:
 
 
 def run_seed(seed: int, options: Options | None = None) -> Report:
-    """Run one history; SimulationFailed says how to reproduce a failure."""
-    return Simulation(seed, options).run()
+    """Run one history; SimulationFailed says how to reproduce a failure.
+
+    Lists of items are created in parts of two, so that short lists have several.
+    """
+    with patch.multiple(item_list, BATCH=2, FIRST_BATCH=1):
+        return Simulation(seed, options).run()
 
 
 def shrink(seed: int, options: Options | None = None) -> Options:

@@ -38,6 +38,9 @@ def fanned(each: Any = None, *, stragglers: str | None = None, **options: Any) -
 class ItemStage(Stage):
     """A stage whose runs are claimed as a list."""
 
+    flow_id: str
+    """Id of the flow that a fixture opened."""
+
     def __init__(
         self, store: Store, clock: VirtualClock, pipeline: Pipeline, query: ItemQuery = no_queries
     ) -> None:

@@ -7,11 +7,13 @@ advances the clock. Assertions are in `FlowTest`, not here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from penstock.client import Client
 from penstock.core.clock import Micros, iso
+from penstock.flows.items.item_list import InvalidItems
+from penstock.flows.items.sources import ItemRequest
 from penstock.flows.orchestrator import Orchestrator
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.probes.runner import ProbeRunner
@@ -50,7 +52,11 @@ class FlowDriver:
         self.workers.on_completed = self._produced
         self._probes = None if warehouses is None else ProbeRunner(clock, names=warehouses)
         probe = self.tables.probe if self._probes is None else self._probes.probe
-        self._orchestrator = Orchestrator(self.store, probe, pipelines=[pipeline])
+        self.items: dict[str, Sequence[Any]] = {}
+        """Items that queries list, by processor."""
+        self._orchestrator = Orchestrator(
+            self.store, probe, query=self._query_items, pipelines=[pipeline]
+        )
         self._admitter = Admitter(self.store)
         self._sweeper = Sweeper(self.store, jitter=lambda: 0.0)
         self._calls: list[tuple[Micros, Callable[[], None]]] = []
@@ -74,7 +80,7 @@ class FlowDriver:
             admitted = self._admitter.run_once()
             touched = self.workers.step()
             swept = self._sweeper.run_once()
-            if not (stepped.flows or admitted.runs or touched or swept.total):
+            if not (stepped.flows or stepped.runs or admitted.runs or touched or swept.total):
                 self._due = (stepped.next_at, admitted.next_at)
                 return
         raise FlowStuck(f"services still active at {iso(self.clock.now())}")
@@ -92,6 +98,17 @@ class FlowDriver:
         if self._probes is not None:
             self._probes.close()
         self.store.close()
+
+    def _query_items(self, request: ItemRequest) -> Sequence[Any]:
+        """Return the items that the test set, or those of the real warehouse."""
+        if request.processor in self.items:
+            return self.items[request.processor]
+        if self._probes is None:
+            raise InvalidItems(
+                f"the test sets no items of {request.processor}: call "
+                f't.set_items("{request.processor}", [...])'
+            )
+        return self._probes.query_items(request)
 
     def _call_due(self) -> None:
         now = self.clock.now()

@@ -37,6 +37,8 @@ class ProcessorBehavior:
     takes_us: Micros = MINUTE
     failures: list[AttemptOutcome] = field(default_factory=list)
     """One outcome per failing attempt, in order; later attempts succeed."""
+    item_failures: dict[str, list[AttemptOutcome]] = field(default_factory=dict)
+    """How the next attempts of single items fail, by key."""
     status: str = "SUCCESS"
     call: Callable[[RunContext], AttemptOutcome] | None = None
 
@@ -122,7 +124,10 @@ class FakeWorkers:
         if behavior.takes_us > limit:
             context.send_signal(Signal.TIMEOUT, self._clock.monotonic() + limit / SECOND)
             return _Busy(now + limit, steps, context, TIMED_OUT)
-        if behavior.failures:
+        of_item = behavior.item_failures.get(context.item_key or "")
+        if of_item:
+            outcome = of_item.pop(0)
+        elif behavior.failures:
             outcome = behavior.failures.pop(0)
         elif behavior.call is not None:
             outcome = self._noted(context, behavior.call(context))

@@ -21,6 +21,7 @@ from penstock.access.store.registry import customer_ensure_many, pipeline_get
 from penstock.core.clock import Micros, iso, parse_duration, parse_iso
 from penstock.core.error_classification import classify
 from penstock.core.errors import InvalidInput
+from penstock.core.ids import encode
 from penstock.core.naming import PipelineKey
 from penstock.core.stored_json import loads
 from penstock.db.store import Store, Tx
@@ -43,6 +44,7 @@ from penstock.worker.outcome import AttemptOutcome, outcome_of_error, outcome_of
 
 __all__ = ["FlowStuck", "FlowTest"]
 
+PAGE: Final = 1_000
 START: Final = "2025-11-15T15:30:00Z"
 CUSTOMER: Final = "test"
 
@@ -149,14 +151,46 @@ class FlowTest:
         self._tables.expect(table, rows)
 
     def fail(
-        self, processor: str, times: int = 1, error: str | BaseException = "TRANSIENT_NETWORK"
+        self,
+        processor: str,
+        times: int = 1,
+        error: str | BaseException = "TRANSIENT_NETWORK",
+        *,
+        item: str | None = None,
     ) -> None:
-        """Make the next attempts of a processor fail with an error type or an exception."""
+        """Make the next attempts of a processor fail with an error type or an exception.
+
+        item: key of an item; only its attempts fail.
+        """
         if isinstance(error, BaseException):
             outcome = outcome_of_error(error)._replace(error_type=classify(error))
         else:
             outcome = AttemptOutcome(error_type=error)
-        self._behavior(processor).failures += [outcome] * times
+        behavior = self._behavior(processor)
+        if item is not None:
+            behavior.item_failures.setdefault(item, []).extend([outcome] * times)
+            return
+        behavior.failures += [outcome] * times
+
+    def set_items(self, processor: str, items: Sequence[Any]) -> None:
+        """Set the items that the query of a processor lists.
+
+        A function lists its own; `set_result` sets the list that an earlier processor returns.
+        """
+        self._behavior(processor)
+        self.drive.items[processor] = list(items)
+
+    def items(self, processor: str) -> dict[str, str]:
+        """Return the states of a processor's items in the newest generation, by key."""
+        flow_id = encode("flow", self.flow.flow_id)
+        found: dict[str, str] = {}
+        cursor = None
+        while True:
+            page = self.client.items.list(flow_id, processor=processor, limit=PAGE, cursor=cursor)
+            found.update({one.item_key: one.state for one in page.items})
+            cursor = page.next_cursor
+            if cursor is None:
+                return found
 
     def set_duration(self, processor: str, duration: str) -> None:
         """Set how long a processor takes; the default is a minute."""

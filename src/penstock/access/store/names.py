@@ -62,8 +62,15 @@ class PipelineInfo:
 
     def is_gated(self, row: ProcessorRow) -> bool:
         """Return whether a processor has needs, so that it starts behind a gate."""
+        return self._declares(row, "needs")
+
+    def fans_out(self, row: ProcessorRow) -> bool:
+        """Return whether a processor has one run per item."""
+        return self._declares(row, "each")
+
+    def _declares(self, row: ProcessorRow, option: str) -> bool:
         return any(
-            bool(declared.get("needs"))
+            bool(declared.get(option))
             for phase in self.definition["phases"]
             for declared in phase["processors"]
             if (phase["name"], declared["name"]) == (row.phase, row.name)

@@ -197,7 +197,8 @@ class ChangeSet:
         names = tuple(name for name in asked if snapshot.needs_run(name, plan))
         is_entry = snapshot.starts_with(ask)
         is_observed = snapshot.is_observed and (not is_entry or flow.trigger_source == LATE_DATA)
-        runs = 0 if is_observed else len(names)
+        plain = [n for n in names if (ask.phase, n) not in snapshot.planned.fan_outs]
+        runs = 0 if is_observed else len(plain)
         cascaded = source in (CASCADE_SOURCE, LATE_DATA)
         self.triggers.append(
             NewTrigger(

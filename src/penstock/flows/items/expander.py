@@ -28,6 +28,7 @@ from penstock.flows.items.item_runs import item_runs
 from penstock.flows.items.sources import ItemQuery, ItemRequest, no_queries
 from penstock.flows.items.store.expansions import (
     expansion_advance_many,
+    expansion_cancel,
     expansion_due,
     expansion_fail,
     expansion_flow_lock,
@@ -139,9 +140,12 @@ class Expander:
         return leased, self._continue(tx, sealed)
 
     def _lease(self, tx: Tx, row: ExpansionRow) -> _Evaluation | None:
-        leased = expansion_lease(tx, row, LEASE_US)
         flow = flow_get(tx, row.flow_id)
-        if leased is None or flow is None:
+        if flow is None or not flow.is_open:
+            expansion_cancel(tx, [row.flow_id])
+            return None
+        leased = expansion_lease(tx, row, LEASE_US)
+        if leased is None:
             return None
         plan = planned(tx, flow.pipeline_key, flow.digest, flow.mode)
         return _Evaluation(leased, flow, plan.fan_outs[row.phase, row.processor])
@@ -151,6 +155,9 @@ class Expander:
         if not rows:
             return 0, set()
         flows = expansion_flow_lock(tx, sorted({row.flow_id for row in rows}))
+        over = [flow_id for flow_id, flow in flows.items() if not flow.is_open]
+        if over:  # its processors were completed by reports
+            expansion_cancel(tx, over)
         held = [row for row in rows if row.flow_id in flows and flows[row.flow_id].is_open]
         parts = expansion_items_take(tx, held) if held else {}
         made: list[NewRun] = []

@@ -79,6 +79,13 @@ def check_many(
             if wanted.pipeline not in infos:
                 infos[wanted.pipeline] = names.pipeline(wanted.pipeline, "pipeline", tx)
             row = _pick(infos[wanted.pipeline], target[1])
+            if infos[wanted.pipeline].fans_out(row):
+                raise InvalidInput(
+                    "processor",
+                    "a processor with a single run",
+                    row.name,
+                    f"It has one run per item: penstock trigger {wanted.pipeline}",
+                )
             found = rows[target] = row, infos[wanted.pipeline].is_gated(row)
         row, has_gate = found
         text = None
