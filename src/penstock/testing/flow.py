@@ -17,39 +17,38 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final
 
-from penstock.access.store.registry import customer_ensure_many, pipeline_get
+from penstock.access.store.registry import customer_ensure_many
 from penstock.core.clock import Micros, iso, parse_duration, parse_iso
 from penstock.core.error_classification import classify
 from penstock.core.errors import InvalidInput
-from penstock.core.ids import encode
 from penstock.core.naming import PipelineKey
 from penstock.core.stored_json import loads
 from penstock.db.store import Store, Tx
-from penstock.flows.gates.rows import DecisionFilter, Trigger
-from penstock.flows.gates.store.gates import decision_list, triggers_of
+from penstock.flows.gates.rows import DecisionFilter
+from penstock.flows.gates.store.gates import decision_list
 from penstock.flows.gates.verdict import Decision
-from penstock.flows.rows import FlowFilter, FlowRow, PhaseRow
+from penstock.flows.rows import FlowRow
 from penstock.flows.store.completions import flow_event_put_many
 from penstock.flows.store.create import FlowOpening, flow_open_many
-from penstock.flows.store.flows import flow_list, phases_of
+from penstock.flows.store.flows import phases_of
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.modes import default_mode, partition_of
 from penstock.pipelines.partition import check_partition
 from penstock.testing.clock import VirtualClock
 from penstock.testing.drive import STEPS_MAX, FlowDriver, FlowStuck
 from penstock.testing.fake_workers import ProcessorBehavior
+from penstock.testing.flow_results import FlowResults
 from penstock.testing.tables import TableContent
 from penstock.worker.context import RunContext
 from penstock.worker.outcome import AttemptOutcome, outcome_of_error, outcome_of_value
 
 __all__ = ["FlowStuck", "FlowTest"]
 
-PAGE: Final = 1_000
 START: Final = "2025-11-15T15:30:00Z"
 CUSTOMER: Final = "test"
 
 
-class FlowTest:
+class FlowTest(FlowResults):
     """One flow of a pipeline, its data and its results; a context manager."""
 
     def __init__(
@@ -180,18 +179,6 @@ class FlowTest:
         self._behavior(processor)
         self.drive.items[processor] = list(items)
 
-    def items(self, processor: str) -> dict[str, str]:
-        """Return the states of a processor's items in the newest generation, by key."""
-        flow_id = encode("flow", self.flow.flow_id)
-        found: dict[str, str] = {}
-        cursor = None
-        while True:
-            page = self.client.items.list(flow_id, processor=processor, limit=PAGE, cursor=cursor)
-            found.update({one.item_key: one.state for one in page.items})
-            cursor = page.next_cursor
-            if cursor is None:
-                return found
-
     def set_duration(self, processor: str, duration: str) -> None:
         """Set how long a processor takes; the default is a minute."""
         self._behavior(processor).takes_us = parse_duration(duration, "duration")
@@ -229,52 +216,9 @@ class FlowTest:
         raise FlowStuck(f"no end after {STEPS_MAX:,} steps:\n{self.report()}")
 
     @property
-    def flow(self) -> FlowRow:
-        """The newest generation."""
-        return self.flows[-1]
-
-    @property
-    def flows(self) -> list[FlowRow]:
-        """Every generation, oldest first; late data may have started several."""
-        found = self.store.read(lambda tx: flow_list(tx, FlowFilter(limit=500)))
-        return sorted(found, key=lambda flow: flow.generation)
-
-    @property
     def elapsed(self) -> Micros:
         """Virtual time since the flow opened, in microseconds."""
         return 0 if self._began is None else self.clock.now() - self._began
-
-    def phase(self, name: str, generation: int | None = None) -> PhaseRow:
-        """Return a phase: state, started_at, ended_at, is_degraded, gate_context."""
-        flow = self._flow(generation)
-        rows = self.store.read(lambda tx: phases_of(tx, [flow.flow_id]))[flow.flow_id]
-        for row in rows:
-            if row.phase == name and not row.processor:
-                return row
-        raise KeyError(name)
-
-    def state(self, phase: str) -> str:
-        """Return the state of a phase in the newest generation."""
-        return self.phase(phase).state
-
-    def decisions(self, phase: str, processor: str = "") -> list[Decision]:
-        """Return the decisions of a phase's gate, in order, over all generations."""
-        wanted = DecisionFilter(pipeline=self._number()[0], phase=phase, limit=10_000)
-        rows = self.store.read(lambda tx: decision_list(tx, wanted))
-        return [loads(Decision, r.decision) for r in reversed(rows) if r.processor == processor]
-
-    def decision(self, phase: str, processor: str = "") -> Decision:
-        """Return the last decision; AssertionError if the gate was never evaluated."""
-        found = self.decisions(phase, processor)
-        if not found:
-            raise AssertionError(f"the gate of {phase} was never evaluated:\n{self.report()}")
-        return found[-1]
-
-    def triggers(self, phase: str) -> list[Trigger]:
-        """Return what started a phase, over all generations."""
-        ids = [flow.flow_id for flow in self.flows]
-        found = self.store.read(lambda tx: triggers_of(tx, ids))
-        return [trigger for trigger in found if trigger.phase == phase]
 
     @property
     def errors(self) -> Sequence[str]:
@@ -309,10 +253,6 @@ class FlowTest:
         """Whether every generation has ended and nothing is running, pending or to arrive."""
         return self.drive.is_idle and all(not flow.is_open for flow in self.flows)
 
-    def _flow(self, generation: int | None) -> FlowRow:
-        flows = self.flows
-        return flows[-1] if generation is None else flows[generation - 1]
-
     def _behavior(self, processor: str) -> ProcessorBehavior:
         known = {p.name for p in self.pipeline.processors}
         if processor not in known:
@@ -322,11 +262,6 @@ class FlowTest:
     def _at(self, after: str | None) -> Micros:
         base = self._began if self._began is not None else self.clock.now()
         return self.clock.now() if after is None else base + parse_duration(after, "after")
-
-    def _number(self) -> tuple[int, str]:
-        found = self.store.read(lambda tx: pipeline_get(tx, self.pipeline.name))
-        assert found is not None
-        return found[0], found[1]
 
 
 def _opened(tx: Tx, opening: FlowOpening) -> None:

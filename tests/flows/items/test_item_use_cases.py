@@ -62,11 +62,11 @@ class TestReads:
 
     def test_explain_why_and_trace_show_counts(self, stage: ItemStage) -> None:
         """Explanations count items and name the first failures, with the command that helps."""
-        told = stage.client.diagnostics.explain_flow(stage.flow_id)
-        games = next(phase for phase in told.phases if phase.phase == "games")
+        found = stage.client.diagnostics.explain_flow(stage.flow_id)
+        games = next(phase for phase in found.phases if phase.phase == "games")
         text = "5 of 10 items done, 2 failed (VALIDATION_ERROR 2; first: g1, g4), 3 running"
         assert text in games.headline
-        commands = [one.command for one in told.actions]
+        commands = [one.command for one in found.actions]
         assert f"penstock items retry {stage.flow_id} --processor game" in commands
         why = json.dumps(stage.client.diagnostics.why_flow(stage.flow_id), default=str)
         assert "2 failed" in why or "has not completed" in why

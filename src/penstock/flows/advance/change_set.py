@@ -94,7 +94,6 @@ class ChangeSet:
     """Flows whose successful probe run closed a breaker; flows it blocked are evaluated again."""
     starts: list[Start] = field(default_factory=list)
     fan_ins: list[NewCompletion] = field(default_factory=list)
-    """Completions of processors whose items have ended."""
     ended: int = 0
     overdue: list[int] = field(default_factory=list)
     """Flows that failed at their deadline; their runs are cancelled."""
@@ -197,8 +196,8 @@ class ChangeSet:
         names = tuple(name for name in asked if snapshot.needs_run(name, plan))
         is_entry = snapshot.starts_with(ask)
         is_observed = snapshot.is_observed and (not is_entry or flow.trigger_source == LATE_DATA)
-        plain = [n for n in names if (ask.phase, n) not in snapshot.planned.fan_outs]
-        runs = 0 if is_observed else len(plain)
+        fan_outs = snapshot.planned.fan_outs
+        runs = 0 if is_observed else sum((ask.phase, name) not in fan_outs for name in names)
         cascaded = source in (CASCADE_SOURCE, LATE_DATA)
         self.triggers.append(
             NewTrigger(
