@@ -102,9 +102,9 @@ class CauseEntry(Record):
     """Depth in the tree; 0 is the subject of the request."""
     kind: str
     """flow, phase, gate, dependency, processor, run, retry, schedule, pause, ordering_key, worker,
-    items, fairness, execution, breaker, intervention, observe, orchestrator; config, disabled, event,
-    overlap, missed, failures, common_cause; message, subscription, topic, filter, delivery, lease,
-    backoff, consumer, dead_letter, alert."""
+    items, fairness, execution, breaker, intervention, observe, orchestrator; config, disabled,
+    event, overlap, missed, failures, common_cause; message, subscription, topic, filter, delivery,
+    lease, backoff, consumer, dead_letter, alert."""
     text: str
     """Sentence that describes the cause."""
     clears: Literal["time", "event", "person", "never"]

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from penstock.core.clock import Micros
 from penstock.pipelines.declare.collect import Collect
-from penstock.pipelines.declare.endpoint import HttpEndpoint
 from penstock.pipelines.declare.each import Each
+from penstock.pipelines.declare.endpoint import HttpEndpoint
 from penstock.pipelines.dependency import Dependency
 from penstock.pipelines.mode import Mode
 from penstock.pipelines.partition import DAY_RULE, PartitionRule
