@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
+from unittest.mock import patch
 
 from penstock.client import Client
 from penstock.core.clock import HOUR, MINUTE
@@ -21,6 +22,8 @@ from penstock.flows.gates.probe_request import ProbeRequest
 from penstock.flows.gates.rows import DecisionFilter
 from penstock.flows.gates.store.gates import decision_list
 from penstock.flows.gates.verdict import Decision, GateInput
+from penstock.flows.items import item_list
+from penstock.flows.items.sources import ItemRequest
 from penstock.flows.orchestrator import Orchestrator
 from penstock.flows.records import FlowRequest
 from penstock.pipelines.declare.needs import same_day
@@ -36,25 +39,36 @@ from penstock.worker.worker_core import WorkerCore
 
 NAME: Final = "crash"
 ROUNDS_MAX: Final = 400
-TRIGGERS: Final = ["each/soon", "last/", "middle/", "raw/"]
+TRIGGERS: Final = ["each/soon", "fan/", "last/", "middle/", "raw/"]
 """Every trigger of the flow, as phase/processor."""
-PROCESSORS: Final = 5
+PROCESSORS: Final = 6
+ITEMS: Final = 5
 
 
 _FLOWS: Final = "SELECT flow_id, partition, state FROM flows"
-_ENDED: Final = "SELECT run_id FROM history WHERE flow_id = :flow ORDER BY 1"
+_ENDED: Final = "SELECT run_id FROM history WHERE flow_id = :flow AND item_key = '' ORDER BY 1"
 _LOGGED: Final = "SELECT execution_id FROM execution_log WHERE flow_id = :flow ORDER BY 1"
 _ONCE: Final[dict[str, tuple[str, list[tuple[Any, ...]]]]] = {
     "triggers": (
         "SELECT phase, processor, runs FROM triggers WHERE flow_id = :flow ORDER BY 1, 2",
-        [("each", "soon", 1), ("last", "", 1), ("middle", "", 1), ("raw", "", 2)],
+        [("each", "soon", 1), ("fan", "", 0), ("last", "", 1), ("middle", "", 1), ("raw", "", 2)],
     ),
-    "first runs per processor": (
+    "first runs per processor and item": (
         """SELECT count(*) FROM (
-            SELECT processor FROM runs WHERE flow_id = :flow AND parent_run_id IS NULL
-            UNION ALL SELECT processor FROM history
-                WHERE flow_id = :flow AND parent_run_id IS NULL) AS made GROUP BY processor""",
-        [(1,)] * PROCESSORS,
+            SELECT processor, item_key FROM runs WHERE flow_id = :flow AND parent_run_id IS NULL
+            UNION ALL SELECT processor, item_key FROM history
+                WHERE flow_id = :flow AND parent_run_id IS NULL) AS made
+            GROUP BY processor, item_key""",
+        [(1,)] * (PROCESSORS - 1 + ITEMS),
+    ),
+    "expansions": (
+        "SELECT state, total, created, succeeded, due_at FROM expansions WHERE flow_id = :flow",
+        [("SEALED", ITEMS, ITEMS, ITEMS, None)],
+    ),
+    "items left": ("SELECT position FROM expansion_items WHERE flow_id = :flow", []),
+    "item completions": (
+        "SELECT status FROM item_completions WHERE flow_id = :flow",
+        [("success",)] * ITEMS,
     ),
     "completions": (
         "SELECT status FROM completions WHERE flow_id = :flow",
@@ -63,11 +77,11 @@ _ONCE: Final[dict[str, tuple[str, list[tuple[Any, ...]]]]] = {
     "journal": (
         """SELECT action, count(*) FROM journal WHERE kind = 'flow' AND subject = :flow
             AND action <> 'decided' GROUP BY 1 ORDER BY 1""",
-        [("ended", 1), ("opened", 1), ("phase_ended", 4), ("triggered", 4)],
+        [("ended", 1), ("expanded", 1), ("opened", 1), ("phase_ended", 5), ("triggered", 5)],
     ),
     "phase log": (
         """SELECT phase, status FROM phase_completion_log WHERE flow_id = :flow ORDER BY 1""",
-        [(phase, "complete") for phase in ("each", "last", "middle", "raw")],
+        [(phase, "complete") for phase in ("each", "fan", "last", "middle", "raw")],
     ),
     "live runs": ("SELECT run_id FROM runs WHERE flow_id = :flow", []),
     "flow events left": ("SELECT phase FROM nudges WHERE flow_id = :flow", []),
@@ -89,6 +103,7 @@ def crash_pipeline() -> Pipeline:
     middle.processor("mid", needs=[same_day("t.rows", expect=5)])(_work)
     made.phase("each", after=middle, on="each").processor("soon")(_work)
     made.phase("last", after=middle).processor("end")(_work)
+    made.phase("fan", after=raw).processor("one", each="SELECT id FROM t.items")(_work)
     return made
 
 
@@ -102,7 +117,15 @@ def _fails_once(run: RunContext) -> None:
 
 
 def drive(store: Store, clock: VirtualClock, partition: str) -> None:
-    """Drive the flow of a partition to its end, from whatever state it is in."""
+    """Drive the flow of a partition to its end, from whatever state it is in.
+
+    Runs of items are created in parts of two, each with a commit of its own.
+    """
+    with patch.multiple(item_list, BATCH=2, FIRST_BATCH=1):
+        _drive(store, clock, partition)
+
+
+def _drive(store: Store, clock: VirtualClock, partition: str) -> None:
     pipeline = crash_pipeline()
     opened_at = clock.now()
     client = Client(store, actor="driver")
@@ -116,7 +139,10 @@ def drive(store: Store, clock: VirtualClock, partition: str) -> None:
             Observation(key=d.key, looked_at=clock.now(), rows=there) for d in asked.dependencies
         ]
 
-    orchestrator = Orchestrator(store, probe, holder=f"driver-{opened_at}")
+    def listed(_: ItemRequest) -> Sequence[int]:
+        return range(ITEMS)
+
+    orchestrator = Orchestrator(store, probe, query=listed, holder=f"driver-{opened_at}")
     options = WorkerOptions(
         name=f"driver-{opened_at}", concurrency=1, lease_us=2 * HOUR, heartbeat_us=HOUR
     )

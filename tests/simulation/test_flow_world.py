@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from penstock import Mode, Pipeline, historical, optional, per, same_day
+from penstock import Mode, Pipeline, historical, optional, per, same_day, upstream
 from penstock.cli import cli
 from penstock.demo.nba.pipeline import nba
 from penstock.flows import cascade
@@ -47,6 +47,19 @@ def test_a_diamond(seed: int) -> None:
     report = run_seed(seed, [shop()])
     assert report.flows
     assert report.decisions
+
+
+def test_items() -> None:
+    """Lists of an earlier result and of a query are expanded once each, under every fault."""
+    made = Pipeline("fan", partition="day", warehouse="w")
+    listing = made.phase("listing")
+    listing.processor("games")(_work)
+    items = made.phase("items", after=listing, stragglers="20m")
+    items.processor("game", each=upstream("games"), min_items=0.5)(_work)
+    items.processor("shop", each="SELECT id FROM shops")(_work)
+    made.phase("last", after=items).processor("gather")(_work)
+    for seed in SEEDS:
+        assert run_seed(seed, [made]).flows
 
 
 def test_basketball() -> None:

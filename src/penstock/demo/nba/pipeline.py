@@ -25,7 +25,7 @@ from penstock import (
     per,
     same_day,
 )
-from penstock.demo.nba.warehouse import ADDRESS, clean, fill_for_run, scrape_source, sql
+from penstock.demo.nba.warehouse import ADDRESS, clean, clean_game, fill_for_run, scrape_source, sql
 from penstock.pipelines.dependency import Expect
 
 NIGHT = {"overnight", "backfill"}
@@ -193,10 +193,10 @@ def nbac_team_boxscores(run: RunContext) -> Result:
     return clean(run, "nbac_team_boxscores")
 
 
-@raw.processor(modes=NIGHT, produces="nba_raw.play_by_play")
+@raw.processor(modes=NIGHT, produces="nba_raw.play_by_play", each=sql("games_of_day"))
 def nbac_play_by_play(run: RunContext) -> Result:
-    """Clean the play-by-play data."""
-    return clean(run, "nbac_play_by_play")
+    """Clean the play-by-play data of one game: each game of the day has its own run."""
+    return clean_game(run, "nbac_play_by_play")
 
 
 @raw.processor(modes=DAY, produces="nba_raw.odds_api_game_lines")

@@ -215,7 +215,9 @@ def _ahead(past: DayRecord) -> Claim:
 def _once(past: DayRecord) -> Claim:
     """Check that every phase started at most once, each with a decision that allowed it."""
     triggers = Counter((f.flow.flow_id, t.phase) for f in past.flows for t in f.triggers)
-    first = Counter((r.flow_id, r.phase, r.processor) for r in past.runs if r.attempt == 1)
+    first = Counter(
+        (r.flow_id, r.phase, r.processor, r.item_key) for r in past.runs if r.attempt == 1
+    )
     allowed = {(d.flow_id, d.phase) for f in past.flows for d in f.decisions if d.verdict != "WAIT"}
     twice = sum(n > 1 for n in (*triggers.values(), *first.values()))
     unjustified = [key for key in triggers if key not in allowed]

@@ -96,6 +96,19 @@ def clean(run: RunContext, source: str) -> Result:
     return fill_for_run(run, f"nba_raw.{SOURCES[source]}")
 
 
+def clean_game(run: RunContext, source: str) -> Result:
+    """Clean a source's scraped rows of one game, the run's item, into its raw table."""
+    table = SOURCES[source]
+    of_game = {"day": run.partition, "game": run.item}
+    with SEASON.opened() as connection:
+        at = run.scheduled_time.replace(tzinfo=None).isoformat()
+        connection.execute(sql("delete_game", table=table), of_game)
+        row = connection.execute(
+            sql("clean_game", table=table, source=source), {**of_game, "at": at}
+        ).fetchone()
+        return _done(run, int(row[0]) if row else 0)
+
+
 def fill_for_run(run: RunContext, table: str) -> Result:
     """Fill a table for the run's partition, or fail as `SEASON.broken` demands."""
     if SEASON.broken.get(run.processor, 0) > 0:

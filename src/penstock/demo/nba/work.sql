@@ -13,6 +13,18 @@ INSERT INTO nba_raw.{table}
 SELECT DISTINCT *, $at::TIMESTAMP FROM nba_landing.{source}
 WHERE game_date BETWEEN $first AND $last;
 
+-- name: games_of_day
+SELECT DISTINCT game_id FROM nba_landing.nbac_schedule
+WHERE game_date = CAST(:partition AS DATE) ORDER BY game_id;
+
+-- name: delete_game
+DELETE FROM nba_raw.{table} WHERE game_date = $day AND game_id = $game;
+
+-- name: clean_game
+INSERT INTO nba_raw.{table}
+SELECT DISTINCT *, $at::TIMESTAMP FROM nba_landing.{source}
+WHERE game_date = $day AND game_id = $game;
+
 -- name: published
 SELECT (SELECT count(*) FROM feed.{source} WHERE game_date = $day),
        (SELECT count(*) FROM feed.nbac_schedule WHERE game_date = $day);

@@ -24,6 +24,7 @@ from penstock.client import Client
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND
 from penstock.core.errors import PenstockError, StoreError
 from penstock.db.store import Store
+from penstock.flows.items.sources import ItemRequest
 from penstock.flows.orchestrator import Orchestrator
 from penstock.flows.store import plans
 from penstock.flows.store.flows import cascade_next_at
@@ -187,9 +188,15 @@ class FlowSimulation:
     def _orchestrator(self, name: str, pipelines: list[Pipeline]) -> Actor:
         def make(store: Store) -> Orchestrator:
             probe = self._sources.probe
-            return Orchestrator(store, probe, holder=name, pipelines=pipelines, batch=3)
+            return Orchestrator(
+                store, probe, query=self._items, holder=name, pipelines=pipelines, batch=3
+            )
 
         return ServiceActor(self, name, 40 * SECOND, "orchestrator", make)
+
+    def _items(self, _: ItemRequest) -> list[str]:
+        """List the items of a query: a few, or none."""
+        return [f"item-{n}" for n in range(self.rng.choice((0, 1, 3, 5)))]
 
     def _next(self) -> Actor:
         idle = [actor for actor in self._cast.values() if actor not in self._stack]

@@ -23,14 +23,17 @@ SELECT t.flow_id, t.phase, t.processor, t.verdict, t.runs, t.source FROM trigger
 """
 RUNS_TWICE = """
 SELECT flow_id, processor, count(*) FROM (
-  SELECT flow_id, processor FROM runs WHERE attempt = 1 AND flow_id IS NOT NULL
-  UNION ALL SELECT flow_id, processor FROM history WHERE attempt = 1 AND flow_id IS NOT NULL
-) GROUP BY flow_id, processor HAVING count(*) > 1
+  SELECT flow_id, processor, item_key FROM runs WHERE attempt = 1 AND flow_id IS NOT NULL
+  UNION ALL
+  SELECT flow_id, processor, item_key FROM history WHERE attempt = 1 AND flow_id IS NOT NULL
+) GROUP BY flow_id, processor, item_key HAVING count(*) > 1
 """
 RUNS_BY_PHASE = """
 SELECT r.flow_id, p.phase, count(*) FROM (
-  SELECT flow_id, processor FROM runs WHERE attempt = 1 AND flow_id IS NOT NULL
-  UNION ALL SELECT flow_id, processor FROM history WHERE attempt = 1 AND flow_id IS NOT NULL
+  SELECT flow_id, processor FROM runs
+  WHERE attempt = 1 AND flow_id IS NOT NULL AND item_key = ''
+  UNION ALL SELECT flow_id, processor FROM history
+  WHERE attempt = 1 AND flow_id IS NOT NULL AND item_key = ''
 ) r JOIN processors p ON p.processor = r.processor GROUP BY r.flow_id, p.phase
 """
 DECISIONS = """

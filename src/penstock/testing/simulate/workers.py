@@ -9,6 +9,7 @@ continues as if nothing had happened, which is the case that fencing tokens guar
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -38,6 +39,18 @@ class _Execution:
     outcome: AttemptOutcome
 
 
+def _results_with_items(pipelines: Sequence[Pipeline]) -> dict[tuple[str, str], str]:
+    """Return results, by pipeline and processor, of those whose lists others fan out over."""
+    found = {}
+    for pipeline in pipelines:
+        for declared in pipeline.processors:
+            each = declared.terms.each
+            if each is not None and each.processor is not None:
+                source = each.processor.rpartition(".")[2]
+                found[pipeline.name, source] = json.dumps({each.list_field: ["a", "b", "c"]})
+    return found
+
+
 class SimWorker(Actor):
     """The main loop of one worker process."""
 
@@ -49,6 +62,7 @@ class SimWorker(Actor):
         super().__init__(stage, name, 30 * SECOND)
         self._pipelines = list(pipelines)
         self._pool = pool
+        self._listed = _results_with_items(pipelines)
         self._boots = itertools.count(1)
         self._slots = stage.rng.randint(1, 4)
         self._starts = stage.rng.random() < 0.5
@@ -126,13 +140,13 @@ class SimWorker(Actor):
                 continue
             spread = 1 if self.is_recovering else 6 * MINUTE
             self._executions[held.token] = _Execution(
-                context, clock.now() + rng.randrange(spread), self._outcome()
+                context, clock.now() + rng.randrange(spread), self._outcome(context)
             )
 
-    def _outcome(self) -> AttemptOutcome:
+    def _outcome(self, context: RunContext) -> AttemptOutcome:
         rng = self.stage.rng
         if self.is_recovering or rng.random() < 0.65:
-            return AttemptOutcome()
+            return AttemptOutcome(result=self._listed.get((context.pipeline, context.processor)))
         return AttemptOutcome(error_type=rng.choice(ERRORS))
 
     def _mark(self) -> None:
