@@ -23,7 +23,8 @@ from penstock.db.store import StoreView, Transactions
 from penstock.flows.gates.probe_request import Prober, no_probes
 
 if TYPE_CHECKING:
-    from penstock.access.client import Keys
+    from penstock.access.client.customers import Customers
+    from penstock.access.client.keys import Keys
     from penstock.bus.client.subscriptions import Subscriptions, WaitingSubscriptions
     from penstock.bus.client.topics import Topics
     from penstock.dead_letters.client.dead_letters import DeadLetters
@@ -163,9 +164,16 @@ class UseCaseGroups:
         return self._group(Workers, self._store, self._names, self._key)
 
     @cached_property
+    def customers(self) -> Customers:
+        """Customers: their weight and their maximum number of runs."""
+        from penstock.access.client.customers import Customers  # loaded on first use
+
+        return self._group(Customers, self._store, self._names, self.actor)
+
+    @cached_property
     def keys(self) -> Keys:
         """API keys: create, rotate, revoke."""
-        from penstock.access.client import Keys  # loaded on first use
+        from penstock.access.client.keys import Keys  # loaded on first use
 
         return self._group(Keys, self._store, self._names, self.actor)
 

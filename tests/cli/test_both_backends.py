@@ -224,6 +224,9 @@ READS = [
     "alerts list",
     "alerts list --state all --customer acme",
     "status",
+    "customers list",
+    "customers list --limit 1",
+    "customers show acme",
     "keys list",
     "keys list --all --limit 1",
 ]
@@ -284,6 +287,12 @@ REFUSED = [
     ("resume config run_00000000", 2),
     ("pause config cfg_00000000", 3),
     ("alerts list --customer unknown", 3),
+    ("customers show unknown", 3),
+    ("customers set unknown --weight 2", 3),
+    ("customers set acme", 2),
+    ("customers set acme --weight 0", 2),
+    ("customers set acme --weight 101", 2),
+    ("customers set acme --concurrency 3 --no-concurrency", 2),
     ("keys rotate key_00000000", 3),
     ("keys revoke key_00000000", 3),
     ("keys create ci --role viewer --customer a/b", 2),
@@ -304,6 +313,8 @@ WRITES = [
     "configs start {event}",
     "pause all --reason stop",
     "resume all",
+    "customers set acme --weight 2.5 --concurrency {n}",
+    "customers set acme --no-concurrency",
     "keys create ci --role worker --customer acme --expires 90d --rate 5",
 ]
 

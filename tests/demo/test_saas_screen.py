@@ -15,6 +15,7 @@ OVERVIEW = Overview(
     as_of=to_datetime(START), next_occurrence_at=None, pending_runs=4800, ready_runs=4700,
     later_runs=100, paused_runs=0, blocked_runs=0, claimed_runs=0, running_runs=64,
     oldest_ready_at=to_datetime(START), completed_today=9, failed_today=1, cancelled_today=0,
+    expired_today=0,
     sla_breaches_today=0, average_duration=None, blocked_flows=0, waiting_flows=0,
 )  # fmt: skip
 ALERT = StoredAlert(

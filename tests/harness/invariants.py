@@ -172,6 +172,7 @@ def check_claims(c: Commit) -> None:
             "I19",
             lambda o=old: f"claimed before its time: {o}",  # type: ignore[misc]
         )
+        _need(not _is_expired(old, c.now), "I19", lambda o=old: f"claimed too late: {o}")  # type: ignore[misc]
         if c.committer.kind == "worker":
             mine = new.session_id in c.committer.sessions
             _need(mine, "I3", lambda n=new: f"{c.committer.name} claimed for another session: {n}")  # type: ignore[misc]
@@ -184,9 +185,34 @@ def check_claims(c: Commit) -> None:
         left = [
             run
             for run in c.after.runs.values()
-            if run.admission == 0 and run.pool == pool and _rank(run) < last
+            if run.admission == 0
+            and run.pool == pool
+            and _rank(run) < last
+            and not _is_expired(run, c.now)
         ]
         _need(not left, "I28", lambda p=left, k=last: f"claimed ahead of {p[0]} at rank {k}")  # type: ignore[misc]
+
+
+def _is_expired(run: LiveRunRow, now: int) -> bool:
+    return run.expires_us is not None and run.scheduled_time + run.expires_us <= now
+
+
+def check_maxima(c: Commit) -> None:
+    """I29: no run is admitted beyond its customer's maximum, once that applies to all live runs."""
+    counts: dict[int, int] = {}
+    for run in c.after.runs.values():
+        if run.admission in (0, 9):
+            counts[run.customer] = counts.get(run.customer, 0) + 1
+    for run_id, new in c.after.runs.items():
+        old, share = c.before.runs.get(run_id), c.before.shares.get(new.customer)
+        if new.admission != 0 or (old is not None and old.admission == 0) or share is None:
+            continue
+        if share.concurrency is not None and share.is_capped:
+            _need(
+                counts[new.customer] <= share.concurrency,
+                "I29",
+                lambda n=new, s=share: f"admitted beyond the maximum {s}: {n}",  # type: ignore[misc]
+            )
 
 
 def _rank(run: LiveRunRow) -> tuple[int, int, int]:
@@ -194,7 +220,11 @@ def _rank(run: LiveRunRow) -> tuple[int, int, int]:
 
 
 def check_fair_ranks(c: Commit) -> None:
-    """I28: a customer's fair ranks have no gaps, from its last one or the fair clock."""
+    """I28: a customer's fair ranks have no gaps, from its last one or the fair clock on.
+
+    They follow from each other by its stride, which is inverse to its weight. Ranks of a customer
+    whose weight was changed start again from the clock.
+    """
     given: dict[tuple[int, int, int], list[int]] = {}
     for run_id, new in c.after.runs.items():
         old = c.before.runs.get(run_id)
@@ -203,13 +233,18 @@ def check_fair_ranks(c: Commit) -> None:
     for key, ranks in given.items():
         clock = c.before.fair_ranks.get((key[0], key[1], 0), 0)
         base = max(c.before.fair_ranks.get(key, 0), clock)
-        wanted = list(range(base + 1, base + 1 + len(ranks)))
+        share = c.before.shares.get(key[2])
+        stride = 1_000_000 if share is None else share.stride
+        wanted = [base + stride * place for place in range(1, len(ranks) + 1)]
         _need(
             sorted(ranks) == wanted,
             "I28",
             lambda p=ranks, w=wanted: f"fair ranks {sorted(p)}, expected {w}",  # type: ignore[misc]
         )
     for key, rank in c.before.fair_ranks.items():
+        share = c.before.shares.get(key[2])
+        if share is not None and not share.is_reranked:
+            continue
         _need(
             c.after.fair_ranks.get(key, 0) >= rank,
             "I28",
@@ -287,8 +322,11 @@ def check_ends(c: Commit) -> None:
     for run_id, end in c.ends.items():
         last = c.before.runs.get(run_id)
         if last is not None:
-            cancelled = end.final_state == "CANCELLED" and last.admission != 9
-            fits = end.token > last.token if cancelled else end.token == last.token
+            unclaimed = end.final_state in ("CANCELLED", "EXPIRED") and last.admission != 9
+            fits = end.token > last.token if unclaimed else end.token == last.token
+            if end.final_state == "EXPIRED":
+                due = unclaimed and _is_expired(last, c.now)
+                _need(due, "I25", lambda r=last: f"expired too early, or although claimed: {r}")  # type: ignore[misc]
             _need(fits, "I24", lambda e=end, r=last: f"{e} ended {r}")  # type: ignore[misc]
             _need(end.attempt == last.attempt, "I6", lambda e=end: f"attempt changed: {e}")  # type: ignore[misc]
             gone = end.error_type != "STALE_EXECUTION" or _lease_is_dead(c.before, last, c.now)
@@ -407,6 +445,7 @@ CHECKS: tuple[Callable[[Commit], None], ...] = (
     check_conservation,
     check_edges,
     check_claims,
+    check_maxima,
     check_fair_ranks,
     check_holders,
     check_sessions,

@@ -95,7 +95,7 @@ class Operator(Actor):
         actions: list[tuple[int, Callable[[], None]]] = [
             (8, self._submit), (3, self._repeat), (2, self._cancel), (1, self._pause),
             (3, self._resume), (1, self._create), (2, self._change), (1, self._switch),
-            (1, self._retry), (1, self._start_config), (1, self._resize),
+            (1, self._retry), (1, self._start_config), (1, self._resize), (1, self._share),
         ]  # fmt: skip
         action = rng.choices([a for _, a in actions], [w for w, _ in actions])[0]
         try:
@@ -119,6 +119,7 @@ class Operator(Actor):
             customer=rng.choice(self._customers),
             priority=rng.choice((5, 5, 5, 1, 9)),
             at=to_datetime(later) if rng.random() < 0.3 else None,
+            expires_after=rng.randrange(1, 900) if rng.random() < 0.3 else None,
             ordering_key=f"key-{rng.randrange(2)}" if rng.random() < 0.3 else None,
         )
         key = f"{self.name}-{self._keys}"
@@ -197,6 +198,14 @@ class Operator(Actor):
     def _resize(self) -> None:
         capacity = self.stage.rng.randint(1, 4)
         self.client.store.write(lambda tx: resize_shared_limit(tx, capacity))
+
+    def _share(self) -> None:
+        rng = self.stage.rng
+        customer = rng.choice(self._customers)
+        if rng.random() < 0.5:
+            self.client.customers.set(customer, weight=rng.choice((0.5, 1, 3)))
+        else:
+            self.client.customers.set(customer, concurrency=rng.choice((None, 1, 2, 3)))
 
     def _start_config(self) -> None:
         started = self.client.configs.start(self._config())

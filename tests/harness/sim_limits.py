@@ -67,9 +67,20 @@ class LimitChecks:
         self._peek = peek
         self._held: dict[int, int] = {}
 
+    def _admitted(self, limit_id: int) -> int:
+        """Return how many hold a customer's limit, without the runs that were claimed before."""
+        ((count,),) = self._peek.rows(
+            "SELECT count(*) FROM limit_leases e LEFT JOIN runs r ON r.run_id = e.run_id "
+            "WHERE e.limit_id = ? AND (r.claimed_at IS NULL OR e.since_at <= r.claimed_at)",
+            limit_id,
+        )
+        return int(count)
+
     def check(self) -> None:
         """Raise Violation unless capacities hold and every run holds what it should."""
         for limit_id, name, capacity, held in self._peek.rows(_HELD):
+            if name.startswith("customer:"):
+                held = self._admitted(limit_id)
             before, self._held[limit_id] = self._held.get(limit_id, 0), held
             if capacity is not None and held > max(capacity, before):
                 ((leases,),) = self._peek.rows(

@@ -2,6 +2,7 @@
 
 import pytest
 
+from penstock.access.shares import STRIDE
 from penstock.client import Client
 from penstock.core.errors import Conflict, IllegalTransition
 from penstock.core.ids import encode
@@ -184,10 +185,10 @@ def test_fair_ranks_of_a_customer_are_unique(stage: Stage) -> None:
 
         def check(_: list[Outcome]) -> None:
             passes = [row[0] for row in stage.sql("SELECT pass FROM runs ORDER BY pass")]
-            assert passes == list(range(before, before + 7))
+            assert passes == [before + STRIDE * n for n in range(7)]
             assert (
                 stage.value("SELECT max(fair_rank) FROM fair_ranks WHERE customer > 0")
-                == before + 6
+                == before + 6 * STRIDE
             )
 
         return [submit_act(stage, n=2)] * 3, check

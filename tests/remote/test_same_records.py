@@ -36,6 +36,28 @@ def same(served: ServedApi, remote: RemoteClient, subject: str, method: str, /, 
     return far
 
 
+class TestCustomers:
+    """Customers."""
+
+    def test_settings(self, served: ServedApi, remote: RemoteClient) -> None:
+        """Lists, pages and settings are equal; what is omitted is kept, null removes a maximum."""
+        for name in ("acme", "globex"):
+            served.harness.submit("outside", customer=name)
+        made = remote.customers.set("acme", weight=3, concurrency=2)
+        assert (made.weight, made.concurrency) == (3, 2)
+        assert same(served, remote, "customers", "get", "acme") == made
+        assert remote.customers.set("acme", concurrency=None).concurrency is None
+        first = remote.customers.list(limit=1)
+        assert [one.weight for one in first.items] == [3]
+        same(served, remote, "customers", "list", limit=1, cursor=first.next_cursor)
+        with pytest.raises(NotFound, match="customer"):
+            remote.customers.get("unknown")
+        with pytest.raises(InvalidInput, match=r"weight: expected a number from 0\.1 to 100"):
+            remote.customers.set("acme", weight=0)
+        with pytest.raises(InvalidInput, match="at least one setting"):
+            remote.customers.set("acme")
+
+
 class TestLimits:
     """Limits."""
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from penstock.access.shares import STRIDE
 from penstock.access.store import registry
 from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.db.store import Row, Store, Tx
@@ -105,12 +106,12 @@ class TestFairness:
             seen.append(world.value(value))
         seen.append(world.value(value))
         assert seen == sorted(seen)
-        assert seen[-1] == 20
+        assert seen[-1] == 20 * STRIDE
         again = World(open_store(), world.clock)
         (late,) = again.customers("late")
         again.insert(customer_key=late)
         fair_rank = again.value(f"SELECT pass FROM runs WHERE customer = {late}")
-        assert fair_rank == 21
+        assert fair_rank == 21 * STRIDE
 
     def test_fair_ranks_are_unique(self, world: World) -> None:
         """Each ready run of a customer has a fair rank of its own, however it became ready."""

@@ -6,6 +6,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from penstock.access.shares import STRIDE
 from penstock.core.naming import PoolKey
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.statements import load
@@ -68,7 +69,7 @@ class TestStore:
         """Levels in order, each from its fair rank on; SQLite reads everything."""
         low = world.insert(4, priority=3)
         high = world.insert(4, priority=8)
-        found = [held.run_id for held in claim_from(world, from_rank(3), n=3)]
+        found = [held.run_id for held in claim_from(world, from_rank(3 * STRIDE), n=3)]
         is_postgres = world.store.capabilities.engine == "postgres"
         assert found == ([*high[2:], low[2]] if is_postgres else high[:3])
         rest = [held.run_id for held in claim_from(world, None)]

@@ -14,9 +14,9 @@ from tests.kits.run_states import final_state, path_is_legal, status_fits
 
 P, C, R = RunState.PENDING, RunState.CLAIMED, RunState.RUNNING
 DONE, FAILED, TIMEOUT = RunState.COMPLETED, RunState.FAILED, RunState.TIMEOUT
-CANCELLED = RunState.CANCELLED
+CANCELLED, EXPIRED = RunState.CANCELLED, RunState.EXPIRED
 LEGAL = {
-    (P, C), (P, CANCELLED),
+    (P, C), (P, CANCELLED), (P, EXPIRED),
     (C, R), (C, P), (C, FAILED), (C, CANCELLED),
     (R, DONE), (R, FAILED), (R, TIMEOUT), (R, P), (R, CANCELLED),
 }  # fmt: skip
@@ -24,7 +24,7 @@ LEGAL = {
 
 @pytest.mark.parametrize(("source", "target"), list(product(RunState, RunState)))
 def test_check_allows_exactly_the_specified_transitions(source: RunState, target: RunState) -> None:
-    """Of all 49 pairs eleven are legal; the others raise an error that names both states."""
+    """Of all 64 pairs twelve are legal; the others raise an error that names both states."""
     if (source, target) in LEGAL:
         states.check(source, target, "run_x")
         assert path_is_legal([source, target])
@@ -35,8 +35,8 @@ def test_check_allows_exactly_the_specified_transitions(source: RunState, target
 
 
 def test_terminal_states() -> None:
-    """Four states are final; all others have transitions."""
-    assert {DONE, FAILED, TIMEOUT, CANCELLED} == states.TERMINAL
+    """Five states are final; all others have transitions."""
+    assert {DONE, FAILED, TIMEOUT, CANCELLED, EXPIRED} == states.TERMINAL
     assert {P, C, R} == states.LIVE
 
 
@@ -59,7 +59,7 @@ def test_paths(path: list[RunState], legal: bool) -> None:
 
 
 def test_statuses_fit_states() -> None:
-    """A status belongs to one final state; cancelled and live runs have none."""
+    """A status belongs to one final state; cancelled, expired and live runs have none."""
     fitting = {(s, t) for s in RunState for t in RunStatus if status_fits(s, t)}
     assert fitting == {
         (DONE, RunStatus.SUCCESS),
@@ -67,7 +67,7 @@ def test_statuses_fit_states() -> None:
         (FAILED, RunStatus.FAILURE),
         (TIMEOUT, RunStatus.TIMEOUT),
     }
-    assert {s for s in RunState if status_fits(s, None)} == {P, C, R, CANCELLED}
+    assert {s for s in RunState if status_fits(s, None)} == {P, C, R, CANCELLED, EXPIRED}
     assert all(status_fits(final_state(t), t) for t in RunStatus)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from unittest import mock
 
 from penstock.access.api_keys import Role
-from penstock.access.client import Keys
+from penstock.access.client.keys import Keys
 from penstock.assembly.routes import ROUTES
 from penstock.audit.telemetry import Event, Events
 from penstock.core.clock import Clock, SystemClock

@@ -261,6 +261,12 @@ CALLS: Mapping[str, Callable[[Scene], Call]] = {
         "/pauses/resume",
         {"scope": "config", "subject": s.config},
     ),
+    "GET /api/v1/customers": lambda _: ("/customers", None),
+    "GET /api/v1/customers/{customer_id}": lambda s: (f"/customers/{s.customer}", None),
+    "PATCH /api/v1/customers/{customer_id}": lambda s: (
+        f"/customers/{s.customer}",
+        {"weight": 2, "concurrency": 50},
+    ),
     "GET /api/v1/keys": lambda _: ("/keys", None),
     "POST /api/v1/keys": lambda _: ("/keys", {"name": "new", "role": "viewer"}),
     "POST /api/v1/keys/{key_id}/rotate": lambda s: (f"/keys/{s.key}/rotate", {"overlap": "1h"}),

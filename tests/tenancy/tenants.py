@@ -87,6 +87,7 @@ class Tenants:
         self.clock.advance(2 * HOUR)
         self.client.configs.update(cfg(config), change_of({"schedule_cron": "5 * * * *"}))
         number = config.customer_key
+        self.client.customers.set(who, weight=2)
         scoped = self.client.scoped(who)
         wanted = [Submission(pipeline="outside", ordering_key=f"k{n}") for n in range(3)]
         ended, dead, held = (

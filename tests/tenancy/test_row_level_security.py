@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from penstock.access.api_keys import Role
-from penstock.access.client import Principal
+from penstock.access.client.keys import Principal
 from penstock.client import Client
 from penstock.core.errors import StoreError
 from penstock.core.naming import CustomerKey

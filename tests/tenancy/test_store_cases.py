@@ -158,6 +158,7 @@ FOREIGN: dict[str, list[Call]] = {
     "configs.audit": [lambda c, t: c.configs.audit(t.customer_id)],
     "configs.audit_of": [lambda c, t: c.configs.audit_of(cfg(t))],
     "configs.occurrences": [lambda c, t: c.configs.occurrences(cfg(t))],
+    "customers.get": [lambda c, t: c.customers.get(t.customer_id)],
     "runs.submit": [
         lambda c, t: c.runs.submit(Submission(pipeline="nightly", customer=t.customer_id)),
         lambda c, t: c.runs.submit(
@@ -169,10 +170,7 @@ FOREIGN: dict[str, list[Call]] = {
             [Submission(pipeline="nightly"), Submission(pipeline="nightly", customer=t.customer_id)]
         )
     ],
-    "runs.get": [
-        lambda c, t: c.runs.get(run(t.waiting)),
-        lambda c, t: c.runs.get(run(t.ended)),
-    ],
+    "runs.get": [lambda c, t: c.runs.get(run(t.waiting)), lambda c, t: c.runs.get(run(t.ended))],
     "runs.detail": [
         lambda c, t: c.runs.detail(run(t.ended)),
         lambda c, t: c.runs.detail(run(t.waiting)),
@@ -281,6 +279,7 @@ FORBIDDEN: dict[str, list[Callable[[Client], Any]]] = {
     "limits.recent_waits": [lambda c: c.limits.recent_waits()],
     "limits.declare": [lambda c: c.limits.declare("l", capacity=1)],
     "limits.release": [lambda c: c.limits.release("lease_5m7t0c2d", "x")],
+    "customers.set": [lambda c: c.customers.set("acme", weight=9)],
     "keys.create": [lambda c: c.keys.create("k", Role.VIEWER)],
     "keys.get": [lambda c: c.keys.get("key_5m7t0c2d")],
     "keys.list": [lambda c: c.keys.list()],
@@ -295,6 +294,7 @@ OWN: dict[str, Callable[[Client], Any]] = {
     "runs.list": lambda c: c.runs.list().items,
     **BUS_OWN,
     "pauses.list": lambda c: c.pauses.list(),
+    "customers.list": lambda c: c.customers.list().items,
     "views.overview": lambda c: c.views.overview(),
     "views.alerts": lambda c: c.views.alerts().items,
     **OWN_FLOWS,

@@ -1,4 +1,4 @@
-"""Records of API keys; they never contain the stored hash of a secret."""
+"""Records of customers and API keys; they never contain the stored hash of a secret."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 from penstock.access.api_keys import KeyState, Role
 from penstock.core.records.record import Meta, Record, Time, field
 
-__all__ = ["ApiKey", "IssuedKey", "KeyId", "RoleInput"]
+__all__ = ["ApiKey", "CustomerSettings", "IssuedKey", "KeyId", "RoleInput"]
 
 KeyId: TypeAlias = Annotated[
     str, Meta(description="Id of the key (`key_…`).", examples=["key_5m7t0c2d"], max_length=64)
@@ -60,3 +60,20 @@ class IssuedKey(Record):
 
     def __repr__(self) -> str:
         return f"IssuedKey(info={self.info!r}, key=…)"
+
+
+class CustomerSettings(Record):
+    """A customer and its share of the capacity."""
+
+    customer: str = field(name="customer_id")
+    """Id of the customer."""
+    weight: float
+    """Share of the capacity relative to other customers; 1 by default."""
+    concurrency: int | None
+    """Maximum number of its runs at a time; null for no maximum."""
+    created_at: Time
+    """Time at which the resource was created."""
+    updated_at: Time | None
+    """Time at which the settings were last changed; null if they never were."""
+    updated_by: str | None
+    """Name of the key or user that last changed the settings; null if they never were."""

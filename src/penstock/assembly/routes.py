@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.access import api as keys
+from penstock.access.api import customers, keys
 from penstock.bus.api import deliveries, subscriptions, topics
 from penstock.bus.incoming import api as incoming
 from penstock.client import Client
@@ -38,6 +38,7 @@ _MODULES: Final = (
     gates,
     pauses,
     monitoring,
+    customers,
     keys,
     health,
 )

@@ -88,6 +88,7 @@ class Swept(Event):
     stale: int
     timed_out: int
     unblocked: int
+    expired: int = 0
 
 
 @dataclass(frozen=True, slots=True)

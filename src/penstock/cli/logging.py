@@ -184,7 +184,8 @@ def describe_event(event: Event, name_of: Callable[[int], str] = str) -> tuple[s
         return "info", f"scheduler started {runs} of {configs}{extra}"
     if isinstance(event, Swept):
         words = [f"{getattr(event, name):,} {name.replace('_', ' ')}"
-                 for name in ("sessions", "lapsed", "stale", "timed_out", "unblocked")
+                 for name in ("sessions", "lapsed", "stale", "timed_out", "unblocked",
+                              "expired")
                  if getattr(event, name)]  # fmt: skip
         return "warning", f"sweeper repaired: {', '.join(words) or 'pauses'}"
     if isinstance(event, WorkerHeartbeat):

@@ -34,6 +34,7 @@ CELL_MIN = 6
 _ID = re.compile(r"[a-z]{2,6}_[0-9a-z]{8,13}")
 COLOURS = {
     "COMPLETED": "green", "FAILED": "red", "TIMEOUT": "red", "CANCELLED": "yellow",
+    "EXPIRED": "red",
     "RUNNING": "cyan", "CLAIMED": "cyan", "HIGH": "red", "CRITICAL": "red", "MEDIUM": "yellow",
     "OK": "green", "WARN": "yellow", "FAIL": "red", "open": "red", "dead": "red", "off": "yellow",
 }  # fmt: skip

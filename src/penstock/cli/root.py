@@ -76,7 +76,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "resume": ("schedules.cli.pauses", "End a pause so that runs start again."),
     "pauses": ("schedules.cli.pauses", "List the pauses in force."),
     "alerts": ("monitoring.cli.alerts", "List alerts."),
-    "keys": ("access.cli", "Create, list, rotate and revoke API keys."),
+    "customers": (
+        "access.cli.customers",
+        "List customers; set their weight and their maximum number of runs.",
+    ),
+    "keys": ("access.cli.keys", "Create, list, rotate and revoke API keys."),
     "db": ("db.cli", "Migrate and verify the database; rotate the push signing key."),
     "doctor": ("monitoring.cli.doctor", "Check the installation and suggest fixes."),
     "completion": (

@@ -35,6 +35,7 @@ from penstock.limits.store.reads import (
     limit_queue,
     limit_recent_waits,
 )
+from penstock.pipelines.declare.limit_needs import customer_of_limit
 
 __all__ = ["Limits"]
 
@@ -110,6 +111,8 @@ class Limits:
 
         def body(tx: Tx) -> LimitDetail:
             found = limit_get(tx, name)
+            if found is None:
+                _refuse_maximum(tx, name)
             terms = parse_limit_settings(settings, None if found is None else found.terms)
             _, served = limit_declare(tx, name, terms, actor=self._actor)
             if served is not None:
@@ -136,6 +139,14 @@ class Limits:
             return lease_record(lease)
 
         return self._store.write(body)
+
+
+def _refuse_maximum(tx: Tx, name: str) -> None:
+    """Raise InvalidInput for the maximum number of a customer's runs, which is a setting."""
+    customer = customer_of_limit(name)
+    if customer is not None and limit_list(tx, name=name, n=1):
+        fix = f"Use: penstock customers set {customer} --concurrency N"
+        raise InvalidInput("name", "a limit that is not a customer's maximum", name, fix)
 
 
 def _detail(tx: Tx, name: str) -> LimitDetail:

@@ -44,6 +44,7 @@ def overview_record(row: OverviewRow, now: Micros, next_at: Micros | None) -> Ov
         oldest_ready_at=time_or_none(row.oldest_ready_at),
         completed_today=row.completed_today,
         failed_today=row.failed_today,
+        expired_today=row.expired_today,
         cancelled_today=row.cancelled_today,
         sla_breaches_today=row.sla_breaches_today,
         average_duration=_average(row.duration_us_today, row.completed_today),

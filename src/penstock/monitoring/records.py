@@ -49,6 +49,8 @@ class Overview(Record):
     """Number of runs completed since midnight UTC."""
     failed_today: int
     """Number of runs that failed or timed out since midnight UTC."""
+    expired_today: int
+    """Number of runs that expired today (UTC) before they were started."""
     cancelled_today: int
     """Number of runs cancelled since midnight UTC."""
     sla_breaches_today: int
@@ -74,7 +76,7 @@ class RunTotals(Record):
     successful_runs: int
     """Number of runs that ended as COMPLETED."""
     failed_runs: int
-    """Number of runs that ended as FAILED or TIMEOUT."""
+    """Number of runs that ended as FAILED, TIMEOUT or EXPIRED."""
     average_duration: Seconds | None = field(name="average_duration_seconds")
     """Average duration of completed runs in seconds; null if there are none."""
     sla_runs: int

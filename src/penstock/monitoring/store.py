@@ -40,6 +40,7 @@ class OverviewRow:
     oldest_ready_at: int | None
     completed_today: int
     failed_today: int
+    expired_today: int
     cancelled_today: int
     sla_breaches_today: int
     duration_us_today: int
@@ -110,6 +111,7 @@ def overview(tx: Tx, customer_key: CustomerKey | None = None) -> OverviewRow:
         oldest_ready_at=oldest,
         completed_today=counts.get("COMPLETED", 0),
         failed_today=counts.get("FAILED", 0) + counts.get("TIMEOUT", 0),
+        expired_today=counts.get("EXPIRED", 0),
         cancelled_today=counts.get("CANCELLED", 0),
         sla_breaches_today=late + sum(int(row[3]) for row in ended.values()),
         duration_us_today=int(ended["COMPLETED"][2]) if "COMPLETED" in ended else 0,

@@ -81,6 +81,7 @@ def _processor_register(
             "endpoint": None
             if processor.terms.endpoint is None
             else dumps(processor.terms.endpoint),
+            "expires_us": processor.terms.expires_us,
         },
     )
 

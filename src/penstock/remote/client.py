@@ -30,13 +30,14 @@ G = TypeVar("G")
 
 API_MODULES: Final[Mapping[str, str | tuple[str, ...]]] = {
     "Configs": "penstock.schedules.api.configs",
+    "Customers": "penstock.access.api.customers",
     "DeadLetters": "penstock.dead_letters.api",
     "Diagnostics": "penstock.flows.api",
     "Flows": "penstock.flows.api",
     "Gates": "penstock.flows.gates.api",
     "Interventions": "penstock.flows.gates.api",
     "Items": "penstock.flows.items.api",
-    "Keys": "penstock.access.api",
+    "Keys": "penstock.access.api.keys",
     "Limits": "penstock.limits.api",
     "Overrides": "penstock.flows.gates.api",
     "Pauses": "penstock.schedules.api.pauses",

@@ -19,6 +19,7 @@ from penstock.core.clock import FAR_FUTURE, MINUTE, SECOND
 from penstock.core.errors import StoreError
 from penstock.core.naming import PoolKey, runs_channel
 from penstock.db.store import Transactions
+from penstock.limits.store.customer_caps import caps_apply
 from penstock.limits.store.run_queue import (
     AdmitResult,
     queue_admit,
@@ -28,6 +29,7 @@ from penstock.limits.store.run_queue import (
     queue_repair,
 )
 from penstock.runs.store.admission import admission_state, run_admit_due, run_age
+from penstock.runs.store.shares import run_rerank
 
 BATCH = 5_000
 BUSY_US = 50_000
@@ -37,6 +39,8 @@ SCAN_US = SECOND
 SCAN_LATEST_US = 5 * SECOND
 REPAIR_US = 15 * SECOND
 LIMITS_PER_TX = 200
+SETTINGS_US = SECOND
+"""Minimum time between two checks for changed settings of customers."""
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +68,7 @@ class Admitter:
         self._aged_at = 0
         self._scanned_at = 0
         self._repaired_at = 0
+        self._applied_at = 0
         self._tokens_at = FAR_FUTURE
 
     def run_once(self) -> AdmissionCounts:
@@ -79,9 +84,12 @@ class Admitter:
             names = {row.pool_key: row.pool for row in self._store.read(processor_list)}
             pools = [names[PoolKey(pool)] for pool in admitted if pool in names]
             self._store.wake(sorted({runs_channel(pool) for pool in pools}))
-        next_at, has_new, has_queue, now = self._store.read(admission_state)
+        next_at, has_new, has_queue, has_settings, now = self._store.read(admission_state)
         if next_at is not None and next_at <= now and not admitted:
             next_at = now + BUSY_US
+        if has_settings:
+            next_at = _earlier(next_at, self._apply_settings(now))
+            has_new, has_queue = True, True
         lined, promoted = 0, AdmitResult()
         if has_new:
             lined, promoted = self._enqueue()
@@ -101,6 +109,17 @@ class Admitter:
             next_at=next_at,
             now=now,
         )
+
+    def _apply_settings(self, now: int) -> int:
+        """Apply changed settings of customers to live runs; return the time of the next check."""
+        if now - self._applied_at >= SETTINGS_US:
+            self._applied_at = now
+            while self._store.write(lambda tx: run_rerank(tx, self._batch)) is not None:
+                pass
+            after = 0
+            while (done := self._store.write(lambda tx, n=after: caps_apply(tx, n))) is not None:  # type: ignore[misc]
+                after = done[0] - 1 if done[1] else done[0]
+        return self._applied_at + SETTINGS_US
 
     def _enqueue(self) -> tuple[int, AdmitResult]:
         """Put every run that needs limits into their queues."""

@@ -124,6 +124,25 @@ def cancelled(held: HeldRun, *, actor: str, why: str | None = None) -> RunEnd:
     return RunEnd(held.run_id, held.token, "CANCELLED", None, actor=actor, why=why)
 
 
+def expired(held: HeldRun, *, waited_us: int) -> RunEnd:
+    """Return the result of a run that was not started in time: neither retried nor dead.
+
+    waited_us: how long it could wait from the time at which it was due.
+    """
+    wait = format_duration(waited_us)
+    details = json.dumps({"message": f"not started within {wait} of {iso(held.scheduled_time)}"})
+    return RunEnd(
+        held.run_id,
+        held.token,
+        RunState.EXPIRED.value,
+        None,
+        error_type=ErrorType.EXPIRED.value,
+        error_details=details,
+        actor="sweeper",
+        why=f"not started within {wait}",
+    )
+
+
 def forced(held: HeldRun, *, actor: str, reason: str | None = None) -> RunEnd:
     """Return the result of a run that a person ended because it ignored the request to stop: failed
     and dead.

@@ -256,6 +256,7 @@ def _print_facts(run: Run, now: int) -> None:
             ("lapsed claims", run.lapsed_claims or None),
             ("priority", run.priority),
             ("started", at(run.started_at)),
+            ("expires", at(run.expires_at)),
             ("times out", at(run.timeout_at)),
             ("finished", at(run.finished_at)),
             ("took", _took(run, now)),
@@ -366,6 +367,12 @@ def _replayed(client: UseCaseGroups, run: Run) -> str:
     help="Priority from 1 (last) to 10 (first).",
 )
 @click.option("--at", metavar="TIME", help="Earliest start: an ISO time, or a delay such as 10m.")
+@click.option("--in", "delay", metavar="DURATION", help="Delay before the start, such as 10m.")
+@click.option(
+    "--expires-after",
+    metavar="DURATION",
+    help="End a run as EXPIRED that is not started this long after it is due.",
+)
 @click.option("--ordering-key", metavar="TEXT", help="Runs with the same key run one at a time.")
 @click.option("--key", metavar="TEXT", help="Idempotency key; repeating it returns the same run.")
 @click.option("--mode", metavar="NAME", help="Mode of the processor's gate. Default: manual.")
@@ -383,7 +390,8 @@ def submit(app: App, /, **given: Any) -> None:
             partition=given["partition"],
             parameters=parameters or None,
             priority=given["priority"],
-            at=_at(client, given["at"]),
+            **_start(given["at"], given["delay"]),
+            expires_after=given["expires_after"],
             ordering_key=given["ordering_key"],
             mode=given["mode"],
             force=given["force"],
@@ -392,16 +400,23 @@ def submit(app: App, /, **given: Any) -> None:
         made = client.runs.submit(wanted, key=given["key"])
         run = client.runs.get(made.run_id)
     app.emit(run, lambda: click.echo(run.run_id))
-    app.hint(f"Submitted {given['pipeline']} for {given['customer']}. "
+    starts = (
+        f" It starts at {output.format_time(run.scheduled_time)}." if run.waits == "later" else ""
+    )
+    app.hint(f"Submitted {given['pipeline']} for {given['customer']}.{starts} "
             f"Follow it: penstock runs show {run.run_id}")  # fmt: skip
 
 
-def _at(client: UseCaseGroups, text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    if "T" not in text.upper():
-        return to_datetime(client.now() + parse_duration(text, "at"))
-    return to_datetime(parse_iso(text, "at"))
+def _start(at: str | None, delay: str | None) -> dict[str, Any]:
+    """Return the earliest start as fields of a submission: a time or a delay."""
+    if at is not None and delay is not None:
+        raise InvalidInput("at", "no time together with --in", at)
+    if at is not None and "T" in at.upper():
+        return {"at": to_datetime(parse_iso(at, "at"))}
+    name, text = ("at", at) if delay is None else ("in", delay)
+    if text is not None:
+        parse_duration(text, name)
+    return {"delay": text}
 
 
 @runs.command("cancel")

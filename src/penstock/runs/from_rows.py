@@ -61,6 +61,7 @@ def run_record(row: RunRow) -> Run:
         finished_at=time_or_none(finished),
         duration=None if started is None or finished is None else seconds(finished - started),
         max_duration=None if limit is None else minutes(limit),
+        expires_at=time_or_none(row.expires_at),
         timeout_at=time((started or 0) + (limit or 0)) if is_timed else None,
         claimed_by=row.claimed_by,
         claimed_at=time_or_none(row.claimed_at),

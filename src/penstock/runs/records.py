@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from penstock.audit.records import JournalEntry
 from penstock.core.records.record import (
+    DurationInput,
     JsonObject,
     Meta,
     Minutes,
@@ -32,7 +33,16 @@ __all__ = [
 if TYPE_CHECKING:
     RunStateName: TypeAlias = (
         RunState
-        | Literal["PENDING", "CLAIMED", "RUNNING", "COMPLETED", "FAILED", "TIMEOUT", "CANCELLED"]
+        | Literal[
+            "PENDING",
+            "CLAIMED",
+            "RUNNING",
+            "COMPLETED",
+            "FAILED",
+            "TIMEOUT",
+            "CANCELLED",
+            "EXPIRED",
+        ]
     )
     """A state of a run, or its name."""
 else:
@@ -58,6 +68,11 @@ class Submission(Record):
     """Priority from 1 to 10; runs with 10 are claimed first."""
     at: Time | None = field(name="scheduled_time", default=None)
     """Earliest start as an ISO 8601 time; now when omitted."""
+    delay: DurationInput | None = None
+    """Time to wait before the run may start, such as `10m`; an alternative to a time."""
+    expires_after: DurationInput | None = None
+    """Time after which a due run that was not started ends in state EXPIRED, such as `1h`; the
+    processor's when omitted."""
     ordering_key: str | None = None
     """Runs with the same key are executed one after another."""
     correlation_id: str | None = None
@@ -110,7 +125,7 @@ class Run(Record):
     priority: int = field(name="execution_priority")
     """Priority from 1 to 10; runs with 10 are claimed first."""
     state: RunState
-    """PENDING, CLAIMED, RUNNING, COMPLETED, FAILED, TIMEOUT or CANCELLED."""
+    """PENDING, CLAIMED, RUNNING, COMPLETED, FAILED, TIMEOUT, CANCELLED or EXPIRED."""
     state_updated_at: Time
     """Time at which it entered its state."""
     waits: Waits | None
@@ -123,6 +138,9 @@ class Run(Record):
     """Duration of the execution in seconds; null before it ends."""
     max_duration: Minutes | None = field(name="max_execution_duration_minutes")
     """Minutes after which the run ends in state TIMEOUT; null after it has ended."""
+    expires_at: Time | None
+    """Time at which the run ends in state EXPIRED unless it starts before; null if it does not
+    expire and once it has started."""
     timeout_at: Time | None
     """Time at which the run times out; null before it starts and after it has ended."""
     claimed_by: str | None

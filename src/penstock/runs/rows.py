@@ -130,6 +130,7 @@ class RunRow(NamedTuple):
     cancel_reason: str | None
     item_key: str = ""
     item: str | None = None
+    expires_at: Micros | None = None
 
 
 class NewRun(NamedTuple):
@@ -156,6 +157,8 @@ class NewRun(NamedTuple):
     trigger_message_id: str | None = None
     item_key: str = ""
     item: str | None = None
+    expires_us: Micros | None = None
+    """How long it may wait once it is due; None: as its config or processor says."""
 
 
 class RunEnd(NamedTuple):

@@ -1,8 +1,8 @@
 """The state machine of a run: states, the only table of legal transitions, and permitted statuses.
 
-A run is created as PENDING. COMPLETED, FAILED, TIMEOUT and CANCELLED are final and never change; a
-retry is a new run. Claims and starts are not recorded separately, so one change may cover several
-transitions. The store and the services check transitions here before they write;
+A run is created as PENDING. COMPLETED, FAILED, TIMEOUT, CANCELLED and EXPIRED are final and never
+change; a retry is a new run. Claims and starts are not recorded separately, so one change may cover
+several transitions. The store and the services check transitions here before they write;
 ``render_documentation`` renders docs/state_machine.md from the same table. Nothing here changes a
 run.
 """
@@ -30,6 +30,7 @@ class RunState(StrEnum):
     FAILED = "FAILED"
     TIMEOUT = "TIMEOUT"
     CANCELLED = "CANCELLED"
+    EXPIRED = "EXPIRED"
 
 
 class RunStatus(StrEnum):
@@ -78,6 +79,7 @@ REASONS: Final[Mapping[tuple[RunState, RunState], str]] = MappingProxyType(
     {
         (RunState.PENDING, RunState.CLAIMED): "a worker claims it under a lease",
         (RunState.PENDING, RunState.CANCELLED): "cancelled before it was claimed",
+        (RunState.PENDING, RunState.EXPIRED): "not started in time",
         (RunState.CLAIMED, RunState.RUNNING): "the processor starts",
         (RunState.CLAIMED, RunState.PENDING): "the lease lapses",
         (

@@ -1,9 +1,10 @@
 """The sweeper: finds what crashes left behind and repairs it through the ordinary code paths.
 
 It handles expired sessions and leases; lapsed claims (back to the queue, dead the fifth time);
-running runs without a live holder (STALE_EXECUTION, retried); runs over their time; missed unblocks
-and pauses. Every repair is compare-and-set on the token that was read, so any number of sweepers
-may run at the same time and nothing is repaired twice.
+running runs without a live holder (STALE_EXECUTION, retried); runs over their time; runs that were
+not started in time (EXPIRED); missed unblocks and pauses. Every repair is compare-and-set on the
+token that was read, so any number of sweepers may run at the same time and nothing is repaired
+twice.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from penstock.runs import attempt_result
 from penstock.runs.rows import HeldRun, RunEnd
 from penstock.runs.states import MAX_LAPSES, RunState
 from penstock.runs.store.admission import blocked_keys, pauses_apply
+from penstock.runs.store.expiry import RULE, run_expire_many, run_expired
 from penstock.runs.store.finish import run_end_many
 from penstock.runs.store.leases import (
     lease_expire,
@@ -56,6 +58,7 @@ class SweepCounts:
     lapsed: int = 0
     stale: int = 0
     timed_out: int = 0
+    expired: int = 0
     unblocked: int = 0
     repaused: int = 0
 
@@ -63,8 +66,8 @@ class SweepCounts:
     def total(self) -> int:
         """Number of repairs of all kinds."""
         return (
-            self.sessions + self.lapsed + self.stale + self.timed_out + self.unblocked
-            + self.repaused
+            self.sessions + self.lapsed + self.stale + self.timed_out + self.expired
+            + self.unblocked + self.repaused
         )  # fmt: skip
 
 
@@ -81,6 +84,7 @@ class Sweeper:
         self._events = events or Events()
         self._rescues = IsolatedBatches(store, BATCH, _stuck)
         self._overdue = IsolatedBatches(store, BATCH, _stuck)
+        self._expired = IsolatedBatches(store, BATCH, _stuck)
         self._was_away = False
         self._expires_from = 0
 
@@ -122,21 +126,31 @@ class Sweeper:
                 timed_out += count
                 if count < rows:
                     break
+        expired = 0
+        while True:
+            rows = self._expired.rows
+            count = self._expired.write(self._end_expired)
+            if count is not None:
+                expired += count
+                if count < rows:
+                    break
         sweep = SweepCounts(
             sessions=sessions,
             lapsed=lapsed,
             stale=stale,
             timed_out=timed_out,
+            expired=expired,
             unblocked=self._store.write(self._unblock),
             repaused=self._store.write(pauses_apply),
         )
         self._limits()
         self._store.write(alert_resolve_healthy)
-        self._store.write(lambda tx: alert_resolve_quiet(tx, "common_cause", HOUR))
+        for rule in ("common_cause", RULE):
+            self._store.write(lambda tx, rule=rule: alert_resolve_quiet(tx, rule, HOUR))  # type: ignore[misc]
         if sweep.total:
             self._store.wake(["admit", "flows"])
             if self._events.has_subscribers:
-                event = Swept(sessions, lapsed, stale, timed_out, sweep.unblocked)
+                event = Swept(sessions, lapsed, stale, timed_out, sweep.unblocked, expired)
                 self._events.emit(event)
         return sweep
 
@@ -177,6 +191,12 @@ class Sweeper:
             for run in overdue
         ]
         return len(run_end_many(tx, ends))
+
+    def _end_expired(self, tx: Tx) -> int:
+        rows, aside = self._expired.rows, self._expired.aside(tx)
+        found = [run_id for run_id in run_expired(tx, rows + len(aside)) if run_id not in aside]
+        self._expired.trying(found[:rows])
+        return run_expire_many(tx, found[:rows])
 
     def _limits(self) -> None:
         """Free expired slots and tickets: run a grant for each limit that has any."""

@@ -49,6 +49,8 @@ class ConfigInput:
     max_execution_us: int = 0
     """Time limit of its runs; 0 if only the processors' timeouts apply."""
     sla_us: int = 30 * MINUTE
+    expires_us: int | None = None
+    """How long its runs may wait to be started; None as the processors say."""
     catch_up: CatchUp = CatchUp.ONE
     catch_up_window_us: int = DAY
     overlap: Overlap = Overlap.SKIP
@@ -60,7 +62,7 @@ FIELDS = (
     "pipeline_template", "provider", "domain", "schedule_type", "schedule_cron",
     "schedule_interval_minutes", "timezone", "event_topic", "event_filter", "event_mapping",
     "parameters", "retry_config", "priority", "max_execution_duration_minutes",
-    "sla_breach_threshold_minutes",
+    "sla_breach_threshold_minutes", "expires_after_minutes",
     "catch_up", "catch_up_window_minutes", "overlap", "jitter_seconds", "is_active",
 )  # fmt: skip
 
@@ -111,6 +113,7 @@ def parse_config_input(given: Mapping[str, Any], base: ConfigInput | None = None
             given, "max_execution_duration_minutes", draft.max_execution_us, MINUTE, 0.01, 10_080
         ),
         sla_us=_span(given, "sla_breach_threshold_minutes", draft.sla_us, MINUTE, 0, 100_000),
+        expires_us=_expiry(given, draft.expires_us),
         catch_up=_choice(given, "catch_up", draft.catch_up, CatchUp),
         catch_up_window_us=_span(
             given, "catch_up_window_minutes", draft.catch_up_window_us, MINUTE, 1, 525_600
@@ -238,6 +241,13 @@ def _span(
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
         raise InvalidInput(field, f"a number from {low:g} to {high:g}", value)
     return round(value * unit)
+
+
+def _expiry(given: Mapping[str, Any], default: int | None) -> int | None:
+    field = "expires_after_minutes"
+    if field in given and given[field] is None:
+        return None
+    return _span(given, field, default or 0, MINUTE, 0.01, 525_600) or None
 
 
 def _flag(given: Mapping[str, Any], field: str, default: bool) -> bool:

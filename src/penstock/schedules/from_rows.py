@@ -52,6 +52,7 @@ def config_record(row: ConfigRow) -> StoredConfig:
         priority=row.priority,
         max_duration=minutes(row.max_execution_us) if row.max_execution_us else None,
         sla=minutes(row.sla_us),
+        expires_after=None if row.expires_us is None else minutes(row.expires_us),
         catch_up=cast("CatchUpName", row.catch_up),
         catch_up_window=minutes(row.catch_up_window_us),
         overlap=cast("OverlapName", row.overlap),

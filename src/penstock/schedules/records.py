@@ -98,6 +98,9 @@ class Config(Record):
         name="sla_breach_threshold_minutes", default_factory=lambda: minutes(30 * MINUTE)
     )
     """Minutes that a start may be late before it breaches the SLA."""
+    expires_after: Minutes | None = field(name="expires_after_minutes", default=None)
+    """Minutes after which a due run that was not started ends in state EXPIRED; null for the
+    processor's `expires_after`."""
     catch_up: CatchUpName = "one"
     """Handling of missed occurrences: run one, all or none of them."""
     catch_up_window: Minutes = field(
@@ -191,6 +194,8 @@ class ConfigChange(Record):
     """Minutes after which a run ends in state TIMEOUT; null keeps the current value."""
     sla: Minutes | UnsetType | None = field(name="sla_breach_threshold_minutes", default=UNSET)
     """Minutes that a start may be late before it breaches the SLA; null keeps the current value."""
+    expires_after: Minutes | UnsetType | None = field(name="expires_after_minutes", default=UNSET)
+    """Minutes after which a due run that was not started expires; null for the processor's."""
     catch_up: CatchUpName | UnsetType | None = UNSET
     """Missed occurrences to run: one, all or none of them; null keeps the current value."""
     catch_up_window: Minutes | UnsetType | None = field(

@@ -47,6 +47,7 @@ class ConfigRow(NamedTuple):
     consecutive_failures: int
     is_paused: int
     event_mapping: str | None = None
+    expires_us: Micros | None = None
 
 
 class DueGroup(NamedTuple):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from penstock.access.shares import STRIDE
 from penstock.core.clock import HOUR, MINUTE, SECOND, to_datetime
 from penstock.core.errors import (
     Conflict,
@@ -110,7 +111,7 @@ class TestClaim:
             harness.submit("outside", customer="flood")
         assert len(harness.client.work.claim(W1, 4)) == 4
         (clock,) = harness.column("SELECT fair_rank FROM fair_ranks WHERE customer = 0")
-        assert clock == 4
+        assert clock == 4 * STRIDE
         harness.submit("outside", customer="newcomer")
         assert harness.client.work.claim(W1)[0].run.customer_id == "flood"
 

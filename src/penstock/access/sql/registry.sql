@@ -61,14 +61,14 @@ UPDATE processors SET is_current = FALSE WHERE pipeline = :pipeline;
 -- Register or update one processor of a pipeline.
 -- scope: system (declarations have no customer)
 INSERT INTO processors (pipeline, phase, name, pool, is_entry, is_current, max_execution_us, retry,
-    rate_second, rate_gb, limits, endpoint)
+    rate_second, rate_gb, limits, endpoint, expires_us)
 VALUES (:pipeline, :phase, :name, :pool, :is_entry, TRUE, :max_execution_us, :retry,
-    :rate_second, :rate_gb, :limits, :endpoint)
+    :rate_second, :rate_gb, :limits, :endpoint, :expires_us)
 ON CONFLICT (pipeline, phase, name) DO UPDATE SET pool = excluded.pool,
     is_entry = excluded.is_entry, is_current = TRUE,
     max_execution_us = excluded.max_execution_us, retry = excluded.retry,
     rate_second = excluded.rate_second, rate_gb = excluded.rate_gb, limits = excluded.limits,
-    endpoint = excluded.endpoint
+    endpoint = excluded.endpoint, expires_us = excluded.expires_us
 RETURNING processor;
 
 -- name: processor_list

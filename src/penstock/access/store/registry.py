@@ -66,7 +66,11 @@ def pipeline_put(
 def processor_put(tx: Tx, params: Mapping[str, Any]) -> ProcessorKey:
     """Register or update one processor of a pipeline. Return its key."""
     return ProcessorKey(
-        one(tx.rows("processor_put", {"limits": None, "endpoint": None, **params}))[0]
+        one(
+            tx.rows(
+                "processor_put", {"limits": None, "endpoint": None, "expires_us": None, **params}
+            )
+        )[0]
     )
 
 

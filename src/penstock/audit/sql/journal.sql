@@ -150,6 +150,12 @@ ON CONFLICT (dedupe_key) WHERE state <> 'resolved' DO UPDATE SET times = alerts.
     severity = excluded.severity
 RETURNING alert_id, times;
 
+-- name: alert_detail
+-- The detail of an open alert by its key, locked.
+-- scope: system (alerts name their customer)
+SELECT detail FROM alerts WHERE dedupe_key = :dedupe_key AND state <> 'resolved'
+{{pg:FOR NO KEY UPDATE}};
+
 -- name: alert_resolve
 -- Resolve an open alert by its key.
 -- scope: system (alerts name their customer)

@@ -38,6 +38,12 @@ def alert_open(tx: Tx, alert: NewAlert) -> int:
     return int(one(tx.rows("alert_open", params))[0])
 
 
+def alert_count(tx: Tx, dedupe_key: str) -> int:
+    """Return the `count` in the detail of an open alert, which is locked; 0 if there is none."""
+    row = first(tx.rows("alert_detail", {"dedupe_key": dedupe_key}))
+    return 0 if row is None else int(msgspec.json.decode(row[0]).get("count", 0))
+
+
 def alert_resolve(tx: Tx, dedupe_key: str, actor: str) -> bool:
     """Resolve an open alert. Return False if there was none."""
     return bool(tx.rows("alert_resolve", {"dedupe_key": dedupe_key, "actor": actor}))

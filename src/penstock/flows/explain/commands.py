@@ -226,6 +226,12 @@ def show_limit(name: str) -> Suggestion:
     return Suggestion(command=_command("limits", "show", name), does="see its holders and waiters")
 
 
+def set_concurrency(customer: str) -> Suggestion:
+    """Suggest raising the maximum number of a customer's runs."""
+    command = _command("customers", "set", customer, "--concurrency", "N")
+    return Suggestion(command=command, does="change the maximum")
+
+
 def open_limit(name: str) -> Suggestion:
     """Suggest raising the capacity of a limit, for example from 0."""
     return Suggestion(

@@ -54,6 +54,8 @@ class LimitFact:
     has_others: bool = False
     tokens_at: Micros | None = None
     """When the rate limit admits the run; None if the rate is not what it waits for."""
+    customer: str | None = None
+    """Customer whose maximum number of runs it is; None for any other limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +94,8 @@ class RunFact:
     started_at: Micros | None = None
     ended_at: Micros | None = None
     timeout_at: Micros | None = None
+    expires_at: Micros | None = None
+    """When it ends unless it has started; None if it does not expire."""
     error_type: str | None = None
     error: str | None = None
     claimed_by: str | None = None

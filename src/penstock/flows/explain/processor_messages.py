@@ -7,6 +7,7 @@ the same wording.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from penstock.flows.explain.facts import (
     RUNS_AHEAD_MAX,
@@ -142,6 +143,14 @@ def list_limit_names(names: Sequence[str]) -> str:
     if not names:
         return "its limits"
     return f"limit{'s' if len(names) > 1 else ''} {' and '.join(names)}"
+
+
+def describe_maximum(limit: LimitFact) -> str:
+    """Describe the maximum number of a customer's runs, which are all in progress."""
+    return (
+        f"customer {limit.customer} may have {limit.capacity} runs at a time, and has as many"
+        f"{describe_limit_usage(replace(limit, held=None))}"
+    )
 
 
 def describe_limit_usage(limit: LimitFact) -> str:

@@ -29,6 +29,7 @@ from penstock.flows.explain.processor_messages import (
     describe_failures,
     describe_items,
     describe_limit_usage,
+    describe_maximum,
     describe_pause,
     describe_processor,
     describe_queue_position,
@@ -116,12 +117,16 @@ def why_run(run: RunFact, wall: LocalClock) -> Cause:
     return joined(
         Cause(
             kind="run",
-            text=f"{name} {describe_run(run, wall)}",
+            text=f"{name} {describe_run(run, wall)}{_expiry(run, wall)}",
             since=run.since,
-            until_at=run.timeout_at,
+            until_at=run.timeout_at or run.expires_at,
             children=tuple(_run_causes(run, wall)),
         )
     )
+
+
+def _expiry(run: RunFact, wall: LocalClock) -> str:
+    return "" if run.expires_at is None else f"; it expires {wall.upcoming(run.expires_at)}"
 
 
 def walk(cause: Cause, depth: int = 0) -> Iterator[tuple[int, Cause]]:
@@ -364,6 +369,9 @@ def _limit_causes(run: RunFact, wall: LocalClock) -> Iterator[Cause]:
             text = f"limit {limit.name} has no free capacity for it{describe_limit_usage(limit)}"
             holders = tuple(_holder_causes(limit, wall))
             offer = commands.show_limit(limit.name)
+            if limit.customer is not None:
+                text = describe_maximum(limit)
+                offer = commands.set_concurrency(limit.customer)
             yield Cause(kind="limit", text=text, children=holders, offer=offer)
 
 

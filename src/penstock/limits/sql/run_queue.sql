@@ -5,12 +5,13 @@
 -- Due runs that need limits and are not queued yet, with the values used in limit names.
 -- scope: system (the admitter serves all customers)
 SELECT r.run_id, r.customer, c.customer_id, r.partition, r.mode, r.priority,
-    coalesce(r.parameters, f.parameters), p.limits, l.name, p.phase, p.name
+    coalesce(r.parameters, f.parameters), p.limits, l.name, p.phase, p.name, s.concurrency
 FROM runs r
 JOIN processors p ON p.processor = r.processor
 JOIN pipelines l ON l.pipeline = p.pipeline
 JOIN customers c ON c.customer = r.customer
 LEFT JOIN configs f ON f.config_id = r.config_id
+LEFT JOIN customer_settings s ON s.customer = r.customer
 WHERE r.admission = 4 AND r.limits = 0
 ORDER BY r.run_id LIMIT :n {{pg:FOR UPDATE OF r SKIP LOCKED}};
 
@@ -42,14 +43,15 @@ WHERE excluded.is_declared AND limits.updated_by = 'declaration';
 --   is_waiting boolean
 INSERT INTO run_limits (run_id, limit_id, customer, weight, level, pass, is_waiting, lined_at)
 SELECT b.run_id, b.limit_id, b.customer, b.weight, b.level,
-    b.place - 1 + greatest(
+    (b.place - 1) * b.stride + greatest(
         coalesce((SELECT w.pass FROM run_limits w WHERE w.limit_id = b.limit_id AND w.is_waiting
             AND w.level = b.level ORDER BY w.pass LIMIT 1), 0),
-        coalesce((SELECT w.pass + 1 FROM run_limits w WHERE w.limit_id = b.limit_id AND w.is_waiting
+        coalesce((SELECT w.pass + b.stride FROM run_limits w WHERE w.limit_id = b.limit_id AND w.is_waiting
             AND w.customer = b.customer AND w.level = b.level ORDER BY w.pass DESC LIMIT 1), 0)),
     b.is_waiting, {{now}}
-FROM (SELECT batch.*, row_number() OVER (PARTITION BY batch.limit_id, batch.level, batch.customer
-        ORDER BY batch.run_id) AS place FROM {{batch}}) AS b
+FROM (SELECT g.*, {{stride}} AS stride, row_number() OVER (
+        PARTITION BY g.limit_id, g.level, g.customer ORDER BY g.run_id) AS place
+    FROM (SELECT batch.* FROM {{batch}}) AS g) AS b
 ORDER BY b.run_id, b.limit_id;
 
 -- name: queue_count_put_many
@@ -184,10 +186,10 @@ WITH due AS MATERIALIZED (
     SELECT g.*, {{clock_read}} AS clock FROM due g
     ORDER BY g.pool, g.priority, g.customer, g.run_id
 ), locked AS MATERIALIZED (
-    SELECT g.*, {{fair_rank_base}} AS base FROM in_line g
+    SELECT g.*, {{fair_rank_base}} AS base, {{stride}} AS stride FROM in_line g
 ), seated AS MATERIALIZED (
     SELECT l.run_id, l.pool, l.priority, l.customer, 0 AS admission,
-        l.base + row_number() OVER (
+        l.base + l.stride * row_number() OVER (
             PARTITION BY l.customer, l.pool, l.priority ORDER BY l.run_id) AS seat
     FROM locked l
 ), {{fair_ranks_move}}, admitted AS (
@@ -250,7 +252,7 @@ SELECT (SELECT count(*) FROM (
         SELECT 1 FROM run_limits o WHERE o.limit_id = m.limit_id AND o.is_waiting
             AND (o.level > m.level OR (o.level = m.level AND (o.pass < m.pass
                 OR (o.pass = m.pass AND o.run_id < m.run_id)))) LIMIT :limit) AS before),
-    l.name, m.weight, m.is_waiting, m.lined_at, {{capacity_columns}}
+    l.customer, l.name, m.weight, m.is_waiting, m.lined_at, {{capacity_columns}}
 FROM run_limits m JOIN limits l ON l.limit_id = m.limit_id
 WHERE m.run_id = :run_id ORDER BY m.limit_id LIMIT 100;
 

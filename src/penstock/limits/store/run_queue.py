@@ -28,7 +28,11 @@ from penstock.db.store import Row, Tx
 from penstock.limits.rules import CAPACITY_DEFAULT, effective_capacity
 from penstock.limits.run_queue_rules import FreeCapacity, WaitingRun
 from penstock.limits.token_bucket import PARTS_PER_TOKEN, load_bucket
-from penstock.pipelines.declare.limit_needs import LimitNeed, limit_name_for_run
+from penstock.pipelines.declare.limit_needs import (
+    LimitNeed,
+    customer_limit,
+    limit_name_for_run,
+)
 
 ADMIT: Final = "admit"
 HEADS_LOCKED: Final = 16
@@ -82,6 +86,8 @@ class _New(NamedTuple):
     pipeline: str
     phase: str
     processor: str
+    concurrency: int | None
+    """Maximum number of runs of its customer."""
 
 
 def queue_enter(tx: Tx, n: int) -> tuple[int, AdmitResult]:
@@ -90,7 +96,7 @@ def queue_enter(tx: Tx, n: int) -> tuple[int, AdmitResult]:
     if not new_runs:
         return 0, AdmitResult()
     wanted = [(new, _needs(new)) for new in new_runs]
-    ids = _limit_ids(tx, [(key, need) for _, needs in wanted for key, need in needs.items()])
+    ids = limit_ids(tx, [(key, need) for _, needs in wanted for key, need in needs.items()])
     rows: list[tuple[int, int, int, int, int, bool]] = []
     marks: list[tuple[int, int]] = []
     free: list[int] = []
@@ -207,6 +213,8 @@ class QueuePosition(NamedTuple):
     """The position of a waiting run in the queue of one of its limits."""
 
     ahead: int
+    owner: CustomerKey
+    """Customer that the limit belongs to; 0 for the system."""
     name: str
     weight: int
     is_waiting: bool
@@ -234,10 +242,10 @@ def queue_positions(tx: Tx, run_id: int, limit: int) -> list[QueuePosition]:
     """Return the limits a run waits for, with the number of runs ahead, counted up to `limit`."""
     found = []
     for row in tx.rows("queue_positions", {"run_id": run_id, "limit": limit}):
-        ahead, name, weight, is_waiting, queued_at, *rest = row
+        ahead, owner, name, weight, is_waiting, queued_at, *rest = row
         capacities, _ = _capacities([tuple(rest)])
         most = effective_capacity(rest[1], rest[4], rest[3], is_adaptive=bool(rest[2]))
-        position = (ahead, name, weight, bool(is_waiting), queued_at, rest[0], most)
+        position = (ahead, owner, name, weight, bool(is_waiting), queued_at, rest[0], most)
         found.append(QueuePosition(*position, capacities[rest[0]]))
     return found
 
@@ -259,9 +267,9 @@ def _admit(tx: Tx, runs: Sequence[int], entered: Container[int] = frozenset()) -
 
 def _needs(new: _New) -> dict[_Key, LimitNeed]:
     """Return what a run needs by (owner, name) of the limit; a repeated name counts once."""
-    if new.limits is None:
-        return {}
-    needs, fills = _stored_needs(new.limits)
+    needs, fills = ((), {}) if new.limits is None else _stored_needs(new.limits)
+    if new.concurrency is not None:
+        needs = (*needs, customer_limit(new.concurrency))
     values: dict[str, Any] = dict(fills)
     if new.parameters and any("{" in need.name for need in needs):
         values.update(json.loads(new.parameters))
@@ -286,7 +294,7 @@ def _stored_needs(text: str) -> tuple[tuple[LimitNeed, ...], Mapping[str, Any]]:
     return tuple(from_json(LimitNeed, need) for need in kept["needs"]), kept.get("defaults", {})
 
 
-def _limit_ids(tx: Tx, wanted: Sequence[tuple[_Key, LimitNeed]]) -> dict[_Key, int]:
+def limit_ids(tx: Tx, wanted: Sequence[tuple[_Key, LimitNeed]]) -> dict[_Key, int]:
     """Return limit ids by (owner, name). Creates missing limits, updates declared capacities."""
     needs = dict(wanted)
     if not needs:

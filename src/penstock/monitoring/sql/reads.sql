@@ -30,7 +30,8 @@ r.correlation_id, r.trigger_source, r.created_at, r.admission, r.token, FALSE,
 r.cancel_requested_at, coalesce(r.parameters, f.parameters), r.ordering_key, r.max_execution_us,
 r.state_at, (SELECT e.until_at FROM leases e WHERE e.kind = 'run' AND e.subject = r.run_id
     AND e.token = r.token), coalesce(f.retry, p.retry), r.trigger_message_id, FALSE, NULL, NULL,
-NULL, r.cancel_requested_by, r.cancel_reason, r.item_key, r.item
+NULL, r.cancel_requested_by, r.cancel_reason, r.item_key, r.item,
+CASE WHEN r.admission < 6 THEN r.scheduled_time + r.expires_us END
 
 -- fragment: live_joins
 FROM runs r
@@ -47,7 +48,7 @@ h.error_details, h.result, h.records, h.sla_met, h.sla_breach_us, h.correlation_
 h.trigger_source, h.created_at, NULL, h.token, h.is_dead, NULL,
 coalesce(h.parameters, f.parameters), h.ordering_key, NULL, h.finished_at, NULL,
 coalesce(f.retry, p.retry), h.trigger_message_id, h.was_retried, h.bytes, h.stages, h.cost, NULL,
-NULL, h.item_key, h.item
+NULL, h.item_key, h.item, NULL
 
 -- fragment: ended_joins
 FROM history h
@@ -250,7 +251,7 @@ WHERE run_id = :run_id AND state IN ('CLAIMED', 'RUNNING') RETURNING run_id;
 count(*), sum(CASE WHEN h.final_state = 'COMPLETED' THEN 1 ELSE 0 END),
 sum(CASE WHEN h.final_state = 'COMPLETED'
     THEN h.finished_at - coalesce(h.started_at, h.finished_at) ELSE 0 END),
-sum({{sla_kept}}), sum(CASE WHEN h.final_state IN ('FAILED', 'TIMEOUT') THEN 1 ELSE 0 END),
+sum({{sla_kept}}), sum(CASE WHEN h.final_state IN ('FAILED', 'TIMEOUT', 'EXPIRED') THEN 1 ELSE 0 END),
 sum({{sla_runs}})
 
 -- name: customer_metrics
@@ -264,7 +265,7 @@ FROM (
         sum(CASE WHEN d.final_state = 'COMPLETED' THEN d.runs ELSE 0 END) AS completed,
         sum(CASE WHEN d.final_state = 'COMPLETED' THEN d.duration_us ELSE 0 END) AS duration_us,
         sum(d.sla_kept) AS sla_kept,
-        sum(CASE WHEN d.final_state IN ('FAILED', 'TIMEOUT') THEN d.runs ELSE 0 END) AS failed,
+        sum(CASE WHEN d.final_state IN ('FAILED', 'TIMEOUT', 'EXPIRED') THEN d.runs ELSE 0 END) AS failed,
         sum(d.sla_runs) AS sla_runs
     FROM customer_days d
     WHERE d.customer = :customer AND d.day_at >= :day_from AND d.day_at < :day_to

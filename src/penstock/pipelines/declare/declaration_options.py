@@ -117,6 +117,9 @@ class ProcessorOptions(TypedDict, total=False):
     """Maximum number of its runs at a time per customer."""
     per_key: str | Mapping[str, int]
     """Key such as "{team}" for which one run at a time is allowed, or maximum numbers by key."""
+    expires_after: Duration
+    """Time after which a due run that was not started ends in state EXPIRED. Default: never. A
+    config or a submission may set its own."""
     collect: Collect
     """Pass several runs to one call: Collect(max=30, wait="5s")."""
     entities: Iterable[str]
@@ -358,6 +361,7 @@ _PROCESSOR: Final[Mapping[str, tuple[str, Reader]]] = MappingProxyType(
         "collect": ("collect", _collect),
         "concurrency": ("concurrency", parse_max_runs),
         "each": ("each", parse_each),
+        "expires_after": ("expires_us", _duration),
         "entities": ("entities", _matching(_ENTITY, "a kind of entity such as 'players'")),
         "item_key": ("item_key", parse_item_key),
         "limits": ("limits", parse_limits),

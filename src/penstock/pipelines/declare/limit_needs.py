@@ -24,6 +24,8 @@ RUN_FIELDS: Final = ("customer", "partition", "mode", "pipeline", "phase", "proc
 NO_VALUE: Final = "none"
 """Replaces a placeholder for which a run has no value; such runs share one limit."""
 PROCESSOR_LIMIT: Final = "processor:{pipeline}/{phase}/{processor}"
+CUSTOMER_LIMIT: Final = "customer:{customer}"
+"""The limit of all runs of a customer, if its settings have a maximum."""
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
@@ -54,6 +56,17 @@ def limit_needs_of(terms: ProcessorSettings) -> tuple[LimitNeed, ...]:
     for key, capacity in (terms.per_key or {}).items():
         found.append(LimitNeed(name=f"{PROCESSOR_LIMIT}:key:{key}", capacity=capacity))
     return tuple(found)
+
+
+def customer_limit(concurrency: int) -> LimitNeed:
+    """Return the limit that every run of a customer with a maximum number of runs has to hold."""
+    return LimitNeed(name=CUSTOMER_LIMIT, capacity=concurrency, is_per_customer=True)
+
+
+def customer_of_limit(name: str) -> str | None:
+    """Return the customer whose runs a customer's limit bounds; None if it is another limit."""
+    prefix = CUSTOMER_LIMIT.partition("{")[0]
+    return name.removeprefix(prefix) if name.startswith(prefix) else None
 
 
 def describe_need(need: LimitNeed) -> str:

@@ -74,6 +74,8 @@ class ProcessorSettings:
     concurrency: int | None = None
     per_customer: int | None = None
     per_key: Mapping[str, int] | None = None
+    expires_us: Micros | None = None
+    """How long its runs may wait to be started; None: for ever."""
     collect: Collect | None = None
     entities: tuple[str, ...] = ()
     endpoint: HttpEndpoint | None = None

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from penstock.access.store.names import NameResolver, PipelineInfo
 from penstock.access.store.registry import ProcessorRow
-from penstock.core.clock import Micros, request_time
+from penstock.core.clock import DAY, Duration, Micros, parse_duration, request_time
 from penstock.core.errors import InvalidInput
 from penstock.core.fields import check_text, parameters_json
 from penstock.core.naming import runs_channel
@@ -26,6 +26,9 @@ from penstock.runs.records import Submission
 from penstock.runs.rows import NewRun, stored_ordering_key
 from penstock.runs.store.gated import run_insert_mixed
 from penstock.runs.store.runs import run_insert_many
+
+WAIT_MAX: Final = 365 * DAY
+"""Longest delay of a submission, and longest time that it may wait."""
 
 
 class CheckedSubmission(NamedTuple):
@@ -41,6 +44,10 @@ class CheckedSubmission(NamedTuple):
     """Whether the processor has needs."""
     source: str | None = None
     """What triggers the run; None: a person, or the message."""
+    delay_us: Micros | None = None
+    """Time from now to the earliest start, instead of `at`."""
+    expires_us: Micros | None = None
+    """How long it may wait once it is due."""
 
     @property
     def is_gated(self) -> bool:
@@ -98,16 +105,25 @@ def check_many(
             if wanted.pipeline not in rules:
                 rules[wanted.pipeline] = partition_rule_of(infos[wanted.pipeline].definition)
             check_partition(rules[wanted.pipeline], wanted.partition)
-        checked.append(CheckedSubmission(wanted, row, text, _check(wanted), has_gate=has_gate))
+        at, delay_us, expires_us = _check(wanted)
+        checked.append(
+            CheckedSubmission(
+                wanted, row, text, at, None, has_gate, delay_us=delay_us, expires_us=expires_us
+            )
+        )
     return checked
 
 
 def is_one_statement(names: NameResolver, checked: Sequence[CheckedSubmission]) -> bool:
     """Return whether `insert` needs one statement: known customers, no ordering keys, no gates.
 
-    A pipeline whose needs do not distinguish customers may have to be claimed first.
+    A delay needs the time of the database; a pipeline whose needs do not distinguish customers may
+    have to be claimed first.
     """
-    if any(one.has_gate or one.submission.ordering_key is not None for one in checked):
+    if any(
+        one.has_gate or one.submission.ordering_key is not None or one.delay_us is not None
+        for one in checked
+    ):
         return False
     customers = {_customer(one.submission) for one in checked}
     pipelines = {one.row.pipeline for one in checked}
@@ -131,21 +147,24 @@ def insert(
     used = set() if is_single else {(c.row.pipeline, _customer(c.submission)) for c in checked}
     for pipeline, customer_id in used:
         names.use_pipeline(tx, names.pipeline(pipeline, tx=tx), customers[customer_id])
+    has_delays = not is_single and any(one.delay_us is not None for one in checked)
+    now = tx.now() if has_delays else 0
     new_runs = [
         NewRun(
             customer_key=(customer := customers[_customer(wanted)]),
             processor_key=row.processor_key,
             partition=wanted.partition,
             mode=wanted.mode,
-            scheduled_time=at,
+            scheduled_time=at if delay_us is None else now + delay_us,
             priority=wanted.priority,
             ordering_key=stored_ordering_key(customer, wanted.ordering_key),
             parameters=parameters,
             correlation_id=wanted.correlation_id,
             trigger_source=source or ("manual" if message_id is None else "event"),
             trigger_message_id=message_id,
+            expires_us=expires_us,
         )
-        for wanted, row, parameters, at, message_id, _, source in checked
+        for wanted, row, parameters, at, message_id, _, source, delay_us, expires_us in checked
     ]
     # One statement means no gates; a bulk submit looks at each run as seldom as possible.
     has_gates = not is_single and any(one.has_gate for one in checked)
@@ -158,7 +177,7 @@ def insert(
                 on_gate_forced(tx, [made], actor, one.submission.force_reason)
     assert len(ids) == len(new_runs)
     channels = sorted({runs_channel(pool) for pool in {one.row.pool for one in checked}})
-    if any(one.at is not None for one in checked):
+    if has_delays or any(one.at is not None for one in checked):
         channels.append("admit")
     if has_gates and any(one.is_gated for one in checked):
         channels.append("flows")
@@ -200,8 +219,11 @@ def _pick(info: PipelineInfo, processor: str | None) -> ProcessorRow:
     return rows[0]
 
 
-def _check(wanted: Submission) -> Micros | None:
-    """Return the earliest start; raise InvalidInput for values that cannot be stored."""
+def _check(wanted: Submission) -> tuple[Micros | None, Micros | None, Micros | None]:
+    """Return the earliest start, the delay until it and how long the run may wait from then on.
+
+    Raise InvalidInput for values that cannot be stored.
+    """
     if not _is_whole(wanted.priority) or not 1 <= wanted.priority <= 10:
         raise InvalidInput("priority", "a whole number from 1 to 10", wanted.priority)
     if wanted.ordering_key is not None:
@@ -212,7 +234,21 @@ def _check(wanted: Submission) -> Micros | None:
         check_text("mode", wanted.mode)
     if wanted.force_reason and not wanted.force:
         raise InvalidInput("force_reason", "no reason without force", wanted.force_reason)
-    return None if wanted.at is None else _micros(wanted.at)
+    delay_us = expires_us = None
+    if wanted.delay is not None:
+        if wanted.at is not None:
+            raise InvalidInput("delay", "no delay together with a time", wanted.delay)
+        delay_us = _bounded("delay", wanted.delay, 0)
+    if wanted.expires_after is not None:
+        expires_us = _bounded("expires_after", wanted.expires_after, 1)
+    return None if wanted.at is None else _micros(wanted.at), delay_us, expires_us
+
+
+def _bounded(field: str, value: Duration, least: Micros) -> Micros:
+    us = parse_duration(value, field)
+    if not least <= us <= WAIT_MAX:
+        raise InvalidInput(field, f"a duration from {'0s' if not least else '1ms'} to 365d", value)
+    return us
 
 
 def _micros(at: object) -> Micros:

@@ -2,7 +2,7 @@
 -- their limits have admission 0.
 
 -- fragment: admission_of_due
-CASE WHEN {{is_paused}} THEN 2 WHEN g.is_limited THEN 4 ELSE 0 END
+CASE WHEN {{is_paused}} THEN 2 WHEN g.is_limited OR {{is_capped}} THEN 4 ELSE 0 END
 
 -- name: run_admit_due [postgres]
 -- Due runs get their customer's next fair rank and become claimable; those that need limits wait to
@@ -20,11 +20,12 @@ WITH due AS MATERIALIZED (
     SELECT g.*, {{clock_read}} AS clock FROM due g
     ORDER BY g.pool, g.priority, g.customer, g.scheduled_time, g.run_id
 ), locked AS MATERIALIZED (
-    SELECT g.*, {{fair_rank_base}} AS base, {{admission_of_due}} AS admission FROM in_line g
+    SELECT g.*, {{fair_rank_base}} AS base, {{admission_of_due}} AS admission, {{stride}} AS stride
+    FROM in_line g
 ), seated AS MATERIALIZED (
     SELECT l.run_id, l.pool, l.priority, l.customer, l.admission,
         CASE WHEN l.admission <> 0 THEN 0 ELSE
-            l.base + row_number() OVER (PARTITION BY l.customer, l.pool, l.priority, l.admission
+            l.base + l.stride * row_number() OVER (PARTITION BY l.customer, l.pool, l.priority, l.admission
             ORDER BY l.scheduled_time, l.run_id) END AS seat
     FROM locked l
 ), {{fair_ranks_move}}, admitted AS (
@@ -73,11 +74,14 @@ SELECT min(scheduled_time) FROM runs WHERE admission = 1;
 
 -- name: admission_state
 -- Input of the admission loop's timer: when the next run is due, whether runs wait to be queued for
--- limits, whether any run is queued, and the current time.
+-- limits, whether any run is queued, whether settings of customers were changed, and the current
+-- time.
 -- scope: system (times only)
 SELECT (SELECT min(scheduled_time) FROM runs WHERE admission = 1),
     EXISTS (SELECT 1 FROM runs WHERE admission = 4 AND limits = 0),
-    EXISTS (SELECT 1 FROM run_limits WHERE is_waiting), {{now}};
+    EXISTS (SELECT 1 FROM run_limits WHERE is_waiting),
+    EXISTS (SELECT 1 FROM customer_settings
+        WHERE rerank_after IS NOT NULL OR capped_at IS NOT NULL), {{now}};
 
 -- name: run_age
 -- Raise runs by one level per ten minutes of waiting. At most :per_customer runs of a customer are

@@ -8,7 +8,7 @@ r.scheduled_time, r.priority, r.state, r.session_id, r.claimed_by, r.claimed_at,
 coalesce(r.started_at, {{now}} - x.duration_us) AS started_at, r.token, r.lapses, r.attempt,
 r.max_execution_us, r.sla_us, r.ordering_key, r.parameters, r.correlation_id, r.parent_run_id,
 r.root_run_id, r.stales, r.trigger_source, r.trigger_message_id, r.created_at,
-r.cancel_requested_by, r.cancel_reason, r.limits, r.item_key, r.item,
+r.cancel_requested_by, r.cancel_reason, r.limits, r.item_key, r.item, r.expires_us,
 x.final_state, x.status, x.error_type, x.error_details, x.result, x.records, x.bytes, x.stages,
 x.retry_delay_us, x.retry_max_execution_us, x.is_dead, x.is_stale, x.actor, x.why,
 {{now}} AS finished_at
@@ -57,7 +57,7 @@ g.customer, g.config_id, g.processor, g.pool, g.flow_id, g.partition, g.mode, g.
     g.attempt + 1, coalesce(g.retry_max_execution_us, g.max_execution_us), g.sla_us,
     g.ordering_key, g.parameters, g.correlation_id, g.run_id, coalesce(g.root_run_id, g.run_id),
     g.stales + CASE WHEN g.is_stale THEN 1 ELSE 0 END, 'retry', g.trigger_message_id,
-    g.finished_at, g.item_key, g.item
+    g.finished_at, g.item_key, g.item, g.expires_us
 
 -- fragment: sums_from_gone
 INSERT INTO run_sums (hour_at, final_state, runs, duration_us, sla_breaches)

@@ -8,13 +8,13 @@
 --   mode text, slot bigint, scheduled_time bigint, priority smallint, attempt smallint,
 --   max_execution_us bigint, sla_us bigint, ordering_key text, parameters text,
 --   correlation_id text, parent_run_id bigint, root_run_id bigint, trigger_source text,
---   trigger_message_id text, item_key text, item text
+--   trigger_message_id text, item_key text, item text, expires_us bigint
 INSERT INTO runs ({{insert_columns}})
 SELECT g.customer, g.config_id, g.processor, g.pool, g.flow_id, g.partition, g.mode, g.slot,
     g.scheduled_time, g.priority, g.priority, 0, 'PENDING', 5, g.at, g.attempt,
     g.max_execution_us, g.sla_us, g.ordering_key, g.parameters, g.correlation_id,
     g.parent_run_id, g.root_run_id, g.stales, g.trigger_source, g.trigger_message_id, g.at,
-    g.item_key, g.item
+    g.item_key, g.item, g.expires_us
 FROM ({{given_from_batch}}) AS g ORDER BY g.ord
 RETURNING run_id;
 

@@ -17,9 +17,18 @@ CASE
             IS NOT NULL) THEN 3
     WHEN {{is_paused}} THEN 2
     WHEN g.scheduled_time > g.at THEN 1
-    WHEN g.is_limited THEN 4
+    WHEN g.is_limited OR {{is_capped}} THEN 4
     ELSE 0
 END
+
+-- fragment: is_capped
+-- Whether the customer of row `g` has a maximum number of runs: then its runs wait for that limit.
+g.customer IN (SELECT s.customer FROM customer_settings s WHERE s.concurrency IS NOT NULL)
+
+-- fragment: stride
+-- What a run of row `g` adds to its customer's fair rank: a million divided by the weight, which is
+-- 1 without settings.
+coalesce((SELECT s.stride FROM customer_settings s WHERE s.customer = g.customer), 1000000)
 
 -- fragment: earlier_in_batch [postgres]
 g.ord IN (SELECT ord FROM behind)
@@ -32,7 +41,7 @@ EXISTS (SELECT 1 FROM temp.given e WHERE e.ordering_key = g.ordering_key AND e.o
 customer, config_id, processor, pool, flow_id, partition, mode, slot, scheduled_time,
 priority, level, pass, state, admission, state_at, attempt, max_execution_us, sla_us,
 ordering_key, parameters, correlation_id, parent_run_id, root_run_id, stales,
-trigger_source, trigger_message_id, created_at, item_key, item
+trigger_source, trigger_message_id, created_at, item_key, item, expires_us
 
 -- fragment: fair_rank_base [postgres]
 -- The fair rank that row `g` continues from: its customer's last one, locked, or the clock. Rows
@@ -92,14 +101,15 @@ DELETE FROM temp.staged
 -- Reads `staged` in order and advances each customer's fair rank, from its last one or the clock.
 -- Sorting plus this costs half as much as numbering the rows with a window function.
 CREATE TEMP TABLE IF NOT EXISTS seats (
-    pool integer, level integer, customer integer, pass integer, last integer,
+    pool integer, level integer, customer integer, pass integer, last integer, stride integer,
     PRIMARY KEY (pool, level, customer)) WITHOUT ROWID;
 DELETE FROM temp.seats;
 INSERT INTO temp.seats
 SELECT s.pool, s.level, s.customer,
-    max(coalesce(t.fair_rank, 0), coalesce(k.fair_rank, 0)) + s.n, s.last
-FROM (SELECT d.pool, d.level, d.customer, count(*) AS n, max(d.place) AS last FROM temp.staged d
-      WHERE d.admission = 0 GROUP BY d.pool, d.level, d.customer) AS s
+    max(coalesce(t.fair_rank, 0), coalesce(k.fair_rank, 0)) + s.n * s.stride, s.last, s.stride
+FROM (SELECT g.*, {{stride}} AS stride
+      FROM (SELECT d.pool, d.level, d.customer, count(*) AS n, max(d.place) AS last
+            FROM temp.staged d WHERE d.admission = 0 GROUP BY d.pool, d.level, d.customer) AS g) AS s
     LEFT JOIN fair_ranks t ON t.pool = s.pool AND t.level = s.level AND t.customer = s.customer
     LEFT JOIN fair_ranks k ON k.pool = s.pool AND k.level = s.level AND k.customer = 0;
 INSERT INTO fair_ranks (pool, level, customer, fair_rank)
@@ -113,7 +123,7 @@ temp.seats u ON p.admission = 0 AND u.pool = p.pool AND u.level = p.level
 -- fragment: fair_rank_of_staged [sqlite]
 -- The fair rank of staged row `p` with rank `u`: the customer's last row has the rank just
 -- assigned.
-coalesce(u.pass - u.last + p.place, 0)
+coalesce(u.pass - (u.last - p.place) * u.stride, 0)
 
 -- fragment: tally_table [sqlite]
 -- base: the highest run id used so far.
@@ -123,7 +133,7 @@ SELECT 'base', coalesce(max(seq), 0) FROM main.sqlite_sequence WHERE name = 'run
 
 -- fragment: rank_given [postgres]
 -- Reads the CTE `given` and yields `seated`, with admission and fair ranks. Each customer's rank
--- moves once, by the number of its runs, and its runs are numbered from there: rows are updated in
+-- moves once, by the strides of its runs, and its runs are numbered from there: rows are updated in
 -- the order of `line`, so that two transactions lock the same customers in the same order. The ranks
 -- are found by key and read by position in an array, so that no plan, however wrong its estimates,
 -- joins the batch with itself. `OFFSET 0`: the admission of a run is evaluated once.
@@ -139,27 +149,32 @@ behind AS MATERIALIZED (
             OVER (PARTITION BY j.pool, j.priority, j.customer ORDER BY j.ord) AS place
     FROM (SELECT g.*, {{admission_of_given}} AS admission FROM given g OFFSET 0) AS j
 ), ranked AS MATERIALIZED (
-    SELECT g.*, coalesce({{clock_read}}, 0) AS clock, {{fair_rank_seen}} AS seen
+    SELECT g.*, coalesce({{clock_read}}, 0) AS clock, {{fair_rank_seen}} AS seen,
+        {{stride}} AS stride
     FROM (SELECT j.line, j.pool, j.priority, j.customer, max(j.place) AS n FROM numbered j
         GROUP BY j.line, j.pool, j.priority, j.customer ORDER BY j.line) AS g
 ), moved AS (
-    UPDATE fair_ranks t SET fair_rank = greatest(t.fair_rank, k.clock) + k.n FROM ranked k
+    UPDATE fair_ranks t SET fair_rank = greatest(t.fair_rank, k.clock) + k.n * k.stride
+    FROM ranked k
     WHERE t.pool = k.pool AND t.level = k.priority AND t.customer = k.customer
         AND t.fair_rank >= k.seen AND k.n > 0
-    RETURNING k.line, t.fair_rank - k.n AS base
+    RETURNING k.line, t.fair_rank - k.n * k.stride AS base
 ), added AS (
     INSERT INTO fair_ranks (pool, level, customer, fair_rank)
-    SELECT k.pool, k.priority, k.customer, k.clock + k.n FROM ranked k
+    SELECT k.pool, k.priority, k.customer, k.clock + k.n * k.stride FROM ranked k
     WHERE k.seen IS NULL AND k.n > 0
     ON CONFLICT DO NOTHING
 ), bases AS MATERIALIZED (
-    SELECT array_agg(b.base ORDER BY b.line) AS by_line FROM (
-        SELECT u.line, max(u.base) AS base FROM (
-            SELECT k.line, k.clock AS base FROM ranked k UNION ALL
-            SELECT m.line, m.base FROM moved m) AS u GROUP BY u.line) AS b
+    SELECT array_agg(b.base ORDER BY b.line) AS by_line,
+        array_agg(b.stride ORDER BY b.line) AS strides
+    FROM (
+        SELECT u.line, max(u.base) AS base, max(u.stride) AS stride FROM (
+            SELECT k.line, k.clock AS base, k.stride FROM ranked k UNION ALL
+            SELECT m.line, m.base, 0 FROM moved m) AS u GROUP BY u.line) AS b
 ), seated AS (
     SELECT j.*, CASE WHEN j.admission <> 0 THEN 0
-        ELSE (SELECT b.by_line FROM bases b)[CAST(j.line AS integer)] + j.place END AS seat
+        ELSE (SELECT b.by_line FROM bases b)[CAST(j.line AS integer)]
+            + (SELECT b.strides FROM bases b)[CAST(j.line AS integer)] * j.place END AS seat
     FROM numbered j
 )
 
@@ -169,7 +184,7 @@ behind AS MATERIALIZED (
         j.scheduled_time, j.priority, j.priority, j.seat,
         'PENDING', j.admission, j.at, j.attempt, j.max_execution_us, j.sla_us, j.ordering_key,
         j.parameters, j.correlation_id, j.parent_run_id, j.root_run_id, j.stales,
-        j.trigger_source, j.trigger_message_id, j.at, j.item_key, j.item
+        j.trigger_source, j.trigger_message_id, j.at, j.item_key, j.item, j.expires_us
     FROM seated j
 
 -- fragment: journal_inserted [postgres]
@@ -199,7 +214,7 @@ SELECT b.n + g.ord, g.customer, g.config_id, g.processor, g.pool, g.flow_id, g.p
     g.slot, g.scheduled_time, g.priority, g.priority, {{fair_rank_of_staged}},
     'PENDING', p.admission, g.at, g.attempt, g.max_execution_us, g.sla_us, g.ordering_key,
     g.parameters, g.correlation_id, g.parent_run_id, g.root_run_id, g.stales,
-    g.trigger_source, g.trigger_message_id, g.at, g.item_key, g.item
+    g.trigger_source, g.trigger_message_id, g.at, g.item_key, g.item, g.expires_us
 FROM temp.tally b
     CROSS JOIN (SELECT place FROM temp.staged ORDER BY source) AS o
     CROSS JOIN temp.staged p ON p.place = o.place
@@ -227,12 +242,14 @@ CREATE TEMP TABLE IF NOT EXISTS given (
     scheduled_time integer, priority integer, attempt integer, max_execution_us integer,
     sla_us integer, ordering_key text, parameters text, correlation_id text,
     parent_run_id integer, root_run_id integer, stales integer, trigger_source text,
-    trigger_message_id text, at integer, is_limited integer, item_key text, item text);
+    trigger_message_id text, at integer, is_limited integer, item_key text, item text,
+    expires_us integer);
 CREATE INDEX IF NOT EXISTS temp.given_in_order ON given (ordering_key)
     WHERE ordering_key IS NOT NULL
 
 -- fragment: given_from_batch
 -- The time limit is the stricter of config and processor; 0 means not declared, by both: an hour.
+-- The time that a run may wait is the run's own, else the config's, else the processor's.
 SELECT batch.ord, batch.customer, batch.config_id, batch.processor, p.pool, p.pipeline,
     batch.flow_id, batch.partition, batch.mode,
     coalesce(batch.slot, batch.scheduled_time, {{now}}) AS slot,
@@ -243,7 +260,9 @@ SELECT batch.ord, batch.customer, batch.config_id, batch.processor, p.pool, p.pi
         nullif(p.max_execution_us, 0), 3600000000) AS max_execution_us, batch.sla_us,
     batch.ordering_key, batch.parameters, batch.correlation_id, batch.parent_run_id,
     batch.root_run_id, 0 AS stales, batch.trigger_source, batch.trigger_message_id, {{now}} AS at,
-    p.limits IS NOT NULL AS is_limited, batch.item_key, batch.item
+    p.limits IS NOT NULL AS is_limited, batch.item_key, batch.item, coalesce(batch.expires_us, (
+        SELECT f.expires_us FROM configs f WHERE f.config_id = batch.config_id), p.expires_us)
+        AS expires_us
 FROM {{batch}} JOIN processors p ON p.processor = batch.processor
 
 -- name: run_insert_many [postgres]
@@ -253,7 +272,7 @@ FROM {{batch}} JOIN processors p ON p.processor = batch.processor
 --   mode text, slot bigint, scheduled_time bigint, priority smallint, attempt smallint,
 --   max_execution_us bigint, sla_us bigint, ordering_key text, parameters text,
 --   correlation_id text, parent_run_id bigint, root_run_id bigint, trigger_source text,
---   trigger_message_id text, item_key text, item text
+--   trigger_message_id text, item_key text, item text, expires_us bigint
 WITH given AS MATERIALIZED (
     {{given_from_batch}}
 ), {{rank_given}}, inserted AS (
@@ -274,22 +293,22 @@ WITH given AS MATERIALIZED (
     SELECT CAST(0 AS bigint) AS ord WHERE FALSE
 ), judged AS MATERIALIZED (
     SELECT g.*, {{admission_of_given}} AS admission, {{fair_clock}} AS clock,
-        {{fair_rank_seen}} AS seen
+        {{fair_rank_seen}} AS seen, {{stride}} AS stride
     FROM given g
 ), moved AS (
-    UPDATE fair_ranks t SET fair_rank = greatest(t.fair_rank, coalesce(g.clock, 0)) + 1
+    UPDATE fair_ranks t SET fair_rank = greatest(t.fair_rank, coalesce(g.clock, 0)) + g.stride
     FROM judged g
     WHERE g.admission = 0 AND t.pool = g.pool AND t.level = g.priority
         AND t.customer = g.customer AND t.fair_rank >= g.seen
     RETURNING t.fair_rank
 ), added AS (
     INSERT INTO fair_ranks (pool, level, customer, fair_rank)
-    SELECT g.pool, g.priority, g.customer, coalesce(g.clock, 0) + 1 FROM judged g
+    SELECT g.pool, g.priority, g.customer, coalesce(g.clock, 0) + g.stride FROM judged g
     WHERE g.admission = 0 AND g.seen IS NULL
     ON CONFLICT DO NOTHING
 ), seated AS (
     SELECT j.*, CASE WHEN j.admission <> 0 THEN 0
-        ELSE coalesce((SELECT fair_rank FROM moved), coalesce(j.clock, 0) + 1) END AS seat
+        ELSE coalesce((SELECT fair_rank FROM moved), coalesce(j.clock, 0) + j.stride) END AS seat
     FROM judged j
 ), inserted AS (
     {{insert_ranked}}
@@ -305,7 +324,7 @@ SELECT run_id, admission FROM inserted;
 --   mode text, slot bigint, scheduled_time bigint, priority smallint, attempt smallint,
 --   max_execution_us bigint, sla_us bigint, ordering_key text, parameters text,
 --   correlation_id text, parent_run_id bigint, root_run_id bigint, trigger_source text,
---   trigger_message_id text, item_key text, item text
+--   trigger_message_id text, item_key text, item text, expires_us bigint
 {{given_table}};
 DELETE FROM temp.given;
 INSERT INTO temp.given {{given_from_batch}};
@@ -352,11 +371,16 @@ CASE WHEN runs.parameters IS NULL AND runs.config_id IS NOT NULL
     THEN (SELECT f.parameters FROM configs f WHERE f.config_id = runs.config_id)
     ELSE runs.parameters END
 
+-- fragment: unexpired
+-- A run that has waited too long does not start, even before the sweeper ends it.
+(expires_us IS NULL OR scheduled_time + expires_us > {{now}})
+
 -- fragment: session_alive [postgres]
 SELECT session_id FROM sessions WHERE session_id = :session_id FOR KEY SHARE
 
 -- fragment: claimable [postgres]
 processor {{any processors}} AND (CAST(:customer AS bigint) IS NULL OR customer = :customer)
+    AND {{unexpired}}
     AND (CAST(:session_id AS bigint) IS NULL OR EXISTS (SELECT 1 FROM alive))
 
 -- fragment: claim_picked [postgres]
@@ -413,7 +437,7 @@ CREATE TEMP TABLE IF NOT EXISTS picked (
 DELETE FROM temp.picked;
 INSERT INTO temp.picked (run_id, at)
 SELECT run_id, {{now}} FROM runs
-WHERE admission = 0 AND pool = :pool AND processor {{any processors}}
+WHERE admission = 0 AND pool = :pool AND processor {{any processors}} AND {{unexpired}}
     AND (CAST(:customer AS bigint) IS NULL OR customer = :customer)
     AND (CAST(:session_id AS bigint) IS NULL
         OR EXISTS (SELECT 1 FROM sessions WHERE session_id = :session_id))
@@ -449,7 +473,7 @@ ORDER BY level DESC, pass, run_id LIMIT :n;
 -- Claim one given run if it is ready, so that a broker can dispatch workers.
 -- scope: system (workers serve all customers; a tenant's key adds :customer)
 WITH picked AS MATERIALIZED (
-    SELECT run_id FROM runs WHERE run_id = :run_id AND admission = 0
+    SELECT run_id FROM runs WHERE run_id = :run_id AND admission = 0 AND {{unexpired}}
         AND (CAST(:customer AS bigint) IS NULL OR customer = :customer)
     FOR UPDATE SKIP LOCKED
 ), r AS (
@@ -469,7 +493,7 @@ UPDATE runs SET state = 'CLAIMED', admission = 9, session_id = :session_id,
     claimed_by = :claimed_by, claimed_at = {{now}}, state_at = {{now}},
     parameters = {{pinned_parameters}},
     token = (SELECT value FROM counters WHERE name = 'token')
-WHERE run_id = :run_id AND admission = 0
+WHERE run_id = :run_id AND admission = 0 AND {{unexpired}}
     AND (CAST(:customer AS bigint) IS NULL OR customer = :customer);
 SELECT {{held_columns}} FROM runs r {{held_joins}}
 WHERE r.run_id = :run_id AND changes() = 1;

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from penstock.core.clock import Micros
 from penstock.core.naming import CustomerKey
 from penstock.db.store import Tx, first, one
 from penstock.limits.store.run_queue import queue_pause
@@ -32,13 +33,24 @@ def run_admit_due(tx: Tx, n: int) -> dict[int, int]:
     return dict(tx.rows("run_admit_due", {"n": n}))
 
 
-def admission_state(tx: Tx) -> tuple[int | None, bool, bool, int]:
-    """Return (next due time, whether runs wait to be queued, whether runs are queued, now).
+class AdmissionState(NamedTuple):
+    """What there is to do for the admitter, besides due runs."""
 
-    "Queued" refers to the run queues of limits.
-    """
-    next_at, has_new, has_queue, now = one(tx.rows("admission_state"))
-    return next_at, bool(has_new), bool(has_queue), now
+    next_at: Micros | None
+    """When the next run is due."""
+    has_new: bool
+    """Whether runs wait to be queued for limits."""
+    has_queue: bool
+    """Whether runs are queued for limits."""
+    has_settings: bool
+    """Whether changed settings of customers have to be applied to live runs."""
+    now: Micros
+
+
+def admission_state(tx: Tx) -> AdmissionState:
+    """Return what there is to do for the admitter."""
+    next_at, has_new, has_queue, has_settings, now = one(tx.rows("admission_state"))
+    return AdmissionState(next_at, bool(has_new), bool(has_queue), bool(has_settings), now)
 
 
 def run_next_due_at(tx: Tx) -> int | None:

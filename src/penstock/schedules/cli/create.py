@@ -59,6 +59,10 @@ _NUMBERS = {
         float,
         "A start later than this many minutes breaches the SLA.",
     ),
+    "expires_after_minutes": (
+        float,
+        "A run that was not started this many minutes after it was due expires.",
+    ),
     "catch_up_window_minutes": (float, "Ignore missed occurrences older than this."),
     "jitter_seconds": (float, "Maximum delay of starts in seconds; constant per config."),
 }

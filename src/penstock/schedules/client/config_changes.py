@@ -60,6 +60,7 @@ def insert(
             d.event_topic, d.event_filter, d.parameters, d.retry, d.priority,
             d.max_execution_us, d.sla_us, d.catch_up.value, d.catch_up_window_us,
             d.overlap.value, d.jitter_us, d.is_active, who, d.event_mapping,
+            d.expires_us,
         )
         for customer, d in zip(customers, drafts, strict=True)
     ]  # fmt: skip

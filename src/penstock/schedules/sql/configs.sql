@@ -9,7 +9,7 @@ f.jitter_us, f.offset_us, f.is_active, f.inactive_reason, f.version, f.created_a
 f.updated_at, f.deleted_at, s.next_run_time, h.last_run_time, h.last_run_status,
 coalesce(h.consecutive_failures, 0),
 (SELECT count(*) FROM pauses q WHERE q.scope = 'config' AND q.subject = f.config_id),
-f.event_mapping
+f.event_mapping, f.expires_us
 
 -- fragment: config_joins
 FROM configs f
@@ -26,15 +26,15 @@ LEFT JOIN config_health h ON h.config_id = f.config_id
 --   cadence bigint, timezone text, event_topic text, event_filter text, parameters text,
 --   retry text, priority smallint, max_execution_us bigint, sla_us bigint, catch_up text,
 --   catch_up_window_us bigint, overlap text, jitter_us bigint, is_active boolean, created_by text,
---   event_mapping text
+--   event_mapping text, expires_us bigint
 INSERT INTO configs (customer, pipeline, provider, domain, schedule_type, cadence, timezone,
     event_topic, event_filter, parameters, retry, priority, max_execution_us, sla_us, catch_up,
-    catch_up_window_us, overlap, jitter_us, is_active, created_by, event_mapping,
+    catch_up_window_us, overlap, jitter_us, is_active, created_by, event_mapping, expires_us,
     created_at, updated_at)
 SELECT customer, pipeline, provider, domain, schedule_type, cadence, timezone, event_topic,
     event_filter, parameters, retry, priority, max_execution_us, sla_us, catch_up,
-    catch_up_window_us, overlap, jitter_us, is_active, created_by, event_mapping, {{now}},
-    {{now}}
+    catch_up_window_us, overlap, jitter_us, is_active, created_by, event_mapping, expires_us,
+    {{now}}, {{now}}
 FROM {{batch}} ORDER BY ord RETURNING config_id;
 
 -- name: config_insert_many [sqlite]
@@ -44,15 +44,15 @@ FROM {{batch}} ORDER BY ord RETURNING config_id;
 --   cadence bigint, timezone text, event_topic text, event_filter text, parameters text,
 --   retry text, priority smallint, max_execution_us bigint, sla_us bigint, catch_up text,
 --   catch_up_window_us bigint, overlap text, jitter_us bigint, is_active boolean, created_by text,
---   event_mapping text
+--   event_mapping text, expires_us bigint
 INSERT INTO configs (customer, pipeline, provider, domain, schedule_type, cadence, timezone,
     event_topic, event_filter, parameters, retry, priority, max_execution_us, sla_us, catch_up,
-    catch_up_window_us, overlap, jitter_us, is_active, created_by, event_mapping,
+    catch_up_window_us, overlap, jitter_us, is_active, created_by, event_mapping, expires_us,
     created_at, updated_at)
 SELECT customer, pipeline, provider, domain, schedule_type, cadence, timezone, event_topic,
     event_filter, parameters, retry, priority, max_execution_us, sla_us, catch_up,
-    catch_up_window_us, overlap, jitter_us, is_active, created_by, event_mapping, {{now}},
-    {{now}}
+    catch_up_window_us, overlap, jitter_us, is_active, created_by, event_mapping, expires_us,
+    {{now}}, {{now}}
 FROM {{batch}} ORDER BY ord;
 SELECT config_id FROM configs WHERE config_id > (
     SELECT max(config_id) - (SELECT count(*) FROM {{batch}}) FROM configs) ORDER BY config_id;
@@ -72,7 +72,7 @@ UPDATE configs SET provider = :provider, domain = :domain, schedule_type = :sche
     event_filter = :event_filter, parameters = :parameters, retry = :retry, priority = :priority,
     max_execution_us = :max_execution_us, sla_us = :sla_us, catch_up = :catch_up,
     catch_up_window_us = :catch_up_window_us, overlap = :overlap, jitter_us = :jitter_us,
-    event_mapping = :event_mapping, offset_us = :offset_us, is_active = :is_active, inactive_reason = :inactive_reason,
+    event_mapping = :event_mapping, expires_us = :expires_us, offset_us = :offset_us, is_active = :is_active, inactive_reason = :inactive_reason,
     version = version + 1, updated_at = {{now}}
 WHERE config_id = :config_id AND version = :version AND deleted_at IS NULL
 RETURNING version;

@@ -59,7 +59,7 @@ FROM (
     SELECT s.config_id, s.next_run_time AS slot, s.catch_up, batch.run_slot, batch.next_slot,
         batch.missed_from, batch.missed_to, batch.missed_count, batch.is_late,
         c.customer, c.pipeline, c.priority, c.max_execution_us, c.sla_us, c.overlap, c.offset_us,
-        l.has_flow, {{run_partition}} AS partition{{pg:, s.ctid AS place}}
+        c.expires_us, l.has_flow, {{run_partition}} AS partition{{pg:, s.ctid AS place}}
     FROM {{taken_rows}}
     JOIN pipelines l ON l.pipeline = c.pipeline
 ) AS g
@@ -98,7 +98,8 @@ SELECT row_number() OVER () AS ord,
     CAST(NULL AS bigint) AS parent_run_id,
     CAST(NULL AS bigint) AS root_run_id, 0 AS stales, 'scheduler' AS trigger_source,
     CAST(NULL AS text) AS trigger_message_id, {{now}} AS at, p.limits IS NOT NULL AS is_limited,
-    '' AS item_key, CAST(NULL AS text) AS item
+    '' AS item_key, CAST(NULL AS text) AS item,
+    coalesce(t.expires_us, p.expires_us) AS expires_us
 FROM tick t
 JOIN processors p ON p.pipeline = t.pipeline AND p.is_entry AND p.is_current
 WHERE t.outcome = 'run' AND NOT t.has_flow
@@ -118,7 +119,8 @@ SELECT t.rowid, p.processor, p.pool, t.priority, t.customer,
             SELECT o.run_id FROM runs o WHERE o.ordering_key = {{tick_ordering_key}} LIMIT 1)
             IS NOT NULL THEN 3
         WHEN t.is_late OR t.run_slot + t.offset_us > {{now}} THEN 1
-        WHEN p.limits IS NOT NULL THEN 4
+        WHEN p.limits IS NOT NULL OR t.customer IN (
+            SELECT s.customer FROM customer_settings s WHERE s.concurrency IS NOT NULL) THEN 4
         ELSE 0
     END AS admission
 FROM temp.tick t CROSS JOIN processors p ON p.pipeline = t.pipeline AND p.is_entry AND p.is_current
@@ -200,7 +202,9 @@ SELECT b.n + p.place, t.customer, t.config_id, p.processor, p.pool, NULL, t.part
         nullif(t.max_execution_us, 0), nullif(q.max_execution_us, 0), 3600000000)
      FROM processors q WHERE q.processor = p.processor),
     t.sla_us, {{tick_ordering_key}}, NULL, NULL, NULL, NULL, 0,
-    'scheduler', NULL, {{now}}, '', NULL
+    'scheduler', NULL, {{now}}, '', NULL,
+    coalesce(t.expires_us, (SELECT q.expires_us FROM processors q
+        WHERE q.processor = p.processor))
 FROM temp.tally b CROSS JOIN temp.staged p CROSS JOIN temp.tick t ON t.rowid = p.source
     LEFT JOIN {{fair_rank_join}}
 WHERE b.what = 'base'

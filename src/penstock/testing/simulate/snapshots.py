@@ -43,6 +43,16 @@ class LiveRunRow(NamedTuple):
     cancel_requested_at: int | None
     created_at: int
     flow_id: int | None
+    expires_us: int | None
+
+
+class CustomerShare(NamedTuple):
+    """The settings of a customer, and whether they are still being applied to live runs."""
+
+    stride: int
+    concurrency: int | None
+    is_reranked: int
+    is_capped: int
 
 
 class FlowStateRow(NamedTuple):
@@ -126,6 +136,7 @@ class Snapshot:
     sessions: dict[int, int]
     leases: dict[int, tuple[int, int]]
     fair_ranks: dict[tuple[int, int, int], int]
+    shares: dict[int, CustomerShare]
     counters: dict[str, int]
     schedules: dict[int, ScheduleRow]
     configs: dict[int, ConfigSnapshot]
@@ -137,7 +148,7 @@ class Snapshot:
 _RUNS = """SELECT run_id, customer, config_id, processor, pool, slot, scheduled_time, priority,
     level, pass, state, admission, session_id, claimed_by, claimed_at, started_at, token, lapses,
     attempt, max_execution_us, ordering_key, parent_run_id, root_run_id, stales, trigger_source,
-    cancel_requested_at, created_at, flow_id FROM runs"""
+    cancel_requested_at, created_at, flow_id, expires_us FROM runs"""
 _ENDED = """SELECT run_id, config_id, processor, slot, final_state, token, attempt, lapses,
     was_retried, is_dead, error_type, finished_at, started_at, claimed_by, trigger_source
     FROM history WHERE run_id IN (SELECT value FROM json_each(?))"""
@@ -148,6 +159,8 @@ _QUERIES = {
     "leases": "SELECT subject, token, until_at FROM leases WHERE kind = 'run'",
     "failures": "SELECT config_id, consecutive_failures FROM config_health",
     "fair_ranks": "SELECT pool, level, customer, fair_rank FROM fair_ranks",
+    "shares": "SELECT customer, stride, concurrency, rerank_after IS NULL, capped_at IS NULL"
+    " FROM customer_settings",
     "schedules": "SELECT config_id, cadence, next_run_time, evaluated_to FROM schedule",
     "configs": "SELECT config_id, customer, pipeline, overlap, catch_up, is_active, retry"
     " FROM configs",
@@ -160,8 +173,18 @@ _GROUPS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (("schedule_", "config_", "pause_"), ("schedules", "configs", "pauses")),
     (("flow_", "flows_"), ("flows",)),
     (
-        ("run_insert", "run_admit", "fair_clock", "schedule_start", "queue_"),
-        ("fair_ranks",),
+        (
+            "run_insert",
+            "run_admit",
+            "run_rerank",
+            "rerank_",
+            "fair_clock",
+            "schedule_start",
+            "queue_",
+            "cap_",
+            "customer_settings",
+        ),
+        ("fair_ranks", "shares"),
     ),
     (
         ("session_", "lease_", "probe_lease_", "run_finish", "config_health"),
@@ -209,6 +232,8 @@ class DirectReader:
             return {row[0]: ConfigSnapshot._make(row) for row in found}
         if column == "flows":
             return {row[0]: FlowStateRow._make(row) for row in found}
+        if column == "shares":
+            return {row[0]: CustomerShare._make(row[1:]) for row in found}
         if column == "fair_ranks":
             return {row[:3]: row[3] for row in found}
         if column == "leases":

@@ -12,6 +12,7 @@ from penstock.core.naming import CustomerKey
 from penstock.db.store import Tx
 from penstock.flows.explain.facts import RUNS_AHEAD_MAX, HolderFact, LimitFact
 from penstock.limits.store.run_queue import Holder, QueuePosition, holders_of, queue_positions
+from penstock.pipelines.declare.limit_needs import customer_of_limit
 
 HOLDERS_MAX = 5
 """Maximum number of holders that are named, longest-held first."""
@@ -44,6 +45,7 @@ def _fact(tx: Tx, stand: QueuePosition, customer_key: CustomerKey | None, now: i
     own = sum(one.weight for one in holders)
     return LimitFact(
         name=stand.name,
+        customer=customer_of_limit(stand.name) if stand.owner else None,
         weight=stand.weight,
         is_exhausted=lacks,
         is_waiting=stand.is_waiting,

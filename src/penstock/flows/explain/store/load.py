@@ -156,6 +156,7 @@ class FactLoader:
             started_at=run.started_at,
             ended_at=run.finished_at,
             timeout_at=timeout,
+            expires_at=run.expires_at,
             error_type=run.error_type,
             error=error_message(run.error_details),
             claimed_by=run.claimed_by,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from penstock.access.api_keys import Permission
-from penstock.access.client import Keys
+from penstock.access.client.keys import Keys
 from penstock.access.records import IssuedKey
 from penstock.server.routing.declare import RouteList
 

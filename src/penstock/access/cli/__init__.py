@@ -1,0 +1,1 @@
+"""Commands for customers and API keys."""

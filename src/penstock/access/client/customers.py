@@ -1,0 +1,142 @@
+"""Use cases of customers: list them, and set their share of the capacity.
+
+A customer exists from its first config, run or key. Its weight determines its share while runs of
+several customers wait; its concurrency is the maximum number of its runs at a time. Changes apply
+to new runs at once, and to waiting ones within seconds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+from penstock.access.records import CustomerSettings
+from penstock.access.shares import check_concurrency, check_weight
+from penstock.access.store.customers import (
+    CustomerRow,
+    customer_list,
+    customer_settings_lock,
+    customer_settings_put,
+)
+from penstock.access.store.names import NameResolver
+from penstock.access.store.paging import Cursor, PageLimit, paged
+from penstock.audit.rows import Entry
+from penstock.audit.store.journal import journal_append_many
+from penstock.core.clock import to_datetime
+from penstock.core.errors import InvalidInput
+from penstock.core.records.parameters import Customer
+from penstock.core.records.record import UNSET, Meta, Page, UnsetType
+from penstock.db.store import Transactions, Tx
+
+__all__ = ["Customers"]
+
+SETTINGS_CHANGED: Final = "admit"
+"""Channel of the admitter, which applies changed settings."""
+
+_WEIGHT = Meta(
+    description="Share of the capacity relative to other customers, from 0.1 to 100; 1 by default. "
+    "With weight 3, three runs start for each one of a customer with weight 1, while both wait."
+)
+_CONCURRENCY = Meta(
+    description="Maximum number of the customer's runs at a time, in all pools; null for none."
+)
+
+
+class Customers:
+    """Use cases of customers. A client scoped to a customer can only read its own settings."""
+
+    def __init__(self, store: Transactions, names: NameResolver, actor: str) -> None:
+        self._store = store
+        self._names = names
+        self._actor = actor
+
+    def list(self, *, limit: PageLimit = 50, cursor: Cursor = None) -> Page[CustomerSettings]:
+        """List customers by id, with their settings."""
+
+        def read(after: Sequence[Any] | None) -> Sequence[CustomerRow]:
+            def body(tx: Tx) -> Sequence[CustomerRow]:
+                own = self._names.customer_key(tx, None)
+                last = after[0] if after else ""
+                return customer_list(tx, customer_key=own, after=last, limit=limit)
+
+            return self._store.read(body)
+
+        return paged(
+            self._names,
+            "customers",
+            read,
+            cursor=cursor,
+            limit=limit,
+            position=lambda row: [row.customer_id],
+            record=_record,
+        )
+
+    def get(self, customer: Customer) -> CustomerSettings:
+        """Return the settings of a customer."""
+        return self._store.read(lambda tx: self._read(tx, customer))
+
+    def set(
+        self,
+        customer: Customer,
+        *,
+        weight: Annotated[float | UnsetType, _WEIGHT] = UNSET,
+        concurrency: Annotated[int | UnsetType | None, _CONCURRENCY] = UNSET,
+    ) -> CustomerSettings:
+        """Change the settings of a customer. Omitted ones keep their values.
+
+        New runs follow at once, waiting ones within seconds. Running ones are not stopped: after a
+        lower concurrency, none starts until enough have ended.
+        """
+        self._names.require_unscoped("settings of customers")
+        if weight is UNSET and concurrency is UNSET:
+            fix = "Give weight, concurrency or both."
+            raise InvalidInput("weight", "at least one setting", None, fix)
+        new_weight = UNSET if weight is UNSET else check_weight(weight)
+        most = UNSET if concurrency is UNSET else check_concurrency(concurrency)
+
+        def body(tx: Tx) -> CustomerSettings:
+            key = self._names.customer_key(tx, customer)
+            assert key is not None
+            old = customer_settings_lock(tx, key, self._actor)
+            new = (
+                old[0] if new_weight is UNSET else new_weight,
+                old[1] if most is UNSET else most,
+            )
+            if new != old:
+                customer_settings_put(
+                    tx,
+                    key,
+                    weight=new[0],
+                    concurrency=new[1],
+                    has_new_maximum=new[1] != old[1],
+                    actor=self._actor,
+                )
+                detail = {
+                    name: {"from": before, "to": after}
+                    for name, before, after in zip(("weight", "concurrency"), old, new, strict=True)
+                    if before != after
+                }
+                text = json.dumps(detail, sort_keys=True)
+                entry = Entry("customer", key, key, "changed", self._actor, detail=text)
+                journal_append_many(tx, [entry])
+                tx.after_commit(lambda: self._store.wake([SETTINGS_CHANGED]))
+            return self._read(tx, customer)
+
+        return self._store.write(body)
+
+    def _read(self, tx: Tx, customer: str) -> CustomerSettings:
+        key = self._names.customer_key(tx, customer)
+        (row,) = customer_list(tx, customer_key=key, limit=1)
+        return _record(row)
+
+
+def _record(row: CustomerRow) -> CustomerSettings:
+    return CustomerSettings(
+        customer=row.customer_id,
+        weight=row.weight,
+        concurrency=row.concurrency,
+        created_at=to_datetime(row.created_at),
+        updated_at=None if row.updated_at is None else to_datetime(row.updated_at),
+        updated_by=row.updated_by,
+    )
