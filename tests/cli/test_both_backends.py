@@ -164,6 +164,8 @@ def populate(ways: Pair) -> dict[str, str]:
 
 
 READS = [
+    "entity players:7 --customer acme",
+    "entity players:7 --partition 2025-11-15",
     "runs list",
     "runs list --customer acme",
     "runs list --pipeline hello",

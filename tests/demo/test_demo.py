@@ -55,6 +55,9 @@ def test_nba_demo(tmp_path: Path) -> None:
     assert "No action is needed." in evening
     assert shell.json("status")["pending_runs"] == 0
     assert "grading" in shell.ok("pipelines", "show", "nba")
+    trail = shell.json("entity", "players:10000", "--partition", "2025-12-31")
+    assert trail["flows"][0]["reached_last"] is True, trail
+    assert "reached publish, the last phase" in trail["flows"][0]["text"]
     assert "late_data" in shell.ok("explain", "nba", "2025-12-31")
     assert "WAIT" in shell.ok("gate", "history", "nba", "2025-12-30", "scrape")
     assert shell.json("doctor")["is_healthy"]

@@ -84,7 +84,7 @@ def test_completions_have_all_fields(scene: Scene) -> None:
     for _ in range(2):
         scene.complete(
             "orders", execution_id="e1", records=7, entities={"shops": [1, 2]},
-            completeness=Completeness(quality_score=0.5),
+            completeness=Completeness(total_expected=8, quality_score=0.5),
         )  # fmt: skip
     (message,) = scene.read("done")
     assert message.pop("flow_id").startswith("flow_")
@@ -94,11 +94,12 @@ def test_completions_have_all_fields(scene: Scene) -> None:
         "status": "success", "execution_id": "e1", "processing_mode": "daily",
         "trigger_source": "manual",
         "completeness": {
-            "total_expected": None, "total_processed": 7, "completeness_pct": None,
+            "total_expected": 8, "total_processed": 7, "completeness_pct": 87.5,
             "quality_score": 0.5,
         },
         "dependencies_met": True, "dependency_checks": [],
-        "entities_changed": {"shops": [1, 2]}, "metadata": {},
+        "entities_changed": {"shops": [1, 2]}, "entities_total": {"shops": 2},
+        "everything_changed": None, "metadata": {},
     }  # fmt: skip
 
 

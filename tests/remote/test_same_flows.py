@@ -124,6 +124,7 @@ class TestFlows:
         same(served, remote, "diagnostics", "why_flow", things.blocked, "analytics")
         same(served, remote, "diagnostics", "why_run", things.run)
         same(served, remote, "diagnostics", "trace", things.correlation)
+        same(served, remote, "diagnostics", "entity", "players:7", customer="acme")
 
     def test_errors(self, served: ServedApi, remote: RemoteClient) -> None:
         """Errors have the class, the field and the message of the local client."""

@@ -128,6 +128,9 @@ FLOW_CALLS: Mapping[str, Callable[[FlowThings], tuple[str, Any]]] = {
         f"/explain?pipeline_template=daily&partition={TODAY}&customer_id={f.customer}",
         None,
     ),
+    "GET /api/v1/entities": lambda f: (
+        f"/entities?entity=players:7&customer_id={f.customer}", None,
+    ),
     "GET /api/v1/traces/{correlation_id}": lambda f: (f"/traces/{f.correlation}", None),
     "POST /api/v1/events": lambda f: (
         "/events",

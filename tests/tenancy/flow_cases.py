@@ -88,6 +88,7 @@ FOREIGN_FLOWS: dict[str, list[Call]] = {
     "interventions.get": [lambda c, t: c.interventions.get(encode("int", t.item))],
     "interventions.resolve": [lambda c, t: c.interventions.resolve(encode("int", t.item), "done")],
     "interventions.list": [lambda c, t: c.interventions.list(customer=t.customer_id)],
+    "diagnostics.entity": [lambda c, t: c.diagnostics.entity("players:7", customer=t.customer_id)],
     "diagnostics.explain": [
         lambda c, t: c.diagnostics.explain("gated", "p", customer=t.customer_id)
     ],

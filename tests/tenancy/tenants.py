@@ -131,7 +131,10 @@ class Tenants:
                 expires_at=to_datetime(self.clock.now() + HOUR),
             )
         )  # fmt: skip
-        report = CompletionReport(pipeline="gated", processor="far", partition="p", mode="manual")
+        report = CompletionReport(
+            pipeline="gated", processor="far", partition="p", mode="manual",
+            entities={"players": [7]},
+        )  # fmt: skip
         scoped.flows.complete(report)
 
         def observe(request: ProbeRequest) -> list[Observation]:
@@ -174,6 +177,11 @@ class Tenants:
             "asked_at, until_at) VALUES ({k}, {n}, 'b', 'h', 'r2', 1, {at}, {at})",
             "INSERT INTO run_limits (run_id, limit_id, customer, level, pass, is_waiting, "
             "lined_at) VALUES ({run}, {k}, {n}, 5, 1, TRUE, {at})",
+            "INSERT INTO entity_epochs (customer, pipeline, config_id, epoch) "
+            "VALUES ({n}, 1, 0, 1)",
+            "INSERT INTO entity_watermarks VALUES ({n}, 1, 0, 1, '', 1, 's', 1, {at})",
+            "INSERT INTO entity_inputs VALUES ({k}, 1, {n}, 1, 0, '', 1, 's', '[]', '[]', NULL, "
+            "TRUE, {at})",
             "INSERT INTO push_emails VALUES ('{k}@example.com', {n}, {at})",
             "INSERT INTO run_gates (run_id, customer, pipeline, phase, processor, partition, mode, "
             "source, opened_at, deadline_at) VALUES ({k}, {n}, 1, 'f', 'p', 'd', 'm', 's', {at}, "

@@ -24,6 +24,7 @@ SUBJECTS = (
     "access",
     "pipelines",
     "limits",
+    "entities",
     "runs",
     "schedules",
     "flows",

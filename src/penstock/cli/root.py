@@ -43,6 +43,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "flows.explain.cli.trace",
         "Show everything that shares a correlation id, across flows and runs.",
     ),
+    "entity": (
+        "flows.explain.cli.entity",
+        "Show how far the changes of an entity got, phase by phase.",
+    ),
     "flows": ("flows.cli.flows", "List, show and cancel flows."),
     "items": ("flows.items.cli", "Count, list and retry the items of a flow."),
     "trigger": ("flows.cli.trigger", "Open a flow for a partition, or start one at a given phase."),

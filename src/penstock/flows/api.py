@@ -35,6 +35,7 @@ routes.get(
     group="diagnostics",
 )
 routes.get("/traces/{correlation_id}", Permission.READ, Diagnostics.trace, group="diagnostics")
+routes.get("/entities", Permission.READ, Diagnostics.entity, group="diagnostics")
 routes.post(
     "/events",
     Permission.WORK,

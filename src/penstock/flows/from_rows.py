@@ -5,15 +5,24 @@ from __future__ import annotations
 import json
 from typing import cast
 
-from penstock.core.formatting import id_or_none, parsed
+from penstock.core.formatting import id_or_none
 from penstock.core.ids import encode
 from penstock.core.records.record import time, time_or_none
+from penstock.entities.changed import ChangedEntities
+from penstock.entities.rows import ReportedEntities
 from penstock.flows.cascade import CompletionStatus, FlowState
 from penstock.flows.gates.rows import Trigger
 from penstock.flows.gates.verdict import Verdict
 from penstock.flows.phases import PhaseState
-from penstock.flows.records import Flow, FlowCompletion, FlowPhase, HeldUpState, PhaseTrigger
-from penstock.flows.rows import CompletionRow, FlowRow, PhaseRow
+from penstock.flows.records import (
+    Flow,
+    FlowCompletion,
+    FlowPhase,
+    HeldUpState,
+    PhaseTrigger,
+    ProcessorInput,
+)
+from penstock.flows.rows import CompletionRow, FlowRow, PhaseRow, legacy_reported
 
 
 def flow_record(row: FlowRow, phase_state: str | None = None) -> Flow:
@@ -62,8 +71,9 @@ def phase_record(row: PhaseRow) -> FlowPhase:
     )
 
 
-def completion_record(row: CompletionRow) -> FlowCompletion:
-    """Return the record of a completion."""
+def completion_record(row: CompletionRow, reported: ReportedEntities | None) -> FlowCompletion:
+    """Return the record of a completion, with the changed entities that were reported with it."""
+    reported = reported or legacy_reported(row)
     return FlowCompletion(
         phase=row.phase,
         processor=row.processor,
@@ -73,7 +83,23 @@ def completion_record(row: CompletionRow) -> FlowCompletion:
         execution_id=row.execution_id,
         records=row.records,
         quality=row.quality,
-        entities=parsed(row.entities),
+        total_expected=row.total_expected,
+        completeness_pct=row.completeness_pct,
+        entities=None if reported is None else reported.ids,
+        entities_total=None if reported is None else dict(reported.counts),
+        everything_changed=None if reported is None else reported.unknown,
+    )
+
+
+def input_record(phase: str, processor: str, changed: ChangedEntities) -> ProcessorInput:
+    """Return the record of what an incremental processor receives."""
+    return ProcessorInput(
+        phase=phase,
+        processor=processor,
+        everything=changed.everything,
+        reason=changed.reason,
+        entities_total=changed.counts,
+        partitions=list(changed.partitions),
     )
 
 

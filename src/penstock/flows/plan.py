@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.core.stored_json import from_json
 from penstock.pipelines.declare.each import Each
+from penstock.pipelines.declare.incremental import IncrementalPlan, incremental_of
 from penstock.pipelines.declare.terms import PipelineSettings, ProcessorSettings
 from penstock.pipelines.mode import Mode
 from penstock.pipelines.modes import default_mode
@@ -44,6 +45,10 @@ class FlowPlan:
     """By phase and name, the processors that have one run per item."""
     _needy: frozenset[str] = field(init=False)
     """Phases whose processors declare data that they need or produce."""
+    reporting: frozenset[tuple[str, str]] = frozenset()
+    """Phase and name of the processors that report changed entities."""
+    incremental: Mapping[tuple[str, str], IncrementalPlan] = field(default_factory=dict)
+    """What incremental processors receive, by phase and name; the same in every mode."""
     _needs: dict[tuple[str, str], tuple[Need, ...]] = field(default_factory=dict)
     _outputs: dict[str, tuple[Need, ...]] = field(default_factory=dict)
 
@@ -111,6 +116,13 @@ def planned_of(definition: Mapping[str, Any], mode: str) -> FlowPlan:
             for processor in phase["processors"]
             if processor.get("each")
         },
+        reporting=frozenset(
+            (phase["name"], processor["name"])
+            for phase in definition["phases"]
+            for processor in phase["processors"]
+            if processor.get("entities")
+        ),
+        incremental=incremental_of(definition),
     )
 
 

@@ -132,8 +132,16 @@ class FlowCompletion(Record):
     """Number of records that the processor reported."""
     quality: float | None = field(name="quality_score")
     """Quality that the processor reported, from 0 to 1; null for none."""
+    total_expected: int | None
+    """Number of records that the processor expected; null if it did not report it."""
+    completeness_pct: float | None
+    """Share of the expected records in percent, as reported or computed; null if unknown."""
     entities: Any = field(name="entities_changed")
-    """Ids of changed entities, grouped by kind; null if none were reported."""
+    """Ids of changed entities, grouped by kind; null if none were reported, or more than 1,000."""
+    entities_total: dict[str, int] | None
+    """Number of reported ids by kind; null if none were reported."""
+    everything_changed: str | None
+    """Why everything may have changed; null if the ids are known or nothing was reported."""
 
 
 class PhaseTrigger(Record):
@@ -155,6 +163,23 @@ class PhaseTrigger(Record):
     """Number of runs that it created."""
 
 
+class ProcessorInput(Record):
+    """What an incremental processor of a flow receives."""
+
+    phase: str
+    """Name of the phase within the pipeline."""
+    processor: str
+    """Name of the processor within its phase."""
+    everything: bool
+    """Whether it processes everything."""
+    reason: str | None
+    """Why it processes everything; null if it receives the changes since its last success."""
+    entities_total: dict[str, int]
+    """Number of changed entities by kind; empty if it processes everything."""
+    partitions: list[str]
+    """Partitions of the flows that reported the changes."""
+
+
 class FlowDetail(Record):
     """A flow with its phases, completions, triggers, decisions and journal."""
 
@@ -170,6 +195,8 @@ class FlowDetail(Record):
     """Decisions of its gates, newest first."""
     journal: list[JournalEntry]
     """Journal of the flow's state changes and actions."""
+    inputs: list[ProcessorInput] = field(default_factory=list)
+    """What its incremental processors receive; empty before they start."""
 
 
 class FlowRequest(Record):
@@ -324,7 +351,10 @@ class CompletionReport(Record):
     )
     """Dependencies as the processor found them."""
     entities: dict[str, list[str | int]] | None = field(name="entities_changed", default=None)
-    """Ids of changed entities, grouped by kind."""
+    """Ids of changed entities, grouped by kind; more than 10,000 count as everything. An empty
+    object says that nothing changed; omitted, that it is not known."""
+    everything_changed: Annotated[str, Meta(min_length=1, max_length=500)] | None = None
+    """Reason why everything may have changed, such as `full reload`; replaces the ids."""
     records: RecordCount | None = field(name="records_processed", default=None)
     """Number of records that the processor reported."""
     metadata: JsonObject | None = None

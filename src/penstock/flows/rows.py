@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock.core.clock import FAR_FUTURE
 from penstock.core.naming import CustomerKey, PipelineKey, ProcessorKey
+from penstock.entities.rows import ReportedEntities
 from penstock.flows.phases import ENDED, PhaseState
 
 LATE_DATA: Final = "late_data"
@@ -206,6 +207,26 @@ class CompletionRow(NamedTuple):
     execution_id: str | None
     records: int | None
     entities: str | None
+    """Number of reported ids by kind, as JSON; of completions before 0027, the ids."""
+    total_expected: int | None = None
+    completeness_pct: float | None = None
+    reported_in: int | None = None
+    """The flow in which it was reported, if that is an earlier generation."""
+
+    @property
+    def reported_by(self) -> tuple[int, int]:
+        """Flow and processor under which its changed entities are stored."""
+        return self.reported_in or self.flow_id, self.processor_key
+
+
+def legacy_reported(row: CompletionRow) -> ReportedEntities | None:
+    """Return the changed entities of a completion that holds the ids itself; None for others."""
+    given = None if row.entities is None else json.loads(row.entities)
+    if not isinstance(given, dict):
+        return None
+    ids = {kind: listed for kind, listed in given.items() if isinstance(listed, list)}
+    counts = {kind: len(listed) for kind, listed in ids.items()}
+    return ReportedEntities(counts, ids, None) if ids else None
 
 
 class NewCompletion(NamedTuple):
@@ -221,6 +242,9 @@ class NewCompletion(NamedTuple):
     records: int | None = None
     quality: float | None = None
     entities: str | None = None
+    total_expected: int | None = None
+    completeness_pct: float | None = None
+    reported_in: int | None = None
 
 
 class PhaseLogRow(NamedTuple):

@@ -132,6 +132,10 @@ def _processor(processor: Json) -> Iterator[str]:
         yield f"  │      collects up to {terms.collect.max} runs, waits up to {wait}"
     if terms.entities:
         yield f"  │      reports changed {', '.join(terms.entities)}"
+    if terms.incremental is not None:
+        kinds = ", ".join(terms.incremental) or "entities"
+        where = " of its partition" if terms.incremental_per == "partition" else ""
+        yield f"  │      incremental: receives changed {kinds}{where} since its last success"
 
 
 def _timeout(processor: Json) -> str:

@@ -19,6 +19,7 @@ from penstock.access.store.registry import (
 )
 from penstock.core.stored_json import dumps, to_json
 from penstock.db.store import Tx
+from penstock.pipelines.declare.incremental import entity_roles
 from penstock.pipelines.declare.limit_needs import limit_needs_of
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.declare.processor import Processor
@@ -52,9 +53,11 @@ def pipeline_register(tx: Tx, pipeline: Pipeline) -> ProcessorKeys:
         has_flow=pipeline.has_flow,
         partition_rule=None if rule is None else dumps(rule),
     )
-    entries = pipeline.entry_processors()
+    entries, roles = pipeline.entry_processors(), entity_roles(pipeline.definition())
     keys = {
-        (p.phase, p.name): _processor_register(tx, number, pipeline, p, p in entries)
+        (p.phase, p.name): _processor_register(
+            tx, number, pipeline, p, is_entry=p in entries, role=roles.get((p.phase, p.name), 0)
+        )
         for p in pipeline.processors
     }
     if stored is not None:
@@ -63,7 +66,7 @@ def pipeline_register(tx: Tx, pipeline: Pipeline) -> ProcessorKeys:
 
 
 def _processor_register(
-    tx: Tx, number: int, pipeline: Pipeline, processor: Processor, is_entry: bool
+    tx: Tx, number: int, pipeline: Pipeline, processor: Processor, *, is_entry: bool, role: int
 ) -> int:
     return processor_put(
         tx,
@@ -82,6 +85,7 @@ def _processor_register(
             if processor.terms.endpoint is None
             else dumps(processor.terms.endpoint),
             "expires_us": processor.terms.expires_us,
+            "entity_role": role,
         },
     )
 

@@ -202,6 +202,8 @@ class FinishedRun(NamedTuple):
     status: str | None = None
     error_type: str | None = None
     records: int | None = None
+    entity_role: int = 0
+    """Role of its processor in incremental cascades; 0 if the run never started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

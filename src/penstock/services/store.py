@@ -98,6 +98,8 @@ class Retention:
     """Resolved interventions."""
     overrides_us: int = 90 * DAY
     """Overrides, from when they expire."""
+    entities_us: int = 90 * DAY
+    """Reports of changed entities; a processor that missed deleted ones receives everything."""
 
 
 def partitions_ensure(tx: Tx, weeks: int = 4) -> int:
@@ -124,6 +126,9 @@ def prune(tx: Tx, retention: Retention) -> dict[str, int]:
         "messages": tx.run("bus_messages_prune", {"before": now, **chunk}),
         "settled": tx.run("bus_settled_prune", {"before": now - retention.settled_us, **chunk}),
         "marks": tx.run("bus_dedupe_prune", {"before": now - retention.dedupe_us, **chunk}),
+        "entities": tx.run(
+            "entity_changes_prune", {"before": now - retention.entities_us, **chunk}
+        ),
         **_prune_logs(tx, {"before": now - retention.logs_us, **chunk}),
         **_prune_closed(tx, now, retention),
     }

@@ -24,6 +24,9 @@ from penstock.core.errors import InvalidInput
 from penstock.core.naming import PipelineKey
 from penstock.core.stored_json import loads
 from penstock.db.store import Store, Tx
+from penstock.entities.changed import ChangedEntities
+from penstock.entities.report import CHANGED
+from penstock.entities.store import inputs_of_flow
 from penstock.flows.gates.rows import DecisionFilter
 from penstock.flows.gates.store.gates import decision_list
 from penstock.flows.gates.verdict import Decision
@@ -189,6 +192,30 @@ class FlowTest(FlowResults):
             self._behavior(processor).status = value
             return
         self._behavior(processor).call = lambda run: _called(value, run)
+
+    def set_entities(self, processor: str, **ids: Sequence[str | int]) -> None:
+        """Set which entities a processor reports: `t.set_entities("rosters", players=[7])`.
+
+        Without any it reports that nothing changed.
+        """
+        self.set_result(processor, lambda _: {CHANGED: {kind: list(i) for kind, i in ids.items()}})
+
+    def changed(self, processor: str) -> ChangedEntities:
+        """Return what an incremental processor received in the newest generation."""
+        flow = self.flow
+        found = self.store.read(lambda tx: inputs_of_flow(tx, flow.flow_id))
+        for (_, name), given in found.items():
+            if name == processor:
+                return given
+        raise AssertionError(
+            f"{processor} is not incremental, or has not started:\n{self.report()}"
+        )
+
+    def next_flow(self, partition: str) -> FlowTest:
+        """Continue with a flow of another partition; the next `run` opens it."""
+        self.partition = check_partition(self.pipeline.terms.rule, partition)
+        self._began = None
+        return self
 
     def at(self, after: str, call: Callable[[], None]) -> None:
         """Call a function after a delay in virtual time."""

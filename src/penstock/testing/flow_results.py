@@ -25,6 +25,7 @@ class FlowResults:
     pipeline: Pipeline
     store: Store
     client: Client
+    partition: str
 
     def report(self) -> str:
         """Return what happened so far, for messages."""
@@ -38,7 +39,8 @@ class FlowResults:
     @property
     def flows(self) -> list[FlowRow]:
         """Every generation, oldest first; late data may have started several."""
-        found = self.store.read(lambda tx: flow_list(tx, FlowFilter(limit=500)))
+        wanted = FlowFilter(partition=self.partition, limit=500)
+        found = self.store.read(lambda tx: flow_list(tx, wanted))
         return sorted(found, key=lambda flow: flow.generation)
 
     def phase(self, name: str, generation: int | None = None) -> PhaseRow:

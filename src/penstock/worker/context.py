@@ -9,7 +9,7 @@ processor's own thread. Nothing here accesses the store; `ActingRun` does, throu
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
@@ -64,7 +64,6 @@ class RunContext(ActingRun):
         "_parameters",
         "_percent",
         "_progress",
-        "_reported",
         "_stage_us",
         "bytes",
         "interrupt",
@@ -107,7 +106,6 @@ class RunContext(ActingRun):
         self.bytes = 0
         self.store = store
         self._asked: dict[str, int] | None = None
-        self._reported: dict[str, Any] | None = None
         self._parameters: Mapping[str, Any] | None = None
         self._progress: Progress | None = None
         self._percent: float | None = None
@@ -159,7 +157,7 @@ class RunContext(ActingRun):
         """Whether the run reported nothing besides its return value."""
         return (
             self.signal is None and self._stage_us is None and not self.records and not self.bytes
-            and self._reported is None and not self.has_entries and not self.has_acted
+            and not self.has_reported and not self.has_entries and not self.has_acted
         )  # fmt: skip
 
     def check(self) -> None:
@@ -214,22 +212,6 @@ class RunContext(ActingRun):
             spent = int((self._clock.monotonic() - start) * SECOND)
             stages = self._stage_us = self._stage_us or {}
             stages[name] = stages.get(name, 0) + spent
-
-    def entities(self, kind: str, ids: Iterable[str | int]) -> None:
-        """Report which entities changed, for example `run.entities("players", [1630567])`."""
-        reported = self._reported = self._reported or {}
-        known = reported.setdefault("entities_changed", {}).setdefault(kind, [])
-        known += [item for item in ids if item not in known]
-
-    def quality(self, score: float) -> None:
-        """Report the result's quality from 0 to 1; gates without data to probe use it."""
-        if not 0 <= score <= 1:
-            raise InvalidInput("score", "a number from 0 to 1", score)
-        self._reported = {**(self._reported or {}), "quality_score": float(score)}
-
-    def merge_reported(self, summary: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Return the run's summary merged with what `entities` and `quality` reported."""
-        return summary if self._reported is None else {**(summary or {}), **self._reported}
 
     def send_signal(self, signal: Signal, now: float) -> None:
         """Deliver a signal from another thread; the first one is kept, KILL is only forwarded."""

@@ -20,6 +20,7 @@ from penstock.core.error_classification import retry_hint
 from penstock.core.errors import RunInterrupted, RunSnoozed, RunTimedOut
 from penstock.core.redact import redact_json, redact_text
 from penstock.core.retry import ErrorType
+from penstock.entities.report import without_entities
 from penstock.pipelines.declare.each import ITEMS_FIELD
 from penstock.runs import attempt_result
 from penstock.runs.attempt_result import AttemptFailure
@@ -72,9 +73,11 @@ def outcome_of_value(context: RunContext, value: object) -> AttemptOutcome:
     if status not in (RunStatus.SUCCESS, RunStatus.PARTIAL_SUCCESS):
         return _invalid(f"expected Result.status SUCCESS or PARTIAL_SUCCESS, got {status!r:.80}; "
                         "raise an exception to fail a run")  # fmt: skip
-    summary = context.merge_reported(summary)
+    summary, entities = without_entities(context.merge_reported(summary))
+    entities |= context.reported_entities()
     try:
         text = None if summary is None else msgspec.json.encode(summary)
+        whole = msgspec.json.encode({**(summary or {}), **entities}) if entities else text
     except Exception as error:
         return _invalid(f"the result cannot be encoded as JSON: {error}")
     lists = summary is not None and any(isinstance(v, list | tuple) for v in summary.values())
@@ -89,7 +92,7 @@ def outcome_of_value(context: RunContext, value: object) -> AttemptOutcome:
         return AttemptOutcome(
             status=status,
             # Redact here too: only this process knows which secrets it resolved.
-            result=None if text is None else redact_json(text.decode()),
+            result=None if whole is None else redact_json(whole.decode()),
             records=_count(context.records, None if result is None else result.records),
             bytes=_count(context.bytes, None if result is None else result.bytes),
             stages=None if stages is None else msgspec.json.encode(stages).decode(),

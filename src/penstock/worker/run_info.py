@@ -17,6 +17,7 @@ from penstock.access.secrets import Secrets
 from penstock.core.clock import iso, to_datetime
 from penstock.core.ids import encode
 from penstock.core.naming import ProcessorKey
+from penstock.entities.changed import NOT_INCREMENTAL, OUTSIDE, ChangedEntities
 from penstock.pipelines.declare.processor import Processor
 from penstock.runs.attempt_result import retry_settings
 from penstock.runs.rows import HeldRun
@@ -35,12 +36,14 @@ class LoadedProcessor:
 class RunInfo:
     """A run's data as claimed."""
 
-    __slots__ = ("_gate", "_known", "held")
+    __slots__ = ("_gate", "_known", "changed_input", "held")
 
     def __init__(self, held: HeldRun, known: LoadedProcessor) -> None:
         self.held = held
         self._known = known
         self._gate: Mapping[str, Any] | None = None
+        self.changed_input: ChangedEntities | None = None
+        """What an incremental processor receives; the worker sets it."""
 
     @property
     def run_id(self) -> str:
@@ -165,6 +168,17 @@ class RunInfo:
             text = self.held.gate_context
             self._gate = {} if text is None else dict(msgspec.json.decode(text))
         return self._gate
+
+    @property
+    def changed(self) -> ChangedEntities:
+        """The entities that changed since this processor last succeeded, or everything.
+
+        For a processor that is declared `incremental`; others always process everything.
+        """
+        if self.changed_input is not None:
+            return self.changed_input
+        is_incremental = self._known.processor.terms.incremental is not None
+        return ChangedEntities(reason=OUTSIDE if is_incremental else NOT_INCREMENTAL)
 
     @property
     def is_degraded(self) -> bool:

@@ -35,6 +35,7 @@ from penstock.worker.buffer import is_suspect
 from penstock.worker.completer import ADMIT, FinishQueue, FlushCounts
 from penstock.worker.context import LoadedProcessor, RunContext, Signal
 from penstock.worker.execution.call import call_inline, check_importable
+from penstock.worker.execution.claimed_inputs import ClaimedInputs
 from penstock.worker.execution.heartbeat import HeartbeatReport, follow_store
 from penstock.worker.execution.run_log import capture_records
 from penstock.worker.execution.run_port import StorePort
@@ -89,6 +90,7 @@ class WorkerCore:
         self._cancels: set[int] = set()
         self.fair_clock = FairClock(store, clock)
         self._rechecks: list[float] = []
+        self._inputs = ClaimedInputs(store, self.known)
         self._report = HeartbeatReport(clock, options.name)
 
     @property
@@ -107,7 +109,10 @@ class WorkerCore:
         """Register the pipelines and open a session; return its id. Safe to repeat."""
         self.check()
         capture_records()
-        self._pool, self.known = self._store.write(self._register)
+        self._pool, self.known = self._store.write(
+            lambda tx: _register(tx, self._pipelines, self.options)
+        )
+        self._inputs = ClaimedInputs(self._store, self.known)
         return self.session.open(PoolKey(self._pool))
 
     def heartbeat_once(self) -> Renewal:
@@ -164,7 +169,9 @@ class WorkerCore:
         if claim.start_ranks is None:
             self.fair_clock.claim_start.head_claimed(now, self.clock.monotonic())
         self.fair_clock.claimed(runs)
-        return self._hold(runs)
+        held = self._hold(runs)
+        self._inputs.load(held)
+        return held
 
     def begin(self, held: HeldRun, now: float) -> RunContext | None:
         """Start a run in memory, a suspect in the store first; return None if it must not run."""
@@ -174,6 +181,7 @@ class WorkerCore:
             return None
         context = RunContext(held, self.known[held.processor_key], self.clock, now, self._store)
         context.make_port = self._make_port
+        context.changed_input = self._inputs.take(held)
         if is_suspect(held):
             if held.run_id not in self.start_many([held]):
                 self.forget([held])
@@ -246,6 +254,7 @@ class WorkerCore:
         for run in runs:
             self.held.pop(run.token, None)
             self._cancels.discard(run.token)
+            self._inputs.forget(run.token)
 
     def signal_all(self, signal: Signal) -> None:
         """Signal every running processor that has no signal yet."""
@@ -266,19 +275,6 @@ class WorkerCore:
                 self.ends.add([finish])
         self.fair_clock.raise_once()
         return self.flush_once()
-
-    def _register(self, tx: Tx) -> tuple[int, dict[int, LoadedProcessor]]:
-        known: dict[int, LoadedProcessor] = {}
-        for pipeline in self._pipelines:
-            numbers = pipeline_register(tx, pipeline)
-            preset = defaults(pipeline.parameters)
-            for p in pipeline.processors:
-                if p.runs not in ("external", "http"):
-                    number = numbers[p.phase, p.name]
-                    known[number] = LoadedProcessor(
-                        ProcessorKey(number), p, preset, self.options.secrets
-                    )
-        return pool_ensure(tx, self.options.pool), known
 
     def _write_report(self, tx: Tx, session_id: int) -> dict[int, bool]:
         """Write progress and log entries; return the session's runs, as `session_held`."""
@@ -304,6 +300,20 @@ class WorkerCore:
         ours = [run for run in runs if run.session_id == self.session.session_id]
         self.held.update((run.token, run) for run in ours)
         return ours
+
+
+def _register(
+    tx: Tx, pipelines: Sequence[Pipeline], options: WorkerOptions
+) -> tuple[int, dict[int, LoadedProcessor]]:
+    known: dict[int, LoadedProcessor] = {}
+    for pipeline in pipelines:
+        numbers = pipeline_register(tx, pipeline)
+        preset = defaults(pipeline.parameters)
+        for p in pipeline.processors:
+            if p.runs not in ("external", "http"):
+                number = numbers[p.phase, p.name]
+                known[number] = LoadedProcessor(ProcessorKey(number), p, preset, options.secrets)
+    return pool_ensure(tx, options.pool), known
 
 
 def _cancelled(held: HeldRun, actor: str) -> RunEnd:

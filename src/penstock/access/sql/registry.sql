@@ -61,21 +61,22 @@ UPDATE processors SET is_current = FALSE WHERE pipeline = :pipeline;
 -- Register or update one processor of a pipeline.
 -- scope: system (declarations have no customer)
 INSERT INTO processors (pipeline, phase, name, pool, is_entry, is_current, max_execution_us, retry,
-    rate_second, rate_gb, limits, endpoint, expires_us)
+    rate_second, rate_gb, limits, endpoint, expires_us, entity_role)
 VALUES (:pipeline, :phase, :name, :pool, :is_entry, TRUE, :max_execution_us, :retry,
-    :rate_second, :rate_gb, :limits, :endpoint, :expires_us)
+    :rate_second, :rate_gb, :limits, :endpoint, :expires_us, :entity_role)
 ON CONFLICT (pipeline, phase, name) DO UPDATE SET pool = excluded.pool,
     is_entry = excluded.is_entry, is_current = TRUE,
     max_execution_us = excluded.max_execution_us, retry = excluded.retry,
     rate_second = excluded.rate_second, rate_gb = excluded.rate_gb, limits = excluded.limits,
-    endpoint = excluded.endpoint, expires_us = excluded.expires_us
+    endpoint = excluded.endpoint, expires_us = excluded.expires_us,
+    entity_role = excluded.entity_role
 RETURNING processor;
 
 -- name: processor_list
 -- Every registered processor with its pipeline's and pool's names.
 -- scope: system (declarations have no customer)
 SELECT p.processor, l.pipeline, l.name, p.phase, p.name, o.name, p.pool, p.is_entry, p.is_current,
-    p.max_execution_us
+    p.max_execution_us, p.entity_role
 FROM processors p JOIN pipelines l ON l.pipeline = p.pipeline JOIN pools o ON o.pool = p.pool
 ORDER BY p.processor LIMIT 100000;
 

@@ -65,13 +65,8 @@ def pipeline_put(
 
 def processor_put(tx: Tx, params: Mapping[str, Any]) -> ProcessorKey:
     """Register or update one processor of a pipeline. Return its key."""
-    return ProcessorKey(
-        one(
-            tx.rows(
-                "processor_put", {"limits": None, "endpoint": None, "expires_us": None, **params}
-            )
-        )[0]
-    )
+    unset = {"limits": None, "endpoint": None, "expires_us": None, "entity_role": 0}
+    return ProcessorKey(one(tx.rows("processor_put", {**unset, **params}))[0])
 
 
 def pipeline_get(tx: Tx, name: str) -> tuple[PipelineKey, str, str, bool] | None:
@@ -105,6 +100,7 @@ def processor_list(tx: Tx) -> list[ProcessorRow]:
         ProcessorRow(
             processor_key=r[0], pipeline_key=r[1], pipeline=r[2], phase=r[3], name=r[4], pool=r[5],
             pool_key=r[6], is_entry=bool(r[7]), is_current=bool(r[8]), max_execution_us=r[9],
+            entity_role=r[10],
         )
         for r in tx.rows("processor_list")
     ]  # fmt: skip
@@ -129,3 +125,5 @@ class ProcessorRow:
     is_entry: bool
     is_current: bool
     max_execution_us: Micros
+    entity_role: int = 0
+    """Bits that say whether it receives or reports changed entities (`pipelines.declare`)."""

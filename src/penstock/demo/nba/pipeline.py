@@ -272,6 +272,7 @@ def team_defense_game_summary(run: RunContext) -> Result:
         HISTORY,
     ],
     produces="nba_analytics.upcoming_player_game_context",
+    entities=["players"],
 )
 def upcoming_player_game_context(run: RunContext) -> Result:
     """Compute each player's form before the upcoming game."""
@@ -293,7 +294,10 @@ SUMMARY = same_day("nba_analytics.player_game_summary", expect=per_game(20))
 
 
 @precompute.processor(
-    modes=NIGHT, needs=[SUMMARY, HISTORY], produces="nba_precompute.player_composite_factors"
+    modes=NIGHT,
+    needs=[SUMMARY, HISTORY],
+    produces="nba_precompute.player_composite_factors",
+    entities=["players"],
 )
 def player_composite_factors(run: RunContext) -> Result:
     """Compute each player's fatigue and form."""
@@ -304,6 +308,7 @@ def player_composite_factors(run: RunContext) -> Result:
     modes=NIGHT,
     needs=[SUMMARY],
     produces="nba_precompute.player_daily_cache",
+    entities=["players"],
     retry={"max_attempts": 4, "base_delay_minutes": 5, "backoff_multiplier": 2},
 )
 def player_daily_cache(run: RunContext) -> Result:
@@ -331,6 +336,7 @@ def player_shot_zone_analysis(run: RunContext) -> Result:
                  expect=per_game(2)),
     ],
     produces="nba_precompute.ml_feature_store",
+    entities=["players"],
 )  # fmt: skip
 def ml_feature_store(run: RunContext) -> Result:
     """Build one row of features per player."""
@@ -361,6 +367,7 @@ def prediction_coordinator(run: RunContext) -> Result:
                  checks={"one possible prediction each": sql("check_predictions")}),
     ],
     produces="nba_publish.tonight_picks",
+    entities=["players"],
 )  # fmt: skip
 def tonight_picks(run: RunContext) -> Result:
     """Select the twenty picks to publish."""

@@ -77,6 +77,8 @@ class Season:
             clock.sleep(0.02)
 
 
+ENTITIES: Final[Mapping[str, str]] = {"players": "player_id", "teams": "team"}
+"""Columns that identify the entities whose changes processors report."""
 SEASON: Final = Season()
 """Season that the processors use: the file `season.duckdb` in the current folder."""
 
@@ -116,7 +118,14 @@ def fill_for_run(run: RunContext, table: str) -> Result:
         raise ConnectionError("the warehouse closed the connection")
     with SEASON.opened() as connection:
         at = run.scheduled_time.replace(tzinfo=None).isoformat()
-        return _done(run, fill(connection, table, run.partition, run.partition, at))
+        days = {"first": run.partition, "last": run.partition}
+        columns = "* EXCLUDE (updated_at)" if table.startswith("nba_raw.") else "*"
+        connection.execute(sql("remember", table=table, columns=columns), days)
+        rows = fill(connection, table, run.partition, run.partition, at)
+        for kind in run.declared.terms.entities:
+            text = sql("changed", table=table, columns=columns, column=ENTITIES[kind])
+            run.entities(kind, [found[0] for found in connection.execute(text, days).fetchall()])
+        return _done(run, rows)
 
 
 def fill(

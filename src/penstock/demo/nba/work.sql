@@ -4,6 +4,19 @@
 -- name: delete
 DELETE FROM {table} WHERE game_date BETWEEN $first AND $last;
 
+-- name: remember
+CREATE OR REPLACE TEMP TABLE earlier AS
+SELECT {columns} FROM {table} WHERE game_date BETWEEN $first AND $last;
+
+-- name: changed
+SELECT DISTINCT {column} FROM (
+  (SELECT * FROM earlier EXCEPT
+   SELECT {columns} FROM {table} WHERE game_date BETWEEN $first AND $last)
+  UNION ALL
+  (SELECT {columns} FROM {table} WHERE game_date BETWEEN $first AND $last
+   EXCEPT SELECT * FROM earlier))
+WHERE {column} IS NOT NULL ORDER BY 1;
+
 -- name: scrape
 INSERT INTO nba_landing.{source}
 SELECT * FROM feed.{source} WHERE game_date BETWEEN $first AND $last;

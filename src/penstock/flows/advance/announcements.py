@@ -7,15 +7,18 @@ stores the messages with the change that they announce.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from penstock.core.clock import iso
 from penstock.core.formatting import id_or_none
+from penstock.entities.report import LISTED_MAX, NOT_REPORTED, REASON_MAX, merged
+from penstock.entities.rows import ReportedEntities
 from penstock.flows.advance.messages import dependency_check
 from penstock.flows.advance.snapshot import FlowSnapshot
 from penstock.flows.cascade import GateRequest
-from penstock.flows.rows import CompletionRow
+from penstock.flows.rows import CompletionRow, legacy_reported
 from penstock.pipelines.plan import PhasePlan
 
 Scores: TypeAlias = tuple[float | None, float | None]
@@ -39,14 +42,14 @@ def completion_body(snapshot: FlowSnapshot, seen: CompletionRow) -> dict[str, An
         "processing_mode": flow.mode,
         "trigger_source": flow.trigger_source if starts else CASCADE_SOURCE,
         "completeness": {
-            "total_expected": None,  # not stored with a completion: unknown, not 0 or 100 %
+            "total_expected": seen.total_expected,
             "total_processed": seen.records,
-            "completeness_pct": None,
+            "completeness_pct": seen.completeness_pct,
             "quality_score": seen.quality,
         },
         "dependencies_met": not is_degraded,
         "dependency_checks": _checks(None if row is None else row.evidence),
-        "entities_changed": {} if seen.entities is None else json.loads(seen.entities),
+        **_entities_changed(snapshot, [seen]),
         "metadata": {},
     }
 
@@ -62,18 +65,43 @@ def trigger_body(
         "missing": context.get("missing", []),
         "trigger_source": source,
         "processors": list(names),
-        "entities_changed": _entities_changed(before),
+        **_entities_changed(snapshot, before),
     }
 
 
-def _entities_changed(completions: Sequence[CompletionRow]) -> dict[str, list[Any]]:
-    """Return the entities that several completions changed, each once, by kind."""
-    found: dict[str, dict[Any, None]] = {}
-    for seen in completions:
-        given = {} if seen.entities is None else json.loads(seen.entities)
-        for kind, ids in given.items() if isinstance(given, dict) else ():
-            found.setdefault(kind, {}).update(dict.fromkeys(ids if isinstance(ids, list) else []))
-    return {kind: list(ids) for kind, ids in found.items()}
+def _entities_changed(
+    snapshot: FlowSnapshot, completions: Sequence[CompletionRow]
+) -> dict[str, Any]:
+    """Return the entities that completions changed, each once, by kind.
+
+    More than 1,000 are not listed: `entities_total` has their number, and the flow has the ids. A
+    processor that did not report what it changed makes the whole unknown: null.
+    """
+    found = [reported_by(snapshot, seen) for seen in completions]
+    known = [one for one in found if one is not None]
+    ids = merged(one.ids for one in known if one.ids is not None)
+    total: Counter[str] = Counter()
+    for one in known:
+        total.update(one.counts)
+    is_short = all(one.ids is not None for one in known)
+    is_short = is_short and sum(len(listed) for listed in ids.values()) <= LISTED_MAX
+    if is_short:
+        total = Counter({kind: len(listed) for kind, listed in ids.items()})
+    unknown = [
+        f"{seen.phase}.{seen.processor} {NOT_REPORTED if one is None else one.unknown}"
+        for seen, one in zip(completions, found, strict=True)
+        if (one is None and len(completions) > 1 and known) or (one is not None and one.unknown)
+    ]
+    return {
+        "entities_changed": ids if is_short and known else None,
+        "entities_total": dict(total) if known else None,
+        "everything_changed": "; ".join(unknown)[:REASON_MAX] or None,
+    }
+
+
+def reported_by(snapshot: FlowSnapshot, seen: CompletionRow) -> ReportedEntities | None:
+    """Return what was reported with a completion."""
+    return snapshot.reported.get(seen.reported_by) or legacy_reported(seen)
 
 
 def phase_scores(snapshot: FlowSnapshot, phases: Sequence[PhasePlan]) -> tuple[float, float | None]:

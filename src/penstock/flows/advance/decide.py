@@ -75,15 +75,17 @@ def _fan_in(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) -> None:
         before = snapshot.progress(phase).reports.get(name)
         if status is None or (before is not None and RANKS[status] <= RANKS[before]):
             continue
+        # The reports of its items are stored under the flow; an empty object says to read them.
+        entities = "{}" if (phase, name) in snapshot.planned.reporting else None
         seen = CompletionRow(
             row.flow_id, phase, name, status.value, snapshot.now, None, row.processor_key, None,
-            None, row.records or None, None,
+            None, row.records or None, entities,
         )  # fmt: skip
         snapshot.complete(seen)
         changes.fan_ins.append(
             NewCompletion(
                 row.flow_id, row.processor_key, row.customer_key, status.value, snapshot.now,
-                records=seen.records,
+                records=seen.records, entities=entities,
             )
         )  # fmt: skip
         wakeup.phases.add(phase)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from penstock.db.store import Tx
+from penstock.entities.store import reported_of
 from penstock.flows.advance.snapshot import FlowSnapshot, Wakeup
 from penstock.flows.gates.breaker import Breaker
 from penstock.flows.gates.store.gates import breakers_of, probe_release_many
@@ -82,3 +83,17 @@ def snapshots_of(
         for one in locked
         if rows[one.flow.flow_id] and one.flow.flow_id in wakeups
     ]
+
+
+def load_reported(tx: Tx, snapshots: Sequence[FlowSnapshot]) -> None:
+    """Load the changed entities of completions, for the messages about them."""
+    keys = [
+        seen.reported_by
+        for snapshot in snapshots
+        for seen in snapshot.completions
+        if seen.entities is not None
+    ]
+    if keys:
+        reported = reported_of(tx, keys)
+        for snapshot in snapshots:
+            snapshot.reported = reported

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from penstock.entities.rows import ReportedEntities
 from penstock.flows.cascade import CompletionStatus, GateRequest, PhaseProgress
 from penstock.flows.gates.breaker import Breaker
 from penstock.flows.gates.evidence import Observation
@@ -74,6 +75,8 @@ class FlowSnapshot:
     """An earlier open flow of the same config; nothing in this flow starts before that one ends."""
     expansions: dict[tuple[str, str], ExpansionRow] = field(default_factory=dict)
     """By phase and name, the processors that have one run per item."""
+    reported: Mapping[tuple[int, int], ReportedEntities] = field(default_factory=dict)
+    """Changed entities by flow and processor; read only if messages list them."""
     changed: set[tuple[str, str]] = field(default_factory=set)
     _progress: dict[str, PhaseProgress] = field(default_factory=dict)
     states_before: dict[str, str] = field(init=False)

@@ -17,9 +17,16 @@ from typing import Final
 from penstock.core.clock import MINUTE
 from penstock.core.naming import ProcessorKey
 from penstock.db.store import Tx
+from penstock.entities.store import inputs_open
 from penstock.flows.advance.change_set import CachedObservations, ChangeSet, Start, run_rows
 from penstock.flows.advance.decide import evaluate_flow
-from penstock.flows.advance.load import drop_stale_evidence, query_state, snapshots_of
+from penstock.flows.advance.inputs import input_requests
+from penstock.flows.advance.load import (
+    drop_stale_evidence,
+    load_reported,
+    query_state,
+    snapshots_of,
+)
 from penstock.flows.advance.snapshot import ProbeOrder, Wakeup
 from penstock.flows.advance.write import write
 from penstock.flows.gates.store.gates import (
@@ -97,6 +104,8 @@ def advance(
         breaker_lock_many(tx, with_breakers)
     snapshots = snapshots_of(tx, locked, wakeups, read())
     changes = ChangeSet(actor, known, topics())
+    if changes.topics:
+        load_reported(tx, snapshots)
     for snapshot in snapshots:
         evaluate_flow(snapshot, wakeups[snapshot.flow.flow_id], changes)
     probes = _lease(tx, changes, holder)
@@ -184,6 +193,7 @@ def _run(
     limits = {config_id: (c.max_execution_us, c.sla_us) for config_id, c in found.items()}
     rows = run_rows(starts, processors, limits)
     rows += _item_rows(tx, starts, processors, limits, actor)
+    inputs_open(tx, input_requests(starts, processors))
     ids = run_insert_many(tx, rows, actor) if rows else []
     assert len(ids) == len(rows), f"{len(rows)} runs were triggered, {len(ids)} created"
     return ids

@@ -12,8 +12,10 @@ from penstock.audit.store.alerts import alert_open
 from penstock.audit.store.journal import journal_append_many
 from penstock.core.naming import CustomerKey, PipelineKey
 from penstock.db.store import Tx
+from penstock.entities.store import watermarks_move
 from penstock.flows.advance.change_set import ChangeSet, Start
 from penstock.flows.advance.snapshot import FlowSnapshot
+from penstock.flows.cascade import CompletionStatus
 from penstock.flows.gates.store.gates import breaker_put_many, decision_put_many, trigger_put_many
 from penstock.flows.gates.store.overrides import intervention_close_many, intervention_put_many
 from penstock.flows.store.completions import (
@@ -44,6 +46,9 @@ def write(tx: Tx, changes: ChangeSet, snapshots: Sequence[FlowSnapshot]) -> list
     breaker_put_many(tx, list(dict(changed_breakers).items()))
     if changes.fan_ins:
         completion_put_many(tx, changes.fan_ins, emit_events=False)
+    if changes.fan_ins and any(snapshot.planned.incremental for snapshot in snapshots):
+        done = [one for one in changes.fan_ins if one.status == CompletionStatus.SUCCESS]
+        watermarks_move(tx, [(one.flow_id, one.processor_key) for one in done])
     decision_put_many(tx, changes.decisions)
     flow_end_many(tx, changes.flows)
     flow_event_put_for_next(tx, changes.ended_configs)

@@ -11,6 +11,7 @@ from penstock.cli.app import App, Group
 from penstock.cli.arguments import FLOW
 from penstock.cli.rows import collect
 from penstock.core.errors import IllegalTransition
+from penstock.entities.changed import counts_text
 from penstock.flows.explain.cli.explain import print_explanation
 from penstock.flows.explain.records import FlowExplanation
 from penstock.flows.records import FlowDetail
@@ -107,9 +108,17 @@ def _print_detail(detail: FlowDetail, now: int) -> None:
     for (phase, processor), one in reported.items():
         run = one.run_id or one.execution_id or ""
         at = output.format_time(one.at)
-        click.echo(
-            f"  {at}  {phase}/{processor} {one.status}  {output.escape_control(run)}".rstrip()
+        text = f"  {at}  {phase}/{processor} {one.status}  {output.escape_control(run)}".rstrip()
+        done = "" if one.completeness_pct is None else f"  {one.completeness_pct:.1f} % complete"
+        changed = one.everything_changed or counts_text(one.entities_total or {})
+        click.echo(text + done + (f"  changed {output.escape_control(changed)}" * bool(changed)))
+    for given in detail.inputs:
+        what = (
+            f"everything: {given.reason}"
+            if given.everything
+            else counts_text(given.entities_total) or "nothing"
         )
+        click.echo(f"  {given.phase}/{given.processor} receives {output.escape_control(what)}")
     click.echo(f"Explain it: penstock explain {flow.flow_id}")
 
 

@@ -16,8 +16,9 @@ from penstock.core.fields import check_json
 from penstock.core.records.record import to_json_value
 from penstock.core.records.validation import convert_input
 from penstock.core.redact import redact
+from penstock.entities.report import report_from
 from penstock.flows.client.requests import ProcessorReport
-from penstock.flows.records import CompletionReport
+from penstock.flows.records import Completeness, CompletionReport
 
 METADATA_FIELDS: Final = ("trigger_source", "completeness", "dependencies_met", "dependency_checks")
 
@@ -43,7 +44,7 @@ def report_of(report: CompletionReport) -> ProcessorReport:
     more = {name: given[name] for name in METADATA_FIELDS if given.get(name) not in (None, [], {})}
     metadata = redact({**(report.metadata or {}), **more})
     check_json(metadata, "metadata")
-    check_json(report.entities or {}, "entities_changed")
+    report_from(report.entities or {})
     done = report.completeness
     records = report.records
     if records is None and done is not None:
@@ -60,6 +61,18 @@ def report_of(report: CompletionReport) -> ProcessorReport:
         correlation_id=report.correlation_id,
         records=records,
         quality=None if done is None else done.quality_score,
+        total_expected=None if done is None else done.total_expected,
+        completeness_pct=None if done is None else _completeness(done, records),
         entities=report.entities,
+        everything_changed=report.everything_changed,
         metadata=metadata or None,
     )
+
+
+def _completeness(done: Completeness, records: int | None) -> float | None:
+    """Return the completeness as reported, or the share of the expected records, at most 100."""
+    if done.completeness_pct is not None:
+        return done.completeness_pct
+    if not done.total_expected or records is None:
+        return None
+    return min(records * 100 / done.total_expected, 100.0)

@@ -25,19 +25,27 @@ from penstock.core.records.parameters import (
 )
 from penstock.core.records.record import Meta, Page
 from penstock.db.store import Transactions, Tx
+from penstock.entities.store import inputs_of_flow, reported_of
 from penstock.flows.cascade import CompletionStatus, FlowState
 from penstock.flows.client.closing import flow_close
 from penstock.flows.client.completion_message import report_of
 from penstock.flows.client.opening import EVENT, flow_open_for_report, flow_start, flow_trigger
 from penstock.flows.client.reports import (
     completion_from_report,
+    report_changes,
     report_dead_letter,
     report_journal_entry,
     report_log,
     run_cancel_pending_of,
 )
 from penstock.flows.client.requests import ProcessorReport, check_report, reporting_processor
-from penstock.flows.from_rows import completion_record, flow_record, phase_record, trigger_record
+from penstock.flows.from_rows import (
+    completion_record,
+    flow_record,
+    input_record,
+    phase_record,
+    trigger_record,
+)
 from penstock.flows.gates.from_rows import decision_record
 from penstock.flows.gates.rows import DecisionFilter
 from penstock.flows.gates.store.gates import decision_list, triggers_of
@@ -46,6 +54,7 @@ from penstock.flows.records import (
     CompletionReport,
     Flow,
     FlowCancellation,
+    FlowCompletion,
     FlowDetail,
     FlowRequest,
     FlowTrigger,
@@ -164,6 +173,8 @@ class Flows:
             news = completion_put_many(
                 tx, [completion_from_report(flow, row.processor_key, tx.now(), report)]
             )
+            if news or report.entities is not None or report.everything_changed is not None:
+                report_changes(tx, flow, row.processor_key, report)
             if news:
                 journal_append_many(tx, [report_journal_entry(flow, row.phase, report, who)])
                 report_log(tx, flow, row.processor_key, report, who)
@@ -187,12 +198,11 @@ class Flows:
             return FlowDetail(
                 flow=flow_record(flow, phase_states(tx, [number]).get(number)),
                 phases=[phase_record(row) for row in phases_of(tx, [number])[number]],
-                completions=[
-                    completion_record(row) for row in completions_of(tx, [number])[number]
-                ],
+                completions=_completions(tx, number),
                 triggers=[trigger_record(row) for row in triggers_of(tx, [number])],
                 decisions=[decision_record(row) for row in decision_list(tx, wanted)],
                 journal=[journal_record(row) for row in journal_for(tx, "flow", number)],
+                inputs=[input_record(*key, c) for key, c in inputs_of_flow(tx, number).items()],
             )
 
         return self._store.read(body)
@@ -263,6 +273,12 @@ class Flows:
         if found is None:
             raise NotFound("flow", encode("flow", number))
         return found
+
+
+def _completions(tx: Tx, number: int) -> list[FlowCompletion]:
+    rows = completions_of(tx, [number])[number]
+    reported = reported_of(tx, [row.reported_by for row in rows if row.entities is not None])
+    return [completion_record(row, reported.get(row.reported_by)) for row in rows]
 
 
 def _receipt(number: int, *, is_new: bool, opened: bool) -> CompletionReceipt:

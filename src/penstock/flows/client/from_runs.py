@@ -6,17 +6,19 @@ its correlation id; the run's id is kept as the opener, so that a trace shows th
 
 from __future__ import annotations
 
-import json
-
 from penstock.access.store.names import NameResolver, check_sole_customer
 from penstock.core.formatting import id_or_none, parsed
 from penstock.core.ids import encode
 from penstock.core.records.record import time
 from penstock.db.store import Transactions, Tx
+from penstock.entities.report import IDS_MAX, EntityId
+from penstock.entities.rows import ReportedEntities
+from penstock.entities.store import reported_of
 from penstock.flows.client.opening import flow_trigger
 from penstock.flows.client.requests import check_request, request_parameters
 from penstock.flows.client.target import TriggerTarget, trigger_target
 from penstock.flows.records import FlowRequest
+from penstock.flows.rows import legacy_reported
 from penstock.flows.store.completions import completions_of
 from penstock.flows.store.flows import flow_get, phases_of
 from penstock.flows.store.plans import planned
@@ -74,6 +76,8 @@ def upstream_results(tx: Tx, flow_id: int, phase: str) -> list[UpstreamResult]:
         for row in phases_of(tx, [flow_id])[flow_id]
         if not row.processor
     }
+    keys = [row.reported_by for row in done if row.entities is not None]
+    reported = reported_of(tx, keys, listed_max=IDS_MAX)
     order = {one.name: index for index, one in enumerate(plan.phases)}
     return [
         UpstreamResult(
@@ -85,12 +89,19 @@ def upstream_results(tx: Tx, flow_id: int, phase: str) -> list[UpstreamResult]:
             result=parsed(runs[row.run_id].result) if row.run_id in runs else None,
             records=row.records,
             quality=row.quality,
-            entities={} if row.entities is None else json.loads(row.entities),
+            entities=_entities(reported.get(row.reported_by) or legacy_reported(row)),
             verdict=gates.get(row.phase, {}).get("verdict", "PROCEED"),
             missing=list(gates.get(row.phase, {}).get("missing", ())),
         )
         for row in sorted(done, key=lambda row: (order[row.phase], row.processor))
     ]
+
+
+def _entities(reported: ReportedEntities | None) -> dict[str, list[EntityId]]:
+    """Return the changed entities that were reported; empty if they are not known."""
+    if reported is None or reported.ids is None:
+        return {}
+    return {kind: list(ids) for kind, ids in reported.ids.items()}
 
 
 def _request(owner: ActionOwner, wanted: RunTrigger) -> FlowRequest:

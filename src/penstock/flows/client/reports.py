@@ -10,7 +10,8 @@ import json
 from penstock.audit.rows import Entry
 from penstock.core.naming import CustomerKey, ProcessorKey
 from penstock.db.store import Tx
-from penstock.flows.client.requests import ProcessorReport
+from penstock.entities.store import report_put
+from penstock.flows.client.requests import ProcessorReport, entity_report
 from penstock.flows.rows import FlowRow, NewCompletion
 from penstock.flows.store.logs import dead_letter_put_report, execution_log_report
 from penstock.runs.store.finish import run_cancel_waiting
@@ -29,7 +30,30 @@ def completion_from_report(
         execution_id=report.execution_id,
         records=report.records,
         quality=report.quality,
-        entities=None if report.entities is None else json.dumps(dict(report.entities)),
+        entities=_counts(report),
+        total_expected=report.total_expected,
+        completeness_pct=report.completeness_pct,
+    )
+
+
+def _counts(report: ProcessorReport) -> str | None:
+    """Return the number of reported ids by kind, as JSON; None if nothing was reported."""
+    changes, is_reported = entity_report(report)
+    return json.dumps(changes.counts) if is_reported else None
+
+
+def report_changes(
+    tx: Tx, flow: FlowRow, processor_key: ProcessorKey, report: ProcessorReport
+) -> None:
+    """Record which entities an execution changed; a second one in a flow adds to the first."""
+    changes, is_reported = entity_report(report)
+    report_put(
+        tx,
+        flow.flow_id,
+        processor_key,
+        changes,
+        execution_id=report.execution_id,
+        is_reported=is_reported,
     )
 
 
@@ -65,7 +89,7 @@ def report_log(
             "status": report.status,
             "correlation_id": report.correlation_id,
             "records": report.records,
-            "entities": None if report.entities is None else json.dumps(dict(report.entities)),
+            "entities": _counts(report),
             "message_id": None if origin is None else origin.message_id,
             "subscription": None if origin is None else origin.subscription,
             "metadata": json.dumps(metadata, sort_keys=True, default=str) if metadata else None,

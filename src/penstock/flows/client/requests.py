@@ -13,6 +13,7 @@ from penstock.access.store.names import PipelineInfo
 from penstock.access.store.registry import ProcessorRow
 from penstock.core.errors import InvalidInput
 from penstock.core.fields import check_text, parameters_json
+from penstock.entities.report import NOT_REPORTED, EntityReport, everything_report, report_from
 from penstock.flows.cascade import CompletionStatus
 from penstock.flows.records import FlowRequest
 from penstock.pipelines.parameters import validate
@@ -39,7 +40,11 @@ class ProcessorReport:
     correlation_id: str | None = None
     records: int | None = None
     quality: float | None = None
+    total_expected: int | None = None
+    completeness_pct: float | None = None
     entities: Mapping[str, Sequence[str | int]] | None = None
+    everything_changed: str | None = None
+    """Why everything may have changed."""
     metadata: Mapping[str, Any] | None = None
     origin: MessageOrigin | None = None
     """Message that carried the report. The receiver sets it; the message body cannot."""
@@ -88,6 +93,17 @@ def check_report(report: ProcessorReport) -> None:
         raise InvalidInput("quality", "a number from 0 to 1", report.quality)
     if report.records is not None and not 0 <= report.records < 2**63:
         raise InvalidInput("records", "a whole number from 0", report.records)
+
+
+def entity_report(report: ProcessorReport) -> tuple[EntityReport, bool]:
+    """Return what an execution changed, and whether it reported so itself."""
+    if report.status == CompletionStatus.FAILED:
+        return EntityReport(unknown="failed and may have changed anything"), False
+    if report.everything_changed is not None:
+        return everything_report(report.everything_changed), True
+    if report.entities is None:
+        return EntityReport(unknown=NOT_REPORTED), False
+    return report_from(report.entities), True
 
 
 def reporting_processor(info: PipelineInfo, report: ProcessorReport) -> ProcessorRow | None:

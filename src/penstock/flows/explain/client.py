@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from penstock.access.store.names import NameResolver
+from penstock.access.store.names import NameResolver, check_limit
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import decode, decode_or_not_found, encode
 from penstock.core.naming import CustomerKey, PipelineKey
@@ -17,16 +17,26 @@ from penstock.core.records.parameters import (
     ConfigId,
     CustomerOrDefault,
     FlowId,
+    PartitionFilter,
+    PipelineFilter,
     PipelineName,
     RunId,
 )
 from penstock.core.records.record import Meta, Wire
 from penstock.db.store import Transactions, Tx
+from penstock.entities.store import changes_of_entity
+from penstock.flows.explain.entity import parse_entity
 from penstock.flows.explain.explain import explain, explain_missing_flow
 from penstock.flows.explain.facts import RunFact
-from penstock.flows.explain.from_rows import cause_tree_record, explanation_record, trace_record
-from penstock.flows.explain.records import CauseTree, FlowExplanation, FlowTrace
+from penstock.flows.explain.from_rows import (
+    cause_tree_record,
+    entity_flow_record,
+    explanation_record,
+    trace_record,
+)
+from penstock.flows.explain.records import CauseTree, EntityTrail, FlowExplanation, FlowTrace
 from penstock.flows.explain.store.configs import config_fact
+from penstock.flows.explain.store.entities import entity_flow_facts
 from penstock.flows.explain.store.load import FactLoader
 from penstock.flows.explain.store.reads import flows_executed_for
 from penstock.flows.explain.times import LocalClock
@@ -45,6 +55,12 @@ TRACE_MAX = 50
 """Maximum number of flows of one cause in a trace; the newest are kept."""
 
 
+CHANGES_MAX = 1_000
+"""Maximum number of reports of one entity that are read; the newest."""
+
+
+_ENTITY = Meta(description="Kind and id of an entity, such as `players:1630567`.", max_length=300)
+_FLOWS = Meta(description="Maximum number of flows to return.", ge=1, le=TRACE_MAX)
 _CAUSE = Meta(description="Correlation id, or the id of a flow or run that has it.", max_length=500)
 _PARTITION = Meta(description="Partition of the data, such as `2025-12-31`.", max_length=500)
 Mode = Annotated[
@@ -166,6 +182,50 @@ class Diagnostics:
             runs: list[RunFact] = [run for flow in chosen for run in finder.executions(flow)]
             now = tx.now()
             return trace_record(correlation_id, facts, trace(facts, runs, now), now)
+
+        return self._store.read(body)
+
+    def entity(
+        self,
+        entity: Annotated[str, _ENTITY],
+        *,
+        partition: PartitionFilter = None,
+        pipeline: PipelineFilter = None,
+        customer: CustomerOrDefault = None,
+        limit: Annotated[int, _FLOWS] = 20,
+    ) -> EntityTrail:
+        """Return how far the changes of an entity got: the flows that reported it, by phase."""
+        kind, name = parse_entity(entity)
+        check_limit(limit, "limit", TRACE_MAX)
+
+        def body(tx: Tx) -> EntityTrail:
+            customer_id = self._names.customer_or_default(customer)
+            info = None if pipeline is None else self._names.pipeline(pipeline, "pipeline", tx)
+            try:
+                number = self._names.customer_key(tx, customer_id)
+            except NotFound:
+                if customer is not None:
+                    raise
+                number = None
+            found = (
+                []
+                if number is None
+                else changes_of_entity(
+                    tx,
+                    number,
+                    (kind, name),
+                    partition=partition,
+                    pipeline_key=None if info is None else info.pipeline_key,
+                    n=CHANGES_MAX,
+                )
+            )
+            facts = entity_flow_facts(tx, found, kind, limit + 1)
+            return EntityTrail(
+                entity=entity,
+                customer=customer_id,
+                flows=[entity_flow_record(fact, entity) for fact in facts[:limit]],
+                has_more=len(facts) > limit or len(found) == CHANGES_MAX,
+            )
 
         return self._store.read(body)
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 from penstock.core.clock import Micros
+from penstock.core.formatting import id_or_none
 from penstock.core.records.record import time, time_or_none
 from penstock.flows.cascade import FlowState
+from penstock.flows.explain.entity import EntityFlowFact, phase_trails, reached_last, summary
 from penstock.flows.explain.explain import Explanation, PhaseExplanation
 from penstock.flows.explain.facts import FlowFact, OpenFlowFact
 from penstock.flows.explain.records import (
     CauseEntry,
     CauseTree,
+    EntityFlow,
+    EntityPhase,
     ExplainedPhase,
     FlowExplanation,
     FlowTrace,
@@ -133,4 +139,30 @@ def _missing_step(one: MissingStep) -> MissingTraceStep:
         text=one.text,
         since=time_or_none(one.since),
         until=time_or_none(one.until),
+    )
+
+
+def entity_flow_record(fact: EntityFlowFact, entity: str) -> EntityFlow:
+    """Return the record of a flow in which an entity changed."""
+    trails = phase_trails(fact)
+    return EntityFlow(
+        flow_id=id_or_none("flow", fact.flow_id),
+        pipeline=fact.pipeline,
+        partition=fact.partition,
+        mode=fact.mode,
+        generation=fact.generation,
+        state=fact.state,
+        changed_at=time(max(one.at for one in fact.changes)),
+        reached_last=reached_last(fact, trails),
+        text=summary(fact, trails, entity),
+        phases=[
+            EntityPhase(
+                phase=one.phase,
+                state=one.state,
+                outcome=cast("Any", one.outcome),
+                processors=list(one.processors),
+                text=one.text,
+            )
+            for one in trails
+        ],
     )

@@ -10,6 +10,9 @@ from penstock.flows.records import FlowRef
 __all__ = [
     "CauseEntry",
     "CauseTree",
+    "EntityFlow",
+    "EntityPhase",
+    "EntityTrail",
     "ExplainedPhase",
     "FlowExplanation",
     "FlowTrace",
@@ -179,3 +182,58 @@ class FlowTrace(Record):
     """Events in chronological order."""
     missing: list[MissingTraceStep] = field(name="never")
     """Phases that have not started, with the reasons."""
+
+
+class EntityPhase(Record):
+    """What one phase did with the change of an entity."""
+
+    phase: str
+    """Name of the phase within the pipeline."""
+    state: str
+    """State of the phase, such as WAITING."""
+    outcome: Literal[
+        "changed", "processed", "not_received", "in_progress", "waiting", "failed", "skipped"
+    ]
+    """Reported as changed, processed, completed without it, or not yet reached."""
+    processors: list[str]
+    """Processors that changed or processed it."""
+    text: str
+    """The outcome in words."""
+
+
+class EntityFlow(Record):
+    """A flow in which an entity changed, and how far the change got."""
+
+    flow_id: str | None
+    """Id of the flow (`flow_…`); null for a run outside a flow."""
+    pipeline: str = field(name="pipeline_template")
+    """Registered name of the pipeline."""
+    partition: str | None
+    """Partition of the data, such as `2025-12-31`."""
+    mode: str | None
+    """Mode of the flow."""
+    generation: int | None
+    """Generation of the flow; null if the flow is no longer stored."""
+    state: str | None
+    """State of the flow; null if it is no longer stored."""
+    changed_at: Time
+    """Time of the newest report that names the entity."""
+    reached_last: bool | None
+    """Whether the change reached the last phase; null if the flow is no longer stored."""
+    text: str
+    """How far the change got, as a sentence."""
+    phases: list[EntityPhase]
+    """The phases from the first that reported the change."""
+
+
+class EntityTrail(Record):
+    """The flows in which an entity changed, newest first."""
+
+    entity: str
+    """Kind and id, such as `players:1630567`."""
+    customer: str = field(name="customer_id")
+    """Customer that owns the flows."""
+    flows: list[EntityFlow]
+    """Flows in which the entity changed; empty if no report names it."""
+    has_more: bool
+    """Whether older flows were left off."""

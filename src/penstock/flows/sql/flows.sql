@@ -351,7 +351,9 @@ CASE excluded.status WHEN 'success' THEN 2 WHEN 'partial' THEN 1 ELSE 0 END
 -- fragment: completion_conflict
 ON CONFLICT (flow_id, processor) DO UPDATE SET status = excluded.status, at = excluded.at,
     run_id = excluded.run_id, execution_id = excluded.execution_id, records = excluded.records,
-    quality = excluded.quality, entities = excluded.entities
+    quality = excluded.quality, entities = excluded.entities,
+    total_expected = excluded.total_expected, completeness_pct = excluded.completeness_pct,
+    reported_in = excluded.reported_in
 WHERE {{completion_rank}}
 RETURNING flow_id, customer, processor, status, run_id
 
@@ -360,17 +362,29 @@ RETURNING flow_id, customer, processor, status, run_id
 CASE WHEN {{pg:h.result::json ->> 'quality_score' ~ '^[0-9]{1,9}([.][0-9]{1,30})?$'}}{{lite:json_type(h.result, '$.quality_score') IN ('integer', 'real')}}
     THEN CAST({{pg:h.result::json}}{{lite:h.result}} ->> 'quality_score' AS double precision) END
 
+-- fragment: result_total_expected
+CASE WHEN {{pg:h.result::json ->> 'total_expected' ~ '^[0-9]{1,18}$'}}{{lite:json_type(h.result, '$.total_expected') = 'integer' AND h.result ->> 'total_expected' >= 0}}
+    THEN CAST({{pg:h.result::json}}{{lite:h.result}} ->> 'total_expected' AS bigint) END
+
+-- fragment: result_completeness
+-- As reported, or the share of the expected records that were processed; at most 100.
+CASE WHEN {{pg:h.result::json ->> 'completeness_pct' ~ '^[0-9]{1,3}([.][0-9]{1,30})?$'}}{{lite:json_type(h.result, '$.completeness_pct') IN ('integer', 'real') AND h.result ->> 'completeness_pct' >= 0}}
+    THEN least(CAST({{pg:h.result::json}}{{lite:h.result}} ->> 'completeness_pct' AS double precision), 100.0)
+    WHEN {{result_total_expected}} > 0 AND h.records IS NOT NULL
+    THEN least(h.records * 100.0 / {{result_total_expected}}, 100.0) END
+
 -- name: completion_from_runs
 -- Record the completions of runs that just ended without a retry. Returns the new ones.
 -- scope: system (the caller ended the runs)
 -- batch: run_id bigint
 INSERT INTO completions (flow_id, processor, customer, status, at, run_id, records, quality,
-    entities)
+    entities, total_expected, completeness_pct)
 SELECT h.flow_id, h.processor, h.customer,
     CASE WHEN h.final_state <> 'COMPLETED' THEN 'failed'
         WHEN h.status = 'PARTIAL_SUCCESS' THEN 'partial' ELSE 'success' END,
     h.finished_at, h.run_id, h.records, {{result_field_number}},
-    CASE WHEN h.result IS NOT NULL THEN {{pg:h.result::json}}{{lite:h.result}} ->> 'entities_changed' END
+    CASE WHEN h.result IS NOT NULL THEN {{pg:h.result::json}}{{lite:h.result}} ->> 'entities_changed' END,
+    {{result_total_expected}}, {{result_completeness}}
 FROM {{batch}} {{lite:CROSS}} JOIN history h ON h.run_id = batch.run_id
     AND h.finished_at > {{now}} - 3600000000 {{pg:AND h.run_id = ANY(:b_run_id::bigint[])}}
 {{lite:CROSS}} JOIN flows w ON w.flow_id = h.flow_id
@@ -382,11 +396,13 @@ ORDER BY h.flow_id, h.processor
 -- Record external or inherited completions. Returns the new ones.
 -- scope: system (the batch names its customers)
 -- batch: flow_id bigint, processor bigint, customer bigint, status text, at bigint,
---   run_id bigint, execution_id text, records bigint, quality float8, entities text
+--   run_id bigint, execution_id text, records bigint, quality float8, entities text,
+--   total_expected bigint, completeness_pct float8, reported_in bigint
 INSERT INTO completions (flow_id, processor, customer, status, at, run_id, execution_id, records,
-    quality, entities)
+    quality, entities, total_expected, completeness_pct, reported_in)
 SELECT batch.flow_id, batch.processor, batch.customer, batch.status, batch.at, batch.run_id,
-    batch.execution_id, batch.records, batch.quality, batch.entities
+    batch.execution_id, batch.records, batch.quality, batch.entities, batch.total_expected,
+    batch.completeness_pct, batch.reported_in
 FROM {{batch}} WHERE TRUE ORDER BY 1, 2
 {{completion_conflict}};
 
@@ -394,7 +410,7 @@ FROM {{batch}} WHERE TRUE ORDER BY 1, 2
 -- The completions of flows, by phase and processor.
 -- scope: system (the caller locked or may see the flows)
 SELECT s.flow_id, p.phase, p.name, s.status, s.at, s.quality, s.processor, s.run_id,
-    s.execution_id, s.records, s.entities
+    s.execution_id, s.records, s.entities, s.total_expected, s.completeness_pct, s.reported_in
 FROM completions s {{lite:CROSS}} JOIN processors p ON p.processor = s.processor
 WHERE s.flow_id {{any ids}} ORDER BY s.flow_id, s.processor;
 
@@ -405,9 +421,9 @@ SELECT p.pipeline, p.phase, p.name, p.processor, o.name
 FROM processors p JOIN pools o ON o.pool = p.pool WHERE p.pipeline {{any ids}};
 
 -- name: phase_of_list
--- The phases and names of processors.
+-- The phases and names of processors, and their roles in incremental cascades.
 -- scope: system (declarations have no customer)
-SELECT processor, phase, name FROM processors WHERE processor {{any ids}};
+SELECT processor, phase, name, entity_role FROM processors WHERE processor {{any ids}};
 
 -- name: completion_recorded_in
 -- Whether a report of this execution was recorded before, in any generation, pruned or not; without
@@ -441,6 +457,9 @@ DELETE FROM completions WHERE flow_id IN (
     SELECT flow_id FROM flows WHERE ended_at IS NOT NULL AND ended_at < :before
     ORDER BY ended_at, flow_id LIMIT :n);
 DELETE FROM triggers WHERE flow_id IN (
+    SELECT flow_id FROM flows WHERE ended_at IS NOT NULL AND ended_at < :before
+    ORDER BY ended_at, flow_id LIMIT :n);
+DELETE FROM entity_inputs WHERE flow_id IN (
     SELECT flow_id FROM flows WHERE ended_at IS NOT NULL AND ended_at < :before
     ORDER BY ended_at, flow_id LIMIT :n);
 DELETE FROM expansions WHERE flow_id IN (

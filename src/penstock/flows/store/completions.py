@@ -8,11 +8,15 @@ deletes flow events in the transaction that acts on them, so that no work is los
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from penstock.core.naming import CustomerKey, PipelineKey
 from penstock.db.store import Tx
+from penstock.entities.store import watermarks_move
+from penstock.flows.cascade import CompletionStatus
 from penstock.flows.items.store.expansions import item_put_many
 from penstock.flows.rows import CompletionRow, FlowEvent, NewCompletion
+from penstock.pipelines.declare.incremental import RECEIVES
 from penstock.runs.rows import FinishedRun
 from penstock.runs.states import RunState
 
@@ -27,7 +31,7 @@ def completion_from_runs(tx: Tx, finished: Sequence[FinishedRun]) -> int:
     over = [(end.run_id,) for end in finished if end.retry_run_id is None]
     news = tx.rows("completion_from_runs", batch=over) if over else []
     dead = {end.run_id for end in finished if end.is_dead}
-    return _flow_events_put(tx, [(row[0], row[1], row[2], row[4] in dead) for row in news])
+    return _flow_events_put(tx, news, lambda row: row[4] in dead)
 
 
 def completion_put_many(
@@ -36,7 +40,7 @@ def completion_put_many(
     """Record reports. Return how many are new; only those create flow events."""
     news = tx.rows("completion_put_many", batch=reports)
     if emit_events:
-        _flow_events_put(tx, [(row[0], row[1], row[2], row[3] == "failed") for row in news])
+        _flow_events_put(tx, news, lambda row: row[3] == CompletionStatus.FAILED)
     return len(news)
 
 
@@ -99,16 +103,28 @@ def flow_event_take(tx: Tx, n: int, aside: Iterable[int] = ()) -> list[FlowEvent
     return [FlowEvent(row[0], row[1], bool(row[2]), row[3]) for row in rows]
 
 
-def _flow_events_put(tx: Tx, news: Sequence[tuple[int, int, int, bool]]) -> int:
+def _flow_events_put(
+    tx: Tx, news: Sequence[tuple[Any, ...]], is_failure: Callable[[tuple[Any, ...]], bool]
+) -> int:
+    """Insert flow events of new completions; a success of an incremental processor counts."""
     if news:
         numbers = {row[2] for row in news}
         rows = tx.rows("phase_of_list", {"ids": sorted(numbers)})
-        names = {number: (phase, name) for number, phase, name in rows}
+        names = {number: (phase, name) for number, phase, name, _ in rows}
         tx.later(
             "completion_event_put_many",
             batch=[
-                (flow_id, customer, names[number][0], is_failure, names[number][1])
-                for flow_id, customer, number, is_failure in news
+                (row[0], row[1], names[row[2]][0], is_failure(row), names[row[2]][1])
+                for row in news
+            ],
+        )
+        receiving = {number for number, _, _, role in rows if role & RECEIVES}
+        watermarks_move(
+            tx,
+            [
+                (row[0], row[2])
+                for row in news
+                if row[2] in receiving and row[3] == CompletionStatus.SUCCESS
             ],
         )
     return len(news)

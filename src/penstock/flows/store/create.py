@@ -296,6 +296,9 @@ def _copy(flow_id: int, customer_key: CustomerKey, seen: CompletionRow) -> NewCo
         seen.records,
         seen.quality,
         seen.entities,
+        seen.total_expected,
+        seen.completeness_pct,
+        seen.reported_in or seen.flow_id,
     )
 
 

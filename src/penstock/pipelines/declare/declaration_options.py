@@ -134,6 +134,13 @@ class ProcessorOptions(TypedDict, total=False):
     """
     min_items: float
     """Share of the items that have to succeed; with fewer, the processor fails. Default: 1."""
+    incremental: bool | Iterable[str]
+    """Receive only what changed since its last success (`run.changed`): True, or kinds of entities
+    that processors of the phases before report.
+    """
+    incremental_per: str
+    """Whose changes it receives: "pipeline" (default) of all partitions; "partition" of its own.
+    """
 
 
 def parse_pipeline_options(options: Mapping[str, Any], where: str) -> PipelineSettings:
@@ -160,6 +167,8 @@ def parse_processor_options(options: Mapping[str, Any], where: str) -> Processor
     """Parse the options of `@phase.processor(...)`."""
     found = _read(options, _PROCESSOR, where)
     weights = parse_weights(options.get("limits"), "limits", where)
+    if "incremental_per" in found and found.get("incremental") is None:
+        raise DeclarationError(f"{where}: incremental_per needs incremental=True or kinds.")
     given = options.get("produces")
     listed = [given] if isinstance(given, Dependency) else given
     outputs = () if listed is None or isinstance(listed, str) else tuple(listed)
@@ -330,6 +339,15 @@ def _collect(value: Any, word: str, where: str) -> Collect:
     return value
 
 
+def _incremental(value: Any, word: str, where: str) -> tuple[str, ...] | None:
+    if isinstance(value, bool):
+        return () if value else None
+    kinds = _matching(_ENTITY, "a kind of entity such as 'players'")(value, word, where)
+    if not kinds:
+        raise DeclarationError(f"{where}: {word} takes True or a list of kinds, got an empty list.")
+    return tuple(kinds)
+
+
 def _leniency(value: Any, word: str, where: str) -> str:
     return str(_one_of(*(str(item) for item in Leniency))(value, word, where))
 
@@ -363,6 +381,8 @@ _PROCESSOR: Final[Mapping[str, tuple[str, Reader]]] = MappingProxyType(
         "each": ("each", parse_each),
         "expires_after": ("expires_us", _duration),
         "entities": ("entities", _matching(_ENTITY, "a kind of entity such as 'players'")),
+        "incremental": ("incremental", _incremental),
+        "incremental_per": ("incremental_per", _one_of("pipeline", "partition")),
         "item_key": ("item_key", parse_item_key),
         "limits": ("limits", parse_limits),
         "min_items": ("min_items", parse_min_items),

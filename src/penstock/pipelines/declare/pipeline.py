@@ -35,6 +35,7 @@ from penstock.pipelines.declare.declaration_options import (
     parse_processor_options,
 )
 from penstock.pipelines.declare.endpoint import EndpointOptions, check_empty, parse_endpoint
+from penstock.pipelines.declare.incremental import check_incremental
 from penstock.pipelines.declare.processor import (
     ExecutionKind,
     Processor,
@@ -399,7 +400,9 @@ class Pipeline:
 
     def check(self) -> None:
         """Raise DeclarationError unless the whole pipeline is valid; called before registration."""
-        check_definition(self.definition())
+        definition = self.definition()
+        check_definition(definition)
+        check_incremental(definition)
 
     def definition(self) -> dict[str, Any]:
         """Return the declaration as JSON values, the same for equal declarations."""

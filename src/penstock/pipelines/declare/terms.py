@@ -83,3 +83,7 @@ class ProcessorSettings:
     each: Each | None = None
     item_key: str | None = None
     min_items: float = 1.0
+    incremental: tuple[str, ...] | None = None
+    """Kinds of entities whose changes it receives; empty: all; None: it is not incremental."""
+    incremental_per: str = "pipeline"
+    """"pipeline": changes of all partitions; "partition": of its own partition only."""

@@ -17,6 +17,7 @@ from penstock.runs.external.client.work import (
     RunOutcome,
 )
 from penstock.runs.external.records import (
+    ChangedInput,
     ClaimedRun,
     EndedRun,
     ItemProblem,
@@ -56,6 +57,7 @@ def claimed_record(one: Claimed) -> ClaimedRun:
         missing=list(gate.get("missing", ())),
         item_key=run.item_key or None,
         item=(run.item_key or None) if run.item is None else parsed(run.item),
+        changed=None if one.changed is None else ChangedInput(**one.changed.as_json()),
     )
 
 

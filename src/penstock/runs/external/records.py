@@ -40,6 +40,19 @@ class ClaimRequest(Record):
     """Claim only runs of these; each is `pipeline` or `pipeline/phase/processor`."""
 
 
+class ChangedInput(Record):
+    """What an incremental processor has to process."""
+
+    everything: bool
+    """Whether everything has to be processed; see `reason`."""
+    reason: str | None
+    """Why everything has to be processed; null if `entities` has all changes."""
+    entities: dict[str, list[str | int]]
+    """Ids that changed since the processor last succeeded, by kind; empty for everything."""
+    partitions: list[str]
+    """Partitions of the flows that reported the changes."""
+
+
 class ClaimedRun(Record):
     """A run that a worker has claimed."""
 
@@ -89,6 +102,8 @@ class ClaimedRun(Record):
     """Key of the run's item; null if its processor has one run only."""
     item: Any
     """The item, as listed by the source of the processor's items; null without one."""
+    changed: ChangedInput | None = None
+    """What to process; null if the processor is not declared incremental."""
 
 
 class ClaimedRuns(Record):

@@ -90,6 +90,11 @@ ON CONFLICT (config_id) DO UPDATE SET last_run_time = excluded.last_run_time,
         WHEN excluded.last_run_status = 'COMPLETED' THEN 0
         ELSE config_health.consecutive_failures + excluded.consecutive_failures END
 
+-- fragment: entity_role_of_gone
+-- The role of its processor in incremental cascades; a run that never started changed nothing.
+CASE WHEN g.flow_id IS NULL OR (g.claimed_at IS NULL AND g.attempt = 1) THEN 0
+    ELSE (SELECT p.entity_role FROM processors p WHERE p.processor = g.processor) END
+
 -- name: run_finish_many [postgres]
 -- End runs whose holder's token is current: history, journal, sums, retry or dead letter, health.
 -- scope: system (by token, known only to the holder)
@@ -136,7 +141,8 @@ SELECT g.run_id, g.customer, g.config_id, g.is_dead, g.ordering_key,
     CASE WHEN g.is_dead THEN coalesce(
         (SELECT h.consecutive_failures FROM health h WHERE h.config_id = g.config_id), 0)
         ELSE 0 END,
-    g.flow_id, g.processor, g.final_state, g.limits, g.item_key, g.status, g.error_type, g.records
+    g.flow_id, g.processor, g.final_state, g.limits, g.item_key, g.status, g.error_type, g.records,
+    {{entity_role_of_gone}}
 FROM gone g;
 
 -- name: run_finish_many [sqlite]
@@ -180,6 +186,7 @@ DELETE FROM progress WHERE run_id IN (SELECT run_id FROM temp.gone);
 DELETE FROM leases WHERE kind = 'run' AND subject IN (SELECT run_id FROM temp.gone);
 SELECT g.run_id, g.customer, g.config_id, g.is_dead, g.ordering_key, t.run_id,
     CASE WHEN g.is_dead THEN coalesce(h.consecutive_failures, 0) ELSE 0 END,
-    g.flow_id, g.processor, g.final_state, g.limits, g.item_key, g.status, g.error_type, g.records
+    g.flow_id, g.processor, g.final_state, g.limits, g.item_key, g.status, g.error_type, g.records,
+    {{entity_role_of_gone}}
 FROM temp.gone g LEFT JOIN runs t ON t.run_id = g.retry_run_id
     LEFT JOIN config_health h ON h.config_id = g.config_id;

@@ -10,6 +10,10 @@ from collections.abc import Sequence
 
 from penstock.core.naming import ProcessorKey
 from penstock.db.store import Tx
+from penstock.entities.report import NOT_REPORTED, EntityReport, split_result
+from penstock.entities.rows import ChangeReport
+from penstock.entities.store import reports_put_many
+from penstock.pipelines.declare.incremental import MUST_REPORT
 from penstock.runs.hooks import on_finished
 from penstock.runs.rows import FinishedRun, RunEnd
 from penstock.runs.states import RunState
@@ -22,10 +26,39 @@ from penstock.runs.store.runs import (
 
 def run_end_many(tx: Tx, finishes: Sequence[RunEnd]) -> list[FinishedRun]:
     """End runs whose token is current. Runs with a stale token are missing from the result."""
-    finished = run_finish_many(tx, finishes)
+    reports: dict[int, EntityReport] = {}
+    kept = [end if end.result is None else _without_report(end, reports) for end in finishes]
+    finished = run_finish_many(tx, kept)
     if finished:
+        _record_reports(tx, finished, reports)
         on_finished(tx, finished)
     return finished
+
+
+def _without_report(end: RunEnd, reports: dict[int, EntityReport]) -> RunEnd:
+    """Take the report of changed entities out of a result, which keeps its counts."""
+    result, report = split_result(end.result)
+    if report is None:
+        return end
+    reports.setdefault(end.run_id, report)
+    return end._replace(result=result)
+
+
+def _record_reports(
+    tx: Tx, finished: Sequence[FinishedRun], reports: dict[int, EntityReport]
+) -> None:
+    """Record what ended runs changed, and which of them do not say so although they should."""
+    found = []
+    for end in finished:
+        report = reports.get(end.run_id) if end.final_state == RunState.COMPLETED else None
+        if report is not None:
+            found.append(ChangeReport(end.run_id, report))
+        elif end.entity_role >= MUST_REPORT and end.retry_run_id is None:
+            lack = f"ended {end.final_state} and may have changed anything"
+            lack = NOT_REPORTED if end.final_state == RunState.COMPLETED else lack
+            found.append(ChangeReport(end.run_id, EntityReport(unknown=lack), is_reported=False))
+    if found:
+        reports_put_many(tx, found)
 
 
 def run_cancel_flow(

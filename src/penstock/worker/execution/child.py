@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 from penstock.access.secrets import Secrets
 from penstock.core.clock import SystemClock
 from penstock.core.current_run import CURRENT_RUN
+from penstock.entities.changed import ChangedEntities
 from penstock.pipelines.declare.processor import Processor
 from penstock.runs.rows import HeldRun
 from penstock.worker.context import LoadedProcessor, RunContext, Signal
@@ -40,6 +41,7 @@ class ChildJob(NamedTuple):
     processor: Processor
     defaults: dict[str, Any]
     secrets: Secrets
+    changed: ChangedEntities | None = None
 
 
 def main(connection: Connection) -> None:
@@ -90,8 +92,10 @@ class _Child:
     def _accept(self, job: ChildJob) -> None:
         # Built by the receiving thread: a signal that follows the run must find its context.
         known = LoadedProcessor(job.held.processor_key, job.processor, job.defaults, job.secrets)
-        self._context = RunContext(job.held, known, self._clock, self._clock.monotonic())
-        self._context.make_port = self._port
+        context = RunContext(job.held, known, self._clock, self._clock.monotonic())
+        context.make_port = self._port
+        context.changed_input = job.changed
+        self._context = context
         self._jobs.put((job.reference, self._context))
 
     def _receive(self) -> None:

@@ -7,11 +7,12 @@ import logging
 from penstock.core.clock import Clock
 from penstock.runs.rows import HeldRun
 from penstock.runs.store.logs import LogPart
+from penstock.worker.execution.reporting_run import ReportingRun
 from penstock.worker.execution.run_log import RunLog, RunLogger, encoded
-from penstock.worker.run_info import LoadedProcessor, RunInfo
+from penstock.worker.run_info import LoadedProcessor
 
 
-class LoggedRun(RunInfo):
+class LoggedRun(ReportingRun):
     """A run that keeps what its execution logs; nothing is created before the first entry."""
 
     __slots__ = ("_clock", "_kept_log", "_log_bound")

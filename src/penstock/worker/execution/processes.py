@@ -103,7 +103,7 @@ class _Child:
         declared = context.declared
         job = child.ChildJob(
             declared.reference, context.held, replace(declared, body=None),
-            dict(context.loaded.defaults), context.loaded.secrets,
+            dict(context.loaded.defaults), context.loaded.secrets, context.changed_input,
         )  # fmt: skip
         context.interrupt = self._forward
         try:

@@ -19,6 +19,8 @@ from penstock.core.fields import check_text
 from penstock.core.ids import encode
 from penstock.core.naming import EXTERNAL_POOL, CustomerKey
 from penstock.db.store import Tx
+from penstock.entities.store import changed_of
+from penstock.pipelines.declare.incremental import RECEIVES
 from penstock.runs.external.client.holder import Claimed, ExternalWorker
 from penstock.runs.external.store import external_run_get_many, run_find_many
 from penstock.runs.rows import HeldRun, RunRow
@@ -121,7 +123,7 @@ class Claims:
         assert at is not None
         if self._names.is_fair_clock_due(at, FAIR_CLOCK_US):
             fair_clock_raise(tx, runs)
-        return [_claimed(run, until[run.run_id], known) for run in runs]
+        return _claimed_many(tx, [(run, until[run.run_id]) for run in runs], known)
 
     def _existing(
         self,
@@ -135,7 +137,7 @@ class Claims:
         found = external_run_get_many(tx, [run_id], customer_key).get(run_id)
         is_ours = found is not None and found.holder == worker.holder
         if found is not None and is_ours and found.held.state == RunState.CLAIMED:
-            return _claimed(found.held, found.until_at, known)
+            return _claimed_many(tx, [(found.held, found.until_at)], known)[0]
         raise _unclaimable(run_id, run_find_many(tx, [run_id], customer_key).get(run_id))
 
     def _served(self, pool: str, processors: Sequence[str]) -> dict[int, ProcessorRow]:
@@ -166,9 +168,22 @@ class Claims:
         }
 
 
-def _claimed(run: HeldRun, until_at: int, known: dict[int, ProcessorRow]) -> Claimed:
-    row = known[run.processor_key]
-    return Claimed(run, until_at, row.pipeline, row.phase, row.name)
+def _claimed_many(
+    tx: Tx, runs: Sequence[tuple[HeldRun, int]], known: dict[int, ProcessorRow]
+) -> list[Claimed]:
+    """Return claimed runs, those of incremental processors with what they receive."""
+    keys = {
+        run.run_id: (run.flow_id or 0, int(run.processor_key))
+        for run, _ in runs
+        if known[run.processor_key].entity_role & RECEIVES
+    }
+    changed = changed_of(tx, keys.values())
+    found = []
+    for run, until_at in runs:
+        row, key = known[run.processor_key], keys.get(run.run_id)
+        given = None if key is None else changed[key]
+        found.append(Claimed(run, until_at, row.pipeline, row.phase, row.name, given))
+    return found
 
 
 def _unclaimable(run_id: int, run: RunRow | None) -> Exception:

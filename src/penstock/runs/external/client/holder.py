@@ -32,6 +32,7 @@ from penstock.core.errors import (
 )
 from penstock.core.ids import encode
 from penstock.core.retry import ErrorType
+from penstock.entities.changed import ChangedEntities
 from penstock.runs.action_records import NewArtifact, RunActions
 from penstock.runs.external.store import ExternalRun
 from penstock.runs.rows import HeldRun, RunRow
@@ -115,6 +116,8 @@ class Claimed(NamedTuple):
     pipeline: str
     phase: str
     processor: str
+    changed: ChangedEntities | None = None
+    """What it receives; None if its processor is not incremental."""
 
 
 class ClaimStatus(NamedTuple):

@@ -6,8 +6,9 @@ with the same outcome gets the stored result again.
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from penstock.access.store.names import NameResolver
@@ -19,6 +20,7 @@ from penstock.core.naming import CustomerKey
 from penstock.core.retry import DELAY_CAP_MAX, normalise_error_type
 from penstock.core.utc_offsets import TIME_MAX
 from penstock.db.store import Transactions, Tx
+from penstock.entities.report import CHANGED, report_from, without_entities
 from penstock.runs import attempt_result as settle
 from penstock.runs.action_records import NewArtifact, RunActions
 from penstock.runs.attempt_result import AttemptFailure
@@ -75,8 +77,7 @@ def completed(done: CompletionResult) -> Settle:
         raise InvalidInput(
             "status", "SUCCESS or PARTIAL_SUCCESS", done.status, "Report a failure with fail."
         )
-    summary = done.result_summary
-    result = None if summary is None else canonical_json_object(summary, "result_summary")
+    result = _result_text(done.result_summary)
     _check_count("records_processed", done.records_processed)
     _check_count("bytes_processed", done.bytes_processed)
     stages = None
@@ -98,6 +99,17 @@ def completed(done: CompletionResult) -> Settle:
         )
 
     return settled
+
+
+def _result_text(summary: Mapping[str, Any] | None) -> str | None:
+    """Return a summary as stored; its report of changed entities is checked and has own bounds."""
+    rest, entities = without_entities(summary)
+    if not entities:
+        return None if summary is None else canonical_json_object(summary, "result_summary")
+    if entities.get(CHANGED) is not None:
+        report_from(entities[CHANGED], f"result_summary.{CHANGED}")
+    text = canonical_json_object(rest or {}, "result_summary")
+    return json.dumps({**json.loads(text), **entities}, ensure_ascii=False)
 
 
 def completion_call(call: TransitionRequest, done: CompletionResult) -> EndCall:

@@ -1,0 +1,1 @@
+"""Entities that processors changed, and which of them an incremental processor receives."""

@@ -1,0 +1,110 @@
+"""Rows of reports of changed entities, and of what incremental processors receive."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from penstock.core.naming import CustomerKey, PipelineKey, ProcessorKey
+from penstock.entities.report import EntityId, EntityReport
+
+InputKey: TypeAlias = tuple[int, int]
+"""Flow and processor."""
+
+
+class ChangeReport(NamedTuple):
+    """What an ended run reported; `is_reported` is False if it reported nothing."""
+
+    run_id: int
+    report: EntityReport
+    is_reported: bool = True
+
+
+class ReportedEntities(NamedTuple):
+    """What the executions of a processor in a flow reported."""
+
+    counts: Mapping[str, int]
+    """Number of ids by kind; one that several executions reported counts once for each."""
+    ids: Mapping[str, Sequence[EntityId]] | None
+    """Ids by kind; None if there are too many to list."""
+    unknown: str | None
+    """Why everything may have changed; None if the ids are known."""
+
+
+class InputRequest(NamedTuple):
+    """An incremental processor that starts in a flow."""
+
+    flow_id: int
+    processor_key: ProcessorKey
+    customer_key: CustomerKey
+    pipeline_key: PipelineKey
+    config_id: int
+    partition: str
+    """Partition whose changes it receives; empty for those of all partitions."""
+    kinds: tuple[str, ...]
+    names: Mapping[int, str]
+    """The processors before it, by key."""
+    required: frozenset[int]
+    """Those that have to report."""
+    signature: str
+    is_rerun: bool
+    moves: bool
+    """Whether its success moves its watermark."""
+
+    @property
+    def series(self) -> tuple[int, int, int]:
+        """The flows that it belongs to: customer, pipeline, config."""
+        return self.customer_key, self.pipeline_key, self.config_id
+
+
+class NewInput(NamedTuple):
+    """What a processor of a flow receives (batch of `entity_input_put_many`)."""
+
+    flow_id: int
+    processor_key: ProcessorKey
+    customer_key: CustomerKey
+    pipeline_key: PipelineKey
+    config_id: int
+    partition: str
+    epoch: int
+    signature: str
+    kinds: str
+    changes: str
+    reason: str | None
+    moves: bool
+
+
+class EntityChange(NamedTuple):
+    """A report that names an entity."""
+
+    change_id: int
+    flow_id: int | None
+    pipeline: str
+    pipeline_key: PipelineKey
+    config_id: int
+    phase: str
+    processor: str
+    partition: str | None
+    mode: str | None
+    run_id: int | None
+    execution_id: str | None
+    at: int
+    epoch: int | None
+
+
+class InputRow(NamedTuple):
+    """What a processor of a flow receives, as stored."""
+
+    flow_id: int
+    processor_key: int
+    kinds: str
+    changes: str
+    reason: str | None
+    moves: bool
+    phase: str
+    name: str
+
+    @property
+    def key(self) -> InputKey:
+        """Flow and processor."""
+        return self.flow_id, self.processor_key

@@ -1,0 +1,1 @@
+"""Tests of changed entities and incremental processors."""
