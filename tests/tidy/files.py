@@ -105,6 +105,11 @@ def sources_read(root: Path) -> list[Source]:
     return list(_texts(root, _paths(root)))
 
 
+def module_faults(path: str, text: str) -> dict[str, list[str]]:
+    """Return the faults of a module by rule."""
+    return {rule.__name__: rule(path, text) for rule in MODULE_RULES}
+
+
 def size_faults(path: str, text: str) -> list[str]:
     """Return modules, functions, classes and parameter lists that are too long."""
     faults = []
@@ -185,6 +190,9 @@ def docstring_faults(path: str, text: str) -> list[str]:
     return []
 
 
+MODULE_RULES = (size_faults, call_faults, sql_faults, docstring_faults)
+
+
 def text_faults(path: str, text: str) -> list[str]:
     """Return machine paths, registry addresses and unfinished business, in any kind of file."""
     faults = []
@@ -236,9 +244,9 @@ def _texts(root: Path, paths: list[str]) -> Iterator[Source]:
             continue  # an image, or a file deleted but not yet committed
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1)
 def _parsed(text: str) -> ast.Module:
-    """The syntax tree of a module; every rule looks at the same one."""
+    """The syntax tree of a module, for every rule; a thousand trees would slow the collector."""
     return ast.parse(text)
 
 

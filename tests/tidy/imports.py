@@ -7,6 +7,7 @@ dependency of the reader, but not for cycles, because they never run.
 """
 
 import ast
+import functools
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -172,13 +173,15 @@ def role_of(module: str, text: str = "") -> str:
 
 def imports_of(modules: Modules) -> list[Import]:
     """Return every import of every module, targets resolved to modules where they are ours."""
-    names = {module_name(path) for path in modules}
-    found: list[Import] = []
-    for path, text in modules.items():
-        walker = _Walker(path, text, names)
-        walker.visit(ast.parse(text, filename=path))
-        found.extend(walker.found)
-    return found
+    names = frozenset(module_name(path) for path in modules)
+    return [item for path, text in modules.items() for item in _imports(path, text, names)]
+
+
+@functools.cache
+def _imports(path: str, text: str, names: frozenset[str]) -> list[Import]:
+    walker = _Walker(path, text, names)
+    walker.visit(ast.parse(text, filename=path))
+    return walker.found
 
 
 def order_faults(modules: Modules) -> list[str]:
@@ -319,10 +322,17 @@ def _driver_of(module: str) -> str | None:
     return None
 
 
+def _dotted(node: ast.expr) -> str:
+    """Return `name` or `module.name`; nothing for other expressions."""
+    if isinstance(node, ast.Attribute):
+        return f"{_dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
 class _Walker(ast.NodeVisitor):
     """Collects the imports of one module, knowing where in it each stands."""
 
-    def __init__(self, path: str, text: str, names: set[str]) -> None:
+    def __init__(self, path: str, text: str, names: frozenset[str]) -> None:
         self.found: list[Import] = []
         self._module = module_name(path)
         self._is_package = path.endswith("__init__.py")
@@ -342,7 +352,7 @@ class _Walker(ast.NodeVisitor):
         self._functions -= 1
 
     def visit_If(self, node: ast.If) -> None:
-        if ast.unparse(node.test) not in {"TYPE_CHECKING", "typing.TYPE_CHECKING"}:
+        if _dotted(node.test) not in {"TYPE_CHECKING", "typing.TYPE_CHECKING"}:
             self.generic_visit(node)
             return
         self._types_only += 1
@@ -366,7 +376,7 @@ class _Walker(ast.NodeVisitor):
             self._add(node, target)
 
     def visit_Call(self, node: ast.Call) -> None:
-        name = ast.unparse(node.func)
+        name = _dotted(node.func)
         if name in {"import_module", "importlib.import_module", "__import__"} and node.args:
             argument = node.args[0]
             if isinstance(argument, ast.Constant) and isinstance(argument.value, str):

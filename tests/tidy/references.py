@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from posixpath import dirname, join, normpath
+from typing import NamedTuple
 
 Repository = Mapping[str, str]
 
@@ -69,6 +70,14 @@ class Prose:
         return f"{self.path}:{self.line + self.text.count(chr(10), 0, position)}"
 
 
+class Docstring(NamedTuple):
+    """A string that stands alone: its lines and its text."""
+
+    first: int
+    last: int
+    text: str
+
+
 @functools.cache
 def prose_of(path: str, text: str) -> tuple[Prose, ...]:
     """Return the prose of a file."""
@@ -83,10 +92,10 @@ def _prose(path: str, text: str) -> Iterator[Prose]:
             if line.lstrip().startswith("--") and not _SQL_MARK.match(line):
                 yield Prose(path, number, line)
     elif path.endswith(".py"):
-        for string in _docstrings(_parsed(text)):
-            yield Prose(path, string.lineno, str(string.value))
+        for string in docstrings(text):
+            yield Prose(path, string.first, string.text)
         for number, line in enumerate(text.splitlines(), 1):
-            if comment := _COMMENT.search(line):
+            if "#" in line and (comment := _COMMENT.search(line)):
                 yield Prose(path, number, comment[0])
 
 
@@ -176,10 +185,9 @@ def words_of(path: str, text: str) -> set[str]:
             if not line.lstrip().startswith("--") or _SQL_MARK.match(line):
                 words.update(_WORD.findall(line))
     elif path.endswith(".py"):
-        lines = [_COMMENT.sub("", line) for line in text.splitlines()]
-        for string in _docstrings(_parsed(text)):
-            for number in range(string.lineno, (string.end_lineno or string.lineno) + 1):
-                lines[number - 1] = ""
+        lines = [_COMMENT.sub("", line) if "#" in line else line for line in text.splitlines()]
+        for string in docstrings(text):
+            lines[string.first - 1 : string.last] = [""] * (string.last - string.first + 1)
         words.update(_WORD.findall("\n".join(lines)))
     elif path.endswith((".toml", "Makefile", ".json")):
         words.update(_WORD.findall(text))
@@ -192,25 +200,21 @@ def _all_prose(repository: Repository) -> Iterator[Prose]:
             yield from prose_of(path, text)
 
 
-@functools.cache
-def _parsed(text: str) -> ast.Module:
-    return ast.parse(text)
-
-
 def _ends(path: str) -> list[int]:
     """Return where a path and each of its folders end."""
     return [*(match.start() for match in re.finditer("/", path)), len(path)]
 
 
-def _docstrings(tree: ast.AST) -> Iterator[ast.Constant]:
-    """Yield every string that stands alone, as docstrings of modules to attributes do."""
-    for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Expr)
-            and isinstance(node.value, ast.Constant)
-            and isinstance(node.value.value, str)
-        ):
-            yield node.value
+@functools.cache
+def docstrings(text: str) -> tuple[Docstring, ...]:
+    """Return every string that stands alone, as docstrings of modules to attributes do."""
+    return tuple(
+        Docstring(node.value.lineno, node.value.end_lineno or node.value.lineno, node.value.value)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
 
 
 def _modules(repository: Repository) -> list[str]:

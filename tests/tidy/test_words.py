@@ -15,7 +15,7 @@ def example_uses(rule: Rule, example: str) -> list[tuple[int, str]]:
     """Apply one rule to one example: without a space it is a name, otherwise prose."""
     piece = words.Text(line=1, text=example, is_name=" " not in example)
     return [
-        use for chosen in words.candidates([rule], piece) for use in words.matches(chosen, piece)
+        use for chosen in words.candidates([rule], example) for use in words.matches(chosen, piece)
     ]
 
 

@@ -42,7 +42,8 @@ def unused(modules: Modules, public: Collection[str]) -> list[str]:
 
     public: what users import, as `module.name`; they are roots.
     """
-    units = {module_name(path): _unit(path, text, modules) for path, text in modules.items()}
+    known = frozenset(module_name(path) for path in modules)
+    units = {module_name(path): _unit(path, text, known) for path, text in modules.items()}
     exported = {
         node: target
         for name, unit in units.items()
@@ -69,10 +70,9 @@ def unused(modules: Modules, public: Collection[str]) -> list[str]:
     return sorted(str(n) for n in edges if n not in seen and not n.name.startswith("_"))
 
 
-def _unit(path: str, text: str, modules: Modules) -> Unit:
+def _unit(path: str, text: str, known: Collection[str]) -> Unit:
     tree = ast.parse(text, filename=path)
     module = module_name(path)
-    known = {module_name(one) for one in modules}
     definitions: dict[Node, ast.AST] = {}
     on_import: list[ast.AST] = []
     for statement in _flat(tree.body):

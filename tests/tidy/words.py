@@ -10,6 +10,7 @@ literals with a space, and markdown. Code in backticks is not prose.
 """
 
 import ast
+import functools
 import io
 import re
 import tokenize
@@ -38,6 +39,11 @@ _SQL_COMMENT = re.compile(r"--(?! *(?:name|fragment|batch|only|migration|breakin
 _SQL_TEXT = re.compile(
     r"\s*(?:--.*\n\s*)*(?:SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|DROP|WITH|PRAGMA|BEGIN|SET)\s",
 )
+
+_BINDING = (
+    ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.arg, ast.Name, ast.Attribute,
+    ast.alias, ast.ExceptHandler, ast.MatchAs, ast.MatchStar,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -76,19 +82,23 @@ def glossary_words(glossary: str) -> list[str]:
 def uses(path: str, text: str, rules: Sequence[Rule]) -> list[Use]:
     """Return the retired words in one file, in order."""
     covering = [rule for rule in rules if applies(rule, path)]
+    lines: dict[tuple[str, bool], list[int]] = {}  # a name or a text may occur many times
+    for piece in texts(path, text):
+        lines.setdefault((piece.text, piece.is_name), []).append(piece.line)
     found = {
-        Use(path=path, line=piece.line + offset, word=rule.word, found=shown)
-        for piece in texts(path, text)
-        if not (piece.is_name and f"{path}:{piece.text}" in KEPT_NAMES)
-        for rule in candidates(covering, piece)
-        for offset, shown in matches(rule, piece)
+        Use(path=path, line=line + offset, word=rule.word, found=shown)
+        for (of_piece, is_name), places in lines.items()
+        if not (is_name and f"{path}:{of_piece}" in KEPT_NAMES)
+        for rule in candidates(covering, of_piece)
+        for offset, shown in matches(rule, Text(line=1, text=of_piece, is_name=is_name))
+        for line in places
     }
     return sorted(found)
 
 
-def candidates(rules: Sequence[Rule], piece: Text) -> list[Rule]:
+def candidates(rules: Sequence[Rule], text: str) -> list[Rule]:
     """Return the rules whose word may occur: searching for its first letters is cheap."""
-    small = piece.text.lower()
+    small = text.lower()
     return [rule for rule in rules if rule.word[:3].strip() in small]
 
 
@@ -146,6 +156,7 @@ def _blanked(rule: Rule, text: str) -> str:
     return rule.allowed.sub(lambda match: re.sub(r"\S", "·", match.group()), text)
 
 
+@functools.lru_cache(maxsize=1)
 def _without_code(text: str) -> str:
     for pattern in (_CODE_SPAN, _LINK_TARGET, _ADDRESS):
         text = pattern.sub(lambda match: re.sub(r"[^\s]", "·", match.group()), text)
@@ -153,27 +164,29 @@ def _without_code(text: str) -> str:
 
 
 def _python_texts(text: str) -> Iterator[Text]:
-    tree = ast.parse(text)
-    yield from _names(tree)
+    nodes = list(ast.walk(ast.parse(text)))
+    yield from _names(nodes)
     yield from _comments(text)
     inside = {
         id(part)
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.JoinedStr)
         for part in ast.walk(node)
         if part is not node
     }
-    for node in ast.walk(tree):
-        literal = None if id(node) in inside else _literal(node)
+    for node in nodes:
+        if not isinstance(node, ast.Constant | ast.JoinedStr) or id(node) in inside:
+            continue
+        literal = _literal(node)
         if literal and " " in literal.strip() and not _SQL_TEXT.match(literal):
             yield Text(line=getattr(node, "lineno", 1), text=literal, is_name=False)
 
 
-def _names(tree: ast.AST) -> Iterator[Text]:
+def _names(nodes: Sequence[ast.AST]) -> Iterator[Text]:
     """Return the names that a module binds, except names that Python defines (`__slots__`)."""
-    fields = {id(target) for target in _fields(tree)}
-    for node in ast.walk(tree):
-        for name in _bound(node):
+    fields = {id(target) for target in _fields(nodes)}
+    for node in nodes:
+        for name in _bound(node) if isinstance(node, _BINDING) else ():
             if name in KEPT_NAMES or (name in KEPT_FIELDS and id(node) in fields):
                 continue
             if name.startswith("__") and name.endswith("__"):
@@ -181,9 +194,9 @@ def _names(tree: ast.AST) -> Iterator[Text]:
             yield Text(line=getattr(node, "lineno", 1), text=name, is_name=True)
 
 
-def _fields(tree: ast.AST) -> Iterator[ast.expr]:
+def _fields(nodes: Sequence[ast.AST]) -> Iterator[ast.expr]:
     """Return the targets of the annotated fields of classes."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.ClassDef):
             yield from (part.target for part in node.body if isinstance(part, ast.AnnAssign))
 
@@ -275,5 +288,5 @@ def _code_block_names(code: str, first: int) -> Iterator[Text]:
         tree = ast.parse(code)
     except SyntaxError:
         return  # a fragment; the tests of the documentation run the complete ones
-    for name in _names(tree):
+    for name in _names(list(ast.walk(tree))):
         yield Text(line=first + name.line - 1, text=name.text, is_name=True)
