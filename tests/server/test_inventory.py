@@ -88,7 +88,10 @@ class TestAccessControl:
             assert (operation["security"] == []) is (path in PUBLIC), name
 
     def test_invalid_keys(self, shared: ServedApi) -> None:
-        """Missing, empty, malformed and unknown keys, and wrong schemes, get the same 401."""
+        """Missing, empty, malformed and unknown keys, and wrong schemes, get the same 401.
+
+        On PostgreSQL each route gets two of them in turn: refusing them takes no other path there.
+        """
         good = shared.keys["admin"]
         unknown = good[:4] + ("0" if good[4] != "0" else "1") + good[5:]
         headers: list[dict[str, str]] = [
@@ -100,12 +103,18 @@ class TestAccessControl:
         ]  # fmt: skip
         by = shared.by(None)
         before = shared.harness.counts()
-        for name in ROUTES:
+        is_postgres = shared.harness.store.capabilities.engine == "postgres"
+        for place, name in enumerate(ROUTES):
             path, body = CALLS[name](EMPTY_SCENE)
-            replies = [by.call(method_of(name), path, body, dict(sent)) for sent in headers]
-            if name == "POST /api/v1/scheduler/trigger":
-                assert replies.pop(9).status == 200
-            for reply in replies:
+            kinds = range(place % 5, len(headers), 5) if is_postgres else range(len(headers))
+            for kind in kinds:
+                reply = by.call(method_of(name), path, body, dict(headers[kind]))
+                if (
+                    name == "POST /api/v1/scheduler/trigger"
+                    and "X-Scheduler-Token" in headers[kind]
+                ):
+                    assert reply.status == 200
+                    continue
                 assert reply.status == 401, (name, reply.body)
                 assert reply.json["code"] == "auth.required"
                 assert reply.headers["www-authenticate"].startswith("Bearer")

@@ -36,13 +36,15 @@ def served(request: pytest.FixtureRequest, serve: Serve) -> Iterator[ServedApi]:
         yield made
 
 
-def everything(served: ServedApi) -> dict[str, list[str]]:
-    """Return every row, without keys (last use) and stored responses."""
-    names = [name for name in tables(served.harness.store) if name not in ("api_keys", "requests")]
-    return {
-        name: sorted(map(repr, raw(served.harness.store, f'SELECT * FROM "{name}"')))
-        for name in names
-    }
+def everything(store: Store, names: list[str]) -> dict[str, str]:
+    """Return the rows of tables: on PostgreSQL a digest of each, by one query."""
+    if store.capabilities.engine == "postgres":
+        digests = (
+            f"""SELECT '{name}', md5(string_agg(t::text, ',' ORDER BY t::text)) FROM "{name}" t"""
+            for name in names
+        )
+        return dict(raw(store, " UNION ALL ".join(digests)))
+    return {name: repr(sorted(map(repr, raw(store, f'SELECT * FROM "{name}"')))) for name in names}
 
 
 def resolved(document: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,12 +95,15 @@ def test_extremes_are_refused_or_shown(served: ServedApi) -> None:
     by = served.by("admin")
     document = served.by(None).ok("GET", "/openapi.json")
     tried = 0
-    before = everything(served)
+    store = served.harness.store
+    # Keys have a time of last use, and responses are stored.
+    names = [name for name in tables(store) if name not in ("api_keys", "requests")]
+    before = everything(store, names)
     for label, method, path, body in hostile_calls(document, s):
         tried += 1
         reply = by.call(method, path, body)
         assert reply.status < 500, (label, reply.body)
-        after = everything(served)
+        after = everything(store, names)
         if reply.status >= 400:
             changed = [name for name in after if after[name] != before[name]]
             assert changed == [], (label, reply.body)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.harness.simulation import Options, run_seed
 
-SHORT = 20
+SHORT = 7
 """Seeds per test; `make simulate` runs thousands, of full length."""
 
 
