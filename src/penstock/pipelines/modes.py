@@ -13,6 +13,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, time, timedelta
 from enum import StrEnum
+from itertools import chain
 from typing import Any, Final
 
 from penstock.core.clock import Micros, from_datetime, to_datetime
@@ -163,12 +164,17 @@ def find_overlap(modes: Iterable[Mode]) -> tuple[str, str] | None:
     """Return the names of two modes whose windows share a minute, or None."""
     taken: dict[int, str] = {}
     for mode in modes:
-        for minute in range(DAY_MINUTES):
-            if mode.window_contains(minute):
-                if minute in taken:
-                    return taken[minute], mode.name
-                taken[minute] = mode.name
+        for minute in _minutes(mode.window) if mode.window else ():
+            if minute in taken:
+                return taken[minute], mode.name
+            taken[minute] = mode.name
     return None
+
+
+def _minutes(window: tuple[int, ...]) -> Iterable[int]:
+    """Return the minutes of the day in a window, in order."""
+    start, end = window
+    return range(start, end) if start < end else chain(range(end), range(start, DAY_MINUTES))
 
 
 def _as_default(mode: Mode, *, is_default: bool) -> Mode:
