@@ -115,6 +115,7 @@ PATHS = (
     "/api/v1/pipeline-runs/" + "x" * 5000, "/api/v1/pipeline-runs/..", "/api/v1/customers//metrics",
     "/api/v1/customers/%2e%2e/metrics", "/api/v1/customers/acme%2fmetrics", "/docs", "/redoc",
     "/.env", "/api/v1/pipeline-runs/run_%ff%fe", "/api/v1/\\keys", "/openapi.json/", "/healthz/x",
+    "/api%2fv1%2fkeys", "/api/v1%2Fkeys", "%2Fapi/v1/keys", "/api/v1/pipeline-runs%2f",
 )  # fmt: skip
 
 METHODS = ("HEAD", "OPTIONS", "TRACE", "PUT", "CONNECT", "PROPFIND", "SEARCH", "PURGE")
@@ -190,6 +191,18 @@ class TestCorpora:
             for served in (both.sqlite, both.postgres):
                 reply = raw(served, f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
                 assert reply[0] in (400, 401, 404), (path, reply)
+
+    @pytest.mark.parametrize(
+        "line",
+        ["GET /api/v1/keys", "GET /api%2fv1%2fkeys", "GET /api/v1%2Fkeys",
+         "POST /api/v1/pipeline-runs/run_00000001%2fheartbeat"],
+    )  # fmt: skip
+    def test_encoded_slashes(self, both: Both, line: str) -> None:
+        """A path with an encoded slash is another path than the one it decodes to."""
+        for served in (both.sqlite, both.postgres):
+            key = f"Authorization: Bearer {served.keys['admin']}"
+            reply = raw(served, f"{line} HTTP/1.1\r\nHost: x\r\n{key}\r\nConnection: close\r\n\r\n")
+            assert reply[0] == (404 if "%2f" in line.lower() else 200), reply
 
     def test_ids(self, both: Both) -> None:
         """Malformed ids are not found."""

@@ -138,7 +138,7 @@ class RequestMiddleware:
             lambda size: self._bodies.take(access, size),
         )
         try:
-            _check_path(access.path)
+            _check_path(scope)
             _check_headers(headers, self._body_max * times)
             entry = None if self.fast_path is None else self.fast_path.match(scope, headers)
             if entry is None:
@@ -282,8 +282,10 @@ class _BodyReader:
         return message
 
 
-def _check_path(path: str) -> None:
-    if "\0" in path:  # no resource has such a name, and PostgreSQL stores no such text
+def _check_path(scope: Scope) -> None:
+    # No resource has a name with a NUL, and PostgreSQL stores no such text. An encoded slash would
+    # be read as a separator here, but not by a proxy that decides by the path who may call.
+    if "\0" in scope["path"] or b"%2f" in scope.get("raw_path", b"").lower():
         raise Refused(404, "No route matches this path.")
 
 
