@@ -75,6 +75,20 @@ def test_a_message_that_does_not_fit_is_a_dead_letter(harness: Harness, binder: 
     assert harness.client.runs.list().items == []
 
 
+def test_a_config_that_does_not_fit_among_others(harness: Harness, binder: Binder) -> None:
+    """On a system topic it is the matter of its customer: an alert, and no dead letter."""
+    harness.config("acme", event_topic="feed", event_mapping=MAPPING)
+    harness.config("globex", event_topic="feed")
+    for _ in range(2):
+        publish(harness, binder, {"days": 3})
+    assert [run.customer for run in harness.client.runs.list().items] == ["globex"]
+    assert harness.client.dead_letters.list().items == []
+    (alert,) = harness.client.views.alerts().items
+    assert (alert.rule, alert.customer, alert.times) == ("event_unfitting", "acme", 2)
+    assert "topic feed does not start config cfg_" in alert.message
+    assert "event_mapping" in alert.message
+
+
 def test_a_flow(harness: Harness, binder: Binder) -> None:
     """A pipeline with phases opens the flow of that partition, with parameters and correlation."""
     pair = Pipeline("feeds", partition="day", parameters=SCHEMA)

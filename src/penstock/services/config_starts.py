@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.access.store.names import NameResolver, PipelineInfo
-from penstock.audit.store.alerts import request_begin, request_finish
+from penstock.audit.rows import NewAlert
+from penstock.audit.store.alerts import alert_open, request_begin, request_finish
 from penstock.bus import filters
 from penstock.bus.store.bindings import config_event_list, config_skip_event
 from penstock.bus.store.deliveries import DeliveryNack, LeasedDelivery, delivery_ack
 from penstock.bus.store.topics import SYSTEM, SubscriptionRow, is_builtin
 from penstock.core.errors import Conflict
+from penstock.core.ids import encode
 from penstock.core.naming import runs_channel
 from penstock.db.isolation import write_isolated
 from penstock.db.store import StoreView, Tx
@@ -91,12 +93,16 @@ class ConfigStarts:
         """Start all configs that the message addresses, step by step, then ack it.
 
         A config that cannot be started does not block the others: the step is repeated config by
-        config, and after the last step the message is nacked with the first error.
+        config, and after the last step the message is nacked with the first error. A message on a
+        system topic is for many customers: if it fits others, a config that it does not fit opens
+        an alert of its customer, and the message is no dead letter.
         """
-        errors: list[Exception] = []
+        errors: list[tuple[int, Exception]] = []
+        fits_some = False
         after: int | None = 0
         while after is not None:
             step = self._start_step(sub, one, after)
+            fits_some = fits_some or not step.one_by_one
             for config_id in step.one_by_one:
                 try:
                     self._store.write(
@@ -104,13 +110,16 @@ class ConfigStarts:
                     )
                 except Exception as error:
                     log.warning("message %s did not start config %s", one.message_id, config_id)
-                    errors.append(error)
+                    errors.append((config_id, error))
+                else:
+                    fits_some = True
             after = step.next_after
-        if errors:
+        unfitting = errors if sub.customer_key == SYSTEM and fits_some else []
+        unfitting = [(config_id, error) for config_id, error in unfitting if is_poison(error)]
+        if len(unfitting) < len(errors):
             # A retry can only help if one of the errors is not permanent.
-            raise min(errors, key=is_poison)
-        acked = self._store.write(lambda tx: delivery_ack(tx, sub, [(one.message_id, one.epoch)]))
-        return len(acked)
+            raise min((error for _, error in errors), key=is_poison)
+        return self._store.write(lambda tx: _ack(tx, sub, one, unfitting))
 
     def _start_step(self, sub: SubscriptionRow, one: LeasedDelivery, after: int) -> _Step:
         """Start the next configs in one transaction, or list them if one of them fails."""
@@ -179,6 +188,40 @@ def _listeners(
         return []  # about the whole installation, such as a system alert: no customer's
     return config_event_list(
         tx, sub.topic_name, customer_key=customer, customer_id=named, after=after, limit=STEP
+    )
+
+
+def _ack(
+    tx: Tx, sub: SubscriptionRow, one: LeasedDelivery, unfitting: Sequence[tuple[int, Exception]]
+) -> int:
+    """Ack a message, with an alert about each config that it does not fit."""
+    acked = len(delivery_ack(tx, sub, [(one.message_id, one.epoch)]))
+    for config_id, error in unfitting if acked else ():
+        config = config_get(tx, config_id)
+        if config is not None:
+            alert_open(tx, _unfitting(config, sub, one, error))
+    return acked
+
+
+def _unfitting(
+    config: ConfigRow, sub: SubscriptionRow, one: LeasedDelivery, error: Exception
+) -> NewAlert:
+    """Return the alert about a config that a message cannot start."""
+    name, reason = encode("cfg", config.config_id), nack_of(one, error)
+    return NewAlert(
+        rule="event_unfitting",
+        dedupe_key=f"event_unfitting:{config.config_id}",
+        severity="HIGH",
+        customer_key=config.customer_key,
+        subject_kind="config",
+        subject=config.config_id,
+        message=f"Message {one.message_id} of topic {sub.topic_name} does not start config {name}: "
+        f"{reason.error}. Change its event_mapping, event_filter or parameters."[:1_000],
+        detail={
+            "topic": sub.topic_name,
+            "message": str(one.message_id),
+            "error": reason.error_type,
+        },
     )
 
 
