@@ -25,6 +25,7 @@ from penstock.flows.explain.facts import (
 )
 from penstock.flows.explain.processor_messages import (
     describe_error,
+    describe_last_failure,
     describe_processor,
     describe_queue_position,
     describe_run,
@@ -171,6 +172,20 @@ class TestProcessors:
     def test_table(self, fields: dict[str, Any], words: str) -> None:
         """Each state has its text."""
         assert describe_processor(ProcessorFact(name="features", **fields), WALL) == words
+
+    def test_the_last_error(self) -> None:
+        """A processor that is tried again names its last error, in sentences and causes."""
+        again = run(attempt=2, pending_reason="later", due_at=NOW + MINUTE)
+        broken = failed("UNKNOWN", error="the till is closed")
+        features = ProcessorFact(name="features", live=again, failures=(broken,))
+        words = "; the last error was UNKNOWN: the till is closed"
+        assert describe_last_failure(features) == words
+        assert describe_last_failure(replace(features, live=None)) == ""
+        assert describe_last_failure(replace(features, failures=(failed(),))) == ""
+        given = flow(phase("x", "IN_PROGRESS", started_at=ago(9), processors=(features,)))
+        (shown,) = explain(given, NOW).phases
+        assert f"features failed once (UNKNOWN), next try 11:12{words}." in shown.sentences
+        assert any(words in cause.text for _, cause in walk(why_flow(given, NOW)))
 
     def test_long_errors_are_cut(self) -> None:
         """A long error is truncated to one line."""

@@ -195,7 +195,10 @@ class TestNeeds:
             (lambda: same_day("t", max_age="soon"), "max_age"),
             (lambda: same_day("t", not_null="points"), "not_null takes a list"),
             (lambda: same_day("t", checks="SELECT 1"), "checks takes a list"),
-            (lambda: same_day("t", checks={"a;": "x"}), "is not a check name"),
+            (
+                lambda: same_day("t", checks={"a;": "x"}),
+                "is not a check name: use up to 80 letters",
+            ),
             (lambda: same_day("t", checks={"a": ""}), "check 'a' takes the text of a query"),
             (lambda: same_day("t", weight=-1), "weight is a number of at least 0"),
             (lambda: same_day("t", weight=float("nan")), "weight is a number of at least 0"),

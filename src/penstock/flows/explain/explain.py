@@ -21,7 +21,7 @@ from penstock.flows.explain.facts import (
     OpenFlowFact,
     PhaseFact,
 )
-from penstock.flows.explain.processor_messages import describe_processor
+from penstock.flows.explain.processor_messages import describe_last_failure, describe_processor
 from penstock.flows.explain.records import Suggestion
 from penstock.flows.explain.suggestions import suggestions_of
 from penstock.flows.explain.times import LocalClock, format_list, format_times
@@ -297,7 +297,11 @@ def _sentences(phase: PhaseFact, wall: LocalClock) -> list[str]:
         lacking = [p for p in phase.processors if not p.is_done]
         held = {gate.processor for gate in phase.gates if gate.trigger is None}
         if not is_observed(phase):
-            lines += [f"{describe_processor(p, wall)}." for p in lacking if p.name not in held]
+            lines += [
+                f"{describe_processor(p, wall)}{describe_last_failure(p)}."
+                for p in lacking
+                if p.name not in held
+            ]
     if phase.intervention is not None:
         item = phase.intervention
         tried = f" after {item.tries} tries" if item.tries > 1 else ""

@@ -84,6 +84,12 @@ def describe_failures(failures: tuple[RunFact, ...]) -> str:
     return f"failed {format_times(len(failures))} ({', '.join(kinds)})"
 
 
+def describe_last_failure(processor: ProcessorFact) -> str:
+    """Describe the last error of a processor that is tried again: "; the last error was …"."""
+    last = processor.failures[-1] if processor.live is not None and processor.failures else None
+    return "" if last is None or not last.error else f"; the last error was {describe_error(last)}"
+
+
 def describe_error(run: RunFact) -> str:
     """Describe the error of a run: "VALIDATION_ERROR: no such column"."""
     kind = run.error_type or run.state

@@ -28,6 +28,7 @@ from penstock.flows.explain.facts import (
 from penstock.flows.explain.processor_messages import (
     describe_failures,
     describe_items,
+    describe_last_failure,
     describe_limit_usage,
     describe_maximum,
     describe_pause,
@@ -288,7 +289,8 @@ def _processor(
         return joined(
             Cause(
                 kind="processor",
-                text=f"{processor.name} has not completed" + (f"; it {failed}" if failed else ""),
+                text=f"{processor.name} has not completed"
+                + (f"; it {failed}{describe_last_failure(processor)}" if failed else ""),
                 since=live.since,
                 children=(why_run(live, wall),),
             )

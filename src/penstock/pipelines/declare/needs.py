@@ -375,7 +375,10 @@ def _checks(value: Any, word: str, where: str) -> tuple[ConsistencyCheck, ...]:
         pairs = [(f"check {n}", sql) for n, sql in enumerate(_texts(value, word, where), 1)]
     for name, _ in pairs:
         if not isinstance(name, str) or not CHECK_NAME.fullmatch(name):
-            raise DeclarationError(f"{where}: {short_repr(name)} is not a check name.")
+            raise DeclarationError(
+                f"{where}: {short_repr(name)} is not a check name: use up to 80 letters, digits, "
+                "spaces and _ . , ( ) < > = + -, with a letter or digit first."
+            )
     return tuple(
         ConsistencyCheck(name=name, sql=_sql(sql, f"check {name!r}", where)) for name, sql in pairs
     )
