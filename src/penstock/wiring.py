@@ -14,6 +14,12 @@ from penstock.flows.client.from_runs import (
     upstream_results,
 )
 from penstock.flows.client.start_config import start
+from penstock.flows.client.sub_flows import (
+    sub_flow_result,
+    sub_flow_suspend,
+    sub_flows_cancel,
+    sub_flows_of,
+)
 from penstock.flows.gates.store.run_gates import (
     gate_alert_close,
     gates_forced,
@@ -48,5 +54,9 @@ def connect_hooks() -> None:
     runs.check_trigger.connect(run_trigger_check)
     runs.open_flow.connect(run_flow_open)
     runs.upstream_of.connect(upstream_results)
+    runs.find_sub_flow.connect(sub_flow_result)
+    runs.suspend_for_flow.connect(sub_flow_suspend)
+    runs.sub_flows_of.connect(sub_flows_of)
+    runs.on_finished.connect(sub_flows_cancel)
     schedules.start_config.connect(start)
     schedules.open_flows.connect(occurrences_open)

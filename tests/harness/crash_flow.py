@@ -1,7 +1,8 @@
 """The flow used for crash tests, the process that drives it, and the checks of its result.
 
 Four phases: two processors of which one fails at first, a gate that waits for data, a processor
-with its own gate, and a last phase. `drive` does everything one process does, from registration to
+with its own gate, and a last phase. Both first processors publish, one submits a run, and the last
+one waits for a sub-flow. `drive` does everything one process does, from registration to
 the end of the flow, over the real services in one thread; it can continue from any state.
 `check_result` reads the tables directly.
 """
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 from unittest.mock import patch
 
+from penstock.bus.records import Topic
 from penstock.client import Client
 from penstock.core.clock import HOUR, MINUTE
 from penstock.core.stored_json import loads
@@ -43,6 +45,7 @@ TRIGGERS: Final = ["each/soon", "fan/", "last/", "middle/", "raw/"]
 """Every trigger of the flow, as phase/processor."""
 PROCESSORS: Final = 6
 ITEMS: Final = 5
+TOPIC: Final = "crash.events"
 
 
 _FLOWS: Final = "SELECT flow_id, partition, state FROM flows"
@@ -84,6 +87,37 @@ _ONCE: Final[dict[str, tuple[str, list[tuple[Any, ...]]]]] = {
         [(phase, "complete") for phase in ("each", "fan", "last", "middle", "raw")],
     ),
     "live runs": ("SELECT run_id FROM runs WHERE flow_id = :flow", []),
+    "messages": (
+        """SELECT count(*) FROM messages WHERE ordering_key =
+            (SELECT partition FROM flows WHERE flow_id = :flow)""",
+        [(2,)],
+    ),
+    "runs made by actions": (
+        """SELECT count(*) FROM (
+            SELECT partition, processor FROM runs UNION ALL SELECT partition, processor FROM history
+            ) AS made JOIN processors p ON p.processor = made.processor
+            JOIN pipelines l ON l.pipeline = p.pipeline
+            WHERE l.name = 'crash_single' AND made.partition =
+                (SELECT partition FROM flows WHERE flow_id = :flow)""",
+        [(1,)],
+    ),
+    "actions": (
+        """SELECT a.kind, a.is_repeat FROM run_actions a JOIN history h ON h.run_id = a.run_id
+            WHERE h.flow_id = :flow ORDER BY 1""",
+        [("publish", False), ("publish", False), ("submit", False)],
+    ),
+    "sub-flows": (
+        """SELECT w.state, w.generation FROM flows w JOIN pipelines p ON p.pipeline = w.pipeline
+            WHERE p.name = 'crash_child' AND w.partition =
+                (SELECT 'child of ' || partition FROM flows WHERE flow_id = :flow)""",
+        [("COMPLETE", 1)],
+    ),
+    "waits": (
+        """SELECT count(*) FROM sub_flows
+            WHERE parent_flow_id = :flow AND resumed_at IS NOT NULL""",
+        [(1,)],
+    ),
+    "waits left": ("SELECT run_id FROM sub_flows WHERE resumed_at IS NULL", []),
     "flow events left": ("SELECT phase FROM nudges WHERE flow_id = :flow", []),
     "probe leases left": ("SELECT holder FROM leases WHERE kind = 'look'", []),
 }
@@ -97,21 +131,42 @@ def crash_pipeline() -> Pipeline:
     """Return the pipeline."""
     made = Pipeline(NAME, partition=text("day"), warehouse="w", modes=game_day_modes())
     raw = made.phase("raw")
-    raw.processor("left")(_work)
+    raw.processor("left")(_acts)
     raw.processor("right", retry={"max_attempts": 4, "base_delay_minutes": 1})(_fails_once)
     middle = made.phase("middle", after=raw)
     middle.processor("mid", needs=[same_day("t.rows", expect=5)])(_work)
     made.phase("each", after=middle, on="each").processor("soon")(_work)
-    made.phase("last", after=middle).processor("end")(_work)
+    made.phase("last", after=middle).processor("end")(_waits)
     made.phase("fan", after=raw).processor("one", each="SELECT id FROM t.items")(_work)
     return made
+
+
+def other_pipelines() -> list[Pipeline]:
+    """Return what the flow's processors submit to and trigger."""
+    single = Pipeline("crash_single", partition=text("day"))
+    single.processor("work")(_work)
+    child = Pipeline("crash_child", partition=text("day"))
+    first = child.phase("first")
+    first.processor("one")(_work)
+    child.phase("second", after=first).processor("two")(_work)
+    return [single, child]
 
 
 def _work(run: RunContext) -> None:
     """Do nothing: only the bookkeeping is under test."""
 
 
+def _acts(run: RunContext) -> None:
+    run.publish(TOPIC, "left", ordering_key=run.partition)
+    run.submit("crash_single", partition=run.partition)
+
+
+def _waits(run: RunContext) -> None:
+    assert run.trigger("crash_child", f"child of {run.partition}", wait=True).is_complete
+
+
 def _fails_once(run: RunContext) -> None:
+    run.publish(TOPIC, "right", ordering_key=run.partition)
     if run.attempt == 1:
         raise ConnectionError("fails once")
 
@@ -126,10 +181,11 @@ def drive(store: Store, clock: VirtualClock, partition: str) -> None:
 
 
 def _drive(store: Store, clock: VirtualClock, partition: str) -> None:
-    pipeline = crash_pipeline()
+    pipelines = [crash_pipeline(), *other_pipelines()]
     opened_at = clock.now()
     client = Client(store, actor="driver")
-    client.register([pipeline])
+    client.register(pipelines)
+    client.topics.create(Topic(name=TOPIC))
     wanted = FlowRequest(pipeline=NAME, partition=partition, mode="tomorrow")
     flow_id = client.flows.trigger(wanted).flow.flow_id
 
@@ -146,13 +202,13 @@ def _drive(store: Store, clock: VirtualClock, partition: str) -> None:
     options = WorkerOptions(
         name=f"driver-{opened_at}", concurrency=1, lease_us=2 * HOUR, heartbeat_us=HOUR
     )
-    worker = WorkerCore(store, [pipeline], options, clock=clock, jitter=lambda: 0.0)
+    worker = WorkerCore(store, pipelines, options, clock=clock, jitter=lambda: 0.0)
     admitter, sweeper = Admitter(store), Sweeper(store, jitter=lambda: 0.0)
     worker.open()
     for _ in range(ROUNDS_MAX):
         swept = sweeper.run_once()
         stepped, admitted, done = orchestrator.run_once(), admitter.run_once(), worker.run_once()
-        if client.flows.get(flow_id).flow.state != "OPEN":
+        if client.flows.get(flow_id).flow.state != "OPEN" and not _is_live(client):
             orchestrator.run_once()  # process the last flow events as well
             worker.close()
             return
@@ -160,6 +216,12 @@ def _drive(store: Store, clock: VirtualClock, partition: str) -> None:
             due = [at for at in (stepped.next_at, admitted.next_at) if at is not None]
             clock.advance_to(max(min(due, default=0), clock.now() + MINUTE))
     raise CrashTestFailed("the flow never ended")
+
+
+def _is_live(client: Client) -> bool:
+    """Whether a run of any pipeline has not ended; live runs are listed first."""
+    found = client.runs.list(limit=1).items
+    return bool(found) and found[0].finished_at is None
 
 
 def check_result(store: Store, partition: str) -> None:

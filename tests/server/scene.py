@@ -24,7 +24,7 @@ from tests.server.flow_scene import FLOW_CALLS, FlowThings, flow_things
 Call = tuple[str, Any]
 """(path under /api/v1, body)."""
 
-HELD = ("claimed", "running", "completes", "completes_too", "fails", "stops", "asked")
+HELD = ("claimed", "running", "completes", "completes_too", "fails", "stops", "asked", "waits")
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +191,10 @@ CALLS: Mapping[str, Callable[[Scene], Call]] = {
     "POST /api/v1/pipeline-runs/{run_id}/state": lambda s: (
         f"/pipeline-runs/{s.runs['running']}/state",
         s.held("running", state={"page": 7}),
+    ),
+    "POST /api/v1/pipeline-runs/{run_id}/wait": lambda s: (
+        f"/pipeline-runs/{s.runs['waits']}/wait",
+        s.held("waits", trigger={"pipeline_template": "pair", "partition": "q"}),
     ),
     "POST /api/v1/pipeline-runs/heartbeat": lambda s: (
         "/pipeline-runs/heartbeat",

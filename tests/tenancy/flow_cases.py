@@ -16,6 +16,8 @@ from penstock.flows.gates.records import (
 )
 from penstock.flows.items.records import ItemRetry
 from penstock.flows.records import CompletionReport, FlowRequest
+from penstock.runs.action_records import RunTrigger
+from penstock.runs.external.records import RunStateReport, RunWaitRequest
 from tests.tenancy.tenants import Things
 
 Call = Callable[[Client, Things], Any]
@@ -50,6 +52,22 @@ def _flow_id(things: Things) -> str:
 CHANGES = ModeChanges(proceed_at=50)
 
 FOREIGN_FLOWS: dict[str, list[Call]] = {
+    "workers.load_state": [lambda c, t: c.workers.load_state(encode("run", t.held.run.run_id))],
+    "workers.save_state": [
+        lambda c, t: c.workers.save_state(
+            encode("run", t.held.run.run_id),
+            RunStateReport(fencing_token=t.held.run.token, state={"page": 7}),
+        )
+    ],
+    "workers.wait": [
+        lambda c, t: c.workers.wait(
+            encode("run", t.held.run.run_id),
+            RunWaitRequest(
+                fencing_token=t.held.run.token,
+                trigger=RunTrigger(pipeline="pair", partition="q"),
+            ),
+        )
+    ],
     "flows.trigger": [
         lambda c, t: c.flows.trigger(_flow(t)),
         lambda c, t: c.flows.trigger(_flow(t, force=True)),

@@ -257,4 +257,6 @@ def _act(tx: Tx, run_id: int, customer: CustomerKey, who: str) -> None:
     action = ActionRow(run_id, 0, customer, ProcessorKey(1), "publish", f"of {who}", None, None, 1)
     action_add_many(tx, [action])
     artifact_put_many(tx, [ArtifactRow(run_id, "a", customer, f"of {who}", 1, None, None)])
+    wait = {"run_id": run_id, "wait_key": "w", "root": run_id, "customer": customer, "flow_id": 1}
+    tx.run("sub_flow_put", {**wait, "parent_flow_id": None, "is_opened": True, "is_ended": True})
     state_put_ended(tx, [StateRow(run_id, customer, run_id, 1, f'{{"of": "{who}"}}')])

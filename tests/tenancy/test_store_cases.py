@@ -42,7 +42,6 @@ from penstock.runs.external.records import (
     RunHeartbeat,
     RunHolder,
     RunStart,
-    RunStateReport,
 )
 from penstock.runs.records import RunRef, Submission
 from penstock.runs.rows import HeldRun
@@ -232,12 +231,6 @@ FOREIGN: dict[str, list[Call]] = {
     ],
     "work.cancelled": [lambda c, t: c.work.cancelled(t.held.run.run_id, W, token=t.held.run.token)],
     "workers.claim_by_id": [lambda c, t: c.workers.claim_by_id(run_text(t), "w")],
-    "workers.load_state": [lambda c, t: c.workers.load_state(run_text(t))],
-    "workers.save_state": [
-        lambda c, t: c.workers.save_state(
-            run_text(t), RunStateReport(fencing_token=t.held.run.token, state={"page": 7})
-        )
-    ],
     "workers.start": [
         lambda c, t: c.workers.start(run_text(t), RunStart(fencing_token=t.held.run.token))
     ],

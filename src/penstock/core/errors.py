@@ -349,6 +349,12 @@ class RunSnoozed(RunInterrupted):
         super().__init__(message)
 
 
+class RunSuspended(RunInterrupted):
+    """The run left its worker to wait for a flow and starts again later; do not catch this."""
+
+    code = "run.suspended"
+
+
 class SlotLost(PenstockError):
     """The slot of the limit was not renewed in time or was revoked; it may have a new holder."""
 

@@ -153,6 +153,47 @@ class RunCheckpoint(Record):
     """Attempt that saved it (`run_…`); null for none."""
 
 
+class SubFlow(Record):
+    """A flow that a run waited for, and how it ended."""
+
+    flow_id: str
+    """Id of the flow (`flow_…`)."""
+    pipeline: str = field(name="pipeline_template")
+    """Registered name of the pipeline."""
+    partition: str
+    """Partition of the data, such as `2025-12-31`."""
+    mode: str
+    """Mode of the flow."""
+    generation: int
+    """Number of the flow among those of its partition and mode, from 1."""
+    state: str
+    """COMPLETE, DEGRADED, FAILED or CANCELLED; OPEN while the run waits."""
+    is_degraded: bool
+    """Whether the flow ended with incomplete data."""
+    missing: list[str]
+    """Tables and processors that were missing when the flow proceeded."""
+    since: Time
+    """Time at which the run was suspended."""
+    resumed_at: Time | None
+    """Time at which the run was put back into the queue; null while it waits."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the flow ended with its work done, possibly with incomplete data."""
+        return self.state in ("COMPLETE", "DEGRADED")
+
+
+class RunWait(Record):
+    """The response to an external worker whose run waits for a flow."""
+
+    run_id: str
+    """Id of the run (`run_…`)."""
+    is_suspended: bool
+    """Whether the run went back to the queue: stop, it is claimed again when the flow has ended."""
+    flow: SubFlow | None
+    """How the flow ended; null if the run is suspended."""
+
+
 class UpstreamResult(Record):
     """What a processor of an earlier phase reported in the same flow."""
 

@@ -225,6 +225,11 @@ def _print_made(detail: RunDetail) -> None:
         click.echo(f"  {one.kind:<8}{output.escape_control(shown)} → {one.subject}{again}")
     if len(detail.actions) > ENTRIES_SHOWN:
         click.echo(f"  and {len(detail.actions) - ENTRIES_SHOWN:,} more: add --json")
+    if detail.sub_flows:
+        click.echo("Sub-flows")
+    for flow in detail.sub_flows:
+        shown = f"{flow.flow_id}  {flow.pipeline} {flow.partition}  {flow.state}"
+        click.echo(f"  {output.escape_control(shown)}")
     if detail.artifacts:
         click.echo("Artifacts")
     for made in detail.artifacts:

@@ -29,6 +29,7 @@ ADMISSION_NAMES: Mapping[int, Waits] = {
     Admission.BLOCKED: "blocked",
     Admission.LIMITED: "limited",
     Admission.GATED: "gated",
+    Admission.SUSPENDED: "suspended",
 }
 
 

@@ -10,8 +10,8 @@ from penstock.core.clock import Micros
 from penstock.core.naming import CustomerKey, ProcessorKey
 from penstock.db.hooks import Hook, Provider
 from penstock.db.store import Transactions, Tx
-from penstock.runs.action_records import RunMessage, RunTrigger, UpstreamResult
-from penstock.runs.rows import ActionOwner, FinishedRun, NewRun, RunRow
+from penstock.runs.action_records import RunMessage, RunTrigger, SubFlow, UpstreamResult
+from penstock.runs.rows import ActionOwner, FinishedRun, HeldRun, NewRun, RunRow
 
 
 class RetryTerms(NamedTuple):
@@ -74,6 +74,19 @@ open_flow: Provider[[Tx, Transactions, NameResolver, ActionOwner, RunTrigger], i
     "runs.open_flow"
 )
 """Open a flow for a run, or find the existing one; the id of the flow."""
+
+find_sub_flow: Provider[[Tx, NameResolver, HeldRun, str, RunTrigger], SubFlow | None] = Provider(
+    "runs.find_sub_flow"
+)
+"""What the flow that a run waits for under a key ended with; None if it has to be suspended."""
+
+suspend_for_flow: Provider[
+    [Tx, Transactions, NameResolver, HeldRun, tuple[str, RunTrigger]], bool
+] = Provider("runs.suspend_for_flow")
+"""Suspend a run until a flow ends, which is opened if necessary; False if its token is stale."""
+
+sub_flows_of: Provider[[Tx, int], list[SubFlow]] = Provider("runs.sub_flows_of")
+"""The flows that a run waited for."""
 
 upstream_of: Provider[[Tx, int, str], list[UpstreamResult]] = Provider("runs.upstream_of")
 """What the processors before a phase of a flow reported: (tx, flow, phase)."""

@@ -15,7 +15,7 @@ from penstock.core.records.record import (
     Time,
     field,
 )
-from penstock.runs.action_records import Artifact, RunAction, RunCheckpoint
+from penstock.runs.action_records import Artifact, RunAction, RunCheckpoint, SubFlow
 from penstock.runs.states import RunState
 
 __all__ = [
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 else:
     RunStateName = RunState
 
-Waits: TypeAlias = Literal["ready", "later", "paused", "blocked", "limited", "gated"]
+Waits: TypeAlias = Literal["ready", "later", "paused", "blocked", "limited", "gated", "suspended"]
 
 
 class Submission(Record):
@@ -129,7 +129,7 @@ class Run(Record):
     state_updated_at: Time
     """Time at which it entered its state."""
     waits: Waits | None
-    """Admission of a pending run: ready, later, paused, blocked or limited; null otherwise."""
+    """Admission of a pending run; `suspended`: it waits for a flow; null if it is not pending."""
     started_at: Time | None = field(name="execution_start_time")
     """Time at which execution started; null before."""
     finished_at: Time | None = field(name="execution_end_time")
@@ -267,6 +267,8 @@ class RunDetail(Record):
     """Artifacts that the run made, by name."""
     checkpoint: RunCheckpoint | None = None
     """State that its attempts keep, with secrets masked; null if none was saved."""
+    sub_flows: list[SubFlow] = field(default_factory=list)
+    """Flows that the run waited for."""
     caused_by: str | None = None
     """Run that created this one as an action (`run_…`); null for other origins."""
     endpoint: RunEndpoint | None = None

@@ -55,6 +55,8 @@ class Admission(IntEnum):
     """Due, and waiting for the limits that its processor needs."""
     GATED = 5
     """Waits for the gate of its processor; runs of flows start behind the gate of their phase."""
+    SUSPENDED = 6
+    """Waits for a flow that its processor triggered; it has executed before."""
     NONE = 9
     """Not pending."""
 
@@ -66,6 +68,7 @@ ADMISSION_MEANINGS: Final[Mapping[Admission, tuple[str, str]]] = MappingProxyTyp
         Admission.PAUSED: ("paused", "none: released when the pause began"),
         Admission.LIMITED: ("due, and waiting for the limits it needs", "none"),
         Admission.GATED: ("waiting for the gate of its processor", "none"),
+        Admission.SUSPENDED: ("suspended until the flow that it waits for has ended", "none"),
         Admission.READY: ("may be claimed", "holds all it needs"),
         Admission.NONE: (
             "not pending: CLAIMED or RUNNING",
@@ -90,7 +93,7 @@ REASONS: Final[Mapping[tuple[RunState, RunState], str]] = MappingProxyType(
         (RunState.RUNNING, RunState.COMPLETED): "the processor returns",
         (RunState.RUNNING, RunState.FAILED): "the processor fails, or its heartbeat stops",
         (RunState.RUNNING, RunState.TIMEOUT): "it exceeds its maximum duration",
-        (RunState.RUNNING, RunState.PENDING): "snoozed while it waits for a limit",
+        (RunState.RUNNING, RunState.PENDING): "it waits for a limit or for a flow",
         (RunState.RUNNING, RunState.CANCELLED): "cancelled by an operator, cooperatively",
     }
 )

@@ -37,7 +37,7 @@ class FlowDriver:
 
     def __init__(
         self,
-        pipeline: Pipeline,
+        pipelines: Sequence[Pipeline],
         clock: VirtualClock,
         *,
         warehouses: Mapping[str, str] | None,
@@ -47,15 +47,15 @@ class FlowDriver:
         self.tables = Tables(clock, strict=True)
         self.store = memory_store(clock)
         self.client = Client(self.store, actor="test")
-        self.client.register([pipeline])
-        self.workers = FakeWorkers(self.store, [pipeline], clock, is_called=is_called)
+        self.client.register(pipelines)
+        self.workers = FakeWorkers(self.store, pipelines, clock, is_called=is_called)
         self.workers.on_completed = self._produced
         self._probes = None if warehouses is None else ProbeRunner(clock, names=warehouses)
         probe = self.tables.probe if self._probes is None else self._probes.probe
         self.items: dict[str, Sequence[Any]] = {}
         """Items that queries list, by processor."""
         self._orchestrator = Orchestrator(
-            self.store, probe, query=self._query_items, pipelines=[pipeline]
+            self.store, probe, query=self._query_items, pipelines=pipelines
         )
         self._admitter = Admitter(self.store)
         self._sweeper = Sweeper(self.store, jitter=lambda: 0.0)

@@ -56,7 +56,7 @@ class FlowTest(FlowResults):
 
     def __init__(
         self,
-        pipeline: Pipeline,
+        pipeline: Pipeline | Sequence[Pipeline],
         *,
         mode: str | None = None,
         partition: str | None = None,
@@ -68,6 +68,8 @@ class FlowTest(FlowResults):
     ) -> None:
         """Prepare a flow; the first `run` opens it.
 
+        pipeline: the pipeline to test; of several, the first, and those that its processors submit
+        to or trigger.
         mode: the pipeline's default if None. start: virtual start time, ISO 8601. partition:
         defaults to the partition of the mode at that time. warehouses: addresses by the pipeline's
         names for them; gates then probe real data instead of what the test makes `arrive`. call:
@@ -75,6 +77,8 @@ class FlowTest(FlowResults):
         parameters of the flow, as JSON. customer: customer of the flow; needs with a customer
         column see only its rows.
         """
+        pipelines = [pipeline] if isinstance(pipeline, Pipeline) else list(pipeline)
+        pipeline = pipelines[0]
         mode = default_mode(pipeline.modes).name if mode is None else mode
         if mode not in pipeline.modes:
             raise InvalidInput("mode", f"one of {', '.join(sorted(pipeline.modes))}", mode)
@@ -90,7 +94,7 @@ class FlowTest(FlowResults):
             if partition is None
             else check_partition(rule, partition)
         )
-        self.drive = FlowDriver(pipeline, self.clock, warehouses=warehouses, is_called=call)
+        self.drive = FlowDriver(pipelines, self.clock, warehouses=warehouses, is_called=call)
         self.store = self.drive.store
         self.client = self.drive.client
         self._tables, self._workers = self.drive.tables, self.drive.workers

@@ -15,8 +15,11 @@ from penstock.flows.gates.verdict import Decision
 from penstock.flows.rows import FlowFilter, FlowRow, PhaseRow
 from penstock.flows.store.flows import flow_list, phases_of
 from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.runs.action_records import RunAction
 
 PAGE: Final = 1_000
+RUNS_MAX: Final = 10_000
+"""Number of runs whose actions are read."""
 
 
 class FlowResults:
@@ -39,7 +42,7 @@ class FlowResults:
     @property
     def flows(self) -> list[FlowRow]:
         """Every generation, oldest first; late data may have started several."""
-        wanted = FlowFilter(partition=self.partition, limit=500)
+        wanted = FlowFilter(pipeline=self._number()[0], partition=self.partition, limit=500)
         found = self.store.read(lambda tx: flow_list(tx, wanted))
         return sorted(found, key=lambda flow: flow.generation)
 
@@ -74,6 +77,16 @@ class FlowResults:
         ids = [flow.flow_id for flow in self.flows]
         found = self.store.read(lambda tx: triggers_of(tx, ids))
         return [trigger for trigger in found if trigger.phase == phase]
+
+    def actions(self, kind: str | None = None) -> list[RunAction]:
+        """Return what runs did with their results, oldest first.
+
+        kind: only these: publish, submit or trigger.
+        """
+        runs = [run for run in self.client.runs.list(limit=RUNS_MAX).items if run.finished_at]
+        runs.sort(key=lambda run: (str(run.finished_at), run.run_id))
+        found = [one for run in runs for one in self.client.runs.detail(run.run_id).actions]
+        return [one for one in found if kind in (None, one.kind)]
 
     def items(self, processor: str) -> dict[str, str]:
         """Return the states of a processor's items in the newest generation, by key."""

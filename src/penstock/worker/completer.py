@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -22,6 +23,7 @@ from penstock.core.retry import ErrorType
 from penstock.db.store import Transactions, Tx
 from penstock.limits.store.limits import requeued_wake
 from penstock.runs import attempt_result
+from penstock.runs.hooks import suspend_for_flow
 from penstock.runs.rows import FinishedRun, HeldRun, RunEnd
 from penstock.runs.states import RunState
 from penstock.runs.store.finish import run_end_many
@@ -29,7 +31,7 @@ from penstock.runs.store.logs import LogPart, run_log_put_ended
 from penstock.runs.store.runs import run_release_many
 from penstock.worker.execution.run_port import RunReport, reports_write
 from penstock.worker.options import WorkerOptions
-from penstock.worker.outcome import RELEASED
+from penstock.worker.outcome import RELEASED, SUSPENDED
 
 ADMIT: Final = "admit"
 FLOWS: Final = "flows"
@@ -98,10 +100,44 @@ class FinishQueue:
             return FlushCounts()
         self._in_flight = len(batch)
         try:
-            ends = self._release_returned(batch)
+            ends = self._release_returned(self._suspend_waiting(batch))
             return self._flush_or_keep(ends) if ends else FlushCounts()
         finally:
             self._in_flight = 0
+
+    def _suspend_waiting(self, batch: list[RunEnd]) -> list[RunEnd]:
+        """Suspend runs that wait for a flow, each by itself; return the remaining ends.
+
+        A flow that cannot be opened any more fails its run.
+        """
+        rest = [finish for finish in batch if finish.final_state != SUSPENDED]
+        waiting = [finish for finish in batch if finish.final_state == SUSPENDED]
+        for n, finish in enumerate(waiting):
+            report = self._reports[finish.token]
+            try:
+                self._store.write(partial(self._suspend, finish=finish, report=report))
+            except StoreError:
+                self._queue.extendleft(reversed([*waiting[n:], *rest]))
+                raise
+            except PenstockError as error:
+                self._reports.pop(finish.token, None)
+                rest.append(self._plain(finish, error))
+                continue
+            self._forget([finish])
+        return rest
+
+    def _suspend(self, tx: Tx, finish: RunEnd, report: RunReport) -> None:
+        assert report.wait is not None
+        held = report.held
+        if suspend_for_flow(tx, self._store, self._names, held, report.wait):
+            run_log_put_ended(tx, self._entries_of([finish], {held.run_id}))
+            self._write_reports(tx, [finish], {held.run_id}, set())
+
+    def _forget(self, batch: Sequence[RunEnd]) -> None:
+        for finish in batch:
+            self._held.pop(finish.token, None)
+            self._entries.pop(finish.token, None)
+            self._reports.pop(finish.token, None)
 
     def _release_returned(self, batch: list[RunEnd]) -> list[RunEnd]:
         """Release snoozed runs and runs cut short by a planned stop; return the remaining ends."""
@@ -122,10 +158,7 @@ class FinishQueue:
         except StoreError:
             self._queue.extendleft(reversed(batch))
             raise
-        for finish in back:
-            self._held.pop(finish.token, None)
-            self._entries.pop(finish.token, None)
-            self._reports.pop(finish.token, None)
+        self._forget(back)
         self._store.wake([ADMIT])
         return [finish for finish in batch if finish.final_state != RELEASED]
 
@@ -223,12 +256,8 @@ class FinishQueue:
 
     def _flushed(self, batch: Sequence[RunEnd], finished: Sequence[FinishedRun]) -> FlushCounts:
         runs = [self._held.pop(finish.token, None) for finish in batch]
-        if self._entries:
-            for finish in batch:
-                self._entries.pop(finish.token, None)
-        if self._reports:
-            for finish in batch:
-                self._reports.pop(finish.token, None)
+        if self._entries or self._reports:
+            self._forget(batch)
         retried = sum(1 for end in finished if end.retry_run_id is not None)
         if retried:
             self._store.wake([ADMIT])

@@ -17,7 +17,7 @@ import msgspec
 
 from penstock.core.clock import SECOND
 from penstock.core.error_classification import retry_hint
-from penstock.core.errors import RunInterrupted, RunSnoozed, RunTimedOut
+from penstock.core.errors import RunInterrupted, RunSnoozed, RunSuspended, RunTimedOut
 from penstock.core.redact import redact_json, redact_text
 from penstock.core.retry import ErrorType
 from penstock.entities.report import without_entities
@@ -35,6 +35,8 @@ ITEMS_BYTES_MAX: Final = 1024 * 1024
 MESSAGE_MAX: Final = 4 * 1024
 TRACEBACK_MAX: Final = 8 * 1024
 COUNT_MAX: Final = 2**63 - 1
+SUSPENDED: Final = "SUSPENDED"
+"""Pseudo-state in a RunEnd: the run waits for a flow instead of ending."""
 PROCESS_DIED: Final = "PROCESS_DIED"
 """Error type of a run whose child process ended without a result (crash, out of memory, os._exit).
 Retried like an unknown error, three attempts in all: the cause may be the machine or the data."""
@@ -55,6 +57,7 @@ class AttemptOutcome(NamedTuple):
     is_interrupted: bool = False
     is_timed_out: bool = False
     snooze_us: int | None = None
+    is_suspended: bool = False
 
 
 def outcome_of_value(context: RunContext, value: object) -> AttemptOutcome:
@@ -105,6 +108,8 @@ def outcome_of_error(error: BaseException) -> AttemptOutcome:
     """Reduce an exception to its error type and bounded details."""
     if isinstance(error, RunTimedOut):
         return AttemptOutcome(is_timed_out=True)
+    if isinstance(error, RunSuspended):
+        return AttemptOutcome(error_type=SUSPENDED, is_suspended=True)
     if isinstance(error, RunSnoozed):
         return AttemptOutcome(
             error_type=ErrorType.RATE_LIMIT_EXCEEDED.value, snooze_us=error.delay_us
@@ -153,6 +158,11 @@ RELEASED: Final = "RETURNED"
 """Pseudo-state in a Finish: the run returns to the queue instead of ending."""
 
 
+CAUGHT: Final = (
+    "the processor returned although run.trigger(wait=True) suspended it: do not catch RunSuspended"
+)
+
+
 def finish_of(
     context: RunContext,
     outcome: AttemptOutcome,
@@ -167,6 +177,8 @@ def finish_of(
     signal = context.signal
     if signal is Signal.TIMEOUT or outcome.is_timed_out:
         return attempt_result.timed_out(held, jitter=jitter(), actor=actor, duration_us=spent)
+    if outcome.error_type is None and context.wait is not None:
+        outcome = _invalid(CAUGHT)
     if outcome.error_type is None:
         return attempt_result.completed_result(
             held,
@@ -182,6 +194,9 @@ def finish_of(
         # A cancelled run is never retried, whatever its processor raised.
         why = "cancelled while running"
         return attempt_result.cancelled(held, actor=actor, why=why)._replace(duration_us=spent)
+    if outcome.is_suspended and context.wait is not None:
+        # It waits for a flow, without a worker; the attempt does not count.
+        return RunEnd(held.run_id, held.token, SUSPENDED, None, actor=actor)
     if outcome.snooze_us is not None:
         # It waits for a limit: release it for that long; the attempt does not count.
         delay = outcome.snooze_us

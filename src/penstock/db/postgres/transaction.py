@@ -71,6 +71,11 @@ class PostgresTx:
         self._flushes = 0
         self.callbacks: list[Callable[[], None]] = []
 
+    @property
+    def database(self) -> object | None:
+        """Store that opened the transaction to write; caches of database keys belong to it."""
+        return getattr(self._wake, "__self__", None)
+
     def now(self) -> int:
         """Return the current time of this transaction."""
         if self._injected is not None:

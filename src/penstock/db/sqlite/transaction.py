@@ -57,6 +57,11 @@ class SqliteTx:
         self._clock = clock
         self.callbacks: list[Callable[[], None]] = []
 
+    @property
+    def database(self) -> object | None:
+        """Store that opened the transaction to write; caches of database keys belong to it."""
+        return getattr(self._wake, "__self__", None)
+
     def now(self) -> int:
         """Return the current time of this transaction."""
         return self._clock()

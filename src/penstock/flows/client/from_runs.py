@@ -14,7 +14,7 @@ from penstock.db.store import Transactions, Tx
 from penstock.entities.report import IDS_MAX, EntityId
 from penstock.entities.rows import ReportedEntities
 from penstock.entities.store import reported_of
-from penstock.flows.client.opening import flow_trigger
+from penstock.flows.client.opening import TriggerResult, flow_trigger
 from penstock.flows.client.requests import check_request, request_parameters
 from penstock.flows.client.target import TriggerTarget, trigger_target
 from penstock.flows.records import FlowRequest
@@ -50,9 +50,15 @@ def run_flow_open(
     tx: Tx, store: Transactions, names: NameResolver, owner: ActionOwner, wanted: RunTrigger
 ) -> int:
     """Open a flow for a run, or find the existing one; return its id."""
+    return run_trigger_open(tx, store, names, owner, wanted).flow.flow_id
+
+
+def run_trigger_open(
+    tx: Tx, store: Transactions, names: NameResolver, owner: ActionOwner, wanted: RunTrigger
+) -> TriggerResult:
+    """Open a flow for a run, or find the existing one."""
     who = encode("run", owner.run_id)
-    opened = flow_trigger(tx, store, names, _request(owner, wanted), who, source=SOURCE)
-    return opened.flow.flow_id
+    return flow_trigger(tx, store, names, _request(owner, wanted), who, source=SOURCE)
 
 
 def upstream_results(tx: Tx, flow_id: int, phase: str) -> list[UpstreamResult]:

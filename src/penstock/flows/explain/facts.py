@@ -77,7 +77,7 @@ class RunGateFact:
 class RunFact:
     """One attempt of a processor.
 
-    pending_reason: why the run is pending: ready, later, paused, blocked, limited or gated.
+    pending_reason: why it is pending: ready, later, paused, blocked, limited, gated or suspended.
     preceding_run_id: the preceding run of its ordering key. runs_ahead: the number of ready runs
     before it, counted up to `RUNS_AHEAD_MAX`. workers: the number of live workers of its pool; None
     if the caller may not see it. endpoint: the URL that its HTTP processor is sent to.
@@ -102,6 +102,8 @@ class RunFact:
     pool: str = "default"
     ordering_key: str | None = None
     preceding_run_id: str | None = None
+    sub_flow_id: str | None = None
+    """Flow that the run triggered and waits for."""
     runs_ahead: int | None = None
     workers: int | None = None
     pauses: tuple[PauseFact, ...] = ()

@@ -115,6 +115,9 @@ def describe_run(run: RunFact, wall: LocalClock) -> str:
     if run.pending_reason == "blocked":
         key = f" (ordering key {run.ordering_key})" if run.ordering_key else ""
         return f"waits for {run.preceding_run_id or 'the run ahead of it'}{key}"
+    if run.pending_reason == "suspended":
+        what = run.sub_flow_id or "its sub-flow"
+        return f"has been waiting for {what} to end since {wall.at(run.since)}{attempt}"
     if run.pending_reason == "gated":
         return f"has been waiting for its gate since {wall.at(run.since)}"
     if run.pending_reason == "limited":

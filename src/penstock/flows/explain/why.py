@@ -325,6 +325,9 @@ def _run_causes(run: RunFact, wall: LocalClock) -> Iterator[Cause]:
         front = run.preceding_run_id or "an earlier run"
         text = f"{front} has not ended, and runs with the same ordering key run one at a time"
         yield Cause(kind="ordering_key", text=text)
+    elif run.pending_reason == "suspended" and run.sub_flow_id is not None:
+        text = f"it triggered {run.sub_flow_id} and waits for it to end"
+        yield Cause(kind="flow", text=text, since=run.since, offer=commands.why_of(run.sub_flow_id))
     elif run.pending_reason == "limited":
         yield from _limit_causes(run, wall)
     elif run.pending_reason == "gated" and run.gate is not None:

@@ -21,6 +21,7 @@ from penstock.flows.rows import (
     NewPhase,
     PhaseRow,
 )
+from penstock.runs.store.sub_flows import sub_flow_resume_many
 
 GATES_ASIDE = 20
 """Due gates that a flow which was set aside may have at a time."""
@@ -168,8 +169,11 @@ def flow_for_correlation(
 
 
 def flow_end_many(tx: Tx, rows: Sequence[tuple[int, str, bool, str, bool]]) -> None:
-    """Write (flow, state, is_degraded, missing, is_ended)."""
+    """Write (flow, state, is_degraded, missing, is_ended); resume runs that wait for an end."""
     tx.later("flow_end_many", batch=rows)
+    ended = [row[0] for row in rows if row[4]]
+    if ended:
+        sub_flow_resume_many(tx, ended)
 
 
 def flow_open_for_config(tx: Tx, config_id: int) -> int | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias
+from weakref import WeakKeyDictionary
 
 from penstock.core.naming import PipelineKey
 from penstock.db.store import Tx, first
@@ -25,8 +26,10 @@ ProcessorKeys: TypeAlias = dict[tuple[int, str, str], tuple[int, str]]
 """Key and pool of processors by pipeline, phase and name."""
 
 _cache: dict[tuple[str, str], FlowPlan] = {}
-_processors: dict[str, ProcessorKeys] = {}
-"""By digest. Keys never change, and a declaration with another pool has another digest."""
+_processors: WeakKeyDictionary[Any, dict[str, ProcessorKeys]] = WeakKeyDictionary()
+"""By store and digest. Keys never change, and a declaration with another pool has another digest;
+but another database has other keys for it.
+"""
 
 
 def clear_cache() -> None:
@@ -38,7 +41,9 @@ def clear_cache() -> None:
 def processors_later(tx: Tx, flows: Iterable[FlowRow]) -> Callable[[], ProcessorKeys]:
     """Query the processors of flows unless they are cached; the result is read by a call."""
     wanted = {flow.digest: flow.pipeline_key for flow in flows}
-    unknown = {digest: key for digest, key in wanted.items() if digest not in _processors}
+    database = getattr(tx, "database", None)
+    cached = {} if database is None else _processors.setdefault(database, {})
+    unknown = {digest: key for digest, key in wanted.items() if digest not in cached}
     result = None
     if unknown:
         result = tx.later("processor_keys_list", {"ids": sorted(set(unknown.values()))})
@@ -49,11 +54,11 @@ def processors_later(tx: Tx, flows: Iterable[FlowRow]) -> Callable[[], Processor
             found[row[0], row[1], row[2]] = (row[3], row[4])
         for digest, pipeline in unknown.items():
             if len(digest) == DIGEST_CHARS:
-                if len(_processors) >= PLANS_MAX:
-                    _processors.clear()
-                _processors[digest] = {k: v for k, v in found.items() if k[0] == pipeline}
+                if len(cached) >= PLANS_MAX:
+                    cached.clear()
+                cached[digest] = {k: v for k, v in found.items() if k[0] == pipeline}
         for digest in wanted:
-            found.update(_processors.get(digest, ()))
+            found.update(cached.get(digest, ()))
         return found
 
     return read

@@ -58,7 +58,7 @@ from penstock.runs.from_rows import (
     progress_record,
     run_record,
 )
-from penstock.runs.hooks import upstream_of
+from penstock.runs.hooks import sub_flows_of, upstream_of
 from penstock.runs.records import (
     Cancellation,
     Run,
@@ -185,6 +185,7 @@ class Runs:
                 actions=[action_record(one) for one in action_list(tx, row.run_id)],
                 artifacts=[artifact_record(one) for one in artifact_list(tx, row.run_id)],
                 checkpoint=None if state is None else _shown(checkpoint_record(row.run_id, state)),
+                sub_flows=sub_flows_of(tx, row.run_id),
                 caused_by=id_or_none("run", cause),
                 endpoint=endpoint_record(_endpoint_url(pipelines, row), row, attempts, progress),
             )

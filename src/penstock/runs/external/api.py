@@ -124,3 +124,10 @@ routes.post(
     accepts_grant=True,
     example={**_HELD, "state": {"page": 7}},
 )
+routes.post(
+    "/pipeline-runs/{run_id}/wait",
+    Permission.WORK,
+    Workers.wait,
+    accepts_grant=True,
+    example={**_HELD, "trigger": {"pipeline_template": "nba", "partition": "2025-12-31"}},
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from penstock.core.records.record import JsonObject, Meta, Minutes, Record, Time, field
-from penstock.runs.action_records import ARTIFACTS_MAX, NewArtifact, RunActions
+from penstock.runs.action_records import ARTIFACTS_MAX, NewArtifact, RunActions, RunTrigger
 
 WorkerName = Annotated[
     str,
@@ -219,6 +219,14 @@ class RunStateReport(RunHolder):
 
     state: JsonObject
     """State as a JSON object of at most 64 KB; it replaces the one saved before."""
+
+
+class RunWaitRequest(RunHolder):
+    """A flow that a run waits for."""
+
+    trigger: RunTrigger
+    """Flow to open, or to find if it exists. Its `key` names the wait; without one there is one
+    wait for each pipeline, partition and mode."""
 
 
 class EndedRun(Record):

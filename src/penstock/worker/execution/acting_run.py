@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import msgspec
 
 from penstock.core.clock import Clock
-from penstock.core.errors import Conflict
+from penstock.core.errors import Conflict, RunSuspended
 from penstock.core.records.validation import convert_input
 from penstock.runs.action_records import (
     NewArtifact,
@@ -23,6 +23,7 @@ from penstock.runs.action_records import (
     RunMessage,
     RunSubmission,
     RunTrigger,
+    SubFlow,
     UpstreamResult,
 )
 from penstock.runs.rows import HeldRun
@@ -138,22 +139,66 @@ class ActingRun(LoggedRun):
         )
         self.port.act(RunActions(submit=[wanted]))
 
+    @overload
     def trigger(
         self,
         pipeline: str,
         partition: str | None = None,
         *,
+        wait: Literal[True],
         parameters: Mapping[str, Any] | None = None,
         key: str | None = None,
         **options: Unpack[TriggerOptions],
-    ) -> None:
+    ) -> SubFlow: ...
+
+    @overload
+    def trigger(
+        self,
+        pipeline: str,
+        partition: str | None = None,
+        *,
+        wait: Literal[False] = False,
+        parameters: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        **options: Unpack[TriggerOptions],
+    ) -> None: ...
+
+    def trigger(
+        self,
+        pipeline: str,
+        partition: str | None = None,
+        *,
+        wait: bool = False,
+        parameters: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        **options: Unpack[TriggerOptions],
+    ) -> SubFlow | None:
         """Open a flow when this run completes, for the same customer.
 
         An existing flow of the partition is left alone unless `force` opens the next generation.
         options: mode, phases, config, force, priority. key: open one flow for each key.
+
+        wait: open it now, and return how it ended. The run leaves its worker by RunSuspended, which
+        the processor must not catch, and is executed again from the start when the flow has ended;
+        the same call then returns. No attempt is counted, and what the run stated before is
+        dropped: it states it again.
         """
         self.check()
-        self.port.act(RunActions(trigger=[_trigger(pipeline, partition, parameters, key, options)]))
+        wanted = _trigger(pipeline, partition, parameters, key, options)
+        if not wait:
+            self.port.act(RunActions(trigger=[wanted]))
+            return None
+        if self.declared.terms.collect is not None:
+            raise Conflict("run.trigger(wait=True) is not available with collect=.")
+        found = self.port.wait_for(wanted)
+        if found is None:
+            raise RunSuspended(f"the run waits for {pipeline} {partition or ''}".rstrip())
+        return found
+
+    @property
+    def wait(self) -> tuple[str, RunTrigger] | None:
+        """Key and flow of the wait that suspends the run; None if it does not wait."""
+        return self._port.wait if isinstance(self._port, StorePort) else None
 
     def artifact(
         self,
@@ -225,7 +270,8 @@ class ActingRun(LoggedRun):
             return None
         # The whole state, also if a heartbeat has taken it: it may not be stored before the end.
         state = None if self._state is None else self._state.latest
-        return RunReport(self.held, tuple(port.actions), tuple(port.artifacts.values()), state)
+        artifacts = tuple(port.artifacts.values())
+        return RunReport(self.held, tuple(port.actions), artifacts, port.wait, state)
 
 
 def _trigger(

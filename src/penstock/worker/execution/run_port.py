@@ -18,6 +18,8 @@ from penstock.runs.action_records import (
     NewArtifact,
     RunActions,
     RunMessage,
+    RunTrigger,
+    SubFlow,
     UpstreamResult,
 )
 from penstock.runs.client.actions import (
@@ -29,7 +31,7 @@ from penstock.runs.client.actions import (
     owner_of,
     perform_many,
 )
-from penstock.runs.hooks import publish_messages, upstream_of
+from penstock.runs.hooks import find_sub_flow, publish_messages, upstream_of
 from penstock.runs.rows import HeldRun
 from penstock.runs.store.actions import (
     StateRow,
@@ -56,6 +58,10 @@ class RunPort(Protocol):
 
     def keep_artifact(self, artifact: NewArtifact) -> None:
         """Keep an artifact until the run ends."""
+        ...
+
+    def wait_for(self, wanted: RunTrigger) -> SubFlow | None:
+        """Return how a flow ended; None if the run has to be suspended until then."""
         ...
 
     def upstream(self) -> list[UpstreamResult]:
@@ -92,6 +98,11 @@ class ChildPort:
         """Keep an artifact until the run ends."""
         self._call("keep_artifact", artifact)
 
+    def wait_for(self, wanted: RunTrigger) -> SubFlow | None:
+        """Return how a flow ended; None if the run has to be suspended until then."""
+        found: SubFlow | None = self._call("wait_for", wanted)
+        return found
+
     def upstream(self) -> list[UpstreamResult]:
         """Return what the processors before this one reported."""
         found: list[UpstreamResult] = self._call("upstream")
@@ -117,6 +128,8 @@ class RunReport(NamedTuple):
     held: HeldRun
     actions: tuple[CheckedAction, ...] = ()
     artifacts: tuple[NewArtifact, ...] = ()
+    wait: tuple[str, RunTrigger] | None = None
+    """Wait that suspends the run; None if it ends."""
     state: str | None = None
     """Changed checkpoint as JSON; None if nothing changed."""
 
@@ -132,6 +145,9 @@ class StorePort:
         self._owner = owner_of(held)
         self.actions: list[CheckedAction] = []
         self.artifacts: dict[str, NewArtifact] = {}
+        self.wait: tuple[str, RunTrigger] | None = None
+        """Key and flow of the wait that suspends the run."""
+        self._waits: dict[str, int] = {}
 
     def act(self, actions: RunActions) -> None:
         """Check actions, and keep them until the run completes."""
@@ -160,6 +176,23 @@ class StorePort:
             fix = "Combine them, or store a list of them as one artifact."
             raise InvalidInput("artifact", f"at most {ARTIFACTS_MAX} of a run", "one more", fix)
         self.artifacts[artifact.name] = artifact
+
+    def wait_for(self, wanted: RunTrigger) -> SubFlow | None:
+        """Return how a flow ended; None if the run has to be suspended until then.
+
+        A wait is found again by its key: the caller's, or the flow and how many waits for it came
+        before.
+        """
+        key = wanted.key or "/".join(
+            [wanted.pipeline, wanted.partition or "", wanted.mode or "", *wanted.phases]
+        )
+        if wanted.key is None:
+            self._waits[key] = n = self._waits.get(key, 0) + 1
+            key = f"{key}#{n}"
+        held = self._held
+        found = self._store.read(lambda tx: find_sub_flow(tx, self._names, held, key, wanted))
+        self.wait = (key, wanted) if found is None else None
+        return found
 
     def upstream(self) -> list[UpstreamResult]:
         """Return what the processors before this one reported."""

@@ -65,6 +65,7 @@ from penstock.runs.rows import RunRow, public_ordering_key
 from penstock.runs.states import Admission
 from penstock.runs.store.admission import PauseRow, pause_list
 from penstock.runs.store.leases import session_list
+from penstock.runs.store.sub_flows import sub_flow_waiting
 
 OPEN_FLOWS_MAX = 5
 """Maximum number of older open flows of a partition that are named."""
@@ -75,6 +76,7 @@ WAITS = {
     Admission.BLOCKED: "blocked",
     Admission.LIMITED: "limited",
     Admission.GATED: "gated",
+    Admission.SUSPENDED: "suspended",
 }
 
 
@@ -141,6 +143,7 @@ class FactLoader:
         is_bound = self._names.customer_id is not None
         is_ready = waits == "ready" and run.finished_at is None
         front = run_blocking(self._tx, run.run_id) if waits == "blocked" else None
+        waited = sub_flow_waiting(self._tx, run.run_id) if waits == "suspended" else None
         timeout = None
         if run.started_at is not None and run.max_execution_us is not None:
             timeout = run.started_at + run.max_execution_us
@@ -163,6 +166,7 @@ class FactLoader:
             pool=pool,
             ordering_key=public_ordering_key(run.ordering_key),
             preceding_run_id=None if front is None else encode("run", front),
+            sub_flow_id=None if waited is None else encode("flow", waited),
             runs_ahead=None
             if is_bound or not is_ready
             else runs_ahead(self._tx, run.run_id, RUNS_AHEAD_MAX),

@@ -40,6 +40,7 @@ _WAITING: Final = {
     Admission.BLOCKED: "another run with the same ordering key is ahead of it",
     Admission.LIMITED: "it waits for a limit",
     Admission.GATED: "it waits for the gate of its processor",
+    Admission.SUSPENDED: "it waits for a flow that it triggered",
 }
 
 

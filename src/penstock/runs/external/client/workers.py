@@ -23,7 +23,7 @@ from penstock.core.ids import decode
 from penstock.core.records.parameters import RunId
 from penstock.core.records.record import InHeader, Meta
 from penstock.db.store import Transactions, Tx
-from penstock.runs.action_records import RunCheckpoint
+from penstock.runs.action_records import RunCheckpoint, RunWait
 from penstock.runs.external.client.holder import TransitionRequest
 from penstock.runs.external.client.reports import held_run
 from penstock.runs.external.client.work import (
@@ -61,9 +61,11 @@ from penstock.runs.external.records import (
     RunHolder,
     RunStart,
     RunStateReport,
+    RunWaitRequest,
     WorkerName,
 )
 from penstock.runs.from_rows import checkpoint_record
+from penstock.runs.hooks import find_sub_flow, suspend_for_flow
 from penstock.runs.states import RunState
 from penstock.runs.store.actions import state_get, state_put_held
 from penstock.runs.store.runs import run_get
@@ -242,6 +244,28 @@ class Workers:
             ),
             ended_record,
         )
+
+    def wait(
+        self, run_id: RunId, report: RunWaitRequest, worker_id: WorkerHeader = None
+    ) -> RunWait:
+        """Wait for a flow without holding the run: open it, and put the run back until it ends.
+
+        The run is claimed again when the flow has ended; the same request then returns how. No
+        attempt is counted. A flow that waits for this run is refused with 409.
+        """
+        number, worker = run_key(run_id), self._worker(report, worker_id)
+        wanted = report.trigger
+        key = wanted.key or f"{wanted.pipeline}/{wanted.partition or ''}/{wanted.mode or ''}"
+
+        def body(tx: Tx) -> RunWait:
+            call = TransitionRequest(number, report.fencing_token, worker, RunState.RUNNING)
+            held = held_run(tx, call, self._names.customer_key(tx, None))
+            found = find_sub_flow(tx, self._names, held, key, wanted)
+            if found is None:
+                suspend_for_flow(tx, self._store, self._names, held, (key, wanted))
+            return RunWait(run_id=run_id, is_suspended=found is None, flow=found)
+
+        return self._store.write(body)
 
     def load_state(self, run_id: RunId) -> RunCheckpoint:
         """Return the state that a run continues from: what an earlier attempt saved last."""
