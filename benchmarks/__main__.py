@@ -58,6 +58,7 @@ BENCHES = {
         "snapshot",
         "PostgreSQL: a session idle in a transaction for two minutes, at saturation",
     ),
+    "verify": ("verify", "10,000,000 journal entries: hashes recomputed, compared with history"),
     "history": ("history", "lists and sums over 10,000,000 ended runs (takes minutes)"),
 }
 

@@ -422,7 +422,7 @@ def test_files(ways: Pair) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["db migrate", "db verify", "db path", "doctor", "demo", "up", "api", "worker", "scheduler",
+    ["db migrate", "db path", "doctor", "demo", "up", "api", "worker", "scheduler",
      "pipelines register shop.py"],
 )  # fmt: skip
 def test_commands_of_the_database_refuse(line: str) -> None:

@@ -28,6 +28,7 @@ def commands(text: str) -> list[list[str]]:
     found = []
     for line in _LINE.findall(text):
         args = shlex.split(line.replace("\\\n", " "), comments=True)
+        args = args[: args.index(">")] if ">" in args else args
         if args and args[0] in cli.list_commands(click.Context(cli)) and "…" not in args:
             found.append(args)
     return found

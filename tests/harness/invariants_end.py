@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.audit.store.journal import seals_verify
 from penstock.db.sqlite.store import SqliteStore
-from penstock.schedules.store.configs import audit_verify
+from penstock.monitoring.verify.client import JournalVerifier
 from penstock.testing.simulate.snapshots import DirectReader
 from penstock.testing.simulate.violation import Violation
 
@@ -70,8 +70,7 @@ def check_end(store: SqliteStore, peek: DirectReader, announced: list[tuple[Any,
     (total,) = peek.rows("SELECT count(*) FROM journal")[0]
     if entries != total:
         raise Violation("seals", f"{entries} of {total} entries are sealed")
-    for (customer,) in peek.rows("SELECT customer FROM customers"):
-        _, problem = store.read(lambda tx, c=customer: audit_verify(tx, c))  # type: ignore[misc]
-        if problem is not None:
-            raise Violation("audit", f"customer {customer}: {problem}")
+    verified = JournalVerifier(store).run()
+    if verified.problem_count:
+        raise Violation("verify", f"{verified.problems[:3]}")
     return len(OFFENDERS) + 2

@@ -149,7 +149,7 @@ def test_triggers_without_lock_and_key(scene_stage: Stage) -> None:
         patched("flow_lock_many", ("FOR NO KEY UPDATE OF w", "")),
         patched("trigger_put_many", replaceable),
     ):
-        assert caught(stage, scene) <= 120
+        assert caught(stage, scene) >= 1
 
 
 def test_both_at_once_with_one_orchestrator(scene_stage: Stage) -> None:

@@ -31,7 +31,8 @@ from tests.interleaving.test_services import publish_outbox, slots_once, tick
 
 pytestmark = pytest.mark.postgres
 
-SEEDS = range(120)
+SEEDS = range(1_000)
+"""Orders to try; a bug is usually detected within a few dozen."""
 log = logging.getLogger(__name__)
 
 

@@ -259,6 +259,8 @@ CALLS: Mapping[str, Callable[[Scene], Call]] = {
     "GET /api/v1/sessions": lambda _: ("/sessions", None),
     "GET /api/v1/pipelines": lambda _: ("/pipelines", None),
     "GET /api/v1/pipelines/{pipeline}": lambda _: ("/pipelines/nightly", None),
+    "GET /api/v1/seals": lambda _: ("/seals", None),
+    "GET /api/v1/verification": lambda _: ("/verification", None),
     "GET /api/v1/pauses": lambda _: ("/pauses", None),
     "POST /api/v1/pauses": lambda s: ("/pauses", {"scope": "customer", "subject": s.customer}),
     "POST /api/v1/pauses/resume": lambda s: (

@@ -265,6 +265,8 @@ FORBIDDEN: dict[str, list[Callable[[Client], Any]]] = {
     "views.check_write": [lambda c: c.views.check_write()],
     "views.outbox": [lambda c: c.views.outbox()],
     "views.verify_journal": [lambda c: c.views.verify_journal()],
+    "views.verify": [lambda c: c.views.verify()],
+    "views.seals": [lambda c: c.views.seals()],
     "views.tenant_isolation": [lambda c: c.views.tenant_isolation()],
     "subscriptions.backlogs": [lambda c: c.subscriptions.backlogs()],
     "limits.list": [lambda c: c.limits.list()],

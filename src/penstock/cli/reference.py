@@ -27,7 +27,7 @@ from penstock.exports import PUBLIC_MODULES
 from penstock.runs import states
 
 _WORDS = {
-    1: "a check failed (`doctor`, `db verify`, `demo`), or an internal error",
+    1: "a check failed (`doctor`, `verify`, `demo`), or an internal error",
     2: "invalid input",
     3: "not found",
     4: "not allowed, or not possible in the current state",

@@ -85,8 +85,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "List customers; set their weight and their maximum number of runs.",
     ),
     "keys": ("access.cli.keys", "Create, list, rotate and revoke API keys."),
-    "db": ("db.cli", "Migrate and verify the database; rotate the push signing key."),
+    "db": ("db.cli", "Migrate the database; rotate the push signing key."),
     "doctor": ("monitoring.cli.doctor", "Check the installation and suggest fixes."),
+    "verify": (
+        "monitoring.cli.verify",
+        "Prove from the journal that nothing was lost, repeated or changed.",
+    ),
+    "seals": ("monitoring.cli.verify", "List the sealed blocks of the journal."),
     "completion": (
         "cli.completion_script",
         "Print the script that completes commands, options, ids and names in a shell.",

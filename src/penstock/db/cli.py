@@ -1,4 +1,4 @@
-"""`penstock db`: migrate and verify the database, print its location, rotate the push key."""
+"""`penstock db`: migrate the database, print its location, rotate the push key."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.cli.app import App, Group
 
 @click.group(cls=Group)
 def db() -> None:
-    """Migrate and verify the database; rotate the push signing key."""
+    """Migrate the database; rotate the push signing key."""
 
 
 @db.command("migrate")
@@ -24,28 +24,6 @@ def migrate(app: App) -> None:
     where = _where(app)
     text = f"Applied: {', '.join(applied)}" if applied else "Already up to date"
     app.emit({"applied": applied, "database": where}, lambda: click.echo(f"{text} ({where})."))
-
-
-@db.command("verify")
-@click.pass_obj
-def verify(app: App) -> None:
-    """Check the schema, the seals of the journal and all audit chains; exit 1 if one changed."""
-    with app.client() as client:
-        found = client.views.verify_journal()
-    where = _where(app)
-    record = {"database": where, "schema": "current", "sealed_blocks": found.blocks,
-              "sealed_entries": found.entries, "audit_entries": found.audit_entries,
-              "problem": found.problem}  # fmt: skip
-
-    def print_text() -> None:
-        click.echo(f"Schema: current ({where}).")
-        click.echo(f"Journal: {found.blocks:,} sealed blocks, {found.entries:,} entries.")
-        click.echo(f"Audit: {found.audit_entries:,} entries in the chains of all customers.")
-        click.echo(f"{found.problem or 'All are unchanged'}.")
-
-    app.emit(record, print_text)
-    if found.problem:
-        raise click.exceptions.Exit(1)
 
 
 @db.command("rotate-push-key")

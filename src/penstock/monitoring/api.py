@@ -14,3 +14,7 @@ routes.get("/alerts", Permission.READ, Views.alerts)
 routes.get("/sessions", Permission.READ, Views.sessions, covers_all_customers=True)
 routes.get("/pipelines", Permission.READ, Views.pipelines)
 routes.get("/pipelines/{pipeline}", Permission.READ, Views.pipeline)
+routes.get("/seals", Permission.READ, Views.seals, covers_all_customers=True)
+routes.get(
+    "/verification", Permission.OPERATE, Views.verify, covers_all_customers=True, is_slow=True
+)

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from penstock.access.store.names import NameResolver
 from penstock.access.store.paging import Cursor, PageLimit, paged
-from penstock.audit.rows import AlertRow
+from penstock.audit.rows import AlertRow, Seal
 from penstock.audit.store.alerts import alert_list
-from penstock.audit.store.journal import outbox_count, seals_verify
+from penstock.audit.store.journal import outbox_count, seal_list, seals_verify
 from penstock.core.clock import DAY, from_datetime, parse_iso
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.records.parameters import Customer, CustomerFilter
@@ -34,6 +34,9 @@ from penstock.monitoring.records import (
     StoredAlert,
 )
 from penstock.monitoring.store import customer_metrics, overview, store_sizes
+from penstock.monitoring.verify.client import JournalVerifier
+from penstock.monitoring.verify.from_rows import seal_record, verification_record
+from penstock.monitoring.verify.records import SealedBlock, Verification
 from penstock.runs.store.leases import session_list
 from penstock.schedules.store.configs import audit_verify
 from penstock.schedules.store.schedule import schedule_next_at
@@ -189,6 +192,36 @@ class Views:
             )
 
         return self._store.read(body)
+
+    def verify(self) -> Verification:
+        """Check from the journal and the audit chains that nothing was lost, repeated or changed.
+
+        Recomputes every hash, and compares the journal with history, the queue, flows, dead letters
+        and deliveries. It reads the whole journal, and may run while the installation works.
+        """
+        self._names.require_unscoped("the journal")
+        return verification_record(JournalVerifier(self._store).run())
+
+    def seals(self, *, limit: PageLimit = 50, cursor: Cursor = None) -> Page[SealedBlock]:
+        """List the sealed blocks of the journal, oldest first.
+
+        A copy of their heads outside the database proves later that nothing was rewritten.
+        """
+        self._names.require_unscoped("the journal")
+
+        def read(after: Sequence[Any] | None) -> list[Seal]:
+            last = 0 if after is None else after[0]
+            return self._store.read(lambda tx: seal_list(tx, last, limit))
+
+        return paged(
+            self._names,
+            "seals",
+            read,
+            cursor=cursor,
+            limit=limit,
+            position=lambda seal: (seal.block,),
+            record=seal_record,
+        )
 
     def tenant_isolation(self) -> TenantIsolation:
         """Return whether the database itself enforces tenant isolation."""

@@ -34,7 +34,7 @@ def seal_next(tx: Tx, n: int) -> int:
         return 0
     last = first(tx.rows("seal_last"))
     after_seq, after_xid, previous, cluster = (0, "0", "", 0) if last is None else last[1:5]
-    current = one(tx.rows("journal_cluster"))[0]
+    current = journal_cluster(tx)
     while True:
         params = {"after_xid": after_xid, "after_seq": after_seq, "cluster": cluster, "n": n}
         rows = tx.rows("journal_unsealed", params)
@@ -61,35 +61,65 @@ def seal_next(tx: Tx, n: int) -> int:
     return len(rows)
 
 
-def seals_verify(tx: Tx, n: int = 100_000) -> tuple[int, int, str | None]:
+def journal_pruned_to(tx: Tx) -> int:
+    """Return the time before which entries may have been pruned."""
+    row = first(tx.rows("counter_get", {"name": "journal_pruned_to"}))
+    return 0 if row is None else int(row[0])
+
+
+def seal_list(tx: Tx, after: int, limit: int = 500) -> list[Seal]:
+    """Return sealed blocks in order."""
+    return [Seal._make(row) for row in tx.rows("seal_list", {"after": after, "limit": limit})]
+
+
+def seal_entries(tx: Tx, seal: Seal, before: Seal | None, n: int = 100_000) -> list[Row]:
+    """Return the entries of a block; `before` is the block before it."""
+    continues = before is not None and before.cluster == seal.cluster
+    after_xid, after_seq = (before.to_xid, before.to_seq) if before and continues else ("0", 0)
+    params = {"after_xid": after_xid, "after_seq": after_seq, "cluster": seal.cluster,
+              "to_xid": seal.to_xid, "to_seq": seal.to_seq, "n": n}  # fmt: skip
+    return tx.rows("journal_sealed", params)
+
+
+def entries_after(tx: Tx, last: tuple[int, str, int], n: int) -> list[Row]:
+    """Return the next entries of a cluster after (cluster, xid, seq), in commit-safe order."""
+    cluster, xid, seq = last
+    params = {"after_xid": xid, "after_seq": seq, "cluster": cluster, "n": n}
+    return tx.rows("journal_unsealed", params)
+
+
+def journal_cluster(tx: Tx) -> int:
+    """Return the cluster that writes entries now; a restored database has entries of several."""
+    return int(one(tx.rows("journal_cluster"))[0])
+
+
+def seal_problem(seal: Seal, before: Seal | None, rows: Sequence[Row] | None) -> str | None:
+    """Return what is wrong with a block; `rows` is None if its entries may have been pruned."""
+    if rows is not None and (len(rows) != seal.entries or block_root(rows) != seal.root):
+        return "entries were changed, added or removed"
+    previous = "" if before is None else before.head
+    if seal.previous != previous or seal.head != chain_head(previous, seal.entries, seal.root):
+        return "the chain is broken"
+    return None
+
+
+def seals_verify(tx: Tx) -> tuple[int, int, str | None]:
     """Recompute every seal. Return (blocks, entries, first problem or None).
 
     Blocks whose entries may have been pruned are checked only for their chain.
     """
-    pruned = first(tx.rows("counter_get", {"name": "journal_pruned_to"}))
-    pruned_to = 0 if pruned is None else pruned[0]
-    previous, blocks, entries, cluster = "", 0, 0, 0
-    after_xid, after_seq = "0", 0
-    while True:
-        page = [Seal._make(row) for row in tx.rows("seal_list", {"after": blocks, "limit": 500})]
-        if not page:
-            return blocks, entries, None
+    pruned_to = journal_pruned_to(tx)
+    before: Seal | None = None
+    entries = 0
+    while page := seal_list(tx, 0 if before is None else before.block):
         for seal in page:
-            if seal.cluster != cluster:
-                after_xid, after_seq, cluster = "0", 0, seal.cluster
-            params = {"after_xid": after_xid, "after_seq": after_seq, "cluster": cluster,
-                      "to_xid": seal.to_xid, "to_seq": seal.to_seq, "n": n}  # fmt: skip
-            if seal.sealed_at >= pruned_to:
-                rows = tx.rows("journal_sealed", params)
-                if len(rows) != seal.entries or block_root(rows) != seal.root:
-                    problem = f"block {seal.block}: entries were changed, added or removed"
-                    return blocks, entries, problem
-            if seal.previous != previous or seal.head != chain_head(
-                previous, seal.entries, seal.root
-            ):
-                return blocks, entries, f"block {seal.block}: the chain is broken"
-            previous, blocks, entries = seal.head, seal.block, entries + seal.entries
-            after_xid, after_seq = seal.to_xid, seal.to_seq
+            rows = seal_entries(tx, seal, before) if seal.sealed_at >= pruned_to else None
+            problem = seal_problem(seal, before, rows)
+            if problem is not None:
+                blocks = 0 if before is None else before.block
+                return blocks, entries, f"block {seal.block}: {problem}"
+            before, entries = seal, entries + seal.entries
+    return (0 if before is None else before.block), entries, None
 
 
 def block_root(rows: Sequence[Row]) -> str:

@@ -23,14 +23,14 @@ STEP_MIN_US, STEP_MAX_US = 20 * SECOND, 10 * MINUTE
 DRAIN_STEP_US = 5 * MINUTE
 DRAIN_MAX_US = 12 * HOUR
 _REFRESH_SECONDS = 0.4
-HURT_US = 5 * MINUTE
+DELAYED_US = 5 * MINUTE
 
 
 @dataclass(slots=True)
 class DemoWaitTimes:
     """Wait times of runs since the flood began.
 
-    `delayed` are customers that waited over HURT_US.
+    `delayed` are customers that waited over DELAYED_US.
     """
 
     others_us: list[int] = field(default_factory=list)
@@ -166,7 +166,7 @@ class DemoDriver:
             wait = max(0, scene.stage.clock.now() - run.held.scheduled_time)
             self._waits.others_us.append(wait)
             self._waits.seen.add(run.customer_id)
-            if wait > HURT_US:
+            if wait > DELAYED_US:
                 self._waits.delayed.add(run.customer_id)
 
     def _count(self, event: Event) -> None:

@@ -1,0 +1,1 @@
+"""`penstock verify`: proof from the journal that nothing was lost, repeated or changed."""

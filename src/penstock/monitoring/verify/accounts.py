@@ -1,0 +1,178 @@
+"""What the journal alone proves: every run is created once and ends once, every phase starts once.
+
+Pure rules over journal entries in the order of their commits. The account keeps only what is not
+settled yet: runs without an end, ends without a creation (transactions may commit in another order
+than they began), and the phases that open flows have started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock.core.ids import encode
+
+
+class Mismatch(NamedTuple):
+    """Something that cannot have happened: a kind, what it is about, and what is wrong."""
+
+    kind: str
+    subject: str
+    text: str
+
+
+class EndOfRun(NamedTuple):
+    """The end of a run as the journal has it (batch of `verify_ends`)."""
+
+    run_id: int
+    at: int
+    final_state: str
+    token: int
+
+
+class _Place(msgspec.Struct):
+    phase: str = ""
+    processor: str | None = None
+
+
+_place = msgspec.json.Decoder(_Place).decode
+
+
+@dataclass(slots=True)
+class JournalAccount:
+    """The state of runs and phases according to the entries so far."""
+
+    entries: int = 0
+    created: dict[int, int] = field(default_factory=dict)
+    """Runs that were created and have not ended: when."""
+    ended: dict[int, int] = field(default_factory=dict)
+    """Runs that ended without a known creation: when."""
+    started: dict[int, set[tuple[str, str]]] = field(default_factory=dict)
+    """Phases, or processors of them, that each open flow has started."""
+    problems: list[Mismatch] = field(default_factory=list)
+
+    def add(self, rows: Sequence[tuple[Any, ...]]) -> list[EndOfRun]:
+        """Account for entries (columns as sealed); return the ends of runs among them."""
+        ends = []
+        self.entries += len(rows)
+        for row in rows:
+            kind, action = row[3], row[6]
+            if kind == "run":
+                if action == "created":
+                    self._create(row[4], row[2])
+                elif action == "ended":
+                    ends.append(EndOfRun(row[4], row[2], row[9] or "", row[10] or 0))
+                    self._end(row[4], row[2])
+            elif kind == "flow":
+                if action == "triggered":
+                    self._start(row[4], row[12])
+                elif action == "ended":
+                    self.started.pop(row[4], None)
+        return ends
+
+    def _create(self, run_id: int, at: int) -> None:
+        if self.ended.pop(run_id, None) is not None:
+            return
+        if run_id in self.created:
+            text = "the journal has two creations of this run"
+            self.problems.append(Mismatch("run_created_twice", encode("run", run_id), text))
+        self.created[run_id] = at
+
+    def _end(self, run_id: int, at: int) -> None:
+        if self.created.pop(run_id, None) is None:
+            self.ended[run_id] = at
+
+    def _start(self, flow_id: int, detail: str | None) -> None:
+        place = places([detail])[0]
+        known = self.started.setdefault(flow_id, set())
+        if place in known:
+            self.problems.append(_started_twice(flow_id, place))
+        known.add(place)
+
+
+def places(details: Sequence[str | None]) -> list[tuple[str, str]]:
+    """Return (phase, processor) of the details of journal entries about phases."""
+    found = []
+    for detail in details:
+        try:
+            one = _place(detail or "{}")
+        except msgspec.MsgspecError:
+            one = _Place()
+        found.append((one.phase, one.processor or ""))
+    return found
+
+
+def compare_starts(
+    flow_id: int, stored: Sequence[tuple[str, str]], journalled: Sequence[tuple[str, str]]
+) -> list[Mismatch]:
+    """Compare the phases that a flow has started with what the journal says."""
+    subject, found = encode("flow", flow_id), []
+    for place in sorted(set(stored) - set(journalled)):
+        text = f"{_named(place)} was started, and the journal does not say so"
+        found.append(Mismatch("start_without_entry", subject, text))
+    for place in sorted(set(journalled) - set(stored)):
+        text = f"the journal says that {_named(place)} was started, and it was not"
+        found.append(Mismatch("entry_without_start", subject, text))
+    found += [
+        _started_twice(flow_id, place)
+        for place in sorted(set(journalled))
+        if journalled.count(place) > 1
+    ]
+    return found
+
+
+def compare_flow(
+    flow_id: int, state: str, *, is_open: bool, opened: int, ended: int
+) -> Mismatch | None:
+    """Compare the state of a flow with the entries of its opening and its end."""
+    subject = encode("flow", flow_id)
+    if opened != 1:
+        text = f"the journal has {opened} openings of this flow, expected 1"
+        return Mismatch("flow_opened", subject, text)
+    if is_open and ended:
+        return Mismatch("flow_state", subject, f"it is {state}, and the journal says that it ended")
+    if not is_open and not ended:
+        return Mismatch("flow_state", subject, f"it is {state}, and the journal has no end of it")
+    return None
+
+
+def compare_end(
+    run_id: int, journalled: str, final_state: str | None, token: int | None
+) -> Mismatch:
+    """Describe the difference between the journal's end of a run and its history."""
+    subject = encode("run", run_id)
+    if final_state is None:
+        text = f"the journal says that it ended {journalled}, and history does not have it"
+        return Mismatch("end_without_history", subject, text)
+    if final_state != journalled:
+        text = f"history says {final_state}, the journal says {journalled}"
+    else:
+        text = f"history has the fencing token {token}, the journal another one"
+    return Mismatch("history_changed", subject, text)
+
+
+def compare_heads(published: dict[int, str], stored: dict[int, str]) -> list[Mismatch]:
+    """Compare published heads of blocks with the stored ones."""
+    found = []
+    for block, head in sorted(published.items()):
+        if block not in stored:
+            text = "it was published, and there is no such block any more"
+        elif stored[block] != head:
+            text = "its head differs from the published one: the journal was rewritten"
+        else:
+            continue
+        found.append(Mismatch("head_changed", f"block {block}", text))
+    return found
+
+
+def _started_twice(flow_id: int, place: tuple[str, str]) -> Mismatch:
+    text = f"the journal says that {_named(place)} was started twice"
+    return Mismatch("started_twice", encode("flow", flow_id), text)
+
+
+def _named(place: tuple[str, str]) -> str:
+    phase, processor = place
+    return f"{phase}.{processor}" if processor else f"phase {phase}"

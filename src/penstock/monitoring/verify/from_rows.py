@@ -1,0 +1,33 @@
+"""Records of the verification, from its findings."""
+
+from __future__ import annotations
+
+from penstock.audit.rows import Seal
+from penstock.core.records.record import time
+from penstock.monitoring.verify.client import VerifyFindings
+from penstock.monitoring.verify.records import SealedBlock, Verification, VerificationProblem
+
+
+def verification_record(found: VerifyFindings) -> Verification:
+    """Return the record of a verification."""
+    return Verification(
+        is_intact=not found.problem_count,
+        blocks=found.blocks,
+        entries=found.account.entries,
+        unsealed=found.unsealed,
+        audit_entries=found.audit_entries,
+        runs=found.runs,
+        flows=found.flows,
+        problems=[
+            VerificationProblem(kind=one.kind, subject=one.subject, text=one.text)
+            for one in found.problems
+        ],
+        problem_count=found.problem_count,
+    )
+
+
+def seal_record(seal: Seal) -> SealedBlock:
+    """Return the record of a sealed block."""
+    return SealedBlock(
+        block=seal.block, entries=seal.entries, head=seal.head, sealed_at=time(seal.sealed_at)
+    )
