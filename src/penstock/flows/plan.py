@@ -60,6 +60,13 @@ class FlowPlan:
             if processor.get("needs") or processor.get("outputs")
         )
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether phases depend on nothing but the phases before them: no data, no items."""
+        return not (self._needy or self.fan_outs) and all(
+            phase.terms.on == "set" for phase in self.plan.phases
+        )
+
     def needs(self, phase: str, processor: str = "") -> tuple[Need, ...]:
         """Return the dependencies of a gate; callables in them are not restored."""
         key = (phase, processor)

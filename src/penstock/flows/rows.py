@@ -154,6 +154,11 @@ class PhaseRow(NamedTuple):
         """Whether the phase has ended, in any state."""
         return self.state in ENDED
 
+    @property
+    def is_over(self) -> bool:
+        """Whether a flow can end with the phase in this state."""
+        return self.is_ended and self.state != PhaseState.FAILED
+
 
 class ConfigDefaults(NamedTuple):
     """Settings that a scheduled flow takes from its config."""

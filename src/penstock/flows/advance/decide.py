@@ -250,6 +250,8 @@ def _end_with_outputs(
 def _end_flow(snapshot: FlowSnapshot, changes: ChangeSet) -> bool:
     """End the flow when its last phases have ended, or at its deadline."""
     flow = snapshot.flow
+    if snapshot.only is not None:
+        return False
     if (
         flow.deadline_at is not None
         and snapshot.now < flow.deadline_at

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Final, NamedTuple
 
+from penstock.core.naming import PipelineKey
 from penstock.db.store import Tx
 from penstock.entities.store import reported_of
 from penstock.flows.advance.snapshot import FlowSnapshot, Wakeup
@@ -13,18 +14,41 @@ from penstock.flows.gates.store.gates import breakers_of, probe_release_many
 from penstock.flows.gates.store.overrides import overrides_of
 from penstock.flows.items.store.expansions import expansions_fold_later
 from penstock.flows.rows import CompletionRow, Locked, PhaseRow
-from penstock.flows.store.completions import completions_later
-from penstock.flows.store.flows import phases_later
-from penstock.flows.store.plans import planned
+from penstock.flows.store.completions import completions_later, completions_named_later
+from penstock.flows.store.flows import LongFlowRows, phases_later, phases_named_later
+from penstock.flows.store.plans import long_flow_plan, long_flow_remember, planned
 
-_Known: TypeAlias = tuple[dict[int, list[PhaseRow]], dict[int, list[CompletionRow]]]
-"""Phases and completions by flow."""
+LONG_AT_ONCE: Final = 20
+"""Long flows that one transaction loads in part, with two queries each."""
+
+
+class LoadedRows(NamedTuple):
+    """Phases and completions by flow; `only` has the phases that may change in a part of one."""
+
+    phases: dict[int, list[PhaseRow]]
+    completions: dict[int, list[CompletionRow]]
+    only: dict[int, frozenset[str]]
+
+
+class _Part(NamedTuple):
+    """Which phases of a long flow to load: those that may change, and those before them."""
+
+    pipeline_key: PipelineKey
+    reported: frozenset[str]
+    following: frozenset[str]
+    before: frozenset[str]
+
+    @property
+    def names(self) -> list[str]:
+        """All of them."""
+        return sorted(self.reported | self.following | self.before)
 
 
 def snapshot_of(tx: Tx, locked: Locked, wakeup: Wakeup | None = None) -> FlowSnapshot:
     """Load the snapshot of one flow."""
-    read = query_state(tx, [locked.flow.flow_id])
-    return snapshots_of(tx, [locked], {locked.flow.flow_id: wakeup or Wakeup()}, read())[0]
+    flow_id = locked.flow.flow_id
+    read = _query_all(tx, [flow_id])
+    return snapshots_of(tx, [locked], {flow_id: wakeup or Wakeup()}, read())[0]
 
 
 def drop_stale_evidence(tx: Tx, wakeups: Mapping[int, Wakeup]) -> None:
@@ -40,18 +64,100 @@ def drop_stale_evidence(tx: Tx, wakeups: Mapping[int, Wakeup]) -> None:
             wakeup.evidence = {g: e for g, e in wakeup.evidence.items() if g in current}
 
 
-def query_state(tx: Tx, ids: Sequence[int]) -> Callable[[], _Known]:
-    """Send the queries for the phases and completions of flows."""
+def query_state(tx: Tx, wakeups: Mapping[int, Wakeup]) -> Callable[[Sequence[Locked]], LoadedRows]:
+    """Send the queries for the phases and completions of flows.
+
+    Of a long flow with nothing but reports, only the phases that reported and those next to them
+    are loaded. If that may not be enough (the flow may end, or has degraded phases), the returned
+    function loads all of it.
+    """
+    long = _long_flows(wakeups)
+    parts = {
+        flow_id: (
+            phases_named_later(tx, flow_id, part.names),
+            completions_named_later(tx, flow_id, part.pipeline_key, part.names),
+        )
+        for flow_id, part in long.items()
+    }
+    read_others = _query_all(tx, sorted(set(wakeups) - set(long)))
+
+    def read(locked: Sequence[Locked]) -> LoadedRows:
+        found = read_others()
+        whole = []
+        flows = {one.flow.flow_id: one for one in locked}
+        for flow_id, (read_phases, read_completions) in parts.items():
+            rows, seen, one = read_phases(), read_completions(), flows.get(flow_id)
+            if one is None or not _is_enough(one, long[flow_id], rows, seen):
+                whole.append(flow_id)
+                continue
+            found.phases[flow_id], found.completions[flow_id] = rows.phases, seen
+            found.only[flow_id] = long[flow_id].reported | long[flow_id].following
+        if whole:
+            more = _query_all(tx, whole)()
+            found.phases.update(more.phases)
+            found.completions.update(more.completions)
+        return found
+
+    return read
+
+
+def _is_enough(
+    locked: Locked, part: _Part, rows: LongFlowRows, seen: Sequence[CompletionRow]
+) -> bool:
+    """Whether a part of a flow suffices: the flow cannot end, and nothing else can follow.
+
+    Phases that started degraded may be rerun, and a phase that was reported before it started ends
+    at once, so that phases after it are evaluated as well.
+    """
+    flow = locked.flow
+    is_late = flow.deadline_at is None or locked.now >= flow.deadline_at
+    loaded = sum(not row.is_over for row in rows.phases)
+    return not (
+        is_late
+        or not flow.is_open
+        or locked.has_breakers
+        or rows.degraded
+        or rows.unfinished <= loaded
+        or any(one.phase in part.following for one in seen)
+    )
+
+
+def _long_flows(wakeups: Mapping[int, Wakeup]) -> dict[int, _Part]:
+    """Return what to load of long flows with nothing but reports."""
+    found: dict[int, _Part] = {}
+    for flow_id, wakeup in wakeups.items():
+        known = long_flow_plan(flow_id)
+        is_report = wakeup.phases and not (
+            wakeup.all_gates or wakeup.due or wakeup.evidence or wakeup.failures
+        )
+        if known is None or not is_report or len(found) >= LONG_AT_ONCE:
+            continue
+        pipeline_key, of_flow = known
+        plan = of_flow.plan
+        if not all(plan.has_phase(phase) for phase in wakeup.phases):
+            continue
+        following = {name for phase in wakeup.phases for name in plan.next_phases(phase)}
+        before = {name for phase in following for name in plan.phase(phase).after}
+        found[flow_id] = _Part(
+            pipeline_key, frozenset(wakeup.phases), frozenset(following), frozenset(before)
+        )
+    return found
+
+
+def _query_all(tx: Tx, ids: Sequence[int]) -> Callable[[], LoadedRows]:
+    """Send the queries for all phases and completions of flows."""
+    if not ids:
+        return lambda: LoadedRows({}, {}, {})
     phases, seen = phases_later(tx, ids), completions_later(tx, ids)
-    return lambda: (phases(), seen())
+    return lambda: LoadedRows(phases(), seen(), {})
 
 
 def snapshots_of(
-    tx: Tx, locked: Sequence[Locked], wakeups: Mapping[int, Wakeup], known: _Known
+    tx: Tx, locked: Sequence[Locked], wakeups: Mapping[int, Wakeup], known: LoadedRows
 ) -> list[FlowSnapshot]:
     """Return the snapshots of locked flows, in the order of the locks."""
     now = max(one.now for one in locked)
-    rows, seen = known
+    rows, seen, _ = known
     approved = [one.flow.flow_id for one in locked if one.has_overrides]
     overrides = overrides_of(tx, approved) if approved else {}
     with_breakers = [one.flow.flow_id for one in locked if one.has_breakers]
@@ -64,6 +170,8 @@ def snapshots_of(
         one.flow.flow_id: planned(tx, one.flow.pipeline_key, one.flow.digest, one.flow.mode)
         for one in locked
     }
+    for one in locked:
+        long_flow_remember(one.flow, plans[one.flow.flow_id])
     fanning_out = [flow_id for flow_id, plan in plans.items() if plan.fan_outs]
     expansions = expansions_fold_later(tx, fanning_out)() if fanning_out else {}
     return [
@@ -76,6 +184,7 @@ def snapshots_of(
             overrides=overrides.get(one.flow.flow_id, ()),
             breakers=shared[one.flow.breaker_key],
             waits_for_flow=one.waits_for_flow,
+            only=known.only.get(one.flow.flow_id),
             expansions={
                 (row.phase, row.processor): row for row in expansions.get(one.flow.flow_id, ())
             },

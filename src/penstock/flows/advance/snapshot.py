@@ -73,6 +73,8 @@ class FlowSnapshot:
     """By phase. The snapshots of one partition share this dict."""
     waits_for_flow: int | None = None
     """An earlier open flow of the same config; nothing in this flow starts before that one ends."""
+    only: frozenset[str] | None = None
+    """Of a long flow that was loaded in part, the phases that may change; others are unfinished."""
     expansions: dict[tuple[str, str], ExpansionRow] = field(default_factory=dict)
     """By phase and name, the processors that have one run per item."""
     reported: Mapping[tuple[int, int], ReportedEntities] = field(default_factory=dict)
@@ -202,12 +204,14 @@ class FlowSnapshot:
             untouched = {n for n, state in known.items() if state == _PENDING and n not in seen}
             self._current = {
                 phase.name
-                for phase in plan.phases
-                if known.get(phase.name) != _COMPLETE
+                for phase in (plan.phases if self.only is None else plan.in_order(self.only))
+                if known.get(phase.name, _COMPLETE) != _COMPLETE
                 and not (
                     phase.name in untouched and phase.after and untouched.issuperset(phase.after)
                 )
             }
+        if self.only is not None:
+            self._current &= self.only
         return plan.in_order(self._current)
 
     @property

@@ -93,7 +93,7 @@ def advance(
     known: returns cached observations of a gate, which make a probe unnecessary.
     """
     # One round trip: each statement still runs, and takes its snapshot, after the previous one.
-    lock, read = flow_lock_later(tx, wakeups), query_state(tx, sorted(wakeups))
+    lock, read = flow_lock_later(tx, wakeups), query_state(tx, wakeups)
     topics = topics_later(tx, wakeups)
     locked = lock()
     if not locked:
@@ -102,7 +102,7 @@ def advance(
     with_breakers = [one.flow.flow_id for one in locked if one.has_breakers]
     if with_breakers:
         breaker_lock_many(tx, with_breakers)
-    snapshots = snapshots_of(tx, locked, wakeups, read())
+    snapshots = snapshots_of(tx, locked, wakeups, read(locked))
     changes = ChangeSet(actor, known, topics())
     if changes.topics:
         load_reported(tx, snapshots)

@@ -7,13 +7,13 @@ processor declares as `item_key`, or else by a digest of its content.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from penstock.core.errors import short_repr
-from penstock.core.stored_json import canonical_json
 
 ITEMS_MAX: Final = 100_000
 ITEM_BYTES_MAX: Final = 16 * 1024
@@ -22,6 +22,11 @@ FIRST_BATCH: Final = 200
 """Runs of a long list that the trigger's transaction creates, so that the first starts at once."""
 BATCH: Final = 1_000
 """Longest list of items whose runs one transaction creates."""
+
+
+_ENCODER: Final = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+)
 
 
 class InvalidItems(ValueError):
@@ -49,7 +54,7 @@ def item_list(values: Any, item_key: str | None, source: str) -> list[KeyedItem]
         )
     found: dict[str, KeyedItem] = {}
     for position, value in enumerate(values):
-        item = _item(value, item_key, f"item {position + 1} of {source}")
+        item = _item(value, item_key, _Where(position, source))
         if item.key in found:
             fix = "make item_key unique" if item_key else "declare item_key, or list each item once"
             raise InvalidItems(
@@ -58,6 +63,19 @@ def item_list(values: Any, item_key: str | None, source: str) -> list[KeyedItem]
             )
         found[item.key] = item
     return list(found.values())
+
+
+class _Where:
+    """The position of an item, put into words only for an error."""
+
+    __slots__ = ("_position", "_source")
+
+    def __init__(self, position: int, source: str) -> None:
+        self._position = position
+        self._source = source
+
+    def __str__(self) -> str:
+        return f"item {self._position + 1} of {self._source}"
 
 
 def batches(items: Sequence[KeyedItem]) -> list[Sequence[KeyedItem]]:
@@ -77,27 +95,38 @@ def decoded(text: str) -> list[KeyedItem]:
     return msgspec.json.decode(text, type=list[KeyedItem])
 
 
-def _item(value: Any, item_key: str | None, where: str) -> KeyedItem:
+def _item(value: Any, item_key: str | None, where: object) -> KeyedItem:
+    if isinstance(value, str) and item_key is None:
+        # The most frequent kind: the text is the key, and there is nothing else to store.
+        if len(value) > KEY_MAX or not value or not value.isprintable():
+            _check_key(value, where)
+        return KeyedItem(value, None)
     try:
-        text = canonical_json(value)
+        text = _ENCODER.encode(value)
     except (TypeError, ValueError) as error:
         raise InvalidItems(f"expected {where} to be a JSON value: {error}") from None
-    if len(text.encode("utf-8", "replace")) > ITEM_BYTES_MAX:
+    if len(text) * 4 > ITEM_BYTES_MAX and len(text.encode("utf-8", "replace")) > ITEM_BYTES_MAX:
         raise InvalidItems(
             f"expected {where} to have at most {ITEM_BYTES_MAX:,} bytes as JSON, got "
             f"{len(text):,}: store the data elsewhere and list references to it"
         )
+    if "\0" in text or "\\u0000" in text:
+        raise InvalidItems(f"expected {where} to have no NUL character, got {short_repr(value)}")
     key = _key(value, text, item_key, where)
+    _check_key(key, where)
+    return KeyedItem(key, text)
+
+
+def _check_key(key: str, where: object) -> None:
     if not 0 < len(key) <= KEY_MAX:
         raise InvalidItems(
             f"expected the key of {where} to have 1 to {KEY_MAX} characters, got {len(key)}"
         )
-    if "\0" in text or "\\u0000" in text or not key.isprintable():
-        raise InvalidItems(f"expected {where} to be printable text, got {short_repr(key)}")
-    return KeyedItem(key, None if value == key and isinstance(value, str) else text)
+    if not key.isprintable():
+        raise InvalidItems(f"expected the key of {where} to be printable, got {short_repr(key)}")
 
 
-def _key(value: Any, text: str, item_key: str | None, where: str) -> str:
+def _key(value: Any, text: str, item_key: str | None, where: object) -> str:
     if item_key is not None:
         if not isinstance(value, Mapping) or item_key not in value:
             raise InvalidItems(
@@ -111,8 +140,6 @@ def _key(value: Any, text: str, item_key: str | None, where: str) -> str:
                 f"{short_repr(value)}"
             )
         return str(value)
-    if isinstance(value, str):
-        return value
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return hashlib.sha256(text.encode()).hexdigest()[:24]

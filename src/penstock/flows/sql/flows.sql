@@ -199,6 +199,20 @@ SELECT flow_id, gate_id, phase, processor, state, since_at, started_at, ended_at
     look_again, waiting_since, tries, is_degraded, gate, evidence
 FROM flow_phases WHERE flow_id {{any ids}} ORDER BY gate_id;
 
+-- name: phase_rows_named
+-- Some phases of a long flow.
+-- scope: system (the caller locked the flow)
+SELECT flow_id, gate_id, phase, processor, state, since_at, started_at, ended_at, look_at,
+    look_again, waiting_since, tries, is_degraded, gate, evidence
+FROM flow_phases WHERE flow_id = :flow_id AND phase {{any names}} ORDER BY gate_id;
+
+-- name: phase_counts
+-- How many phases of a flow are unfinished, and how many started degraded.
+-- scope: system (the caller locked the flow)
+SELECT count(CASE WHEN state NOT IN ('COMPLETE', 'DEGRADED', 'SKIPPED') THEN 1 END),
+    count(CASE WHEN is_degraded THEN 1 END)
+FROM flow_phases WHERE flow_id = :flow_id AND processor = '';
+
 -- name: phase_update_many
 -- Write the current state of phases; since_at changes with the state.
 -- scope: system (the caller locked the flows)
@@ -406,13 +420,25 @@ SELECT batch.flow_id, batch.processor, batch.customer, batch.status, batch.at, b
 FROM {{batch}} WHERE TRUE ORDER BY 1, 2
 {{completion_conflict}};
 
+-- fragment: completion_columns
+-- In the order of `rows.CompletionRow`.
+s.flow_id, p.phase, p.name, s.status, s.at, s.quality, s.processor, s.run_id, s.execution_id,
+s.records, s.entities, s.total_expected, s.completeness_pct, s.reported_in
+
 -- name: completion_rows_for_flows
 -- The completions of flows, by phase and processor.
 -- scope: system (the caller locked or may see the flows)
-SELECT s.flow_id, p.phase, p.name, s.status, s.at, s.quality, s.processor, s.run_id,
-    s.execution_id, s.records, s.entities, s.total_expected, s.completeness_pct, s.reported_in
+SELECT {{completion_columns}}
 FROM completions s {{lite:CROSS}} JOIN processors p ON p.processor = s.processor
 WHERE s.flow_id {{any ids}} ORDER BY s.flow_id, s.processor;
+
+-- name: completion_rows_named
+-- The completions of some phases of a long flow; their processors are found by key.
+-- scope: system (the caller locked the flow)
+SELECT {{completion_columns}}
+FROM processors p {{lite:CROSS}} JOIN completions s ON s.flow_id = :flow_id
+    AND s.processor = p.processor
+WHERE p.pipeline = :pipeline AND p.phase {{any names}} ORDER BY s.processor;
 
 -- name: processor_keys_list
 -- The processors of pipelines by phase and name, with their pools.

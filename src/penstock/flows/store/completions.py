@@ -71,6 +71,15 @@ def completions_later(tx: Tx, ids: Sequence[int]) -> Callable[[], dict[int, list
     return read
 
 
+def completions_named_later(
+    tx: Tx, flow_id: int, pipeline_key: PipelineKey, names: Sequence[str]
+) -> Callable[[], list[CompletionRow]]:
+    """Send the query for the completions of some phases of a long flow."""
+    params = {"flow_id": flow_id, "pipeline": pipeline_key, "names": list(names)}
+    result = tx.later("completion_rows_named", params)
+    return lambda: [CompletionRow._make(row) for row in result.rows()]
+
+
 def flow_event_put_many(tx: Tx, rows: Sequence[tuple[int, int, str | None, bool]]) -> None:
     """Insert flow events: (flow, customer, phase that reported or None for all, is_failure)."""
     tx.later("flow_event_put_many", batch=rows)

@@ -211,13 +211,31 @@ def phases_later(tx: Tx, ids: Sequence[int]) -> Callable[[], dict[int, list[Phas
     def read() -> dict[int, list[PhaseRow]]:
         found: dict[int, list[PhaseRow]] = {flow_id: [] for flow_id in ids}
         for row in result.rows():
-            phase = PhaseRow._make(row)
-            if phase.probe_again or phase.is_degraded:
-                phase = phase._replace(
-                    probe_again=bool(phase.probe_again), is_degraded=bool(phase.is_degraded)
-                )
-            found[phase.flow_id].append(phase)
+            found[row[0]].append(_phase(row))
         return found
+
+    return read
+
+
+class LongFlowRows(NamedTuple):
+    """Some phases of a long flow, and how many of all its phases are unfinished or degraded."""
+
+    phases: list[PhaseRow]
+    unfinished: int
+    degraded: int
+
+
+def phases_named_later(tx: Tx, flow_id: int, names: Sequence[str]) -> Callable[[], LongFlowRows]:
+    """Send the queries for some phases of a long flow; the returned function waits for them."""
+    params = {"flow_id": flow_id, "names": list(names)}
+    rows, counts = (
+        tx.later("phase_rows_named", params),
+        tx.later("phase_counts", {"flow_id": flow_id}),
+    )
+
+    def read() -> LongFlowRows:
+        ((unfinished, degraded),) = counts.rows()
+        return LongFlowRows([_phase(row) for row in rows.rows()], unfinished, degraded)
 
     return read
 
@@ -276,6 +294,13 @@ def config_defaults(tx: Tx, ids: Sequence[int]) -> dict[int, ConfigDefaults]:
     """Return the settings that flows take from these configs."""
     rows = tx.rows("definition_of_config_list", {"ids": list(ids)})
     return {row[0]: ConfigDefaults._make(row)._replace(is_ordered=bool(row[5])) for row in rows}
+
+
+def _phase(row: Sequence[Any]) -> PhaseRow:
+    phase = PhaseRow._make(row)
+    if not (phase.probe_again or phase.is_degraded):
+        return phase
+    return phase._replace(probe_again=bool(phase.probe_again), is_degraded=bool(phase.is_degraded))
 
 
 def flow_of_row(row: Sequence[Any]) -> FlowRow:

@@ -22,6 +22,8 @@ DIGEST_CHARS: Final = 64
 """Only full-length digests are cached, because only they identify one text."""
 
 
+LONG_PHASES: Final = 50
+"""Phases from which on a flow is long."""
 ProcessorKeys: TypeAlias = dict[tuple[int, str, str], tuple[int, str]]
 """Key and pool of processors by pipeline, phase and name."""
 
@@ -32,10 +34,29 @@ but another database has other keys for it.
 """
 
 
+_long_flows: dict[int, tuple[PipelineKey, FlowPlan]] = {}
+"""Pipelines and plans of long flows that were evaluated here, by flow."""
+
+
 def clear_cache() -> None:
     """Clear the caches, so that a simulated history issues the same queries every time."""
     _cache.clear()
     _processors.clear()
+    _long_flows.clear()
+
+
+def long_flow_plan(flow_id: int) -> tuple[PipelineKey, FlowPlan] | None:
+    """Return pipeline and plan of a long flow that was evaluated before; None for any other."""
+    return _long_flows.get(flow_id)
+
+
+def long_flow_remember(flow: FlowRow, plan: FlowPlan) -> None:
+    """Remember a flow whose next evaluation need not load all of its phases."""
+    is_long = len(plan.plan.phases) >= LONG_PHASES
+    if is_long and flow.flow_id not in _long_flows and plan.is_plain:
+        if len(_long_flows) >= PLANS_MAX:
+            _long_flows.clear()
+        _long_flows[flow.flow_id] = (flow.pipeline_key, plan)
 
 
 def processors_later(tx: Tx, flows: Iterable[FlowRow]) -> Callable[[], ProcessorKeys]:
