@@ -29,7 +29,7 @@ _EMPTY = (
     "requests", "run_sums", "flows", "flow_phases", "completions", "triggers", "nudges",
     "decisions", "generations", "breakers", "interventions", "overrides", "execution_log",
     "phase_completion_log", "dependency_check_log", "run_limits", "limit_leases", "limit_tickets",
-    "expansions", "expansion_items", "item_completions", "item_counts",
+    "expansions", "expansion_items", "item_completions", "item_counts", "customer_settings",
 )  # fmt: skip
 
 
