@@ -308,7 +308,7 @@ def config_row(customer: int, pipeline: int, cadence: int | None, **fields: Any)
         "event_filter": None, "parameters": "{}", "retry": None, "priority": 5,
         "max_execution_us": HOUR, "sla_us": 30 * MINUTE, "catch_up": "one",
         "catch_up_window_us": DAY, "overlap": "skip", "jitter_us": 0, "is_active": True,
-        "created_by": "tester", "event_mapping": None,
+        "created_by": "tester", "event_mapping": None, "expires_us": None,
     }  # fmt: skip
     assert set(fields) <= set(values), set(fields) - set(values)
     return tuple({**values, **fields}.values())

@@ -23,7 +23,7 @@ def settings(world: World, config_id: int, **fields: object) -> dict[str, object
     assert config is not None
     names = (
         "config_id version provider domain schedule_type timezone event_topic event_filter "
-        "event_mapping parameters retry priority max_execution_us sla_us catch_up "
+        "event_mapping parameters retry priority max_execution_us sla_us expires_us catch_up "
         "catch_up_window_us overlap "
         "jitter_us offset_us is_active inactive_reason"
     )
