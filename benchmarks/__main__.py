@@ -53,6 +53,7 @@ BENCHES = {
         "200 hostile connections, and 1,000 hostile messages to every consumer of the bus",
     ),
     "consumer_sink": ("kit", "pushes through the kit into an SQL sink, singly and in batches"),
+    "http_processor": ("http_processor", "runs sent to an endpoint on this machine"),
     "drivers": ("drivers", "small calls with the libpq pipeline and through psycopg's cursors"),
     "snapshot": (
         "snapshot",

@@ -236,7 +236,7 @@ class Settings:
     egress_ca_file: str = _setting("", "PEM file of certificates to trust instead of the system's.")
     push_threads: int = _setting(64, "Number of concurrent push requests.", low=1, high=1_000)
     http_threads: int = _setting(
-        64, "Number of concurrent requests to HTTP processors, in each process.", low=1, high=1_000
+        128, "Number of concurrent requests to HTTP processors, in each process.", low=1, high=1_000
     )
     incoming_push: Mapping[str, Any] = _setting(
         {}, "External subscriptions that may push here, by name; see docs/how-to/push-messages.md."

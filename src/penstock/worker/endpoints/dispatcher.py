@@ -45,7 +45,7 @@ PAUSE_SECONDS: Final = 0.5
 class DispatcherOptions:
     """`threads` bounds requests in flight; 0 sends in the calling thread, one step at a time."""
 
-    threads: int = 64
+    threads: int = 128
     concurrency_max: int = 1_000
     holder: str = "dispatcher"
     callback_url: str = ""
@@ -112,7 +112,8 @@ class Dispatcher:
             self._is_closing = True
             self._changed.notify_all()
             is_done = self._changed.wait_for(
-                lambda: self._windows.is_idle and self._storing is None, timeout=seconds
+                lambda: self._windows.is_idle and not self._done and self._storing is None,
+                timeout=seconds,
             )
         self._senders.close()
         return is_done
@@ -140,11 +141,15 @@ class Dispatcher:
             self._store_done()
 
     def _send(self, run: OutgoingRun) -> None:
-        """Send a run, in a thread of its own; what came of it is stored with others."""
+        """Send a run, in a thread of its own; what came of it is stored with others.
+
+        The next request may start while this one is being stored.
+        """
         assert self._base is not None
         done = self._exchanger.exchange(run, self._base)
+        self._done.append(done)
+        self._windows.learn(done, self._clock.monotonic())
         with self._changed:
-            self._done.append(done)
             if self._options.threads and self._storing is None:
                 self._storing = threading.Thread(
                     target=self._store_loop, name="penstock-dispatch-store", daemon=True
@@ -181,15 +186,11 @@ class Dispatcher:
     def _store_done(self) -> None:
         """Store a batch of replies and start the next requests of the same endpoints."""
         batch = [self._done.popleft() for _ in range(min(len(self._done), BATCH_MAX))]
-        claims = self._windows.learn(
-            batch,
-            self._clock.monotonic(),
-            claims=bool(self._options.threads) and not self._is_closing,
-        )
+        is_over = self._is_closing or not self._options.threads
+        claims = [] if is_over else self._windows.take_next(batch, self._clock.monotonic())
         try:
             settled = self._settle(batch, claims)
         except BaseException:
-            self._windows.hold_again(batch)
             self._done.extendleft(reversed(batch))
             raise
         self._emit(batch, settled)

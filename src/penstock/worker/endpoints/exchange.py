@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from penstock.access.secrets import Secrets
 from penstock.bus.push import webhook
@@ -23,6 +23,10 @@ from penstock.worker.endpoints.request import (
     request_body,
     request_headers,
 )
+
+KEYS_MAX: Final = 10_000
+KEYS_SECONDS: Final = 10.0
+"""How long signing keys are used without reading the secrets again."""
 
 EndpointSender: TypeAlias = Callable[[Request], HttpResponse]
 """Sends a request; raises InvalidInput if the rules refuse it, RequestFailed without a response."""
@@ -50,6 +54,7 @@ class Exchanger:
         self._bearer = bearer
         self._secrets = secrets
         self._clock = clock
+        self._known_keys: dict[tuple[tuple[str, ...], str], tuple[float, list[bytes]]] = {}
 
     def exchange(self, run: OutgoingRun, base: CallbackBase) -> Exchanged:
         """Send a run and return what came of it."""
@@ -74,6 +79,21 @@ class Exchanger:
         reply = reply_of(response, self._clock.now(), has_callback=bool(base.url))
         return Exchanged(run, reply, response.status)
 
+    def _keys(self, names: tuple[str, ...], customer: str) -> list[bytes]:
+        """Return the keys that sign a customer's requests; they are read again after a while."""
+        now = self._clock.monotonic()
+        known = self._known_keys.get((names, customer))
+        if known is not None and now < known[0]:
+            return known[1]
+        keys = [
+            webhook.parse_secret(self._secrets.get(name, customer), f"secret {name}")
+            for name in names
+        ]
+        if len(self._known_keys) >= KEYS_MAX:
+            self._known_keys.clear()
+        self._known_keys[names, customer] = (now + KEYS_SECONDS, keys)
+        return keys
+
     def _request(self, run: OutgoingRun, base: CallbackBase) -> Request:
         endpoint, customer = run.endpoint, run.held.customer_id
         now = self._clock.now()
@@ -83,10 +103,7 @@ class Exchanger:
             token = self._bearer(endpoint.audience, endpoint.oidc_email, customer)
             headers["Authorization"] = f"Bearer {token}"
         if endpoint.signing_secrets:
-            keys = [
-                webhook.parse_secret(self._secrets.get(name, customer), f"secret {name}")
-                for name in endpoint.signing_secrets
-            ]
+            keys = self._keys(endpoint.signing_secrets, customer)
             headers |= webhook.sign(keys, run.attempt_id, body, now)
         return Request(
             url=endpoint.url,

@@ -62,23 +62,17 @@ class EndpointWindows:
             ordered = interleaved(rows, lambda row: row.pipeline_key)
             return self._take(ordered, now), [pause for pause in pauses if pause > 0]
 
-    def learn(self, batch: Sequence[Exchanged], now: float, *, claims: bool) -> Claims:
-        """Release requests that ended and learn from them; with `claims` reserve the next ones."""
+    def learn(self, one: Exchanged, now: float) -> None:
+        """Release a request that ended and learn from its reply."""
         with self.changed:
-            for one in batch:
-                self._learn(one, now)
+            self._learn(one, now)
             self.changed.notify_all()
-            keys = dict.fromkeys(one.run.held.processor_key for one in batch)
-            rows = [self._rows[key] for key in keys if key in self._rows]
-            return self._take(rows, now) if claims else []
 
-    def hold_again(self, batch: Sequence[Exchanged]) -> None:
-        """Count requests as in flight whose replies could not be stored yet."""
+    def take_next(self, batch: Sequence[Exchanged], now: float) -> Claims:
+        """Reserve the next requests of the endpoints of a batch."""
         with self.changed:
-            for one in batch:
-                endpoint = self._in_flight.endpoints.get(one.run.held.processor_key)
-                if endpoint is not None:
-                    endpoint.held += 1
+            keys = dict.fromkeys(one.run.held.processor_key for one in batch)
+            return self._take([self._rows[key] for key in keys if key in self._rows], now)
 
     def release_unused(self, claims: Claims, claimed: Sequence[OutgoingRun]) -> None:
         """Release reserved requests for which there was no run."""
