@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from penstock.access.secrets import Secrets
@@ -15,12 +16,13 @@ from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import DeclarationError, InvalidInput
 from penstock.core.stored_json import loads
 from penstock.db.store import Transactions
+from penstock.egress.http_client import HttpResponse, Request
 from penstock.egress.policy import parse_target
 from penstock.pipelines.declare.endpoint import HttpEndpoint
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.worker.endpoints.claims import endpoint_list
 from penstock.worker.endpoints.dispatcher import Dispatcher, DispatcherOptions
-from penstock.worker.endpoints.exchange import EndpointSender, Exchanger
+from penstock.worker.endpoints.exchange import Exchanger, FakeReply, fake_response
 
 CHECKED_MAX: Final = 10_000
 
@@ -31,21 +33,25 @@ def build_dispatcher(
     events: Events,
     *,
     clock: Clock | None = None,
-    send: EndpointSender | None = None,
+    reply: FakeReply | None = None,
     callback_url: str | None = None,
     is_inline: bool = False,
 ) -> Dispatcher:
     """Build the dispatcher of this process; with `is_inline` it sends in the calling thread.
 
-    send: sends requests instead of the egress of the settings. callback_url: where endpoints report
-    if the setting `public_url` is not set.
+    reply: a fake endpoint in the place of all others. callback_url: where endpoints report if the
+    setting `public_url` is not set.
     """
     used = clock or SystemClock()
+    send = build_egress(settings).send
+    if reply is not None:
+        send = partial(_fake_send, reply)
     exchanger = Exchanger(
-        send or build_egress(settings).send,
+        send,
         bearer=build_bearer(store, settings, used),
         secrets=Secrets(secrets_from_environment(os.environ), settings.secrets_dir or None),
         clock=used,
+        signs=reply is None,
     )
     return Dispatcher(
         store,
@@ -58,6 +64,10 @@ def build_dispatcher(
             callback_url=settings.public_url or callback_url or "",
         ),
     )
+
+
+def _fake_send(reply: FakeReply, request: Request) -> HttpResponse:
+    return fake_response(reply, request.body)
 
 
 def check_endpoints(pipelines: Sequence[Pipeline], settings: Settings) -> None:

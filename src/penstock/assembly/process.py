@@ -66,7 +66,7 @@ from penstock.services.supervisor import Loop, LoopSchedule, Service, Supervisor
 from penstock.services.upkeep import OutboxPublisher, Pruner, Sealer, Vacuum
 from penstock.worker.context import RunContext
 from penstock.worker.endpoints.dispatcher import Dispatcher
-from penstock.worker.endpoints.exchange import EndpointSender
+from penstock.worker.endpoints.exchange import FakeReply
 from penstock.worker.inline import InlineWorker, inline_worker
 from penstock.worker.options import WorkerOptions
 from penstock.worker.worker import Worker
@@ -110,19 +110,19 @@ BINDER_THREADS = 4
 
 
 def run_pending(
-    client: Client, pipelines: Sequence[Pipeline], *, send: EndpointSender | None = None
+    client: Client, pipelines: Sequence[Pipeline], *, reply: FakeReply | None = None
 ) -> int:
     """Register the pipelines and execute all due runs in this thread; return their number.
 
     Flows proceed to their end, phase after phase. A flow stays open where a gate waits for data, a
     run waits for its retry, or an external processor has not reported: call it again later. For
     scripts and tests; a long-running program uses `penstock up` or `penstock worker`. Runs of HTTP
-    processors are sent under the settings of the environment, or by `send`, which takes a request
-    and returns the response of a fake endpoint.
+    processors are sent under the settings of the environment; or `reply` is their fake endpoint: it
+    takes the body of a request and returns a status and a body.
     """
     client.register(pipelines)
     store = client.store
-    senders = _inline_dispatchers(store, pipelines, send)
+    senders = _inline_dispatchers(store, pipelines, reply)
     holder = f"inline:{os.getpid()}"
     orchestrator = Orchestrator(store, client.probe, holder=holder, pipelines=pipelines, threads=0)
     processors = [p for pipeline in pipelines for p in pipeline.processors]
@@ -159,15 +159,15 @@ def _inline_core(client: Client, pipelines: Sequence[Pipeline], pool: str, name:
 
 
 def _inline_dispatchers(
-    store: StoreView, pipelines: Sequence[Pipeline], send: EndpointSender | None
+    store: StoreView, pipelines: Sequence[Pipeline], reply: FakeReply | None
 ) -> list[Dispatcher]:
     """Return the dispatcher that `run_pending` steps, if there is an HTTP processor."""
     if not any(p.runs == "http" for pipeline in pipelines for p in pipeline.processors):
         return []
     settings = load(os.environ)
-    if send is None:
+    if reply is None:
         check_endpoints(pipelines, settings)
-    return [build_dispatcher(store, settings, Events(), send=send, is_inline=True)]
+    return [build_dispatcher(store, settings, Events(), reply=reply, is_inline=True)]
 
 
 def _run_ready(store: StoreView, steps: WorkerCore) -> int:

@@ -39,10 +39,12 @@ from penstock.pipelines.modes import default_mode, partition_of
 from penstock.pipelines.partition import check_partition
 from penstock.testing.clock import VirtualClock
 from penstock.testing.drive import STEPS_MAX, FlowDriver, FlowStuck
+from penstock.testing.fake_endpoint import replied
 from penstock.testing.fake_workers import ProcessorBehavior
 from penstock.testing.flow_results import FlowResults
 from penstock.testing.tables import TableContent
 from penstock.worker.context import RunContext
+from penstock.worker.endpoints.exchange import FakeReply
 from penstock.worker.outcome import AttemptOutcome, outcome_of_error, outcome_of_value
 
 __all__ = ["FlowStuck", "FlowTest"]
@@ -220,6 +222,14 @@ class FlowTest(FlowResults):
         self.partition = check_partition(self.pipeline.terms.rule, partition)
         self._began = None
         return self
+
+    def set_reply(self, processor: str, respond: FakeReply) -> None:
+        """Set the fake endpoint of an HTTP processor.
+
+        It takes the body of the request and returns a status and a body, which have the meaning
+        of a real reply; 202 fails, because nothing reports later.
+        """
+        self._behavior(processor).call = lambda run: replied(run, respond)
 
     def at(self, after: str, call: Callable[[], None]) -> None:
         """Call a function after a delay in virtual time."""

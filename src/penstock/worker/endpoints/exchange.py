@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from penstock.access.secrets import Secrets
 from penstock.bus.push import webhook
@@ -32,6 +33,19 @@ EndpointSender: TypeAlias = Callable[[Request], HttpResponse]
 """Sends a request; raises InvalidInput if the rules refuse it, RequestFailed without a response."""
 
 
+FakeReply: TypeAlias = Callable[[dict[str, Any]], tuple[int, Any]]
+"""Fake endpoint: takes the body of a request, returns the status and the body of its reply."""
+
+
+def fake_response(respond: FakeReply, body: bytes) -> HttpResponse:
+    """Return the response of a fake endpoint; bytes are sent unchanged, other values as JSON."""
+    status, value = respond(json.loads(body))
+    raw = (
+        value if isinstance(value, bytes) else b"" if value is None else json.dumps(value).encode()
+    )
+    return HttpResponse(status=status, headers={}, body=raw)
+
+
 class Exchanged(NamedTuple):
     """A request that was sent, and what came of it."""
 
@@ -48,12 +62,20 @@ class Exchanger:
     """Sends runs to their endpoints; safe to use from any thread."""
 
     def __init__(
-        self, send: EndpointSender, *, bearer: TokenSigner, secrets: Secrets, clock: Clock
+        self,
+        send: EndpointSender,
+        *,
+        bearer: TokenSigner,
+        secrets: Secrets,
+        clock: Clock,
+        signs: bool = True,
     ) -> None:
+        """`signs`: whether requests carry signatures and tokens; a fake endpoint needs none."""
         self._send = send
         self._bearer = bearer
         self._secrets = secrets
         self._clock = clock
+        self._signs = signs
         self._known_keys: dict[tuple[tuple[str, ...], str], tuple[float, list[bytes]]] = {}
 
     def exchange(self, run: OutgoingRun, base: CallbackBase) -> Exchanged:
@@ -99,10 +121,10 @@ class Exchanger:
         now = self._clock.now()
         body = request_body(run, base)
         headers = request_headers(run, now)
-        if endpoint.oidc_email is not None:
+        if endpoint.oidc_email is not None and self._signs:
             token = self._bearer(endpoint.audience, endpoint.oidc_email, customer)
             headers["Authorization"] = f"Bearer {token}"
-        if endpoint.signing_secrets:
+        if endpoint.signing_secrets and self._signs:
             keys = self._keys(endpoint.signing_secrets, customer)
             headers |= webhook.sign(keys, run.attempt_id, body, now)
         return Request(
