@@ -7,7 +7,7 @@ closed, or that has unread data, is discarded.
 
 from __future__ import annotations
 
-import selectors
+import select
 import socket
 import ssl
 import threading
@@ -88,6 +88,6 @@ def _is_idle(raw: socket.socket) -> bool:
     """Return whether nothing can be read: neither data nor the end of the stream."""
     if isinstance(raw, ssl.SSLSocket) and raw.pending():
         return False
-    with selectors.DefaultSelector() as selector:
-        selector.register(raw, selectors.EVENT_READ)
-        return not selector.select(0)
+    poll = select.poll()
+    poll.register(raw, select.POLLIN)
+    return not poll.poll(0)

@@ -223,17 +223,16 @@ class _Stream:
     def __init__(self, raw: socket.socket, deadline: _Deadline) -> None:
         self.raw = self._raw = raw
         self._deadline = deadline
+        self._unsent: list[bytes] = []
 
     def sendall(self, data: bytes) -> None:
-        """Send everything, in pieces that each check the deadline."""
-        view = memoryview(data)
-        while view:
-            self._raw.settimeout(self._deadline.left())
-            view = view[self._raw.send(view[:SEND_CHUNK]) :]
+        """Add data to the request; it is sent when the response is read, headers with the body."""
+        self._unsent.append(data)
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        """Return the file that the response is read from."""
+        """Send the request, and return the file that the response is read from."""
         assert mode == "rb", mode
+        self._flush()
         return io.BufferedReader(_Reader(self._raw, self._deadline))
 
     def close(self) -> None:
@@ -246,6 +245,14 @@ class _Stream:
     def end(self) -> None:
         """Close the socket."""
         self._raw.close()
+
+    def _flush(self) -> None:
+        """Send everything, in pieces that each check the deadline."""
+        view = memoryview(b"".join(self._unsent))
+        self._unsent.clear()
+        while view:
+            self._raw.settimeout(self._deadline.left())
+            view = view[self._raw.send(view[:SEND_CHUNK]) :]
 
 
 class _Reader(io.RawIOBase):
