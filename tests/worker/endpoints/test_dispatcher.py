@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from penstock import Pipeline, run_pending
 from penstock.bus.push import webhook
 from penstock.core.clock import MINUTE, SECOND
 from penstock.egress.policy import STRICT, EgressRules
+from penstock.flows.records import FlowRequest
 from tests.kits.client_harness import Harness
 from tests.kits.egress import ReceivedRequest, ScriptedResponse
 from tests.server.kit import Client
@@ -315,3 +317,23 @@ def test_the_query_of_a_url_is_never_shown(harness: Harness) -> None:
         assert detail.endpoint.url == f"{world.url}?…"
         assert "hunter2" not in str(detail)
         assert "hunter2" not in str(harness.client.views.pipelines())
+
+
+def test_an_endpoint_receives_its_item(harness: Harness) -> None:
+    bodies: list[Any] = []
+
+    def reply(request: dict[str, Any]) -> tuple[int, Any]:
+        bodies.append(request)
+        return 200, {"entities": {"players": [7]}} if request["processor"] == "rosters" else None
+
+    flow = Pipeline("games")
+    first = flow.phase("first")
+    first.http("https://a.example.com/", name="rosters", entities=["players"])
+    second = flow.phase("second", after=first)
+    second.http("https://a.example.com/", name="game", each=lambda _: ["bos-nyk", "lal-den"])
+    harness.client.register([flow])
+    request = FlowRequest(pipeline="games", partition="2025-12-31", customer="acme")
+    harness.client.flows.trigger(request)
+    run_pending(harness.client, [flow], reply=reply)
+    assert [body["processor"] for body in bodies] == ["rosters", "game", "game"]
+    assert sorted(body["item"] for body in bodies[1:]) == ["bos-nyk", "lal-den"]

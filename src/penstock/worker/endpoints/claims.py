@@ -13,7 +13,9 @@ from penstock.core.clock import SECOND, Micros
 from penstock.core.naming import PipelineKey, PoolKey, ProcessorKey
 from penstock.core.stored_json import loads
 from penstock.db.store import Tx
+from penstock.entities.store import changed_of
 from penstock.pipelines.declare.endpoint import HttpEndpoint
+from penstock.pipelines.declare.incremental import RECEIVES
 from penstock.runs.external.client.heartbeats import HEARTBEAT_LEASE_US
 from penstock.runs.external.client.holder import Claimed
 from penstock.runs.rows import HeldRun, Progress
@@ -36,6 +38,8 @@ class EndpointRow(NamedTuple):
     processor: str
     endpoint: str
     """Where and how its runs are sent, as JSON."""
+    entity_role: int = 0
+    """Whether it reports or receives changed entities."""
 
     @property
     def path(self) -> str:
@@ -64,7 +68,15 @@ def endpoint_claim(tx: Tx, row: EndpointRow, n: int, holder: str) -> list[Outgoi
         return []
     endpoint = loads(HttpEndpoint, row.endpoint)
     until = lease_take_many(tx, [_lease(run, endpoint, holder) for run in runs])
-    return [OutgoingRun(Claimed(run, until[run.run_id], *row[3:6]), endpoint) for run in runs]
+    subjects = [(run.flow_id or 0, int(run.processor_key)) for run in runs]
+    changed = changed_of(tx, subjects) if row.entity_role & RECEIVES else {}
+    return [
+        OutgoingRun(
+            Claimed(run, until[run.run_id], *row[3:6], changed.get(subject)),
+            endpoint,
+        )
+        for run, subject in zip(runs, subjects, strict=True)
+    ]
 
 
 def run_accept_many(tx: Tx, runs: Sequence[OutgoingRun]) -> set[int]:
