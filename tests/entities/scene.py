@@ -53,6 +53,8 @@ class Scene:
         self.stage = Stage(store, clock, made or incremental_pipeline())
         self.customer = customer
         self.held: list[Held] = []
+        self.left: set[str] = set()
+        """Processors whose runs are not claimed here."""
 
     def open(self, partition: str = "2025-11-16", **fields: Any) -> int:
         """Open a flow as the scheduler does; return its id."""
@@ -65,7 +67,8 @@ class Scene:
     def claim(self) -> None:
         """Claim every run that is ready."""
         self.stage.admitter.run_once()
-        rows = {row.processor_key: row for row in self.stage.store.read(registry.processor_list)}
+        every = self.stage.store.read(registry.processor_list)
+        rows = {row.processor_key: row for row in every if row.name not in self.left}
         for pool in sorted({row.pool_key for row in rows.values()}):
             claim = Claim(pool_key=pool, processors=list(rows), n=1000, start=True, claimed_by="t")
             for run in self.stage.write(lambda tx, c=claim: run_claim(tx, c)):  # type: ignore[misc]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.core.errors import InvalidInput
+from penstock.core.ids import encode
 from penstock.db.store import Store
 from penstock.flows.explain.records import EntityFlow
 from penstock.testing.clock import VirtualClock
@@ -97,3 +98,28 @@ def test_a_pruned_flow_is_still_named(scene: Scene) -> None:
 def test_the_form_of_an_entity(scene: Scene, entity: str) -> None:
     with pytest.raises(InvalidInput, match="kind and id such as players:1630567"):
         found(scene, entity)
+
+
+def test_what_a_processor_receives_is_shown(scene: Scene) -> None:
+    """By the explanation of the flow, the run and the flow itself, each with the reason."""
+    flow_id = scene.open("2025-11-16")
+    scene.upstream({"players": [7, 8]}, {"teams": ["LAL"]})
+    client = scene.stage.client
+    explained = client.diagnostics.explain_flow(encode("flow", flow_id))
+    (features,) = [one for one in explained.phases if one.phase == "features"]
+    assert "everyone receives players (2), teams (1)." in features.sentences
+    assert "by_day receives everything: it has not succeeded before." in features.sentences
+    changed = {
+        run.processor: client.runs.detail(run.run_id).changed
+        for run in client.runs.list(partition="2025-11-16", customer="c").items
+    }
+    assert changed["rosters"] is None
+    everyone, by_day = changed["everyone"], changed["by_day"]
+    assert everyone is not None
+    assert (everyone.entities_total, everyone.partitions) == (
+        {"players": 2, "teams": 1}, ["2025-11-16"],
+    )  # fmt: skip
+    assert by_day is not None
+    assert (by_day.everything, by_day.reason) == (True, "it has not succeeded before")
+    inputs = client.flows.get(encode("flow", flow_id)).inputs
+    assert [one.processor for one in inputs] == ["everyone", "players", "by_day"]

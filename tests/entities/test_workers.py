@@ -14,7 +14,9 @@ from penstock.runs.external.records import ClaimRequest, RunCompletion, RunStart
 from penstock.testing import FlowTest
 from penstock.testing.clock import VirtualClock
 from tests.entities.scene import Scene, incremental_pipeline
+from tests.kits.client_harness import Harness
 from tests.kits.flows import work
+from tests.worker.endpoints.kit import endpoint, replying
 
 
 def feature_pipeline(seen: list[Any], reported: list[Any]) -> Pipeline:
@@ -123,6 +125,27 @@ def test_external_workers_receive_it_with_the_claim(store: Store, clock: Virtual
     first, second = (one for one in given if one is not None)
     assert (first.everything, first.reason) == (True, "it has not succeeded before")
     assert (second.everything, second.entities) == (False, {"players": [2, 3]})
+
+
+def test_http_processors_receive_it_in_the_request(harness: Harness) -> None:
+    """And report their changes with the reply."""
+    with endpoint(harness, lambda _: replying(200, {"entities": {"teams": [9]}})) as world:
+        made = Pipeline("inc", partition=day("d", repeats=True), warehouse="w")
+        made.phase("raw").processor("rosters", entities=["players"])(work)
+        last = made.phase("last", after=made.phases[0])
+        last.http(world.url, name="build", incremental=True, entities=["teams"])
+        scene = Scene(harness.store, harness.clock, made)
+        scene.left = {"build"}
+        for number, ids in ((16, [1]), (17, [2, 3])):
+            scene.open(f"2025-11-{number}")
+            scene.end(scene.take("rosters"), {"players": ids})
+            scene.step()
+            assert world.send_all() == 1
+        first, second = (one.json["changed"] for one in world.receiver.got)
+    assert (first["everything"], first["reason"]) == (True, "it has not succeeded before")
+    assert (second["everything"], second["entities"]) == (False, {"players": [2, 3]})
+    trail = scene.stage.client.diagnostics.entity("teams:9", customer="c")
+    assert [flow.phases[0].phase for flow in trail.flows] == ["last", "last"]
 
 
 class TestDeclaration:

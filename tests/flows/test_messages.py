@@ -103,6 +103,24 @@ def test_completions_have_all_fields(scene: Scene) -> None:
     }  # fmt: skip
 
 
+def test_many_entities_are_counted(scene: Scene) -> None:
+    """A message lists at most 1,000; everything is a reason, and no report is null."""
+    scene.complete("orders", entities={"shops": list(range(1_001))})
+    scene.complete("stock", everything_changed="full reload")
+    first, second = scene.read("done")
+    assert (first["entities_changed"], first["entities_total"]) == (None, {"shops": 1_001})
+    assert second["everything_changed"] == "raw.stock changed everything: full reload"
+    scene.rows |= {"t.orders": 10, "t.extra": 1}
+    scene.harness.clock.advance(seconds=400)
+    scene.orchestrator.run_once()
+    (trigger,) = scene.read("next")
+    assert (trigger["entities_changed"], trigger["entities_total"]) == (None, {"shops": 1_001})
+    assert trigger["everything_changed"] == "raw.stock changed everything: full reload"
+    scene.complete("daily")
+    (last,) = scene.read("last")
+    assert (last["entities_changed"], last["everything_changed"]) == (None, None)
+
+
 def test_a_run_has_its_id_as_execution_id(scene: Scene) -> None:
     """A processor that a run executed names the run."""
     (run,) = [one for one in scene.client.runs.list().items if one.processor == "orders"]

@@ -250,6 +250,19 @@ class RunEndpoint(Record):
     """Status of its last reply that accepted or failed an attempt; null if there is none."""
 
 
+class RunInput(Record):
+    """What the run of an incremental processor receives."""
+
+    everything: bool
+    """Whether it processes everything."""
+    reason: str | None
+    """Why it processes everything; null if it receives the changes since its last success."""
+    entities_total: dict[str, int]
+    """Number of changed entities by kind; empty if it processes everything."""
+    partitions: list[str]
+    """Partitions of the flows that reported the changes."""
+
+
 class RunDetail(Record):
     """A run with its attempts, journal and progress."""
 
@@ -273,6 +286,8 @@ class RunDetail(Record):
     """Run that created this one as an action (`run_…`); null for other origins."""
     endpoint: RunEndpoint | None = None
     """Endpoint of an HTTP processor; null for other processors."""
+    changed: RunInput | None = None
+    """What an incremental processor receives; null for other processors."""
 
 
 class LogEntry(Record):

@@ -77,6 +77,8 @@ class Season:
             clock.sleep(0.02)
 
 
+STAMPED: Final = "* EXCLUDE (updated_at)"
+"""Columns of a raw table, which has the time of its load as well."""
 ENTITIES: Final[Mapping[str, str]] = {"players": "player_id", "teams": "team"}
 """Columns that identify the entities whose changes processors report."""
 SEASON: Final = Season()
@@ -104,10 +106,13 @@ def clean_game(run: RunContext, source: str) -> Result:
     of_game = {"day": run.partition, "game": run.item}
     with SEASON.opened() as connection:
         at = run.scheduled_time.replace(tzinfo=None).isoformat()
+        days = {"first": run.partition, "last": run.partition}
+        connection.execute(sql("remember", table=f"nba_raw.{table}", columns=STAMPED), days)
         connection.execute(sql("delete_game", table=table), of_game)
         row = connection.execute(
             sql("clean_game", table=table, source=source), {**of_game, "at": at}
         ).fetchone()
+        _report(run, connection, f"nba_raw.{table}", STAMPED)
         return _done(run, int(row[0]) if row else 0)
 
 
@@ -119,13 +124,21 @@ def fill_for_run(run: RunContext, table: str) -> Result:
     with SEASON.opened() as connection:
         at = run.scheduled_time.replace(tzinfo=None).isoformat()
         days = {"first": run.partition, "last": run.partition}
-        columns = "* EXCLUDE (updated_at)" if table.startswith("nba_raw.") else "*"
+        columns = STAMPED if table.startswith("nba_raw.") else "*"
         connection.execute(sql("remember", table=table, columns=columns), days)
         rows = fill(connection, table, run.partition, run.partition, at)
-        for kind in run.declared.terms.entities:
-            text = sql("changed", table=table, columns=columns, column=ENTITIES[kind])
-            run.entities(kind, [found[0] for found in connection.execute(text, days).fetchall()])
+        _report(run, connection, table, columns)
         return _done(run, rows)
+
+
+def _report(
+    run: RunContext, connection: duckdb.DuckDBPyConnection, table: str, columns: str
+) -> None:
+    """Report the entities whose rows differ from those that were remembered."""
+    days = {"first": run.partition, "last": run.partition}
+    for kind in run.declared.terms.entities:
+        text = sql("changed", table=table, columns=columns, column=ENTITIES[kind])
+        run.entities(kind, [found[0] for found in connection.execute(text, days).fetchall()])
 
 
 def fill(

@@ -302,6 +302,7 @@ def _sentences(phase: PhaseFact, wall: LocalClock) -> list[str]:
                 for p in lacking
                 if p.name not in held
             ]
+    lines += [f"{name} receives {what}." for name, what in phase.received]
     if phase.intervention is not None:
         item = phase.intervention
         tried = f" after {item.tries} tries" if item.tries > 1 else ""

@@ -278,6 +278,8 @@ class PhaseFact:
     processors: tuple[ProcessorFact, ...] = ()
     breaker: BreakerFact | None = None
     intervention: InterventionFact | None = None
+    received: tuple[tuple[str, str], ...] = ()
+    """What its incremental processors receive, in words, by name."""
 
     @property
     def stragglers_until(self) -> Micros | None:

@@ -36,6 +36,7 @@ from penstock.core.records.record import JsonObject, Meta, Page, Time, Wire
 from penstock.core.records.remotely import remotely
 from penstock.core.redact import redact
 from penstock.db.store import Single, Transactions, Tx
+from penstock.entities.store import inputs_of_flow
 from penstock.runs.action_records import RunCheckpoint, RunUpstream
 from penstock.runs.client.actions import SOURCE
 from penstock.runs.client.listing import RunPosition, position_of, run_page, searched
@@ -63,6 +64,7 @@ from penstock.runs.records import (
     Cancellation,
     Run,
     RunDetail,
+    RunInput,
     RunLogs,
     RunRef,
     RunStateName,
@@ -188,6 +190,7 @@ class Runs:
                 sub_flows=sub_flows_of(tx, row.run_id),
                 caused_by=id_or_none("run", cause),
                 endpoint=endpoint_record(_endpoint_url(pipelines, row), row, attempts, progress),
+                changed=_changed(tx, row),
             )
 
         return self._store.read(body)
@@ -379,3 +382,17 @@ def _endpoint_url(pipelines: Mapping[str, PipelineInfo], row: RunRow) -> str | N
     rows = () if info is None else info.processors
     found = next((r for r in rows if (r.phase, r.name) == (row.phase, row.processor)), None)
     return None if info is None or found is None else info.endpoint_url(found)
+
+
+def _changed(tx: Tx, row: RunRow) -> RunInput | None:
+    """Return what the run of an incremental processor receives."""
+    received = {} if row.flow_id is None else inputs_of_flow(tx, row.flow_id)
+    found = received.get((row.phase, row.processor))
+    if found is None:
+        return None
+    return RunInput(
+        everything=found.everything,
+        reason=found.reason,
+        entities_total=found.counts,
+        partitions=list(found.partitions),
+    )

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from penstock.access.store.names import NameResolver, PipelineInfo
 from penstock.core.errors import InvalidInput
 from penstock.core.ids import encode
 from penstock.db.store import Tx
+from penstock.entities.store import inputs_of_flow
 from penstock.flows.cascade import FlowState
 from penstock.flows.explain.facts import (
     RUNS_AHEAD_MAX,
@@ -285,7 +287,8 @@ class FactLoader:
         )
         whole = {row.phase: row for row in rows if not row.processor}
         names = [p["name"] for p in plan.definition["phases"] if p["name"] in whole]
-        return tuple(_phase(flow, plan, whole[name], rows, parts) for name in names)
+        found = [_phase(flow, plan, whole[name], rows, parts) for name in names]
+        return _with_inputs(tx, flow_id, found) if plan.incremental else tuple(found)
 
     def _info(self, pipeline: str) -> PipelineInfo | None:
         try:
@@ -399,6 +402,15 @@ def _one_of_each(runs: Iterable[RunRow]) -> dict[tuple[str, str], RunRow]:
         else:
             found[run.phase, run.processor] = run
     return found
+
+
+def _with_inputs(tx: Tx, flow_id: int, phases: Sequence[PhaseFact]) -> tuple[PhaseFact, ...]:
+    """Add what incremental processors receive."""
+    texts = {key: str(changed) for key, changed in inputs_of_flow(tx, flow_id).items()}
+    return tuple(
+        replace(one, received=tuple((n, t) for (p, n), t in texts.items() if p == one.name))
+        for one in phases
+    )
 
 
 def _phase(
