@@ -1,6 +1,7 @@
 """`pause`, `pipelines`, `status`, `alerts`, `db` and `doctor`."""
 
 import sqlite3
+from datetime import UTC, datetime
 
 import pytest
 
@@ -8,6 +9,8 @@ from penstock import connect
 from penstock.access.store.registry import processor_list
 from penstock.bus.message import SubscriptionSpec, TopicSpec
 from penstock.bus.transports.embedded import EmbeddedBus
+from penstock.monitoring.cli.alerts import subject_command
+from penstock.monitoring.records import StoredAlert
 from penstock.runs.store.leases import session_open
 from tests.kits.shell import SHOP, Shell
 
@@ -107,7 +110,23 @@ class TestStatus:
         found = shell.json("alerts", "list")["items"]
         assert [alert["severity"] for alert in found] == ["HIGH"]
         assert f"penstock configs enable {config['config_id']}" in shell.ok("alerts", "list")
+        assert "acme: " in shell.ok("alerts", "list")
         assert len(shell.json("alerts", "list", "--state", "all")["items"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "command"),
+    [("flow", "penstock explain flow_1"), ("run", "penstock runs show flow_1"), ("topic", None)],
+)
+def test_what_shows_the_subject_of_an_alert(kind: str, command: str | None) -> None:
+    """An alert without a fix names the command that shows its subject."""
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    alert = StoredAlert(
+        alert_id="alert_1", rule="r", severity="HIGH", customer="acme", subject_kind=kind,
+        subject="flow_1", message="m", detail={}, state="open", times=1, opened_at=at,
+        last_at=at, closed_at=None, closed_by=None,
+    )  # fmt: skip
+    assert subject_command(alert) == command
 
 
 class TestDatabase:

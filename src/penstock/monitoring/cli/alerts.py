@@ -9,7 +9,16 @@ import click
 from penstock.cli import output
 from penstock.cli.app import App, Group
 from penstock.cli.rows import collect
-from penstock.monitoring.records import AlertState
+from penstock.monitoring.records import AlertState, StoredAlert
+
+COMMANDS = {"flow": "penstock explain", "run": "penstock runs show", "config": "penstock why"}
+"""What shows the subject of an alert that has no fix of its own."""
+
+
+def subject_command(alert: StoredAlert) -> str | None:
+    """Return the command that shows the subject of an alert."""
+    command = COMMANDS.get(alert.subject_kind)
+    return f"{command} {alert.subject}" if command and alert.subject else None
 
 
 @click.group(cls=Group)
@@ -44,8 +53,9 @@ def list_(app: App, customer: str | None, state: str, limit: int) -> None:
             severity = click.style(f"{a.severity:<8}", fg=output.COLOURS.get(a.severity))
             closed = "" if a.state == "open" else f"  [{a.state}]"
             since = output.format_time_short(a.opened_at, now)
-            click.echo(f"{severity}  {since:<24}  {output.escape_control(a.message)}{closed}")
-            fix = a.detail.get("fix")
+            text = a.message if a.customer is None else f"{a.customer}: {a.message}"
+            click.echo(f"{severity}  {since:<24}  {output.escape_control(text)}{closed}")
+            fix = a.detail.get("fix") or subject_command(a)
             if a.state == "open" and fix:
                 click.echo(f"{'':<36}→ {output.escape_control(str(fix))}")
         app.hint_more(page)
