@@ -197,7 +197,7 @@ class TestNeeds:
             (lambda: same_day("t", checks="SELECT 1"), "checks takes a list"),
             (
                 lambda: same_day("t", checks={"a;": "x"}),
-                "is not a check name: use up to 80 letters",
+                "is not a check name: use up to 80",
             ),
             (lambda: same_day("t", checks={"a": ""}), "check 'a' takes the text of a query"),
             (lambda: same_day("t", weight=-1), "weight is a number of at least 0"),
