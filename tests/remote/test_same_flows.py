@@ -18,6 +18,7 @@ from penstock.flows.gates.records import (
     WhatIfRequest,
 )
 from penstock.flows.gates.verdict import Verdict
+from penstock.flows.items.records import ItemRetry
 from penstock.flows.records import (
     Completeness,
     CompletionReport,
@@ -62,6 +63,16 @@ class TestFlows:
         for client in (remote, served.harness.client):
             with pytest.raises(InvalidInput, match="cursor"):
                 client.flows.list(customer="globex", cursor=first.next_cursor)
+
+    def test_items(self, served: ServedApi, remote: RemoteClient) -> None:
+        """Items of a flow are counted, listed and retried alike; here it has none."""
+        things = flow_things(served.harness, "acme")
+        same(served, remote, "items", "summary", things.flow)
+        same(served, remote, "items", "list", things.flow, state="failed", limit=5)
+        assert remote.items.retry(things.flow, ItemRetry(match="a*")).items == []
+        for client in (remote, served.harness.client):
+            with pytest.raises(InvalidInput, match="processor"):
+                client.items.retry(things.flow, ItemRetry(processor="box"))
 
     def test_trigger(self, served: ServedApi, remote: RemoteClient) -> None:
         """A preview is equal; a trigger opens a flow once, and force the next generation."""

@@ -21,7 +21,11 @@ from penstock.flows.explain.facts import (
     OpenFlowFact,
     PhaseFact,
 )
-from penstock.flows.explain.processor_messages import describe_last_failure, describe_processor
+from penstock.flows.explain.processor_messages import (
+    describe_items,
+    describe_last_failure,
+    describe_processor,
+)
 from penstock.flows.explain.records import Suggestion
 from penstock.flows.explain.suggestions import suggestions_of
 from penstock.flows.explain.times import LocalClock, format_list, format_times
@@ -176,6 +180,8 @@ def headline_of(flow: FlowFact, phase: PhaseFact, wall: LocalClock) -> tuple[str
     if phase.state == "FAILED":
         lost = [p.name for p in phase.processors if not p.is_done]
         why = f"without {format_list(lost)}" if lost else _reason(decision)
+        counts = _item_counts(phase)
+        why = f"{why}: {'; '.join(counts)}" if counts else why
         return " ".join(part for part in (ended, why) if part), None
     parts = [ended]
     if phase.state == "DEGRADED":
@@ -192,14 +198,24 @@ def _degraded(phase: PhaseFact) -> str:
     late = [p.name for p in phase.processors if not p.is_done]
     if late:
         lines.append(f"without {format_list(late)}")
-    part = [p.name for p in phase.processors if p.status == "partial"]
+    part = [p.name for p in phase.processors if p.status == "partial" and p.items is None]
     if part:
         lines.append(f"{format_list(part)} completed in part")
+    lines += _item_counts(phase)
     known = " ".join(lines)
     carried = [item for item in phase.missing if item not in known]
     if carried and not phase.is_inherited:
         lines.append(f"without {format_list(carried)} since an earlier phase")
     return "; ".join(lines)
+
+
+def _item_counts(phase: PhaseFact) -> list[str]:
+    """Return the counts of items of the processors that did not complete all of them."""
+    return [
+        f"{processor.name} {describe_items(processor.items)}"
+        for processor in phase.processors
+        if processor.items is not None and processor.status != "success"
+    ]
 
 
 def is_observed(phase: PhaseFact) -> bool:
