@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock import Pipeline, day
+from penstock import Pipeline, day, upstream
 from penstock.core.errors import DeclarationError, InvalidInput
 from penstock.db.store import Store
 from penstock.entities.report import IDS_MAX
@@ -125,6 +125,43 @@ def test_external_workers_receive_it_with_the_claim(store: Store, clock: Virtual
     first, second = (one for one in given if one is not None)
     assert (first.everything, first.reason) == (True, "it has not succeeded before")
     assert (second.everything, second.entities) == (False, {"players": [2, 3]})
+
+
+def test_items_report_and_receive_together(store: Store, clock: VirtualClock) -> None:
+    """Each item reports what it changed; the watermark moves when all items have succeeded."""
+    made = Pipeline("inc", partition=day("d", repeats=True), warehouse="w")
+    raw = made.phase("raw")
+    raw.processor("listing", entities=["players"])(work)
+    games = made.phase("games", after=raw)
+    games.processor("game", each=upstream("listing"), entities=["players"])(work)
+    last = made.phase("last", after=games)
+    last.processor("build", each=upstream("listing"), incremental=["players"])(work)
+    scene = Scene(store, clock, made)
+    received = []
+    for number, ids in ((16, {"a": 1, "b": 2}), (17, {"a": 3, "b": 4}), (18, {"a": 5, "b": 6})):
+        scene.open(f"2025-11-{number}")
+        scene.end(scene.take("listing"), {}, items=["a", "b"])
+        scene.step()
+        for _ in ids:
+            run = scene.take("game")
+            scene.end(run, {"players": [ids[run.item_key]]})
+        scene.step()
+        found = [scene.take("build") for _ in ids]
+        received.append([scene.changed(run) for run in found])
+        scene.end(found[0])
+        if number == 17:
+            scene.kill(found[1])
+        else:
+            scene.end(found[1])
+        scene.step()
+    first, second, third = received
+    assert [one.reason for one in first] == ["it has not succeeded before"] * 2
+    assert [set(one.ids("players") or ()) for one in second] == [{3, 4}] * 2
+    assert [set(one.ids("players") or ()) for one in third] == [{3, 4, 5, 6}] * 2
+    flow = scene.stage.client.flows.list(customer="c", limit=1).items[0]
+    detail = scene.stage.client.flows.get(flow.flow_id)
+    (fanned,) = [one for one in detail.completions if one.processor == "game"]
+    assert fanned.entities_total == {"players": 2}
 
 
 def test_http_processors_receive_it_in_the_request(harness: Harness) -> None:

@@ -48,9 +48,7 @@ class ChangedEntities:
         return None if self.everything else self.entities.get(kind, ())
 
     def __str__(self) -> str:
-        if self.reason is not None:
-            return f"everything: {self.reason}"
-        return counts_text(self.counts) or "nothing"
+        return received_text(self.reason, self.counts)
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON values, as external workers receive it."""
@@ -60,6 +58,11 @@ class ChangedEntities:
             "entities": {kind: list(ids) for kind, ids in self.entities.items()},
             "partitions": list(self.partitions),
         }
+
+
+def received_text(reason: str | None, counts: Mapping[str, int]) -> str:
+    """Return what a processor receives as text: everything with the reason, or numbers of ids."""
+    return f"everything: {reason}" if reason is not None else counts_text(counts) or "nothing"
 
 
 def counts_text(counts: Mapping[str, int]) -> str:

@@ -16,7 +16,7 @@ from penstock.client import UseCaseGroups
 from penstock.core.clock import SECOND, from_datetime, iso, parse_duration, parse_iso, to_datetime
 from penstock.core.errors import Forbidden, InvalidInput, NotFound
 from penstock.core.records.record import Page
-from penstock.entities.changed import counts_text
+from penstock.entities.changed import received_text
 from penstock.runs.records import LogEntry, Run, RunDetail, Submission
 from penstock.runs.states import RunState
 
@@ -193,9 +193,7 @@ def _print_detail(detail: RunDetail, entries: list[LogEntry], hints: list[str], 
         replied = "" if status is None else f"  (last status {status})"
         click.echo(f"  endpoint  {output.escape_control(detail.endpoint.url)}{replied}")
     if detail.changed is not None:
-        given = detail.changed
-        what = counts_text(given.entities_total) or "nothing"
-        what = f"everything: {given.reason}" if given.everything else what
+        what = received_text(detail.changed.reason, detail.changed.entities_total)
         click.echo(f"  receives  {output.escape_control(what)}")
     if detail.progress is not None:
         share = detail.progress.percent

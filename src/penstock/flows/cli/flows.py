@@ -11,7 +11,7 @@ from penstock.cli.app import App, Group
 from penstock.cli.arguments import FLOW
 from penstock.cli.rows import collect
 from penstock.core.errors import IllegalTransition
-from penstock.entities.changed import counts_text
+from penstock.entities.changed import counts_text, received_text
 from penstock.flows.explain.cli.explain import print_explanation
 from penstock.flows.explain.records import FlowExplanation
 from penstock.flows.records import FlowDetail
@@ -113,11 +113,7 @@ def _print_detail(detail: FlowDetail, now: int) -> None:
         changed = one.everything_changed or counts_text(one.entities_total or {})
         click.echo(text + done + (f"  changed {output.escape_control(changed)}" * bool(changed)))
     for given in detail.inputs:
-        what = (
-            f"everything: {given.reason}"
-            if given.everything
-            else counts_text(given.entities_total) or "nothing"
-        )
+        what = received_text(given.reason, given.entities_total)
         click.echo(f"  {given.phase}/{given.processor} receives {output.escape_control(what)}")
     click.echo(f"Explain it: penstock explain {flow.flow_id}")
 

@@ -178,7 +178,6 @@ class Runs:
             progress = progress_get(tx, row.run_id)
             attempts = [one for one in run_chain(tx, row, owner) if one.run_id != row.run_id]
             state = state_get(tx, row.root_run_id or row.run_id, row.parent_run_id)
-            cause = None if row.trigger_source != SOURCE else action_cause(tx, "submit", row.run_id)
             return RunDetail(
                 run=run_record(row),
                 attempts=[run_record(one) for one in attempts],
@@ -188,7 +187,7 @@ class Runs:
                 artifacts=[artifact_record(one) for one in artifact_list(tx, row.run_id)],
                 checkpoint=None if state is None else _shown(checkpoint_record(row.run_id, state)),
                 sub_flows=sub_flows_of(tx, row.run_id),
-                caused_by=id_or_none("run", cause),
+                caused_by=_cause(tx, row),
                 endpoint=endpoint_record(_endpoint_url(pipelines, row), row, attempts, progress),
                 changed=_changed(tx, row),
             )
@@ -382,6 +381,13 @@ def _endpoint_url(pipelines: Mapping[str, PipelineInfo], row: RunRow) -> str | N
     rows = () if info is None else info.processors
     found = next((r for r in rows if (r.phase, r.name) == (row.phase, row.processor)), None)
     return None if info is None or found is None else info.endpoint_url(found)
+
+
+def _cause(tx: Tx, row: RunRow) -> str | None:
+    """Return the run that created this one as an action."""
+    if row.trigger_source != SOURCE:
+        return None
+    return id_or_none("run", action_cause(tx, "submit", row.run_id))
 
 
 def _changed(tx: Tx, row: RunRow) -> RunInput | None:
