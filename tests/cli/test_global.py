@@ -204,6 +204,8 @@ class TestWrongIds:
         ("line", "code", "words"),
         [
             (["why", "dl_8fy089d6"], 2, "penstock dlq show dl_8fy089d6"),
+            (["why", "no-such-thing"], 2, "penstock subscriptions list"),
+            (["why", "hello"], 2, "Add a partition"),
             (["explain", "run_8fy089d6"], 2, "penstock why run_8fy089d6"),
             (["explain", "hello"], 2, "hello 2025-12-31), or pass a flow id"),
             (["trace", "unknown"], 3, "a correlation id, a flow id or a run id"),

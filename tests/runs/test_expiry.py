@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock import Pipeline
+from penstock import Pipeline, connect
 from penstock.core.clock import HOUR, MINUTE, SECOND, to_datetime
 from penstock.core.errors import IllegalTransition, InvalidInput
 from penstock.core.ids import decode, encode
@@ -23,6 +23,7 @@ from penstock.runs.sweeper import Sweeper
 from penstock.schedules.records import Config, ConfigChange
 from penstock.testing.clock import VirtualClock
 from tests.kits.client_harness import Harness
+from tests.kits.shell import Shell
 from tests.kits.world import World
 
 WAIT = 10 * MINUTE
@@ -303,3 +304,19 @@ def test_random_expiries_agree_with_a_model(world: World) -> None:
         left = {run_id for run_id, at in due.items() if at > world.clock.now()}
         assert {row[0] for row in world.sql("SELECT run_id FROM runs")} == left
         due = {run_id: due[run_id] for run_id in left}
+
+
+def test_status_counts_expired_runs(shell: Shell) -> None:
+    """`status` and `runs list` show them; a submission takes --in and --expires-after."""
+    assert " expired, " not in shell.ok("status")
+    run_id = shell.submit("hello", "--expires-after", "1ms")
+    with connect(shell.url) as client:
+        sweeper(client.store).run_once()
+    assert "1 expired, " in shell.ok("status")
+    assert run_id in shell.ok("runs", "list", "--state", "EXPIRED")
+    later = shell.json("runs", "submit", "hello", "--in", "1h", "--expires-after", "2m")
+    assert later["waits"] == "later"
+    assert later["expires_at"] > later["scheduled_time"]
+    assert "expires" in shell.ok("runs", "show", later["run_id"])
+    both = shell("runs", "submit", "hello", "--in", "1h", "--at", "2h")
+    assert (both.code, "--in" in both.err) == (2, True)

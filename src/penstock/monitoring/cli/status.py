@@ -105,7 +105,7 @@ def _print_queue(overview: Overview, now: Micros) -> None:
             ("waiting", ", ".join(waiting) or "0"),
             ("running", f"{overview.running_runs + overview.claimed_runs:,}"),
             ("today", f"{completed:,} completed, {failed:,} failed{share}, "
-             f"{overview.cancelled_today:,} cancelled, "
+             f"{_expired(overview)}{overview.cancelled_today:,} cancelled, "
              f"{overview.sla_breaches_today:,} started late"),
             ("flows", ", ".join(f"{n:,} {name}" for name, n in (
                 ("blocked", overview.blocked_flows), ("waiting", overview.waiting_flows)) if n)
@@ -113,6 +113,11 @@ def _print_queue(overview: Overview, now: Micros) -> None:
             ("next due", output.format_time(overview.next_occurrence_at, now)),
         ]
     )  # fmt: skip
+
+
+def _expired(overview: Overview) -> str:
+    """Return the number of runs that expired today; empty if none did."""
+    return f"{overview.expired_today:,} expired, " if overview.expired_today else ""
 
 
 def _print_sessions(sessions: Sequence[Session] | None, overview: Overview, now: Micros) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from penstock.bus.client.subscriptions import Subscriptions
 from penstock.cli import output
 from penstock.cli.app import App, Command
 from penstock.cli.arguments import (
@@ -15,6 +14,7 @@ from penstock.cli.arguments import (
     missing_partition_error,
     run_id,
 )
+from penstock.client import UseCaseGroups
 from penstock.core.clock import from_datetime
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.flows.explain.records import CauseEntry, CauseTree
@@ -55,7 +55,7 @@ def why(
         elif thing.isdigit() and partition is None:
             proof = client.topics.why(thing)
         elif partition is None:
-            proof = _subscription(client.subscriptions, thing, customer)
+            proof = _subscription(client, thing, customer)
         else:
             found = client.diagnostics.explain(thing, partition, customer=customer, mode=mode)
             if found.flow is None:
@@ -64,12 +64,20 @@ def why(
     app.emit(proof, lambda: print_causes(proof))
 
 
-def _subscription(subscriptions: Subscriptions, name: str, customer: str | None) -> CauseTree:
-    """Return why a subscription waits; a name of none is taken for a pipeline's."""
+def _subscription(client: UseCaseGroups, name: str, customer: str | None) -> CauseTree:
+    """Return why a subscription waits; the name of a pipeline lacks a partition."""
     try:
-        return subscriptions.why(name, customer=customer)
+        return client.subscriptions.why(name, customer=customer)
     except (NotFound, InvalidInput):
-        raise missing_partition_error(name) from None
+        pass
+    if not name.startswith("dl_"):
+        try:
+            client.views.pipeline(name)
+        except (NotFound, InvalidInput):
+            fix = "See: penstock subscriptions list, penstock flows list, penstock runs list."
+            expected = "a flow, run, config, message, subscription or pipeline"
+            raise InvalidInput("thing", expected, name, fix) from None
+    raise missing_partition_error(name)
 
 
 def print_causes(proof: CauseTree) -> None:
