@@ -1,4 +1,4 @@
-"""Processes killed at every commit of a flow on SQLite, and at some on PostgreSQL."""
+"""Processes killed at some commits of a flow; `make crash` kills at every one of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def own_transaction(self, seen, _stepped=service.Orchestrator._stepped):
 
 
 service.Orchestrator._stepped = own_transaction
-raise SystemExit(main(["--engine", "sqlite", "--every", "3"]))
+raise SystemExit(main(["--engine", "sqlite", "--every", "7"]))
 """
 """Flow events are taken in a transaction before the one that acts on them."""
 
@@ -35,7 +35,7 @@ def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_sqlite(tmp_path: Path) -> None:
-    """Killed right before and after every fifth commit (`make crash`: each), a flow completes."""
+    """Killed at every fifth point, before or after a commit, a flow completes."""
     where = str(tmp_path / "crash.db")
     done = _run("-m", "tests.harness.crashing", "--engine", "sqlite", "--where", where,
                   "--every", "5")  # fmt: skip
