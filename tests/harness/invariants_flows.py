@@ -46,6 +46,23 @@ _OFFENDERS = {
     "I15: something of an ended flow is still awaited": """
         SELECT w.flow_id, p.phase FROM flows w JOIN flow_phases p ON p.flow_id = w.flow_id
         WHERE w.ended_at IS NOT NULL AND p.look_at IS NOT NULL""",
+    "I40: a run that acts did so other than once, or without completing": """
+        SELECT h.run_id, h.final_state FROM history h JOIN processors p ON p.processor = h.processor
+            JOIN pipelines l ON l.pipeline = p.pipeline
+        WHERE l.name = 'cascade' AND p.name = 'right' AND (
+            SELECT count(*) FROM run_actions a WHERE a.run_id = h.run_id) <>
+                CASE WHEN h.final_state = 'COMPLETED' THEN 1 ELSE 0 END""",
+    "I40: runs and the actions that made them differ": """
+        SELECT made.run_id FROM (
+            SELECT run_id, parent_run_id FROM runs WHERE trigger_source = 'run'
+            UNION ALL SELECT run_id, parent_run_id FROM history WHERE trigger_source = 'run'
+            ) AS made
+        WHERE (SELECT count(*) FROM run_actions a
+            WHERE a.kind = 'submit' AND a.subject = made.run_id) <> 1""",
+    "I40: an action whose run does not exist": """
+        SELECT a.run_id, a.subject FROM run_actions a
+        WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.run_id = a.subject)
+            AND NOT EXISTS (SELECT 1 FROM history h WHERE h.run_id = a.subject)""",
     "I19: items and their runs differ": """
         SELECT e.flow_id, e.total, e.created FROM expansions e WHERE e.created <> (
             SELECT count(*) FROM (

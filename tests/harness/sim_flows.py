@@ -29,6 +29,7 @@ from penstock.pipelines.modes import game_day_modes
 from penstock.pipelines.partition import text
 from penstock.testing.simulate.actors import Actor, ServiceActor, Stage
 from penstock.testing.simulate.faults import Fault
+from penstock.worker.context import RunContext
 
 CASCADE = "cascade"
 STATUSES: tuple[Literal["success", "partial", "failed"], ...] = (
@@ -70,6 +71,13 @@ def cascade() -> Pipeline:
 
 def _work(run: object) -> None:
     """Processor body; the simulation decides its outcome."""
+
+
+def act(run: RunContext) -> None:
+    """Create a run with the result of one processor, and keep a checkpoint."""
+    if (run.pipeline, run.processor) == (CASCADE, "right"):
+        run.submit("single", partition="made by a run")
+        run.state["attempt"] = run.attempt
 
 
 class OrchestratorActor(ServiceActor):

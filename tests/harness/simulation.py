@@ -34,7 +34,7 @@ from penstock.testing.simulate.violation import Violation
 from penstock.testing.simulate.workers import SimHeartbeat, SimWorker
 from tests.harness.observer import Observer
 from tests.harness.sim_actors import Operator, new_config, services
-from tests.harness.sim_flows import cascade, flow_actors
+from tests.harness.sim_flows import act, cascade, flow_actors
 from tests.harness.sim_limits import declare_shared_limit, limited_pipelines
 from tests.harness.sim_outside import SimExternalWorker
 from tests.harness.sim_slots import SlotHolder, slot_actors
@@ -200,6 +200,7 @@ class Simulation:
         cast += slot_actors(self)
         for n in range(options.workers):
             worker = SimWorker(self, f"worker-{n}", self._pipelines)
+            worker.acts = act
             heartbeat = SimHeartbeat(worker)
             cast += [worker, heartbeat]
             self._groups[worker.name] = self._groups[heartbeat.name] = (worker, heartbeat)

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from penstock.core.clock import MINUTE, SECOND
+from penstock.core.errors import StoreError
 from penstock.core.naming import DEFAULT_POOL
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.rows import HeldRun, RunEnd
@@ -70,6 +71,8 @@ class SimWorker(Actor):
         self._waiting: list[HeldRun] = []
         self._sent: list[RunEnd] = []
         self.is_open = False
+        self.acts: Callable[[RunContext], object] = lambda _: None
+        """What a processor that will succeed does beside its result."""
         self.start()
 
     def start(self) -> None:
@@ -146,6 +149,10 @@ class SimWorker(Actor):
     def _outcome(self, context: RunContext) -> AttemptOutcome:
         rng = self.stage.rng
         if self.is_recovering or rng.random() < 0.65:
+            try:
+                self.acts(context)
+            except StoreError:
+                return AttemptOutcome(error_type=ERRORS[0])
             return AttemptOutcome(result=self._listed.get((context.pipeline, context.processor)))
         return AttemptOutcome(error_type=rng.choice(ERRORS))
 
