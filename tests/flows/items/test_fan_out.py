@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from penstock.access.store import registry
 from penstock.core.clock import MINUTE
 from penstock.core.ids import encode
 from penstock.db.store import Store
 from penstock.flows.items.expander import ExpandCounts
 from penstock.flows.items.sources import ItemRequest
 from penstock.runs import attempt_result
+from penstock.runs.store import runs
 from penstock.runs.store.finish import run_end_many
 from penstock.testing.clock import VirtualClock
 from tests.kits.items import ItemStage, fanned
@@ -309,3 +311,19 @@ class _Idle:
     def run_once(self) -> ExpandCounts:
         """Do nothing."""
         return ExpandCounts()
+
+
+def test_items_are_fair_towards_other_customers(store: Store, clock: VirtualClock) -> None:
+    """A run that another customer submits after 300 items is claimed among the first."""
+    stage = ItemStage(store, clock, fanned())
+    stage.open()
+    stage.list_games([f"g{n}" for n in range(300)])
+    stage.step()
+    stage.open(customer="globex")
+    rows = stage.store.read(registry.processor_list)
+    claim = runs.Claim(
+        pool_key=rows[0].pool_key, processors=[row.processor_key for row in rows], n=3,
+        claimed_by="t",
+    )  # fmt: skip
+    held = stage.write(lambda tx: runs.run_claim(tx, claim))
+    assert {h.customer_id for h in held} == {"acme", "globex"}
