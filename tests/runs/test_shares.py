@@ -333,6 +333,23 @@ class TestMaximum:
         assert not shares.marks(shares.a)
 
 
+def test_settings_that_cannot_be_applied(
+    shares: Shares, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error while settings are applied is logged; due runs are admitted all the same."""
+
+    def broken(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("penstock.runs.admitter.run_rerank", broken)
+    due = shares.world.clock.now() + SECOND
+    shares.world.insert(1, customer_key=shares.b, scheduled_time=due)
+    shares.set("a", weight=2, concurrency=1)
+    assert shares.marks(shares.b) == {READY: 1}
+    assert "applying changed settings" in caplog.text
+    assert shares.customers.get("a").concurrency == 1
+
+
 class TestRules:
     """Bounds and strides."""
 

@@ -220,7 +220,7 @@ def admitter_case(harness: Harness, patch: pytest.MonkeyPatch) -> bool:
     patch.setattr("penstock.runs.admitter.queue_admit", admit)
     patch.setattr("penstock.runs.admitter.queue_check", lambda _: ([5, 6, 7, 8], None))
     patch.setattr(
-        "penstock.runs.admitter.admission_state", lambda tx: (None, False, True, tx.now())
+        "penstock.runs.admitter.admission_state", lambda tx: (None, False, True, False, tx.now())
     )
     Admitter(harness.store).run_once()
     return sorted(one for limits in served for one in limits) == [5, 6, 8]

@@ -111,15 +111,30 @@ class Admitter:
         )
 
     def _apply_settings(self, now: int) -> int:
-        """Apply changed settings of customers to live runs; return the time of the next check."""
-        if now - self._applied_at >= SETTINGS_US:
-            self._applied_at = now
-            while self._store.write(lambda tx: run_rerank(tx, self._batch)) is not None:
-                pass
-            after = 0
-            while (done := self._store.write(lambda tx, n=after: caps_apply(tx, n))) is not None:  # type: ignore[misc]
-                after = done[0] - 1 if done[1] else done[0]
-        return self._applied_at + SETTINGS_US
+        """Apply changed settings of customers to live runs; return the time of the next check.
+
+        Settings that cannot be applied do not stop the admission.
+        """
+        if now - self._applied_at < SETTINGS_US:
+            return self._applied_at + SETTINGS_US
+        self._applied_at = now
+        for step in (self._rerank, self._apply_maxima):
+            try:
+                step()
+            except StoreError:
+                raise
+            except Exception:
+                log.exception("applying changed settings of customers failed")
+        return now + SETTINGS_US
+
+    def _rerank(self) -> None:
+        while self._store.write(lambda tx: run_rerank(tx, self._batch)) is not None:
+            pass
+
+    def _apply_maxima(self) -> None:
+        after = 0
+        while (done := self._store.write(lambda tx, n=after: caps_apply(tx, n))) is not None:  # type: ignore[misc]
+            after = done[0] - 1 if done[1] else done[0]
 
     def _enqueue(self) -> tuple[int, AdmitResult]:
         """Put every run that needs limits into their queues."""
