@@ -10,7 +10,13 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
-from penstock.audit.telemetry import Event, PushAccepted, PushPosted, PushRefused
+from penstock.audit.telemetry import (
+    Event,
+    PushAccepted,
+    PushPosted,
+    PushRefused,
+    RequestSent,
+)
 from penstock.client import Client
 from penstock.core.errors import StoreError
 from penstock.server.bus_metrics import BusCollector
@@ -99,6 +105,19 @@ class PushMetrics:
             ["subscription"],
             registry=registry,
         )
+        self._sent = Counter(
+            "penstock_endpoint_requests",
+            "Requests to HTTP processors by processor and response.",
+            ["processor", "response"],
+            registry=registry,
+        )
+        self._sent_seconds = Histogram(
+            "penstock_endpoint_request_seconds",
+            "Response time of HTTP processors in seconds.",
+            ["processor"],
+            buckets=BUCKETS,
+            registry=registry,
+        )
         self._received = Counter(
             "penstock_push_received",
             "Incoming pushes by subscription and outcome.",
@@ -107,12 +126,16 @@ class PushMetrics:
         )
 
     def on_event(self, event: Event) -> None:
-        """Count a push event."""
+        """Count a push, or a request to an HTTP processor."""
         if isinstance(event, PushPosted):
             name = self._name("/".join(filter(None, (event.customer_id, event.subscription))))
             self._requests.labels(name, event.failure or str(event.status)).inc()
             self._seconds.labels(name).observe(event.seconds)
             self._window.labels(name).set(event.window)
+        elif isinstance(event, RequestSent):
+            name = self._name(event.processor)
+            self._sent.labels(name, event.failure or str(event.status)).inc()
+            self._sent_seconds.labels(name).observe(event.seconds)
         elif isinstance(event, PushAccepted):
             self._received.labels(self._name(event.subscription), event.outcome).inc()
         elif isinstance(event, PushRefused):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from prometheus_client import CollectorRegistry, generate_latest
+
 from penstock import Pipeline
 from penstock.assembly.endpoints import endpoint_problems
 from penstock.assembly.settings import load
+from penstock.cli.logging import describe_event
 from penstock.pipelines.draw import draw
 from penstock.runs.cli import _print_detail
+from penstock.server.metrics import PushMetrics
 from tests.kits.client_harness import Harness
 from tests.worker.endpoints.kit import endpoint, replying
 
@@ -40,3 +44,15 @@ def test_a_pipeline_shows_its_endpoint_without_the_query(harness: Harness) -> No
     (problem, *_) = endpoint_problems(harness.store, load({}))
     assert problem == "scores/main/score: its callbacks require the setting public_url"
     assert "hunter2" not in str(endpoint_problems(harness.store, load({})))
+
+
+def test_requests_are_counted_and_logged(harness: Harness) -> None:
+    with endpoint(harness, lambda _: replying(503)) as world:
+        run_id = world.submit()
+        world.send_all()
+        registry = CollectorRegistry()
+        PushMetrics(registry).on_event(world.sent[0])
+        counted = 'penstock_endpoint_requests_total{processor="scores/main/score",response="503"} 1.0'
+        assert counted in generate_latest(registry).decode()
+        level, text = describe_event(world.sent[0], str)
+        assert (level, text) == ("warning", f"{run_id} sent: scores/main/score failed (503)")
