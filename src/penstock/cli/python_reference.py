@@ -14,6 +14,7 @@ import importlib
 import inspect
 import itertools
 import re
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -425,12 +426,27 @@ def _defaults(kind: type[Any]) -> Iterator[tuple[str, str]]:
 
 def _fields_of_options(owner: str, kind: type[Any]) -> list[Option]:
     """Return the keys of a dictionary of options; their descriptions state the defaults."""
-    texts, hints = field_texts(kind), _hints(kind)
+    texts, hints = _option_texts(kind), _hints(kind)
     found = []
     for name, hint in hints.items():
         text = texts.get(name) or _meaning(owner, name, hint, {})
         found.append(Option(name, type_name(hint), _stated_default(text), text))
     return found
+
+
+def _option_texts(kind: type[Any]) -> dict[str, str]:
+    """Return the descriptions of options by name, with those of the classes it extends.
+
+    A TypedDict does not keep its bases, so they are read from its source.
+    """
+    (declared,) = ast.parse(inspect.getsource(kind)).body
+    assert isinstance(declared, ast.ClassDef)
+    texts: dict[str, str] = {}
+    for base in declared.bases:
+        found = getattr(sys.modules[kind.__module__], ast.unparse(base), None)
+        if found is not None and typing.is_typeddict(found):
+            texts |= _option_texts(found)
+    return texts | dict(field_texts(kind))
 
 
 def _stated_default(text: str) -> str:

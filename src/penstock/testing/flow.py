@@ -226,8 +226,8 @@ class FlowTest(FlowResults):
     def set_reply(self, processor: str, respond: FakeReply) -> None:
         """Set the fake endpoint of an HTTP processor.
 
-        It takes the body of the request and returns a status and a body, which have the meaning
-        of a real reply; 202 fails, because nothing reports later.
+        respond: takes the body of the request and returns a status and a body, which have the
+        meaning of a real reply; 202 fails, because nothing reports later.
         """
         self._behavior(processor).call = lambda run: replied(run, respond)
 

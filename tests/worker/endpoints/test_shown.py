@@ -52,7 +52,8 @@ def test_requests_are_counted_and_logged(harness: Harness) -> None:
         world.send_all()
         registry = CollectorRegistry()
         PushMetrics(registry).on_event(world.sent[0])
-        counted = 'penstock_endpoint_requests_total{processor="scores/main/score",response="503"} 1.0'
+        labels = '{processor="scores/main/score",response="503"}'
+        counted = f"penstock_endpoint_requests_total{labels} 1.0"
         assert counted in generate_latest(registry).decode()
         level, text = describe_event(world.sent[0], str)
         assert (level, text) == ("warning", f"{run_id} sent: scores/main/score failed (503)")

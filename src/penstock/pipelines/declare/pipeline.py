@@ -156,9 +156,9 @@ class Phase:
         """Declare a processor whose runs are sent to a URL, as signed requests.
 
         Decorates a function without a body, which gives the processor its name and is returned
-        unchanged; with a `name` it declares the processor at once and returns it. timeout: time
-        from the request to the result, reported in the reply or later. `EndpointOptions` in
-        `pipelines.declare.endpoint` describes the options of requests.
+        unchanged; with a `name` it declares the processor at once and returns it. url: URL that
+        runs are sent to. timeout: time from the request to the result, in the reply or later.
+        `EndpointOptions` in `pipelines.declare.endpoint` describes the options of requests.
         """
         known = HttpOptions.__optional_keys__
         if unknown := sorted(options.keys() - known):
