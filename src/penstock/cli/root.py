@@ -89,7 +89,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("monitoring.cli.doctor", "Check the installation and suggest fixes."),
     "verify": (
         "monitoring.cli.verify",
-        "Prove from the journal that nothing was lost, repeated or changed.",
+        "Prove from the journal and the audit chains that nothing was lost, repeated or changed.",
     ),
     "seals": ("monitoring.cli.verify", "List the sealed blocks of the journal."),
     "completion": (
