@@ -134,4 +134,23 @@ MEANINGS: Final[Mapping[str, str]] = {
     "register_quota_error.predicate": "Function of the exception; returns True for a match.",
     "run_seed.seed": "Seed of the history.",
     "run_seed.steps": "Number of steps.",
+    "RunContext.artifact.media_type": "Media type, such as `text/csv`.",
+    "RunContext.artifact.size": "Size in bytes.",
+    "RunContext.artifact.uri": "Where the artifact is, such as `gs://bucket/report.csv`.",
+    "RunContext.set_state.text": "The state as JSON text.",
+    "RunContext.submit.at": "Earliest time at which it starts; now if not set.",
+    "RunContext.submit.ordering_key": "Runs with the same key start one after another.",
+    "RunContext.submit.parameters": "Parameters of the new run.",
+    "RunContext.submit.partition": "Partition of the new run.",
+    "RunContext.submit.priority": "Priority from 1 to 10; 10 starts first.",
+    "RunContext.trigger.config": "Config whose parameters the flow uses.",
+    "RunContext.trigger.force": "Whether to start phases again that are complete.",
+    "RunContext.trigger.parameters": "Parameters of the flow.",
+    "RunContext.trigger.partition": "Partition of the flow.",
+    "RunContext.trigger.phases": "Phases to start; the entry phases if not set.",
+    "RunContext.trigger.priority": "Priority of its runs from 1 to 10; 10 starts first.",
+    "FlowTest.set_items.items": "Items that the query lists.",
+    "run_pending.reply": (
+        "Function that answers for the endpoints of HTTP processors: body to (status, reply)."
+    ),
 }
