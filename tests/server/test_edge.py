@@ -96,9 +96,10 @@ def test_one_default_batch(harness: Harness) -> None:
 
 
 def test_slow_routes() -> None:
-    """Routes that probe data or work through a backlog have threads of their own."""
+    """Routes that probe data or read very much have threads of their own."""
     assert {route.name for route in ROUTES.all if route.is_slow} == {
         "POST /api/v1/scheduler/trigger",
         "POST /api/v1/gates/check",
         "POST /api/v1/gates/backtest",
+        "GET /api/v1/verification",
     }
