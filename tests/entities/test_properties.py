@@ -198,7 +198,7 @@ def test_received_together_is_what_changed(store: Store, clock: VirtualClock) ->
     numbers = iter(range(1_000_000))
 
     @settings(
-        max_examples=12, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+        max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
     )
     @given(operations)
     def check(done: list[tuple[object, ...]]) -> None:
