@@ -160,7 +160,7 @@ class TestBesideASnapshot:
         statement = load("postgres")["run_insert_many"]
         row = dict.fromkeys((c.name for c in statement.batch), None) | {
             "customer": world.customer, "processor": world.processor, "priority": 5, "attempt": 1,
-            "trigger_source": "manual",
+            "trigger_source": "manual", "item_key": "",
         }  # fmt: skip
         if is_single:
             text, params = statement.one[0], {f"o_{k}": v for k, v in row.items()}

@@ -14,7 +14,7 @@ from penstock.schedules.store import config_health
 from penstock.testing.simulate.snapshots import EndedRunRow
 from penstock.testing.simulate.workers import SimWorker
 from penstock.worker.outcome import AttemptOutcome
-from tests.harness import invariants, simulation
+from tests.harness import invariants, sim_actors, simulation
 from tests.harness.invariants import Commit, has_common_cause
 from tests.harness.sim_actors import new_config
 from tests.harness.simulation import Options, SimulationFailed, run_seed
@@ -50,8 +50,9 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         return is_common
 
     failed = AttemptOutcome(error_type="VALIDATION_ERROR")
-    monkeypatch.setattr(simulation, "new_config", frequent)
-    monkeypatch.setattr(SimWorker, "_outcome", lambda _: failed)
+    for module in (simulation, sim_actors):
+        monkeypatch.setattr(module, "new_config", frequent)
+    monkeypatch.setattr(SimWorker, "_outcome", lambda _worker, _run: failed)
     monkeypatch.setattr(invariants, "has_common_cause", judge)
     return found
 

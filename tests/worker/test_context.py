@@ -199,7 +199,7 @@ class TestOutcomes:
     @pytest.mark.parametrize(
         ("value", "text"),
         [
-            ([1], "return None, a mapping or a Result"),
+            ("text", "return None, a mapping"),
             ({"a": object()}, "cannot be encoded as JSON"),
             ({"a": "\ud800"}, "cannot be encoded as JSON"),
             ({"a": "x" * 70_000}, "bytes as JSON"),

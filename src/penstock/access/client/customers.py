@@ -23,10 +23,9 @@ from penstock.access.store.names import NameResolver
 from penstock.access.store.paging import Cursor, PageLimit, paged
 from penstock.audit.rows import Entry
 from penstock.audit.store.journal import journal_append_many
-from penstock.core.clock import to_datetime
 from penstock.core.errors import InvalidInput
 from penstock.core.records.parameters import Customer
-from penstock.core.records.record import UNSET, Meta, Page, UnsetType
+from penstock.core.records.record import UNSET, Meta, Page, UnsetType, time, time_or_none
 from penstock.db.store import Transactions, Tx
 
 __all__ = ["Customers"]
@@ -136,7 +135,7 @@ def _record(row: CustomerRow) -> CustomerSettings:
         customer=row.customer_id,
         weight=row.weight,
         concurrency=row.concurrency,
-        created_at=to_datetime(row.created_at),
-        updated_at=None if row.updated_at is None else to_datetime(row.updated_at),
+        created_at=time(row.created_at),
+        updated_at=time_or_none(row.updated_at),
         updated_by=row.updated_by,
     )

@@ -33,7 +33,7 @@ FROM {{batch}} WHERE run_actions.run_id = batch.run_id AND run_actions.n = batch
 -- The actions of a run, in order.
 -- scope: system (the caller has checked the run)
 SELECT kind, target, partition, action_key, subject, is_repeat, at FROM run_actions
-WHERE run_id = :run_id ORDER BY n;
+WHERE run_id = :run_id ORDER BY n LIMIT :limit;
 
 -- name: run_action_cause
 -- The run that made a run, flow or message.
@@ -56,7 +56,7 @@ ON CONFLICT (run_id, name) DO NOTHING;
 -- The artifacts of a run, by name.
 -- scope: system (the caller has checked the run)
 SELECT name, uri, size, checksum, media_type, at FROM run_artifacts
-WHERE run_id = :run_id ORDER BY name;
+WHERE run_id = :run_id ORDER BY name LIMIT :limit;
 
 -- fragment: state_conflict
 -- A holder whose token is older than that of the stored state changes nothing.

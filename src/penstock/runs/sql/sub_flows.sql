@@ -19,7 +19,7 @@ WHERE root_run_id = :root AND wait_key = :wait_key ORDER BY run_id DESC;
 -- The flows that a run waited for, in order.
 -- scope: system (the caller has checked the run)
 SELECT run_id, flow_id, is_opened, at, resumed_at FROM sub_flows
-WHERE run_id = :run_id ORDER BY at, flow_id;
+WHERE run_id = :run_id ORDER BY at, flow_id LIMIT 100;
 
 -- name: sub_flow_waiting
 -- The flow that a run waits for.

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from penstock.core.clock import Micros
 from penstock.core.naming import CustomerKey, ProcessorKey
 from penstock.db.store import Tx, first
-from penstock.runs.action_records import ActionKind
+from penstock.runs.action_records import ACTIONS_MAX, ARTIFACTS_MAX, ActionKind
 
 
 class ActionRow(NamedTuple):
@@ -111,7 +111,7 @@ def action_made_many(tx: Tx, made: Sequence[tuple[int, int, int]]) -> None:
 
 def action_list(tx: Tx, run_id: int) -> list[KeptAction]:
     """Return the actions of a run, in order."""
-    rows = tx.rows("run_action_list", {"run_id": run_id})
+    rows = tx.rows("run_action_list", {"run_id": run_id, "limit": ACTIONS_MAX})
     return [KeptAction._make(row)._replace(is_repeat=bool(row[5])) for row in rows]
 
 
@@ -129,7 +129,8 @@ def artifact_put_many(tx: Tx, rows: Sequence[ArtifactRow]) -> None:
 
 def artifact_list(tx: Tx, run_id: int) -> list[KeptArtifact]:
     """Return the artifacts of a run, by name."""
-    return [KeptArtifact._make(row) for row in tx.rows("run_artifact_list", {"run_id": run_id})]
+    params = {"run_id": run_id, "limit": ARTIFACTS_MAX}
+    return [KeptArtifact._make(row) for row in tx.rows("run_artifact_list", params)]
 
 
 def state_put_held(tx: Tx, rows: Sequence[tuple[int, int, str]]) -> set[int]:
