@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 
 from benchmarks.cascade import open_flows, orchestrator_loop, wait_until_ended
+from benchmarks.load import wall_now
 from benchmarks.raw import Raw
 from benchmarks.result import Result, percentile
 from benchmarks.site import Site
@@ -22,6 +23,8 @@ FAIL_EVERY = 100
 listed_ns: list[int] = []
 first_ns: list[int] = []
 gathered_ns: list[int] = []
+first_at: list[int] = []
+"""When the first item of each flow began, on the clock that the database shares."""
 
 
 def fan_out_of(items: int) -> Pipeline:
@@ -40,6 +43,7 @@ def fan_out_of(items: int) -> Pipeline:
     def one(run: RunContext) -> None:
         if not first_ns:
             first_ns.append(time.monotonic_ns())
+            first_at.append(wall_now())
         if int((run.item_key or "0")[5:]) % FAIL_EVERY == 0:
             raise PermanentError("this item always fails")
 
@@ -51,7 +55,10 @@ def fan_out_of(items: int) -> Pipeline:
 
 
 def fan_out(site: Site, *, quick: bool) -> Iterator[Result]:
-    """Measure items per second, and from the end of the listing processor to the first item."""
+    """Measure items per second, and from the trigger of the phase to its first item.
+
+    `listed_p50_ms` counts from the call of the processor that lists the items.
+    """
     items, rounds = (1_000, 2) if quick else (ITEMS, ROUNDS)
     place = site.create("fan_out")
     store = place.store()
@@ -61,6 +68,7 @@ def fan_out(site: Site, *, quick: bool) -> Iterator[Result]:
     loop.start()
     subject.start()
     subject.started.wait(30)
+    first_at.clear()
     rates, delays = [], []
     for n in range(rounds + 1):
         rate, delay = _round(store, f"day{n}")
@@ -72,6 +80,8 @@ def fan_out(site: Site, *, quick: bool) -> Iterator[Result]:
     store.close()
     raw = place.raw()
     _check(raw, items, rounds + 1)
+    triggers = raw.rows("SELECT at FROM triggers WHERE phase = 'each' ORDER BY flow_id")
+    starts = [(began - at) / 1_000 for began, (at,) in zip(first_at, triggers, strict=True)][1:]
     raw.close()
     site.drop(place)
     yield Result(
@@ -81,7 +91,8 @@ def fan_out(site: Site, *, quick: bool) -> Iterator[Result]:
         unit="items/s",
         n=items,
         extra={
-            "first_start_p50_ms": percentile(delays, 0.5),
+            "first_start_p50_ms": percentile(starts, 0.5),
+            "listed_p50_ms": percentile(delays, 0.5),
             "median": percentile(rates, 0.5),
             "rounds": rounds,
         },
