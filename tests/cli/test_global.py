@@ -30,6 +30,20 @@ def python(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+class TestRepeatedOptions:
+    """Options that are given more than once."""
+
+    def test_a_single_option_is_refused(self, shell: Shell) -> None:
+        """The first value would be ignored silently."""
+        result = shell("dlq", "list", "--error", "TIMEOUT", "--error", "UNKNOWN")
+        assert result.code == 2
+        assert "--error is given 2 times: give it once." in result.err
+
+    def test_flags_and_lists_may_be_repeated(self, shell: Shell) -> None:
+        """A repeated flag means the same; a list has several values."""
+        shell.ok("status", "--json", "--json")
+
+
 class TestHelp:
     """Help is fast, complete and consistent."""
 

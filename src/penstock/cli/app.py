@@ -12,6 +12,7 @@ import getpass
 import json
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -329,7 +330,20 @@ class _Global(click.Command):
 
 
 class Command(_Global):
-    """A command that accepts the global options."""
+    """A command that accepts the global options, and each single option once."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse arguments; refuse a repeated option, whose first values click would ignore."""
+        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        for option, times in Counter(order).items():
+            is_single = isinstance(option, click.Option) and not (
+                option.multiple or option.count or option.is_flag
+            )
+            if is_single and times > 1:
+                raise click.UsageError(
+                    f"{option.opts[0]} is given {times} times: give it once.", ctx
+                )
+        return super().parse_args(ctx, args)
 
 
 class Group(_Global, click.Group):
