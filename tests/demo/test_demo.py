@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from penstock.cli import cli
-from penstock.core.clock import SECOND
+from penstock.core.clock import SECOND, SystemClock, parse_iso
 from penstock.demo.claims import Claim
 from penstock.demo.saas import world
 from penstock.demo.saas.report import Facts, Report
@@ -70,6 +70,18 @@ def test_missing_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.exit_code == 2
     assert "penstock-engine[duckdb]" in result.stderr
     assert "demo saas" in result.stderr
+
+
+def test_runs_of_a_killed_worker_that_time_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With long steps they may reach their time limit before the session expires."""
+    now = parse_iso("2026-11-16T15:05:00Z")
+    monkeypatch.setattr(SystemClock, "now", lambda _: now)
+    record = Shell(tmp_path / "demo.db").json("demo", *SMALL)
+    claims = {claim["title"]: claim for claim in record["claims"]}
+    crashed = claims["A killed worker delayed runs but lost none."]
+    assert (crashed["is_true"], crashed["rescued"] > 0) == (True, True)
 
 
 def test_environment_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 PAGE = 5_000
 EVERY = 1_000_000
 
+RECOVERED = ("STALE_EXECUTION", "TIMEOUT")
+"""How runs of a killed worker end: its session expires, or their time limit if that is sooner."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
@@ -173,9 +176,9 @@ def _throttled(runs: list[RunRow]) -> Claim:
 
 
 def _crashed(runs: list[RunRow], facts: Facts) -> Claim:
-    stale = [r for r in runs if r.error_type == "STALE_EXECUTION"]
+    stale = [r for r in runs if r.error_type in RECOVERED]
     holders = sorted({r.claimed_by for r in stale if r.claimed_by})
-    ends = _ends_of(runs, "STALE_EXECUTION")
+    ends = _ends_of(runs, *RECOVERED)
     lease = output.format_span(facts.scene.stage.lease_us)
     found = max(((r.finished_at or 0) - (r.started_at or 0) for r in stale), default=0)
     text = (
@@ -302,10 +305,10 @@ def _end(chain: list[RunRow]) -> str:
     return "dead" if last.is_dead else "live"
 
 
-def _ends_of(runs: list[RunRow], error_type: str) -> Counter[str]:
-    """Count how the chains ended in which an attempt failed with this error type."""
+def _ends_of(runs: list[RunRow], *error_types: str) -> Counter[str]:
+    """Count how the chains ended in which an attempt failed with one of these error types."""
     chains = _chains(runs)
-    met = {r.root_run_id or r.run_id for r in runs if r.error_type == error_type}
+    met = {r.root_run_id or r.run_id for r in runs if r.error_type in error_types}
     return Counter(_end(chains[root]) for root in met)
 
 
