@@ -45,9 +45,9 @@ def patched(name: str, old: str, new: str) -> Iterator[None]:
         statements[name] = original
 
 
-def first_detecting_seed(*invariants: str) -> int:
-    """Return the first seed whose history breaks one of the invariants."""
-    for seed in range(SEEDS):
+def first_detecting_seed(*invariants: str, start: int = 0) -> int:
+    """Return the first seed from `start` on whose history breaks one of the invariants."""
+    for seed in range(start, start + SEEDS):
         try:
             run_seed(seed)
         except SimulationFailed as error:
@@ -61,7 +61,7 @@ def first_detecting_seed(*invariants: str) -> int:
 
 def test_completion_after_the_lease_expired_is_accepted() -> None:
     with patched("run_finish_many", "r.token = x.token AND", ""):
-        seed = first_detecting_seed("I24", "I1", "I23", "I40")
+        seed = first_detecting_seed("I24", "I1", "I23", "I40", start=30)
     run_seed(seed)
 
 
