@@ -14,7 +14,7 @@ from penstock import Pipeline, connect
 from penstock.core.clock import HOUR, MINUTE, SECOND, to_datetime
 from penstock.core.errors import IllegalTransition, InvalidInput
 from penstock.core.ids import decode, encode
-from penstock.db.store import Store, Tx
+from penstock.db.store import Store, StoreView, Tx
 from penstock.runs.admitter import Admitter
 from penstock.runs.records import Submission
 from penstock.runs.store import expiry
@@ -29,7 +29,7 @@ from tests.kits.world import World
 WAIT = 10 * MINUTE
 
 
-def sweeper(store: Store) -> Sweeper:
+def sweeper(store: StoreView) -> Sweeper:
     """Return a sweeper with a fixed jitter."""
     return Sweeper(store, jitter=lambda: 0.5)
 
