@@ -19,7 +19,7 @@ REPEAT_SECONDS: Final = 0.05
 
 
 class ProbeTimeout:
-    """Timeout of one probe: `with Alarm(seconds) as alarm: alarm.on_ring(connection.interrupt)`."""
+    """Timeout of one probe: `with ProbeTimeout(5) as alarm: alarm.on_expired(db.interrupt)`."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

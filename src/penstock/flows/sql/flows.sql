@@ -465,6 +465,10 @@ WHERE k.customer = :customer AND k.processor = :processor AND k.execution_id = :
     AND k.partition = :partition AND (CAST(:mode AS text) IS NULL OR k.mode = :mode)
 LIMIT 1;
 
+-- fragment: flows_to_prune
+SELECT flow_id FROM flows WHERE ended_at IS NOT NULL AND ended_at < :before
+    ORDER BY ended_at, flow_id LIMIT :n
+
 -- name: flows_prune
 -- Delete ended flows with their phases, completions and triggers, in chunks; their logs stay, and
 -- so do the execution ids of reports.
@@ -472,37 +476,17 @@ LIMIT 1;
 INSERT INTO completion_ids (customer, processor, execution_id, partition, mode, flow_id, at)
 SELECT s.customer, s.processor, s.execution_id, w.partition, w.mode, w.flow_id, s.at
 FROM flows w JOIN completions s ON s.flow_id = w.flow_id
-WHERE s.execution_id IS NOT NULL AND w.flow_id IN (
-    SELECT flow_id FROM flows WHERE ended_at IS NOT NULL AND ended_at < :before
-    ORDER BY ended_at, flow_id LIMIT :n)
+WHERE s.execution_id IS NOT NULL AND w.flow_id IN ({{flows_to_prune}})
 ON CONFLICT (customer, processor, execution_id, partition, mode) DO NOTHING;
-DELETE FROM flow_phases WHERE flow_id IN (
-    SELECT flow_id FROM flows WHERE ended_at IS NOT NULL AND ended_at < :before
-    ORDER BY ended_at, flow_id LIMIT :n);
-DELETE FROM completions WHERE flow_id IN (
-    SELECT flow_id FROM flows WHERE ended_at IS NOT NULL AND ended_at < :before
-    ORDER BY ended_at, flow_id LIMIT :n);
-DELETE FROM triggers WHERE flow_id IN (
-    SELECT flow_id FROM flows WHERE ended_at IS NOT NULL AND ended_at < :before
-    ORDER BY ended_at, flow_id LIMIT :n);
-DELETE FROM entity_inputs WHERE flow_id IN (
-    SELECT flow_id FROM flows WHERE ended_at IS NOT NULL AND ended_at < :before
-    ORDER BY ended_at, flow_id LIMIT :n);
-DELETE FROM expansions WHERE flow_id IN (
-    SELECT flow_id FROM flows WHERE ended_at IS NOT NULL AND ended_at < :before
-    ORDER BY ended_at, flow_id LIMIT :n);
-DELETE FROM expansion_items WHERE flow_id IN (
-    SELECT flow_id FROM flows WHERE ended_at IS NOT NULL AND ended_at < :before
-    ORDER BY ended_at, flow_id LIMIT :n);
-DELETE FROM item_completions WHERE flow_id IN (
-    SELECT flow_id FROM flows WHERE ended_at IS NOT NULL AND ended_at < :before
-    ORDER BY ended_at, flow_id LIMIT :n);
-DELETE FROM item_counts WHERE flow_id IN (
-    SELECT flow_id FROM flows WHERE ended_at IS NOT NULL AND ended_at < :before
-    ORDER BY ended_at, flow_id LIMIT :n);
-DELETE FROM flows WHERE flow_id IN (
-    SELECT flow_id FROM flows WHERE ended_at IS NOT NULL AND ended_at < :before
-    ORDER BY ended_at, flow_id LIMIT :n);
+DELETE FROM flow_phases WHERE flow_id IN ({{flows_to_prune}});
+DELETE FROM completions WHERE flow_id IN ({{flows_to_prune}});
+DELETE FROM triggers WHERE flow_id IN ({{flows_to_prune}});
+DELETE FROM entity_inputs WHERE flow_id IN ({{flows_to_prune}});
+DELETE FROM expansions WHERE flow_id IN ({{flows_to_prune}});
+DELETE FROM expansion_items WHERE flow_id IN ({{flows_to_prune}});
+DELETE FROM item_completions WHERE flow_id IN ({{flows_to_prune}});
+DELETE FROM item_counts WHERE flow_id IN ({{flows_to_prune}});
+DELETE FROM flows WHERE flow_id IN ({{flows_to_prune}});
 
 -- name: generations_prune
 -- Delete the generation numbers of partitions unchanged for long.
