@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -10,8 +11,8 @@ from unittest import mock
 
 from penstock.core.errors import StoreUnavailable
 from penstock.runs.external.client import reports
-from penstock.worker.endpoints import settle
-from penstock.worker.endpoints.dispatcher import Dispatcher
+from penstock.worker.endpoints import dispatcher, settle
+from penstock.worker.endpoints.dispatcher import Dispatcher, SenderThreads
 from tests.kits.client_harness import Harness
 from tests.kits.egress import ReceivedRequest, ScriptedResponse
 from tests.worker.endpoints.kit import WAIT, EndpointWorld, Gate, endpoint, replying
@@ -69,6 +70,30 @@ def test_a_slow_endpoint_does_not_delay_another(harness: Harness) -> None:
         slow.open.set()
         step_until([one], lambda: len(world.sent) == 40, changed)
         assert {world.state(run_id) for run_id in held} == {"COMPLETED"}
+
+
+def test_a_thread_that_has_just_taken_a_run_is_not_idle() -> None:
+    taken, go_on, sent = threading.Event(), threading.Event(), threading.Event()
+
+    class HoldingQueue(queue.SimpleQueue[Any]):
+        """Its reader is interrupted between taking the run `first` and anything else."""
+
+        def get(self, *given: Any) -> Any:
+            item = super().get(*given)
+            if item == "first":
+                taken.set()
+                assert go_on.wait(WAIT)
+            return item
+
+    with mock.patch.object(dispatcher.queue, "SimpleQueue", HoldingQueue):
+        threads = SenderThreads(2, lambda run: sent.set() if run == "second" else None)  # type: ignore[arg-type, func-returns-value]
+    threads.put("first")  # type: ignore[arg-type]
+    assert taken.wait(WAIT)
+    threads.put("second")  # type: ignore[arg-type]
+    is_sent = sent.wait(WAIT / 4)
+    go_on.set()
+    threads.close()
+    assert is_sent, "the second run waits for the thread of the first"
 
 
 def test_accepted_runs_occupy_no_request(harness: Harness) -> None:

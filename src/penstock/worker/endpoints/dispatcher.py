@@ -85,7 +85,7 @@ class Dispatcher:
         self._windows = EndpointWindows(most, self._options.concurrency_max)
         self._changed = self._windows.changed
         self._done: deque[Exchanged] = deque()
-        self._senders = _SenderThreads(self._options.threads, self._send)
+        self._senders = SenderThreads(self._options.threads, self._send)
         self._storing: threading.Thread | None = None
         self._is_closing = False
         self._base: CallbackBase | None = None
@@ -267,7 +267,7 @@ class Dispatcher:
             )
 
 
-class _SenderThreads:
+class SenderThreads:
     """Up to `most` threads that call `send`; they start when they are needed and end when idle."""
 
     def __init__(self, most: int, send: Callable[[OutgoingRun], None]) -> None:
@@ -277,12 +277,15 @@ class _SenderThreads:
         self._lock = threading.Lock()
         self._threads = 0
         self._idle = 0
+        self._waiting = 0
+        """Runs that no thread has begun; a thread that takes one is no longer idle."""
 
     def put(self, run: OutgoingRun) -> None:
         """Send a run in the next free thread."""
-        self._queue.put(run)
         with self._lock:
-            if self._idle < self._queue.qsize() and self._threads < self._most:
+            self._waiting += 1
+            self._queue.put(run)
+            if self._idle < self._waiting and self._threads < self._most:
                 self._threads += 1
                 threading.Thread(target=self._loop, name="penstock-dispatch", daemon=True).start()
 
@@ -302,4 +305,5 @@ class _SenderThreads:
                 if run is None:
                     self._threads -= 1
                     return
+                self._waiting -= 1
             self._send(run)
