@@ -195,7 +195,8 @@ class SimWorker(Actor):
             self.store.write(lambda tx: run_end_many(tx, again))
         waiting = list(self.steps.ends._queue)
         self.steps.flush_once()
-        self._sent = (self._sent + waiting)[-4:]
+        kept = self.steps.ends.tokens()
+        self._sent = (self._sent + [end for end in waiting if end.token not in kept])[-4:]
         if not self._executions and self.stage.rng.random() < 0.02:
             self._leave()
 
