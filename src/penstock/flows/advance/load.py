@@ -31,17 +31,21 @@ class LoadedRows(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Which phases of a long flow to load: those that may change, and those before them."""
+    """Which phases of a long flow to load: those that may change, and those before them.
+
+    While the last phase of the plan is none of them and is not over, the flow cannot end.
+    """
 
     pipeline_key: PipelineKey
     reported: frozenset[str]
     following: frozenset[str]
     before: frozenset[str]
+    last: str
 
     @property
-    def names(self) -> list[str]:
-        """All of them."""
-        return sorted(self.reported | self.following | self.before)
+    def neighbours(self) -> frozenset[str]:
+        """The phases that the evaluation sees."""
+        return self.reported | self.following | self.before
 
 
 def snapshot_of(tx: Tx, locked: Locked, wakeup: Wakeup | None = None) -> FlowSnapshot:
@@ -74,8 +78,8 @@ def query_state(tx: Tx, wakeups: Mapping[int, Wakeup]) -> Callable[[Sequence[Loc
     long = _long_flows(wakeups)
     parts = {
         flow_id: (
-            phases_named_later(tx, flow_id, part.names),
-            completions_named_later(tx, flow_id, part.pipeline_key, part.names),
+            phases_named_later(tx, flow_id, sorted(part.neighbours | {part.last})),
+            completions_named_later(tx, flow_id, part.pipeline_key, sorted(part.neighbours)),
         )
         for flow_id, part in long.items()
     }
@@ -111,13 +115,15 @@ def _is_enough(
     """
     flow = locked.flow
     is_late = flow.deadline_at is None or locked.now >= flow.deadline_at
-    loaded = sum(not row.is_over for row in rows.phases)
+    may_end = part.last in part.neighbours or not any(
+        row.phase == part.last and not row.is_over for row in rows.phases
+    )
     return not (
         is_late
         or not flow.is_open
         or locked.has_breakers
-        or rows.degraded
-        or rows.unfinished <= loaded
+        or rows.is_degraded
+        or may_end
         or any(one.phase in part.following for one in seen)
     )
 
@@ -139,7 +145,11 @@ def _long_flows(wakeups: Mapping[int, Wakeup]) -> dict[int, _Part]:
         following = {name for phase in wakeup.phases for name in plan.next_phases(phase)}
         before = {name for phase in following for name in plan.phase(phase).after}
         found[flow_id] = _Part(
-            pipeline_key, frozenset(wakeup.phases), frozenset(following), frozenset(before)
+            pipeline_key,
+            frozenset(wakeup.phases),
+            frozenset(following),
+            frozenset(before),
+            plan.phases[-1].name,
         )
     return found
 

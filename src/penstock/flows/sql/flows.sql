@@ -206,12 +206,10 @@ SELECT flow_id, gate_id, phase, processor, state, since_at, started_at, ended_at
     look_again, waiting_since, tries, is_degraded, gate, evidence
 FROM flow_phases WHERE flow_id = :flow_id AND phase {{any names}} ORDER BY gate_id;
 
--- name: phase_counts
--- How many phases of a flow are unfinished, and how many started degraded.
+-- name: phase_degraded_any
+-- Whether a phase of a flow, or a processor with a gate of its own, started degraded.
 -- scope: system (the caller locked the flow)
-SELECT count(CASE WHEN state NOT IN ('COMPLETE', 'DEGRADED', 'SKIPPED') THEN 1 END),
-    count(CASE WHEN is_degraded THEN 1 END)
-FROM flow_phases WHERE flow_id = :flow_id AND processor = '';
+SELECT EXISTS (SELECT 1 FROM flow_phases WHERE flow_id = :flow_id AND is_degraded);
 
 -- name: phase_update_many
 -- Write the current state of phases; since_at changes with the state.
@@ -433,11 +431,12 @@ FROM completions s {{lite:CROSS}} JOIN processors p ON p.processor = s.processor
 WHERE s.flow_id {{any ids}} ORDER BY s.flow_id, s.processor;
 
 -- name: completion_rows_named
--- The completions of some phases of a long flow; their processors are found by key.
+-- The completions of some phases of a long flow; each is found by key, whatever the planner knows.
 -- scope: system (the caller locked the flow)
 SELECT {{completion_columns}}
-FROM processors p {{lite:CROSS}} JOIN completions s ON s.flow_id = :flow_id
-    AND s.processor = p.processor
+FROM processors p CROSS JOIN {{pg:LATERAL (SELECT * FROM completions c
+    WHERE c.flow_id = :flow_id AND c.processor = p.processor LIMIT 1) s}}{{lite:completions s
+    ON s.flow_id = :flow_id AND s.processor = p.processor}}
 WHERE p.pipeline = :pipeline AND p.phase {{any names}} ORDER BY s.processor;
 
 -- name: processor_keys_list

@@ -218,24 +218,23 @@ def phases_later(tx: Tx, ids: Sequence[int]) -> Callable[[], dict[int, list[Phas
 
 
 class LongFlowRows(NamedTuple):
-    """Some phases of a long flow, and how many of all its phases are unfinished or degraded."""
+    """Some phases of a long flow, and whether any of its phases started degraded."""
 
     phases: list[PhaseRow]
-    unfinished: int
-    degraded: int
+    is_degraded: bool
 
 
 def phases_named_later(tx: Tx, flow_id: int, names: Sequence[str]) -> Callable[[], LongFlowRows]:
     """Send the queries for some phases of a long flow; the returned function waits for them."""
     params = {"flow_id": flow_id, "names": list(names)}
-    rows, counts = (
+    rows, degraded = (
         tx.later("phase_rows_named", params),
-        tx.later("phase_counts", {"flow_id": flow_id}),
+        tx.later("phase_degraded_any", {"flow_id": flow_id}),
     )
 
     def read() -> LongFlowRows:
-        ((unfinished, degraded),) = counts.rows()
-        return LongFlowRows([_phase(row) for row in rows.rows()], unfinished, degraded)
+        ((is_degraded,),) = degraded.rows()
+        return LongFlowRows([_phase(row) for row in rows.rows()], bool(is_degraded))
 
     return read
 

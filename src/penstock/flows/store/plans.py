@@ -78,6 +78,8 @@ def processors_later(tx: Tx, flows: Iterable[FlowRow]) -> Callable[[], Processor
                 if len(cached) >= PLANS_MAX:
                     cached.clear()
                 cached[digest] = {k: v for k, v in found.items() if k[0] == pipeline}
+        if not unknown and len(wanted) == 1:
+            return cached[next(iter(wanted))]
         for digest in wanted:
             found.update(cached.get(digest, ()))
         return found
