@@ -28,7 +28,18 @@ FOLDERS = ("sql/",)
 HISTORY = ("CHANGELOG.md", "docs/benchmarks.md")
 """Documents that describe earlier versions."""
 NOT_MODULES = frozenset(
-    {"alerts", "customer", "dependency", "example", "orchestration", "run", "slo", "toml", "db"}
+    {
+        "alerts",
+        "customer",
+        "dependency",
+        "example",
+        "orchestration",
+        "run",
+        "seal",
+        "slo",
+        "toml",
+        "db",
+    }
 )
 """What follows `penstock.` in file names, topics, settings of PostgreSQL, and hosts."""
 OBJECTS = {

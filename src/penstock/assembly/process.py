@@ -10,6 +10,7 @@ import os
 import random
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from penstock.access.secrets import Secrets
 from penstock.access.store.names import PipelineInfo
@@ -21,6 +22,7 @@ from penstock.assembly.endpoints import (
     check_endpoints,
     endpoint_problems,
 )
+from penstock.assembly.heads_file import HeadsFile
 from penstock.assembly.push import (
     build_health_check,
     build_pusher,
@@ -303,7 +305,9 @@ def build_services(
         Replayer(
             store, build_health_check(settings), threads=HEALTH_THREADS if clock is None else 0
         ),
-        Sealer(store),
+        Sealer(
+            store, heads=HeadsFile(Path(heads)) if (heads := settings.seal_heads_file) else None
+        ),
         Pruner(store, retention=retention),
         Vacuum(store),
     ]

@@ -136,6 +136,9 @@ class Settings:
     )
     sweep_interval: int = _duration("5s", "Interval of sweeps for lapsed leases.", low=0.1)
     seal_interval: int = _duration("10s", "Interval at which the journal is sealed.", low=0.1)
+    seal_heads_file: str = _setting(
+        "", "File to which the heads of sealed blocks are appended; keep it outside the database."
+    )
     prune_interval: int = _duration(
         "60s", "Interval at which retention and other upkeep are applied.", low=1
     )

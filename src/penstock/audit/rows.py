@@ -53,6 +53,7 @@ class Seal(NamedTuple):
     head: str
     sealed_at: int
     cluster: int
+    version: int = 2
 
 
 class OutboxMessage(NamedTuple):

@@ -26,6 +26,7 @@ BUILTIN_TOPICS: Final = frozenset(
         "penstock.slo-violation",
         "penstock.alerts",
         "penstock.runs",
+        "penstock.seal-heads",
     }
 )
 PHASE_TOPICS: Final = (".complete", ".trigger")

@@ -91,7 +91,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "monitoring.cli.verify",
         "Prove from the journal and the audit chains that nothing was lost, repeated or changed.",
     ),
-    "seals": ("monitoring.cli.verify", "List the sealed blocks of the journal."),
+    "seals": ("monitoring.cli.verify", "List and publish the sealed blocks of the journal."),
     "completion": (
         "cli.completion_script",
         "Print the script that completes commands, options, ids and names in a shell.",

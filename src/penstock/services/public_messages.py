@@ -14,12 +14,14 @@ import msgspec
 from penstock.access.store.registry import customer_names
 from penstock.audit.rows import AlertRow, OutboxMessage
 from penstock.audit.store.alerts import alert_rows
+from penstock.audit.store.journal import SEALS_TOPIC
 from penstock.core.formatting import id_or_none
 from penstock.core.ids import encode
 from penstock.core.naming import CustomerKey
-from penstock.core.records.record import to_json_value
+from penstock.core.records.record import time, to_json_value
 from penstock.db.store import Tx
 from penstock.monitoring.from_rows import alert_record
+from penstock.monitoring.verify.records import SealedBlock
 
 RUNS_TOPIC: Final = "penstock.runs"
 ALERTS_TOPIC: Final = "penstock.alerts"
@@ -30,7 +32,7 @@ def public_messages(tx: Tx, messages: Sequence[OutboxMessage]) -> list[OutboxMes
     payloads = {
         one.outbox_id: msgspec.json.decode(one.payload)
         for one in messages
-        if one.topic in (RUNS_TOPIC, ALERTS_TOPIC)
+        if one.topic in (RUNS_TOPIC, ALERTS_TOPIC, SEALS_TOPIC)
     }
     if not payloads:
         return list(messages)
@@ -45,6 +47,8 @@ def public_messages(tx: Tx, messages: Sequence[OutboxMessage]) -> list[OutboxMes
             made.append(one)
         elif one.topic == RUNS_TOPIC:
             made.append(_with_payload(one, _run(payload, names)))
+        elif one.topic == SEALS_TOPIC:
+            made.append(_with_payload(one, _seal(payload)))
         elif payload["alert_id"] in alerts:
             made.append(_with_payload(one, _alert(payload, alerts[payload["alert_id"]])))
     return made
@@ -57,6 +61,16 @@ def _run(payload: dict[str, Any], names: dict[CustomerKey, str]) -> dict[str, An
         "customer_id": names[CustomerKey(payload["customer"])],
         "priority": payload["priority"],
     }
+
+
+def _seal(payload: dict[str, Any]) -> dict[str, Any]:
+    block = SealedBlock(
+        block=payload["block"],
+        entries=payload["entries"],
+        head=payload["head"],
+        sealed_at=time(payload["at"]),
+    )
+    return dict(to_json_value(block))
 
 
 def _alert(payload: dict[str, Any], row: AlertRow) -> dict[str, Any]:

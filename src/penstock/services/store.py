@@ -112,6 +112,7 @@ def prune(tx: Tx, retention: Retention) -> dict[str, int]:
     """Delete rows past their retention. Return deleted rows by kind; dropped partitions count 0."""
     now = tx.now()
     chunk = {"n": CHUNK}
+    tx.run("counter_raise", {"name": "history_pruned_to", "value": now - retention.history_us})
     return {
         "history": tx.run("history_prune", {"before": now - retention.history_us, **chunk}),
         "run_logs": tx.run("run_logs_prune", {"before": now - retention.history_us, **chunk}),

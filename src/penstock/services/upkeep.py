@@ -6,15 +6,18 @@ at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from penstock.audit.rows import NewAlert, OutboxMessage
 from penstock.audit.store.alerts import alert_open
-from penstock.audit.store.journal import outbox_remove, outbox_take, seal_next
+from penstock.audit.store.journal import outbox_remove, outbox_take, seal_list, seal_next
 from penstock.bus.store.outbox_publisher import outbox_publish
 from penstock.db.isolation import IsolatedBatches
 from penstock.db.store import StoreView, Transactions, Tx
+from penstock.monitoring.verify.from_rows import seal_record
+from penstock.monitoring.verify.records import SealedBlock
 from penstock.services.public_messages import public_messages
 from penstock.services.store import (
     CHUNK,
@@ -101,14 +104,32 @@ def _unpublishable(tx: Tx, outbox_id: int, error: Exception) -> None:
     )
 
 
+class HeadsSink(Protocol):
+    """A place outside the database for the heads of sealed blocks."""
+
+    def last_block(self) -> int:
+        """Return the number of the last block that it has; 0 if it has none."""
+        ...
+
+    def append(self, blocks: Iterable[SealedBlock]) -> int:
+        """Store the heads of blocks durably. Return their number."""
+        ...
+
+
 class Sealer:
-    """Service that seals the journal in blocks, up to the oldest open transaction."""
+    """Service that seals the journal in blocks, up to the oldest open transaction.
+
+    heads: where the head of every block is published.
+    """
 
     name = "sealer"
 
-    def __init__(self, store: Transactions, *, block: int = 5_000) -> None:
+    def __init__(
+        self, store: Transactions, *, block: int = 5_000, heads: HeadsSink | None = None
+    ) -> None:
         self._store = store
         self._block = block
+        self._heads = heads
 
     def run_once(self) -> int:
         """Seal everything that can be sealed; return the number of entries."""
@@ -117,7 +138,17 @@ class Sealer:
             count = self._store.write(lambda tx: seal_next(tx, self._block))
             total += count
             if count < self._block:
-                return total
+                break
+        if self._heads is not None:
+            self._publish(self._heads)
+        return total
+
+    def _publish(self, heads: HeadsSink) -> None:
+        """Publish the heads that the sink does not have, also those of other processes."""
+        last = heads.last_block()
+        while seals := self._store.read(lambda tx, after=last: seal_list(tx, after)):  # type: ignore[misc]
+            heads.append([seal_record(seal) for seal in seals])
+            last = seals[-1].block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -104,15 +104,22 @@ SELECT TRUE;
 -- name: seal_put
 -- Seal a block of the journal.
 -- scope: system (seals cover all customers)
-INSERT INTO seals (from_seq, to_seq, to_xid, cluster, entries, root, previous, head, sealed_at)
-VALUES (:from_seq, :to_seq, :to_xid, :cluster, :entries, :root, :previous, :head, {{now}})
+INSERT INTO seals (from_seq, to_seq, to_xid, cluster, entries, root, previous, head, sealed_at, version)
+VALUES (:from_seq, :to_seq, :to_xid, :cluster, :entries, :root, :previous, :head, :sealed_at, :version)
 RETURNING block;
+
+-- name: seal_announce
+-- Publish the head of a block with this transaction, if anybody subscribes to heads.
+-- scope: system (system topics have no customer)
+INSERT INTO outbox (topic, ordering_key, payload, created_at)
+SELECT t.name, NULL, :payload, {{now}} FROM topics t
+WHERE t.customer = 0 AND t.name = :topic AND t.deleted_at IS NULL;
 
 -- name: seal_list
 -- Seals in order, for verification.
 -- scope: system (seals cover all customers)
-SELECT block, from_seq, to_seq, to_xid, entries, root, previous, head, sealed_at, cluster FROM seals
-WHERE block > :after ORDER BY block LIMIT :limit;
+SELECT block, from_seq, to_seq, to_xid, entries, root, previous, head, sealed_at, cluster, version
+FROM seals WHERE block > :after ORDER BY block LIMIT :limit;
 
 -- name: outbox_put
 -- Insert a message that is sent with this transaction.

@@ -16,6 +16,10 @@ import msgspec
 from penstock.audit.rows import Entry, JournalRow, OutboxMessage, Seal
 from penstock.db.store import Row, Tx, first, one
 
+SEALS_TOPIC = "penstock.seal-heads"
+"""Built-in topic on which the heads of sealed blocks are published."""
+SEAL_VERSION = 2
+
 
 def journal_append_many(tx: Tx, entries: Sequence[Entry]) -> None:
     """Append entries in the transaction they describe."""
@@ -44,26 +48,40 @@ def seal_next(tx: Tx, n: int) -> int:
         after_seq, after_xid, cluster = 0, "0", cluster + 1
     if not rows:
         return 0
-    root = block_root(rows)
-    tx.rows(
-        "seal_put",
-        {
-            "from_seq": rows[0][1],
-            "to_seq": rows[-1][1],
-            "to_xid": rows[-1][0],
-            "cluster": cluster,
-            "entries": len(rows),
-            "root": root,
-            "previous": previous,
-            "head": chain_head(previous, len(rows), root),
-        },
+    seal = Seal(
+        block=0,
+        from_seq=rows[0][1],
+        to_seq=rows[-1][1],
+        to_xid=rows[-1][0],
+        entries=len(rows),
+        root=block_root(rows),
+        previous=previous,
+        head="",
+        sealed_at=tx.now(),
+        cluster=cluster,
+        version=SEAL_VERSION,
     )
+    seal = seal._replace(head=chain_head(seal))
+    columns = {name: value for name, value in seal._asdict().items() if name != "block"}
+    block = int(one(tx.rows("seal_put", columns))[0])
+    facts = {"block": block, "entries": seal.entries, "head": seal.head, "at": seal.sealed_at}
+    payload = msgspec.json.encode(facts).decode()
+    tx.run("seal_announce", {"topic": SEALS_TOPIC, "payload": payload})
     return len(rows)
 
 
 def journal_pruned_to(tx: Tx) -> int:
     """Return the time before which entries may have been pruned."""
-    row = first(tx.rows("counter_get", {"name": "journal_pruned_to"}))
+    return _counter(tx, "journal_pruned_to")
+
+
+def history_pruned_to(tx: Tx) -> int:
+    """Return the time before which runs in history may have been pruned."""
+    return _counter(tx, "history_pruned_to")
+
+
+def _counter(tx: Tx, name: str) -> int:
+    row = first(tx.rows("counter_get", {"name": name}))
     return 0 if row is None else int(row[0])
 
 
@@ -98,7 +116,7 @@ def seal_problem(seal: Seal, before: Seal | None, rows: Sequence[Row] | None) ->
     if rows is not None and (len(rows) != seal.entries or block_root(rows) != seal.root):
         return "entries were changed, added or removed"
     previous = "" if before is None else before.head
-    if seal.previous != previous or seal.head != chain_head(previous, seal.entries, seal.root):
+    if seal.previous != previous or seal.head != chain_head(seal):
         return "the chain is broken"
     return None
 
@@ -124,16 +142,21 @@ def seals_verify(tx: Tx) -> tuple[int, int, str | None]:
 
 def block_root(rows: Sequence[Row]) -> str:
     """Return the hash over all columns of a block's entries, in order."""
-    digest = hashlib.sha256()
-    encode = msgspec.json.Encoder().encode
-    for row in rows:
-        digest.update(encode(row))
-    return digest.hexdigest()
+    return hashlib.sha256(b"".join(map(msgspec.json.Encoder().encode, rows))).hexdigest()
 
 
-def chain_head(previous: str, entries: int, root: str) -> str:
-    """Return the head of the chain after a block."""
-    return hashlib.sha256(f"{previous}|{entries}|{root}".encode()).hexdigest()
+def chain_head(seal: Seal) -> str:
+    """Return the head of the chain after a block.
+
+    It covers every column of the seal; that of version 1 only its content.
+    """
+    text = f"{seal.previous}|{seal.entries}|{seal.root}"
+    if seal.version > 1:
+        text += (
+            f"|{seal.version}|{seal.from_seq}|{seal.to_seq}|{seal.to_xid}|{seal.cluster}"
+            f"|{seal.sealed_at}"
+        )
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def outbox_put(tx: Tx, topic: str, payload: Any, ordering_key: str | None = None) -> None:

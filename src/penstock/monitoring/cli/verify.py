@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
+from penstock.assembly.heads_file import HeadsFile
 from penstock.cli import output
 from penstock.cli.app import App, Command, Group
 from penstock.cli.rows import collect
@@ -24,7 +27,7 @@ BLOCKS_MAX = 1_000_000
 @click.option(
     "--heads",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="File with published heads, as `penstock seals list --json` writes it; compare them.",
+    help="File with published heads, as `penstock seals publish` writes it; compare them.",
 )
 @click.pass_obj
 def verify(app: App, heads: Path | None) -> None:
@@ -80,7 +83,7 @@ def verify(app: App, heads: Path | None) -> None:
 
 @click.group(cls=Group)
 def seals() -> None:
-    """List the sealed blocks of the journal."""
+    """List and publish the sealed blocks of the journal."""
 
 
 @seals.command("list")
@@ -106,16 +109,51 @@ def list_(app: App, limit: int) -> None:
     app.emit(page, print_text)
 
 
+@seals.command("publish")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.pass_obj
+def publish(app: App, file: Path) -> None:
+    """Append the heads of new blocks to FILE, one JSON record per line.
+
+    A file that does not exist is created. `penstock verify --heads FILE` compares it later.
+    """
+    heads = HeadsFile(file)
+    last = heads.last_block()
+    with app.connect() as client:
+        page = collect(lambda n, cursor: client.views.seals(limit=n, cursor=cursor), BLOCKS_MAX)
+    count = heads.append(one for one in page.items if one.block > last)
+    record = {"file": str(file), "published": count, "blocks": len(page.items)}
+    app.emit(record, lambda: click.echo(f"{output.plural(count, 'head')} appended to {file}"))
+
+
 def _stored_heads(client: UseCaseGroups) -> dict[int, str]:
     page = collect(lambda n, cursor: client.views.seals(limit=n, cursor=cursor), BLOCKS_MAX)
     return {one.block: one.head for one in page.items}
 
 
 def _read_heads(path: Path) -> dict[int, str]:
-    """Return the heads by block of a file that `seals list --json` wrote."""
-    expected = "the output of `penstock seals list --json`"
+    """Return the heads by block of a file: a list, or one head or pushed message per line."""
+    expected = "heads, as `penstock seals publish` or `penstock seals list --json` writes them"
+    heads: dict[int, str] = {}
     try:
-        listed = json_profile.parse_json(path.read_bytes())
-        return {int(one["block"]): str(one["head"]) for one in listed["items"]}
-    except (InvalidInput, TypeError, KeyError, ValueError, OSError):
-        raise InvalidInput("--heads", expected, str(path)) from None
+        for one in _head_records(path.read_bytes()):
+            block, head = int(one["block"]), str(one["head"])
+            if heads.setdefault(block, head) != head:
+                raise ValueError(f"two heads of block {block}")
+    except (InvalidInput, AttributeError, TypeError, KeyError, ValueError, OSError) as error:
+        fix = f"{error}." if isinstance(error, ValueError) else None
+        raise InvalidInput("--heads", expected, str(path), fix) from None
+    return heads
+
+
+def _head_records(text: bytes) -> Iterator[dict[str, Any]]:
+    try:
+        listed = json_profile.parse_json(text)
+    except InvalidInput:
+        records = [json_profile.parse_json(line) for line in text.splitlines() if line.strip()]
+    else:
+        records = listed.get("items", [listed])
+    for one in records:
+        # The body of a push request has the head as the data of its message.
+        pushed = one.get("message")
+        yield json_profile.parse_json(b64decode(pushed["data"])) if pushed else one

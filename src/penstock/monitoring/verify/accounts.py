@@ -7,6 +7,7 @@ than they began), and the phases that open flows have started.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -46,44 +47,49 @@ class JournalAccount:
     """The state of runs and phases according to the entries so far."""
 
     entries: int = 0
-    created: dict[int, int] = field(default_factory=dict)
-    """Runs that were created and have not ended: when."""
-    ended: dict[int, int] = field(default_factory=dict)
-    """Runs that ended without a known creation: when."""
+    created: set[int] = field(default_factory=set)
+    """Runs that were created and have not ended."""
+    ended: set[int] = field(default_factory=set)
+    """Runs that ended without a known creation."""
     started: dict[int, set[tuple[str, str]]] = field(default_factory=dict)
     """Phases, or processors of them, that each open flow has started."""
+    audited: dict[int, tuple[int, str]] = field(default_factory=dict)
+    """The last link of each customer's audit chain: its number and hash."""
     problems: list[Mismatch] = field(default_factory=list)
 
-    def add(self, rows: Sequence[tuple[Any, ...]]) -> list[EndOfRun]:
-        """Account for entries (columns as sealed); return the ends of runs among them."""
-        ends = []
+    def add(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Account for entries (columns as sealed)."""
         self.entries += len(rows)
+        self._create([row[4] for row in rows if row[6] == "created" and row[3] == "run"])
+        self._end([row[4] for row in rows if row[6] == "ended" and row[3] == "run"])
         for row in rows:
-            kind, action = row[3], row[6]
-            if kind == "run":
-                if action == "created":
-                    self._create(row[4], row[2])
-                elif action == "ended":
-                    ends.append(EndOfRun(row[4], row[2], row[9] or "", row[10] or 0))
-                    self._end(row[4], row[2])
-            elif kind == "flow":
-                if action == "triggered":
+            if row[3] == "flow":
+                if row[6] == "triggered":
                     self._start(row[4], row[12])
-                elif action == "ended":
+                elif row[6] == "ended":
                     self.started.pop(row[4], None)
-        return ends
+            elif row[3] == "audit" and row[10] is not None:
+                self._link(row[4], row[10], row[12])
 
-    def _create(self, run_id: int, at: int) -> None:
-        if self.ended.pop(run_id, None) is not None:
-            return
-        if run_id in self.created:
+    def _create(self, run_ids: Sequence[int]) -> None:
+        new = set(run_ids)
+        again = (new & self.created) | _repeated(run_ids, new)
+        for run_id in sorted(again):
             text = "the journal has two creations of this run"
             self.problems.append(Mismatch("run_created_twice", encode("run", run_id), text))
-        self.created[run_id] = at
+        paired = new & self.ended
+        self.ended -= paired
+        self.created |= new - paired
 
-    def _end(self, run_id: int, at: int) -> None:
-        if self.created.pop(run_id, None) is None:
-            self.ended[run_id] = at
+    def _end(self, run_ids: Sequence[int]) -> None:
+        new = set(run_ids)
+        paired = new & self.created
+        self.created -= paired
+        self.ended |= (new - paired) | _repeated(run_ids, new)
+
+    def _link(self, customer: int, number: int, detail: str | None) -> None:
+        if number >= self.audited.get(customer, (0, ""))[0]:
+            self.audited[customer] = (number, (detail or "").strip('"'))
 
     def _start(self, flow_id: int, detail: str | None) -> None:
         place = places([detail])[0]
@@ -91,6 +97,21 @@ class JournalAccount:
         if place in known:
             self.problems.append(_started_twice(flow_id, place))
         known.add(place)
+
+
+def ends_of(rows: Sequence[tuple[Any, ...]]) -> list[EndOfRun]:
+    """Return the ends of runs among entries."""
+    return [
+        EndOfRun(row[4], row[2], row[9] or "", row[10] or 0)
+        for row in rows
+        if row[6] == "ended" and row[3] == "run"
+    ]
+
+
+def _repeated(run_ids: Sequence[int], distinct: set[int]) -> set[int]:
+    if len(distinct) == len(run_ids):
+        return set()
+    return {run_id for run_id, count in Counter(run_ids).items() if count > 1}
 
 
 def places(details: Sequence[str | None]) -> list[tuple[str, str]]:

@@ -6,26 +6,33 @@ meanwhile is not reported: a difference is looked up again before it counts as a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from penstock.audit.rows import Seal
 from penstock.audit.store.journal import (
     entries_after,
+    history_pruned_to,
     journal_cluster,
     journal_pruned_to,
     seal_entries,
     seal_list,
     seal_problem,
 )
-from penstock.core.clock import DAY
+from penstock.core.clock import DAY, HOUR
 from penstock.db.store import Row, Transactions, Tx
-from penstock.monitoring.verify.accounts import JournalAccount, Mismatch
+from penstock.monitoring.verify.accounts import EndOfRun, JournalAccount, Mismatch, ends_of
 from penstock.monitoring.verify.store import (
+    CHAINS,
     PAGE,
+    verify_dispositions,
     verify_ends,
     verify_flows,
     verify_history,
+    verify_links,
     verify_live,
     verify_once,
     verify_unpaired,
@@ -35,6 +42,10 @@ from penstock.schedules.store.configs import audit_verify
 ENTRIES = 10_000
 """Entries of the unsealed rest that one transaction reads."""
 PROBLEMS_MAX = 100
+READERS = 2
+"""Blocks that are read from PostgreSQL at the same time."""
+RETENTION_MIN = HOUR
+"""The shortest retention that can be set."""
 
 
 @dataclass(slots=True)
@@ -58,6 +69,19 @@ class VerifyFindings:
                 self.problems.append(problem)
 
 
+class BlockReading(NamedTuple):
+    """A block as it was read: its entries, what is wrong with it and with the ends of runs in it.
+
+    rows: None if it was pruned, wholly or in part.
+    """
+
+    seal: Seal
+    rows: list[Row] | None
+    ends: list[EndOfRun]
+    problems: list[Mismatch]
+    pruned_to: int
+
+
 class JournalVerifier:
     """One verification of a database."""
 
@@ -69,6 +93,8 @@ class JournalVerifier:
         self._on_progress = on_progress
         self._found = VerifyFindings()
         self._pruned_to = 0
+        self._is_pruned = False
+        self._kept_since: int | None = None
         self._started_at = 0
         self._ends_before = 0
 
@@ -78,41 +104,84 @@ class JournalVerifier:
         self._pruned_to, self._started_at = self._store.read(
             lambda tx: (journal_pruned_to(tx), tx.now())
         )
+        if self._pruned_to > self._started_at - RETENTION_MIN:
+            text = "it claims that entries of the last hour were removed by retention"
+            found.report([Mismatch("retention_changed", "journal_pruned_to", text)])
         self._read_rest(self._read_seals())
         found.report(found.account.problems)
         self._check_runs()
         self._check_flows()
-        found.report(
-            self._store.read(lambda tx: verify_once(tx, self._started_at - DAY, PROBLEMS_MAX))
-        )
-        found.audit_entries, problem = self._store.read(audit_verify)
-        if problem is not None:
-            found.report([Mismatch("audit_changed", "audit", problem)])
+        self._check_dispositions()
+        self._check_audit()
         return found
 
     def _read_seals(self) -> Seal | None:
         """Recompute the seals and account for the sealed entries; return the last block."""
+        last: Seal | None = None
+        for reading in self._readings():
+            last, found = reading.seal, self._found
+            found.blocks += 1
+            found.report(reading.problems)
+            self._pruned_to = reading.pruned_to
+            if reading.rows is None:
+                self._is_pruned = True
+                if self._kept_since is not None and last.sealed_at > self._kept_since + HOUR:
+                    text = "entries are missing, although older ones are kept"
+                    found.report([Mismatch("seal_changed", f"block {last.block}", text)])
+                continue
+            if self._kept_since is None:
+                self._kept_since = last.sealed_at
+            self._add(reading.rows, reading.ends)
+        return last
+
+    def _readings(self) -> Iterator[BlockReading]:
+        """Yield all blocks in order. PostgreSQL reads the next ones while one is checked."""
+        readers = self._store.read(lambda tx: READERS if tx.engine == "postgres" else 0)
+        if not readers:
+            for seal, before in self._seals():
+                yield self._read_block(seal, before)
+            return
+        with ThreadPoolExecutor(readers, thread_name_prefix="verify") as pool:
+            ahead: deque[Future[BlockReading]] = deque()
+            for seal, before in self._seals():
+                ahead.append(pool.submit(self._read_block, seal, before))
+                if len(ahead) > readers:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+
+    def _seals(self) -> Iterator[tuple[Seal, Seal | None]]:
         before: Seal | None = None
         while True:
             after = 0 if before is None else before.block
             page = self._store.read(lambda tx, after=after: seal_list(tx, after))  # type: ignore[misc]
             for seal in page:
-                rows = self._store.read(
-                    lambda tx, one=seal, last=before: self._block(tx, one, last)  # type: ignore[misc]
-                )
-                problem = seal_problem(seal, before, rows)
-                if problem is not None:
-                    self._found.report([Mismatch("seal_changed", f"block {seal.block}", problem)])
-                self._add(rows or ())
-                self._found.blocks += 1
+                yield seal, before
                 before = seal
             if not page:
-                return before
+                return
 
-    def _block(self, tx: Tx, seal: Seal, before: Seal | None) -> list[Row] | None:
-        """Return the entries of a block; None if they may have been pruned."""
-        self._pruned_to = journal_pruned_to(tx)
-        return None if seal.sealed_at < self._pruned_to else seal_entries(tx, seal, before)
+    def _read_block(self, seal: Seal, before: Seal | None) -> BlockReading:
+        """Read and check one block; called by several threads."""
+
+        def body(tx: Tx) -> tuple[int, list[Row], list[EndOfRun], list[Mismatch]]:
+            pruned_to = journal_pruned_to(tx)
+            rows = seal_entries(tx, seal, before)
+            if len(rows) != seal.entries and seal.sealed_at < pruned_to:
+                return pruned_to, rows, [], []
+            ends = ends_of(rows)
+            return pruned_to, rows, ends, self._compare_ends(tx, ends, pruned_to)
+
+        pruned_to, rows, ends, problems = self._store.read(body)
+        is_pruned = len(rows) != seal.entries and seal.sealed_at < pruned_to
+        kept = None if is_pruned else rows
+        problem = seal_problem(seal, before, kept)
+        if problem is not None:
+            problems.insert(0, Mismatch("seal_changed", f"block {seal.block}", problem))
+        return BlockReading(seal, kept, ends, problems, pruned_to)
+
+    def _compare_ends(self, tx: Tx, ends: list[EndOfRun], pruned_to: int) -> list[Mismatch]:
+        return verify_ends(tx, ends, max(pruned_to, history_pruned_to(tx))) if ends else []
 
     def _read_rest(self, last: Seal | None) -> None:
         """Account for the entries that are not sealed yet."""
@@ -120,17 +189,21 @@ class JournalVerifier:
         newest = self._store.read(journal_cluster)
         while at[0] <= newest:
             rows = self._store.read(lambda tx, at=at: entries_after(tx, at, ENTRIES))  # type: ignore[misc]
-            self._add(rows)
+            ends = ends_of(rows)
+            self._found.report(
+                self._store.read(
+                    lambda tx, ends=ends: self._compare_ends(tx, ends, self._pruned_to)  # type: ignore[misc]
+                )
+            )
+            self._add(rows, ends)
             self._found.unsealed += len(rows)
             at = (at[0], rows[-1][0], rows[-1][1]) if rows else (at[0] + 1, "0", 0)
 
-    def _add(self, rows: list[Row] | tuple[()]) -> None:
+    def _add(self, rows: list[Row], ends: list[EndOfRun]) -> None:
         found = self._found
-        ends = found.account.add(rows)
+        found.account.add(rows)
         found.runs += len(ends)
         self._ends_before += sum(1 for end in ends if self._pruned_to <= end.at < self._started_at)
-        if ends:
-            found.report(self._store.read(lambda tx: verify_ends(tx, ends, journal_pruned_to(tx))))
         if self._on_progress is not None:
             self._on_progress(found.account.entries)
 
@@ -141,7 +214,7 @@ class JournalVerifier:
             part = unpaired[start : start + PAGE]
             found.report(
                 self._store.read(
-                    lambda tx, ids=part: verify_unpaired(tx, ids, is_pruned=self._pruned_to > 0)  # type: ignore[misc]
+                    lambda tx, ids=part: verify_unpaired(tx, ids, is_pruned=self._is_pruned)  # type: ignore[misc]
                 )
             )
         found.report(
@@ -166,3 +239,22 @@ class JournalVerifier:
             )
             self._found.flows += count
             self._found.report(problems)
+
+    def _check_dispositions(self) -> None:
+        """Check that occurrences started once, and that every recent event had its effect."""
+        since = self._started_at - DAY
+        self._found.report(self._store.read(lambda tx: verify_once(tx, since, PROBLEMS_MAX)))
+        self._found.report(
+            self._store.read(lambda tx: verify_dispositions(tx, since, PROBLEMS_MAX))
+        )
+
+    def _check_audit(self) -> None:
+        """Recompute the audit chains, and compare their ends with the journal."""
+        found = self._found
+        found.audit_entries, problem = self._store.read(audit_verify)
+        if problem is not None:
+            found.report([Mismatch("audit_changed", "audit", problem)])
+        links = list(found.account.audited.items())
+        for start in range(0, len(links), CHAINS):
+            part = dict(links[start : start + CHAINS])
+            found.report(self._store.read(lambda tx, part=part: verify_links(tx, part)))  # type: ignore[misc]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from penstock.core.clock import MINUTE
 from penstock.core.ids import encode
+from penstock.core.naming import CustomerKey
 from penstock.db.store import Tx, one
 from penstock.monitoring.verify.accounts import (
     EndOfRun,
@@ -14,8 +16,11 @@ from penstock.monitoring.verify.accounts import (
     compare_starts,
     places,
 )
+from penstock.schedules.store.configs import audit_links
 
 PAGE = 1_000
+CHAINS = 50
+"""Customers whose audit chains are compared with the journal in one statement."""
 
 
 def verify_ends(tx: Tx, ends: Sequence[EndOfRun], pruned_to: int) -> list[Mismatch]:
@@ -58,6 +63,9 @@ def verify_unpaired(tx: Tx, run_ids: Sequence[int], *, is_pruned: bool) -> list[
         if ended > 1:
             text = f"the journal has {ended} ends of this run"
             found.append(Mismatch("run_ended_twice", subject, text))
+        elif ended and created > 1:
+            text = f"the journal has {created} creations of this run"
+            found.append(Mismatch("run_created_twice", subject, text))
         elif not ended and run_id not in live:
             text = "it was created, and neither waits, runs nor ended"
             found.append(Mismatch("run_lost", subject, text))
@@ -104,6 +112,35 @@ def _starts(tx: Tx, ids: Sequence[int]) -> Iterator[Mismatch]:
         entries.setdefault(flow_id, []).extend(places([detail]))
     for flow_id in sorted(stored.keys() | entries.keys()):
         yield from compare_starts(flow_id, stored.get(flow_id, []), entries.get(flow_id, []))
+
+
+def verify_links(tx: Tx, links: Mapping[int, tuple[int, str]]) -> list[Mismatch]:
+    """Compare the ends of audit chains in the journal with the chains: customer, number, hash."""
+    found = []
+    wanted = {CustomerKey(customer): number for customer, (number, _) in links.items()}
+    for customer, name, stored in audit_links(tx, wanted):
+        number = wanted[customer]
+        if stored is None:
+            text = f"audit of {name}: link {number} is missing, and the journal has it"
+        elif stored != links[customer][1]:
+            text = f"audit of {name}: link {number} is another one than the journal has"
+        else:
+            continue
+        found.append(Mismatch("audit_changed", "audit", text))
+    return found
+
+
+def verify_dispositions(tx: Tx, since: int, limit: int) -> list[Mismatch]:
+    """Find ended runs of flows without a completion, and messages that reached no subscription."""
+    span = {"since": since, "limit": limit}
+    found = []
+    for run_id, flow_id in tx.rows("verify_completions", span):
+        text = f"it ended, and {encode('flow', flow_id)} has no completion of its processor"
+        found.append(Mismatch("completion_missing", encode("run", run_id), text))
+    for name, message_id in tx.rows("verify_messages", {**span, "settling_us": MINUTE}):
+        text = f"message {message_id} neither waits nor was settled"
+        found.append(Mismatch("delivery_missing", f"subscription {name}", text))
+    return found
 
 
 def verify_once(tx: Tx, dead_since: int, limit: int) -> list[Mismatch]:

@@ -136,6 +136,13 @@ WHERE (CAST(:only AS bigint) IS NULL OR c.customer = :only)
         OR EXISTS (SELECT 1 FROM audit a WHERE a.customer = c.customer AND a.n > c.audit_n))
 ORDER BY c.customer LIMIT 1;
 
+-- name: audit_links
+-- Links of some numbers of the audit chains of some customers; n is NULL where there is none.
+-- scope: system (verification of every chain)
+SELECT c.customer, c.customer_id, a.n, a.hash
+FROM customers c LEFT JOIN audit a ON a.customer = c.customer AND a.n {{any numbers}}
+WHERE c.customer {{any ids}} ORDER BY c.customer;
+
 -- name: audit_append_many
 -- Insert audit entries that the caller has chained (also in bulk).
 -- scope: system (the batch names its customers)

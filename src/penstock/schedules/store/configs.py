@@ -1,8 +1,9 @@
 """Configs: what customers scheduled, and the audit chain of every change to it.
 
 Each audit entry hashes its predecessor under a lock on the customer's row, in the transaction of
-the change, so that a changed or missing entry is detected. The client validates configs; this
-module only stores them.
+the change, so that a changed or missing entry is detected. The journal gets the head of each chain,
+so that its seals also cover the ends of chains. The client validates configs; this module only
+stores them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from penstock.audit.rows import Entry
+from penstock.audit.store.journal import journal_append_many
 from penstock.core.naming import CustomerKey, PipelineKey
 from penstock.db.store import Tx, first
 from penstock.schedules.rows import ConfigRow
@@ -125,6 +128,16 @@ def audit_append(tx: Tx, changes: Sequence[Change]) -> None:
         rows.append((change.customer_key, *body, previous, digest))
         heads[change.customer_key] = (n + 1, digest)
     tx.run("audit_append_many", batch=rows)
+    actors = {change.customer_key: change.actor for change in changes}
+    journal_append_many(
+        tx,
+        [
+            Entry(
+                "audit", c, c, "appended", actors[c], token=heads[c][0], detail=f'"{heads[c][1]}"'
+            )
+            for c in customers
+        ],
+    )
 
 
 def audit_list(
@@ -166,6 +179,20 @@ def audit_verify(
     if headless := first(tx.rows("audit_headless", only)):
         return total, f"audit of {headless[0]}: the newest links are missing"
     return total, None
+
+
+def audit_links(
+    tx: Tx, numbers: Mapping[CustomerKey, int]
+) -> list[tuple[CustomerKey, str, str | None]]:
+    """Return (customer, its name, hash or None if it is missing) of one link of some chains."""
+    wanted = {"ids": sorted(numbers), "numbers": sorted(set(numbers.values()))}
+    names: dict[CustomerKey, str] = {}
+    hashes: dict[CustomerKey, str] = {}
+    for customer, name, n, digest in tx.rows("audit_links", wanted):
+        names[customer] = name
+        if n == numbers[customer]:
+            hashes[customer] = digest
+    return [(customer, name, hashes.get(customer)) for customer, name in names.items()]
 
 
 def audit_hash(previous: str, customer_key: CustomerKey, body: tuple[Any, ...]) -> str:

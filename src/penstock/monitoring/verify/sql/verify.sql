@@ -89,3 +89,26 @@ SELECT s.name, d.message_id FROM deliveries d
         AND e.round = d.round
     JOIN subscriptions s ON s.subscription = d.subscription
 LIMIT :limit;
+
+-- name: verify_completions
+-- Runs of flows that ended without a retry and without a completion of their processor.
+-- scope: system (operators)
+SELECT h.run_id, h.flow_id FROM history h {{lite:CROSS}} JOIN flows w ON w.flow_id = h.flow_id
+WHERE h.finished_at >= :since AND NOT h.was_retried AND h.item_key = ''
+    AND NOT EXISTS (
+        SELECT 1 FROM completions c WHERE c.flow_id = h.flow_id AND c.processor = h.processor)
+LIMIT :limit;
+
+-- name: verify_messages
+-- Messages without a delivery to a subscription that had no filter and was not changed since they
+-- were published.
+-- scope: system (operators)
+SELECT s.name, m.message_id FROM subscriptions s
+    {{lite:CROSS}} JOIN messages m ON m.topic = s.topic AND m.published_at >= :since
+        AND m.published_at > s.created_at + :settling_us
+WHERE s.deleted_at IS NULL AND s.filter IS NULL AND s.version = 1
+    AND NOT EXISTS (SELECT 1 FROM deliveries d
+        WHERE d.subscription = s.subscription AND d.message_id = m.message_id)
+    AND NOT EXISTS (SELECT 1 FROM settled e
+        WHERE e.message_id = m.message_id AND e.subscription = s.subscription)
+LIMIT :limit;
