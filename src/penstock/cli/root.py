@@ -63,7 +63,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "flows.gates.cli.interventions",
         "List, show and resolve what needs a human decision.",
     ),
-    "runs": ("runs.cli", "List, show, submit, cancel and retry runs."),
+    "runs": ("runs.cli.runs", "List, show, submit, cancel and retry runs."),
     "limits": ("limits.cli", "Show and set shared capacity and rate limits; release leases."),
     "topics": ("bus.cli.topics", "Create topics, publish messages, look up a message."),
     "subscriptions": (

@@ -9,7 +9,7 @@ from penstock.assembly.endpoints import endpoint_problems
 from penstock.assembly.settings import load
 from penstock.cli.logging import describe_event
 from penstock.pipelines.draw import draw
-from penstock.runs.cli import _print_detail
+from penstock.runs.cli.details import print_detail
 from penstock.server.metrics import PushMetrics
 from tests.kits.client_harness import Harness
 from tests.worker.endpoints.kit import endpoint, replying
@@ -30,7 +30,7 @@ def test_runs_show_prints_url_and_last_status(harness: Harness, capsys: object) 
         run_id = world.submit()
         world.send_all()
         detail = world.detail(run_id)
-        _print_detail(detail, [], [], harness.clock.now())
+        print_detail(detail, [], [], harness.clock.now())
         printed = capsys.readouterr().out  # type: ignore[attr-defined]
         assert f"endpoint  {world.url}  (last status 503)" in printed
 
