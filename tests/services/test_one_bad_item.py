@@ -24,8 +24,9 @@ from penstock.bus.push.pusher import Pusher, PusherOptions
 from penstock.bus.records import Subscription, Topic
 from penstock.bus.store.deliveries import delivery_lapse
 from penstock.core.records.validation import convert_input
+from penstock.flows.ladder.ladder import SchedulerFallback, SelfHeal
 from penstock.flows.orchestrator import Orchestrator
-from penstock.flows.records import FlowRequest
+from penstock.flows.records import CompletionReport, FlowRequest
 from penstock.flows.store.plans import clear_cache
 from penstock.limits.store.run_queue import AdmitResult
 from penstock.pipelines.declare.pipeline import Pipeline
@@ -258,6 +259,41 @@ def orchestrator_case(harness: Harness, _: pytest.MonkeyPatch) -> bool:
     return (before, left, alert.rule) == (2, 1, "flow_stuck")
 
 
+def fallback_case(harness: Harness, _: pytest.MonkeyPatch) -> bool:
+    """A flow whose definition cannot be read, at its fallback time."""
+    return rung_case(harness, SchedulerFallback(harness.store))
+
+
+def self_heal_case(harness: Harness, _: pytest.MonkeyPatch) -> bool:
+    """A flow whose definition cannot be read, overdue."""
+    return rung_case(harness, SelfHeal(harness.store))
+
+
+def rung_case(harness: Harness, rung: SchedulerFallback | SelfHeal) -> bool:
+    made = []
+    for name in ("bad", "good"):
+        pipeline = Pipeline(name)
+        first = pipeline.phase("first")
+        first.external("one")
+        pipeline.phase("second", after=first).external("two")
+        made.append(pipeline)
+    harness.client.register(made)
+    for name in ("bad", "good"):
+        harness.client.flows.trigger(FlowRequest(pipeline=name, partition="2026-01-01"))
+        harness.client.flows.complete(
+            CompletionReport(pipeline=name, processor="one", partition="2026-01-01")
+        )
+    raw(harness.store, "DELETE FROM nudges")
+    raw(harness.store, "UPDATE flow_phases SET fallback_at = 1 WHERE phase = 'second'")
+    harness.clock.advance(seconds=7_000)
+    break_pipeline(harness)
+    clear_cache()
+    rung.run_once()
+    found = raw(harness.store, "SELECT flow_id FROM triggers WHERE phase = 'second'")
+    alerts = harness.store.read(lambda tx: alert_list(tx, state="open"))
+    return len(found) == 1 and "flow_stuck" in {alert.rule for alert in alerts}
+
+
 CASES: dict[str, Case] = {
     "scheduler": scheduler_case,
     "orchestrator": orchestrator_case,
@@ -268,6 +304,8 @@ CASES: dict[str, Case] = {
     "relay": outbox_case,
     "binder": binder_case,
     "replayer": replayer_case,
+    "fallback": fallback_case,
+    "self-heal": self_heal_case,
 }
 WITHOUT_ITEMS = {
     "sealer": "one chain of blocks over all entries; it reads no content",

@@ -44,6 +44,7 @@ from penstock.core.naming import HTTP_POOL, is_http_pool
 from penstock.db.store import Store, StoreView, Transactions, Tx
 from penstock.egress.addresses import is_loopback
 from penstock.egress.key_file import create_private
+from penstock.flows.ladder.ladder import SchedulerFallback, SelfHeal
 from penstock.flows.orchestrator import Orchestrator
 from penstock.monitoring.records import Overview, StoredAlert
 from penstock.pipelines.declare.pipeline import Pipeline
@@ -310,6 +311,8 @@ def build_services(
         ),
         Pruner(store, retention=retention),
         Vacuum(store),
+        SchedulerFallback(store, probes.probe, holder=holder, pipelines=pipelines),
+        SelfHeal(store, probes.probe, holder=holder, pipelines=pipelines),
     ]
 
 
@@ -331,6 +334,8 @@ def build_scheduler_loops(
         _loop_schedule(settings.seal_interval),
         _loop_schedule(settings.prune_interval),
         _loop_schedule(5 * SECOND),
+        _loop_schedule(10 * SECOND),
+        _loop_schedule(60 * SECOND),
     )
     made = build_services(store, settings, events, jitter=jitter, pipelines=pipelines)
     return [

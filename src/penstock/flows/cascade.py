@@ -130,10 +130,12 @@ def gates_to_evaluate(
     now: Micros,
     *,
     phases: Sequence[PhasePlan] | None = None,
+    fallback: Collection[str] = (),
 ) -> tuple[GateRequest, ...]:
     """Return the gates to evaluate now, in the order of the plan.
 
-    phases: those that can have one; the others are not looked at.
+    phases: those that can have one; the others are not looked at. fallback: phases that no longer
+    wait for a complete set; one completed processor of every phase before is enough.
     """
     gates: list[GateRequest] = []
     for phase in plan.phases if phases is None else phases:
@@ -144,7 +146,13 @@ def gates_to_evaluate(
             continue
         if not each and own.state not in WAITS_FOR_GATE:
             continue
-        ready = all(_is_over(before, progress, now) for before, progress in earlier)
+        ready = all(
+            _is_over(before, progress, now)
+            or (
+                phase.name in fallback and len(_incomplete(before, progress)) < len(before.expected)
+            )
+            for before, progress in earlier
+        )
         has_reports = any(progress.reports for _, progress in earlier)
         if not ready and not (each and has_reports):
             continue

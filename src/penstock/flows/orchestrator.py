@@ -9,7 +9,6 @@ crash, flow events and leases remain and are picked up again.
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -23,6 +22,7 @@ from penstock.core.ids import encode
 from penstock.core.naming import runs_channel
 from penstock.db.isolation import IsolatedBatches
 from penstock.db.store import Transactions, Tx
+from penstock.flows.advance.probes import gate_probe_request
 from penstock.flows.advance.snapshot import Evidence, NeededProbe, ProbeOrder, Wakeup
 from penstock.flows.advance.store import AdvanceResult, advance
 from penstock.flows.gates.evidence import Observation
@@ -118,7 +118,7 @@ class Orchestrator:
         if threads:
             self._threads = ThreadPoolExecutor(threads, thread_name_prefix="penstock-probe")
         self._observed: deque[_Observed] = deque()
-        self._batches = IsolatedBatches[int](store, batch, _stuck)
+        self._batches = IsolatedBatches[int](store, batch, record_unadvanced)
         self._expander = Expander(
             store, query, actor=holder, code=self._code, threads=self._threads
         )
@@ -280,22 +280,11 @@ class Orchestrator:
         is_output: bool,
     ) -> ProbeRequest:
         """Build the probe request; from the loaded code if possible, as JSON holds no functions."""
-        phase, processor = gate_key
         code = self._code.get(flow.digest)
-        if code is not None:
-            needs = code.needs(planned.mode.name, phase, processor or None, outputs=is_output)
-        else:
-            needs = planned.outputs(phase) if is_output else planned.needs(phase, processor)
-        return ProbeRequest(
-            dependencies=[need.dependency for need in needs],
-            partition=flow.partition,
-            customer=flow.customer_id,
-            parameters={} if flow.parameters is None else json.loads(flow.parameters),
-            since=since,
-        )
+        return gate_probe_request(flow, planned, gate_key, code, since=since, is_output=is_output)
 
 
-def _stuck(tx: Tx, flow_id: int, error: Exception) -> None:
+def record_unadvanced(tx: Tx, flow_id: int, error: Exception) -> None:
     """Open an alert about a flow that cannot be advanced; it is tried again after a while."""
     alert_open(
         tx,

@@ -37,6 +37,7 @@ class FlowPlan:
     observes: bool
     """Whether the cascade decides and records but starts nothing."""
     partition: str | None
+    timezone: str = "UTC"
     external: frozenset[str] = frozenset()
     """`phase/processor` of the processors that run externally."""
     products: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -103,6 +104,7 @@ def planned_of(definition: Mapping[str, Any], mode: str) -> FlowPlan:
         plan=plan_of(definition, chosen),
         observes=terms.cascade == "observe",
         partition=terms.partition,
+        timezone=definition["timezone"],
         external=frozenset(
             f"{phase['name']}/{processor['name']}"
             for phase in definition["phases"]

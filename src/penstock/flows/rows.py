@@ -123,6 +123,8 @@ class NewPhase(NamedTuple):
     probe_at: int | None = None
     is_degraded: bool = False
     gate: str | None = None
+    fallback_at: int | None = None
+    """When the scheduler starts it if the cascade has not; None: never."""
 
 
 class PhaseRow(NamedTuple):

@@ -23,6 +23,7 @@ from penstock.core.errors import DeclarationError, InvalidInput, short_repr
 from penstock.core.naming import check_declared_name
 
 RECHECK_DEFAULT: Final = 5 * MINUTE
+SELF_HEAL_DEFAULT: Final = 60 * MINUTE
 ALERT_EVERY_DEGRADED: Final = 101.0
 """Value of `alert_degraded_below` that alerts every degraded start, at any completeness."""
 DAY_MINUTES: Final = 24 * 60
@@ -77,6 +78,10 @@ class ModeOptions(TypedDict, total=False):
     """Time after its start at which an unfinished flow fails. Default: twice the slo; without one,
     24 hours or twice max_wait. A deadline earlier than max_wait is refused.
     """
+    self_heal: str | int | float | timedelta
+    """Time after which a phase that could have started or ended is evaluated again by self-heal.
+    Default 60 minutes.
+    """
     target: float
     """Completeness in percent that the service level requires. Default 100."""
     default: bool
@@ -107,6 +112,7 @@ class Mode:
     deadline_us: Micros | None = None
     target: float = 100.0
     default: bool = False
+    self_heal_us: Micros | None = None
 
     def __init__(self, name: str, **options: Unpack[ModeOptions]) -> None:
         where = f"mode {short_repr(name)}"
@@ -141,6 +147,11 @@ class Mode:
         if self.deadline_us is not None:
             return self.deadline_us
         return None if self.slo_us is None else 2 * self.slo_us
+
+    @property
+    def heals_after_us(self) -> Micros:
+        """Time after which self-heal evaluates a phase that could have started or ended."""
+        return SELF_HEAL_DEFAULT if self.self_heal_us is None else self.self_heal_us
 
     def window_contains(self, minute: int) -> bool:
         """Return whether the window contains this minute of the day."""
@@ -294,6 +305,7 @@ _READERS: Final[Mapping[str, tuple[str, Reader]]] = MappingProxyType(
         "phases": ("phases", _phases),
         "proceed_at": ("proceed_at", _number(0, 100)),
         "recheck": ("recheck_us", _duration),
+        "self_heal": ("self_heal_us", _duration),
         "slo": ("slo_us", _duration),
         "target": ("target", _number(0, 100)),
         "until": ("until", _phase),

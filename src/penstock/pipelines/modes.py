@@ -219,10 +219,11 @@ OVERNIGHT: Final = Mode(
 SAME_DAY: Final = Mode(
     "same_day", window="10:00-15:00", proceed_at=100, min_quality=0.90, degraded_at=20,
     otherwise="FAIL", recheck="5m", max_wait="2h", alert_degraded_below=50, slo="2h", target=80,
-    default=True,
+    default=True, self_heal="30m",
 )  # fmt: skip
 TOMORROW: Final = Mode(
     "tomorrow", window="17:00-21:00", proceed_at=70, min_quality=0.85, degraded_at=30,
     otherwise="WAIT", recheck="30m", max_wait="12h", partition_days=1, slo="12h", target=75,
+    self_heal="120m",
 )  # fmt: skip
 GAME_DAY: Final[tuple[Mode, ...]] = (OVERNIGHT, SAME_DAY, TOMORROW, MANUAL, BACKFILL)

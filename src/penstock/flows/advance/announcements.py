@@ -24,6 +24,10 @@ from penstock.pipelines.plan import PhasePlan
 Scores: TypeAlias = tuple[float | None, float | None]
 """Completeness in percent, and quality."""
 CASCADE_SOURCE = "orchestrator"
+FALLBACK_SOURCE = "fallback"
+"""Trigger source of a phase that was started at its fallback time."""
+SELF_HEAL_SOURCE = "self_heal"
+"""Trigger source of what the cascade should have started and self-heal did."""
 """Trigger source of a start that a preceding phase caused."""
 
 

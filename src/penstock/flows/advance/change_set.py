@@ -16,6 +16,7 @@ from penstock.core.naming import ProcessorKey
 from penstock.core.stored_json import dumps
 from penstock.flows.advance.announcements import (
     CASCADE_SOURCE,
+    FALLBACK_SOURCE,
     Scores,
     completion_body,
     phase_scores,
@@ -24,13 +25,16 @@ from penstock.flows.advance.announcements import (
 )
 from penstock.flows.advance.late_data import LateData
 from penstock.flows.advance.messages import (
+    breaker_alert,
     check_failed_fields,
     detail_of,
+    fallback_alert,
     flow_alert,
     flow_fields,
     gate_alert,
     gate_alert_key,
     gate_log_text,
+    heal_alert,
     history_queries,
     intervention_payload,
     last_verdict,
@@ -163,7 +167,10 @@ class ChangeSet:
         if decision.verdict is not Verdict.PROCEED and FAILED_TOPIC in self.topics:
             body = check_failed_fields(given, decision, retry_count=before.tries)
             self._emit(snapshot, FAILED_TOPIC, ask.phase, {"processor": processor or None, **body})
-        if decision.alert is not None:
+        is_fallback = source == FALLBACK_SOURCE and given.fallback
+        if is_fallback:
+            self.alerts.append(fallback_alert(snapshot, ask, decision))
+        if decision.alert is not None and not (is_fallback and decision.verdict.starts):
             self.alerts.append(gate_alert(snapshot, ask, decision, decision.alert))
         previous = last_verdict(before.state)
         if previous is not None and previous is not decision.verdict:
@@ -228,6 +235,28 @@ class ChangeSet:
         entry = Entry("flow", flow.flow_id, flow.customer_key, "breaker_open", self.actor,
                       None, "BLOCKED", None, "five failures in a row", detail)  # fmt: skip
         self.journal.append(entry)
+
+    def breaker_opened(self, snapshot: FlowSnapshot, phase: str, failures: int) -> None:
+        """Record that a breaker opened: nothing of its phase starts for an hour."""
+        flow, detail = snapshot.flow, detail_of(snapshot, phase, "", failures=failures)
+        self.journal.append(
+            Entry("flow", flow.flow_id, flow.customer_key, "breaker_opened", self.actor, "CLOSED",
+                  "OPEN", None, f"{failures} failures in a row", detail)
+        )  # fmt: skip
+        self.alerts.append(breaker_alert(snapshot, phase, failures))
+
+    def healed(self, snapshot: FlowSnapshot, before: Mapping[tuple[str, str], PhaseRow]) -> None:
+        """Record what self-heal started or ended, if anything."""
+        started, ended = [], []
+        for (phase, processor), row in snapshot.rows.items():
+            old = before[phase, processor]
+            gate = f"{phase}.{processor}" if processor else phase
+            if row.started_at is not None and old.started_at is None:
+                started.append(gate)
+            if not processor and row.is_ended and not old.is_ended:
+                ended.append(gate)
+        if started or ended:
+            self.alerts.append(heal_alert(snapshot, started, ended))
 
     def phase_ended(
         self, snapshot: FlowSnapshot, phase: PhasePlan, progress: PhaseProgress

@@ -11,8 +11,9 @@ import json
 from typing import Any, Final
 
 from penstock.core.clock import HOUR
-from penstock.flows.advance.announcements import CASCADE_SOURCE
+from penstock.flows.advance.announcements import CASCADE_SOURCE, SELF_HEAL_SOURCE
 from penstock.flows.advance.change_set import ChangeSet
+from penstock.flows.advance.effects import close_breaker, count_effect, count_ends
 from penstock.flows.advance.gate_deadlocks import gate_deadlock
 from penstock.flows.advance.late_data import find_late_data
 from penstock.flows.advance.messages import decision_context, phase_alert_key
@@ -35,7 +36,6 @@ from penstock.flows.gates.evidence import Assessment, assess
 from penstock.flows.gates.gate import decide
 from penstock.flows.gates.verdict import (
     RULES,
-    BreakerEffect,
     Decision,
     GateInput,
     GateStatus,
@@ -53,9 +53,12 @@ def evaluate_flow(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) ->
     """Advance one flow as far as possible, and announce what changed."""
     _fan_in(snapshot, wakeup, changes)
     changes.completed(snapshot, wakeup.reported)
-    _count_ends(snapshot, wakeup, changes)
+    count_ends(snapshot, wakeup, changes)
     if not _is_idle(snapshot, wakeup):
+        before = dict(snapshot.rows) if wakeup.source == SELF_HEAL_SOURCE else {}
         _advance(snapshot, wakeup, changes)
+        if before:
+            changes.healed(snapshot, before)
         changes.states_changed(snapshot)
 
 
@@ -127,6 +130,7 @@ def _is_idle(snapshot: FlowSnapshot, wakeup: Wakeup) -> bool:
         or wakeup.due
         or wakeup.evidence
         or wakeup.failures
+        or wakeup.fallback
         or not snapshot.flow.is_open
     ):
         return False
@@ -139,33 +143,6 @@ def _is_idle(snapshot: FlowSnapshot, wakeup: Wakeup) -> bool:
         if any(name in later.after and later.terms.on == "each" for later in plan.phases):
             return False
     return snapshot.flow.deadline_at is not None and snapshot.now < snapshot.flow.deadline_at
-
-
-def _count_ends(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) -> None:
-    """Count dead runs against the breaker of their phase; a successful probe run closes it."""
-    for phase, count in wakeup.failures.items():
-        for _ in range(count):
-            failed = breakers.record_effect(
-                snapshot.breaker(phase), BreakerEffect.FAILURE, snapshot.now
-            )
-            snapshot.breaker_put(phase, failed)
-    for phase in sorted(wakeup.phases - set(wakeup.failures)):
-        since = snapshot.breaker(phase).probe_at
-        done = [
-            seen.at
-            for seen in snapshot.completions_of([phase])
-            if seen.status != CompletionStatus.FAILED
-        ]
-        if since is not None and max(done, default=-1) >= since:
-            _close_breaker(snapshot, phase, changes)
-
-
-def _close_breaker(snapshot: FlowSnapshot, phase: str, changes: ChangeSet) -> None:
-    """Report a success to the breaker, which ends the series of failures."""
-    before = snapshot.breaker(phase)
-    snapshot.breaker_put(phase, breakers.record_effect(before, BreakerEffect.SUCCESS, snapshot.now))
-    if before.opened_at is not None:
-        changes.closed.append(snapshot.flow)
 
 
 def _end_phases(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) -> None:
@@ -205,7 +182,7 @@ def _end_phases(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) -> N
             snapshot.put(phase.name, state=end.value, ended_at=snapshot.now, probe_at=None)
             changes.phase_ended(snapshot, phase, progress)
             if end in DONE:
-                _close_breaker(snapshot, phase.name, changes)
+                close_breaker(snapshot, phase.name, changes)
 
 
 def _end_with_outputs(
@@ -298,6 +275,7 @@ def _evaluate_gates(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) 
         snapshot.all_progress(),
         snapshot.now,
         phases=snapshot.current_phases(),
+        fallback=wakeup.fallback,
     ):
         processor = ask.processor or ""
         row = snapshot.row(ask.phase, processor)
@@ -307,6 +285,7 @@ def _evaluate_gates(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) 
         upstream = set(snapshot.planned.plan.phase(ask.phase).after)
         is_first = row.waiting_since is None and row.state == PhaseState.PENDING
         is_due = row.gate_id in wakeup.due or wakeup.all_gates or bool(upstream & wakeup.phases)
+        is_due = is_due or ask.phase in wakeup.fallback
         if not (is_first or is_due or evidence is not None):
             continue
         if snapshot.breaker(ask.phase).state(snapshot.now) is BreakerState.OPEN:
@@ -332,7 +311,7 @@ def _evaluate_gates(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) 
                 )
                 for need in needs
             )
-        given = gate_input(snapshot, ask, found)
+        given = gate_input(snapshot, ask, found, fallback=ask.phase in wakeup.fallback)
         decision = decide(given)
         _apply(snapshot, ask, given, decision, changes, wakeup.source)
 
@@ -356,7 +335,11 @@ def _since(snapshot: FlowSnapshot, ask: GateRequest, wakeup: Wakeup) -> int | No
 
 
 def gate_input(
-    snapshot: FlowSnapshot, ask: GateRequest, found: tuple[Assessment, ...]
+    snapshot: FlowSnapshot,
+    ask: GateRequest,
+    found: tuple[Assessment, ...],
+    *,
+    fallback: bool = False,
 ) -> GateInput:
     """Collect everything the decision of a gate depends on."""
     flow, row = snapshot.flow, snapshot.row(ask.phase, ask.processor or "")
@@ -380,6 +363,7 @@ def gate_input(
         cycle=gate_deadlock(snapshot, ask, found),
         set_complete=ask.set_complete,
         stragglers_passed=ask.stragglers_passed,
+        fallback=fallback,
         rules=RULES,
     )
 
@@ -410,9 +394,10 @@ def _apply(
     starts = decision.verdict.starts
     _, asked = breakers.try_start(snapshot.breaker(ask.phase), snapshot.now)
     # A start is not a success yet: its runs, or the end of its phase, report to the breaker.
-    snapshot.breaker_put(
-        ask.phase, asked if starts else breakers.record_effect(asked, decision.effect, snapshot.now)
-    )
+    if starts:
+        snapshot.breaker_put(ask.phase, asked)
+    else:
+        count_effect(snapshot, ask.phase, asked, decision.effect, changes)
     short = decision.status is GateStatus.MISSING_HISTORICAL
     seen = {a.key: [a.rows, a.expected, a.days_present, str(a.status)] for a in given.assessments}
     context = gate_context(snapshot, ask, decision)

@@ -6,13 +6,16 @@ The change set and interventions share them, so that a flow is described the sam
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from typing import Any, Final
 
 from penstock.audit.rows import NewAlert
+from penstock.core.clock import format_duration
 from penstock.core.ids import encode
 from penstock.flows.advance.snapshot import FlowSnapshot
 from penstock.flows.cascade import GateRequest
+from penstock.flows.gates.breaker import FAILURES_MAX
 from penstock.flows.gates.evidence import Assessment
 from penstock.flows.gates.override import Override
 from penstock.flows.gates.verdict import AlertLevel, Decision, GateInput, GateStatus, Verdict
@@ -286,6 +289,86 @@ def output_alert(snapshot: FlowSnapshot, phase: PhasePlan, short: Sequence[Asses
             "processors": makers,
         },
     )
+
+
+def breaker_alert_key(breaker_key: tuple[int, int, str], phase: str) -> str:
+    """Return the dedupe key of the alert about an open breaker; flows of a partition share it."""
+    customer, pipeline, partition = breaker_key
+    return f"breaker:{customer}:{pipeline}:{partition}:{phase}"
+
+
+def breaker_alert(snapshot: FlowSnapshot, phase: str, failures: int) -> NewAlert:
+    """Build the alert about a breaker that opened."""
+    flow = snapshot.flow
+    return NewAlert(
+        rule="breaker_open",
+        dedupe_key=breaker_alert_key(flow.breaker_key, phase),
+        severity="HIGH",
+        customer_key=flow.customer_key,
+        subject_kind="flow",
+        subject=flow.flow_id,
+        message=f"The breaker of {flow.pipeline} {flow.partition} {phase} opened after {failures} "
+        "failures in a row: the phase starts nothing for an hour, then once on trial",
+        detail={
+            **flow_fields(snapshot, phase, ""),
+            "values": {"failures": failures},
+            "threshold": f"{FAILURES_MAX} failures in a row",
+            "fix": f"penstock breakers reset {_target(flow)} {phase} --customer {flow.customer_id}",
+        },
+    )
+
+
+def fallback_alert(snapshot: FlowSnapshot, ask: GateRequest, decision: Decision) -> NewAlert:
+    """Build the alert about a phase that the cascade had not started by its fallback time."""
+    flow = snapshot.flow
+    what = "the scheduler started it" if decision.verdict.starts else "it cannot start either"
+    fix = f"penstock explain {_target(flow)} --customer {flow.customer_id}"
+    return NewAlert(
+        rule="cascade_fallback",
+        dedupe_key=f"fallback:{flow.flow_id}:{ask.phase}:{ask.processor or ''}",
+        severity="MEDIUM" if decision.verdict.starts else "HIGH",
+        customer_key=flow.customer_key,
+        subject_kind="flow",
+        subject=flow.flow_id,
+        message=f"The cascade had not started {flow.pipeline} {flow.partition} {ask.phase} by its "
+        f"fallback time; {what} ({decision.verdict}): {decision.reasons[0]}",
+        detail={
+            **flow_fields(snapshot, ask.phase, ask.processor or ""),
+            "verdict": decision.verdict.value,
+            "missing": list(decision.missing),
+            "values": {"completeness": decision.completeness, "quality": decision.quality},
+            "fix": fix,
+        },
+    )
+
+
+def heal_alert(snapshot: FlowSnapshot, started: Sequence[str], ended: Sequence[str]) -> NewAlert:
+    """Build the alert about what self-heal did in place of the cascade."""
+    flow = snapshot.flow
+    done = [f"ended {', '.join(ended)}"] if ended else []
+    done += [f"started {', '.join(started)}"] if started else []
+    after = format_duration(snapshot.planned.mode.heals_after_us)
+    return NewAlert(
+        rule="self_heal",
+        dedupe_key=f"self_heal:{flow.flow_id}",
+        severity="INFO",
+        customer_key=flow.customer_key,
+        subject_kind="flow",
+        subject=flow.flow_id,
+        message=f"Self-heal {' and '.join(done)} of {flow.pipeline} {flow.partition} "
+        f"({flow.mode}), which the cascade had not done for {after}",
+        detail={
+            **flow_fields(snapshot, "", ""),
+            "values": {"started": list(started), "ended": list(ended)},
+            "threshold": after,
+            "fix": f"penstock explain {_target(flow)} --customer {flow.customer_id}",
+        },
+    )
+
+
+def _target(flow: FlowRow) -> str:
+    """Return pipeline and partition as a command takes them."""
+    return f"{flow.pipeline} {shlex.quote(flow.partition)}"
 
 
 def flow_alert(snapshot: FlowSnapshot) -> NewAlert:

@@ -57,6 +57,8 @@ class Wakeup:
     """Phase and name of the processors whose completions are announced."""
     all_gates: bool = False
     source: str | None = None
+    fallback: set[str] = field(default_factory=set)
+    """Phases whose fallback time has come: their gates no longer wait."""
 
 
 @dataclass(slots=True)

@@ -184,11 +184,13 @@ FROM {{batch}} WHERE flows.flow_id = batch.flow_id
 -- Insert the phases of new flows, and the gates of single processors.
 -- scope: system (the batch names its customers)
 -- batch: flow_id bigint, customer bigint, phase text, processor text, state text,
---   started_at bigint, ended_at bigint, look_at bigint, is_degraded boolean, gate text
+--   started_at bigint, ended_at bigint, look_at bigint, is_degraded boolean, gate text,
+--   fallback_at bigint
 INSERT INTO flow_phases (flow_id, customer, phase, processor, state, since_at, started_at,
-    ended_at, look_at, is_degraded, gate)
+    ended_at, look_at, is_degraded, gate, fallback_at)
 SELECT batch.flow_id, batch.customer, batch.phase, batch.processor, batch.state, {{now}},
-    batch.started_at, batch.ended_at, batch.look_at, batch.is_degraded, batch.gate
+    batch.started_at, batch.ended_at, batch.look_at, batch.is_degraded, batch.gate,
+    batch.fallback_at
 FROM {{batch}} WHERE TRUE ORDER BY ord
 ON CONFLICT (flow_id, phase, processor) DO NOTHING;
 
@@ -222,7 +224,8 @@ UPDATE flow_phases SET
     state = batch.state, started_at = batch.started_at, ended_at = batch.ended_at,
     look_at = batch.look_at, look_again = batch.look_again, waiting_since = batch.waiting_since,
     tries = batch.tries, is_degraded = batch.is_degraded, gate = batch.gate,
-    evidence = batch.evidence
+    evidence = batch.evidence, fallback_at = CASE WHEN batch.state IN ('PENDING', 'WAITING', 'BLOCKED')
+        THEN flow_phases.fallback_at END
 FROM {{batch}} WHERE flow_phases.gate_id = batch.gate_id
     {{pg:AND flow_phases.gate_id = ANY(:b_gate_id::bigint[])}};
 

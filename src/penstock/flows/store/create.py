@@ -18,6 +18,7 @@ from penstock.core.naming import CustomerKey, PipelineKey
 from penstock.db.store import Tx
 from penstock.flows.advance.late_data import LateData
 from penstock.flows.cascade import LATE_RERUNS_MAX, FlowState, flow_deadline, inherited_phases
+from penstock.flows.ladder.rungs import BY_HAND_SOURCES, next_time_of_day
 from penstock.flows.phases import DONE, PhaseState
 from penstock.flows.plan import FlowPlan
 from penstock.flows.rows import (
@@ -44,6 +45,7 @@ from penstock.flows.store.flows import (
     phases_of,
 )
 from penstock.flows.store.plans import planned
+from penstock.pipelines.plan import PhasePlan
 from penstock.runs.rows import MessageOrigin
 from penstock.runs.store.runs import ordering_key_lock
 
@@ -119,7 +121,7 @@ def flow_open_many(tx: Tx, openings: Sequence[FlowOpening]) -> list[int | None]:
     phases: list[NewPhase] = []
     for opening, _, flow_id in new:
         known = before.get(opening.parent.flow_id, []) if opening.parent is not None else []
-        phases += _phases(opening, plans[opening.key], flow_id, known)
+        phases += _phases(opening, plans[opening.key], flow_id, known, now)
     phase_insert_many(tx, phases)
     if parents:
         _inherit(tx, [(o, i) for o, _, i in new if o.parent is not None], phases)
@@ -229,7 +231,7 @@ def _row(opening: FlowOpening, plan: FlowPlan, generation: int, now: int) -> New
 
 
 def _phases(
-    opening: FlowOpening, plan: FlowPlan, flow_id: int, parent: Sequence[PhaseRow]
+    opening: FlowOpening, plan: FlowPlan, flow_id: int, parent: Sequence[PhaseRow], now: int
 ) -> list[NewPhase]:
     """Return the phase rows of a new flow: skipped, inherited or pending."""
     customer = opening.customer_key
@@ -245,7 +247,14 @@ def _phases(
     for phase in plan.plan.phases:
         old = done.get(phase.name)
         if phase.name in restarted:
-            rows.append(NewPhase(flow_id, customer, phase.name))
+            rows.append(
+                NewPhase(
+                    flow_id,
+                    customer,
+                    phase.name,
+                    fallback_at=_fallback_at(opening, plan, phase, now),
+                )
+            )
         elif old is not None and phase.name not in behind:
             rows.append(
                 NewPhase(
@@ -267,6 +276,13 @@ def _phases(
         if phase.name in restarted and phase.terms.on == "each":
             rows += [NewPhase(flow_id, customer, phase.name, name) for name in phase.expected]
     return rows
+
+
+def _fallback_at(opening: FlowOpening, plan: FlowPlan, phase: PhasePlan, now: int) -> int | None:
+    """Return when the scheduler starts a phase by itself; never in flows that a person opened."""
+    if phase.fallback is None or opening.source in BY_HAND_SOURCES:
+        return None
+    return next_time_of_day(phase.fallback, now, plan.timezone)
 
 
 def _inherit(tx: Tx, opened: Sequence[tuple[FlowOpening, int]], rows: Sequence[NewPhase]) -> None:

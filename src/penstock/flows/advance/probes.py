@@ -1,0 +1,37 @@
+"""The probe request of a gate, for the services that evaluate flows. Pure."""
+
+from __future__ import annotations
+
+import json
+
+from penstock.flows.gates.probe_request import ProbeRequest
+from penstock.flows.plan import FlowPlan
+from penstock.flows.rows import FlowRow
+from penstock.pipelines.declare.pipeline import Pipeline
+
+
+def gate_probe_request(
+    flow: FlowRow,
+    planned: FlowPlan,
+    gate_key: tuple[str, str],
+    code: Pipeline | None,
+    *,
+    since: int | None,
+    is_output: bool,
+) -> ProbeRequest:
+    """Return what to probe for a gate, given by phase and processor.
+
+    code: the pipeline's code if this process has loaded it; JSON holds no functions.
+    """
+    phase, processor = gate_key
+    if code is not None:
+        needs = code.needs(planned.mode.name, phase, processor or None, outputs=is_output)
+    else:
+        needs = planned.outputs(phase) if is_output else planned.needs(phase, processor)
+    return ProbeRequest(
+        dependencies=[need.dependency for need in needs],
+        partition=flow.partition,
+        customer=flow.customer_id,
+        parameters={} if flow.parameters is None else json.loads(flow.parameters),
+        since=since,
+    )

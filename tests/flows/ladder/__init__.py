@@ -1,0 +1,1 @@
+"""Tests of the rungs below the cascade."""
