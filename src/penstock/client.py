@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.bus.client.subscriptions import Subscriptions, WaitingSubscriptions
     from penstock.bus.client.topics import Topics
     from penstock.dead_letters.client.dead_letters import DeadLetters
+    from penstock.flows.breakers.client import Breakers
     from penstock.flows.client.flows import Flows
     from penstock.flows.client.trigger_preview import Previews
     from penstock.flows.explain.client import Diagnostics
@@ -211,6 +212,13 @@ class UseCaseGroups:
         from penstock.flows.gates.client.overrides import Interventions  # loaded on first use
 
         return self._group(Interventions, self._store, self._names, self.actor)
+
+    @cached_property
+    def breakers(self) -> Breakers:
+        """Breakers of phases: list, explain, reset."""
+        from penstock.flows.breakers.client import Breakers  # loaded on first use
+
+        return self._group(Breakers, self._store, self._names, self.actor)
 
     @cached_property
     def diagnostics(self) -> Diagnostics:

@@ -164,6 +164,8 @@ def populate(ways: Pair) -> dict[str, str]:
 
 
 READS = [
+    "breakers list",
+    "breakers list --all --pipeline pair --phase left --customer acme",
     "entity players:7 --customer acme",
     "entity players:7 --partition 2025-11-15",
     "runs list",
@@ -234,6 +236,8 @@ READS = [
 ]
 
 REFUSED = [
+    ("breakers show pair 2025-01-01 left --customer acme", 3),
+    ("breakers reset pair 2025-01-01 left --dry-run --customer acme", 3),
     ("runs show run_00000000", 3),
     ("runs list --customer unknown", 3),
     ("runs list --pipeline helo", 2),

@@ -9,6 +9,7 @@ import pytest
 
 from penstock.core.clock import to_datetime
 from penstock.core.errors import ApiError, Conflict, IllegalTransition, InvalidInput, NotFound
+from penstock.flows.breakers.records import BreakerTarget
 from penstock.flows.cascade import FlowState
 from penstock.flows.client.requests import ProcessorReport
 from penstock.flows.gates.records import (
@@ -181,6 +182,21 @@ class TestGates:
         for client in (remote, served.harness.client):
             with pytest.raises(InvalidInput, match=r"^changes: expected at least one setting"):
                 client.gates.what_if(WhatIfRequest(pipeline="daily", changes=ModeChanges()))
+
+    def test_breakers(self, served: ServedApi, remote: RemoteClient) -> None:
+        """Breakers are listed, explained and reset once."""
+        flow_things(served.harness, "acme")
+        assert len(remote.breakers.list(state="all").items) == 1
+        same(served, remote, "breakers", "list", state="all", customer="acme", phase="analytics")
+        same(served, remote, "breakers", "get", "daily", PAST, "analytics", customer="acme")
+        target = BreakerTarget(
+            pipeline="daily", partition=PAST, phase="analytics", customer="acme", reason="fixed"
+        )
+        assert remote.dry_run().breakers.reset(target).breaker.failures == 1
+        assert remote.breakers.reset(target).breaker.failures == 1
+        for client in (remote, served.harness.client):
+            with pytest.raises(NotFound, match="breaker with failures"):
+                client.breakers.reset(target)
 
     def test_overrides(self, served: ServedApi, remote: RemoteClient) -> None:
         """An override is granted until a time or for a duration, and revoked once."""

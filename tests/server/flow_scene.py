@@ -155,6 +155,16 @@ FLOW_CALLS: Mapping[str, Callable[[FlowThings], tuple[str, Any]]] = {
         "/gates/backtest",
         {**ABOUT, "changes": CHANGES, "customer_id": f.customer},
     ),
+    "GET /api/v1/breakers": lambda _: ("/breakers?state=all", None),
+    "GET /api/v1/breakers/explain": lambda f: (
+        f"/breakers/explain?pipeline_template=daily&partition={PAST}&phase=analytics"
+        f"&customer_id={f.customer}",
+        None,
+    ),
+    "POST /api/v1/breakers/reset": lambda f: (
+        "/breakers/reset",
+        {**ABOUT, "customer_id": f.customer, "partition": PAST, "phase": "analytics"},
+    ),
     "GET /api/v1/overrides": lambda _: ("/overrides", None),
     "POST /api/v1/overrides": lambda f: (
         "/overrides",
@@ -185,5 +195,6 @@ FLOW_BODIES: tuple[str, ...] = (
     "POST /api/v1/gates/what-if",
     "POST /api/v1/gates/backtest",
     "POST /api/v1/overrides",
+    "POST /api/v1/breakers/reset",
 )
 """Routes whose body names a customer's flow or partition."""

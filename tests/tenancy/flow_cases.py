@@ -8,6 +8,7 @@ from typing import Any
 from penstock.client import Client
 from penstock.core.ids import encode
 from penstock.flows.client.requests import ProcessorReport
+from penstock.flows.breakers.records import BreakerTarget
 from penstock.flows.gates.records import (
     BacktestRequest,
     ModeChanges,
@@ -100,6 +101,13 @@ FOREIGN_FLOWS: dict[str, list[Call]] = {
             BacktestRequest(pipeline="gated", changes=CHANGES, customer=t.customer_id)
         )
     ],
+    "breakers.list": [lambda c, t: c.breakers.list(customer=t.customer_id)],
+    "breakers.get": [lambda c, t: c.breakers.get("gated", "p", "next", customer=t.customer_id)],
+    "breakers.reset": [
+        lambda c, t: c.breakers.reset(
+            BreakerTarget(pipeline="gated", partition="p", phase="next", customer=t.customer_id)
+        )
+    ],
     "overrides.grant": [lambda c, t: c.overrides.grant(_approval(t))],
     "overrides.revoke": [lambda c, t: c.overrides.revoke(encode("ovr", t.override))],
     "overrides.list": [lambda c, t: c.overrides.list(customer=t.customer_id)],
@@ -131,6 +139,7 @@ OWN_FLOWS: dict[str, Callable[[Client], Any]] = {
     "gates.what_if": lambda c: (
         c.gates.what_if(WhatIfRequest(pipeline="gated", changes=CHANGES)).items
     ),
+    "breakers.list": lambda c: c.breakers.list(state="all").items,
     "overrides.list": lambda c: c.overrides.list().items,
     "interventions.list": lambda c: c.interventions.list().items,
 }

@@ -10,6 +10,7 @@ from penstock.bus.incoming import api as incoming
 from penstock.client import Client
 from penstock.dead_letters import api as dead_letters
 from penstock.flows import api as flows
+from penstock.flows.breakers import api as breakers
 from penstock.flows.gates import api as gates
 from penstock.flows.items import api as items
 from penstock.limits import api as limits
@@ -36,6 +37,7 @@ _MODULES: Final = (
     flows,
     items,
     gates,
+    breakers,
     pauses,
     monitoring,
     customers,

@@ -63,6 +63,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "flows.gates.cli.interventions",
         "List, show and resolve what needs a human decision.",
     ),
+    "breakers": (
+        "flows.breakers.cli",
+        "List, explain and reset the breakers that stop a phase after five failures.",
+    ),
     "runs": ("runs.cli.runs", "List, show, submit, cancel and retry runs."),
     "limits": ("limits.cli", "Show and set shared capacity and rate limits; release leases."),
     "topics": ("bus.cli.topics", "Create topics, publish messages, look up a message."),

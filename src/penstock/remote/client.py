@@ -29,6 +29,7 @@ P = ParamSpec("P")
 G = TypeVar("G")
 
 API_MODULES: Final[Mapping[str, str | tuple[str, ...]]] = {
+    "Breakers": "penstock.flows.breakers.api",
     "Configs": "penstock.schedules.api.configs",
     "Customers": "penstock.access.api.customers",
     "DeadLetters": "penstock.dead_letters.api",

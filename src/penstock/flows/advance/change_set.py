@@ -25,7 +25,6 @@ from penstock.flows.advance.announcements import (
 )
 from penstock.flows.advance.late_data import LateData
 from penstock.flows.advance.messages import (
-    breaker_alert,
     check_failed_fields,
     detail_of,
     fallback_alert,
@@ -34,7 +33,6 @@ from penstock.flows.advance.messages import (
     gate_alert,
     gate_alert_key,
     gate_log_text,
-    heal_alert,
     history_queries,
     intervention_payload,
     last_verdict,
@@ -235,28 +233,6 @@ class ChangeSet:
         entry = Entry("flow", flow.flow_id, flow.customer_key, "breaker_open", self.actor,
                       None, "BLOCKED", None, "five failures in a row", detail)  # fmt: skip
         self.journal.append(entry)
-
-    def breaker_opened(self, snapshot: FlowSnapshot, phase: str, failures: int) -> None:
-        """Record that a breaker opened: nothing of its phase starts for an hour."""
-        flow, detail = snapshot.flow, detail_of(snapshot, phase, "", failures=failures)
-        self.journal.append(
-            Entry("flow", flow.flow_id, flow.customer_key, "breaker_opened", self.actor, "CLOSED",
-                  "OPEN", None, f"{failures} failures in a row", detail)
-        )  # fmt: skip
-        self.alerts.append(breaker_alert(snapshot, phase, failures))
-
-    def healed(self, snapshot: FlowSnapshot, before: Mapping[tuple[str, str], PhaseRow]) -> None:
-        """Record what self-heal started or ended, if anything."""
-        started, ended = [], []
-        for (phase, processor), row in snapshot.rows.items():
-            old = before[phase, processor]
-            gate = f"{phase}.{processor}" if processor else phase
-            if row.started_at is not None and old.started_at is None:
-                started.append(gate)
-            if not processor and row.is_ended and not old.is_ended:
-                ended.append(gate)
-        if started or ended:
-            self.alerts.append(heal_alert(snapshot, started, ended))
 
     def phase_ended(
         self, snapshot: FlowSnapshot, phase: PhasePlan, progress: PhaseProgress

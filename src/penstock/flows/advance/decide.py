@@ -13,7 +13,12 @@ from typing import Any, Final
 from penstock.core.clock import HOUR
 from penstock.flows.advance.announcements import CASCADE_SOURCE, SELF_HEAL_SOURCE
 from penstock.flows.advance.change_set import ChangeSet
-from penstock.flows.advance.effects import close_breaker, count_effect, count_ends
+from penstock.flows.advance.effects import (
+    close_breaker,
+    count_effect,
+    count_ends,
+    record_healed,
+)
 from penstock.flows.advance.gate_deadlocks import gate_deadlock
 from penstock.flows.advance.late_data import find_late_data
 from penstock.flows.advance.messages import decision_context, phase_alert_key
@@ -58,7 +63,7 @@ def evaluate_flow(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) ->
         before = dict(snapshot.rows) if wakeup.source == SELF_HEAL_SOURCE else {}
         _advance(snapshot, wakeup, changes)
         if before:
-            changes.healed(snapshot, before)
+            record_healed(snapshot, before, changes)
         changes.states_changed(snapshot)
 
 

@@ -1,17 +1,26 @@
-"""What the ends of runs, phases and gates mean for the breakers of a flow. Pure.
+"""What follows from an evaluation besides its decisions: breakers, and the alert of self-heal. Pure.
 
 Dead runs and FAIL decisions count against the breaker of their phase; a success closes it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from penstock.audit.rows import Entry
 from penstock.flows.advance.change_set import ChangeSet
-from penstock.flows.advance.messages import breaker_alert_key
+from penstock.flows.advance.messages import (
+    breaker_alert,
+    breaker_alert_key,
+    detail_of,
+    heal_alert,
+)
 from penstock.flows.advance.snapshot import FlowSnapshot, Wakeup
 from penstock.flows.cascade import CompletionStatus
 from penstock.flows.gates import breaker as breakers
 from penstock.flows.gates.breaker import Breaker
 from penstock.flows.gates.verdict import BreakerEffect
+from penstock.flows.rows import PhaseRow
 
 
 def count_ends(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) -> None:
@@ -37,7 +46,7 @@ def count_effect(
     before, after = snapshot.breaker(phase), breakers.record_effect(asked, effect, snapshot.now)
     snapshot.breaker_put(phase, after)
     if after.opened_at is not None and after.opened_at != before.opened_at:
-        changes.breaker_opened(snapshot, phase, after.failures)
+        _record_opened(snapshot, phase, after.failures, changes)
 
 
 def close_breaker(snapshot: FlowSnapshot, phase: str, changes: ChangeSet) -> None:
@@ -47,3 +56,29 @@ def close_breaker(snapshot: FlowSnapshot, phase: str, changes: ChangeSet) -> Non
     if before.opened_at is not None:
         changes.closed.append(snapshot.flow)
         changes.resolved.append(breaker_alert_key(snapshot.flow.breaker_key, phase))
+
+
+def record_healed(
+    snapshot: FlowSnapshot, before: Mapping[tuple[str, str], PhaseRow], changes: ChangeSet
+) -> None:
+    """Record what self-heal started or ended, if anything."""
+    started, ended = [], []
+    for (phase, processor), row in snapshot.rows.items():
+        old = before[phase, processor]
+        gate = f"{phase}.{processor}" if processor else phase
+        if row.started_at is not None and old.started_at is None:
+            started.append(gate)
+        if not processor and row.is_ended and not old.is_ended:
+            ended.append(gate)
+    if started or ended:
+        changes.alerts.append(heal_alert(snapshot, started, ended))
+
+
+def _record_opened(snapshot: FlowSnapshot, phase: str, failures: int, changes: ChangeSet) -> None:
+    """Record that a breaker opened: nothing of its phase starts for an hour."""
+    flow, detail = snapshot.flow, detail_of(snapshot, phase, "", failures=failures)
+    changes.journal.append(
+        Entry("flow", flow.flow_id, flow.customer_key, "breaker_opened", changes.actor, "CLOSED",
+              "OPEN", None, f"{failures} failures in a row", detail)
+    )  # fmt: skip
+    changes.alerts.append(breaker_alert(snapshot, phase, failures))

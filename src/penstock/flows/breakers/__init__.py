@@ -1,0 +1,1 @@
+"""Breakers: list, explain, reset."""

@@ -1,0 +1,1 @@
+"""Tests of breakers as people see them."""
