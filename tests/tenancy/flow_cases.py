@@ -7,8 +7,8 @@ from typing import Any
 
 from penstock.client import Client
 from penstock.core.ids import encode
-from penstock.flows.client.requests import ProcessorReport
 from penstock.flows.breakers.records import BreakerTarget
+from penstock.flows.client.requests import ProcessorReport
 from penstock.flows.gates.records import (
     BacktestRequest,
     ModeChanges,

@@ -1,4 +1,4 @@
-"""What follows from an evaluation besides its decisions: breakers, and the alert of self-heal. Pure.
+"""What follows from an evaluation besides its decisions: breakers, the alert of self-heal. Pure.
 
 Dead runs and FAIL decisions count against the breaker of their phase; a success closes it.
 """
