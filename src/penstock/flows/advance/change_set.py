@@ -16,7 +16,6 @@ from penstock.core.naming import ProcessorKey
 from penstock.core.stored_json import dumps
 from penstock.flows.advance.announcements import (
     CASCADE_SOURCE,
-    FALLBACK_SOURCE,
     Scores,
     completion_body,
     phase_scores,
@@ -165,10 +164,9 @@ class ChangeSet:
         if decision.verdict is not Verdict.PROCEED and FAILED_TOPIC in self.topics:
             body = check_failed_fields(given, decision, retry_count=before.tries)
             self._emit(snapshot, FAILED_TOPIC, ask.phase, {"processor": processor or None, **body})
-        is_fallback = source == FALLBACK_SOURCE and given.fallback
-        if is_fallback:
+        if given.fallback:
             self.alerts.append(fallback_alert(snapshot, ask, decision))
-        if decision.alert is not None and not (is_fallback and decision.verdict.starts):
+        if decision.alert is not None and not (given.fallback and decision.verdict.starts):
             self.alerts.append(gate_alert(snapshot, ask, decision, decision.alert))
         previous = last_verdict(before.state)
         if previous is not None and previous is not decision.verdict:
@@ -203,7 +201,6 @@ class ChangeSet:
         is_observed = snapshot.is_observed and (not is_entry or flow.trigger_source == LATE_DATA)
         fan_outs = snapshot.planned.fan_outs
         runs = 0 if is_observed else sum((ask.phase, name) not in fan_outs for name in names)
-        cascaded = source in (CASCADE_SOURCE, LATE_DATA)
         self.triggers.append(
             NewTrigger(
                 flow.flow_id,
@@ -214,7 +211,7 @@ class ChangeSet:
                 source,
                 is_observed,
                 runs,
-                snapshot.caused_by(ask.phase) if cascaded else None,
+                snapshot.caused_by(ask.phase) if source in (CASCADE_SOURCE, LATE_DATA) else None,
             )
         )
         if not is_observed:
@@ -228,11 +225,11 @@ class ChangeSet:
 
     def breaker_open(self, snapshot: FlowSnapshot, ask: GateRequest) -> None:
         """Record that a gate was not evaluated because its breaker is open."""
-        detail = detail_of(snapshot, ask.phase, ask.processor or "")
-        flow = snapshot.flow
-        entry = Entry("flow", flow.flow_id, flow.customer_key, "breaker_open", self.actor,
-                      None, "BLOCKED", None, "five failures in a row", detail)  # fmt: skip
-        self.journal.append(entry)
+        flow, detail = snapshot.flow, detail_of(snapshot, ask.phase, ask.processor or "")
+        self.journal.append(
+            Entry("flow", flow.flow_id, flow.customer_key, "breaker_open", self.actor, None,
+                  "BLOCKED", None, "five failures in a row", detail)
+        )  # fmt: skip
 
     def phase_ended(
         self, snapshot: FlowSnapshot, phase: PhasePlan, progress: PhaseProgress
