@@ -322,8 +322,7 @@ class ChangeSet:
     ) -> None:
         flow, processor = snapshot.flow, ask.processor or ""
         more = {"verdict": decision.verdict.value, "status": decision.status.value}
-        if source is not None:
-            more["trigger_source"] = source
+        more |= {} if source is None else {"trigger_source": source}
         state = snapshot.row(ask.phase, processor).state
         self.journal.append(
             Entry("flow", flow.flow_id, flow.customer_key, action, self.actor, before, state,
