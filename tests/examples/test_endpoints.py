@@ -19,6 +19,7 @@ ENDPOINTS = ROOT / "examples" / "endpoints"
 SECRET = "whsec_" + base64.b64encode(b"e" * 32).decode()
 COMMANDS = {
     "python": [sys.executable, str(ENDPOINTS / "endpoint.py")],
+    "simple": [sys.executable, str(ENDPOINTS / "simple.py")],
     "javascript": ["node", str(ENDPOINTS / "endpoint.mjs")],
 }
 PIPELINES = """
