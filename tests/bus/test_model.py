@@ -331,7 +331,7 @@ def memory_world() -> Iterator[BusWorld]:
 
 
 @given(history=histories, is_ordered=st.booleans())
-@settings(quiet, max_examples=60)
+@settings(quiet, max_examples=40)
 def test_agrees_with_the_model(history: list[Step], is_ordered: bool) -> None:
     """For every history, all results and rows equal the model's."""
     with memory_world() as world:

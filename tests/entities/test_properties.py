@@ -190,7 +190,7 @@ class History:
             self.step()
 
 
-def test_received_together_is_what_changed(store: Store, clock: VirtualClock) -> None:
+def test_received_together_is_what_changed(engine: str, store: Store, clock: VirtualClock) -> None:
     """Every start receives exactly the reports since its watermark; in the end all are covered.
 
     Customers are independent, so that each history has one of its own on the same database.
@@ -198,7 +198,8 @@ def test_received_together_is_what_changed(store: Store, clock: VirtualClock) ->
     numbers = iter(range(1_000_000))
 
     @settings(
-        max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+        max_examples=25 if engine == "postgres" else 60,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
     @given(operations)
     def check(done: list[tuple[object, ...]]) -> None:

@@ -46,7 +46,7 @@ def memory_world() -> World:
 
 
 @given(history=histories)
-@settings(quiet, max_examples=80)
+@settings(quiet, max_examples=50)
 def test_agrees_with_the_model(history: list[Step]) -> None:
     """For every interleaving, results and rows equal the model's: none lost, none duplicated."""
     world = memory_world()

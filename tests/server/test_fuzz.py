@@ -25,7 +25,7 @@ NDJSON = "application/x-ndjson"
 BULK = "/api/v1/pipeline-configs/bulk"
 OURS = ("authorization", "x-scheduler-token", "connection")
 """Headers that the caller sets: without them a bad call may be a good one."""
-QUICK = 3
+QUICK = 2
 BUSY_TRIES = 10
 LONG = 150
 MODES = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
