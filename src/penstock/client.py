@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from penstock.runs.external.client.workers import Workers
     from penstock.schedules.client.configs import Configs
     from penstock.schedules.client.pauses import Pauses
+    from penstock.tracking.client import Tracking
 
 __all__ = ["Client", "UseCaseGroups"]
 
@@ -226,6 +227,13 @@ class UseCaseGroups:
         from penstock.flows.explain.client import Diagnostics  # loaded on first use
 
         return self._group(Diagnostics, self._store, self._names)
+
+    @cached_property
+    def tracking(self) -> Tracking:
+        """The execution log of everything that executes, and search for any object."""
+        from penstock.tracking.client import Tracking  # loaded on first use
+
+        return self._group(Tracking, self._store, self._names)
 
     @cached_property
     def previews(self) -> Previews:

@@ -204,6 +204,13 @@ READS = [
     "subscriptions list",
     "subscriptions list --topic rosters --limit 1",
     "subscriptions show reader",
+    "trace {message}",
+    "trace {dead}",
+    "executions {message}",
+    "executions {dead} --status failed",
+    "find {dead}",
+    "find acme",
+    "find hello 2025-11-15 --kind flow",
     "why {message}",
     "why reader",
     "why {daily}",
@@ -335,7 +342,7 @@ def test_reads(ways: Pair) -> None:
         expected, found = near.json, far.json
         if line == "status":
             assert (expected.pop("where"), found.pop("where")) != (None, ways.server.url)
-        if line == "status" or line.startswith("why"):
+        if line == "status" or line.startswith(("why", "trace", "find")):
             assert expected.pop("as_of") <= found.pop("as_of")
         assert found == expected, line
         text = ways.near(*args).out

@@ -222,7 +222,7 @@ class TestWrongIds:
             (["why", "hello"], 2, "Add a partition"),
             (["explain", "run_8fy089d6"], 2, "penstock why run_8fy089d6"),
             (["explain", "hello"], 2, "hello 2025-12-31), or pass a flow id"),
-            (["trace", "unknown"], 3, "a correlation id, a flow id or a run id"),
+            (["trace", "unknown"], 3, "see `penstock find`"),
             (["topics", "publish", "rosters", "{}"], 3, "penstock topics create"),
             (["subscriptions", "pull", "to-table"], 3, "penstock subscriptions list"),
             (["limits", "show", "crm"], 3, "penstock limits list"),

@@ -41,16 +41,16 @@ def staged(store: Store, clock: VirtualClock) -> Stage:
 
 
 def test_counts_and_metadata(store: Store, clock: VirtualClock) -> None:
-    """Counts and metadata come from the result, the revision from the pipeline that ran."""
+    """Counts and metadata come from the result, the definition from the pipeline that ran."""
     stage = staged(store, clock)
     result = {"records_inserted": 7, "records_updated": 2, "metadata": {"file": "a.csv"}}
     stage.complete("box", result=json.dumps(result), records=9)
     columns = ("records_processed", "records_inserted", "records_updated", "event_type")
     assert logged(stage, "box", *columns) == [(9, 7, 2, "raw_complete")]
-    ((metadata, revision, service),) = logged(stage, "box", "metadata", "revision", "service")
+    ((metadata, digest, service),) = logged(stage, "box", "metadata", "definition", "service")
     assert json.loads(metadata) == {"file": "a.csv"}
-    assert stage.sql("SELECT digest FROM flows")[0][0].startswith(revision)
-    assert (len(revision), service) == (12, "t")
+    assert stage.sql("SELECT digest FROM flows")[0][0].startswith(digest)
+    assert (len(digest), service) == (12, "t")
 
 
 def test_invalid_counts_are_ignored(store: Store, clock: VirtualClock) -> None:
@@ -63,7 +63,7 @@ def test_invalid_counts_are_ignored(store: Store, clock: VirtualClock) -> None:
 
 
 def test_retries(store: Store, clock: VirtualClock) -> None:
-    """An attempt that is retried is a nack, the last one an ack."""
+    """Attempts are counted and linked; without a message there is nothing to ack or nack."""
     stage = staged(store, clock)
     for _ in range(2):
         failure = AttemptFailure(error_type="TRANSIENT_NETWORK")
@@ -71,8 +71,14 @@ def test_retries(store: Store, clock: VirtualClock) -> None:
         stage.write(lambda tx, ends=ends: run_end_many(tx, ends))  # type: ignore[misc]
         clock.advance(10 * MINUTE)
     stage.complete("box")
-    found = logged(stage, "box", "status", "message_acknowledgment", "retry_count")
-    assert found == [("failed", "nack", 0), ("failed", "nack", 1), ("completed", "ack", 2)]
+    found = logged(stage, "box", "status", "message_acknowledgment", "retry_count", "was_retried")
+    assert [(*row[:3], bool(row[3])) for row in found] == [
+        ("failed", None, 0, True),
+        ("failed", None, 1, True),
+        ("completed", None, 2, False),
+    ]
+    first, second, third = logged(stage, "box", "execution_id", "retry_of")
+    assert [second[1], third[1]] == [first[0], second[0]]
 
 
 def test_the_processors_own_gate(store: Store, clock: VirtualClock) -> None:

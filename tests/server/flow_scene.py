@@ -132,6 +132,8 @@ FLOW_CALLS: Mapping[str, Callable[[FlowThings], tuple[str, Any]]] = {
         f"/entities?entity=players:7&customer_id={f.customer}", None,
     ),
     "GET /api/v1/traces/{correlation_id}": lambda f: (f"/traces/{f.correlation}", None),
+    "GET /api/v1/executions": lambda f: (f"/executions?cause={f.correlation}", None),
+    "GET /api/v1/find": lambda f: (f"/find?q={f.flow}&customer_id={f.customer}", None),
     "POST /api/v1/events": lambda f: (
         "/events",
         {**ABOUT, "customer_id": f.customer, "partition": TODAY, "processor_name": "box",

@@ -129,6 +129,11 @@ FOREIGN_FLOWS: dict[str, list[Call]] = {
         lambda c, t: c.diagnostics.trace(_flow_id(t)),
         lambda c, t: c.diagnostics.trace(encode("run", t.waiting)),
     ],
+    "tracking.executions": [
+        lambda c, t: c.tracking.executions(_flow_id(t)),
+        lambda c, t: c.tracking.executions(encode("run", t.ended)),
+    ],
+    "tracking.find": [lambda c, t: c.tracking.find("wait", customer=t.customer_id)],
     "previews.trigger": [lambda c, t: c.previews.trigger(_flow(t))],
 }
 """With another customer's objects: NotFound, in the same words as for objects that do not exist."""

@@ -40,6 +40,7 @@ NOBODYS = {
     "pipelines": {"SELECT"},
     "pools": {"SELECT"},
     "processors": {"SELECT"},
+    "revisions": {"SELECT"},
     "run_sums": {"INSERT"},
     "schema_migrations": set[str](),
 }

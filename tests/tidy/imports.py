@@ -28,6 +28,7 @@ SUBJECTS = (
     "entities",
     "runs",
     "schedules",
+    "tracking",
     "flows",
     "bus",
     "dead_letters",

@@ -240,6 +240,8 @@ def build_worker(
         name=f"{host}:{pid}",
         host=host,
         pid=pid,
+        service=settings.service,
+        revision=settings.revision,
         concurrency=settings.worker_slots,
         batch_max=settings.worker_batch,
         lease_us=settings.session_lease,

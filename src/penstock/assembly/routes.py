@@ -23,6 +23,7 @@ from penstock.server import health
 from penstock.server.auth import KeyCache
 from penstock.server.polling.group_commit import GroupCommit
 from penstock.server.routes import Routes
+from penstock.tracking import api as tracking
 
 _MODULES: Final = (
     tick,
@@ -35,6 +36,7 @@ _MODULES: Final = (
     deliveries,
     limits,
     flows,
+    tracking,
     items,
     gates,
     breakers,

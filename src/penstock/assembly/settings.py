@@ -244,11 +244,18 @@ class Settings:
     incoming_push: Mapping[str, Any] = _setting(
         {}, "External subscriptions that may push here, by name; see docs/how-to/push-messages.md."
     )
+    service: str = _setting(
+        "", "Service that executions are recorded under; K_SERVICE when it is not set."
+    )
+    revision: str = _setting("", "Revision of that service's code; K_REVISION when it is not set.")
     log_format: str = _setting("human", "Format of log lines.", choices=("human", "json"))
     log_level: str = _setting(
         "info", "Lowest level logged.", choices=("debug", "info", "warning", "error")
     )
 
+
+PLATFORM_VARIABLES: Mapping[str, str] = {"K_SERVICE": "service", "K_REVISION": "revision"}
+"""Variables that container platforms set, with the settings whose defaults they are."""
 
 SETTINGS: tuple[Setting, ...] = tuple(
     Setting(name=declared.name, **declared.metadata) for declared in fields(Settings)
@@ -268,6 +275,8 @@ def load(
 ) -> Settings:
     """Load settings from defaults, a TOML file, the environment, and overrides; later ones win."""
     values: dict[str, Any] = {setting.name: setting.default for setting in SETTINGS}
+    for variable, name in PLATFORM_VARIABLES.items():
+        values[name] = environment.get(variable, "")
     if file is not None:
         values |= _from_file(file)
     for variable, text in environment.items():

@@ -30,7 +30,7 @@ _FIXES = {
     "flow": "See `penstock flows list`.",
     "config": "See `penstock configs list`.",
     "dead letter": "See `penstock dlq list --status all`.",
-    "trace": "Pass a correlation id, a flow id or a run id; see `penstock flows list`.",
+    "trace": "Pass the id of a cause, flow, run, message or dead letter; see `penstock find`.",
 }
 """Suggested fix for NotFound, by kind of resource."""
 

@@ -41,11 +41,19 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "trace": (
         "flows.explain.cli.trace",
-        "Show everything that shares a correlation id, across flows and runs.",
+        "Show everything that one cause led to, by any id, and what never happened.",
     ),
     "entity": (
         "flows.explain.cli.entity",
         "Show how far the changes of an entity got, phase by phase.",
+    ),
+    "executions": (
+        "tracking.cli",
+        "List everything that executed for one cause, newest first.",
+    ),
+    "find": (
+        "tracking.cli",
+        "Find an object by a fragment of its id, a message id, an entity, a customer or a name.",
     ),
     "flows": ("flows.cli.flows", "List, show and cancel flows."),
     "items": ("flows.items.cli", "Count, list and retry the items of a flow."),

@@ -46,6 +46,7 @@ API_MODULES: Final[Mapping[str, str | tuple[str, ...]]] = {
     "Runs": "penstock.runs.api",
     "Subscriptions": ("penstock.bus.api.subscriptions", "penstock.bus.api.deliveries"),
     "Topics": "penstock.bus.api.topics",
+    "Tracking": "penstock.tracking.api",
     "Views": "penstock.monitoring.api",
     "Workers": "penstock.runs.external.api",
 }

@@ -127,6 +127,9 @@ def prune(tx: Tx, retention: Retention) -> dict[str, int]:
         "limits": tx.run("queue_limits_prune", {"before": now - IDLE_LIMIT_US, **chunk}),
         "messages": tx.run("bus_messages_prune", {"before": now, **chunk}),
         "settled": tx.run("bus_settled_prune", {"before": now - retention.settled_us, **chunk}),
+        "delivery_failures": tx.run(
+            "bus_failures_prune", {"before": now - retention.settled_us, **chunk}
+        ),
         "marks": tx.run("bus_dedupe_prune", {"before": now - retention.dedupe_us, **chunk}),
         "entities": tx.run(
             "entity_changes_prune", {"before": now - retention.entities_us, **chunk}

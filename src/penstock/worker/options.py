@@ -21,13 +21,15 @@ class WorkerOptions:
     not started by then is released. drain_us: how long `stop` waits for runs; grace_us: how long a
     signalled run may take to react. zombies_max: number of timed-out threads still running at which
     the worker stops claiming (0: the concurrency). secrets: source of the secrets that parameters
-    refer to.
+    refer to. service, revision: what the execution log names as the executing deployment.
     """
 
     pool: str = DEFAULT_POOL
     name: str = "worker"
     host: str = "localhost"
     pid: int = 0
+    service: str = ""
+    revision: str = ""
     concurrency: int = 5
     batch_max: int = 500
     lease_us: Micros = 30 * SECOND

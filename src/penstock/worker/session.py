@@ -16,7 +16,12 @@ from penstock.core.clock import SECOND, Clock
 from penstock.core.errors import StoreBusy, StoreUnavailable
 from penstock.core.naming import PoolKey
 from penstock.db.store import Transactions, Tx
-from penstock.runs.store.leases import session_close, session_heartbeat, session_open
+from penstock.runs.store.leases import (
+    revision_put,
+    session_close,
+    session_heartbeat,
+    session_open,
+)
 from penstock.worker.options import WorkerOptions
 
 T = TypeVar("T")
@@ -68,7 +73,13 @@ class WorkerSession:
             "slots": options.concurrency,
             "lease_us": options.lease_us,
         }
-        self.session_id = self._store.write(lambda tx: session_open(tx, params))
+
+        def body(tx: Tx) -> int:
+            if options.service or options.revision:
+                revision_put(tx, options.name, options.service, options.revision)
+            return session_open(tx, params)
+
+        self.session_id = self._store.write(body)
         self.safe_until = left + self._sure_seconds
         return self.session_id
 

@@ -20,7 +20,7 @@ WITH picked AS MATERIALIZED (
     ORDER BY message_id LIMIT :n FOR UPDATE SKIP LOCKED
 ), d AS MATERIALIZED (
     UPDATE deliveries u SET state = 1, attempt = u.attempt + 1, epoch = u.epoch + 1,
-        until_at = {{now}} + :ack_deadline_us, holder = :holder
+        until_at = {{now}} + :ack_deadline_us, leased_at = {{now}}, holder = :holder
     WHERE u.subscription = :subscription
         AND u.message_id = ANY(ARRAY(SELECT message_id FROM picked))
     RETURNING u.*
@@ -45,7 +45,7 @@ INSERT INTO temp.leased
 SELECT message_id FROM deliveries WHERE subscription = :subscription AND state = 0
 ORDER BY message_id LIMIT :n;
 UPDATE deliveries SET state = 1, attempt = attempt + 1, epoch = epoch + 1,
-    until_at = {{now}} + :ack_deadline_us, holder = :holder
+    until_at = {{now}} + :ack_deadline_us, leased_at = {{now}}, holder = :holder
 WHERE subscription = :subscription AND message_id IN (SELECT message_id FROM temp.leased);
 INSERT INTO delivery_sums (subscription, customer, hour_at, delivered)
 SELECT :subscription, :customer, {{now}} - {{now}} % 3600000000, count(*) FROM temp.leased
@@ -87,7 +87,7 @@ WITH following AS MATERIALIZED (
     SELECT message_id FROM following WHERE is_over = 0 ORDER BY place, message_id LIMIT :n
 ), d AS MATERIALIZED (
     UPDATE deliveries u SET attempt = u.attempt + 1, epoch = u.epoch + 1,
-        until_at = {{now}} + :ack_deadline_us, holder = :holder
+        until_at = {{now}} + :ack_deadline_us, leased_at = {{now}}, holder = :holder
     WHERE u.subscription = :subscription
         AND u.message_id = ANY(ARRAY(SELECT message_id FROM picked))
     RETURNING u.*
@@ -120,7 +120,7 @@ SELECT message_id FROM (
     WINDOW w AS (PARTITION BY b.ordering_key ORDER BY b.message_id))
 WHERE is_over = 0 ORDER BY place, message_id LIMIT :n;
 UPDATE deliveries SET attempt = attempt + 1, epoch = epoch + 1,
-    until_at = {{now}} + :ack_deadline_us, holder = :holder
+    until_at = {{now}} + :ack_deadline_us, leased_at = {{now}}, holder = :holder
 WHERE subscription = :subscription AND message_id IN (SELECT message_id FROM temp.leased);
 INSERT INTO delivery_sums (subscription, customer, hour_at, delivered)
 SELECT :subscription, :customer, {{now}} - {{now}} % 3600000000, count(*) FROM temp.leased
@@ -199,12 +199,13 @@ WITH x AS MATERIALIZED (
     WHERE d.subscription = :subscription AND d.message_id = x.message_id
         AND d.message_id = ANY(:b_message_id::bigint[]) AND d.epoch = x.epoch
         AND ({{d_is_leased}} OR CAST(:outcome AS text) <> 'acked')
-    RETURNING d.message_id, d.round, d.epoch, d.attempt, d.replays, d.published_at, d.ordering_key
+    RETURNING d.message_id, d.round, d.epoch, d.attempt, d.replays, d.published_at, d.ordering_key,
+        d.leased_at, d.holder
 ), kept AS (
     INSERT INTO settled (subscription, message_id, customer, round, epoch, attempts, replays,
-        outcome, published_at, at)
+        outcome, published_at, at, started_at, holder)
     SELECT :subscription, g.message_id, :customer, g.round, g.epoch, g.attempt, g.replays,
-        CAST(:outcome AS text), g.published_at, {{now}}
+        CAST(:outcome AS text), g.published_at, {{now}}, g.leased_at, g.holder
     FROM gone g
 ), summed AS (
     {{sums_of_settled}} FROM gone HAVING count(*) > 0
@@ -217,19 +218,20 @@ SELECT g.message_id, g.epoch, g.ordering_key FROM gone g;
 -- batch: message_id bigint, epoch bigint
 CREATE TEMP TABLE IF NOT EXISTS ending (
     message_id integer PRIMARY KEY, round integer, epoch integer, attempt integer, replays integer,
-    published_at integer, ordering_key text);
+    published_at integer, ordering_key text, leased_at integer, holder text);
 DELETE FROM temp.ending;
 INSERT OR IGNORE INTO temp.ending
-SELECT d.message_id, d.round, d.epoch, d.attempt, d.replays, d.published_at, d.ordering_key
+SELECT d.message_id, d.round, d.epoch, d.attempt, d.replays, d.published_at, d.ordering_key,
+    d.leased_at, d.holder
 FROM {{batch}} CROSS JOIN deliveries d ON d.subscription = :subscription
     AND d.message_id = batch.message_id
 WHERE d.epoch = batch.epoch AND ({{d_is_leased}} OR :outcome <> 'acked');
 DELETE FROM deliveries WHERE subscription = :subscription
     AND message_id IN (SELECT message_id FROM temp.ending);
 INSERT INTO settled (subscription, message_id, customer, round, epoch, attempts, replays, outcome,
-    published_at, at)
+    published_at, at, started_at, holder)
 SELECT :subscription, g.message_id, :customer, g.round, g.epoch, g.attempt, g.replays, :outcome,
-    g.published_at, {{now}}
+    g.published_at, {{now}}, g.leased_at, g.holder
 FROM temp.ending g;
 {{sums_of_settled}} FROM temp.ending HAVING count(*) > 0;
 SELECT g.message_id, g.epoch, g.ordering_key FROM temp.ending g;
@@ -250,7 +252,7 @@ RETURNING deliveries.message_id, deliveries.epoch;
 -- scope: system (by epoch; the caller has checked the subscription's customer)
 -- batch: message_id bigint, epoch bigint
 SELECT d.message_id, d.epoch, d.round, d.attempt, d.replays, d.copy_id, d.published_at,
-    d.ordering_key
+    d.ordering_key, d.leased_at, d.holder
 FROM {{batch}} JOIN deliveries d ON d.subscription = :subscription
     AND d.message_id = batch.message_id
     {{pg:AND d.message_id = ANY(:b_message_id::bigint[])}}
@@ -268,6 +270,17 @@ FROM {{batch}}
 WHERE deliveries.subscription = :subscription AND deliveries.message_id = batch.message_id
     {{pg:AND deliveries.message_id = ANY(:b_message_id::bigint[])}}
     AND deliveries.epoch = batch.epoch AND {{is_leased}};
+
+-- name: bus_failures_put
+-- Record attempts of deliveries that did not end with an ack.
+-- scope: system (the parameters name the customer)
+-- batch: message_id bigint, round bigint, attempt bigint, action text, error_type text, error text,
+--   holder text, started_at bigint
+INSERT INTO delivery_failures (subscription, message_id, customer, round, attempt, action,
+    error_type, error, holder, started_at, at)
+SELECT :subscription, batch.message_id, :customer, batch.round, batch.attempt, batch.action,
+    batch.error_type, batch.error, batch.holder, batch.started_at, {{now}}
+FROM {{batch}} WHERE TRUE ORDER BY ord;
 
 -- name: bus_release
 -- Make leased deliveries that were never tried ready again and undo the attempt; the epoch stays

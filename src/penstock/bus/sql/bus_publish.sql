@@ -47,21 +47,22 @@ WHERE topic = :topic AND dedupe_id {{any ids}};
 -- name: bus_messages_put
 -- Insert messages.
 -- scope: system (the parameters name the customer)
--- batch: message_id bigint, data bytea, attributes text, ordering_key text
+-- batch: message_id bigint, data bytea, attributes text, ordering_key text, correlation_id text
 INSERT INTO messages (message_id, topic, customer, data, attributes, ordering_key, published_at,
-    expires_at)
+    expires_at, correlation_id)
 SELECT batch.message_id, :topic, :customer, batch.data, batch.attributes, batch.ordering_key, :at,
-    :expires_at
+    :expires_at, batch.correlation_id
 FROM {{batch}} WHERE TRUE ORDER BY ord;
 
 -- name: bus_messages_copy
 -- Insert messages that reuse the content of others: dead letters.
 -- scope: system (the parameters name the customer)
--- batch: message_id bigint, content_id bigint, content_at bigint, attributes text
+-- batch: message_id bigint, content_id bigint, content_at bigint, attributes text,
+--   correlation_id text
 INSERT INTO messages (message_id, topic, customer, data, attributes, ordering_key, published_at,
-    expires_at)
+    expires_at, correlation_id)
 SELECT batch.message_id, :topic, :customer, m.data, batch.attributes, m.ordering_key, :at,
-    :expires_at
+    :expires_at, batch.correlation_id
 FROM {{batch}} JOIN messages m ON m.message_id = batch.content_id
     AND m.published_at = batch.content_at {{pg:AND m.message_id = ANY(:b_content_id::bigint[])}}
 WHERE TRUE ORDER BY batch.ord;

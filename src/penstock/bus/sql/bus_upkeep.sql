@@ -26,6 +26,12 @@ DELETE FROM settled_rest WHERE ctid IN (
 DELETE FROM settled WHERE rowid IN (
     SELECT rowid FROM settled WHERE at < :before ORDER BY at LIMIT :n);
 
+-- name: bus_failures_prune
+-- Delete old failed attempts of deliveries, in chunks.
+-- scope: system (retention)
+DELETE FROM delivery_failures WHERE failure_id IN (
+    SELECT failure_id FROM delivery_failures WHERE at < :before ORDER BY at LIMIT :n);
+
 -- name: bus_dedupe_prune
 -- Delete dedupe ids whose window has passed.
 -- scope: system (retention)

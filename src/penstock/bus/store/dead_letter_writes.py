@@ -12,14 +12,14 @@ from typing import NamedTuple
 from penstock.audit.rows import Entry, NewAlert
 from penstock.audit.store.alerts import alert_open
 from penstock.audit.store.journal import journal_append_many
-from penstock.bus.message import ErrorKind
+from penstock.bus.message import CORRELATION, ErrorKind
 from penstock.bus.redelivery import DeadLetterCause, dead_letter_attributes
 from penstock.bus.store.messages import ContentCopy, MessageHeader, message_copy_to, message_headers
 from penstock.bus.store.topics import SubscriptionRow, topic_open
 from penstock.core.naming import TopicKey
 from penstock.db.store import Tx
 
-PIPELINE, PARTITION, CORRELATION = "pipeline", "partition", "correlation_id"
+PIPELINE, PARTITION = "pipeline", "partition"
 
 
 class FailedDelivery(NamedTuple):

@@ -260,7 +260,7 @@ def _nack(
     failed: list[FailedDelivery] = []
     delays: list[tuple[int, int, int, str]] = []
     policy = sub.policy
-    for message_id, epoch, number, attempt, replays, copy_id, published_at, key in held:
+    for message_id, epoch, number, attempt, replays, copy_id, published_at, key, *_ in held:
         nack = nacks[message_id, epoch]
         wait = redelivery.redelivery_delay(policy, attempt, jitter(), nack.delay_us)
         if redelivery.becomes_dead_letter(policy, attempt, nack.kind):
@@ -283,6 +283,8 @@ def _nack(
     first_of_key = [(row[7], row[0]) for row in held if row[0] in returned]
     _return_later(tx, sub, first_of_key, [(row[0], row[1]) for row in held])
     tx.run("bus_delay", {"subscription": sub.subscription_key}, batch=delays)
+    dead = {d.message_id for d in failed} if written.written else set[int]()
+    _record_failures(tx, sub, held, nacks, dead, lapsed=lapsed)
     count = len(held)
     if count:
         nacked, late = (0, count) if lapsed else (count, 0)
@@ -294,6 +296,31 @@ def _nack(
         settle(tx, sub, tickets, "dead_lettered")
         wake.add(channel(sub.subscription_key))
     return NackResult({(row[0], row[1]) for row in held}, written.written, wake)
+
+
+def _record_failures(
+    tx: Tx,
+    sub: SubscriptionRow,
+    held: Sequence[Row],
+    nacks: dict[LeaseKey, DeliveryNack],
+    dead: set[int],
+    *,
+    lapsed: bool,
+) -> None:
+    """Record attempts that did not end with an ack, for the execution log."""
+    ended = "lapsed" if lapsed else "nack"
+    tx.later(
+        "bus_failures_put",
+        {"subscription": sub.subscription_key, "customer": sub.customer_key},
+        batch=[
+            (
+                row[0], row[2], row[3], "dead_letter" if row[0] in dead else ended,
+                nack.error_type or nack.kind.value.upper(), nack.error[:ERROR_MAX], row[9], row[8],
+            )
+            for row in held
+            for nack in (nacks[row[0], row[1]],)
+        ],
+    )  # fmt: skip
 
 
 def _open_configuration_alert(tx: Tx, sub: SubscriptionRow, nack: DeliveryNack) -> None:

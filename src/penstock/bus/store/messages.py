@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.bus import filters, rules
-from penstock.bus.message import NewMessage
+from penstock.bus.message import CORRELATION, NewMessage
 from penstock.bus.store.topics import (
     SYSTEM,
     FanOutTarget,
@@ -86,7 +86,7 @@ def message_publish_to(tx: Tx, topic: OpenTopic, messages: Sequence[NewMessage])
     published_ids, fresh = _deduplicate(tx, topic, messages, ids, at)
     rows = [
         (ids[n], messages[n].data, attributes_text(dict(messages[n].attributes)),
-         messages[n].ordering_key or None)
+         messages[n].ordering_key or None, messages[n].attributes.get(CORRELATION))
         for n in fresh
     ]  # fmt: skip
     written = [
@@ -105,7 +105,16 @@ def message_copy_to(tx: Tx, topic: OpenTopic, copies: Sequence[ContentCopy]) -> 
     lock_keys(tx, topic.topic_key, (copy.ordering_key for copy in copies))
     ids, at = _take_ids(tx, len(copies))
     pairs = list(zip(ids, copies, strict=True))
-    rows = [(n, c.content_id, c.content_at, attributes_text(c.attributes)) for n, c in pairs]
+    rows = [
+        (
+            n,
+            c.content_id,
+            c.content_at,
+            attributes_text(c.attributes),
+            c.attributes.get(CORRELATION),
+        )
+        for n, c in pairs
+    ]
     count = tx.run("bus_messages_copy", _message_params(topic, at), batch=rows)
     assert count == len(copies), f"{len(copies) - count} contents are missing"
     written = [_Written(n, copy.attributes, copy.ordering_key) for n, copy in pairs]

@@ -211,7 +211,7 @@ class ChangeSet:
                 source,
                 is_observed,
                 runs,
-                snapshot.caused_by(ask.phase) if source in (CASCADE_SOURCE, LATE_DATA) else None,
+                *snapshot.cause_of(ask.phase, is_cascaded=source in (CASCADE_SOURCE, LATE_DATA)),
             )
         )
         if not is_observed:

@@ -239,12 +239,14 @@ class FlowSnapshot:
         """Whether the flow was asked to start with this phase, so that no cascade led to it."""
         return ask.upstream is None or ask.phase in (self.flow.start_phase or "").split(",")
 
-    def caused_by(self, phase: str) -> str | None:
-        """Return the processor that led to a start: the last to complete in the phases before."""
+    def cause_of(self, phase: str, *, is_cascaded: bool) -> tuple[str | None, int | None]:
+        """Return processor and run that led to a start: the last to complete before the phase."""
+        if not is_cascaded:
+            return None, None
         before = self.completions_of(self.planned.plan.phase(phase).after)
         done = [seen for seen in before if seen.status != CompletionStatus.FAILED]
         last = max(done, key=lambda seen: (seen.at, seen.processor_key), default=None)
-        return None if last is None else f"{last.phase}.{last.processor}"
+        return (None, None) if last is None else (f"{last.phase}.{last.processor}", last.run_id)
 
     @property
     def is_observed(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from penstock.access.store.names import NameResolver, check_limit
 from penstock.core.errors import InvalidInput, NotFound
-from penstock.core.ids import decode, decode_or_not_found, encode
+from penstock.core.ids import decode_or_not_found, encode
 from penstock.core.naming import CustomerKey, PipelineKey
 from penstock.core.records.parameters import (
     ConfigId,
@@ -38,16 +38,20 @@ from penstock.flows.explain.records import CauseTree, EntityTrail, FlowExplanati
 from penstock.flows.explain.store.configs import config_fact
 from penstock.flows.explain.store.entities import entity_flow_facts
 from penstock.flows.explain.store.load import FactLoader
-from penstock.flows.explain.store.reads import flows_executed_for
+from penstock.flows.explain.store.reads import EXECUTIONS_MAX
 from penstock.flows.explain.times import LocalClock
 from penstock.flows.explain.trace import trace
+from penstock.flows.explain.trace_outside import OutsideFlows
 from penstock.flows.explain.why import why_flow, why_run
 from penstock.flows.explain.why_config import why_config
 from penstock.flows.rows import FlowFilter, FlowRow
-from penstock.flows.store.flows import flow_for_correlation, flow_get, flow_list
+from penstock.flows.store.flows import flow_get, flow_list
 from penstock.pipelines.partition import check_partition, partition_rule_of
 from penstock.runs.store.runs import run_get
 from penstock.schedules.store.configs import config_get
+from penstock.tracking.rows import TracedIds
+from penstock.tracking.store.causes import dead_letters_of, messages_of, open_deliveries, traced_ids
+from penstock.tracking.store.executions import executions_outside_flows
 
 __all__ = ["Diagnostics"]
 
@@ -55,13 +59,20 @@ TRACE_MAX = 50
 """Maximum number of flows of one cause in a trace; the newest are kept."""
 
 
+LIVE_MAX = 20
+"""Maximum number of live runs outside flows in a trace; the newest are kept."""
+
 CHANGES_MAX = 1_000
 """Maximum number of reports of one entity that are read; the newest."""
 
 
 _ENTITY = Meta(description="Kind and id of an entity, such as `players:1630567`.", max_length=300)
 _FLOWS = Meta(description="Maximum number of flows to return.", ge=1, le=TRACE_MAX)
-_CAUSE = Meta(description="Correlation id, or the id of a flow or run that has it.", max_length=500)
+_CAUSE = Meta(
+    description="Correlation id, or the id of a flow, run, message or dead letter, or the id that "
+    "another system gave to a report or message.",
+    max_length=500,
+)
 _PARTITION = Meta(description="Partition of the data, such as `2025-12-31`.", max_length=500)
 Mode = Annotated[
     Annotated[str, Meta(max_length=64)] | None,
@@ -164,24 +175,25 @@ class Diagnostics:
         return self._store.read(body)
 
     def trace(self, cause: Annotated[str, Wire("correlation_id"), _CAUSE]) -> FlowTrace:
-        """Return everything that one cause started, and the phases that never started."""
+        """Return everything that one cause started, and what never happened.
+
+        The cause is named by its correlation id or by any id that belongs to it.
+        """
 
         def body(tx: Tx) -> FlowTrace:
             number = self._names.customer_key(tx, None)
-            correlation_id = self._correlation(tx, cause, number)
-            flows = flow_for_correlation(tx, correlation_id, number)
-            known = {flow.flow_id for flow in flows}
-            for flow_id in flows_executed_for(tx, correlation_id, number):
-                more = None if flow_id in known else flow_get(tx, flow_id, number)
-                flows += [] if more is None else [more]
-            if not flows:
-                raise NotFound("trace", cause)
+            ids = traced_ids(tx, cause, number)
+            chosen = [
+                flow
+                for flow_id in ids.flows[-TRACE_MAX:]
+                if (flow := flow_get(tx, flow_id, number)) is not None
+            ]
             finder = FactLoader(tx, self._names)
-            chosen = sorted(flows, key=lambda flow: flow.flow_id)[-TRACE_MAX:]
             facts = tuple(finder.flow(flow) for flow in chosen)
             runs: list[RunFact] = [run for flow in chosen for run in finder.executions(flow)]
             now = tx.now()
-            return trace_record(correlation_id, facts, trace(facts, runs, now), now)
+            traced = trace(facts, runs, now, _outside(tx, finder, ids, number))
+            return trace_record(ids.correlation_id, facts, traced, now)
 
         return self._store.read(body)
 
@@ -241,24 +253,19 @@ class Diagnostics:
             raise NotFound("flow", encode("flow", number))
         return found
 
-    def _correlation(self, tx: Tx, cause: str, customer_key: CustomerKey | None) -> str:
-        """Return the correlation id for a correlation, flow or run id."""
-        kind = cause.partition("_")[0]
-        if kind not in ("flow", "run"):
-            return cause
-        try:
-            number = decode(kind, cause)
-        except InvalidInput:
-            return cause
-        if kind == "flow":
-            flow = flow_get(tx, number, customer_key)
-            if flow is None:
-                raise NotFound("flow", cause)
-            return flow.correlation_id
-        run = run_get(tx, number, customer_key)
-        if run is None:
-            raise NotFound("run", cause)
-        return run.correlation_id or cause
+
+def _outside(
+    tx: Tx, finder: FactLoader, ids: TracedIds, customer_key: CustomerKey | None
+) -> OutsideFlows:
+    """Load what a cause led to outside flows."""
+    live = [run_get(tx, run_id, customer_key) for run_id in ids.live_runs[-LIVE_MAX:]]
+    return OutsideFlows(
+        messages=messages_of(tx, ids),
+        executions=executions_outside_flows(tx, ids, customer_key, limit=EXECUTIONS_MAX),
+        open_deliveries=open_deliveries(tx, ids, customer_key),
+        live_runs=[finder.run(run) for run in live if run is not None and run.finished_at is None],
+        dead_letters=dead_letters_of(tx, ids, customer_key),
+    )
 
 
 def _find(

@@ -23,7 +23,8 @@ from penstock.flows.explain.records import (
     OpenFlow,
     TraceStep,
 )
-from penstock.flows.explain.trace import MissingStep, Step, Trace
+from penstock.flows.explain.trace import Trace
+from penstock.flows.explain.trace_steps import MissingStep, Step
 from penstock.flows.explain.why import Cause, walk
 from penstock.flows.records import FlowRef
 
@@ -114,6 +115,8 @@ def trace_record(
     return FlowTrace(
         correlation_id=correlation_id,
         as_of=time(now),
+        summary=traced.summary,
+        reached_last=traced.reached_last,
         flows=[_flow_ref(flow) for flow in flows],
         steps=[_step(step) for step in traced.steps],
         missing=[_missing_step(one) for one in traced.absences],

@@ -141,7 +141,7 @@ class TraceStep(Record):
     at: Time
     """Time at which it happened."""
     kind: str
-    """flow, gate, execution, report, phase or end."""
+    """message, delivery, flow, gate, execution, report, phase, dead_letter or end."""
     flow_id: str | None
     """Id of the flow; null for runs without one."""
     phase: str | None
@@ -157,10 +157,10 @@ class TraceStep(Record):
 class MissingTraceStep(Record):
     """A step of a trace that has not happened."""
 
-    flow_id: str
-    """Id of the flow (`flow_…`)."""
-    phase: str
-    """Name of the phase within the pipeline."""
+    flow_id: str | None
+    """Id of the flow (`flow_…`); null outside flows."""
+    phase: str | None
+    """Name of the phase within the pipeline; null for a message."""
     text: str
     """Sentence that says why it has not happened."""
     since: Time | None
@@ -170,18 +170,22 @@ class MissingTraceStep(Record):
 
 
 class FlowTrace(Record):
-    """Everything that one cause started, across phases and flows."""
+    """Everything that one cause started, across messages, runs, phases and flows."""
 
     correlation_id: str
     """Correlation id shared by everything that the same cause started."""
     as_of: Time
     """Time at which the data was read, by the database clock."""
+    summary: str
+    """How far the newest flow got, as a sentence."""
+    reached_last: bool | None
+    """Whether the newest flow reached its last phase; null without a flow."""
     flows: list[FlowRef]
     """Flows with this correlation id."""
     steps: list[TraceStep]
     """Events in chronological order."""
     missing: list[MissingTraceStep] = field(name="never")
-    """Phases that have not started, with the reasons."""
+    """Phases, runs and deliveries that have not happened, with the reasons."""
 
 
 class EntityPhase(Record):

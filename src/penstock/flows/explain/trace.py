@@ -15,46 +15,45 @@ from penstock.flows.explain.explain import STATE_LABELS, headline_of
 from penstock.flows.explain.facts import FlowFact, PhaseFact, RunFact
 from penstock.flows.explain.processor_messages import describe_error, describe_items
 from penstock.flows.explain.times import LocalClock, format_list, format_span
+from penstock.flows.explain.trace_outside import OutsideFlows, outside_absences, outside_steps
+from penstock.flows.explain.trace_steps import MissingStep, Step
 
+DONE = ("COMPLETE", "DEGRADED")
+ORDER = (
+    "message",
+    "flow",
+    "delivery",
+    "execution",
+    "report",
+    "dead_letter",
+    "phase",
+    "gate",
+    "end",
+)
+"""Kinds of steps in the order of those that happened at the same time."""
 NEVER = ("PENDING", "WAITING", "BLOCKED", "SKIPPED")
 ITEM_FAILURES_SHOWN = 3
 """Failed runs of a processor with items that a trace lists; their counts are one more step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """An event of a trace. kind: flow, gate, execution, report, phase or end."""
-
-    at: Micros
-    kind: str
-    flow_id: str
-    phase: str | None
-    processor: str | None
-    text: str
-    run_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MissingStep:
-    """A phase that has not started or not completed, and why."""
-
-    flow_id: str
-    phase: str
-    text: str
-    since: Micros | None = None
-    until: Micros | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """A trace: its events in order of time, and what has not happened."""
+    """A trace: its events in order of time, what has not happened, and how far it got."""
 
     steps: tuple[Step, ...]
     absences: tuple[MissingStep, ...]
+    reached_last: bool | None = None
+    summary: str = ""
 
 
-def trace(flows: Sequence[FlowFact], executions: Sequence[RunFact], now: Micros) -> Trace:
+def trace(
+    flows: Sequence[FlowFact],
+    executions: Sequence[RunFact],
+    now: Micros,
+    outside: OutsideFlows | None = None,
+) -> Trace:
     """Return the trace of flows and executions. Executions of deleted flows are included."""
+    outside = outside or OutsideFlows()
     steps: list[Step] = []
     absences: list[MissingStep] = []
     for flow in flows:
@@ -63,9 +62,32 @@ def trace(flows: Sequence[FlowFact], executions: Sequence[RunFact], now: Micros)
         absences += _absent(flow, wall)
     ended = [run for run in executions if run.ended_at is not None]
     steps += [_execution(run) for run in _without_most_items(ended, flows)]
-    order = {"flow": 0, "execution": 1, "report": 2, "phase": 3, "gate": 4, "end": 5}
-    steps.sort(key=lambda step: (step.at, order[step.kind]))
-    return Trace(steps=tuple(steps), absences=tuple(absences))
+    steps += outside_steps(outside)
+    absences += outside_absences(outside, now)
+    steps.sort(key=lambda step: (step.at, ORDER.index(step.kind)))
+    reached, summary = _verdict(flows, absences)
+    return Trace(
+        steps=tuple(steps), absences=tuple(absences), reached_last=reached, summary=summary
+    )
+
+
+def _verdict(flows: Sequence[FlowFact], absences: Sequence[MissingStep]) -> tuple[bool | None, str]:
+    """Return whether the newest flow reached its last phases, and how far it got."""
+    if not flows:
+        text = "Something has not happened: see below." if absences else "Everything has ended."
+        return None, text
+    flow = max(flows, key=lambda flow: (flow.opened_at, flow.generation, flow.flow_id))
+    name = f"{flow.pipeline} {flow.partition}"
+    before = {other for phase in flow.phases for other in phase.after}
+    last = [phase for phase in flow.phases if phase.name not in before]
+    names = format_list(tuple(phase.name for phase in last))
+    if all(phase.state in DONE for phase in last):
+        return True, f"{name} reached {names}, the last phase{'s' if len(last) > 1 else ''}."
+    done = [phase.name for phase in flow.phases if phase.state in DONE]
+    left = [f"{phase.name} {STATE_LABELS[phase.state]}" for phase in flow.phases
+            if phase.state not in DONE]  # fmt: skip
+    got = f"got as far as {done[-1]}" if done else "completed no phase"
+    return False, f"{name} {got}: {', '.join(left)}."
 
 
 def _without_most_items(runs: Sequence[RunFact], flows: Sequence[FlowFact]) -> Iterator[RunFact]:

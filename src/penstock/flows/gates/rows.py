@@ -23,6 +23,8 @@ class NewTrigger(NamedTuple):
     runs: int
     parent_processor: str | None = None
     """The processor whose completion led to this start."""
+    parent_run_id: int | None = None
+    """The run of that completion; None if it was reported from outside."""
 
 
 class Trigger(NamedTuple):

@@ -163,14 +163,6 @@ ORDER BY w.flow_id DESC LIMIT :limit;
 SELECT flow_id, min(state) FROM flow_phases
 WHERE flow_id {{any ids}} AND state IN ('WAITING', 'BLOCKED') GROUP BY flow_id;
 
--- name: flow_for_correlation
--- The flows of one correlation id, oldest first.
--- scope: system (a tenant's key adds :customer)
-SELECT {{flow_columns}} FROM flows w {{flow_joins}}
-WHERE w.correlation_id = :correlation_id
-    AND (CAST(:customer AS bigint) IS NULL OR w.customer = :customer)
-ORDER BY w.flow_id LIMIT 200;
-
 -- name: flow_end_many
 -- Write the end of flows, or their missing data.
 -- scope: system (the cascade serves all customers)

@@ -25,8 +25,9 @@ INSERT INTO execution_log (execution_id, source_execution_id, correlation_id, cu
     missing_dependencies, stale_dependencies, message_acknowledgment, manual_override_used,
     override_reason, error_type, error_message, retry_count, message_id, records_processed,
     trigger_source, alert_sent, alert_type, service, records_inserted, records_updated, revision,
-    metadata, subscription, parent_processor)
-SELECT h.run_id, h.parent_run_id, coalesce(h.correlation_id, w.correlation_id), h.customer,
+    metadata, subscription, parent_processor, retry_of, definition, overrides,
+    was_retried)
+SELECT h.run_id, t.parent_run_id, coalesce(h.correlation_id, w.correlation_id), h.customer,
     p.pipeline, h.flow_id, p.phase, p.name,
     CASE WHEN h.final_state = 'COMPLETED' THEN p.phase || '_complete'
         ELSE p.phase || '_' || lower(h.final_state) END,
@@ -38,14 +39,15 @@ SELECT h.run_id, h.parent_run_id, coalesce(h.correlation_id, w.correlation_id), 
     h.started_at, h.finished_at, h.finished_at - coalesce(h.started_at, h.finished_at),
     {{gate_context}} IS NULL, coalesce({{gate_field}} ->> 'status', 'ready'),
     {{gate_field}} ->> 'failure_type', {{gate_field}} ->> 'missing', {{gate_field}} ->> 'stale',
-    CASE WHEN h.was_retried THEN 'nack' ELSE 'ack' END,
+    CASE WHEN h.trigger_message_id IS NOT NULL THEN 'ack' END,
     {{gate_field}} ->> 'overrides' IS NOT NULL, {{gate_field}} ->> 'override_reason',
     h.error_type, h.error_details, h.attempt - 1, h.trigger_message_id, h.records,
-    h.trigger_source, h.is_dead, CASE WHEN h.is_dead THEN 'dead_letter' END,
-    h.claimed_by, {{result_inserted}}, {{result_updated}}, substr(w.digest, 1, 12),
+    h.trigger_source, FALSE, NULL,
+    h.claimed_by, {{result_inserted}}, {{result_updated}}, NULL,
     CASE WHEN h.result IS NOT NULL
         THEN {{pg:h.result::json}}{{lite:h.result}} ->> 'metadata' END,
-    CASE WHEN h.trigger_message_id IS NOT NULL THEN w.subscription END, t.parent_processor
+    CASE WHEN h.trigger_message_id IS NOT NULL THEN w.subscription END, t.parent_processor,
+    h.parent_run_id, substr(w.digest, 1, 12), {{gate_field}} ->> 'overrides', h.was_retried
 FROM {{batch}} {{lite:CROSS}} JOIN history h ON h.run_id = batch.run_id
     AND h.finished_at > {{now}} - 3600000000 {{pg:AND h.run_id = ANY(:b_run_id::bigint[])}}
 {{lite:CROSS}} JOIN flows w ON w.flow_id = h.flow_id
@@ -65,7 +67,7 @@ INSERT INTO execution_log (execution_id, correlation_id, customer, pipeline, flo
     dependencies_met, dependency_check_result, dependency_failure_type, missing_dependencies,
     stale_dependencies, message_acknowledgment, manual_override_used, override_reason, retry_count,
     message_id, subscription, records_processed, trigger_source, parent_processor, service,
-    revision, metadata)
+    metadata, source_execution_id, definition, overrides)
 SELECT :execution_id, coalesce(CAST(:correlation_id AS text), w.correlation_id), w.customer,
     w.pipeline, w.flow_id, p.phase, p.name,
     p.phase || CASE WHEN :status = 'failed' THEN '_failed' ELSE '_complete' END,
@@ -73,9 +75,11 @@ SELECT :execution_id, coalesce(CAST(:correlation_id AS text), w.correlation_id),
     CASE WHEN :status = 'failed' THEN 'failed' ELSE 'completed' END, {{now}},
     {{gate_context}} IS NULL, coalesce({{gate_field}} ->> 'status', 'ready'),
     {{gate_field}} ->> 'failure_type', {{gate_field}} ->> 'missing', {{gate_field}} ->> 'stale',
-    'ack', {{gate_field}} ->> 'overrides' IS NOT NULL, {{gate_field}} ->> 'override_reason', 0,
+    CASE WHEN CAST(:message_id AS text) IS NOT NULL THEN 'ack' END,
+    {{gate_field}} ->> 'overrides' IS NOT NULL, {{gate_field}} ->> 'override_reason', 0,
     CAST(:message_id AS text), CAST(:subscription AS text), CAST(:records AS bigint), 'event',
-    t.parent_processor, CAST(:actor AS text), substr(w.digest, 1, 12), CAST(:metadata AS text)
+    t.parent_processor, CAST(:actor AS text), CAST(:metadata AS text), t.parent_run_id,
+    substr(w.digest, 1, 12), {{gate_field}} ->> 'overrides'
 FROM flows w JOIN processors p ON p.processor = :processor
 LEFT JOIN flow_phases g ON g.flow_id = w.flow_id AND g.phase = p.phase AND g.processor = ''
 LEFT JOIN flow_phases o ON o.flow_id = w.flow_id AND o.phase = p.phase AND o.processor = p.name

@@ -160,14 +160,6 @@ def flow_list(tx: Tx, wanted: FlowFilter) -> list[FlowRow]:
     return [flow_of_row(row) for row in tx.rows("flow_list", wanted._asdict())]
 
 
-def flow_for_correlation(
-    tx: Tx, correlation_id: str, customer_key: CustomerKey | None = None
-) -> list[FlowRow]:
-    """Return the flows of one correlation id, oldest first."""
-    params = {"correlation_id": correlation_id, "customer": customer_key}
-    return [flow_of_row(row) for row in tx.rows("flow_for_correlation", params)]
-
-
 def flow_end_many(tx: Tx, rows: Sequence[tuple[int, str, bool, str, bool]]) -> None:
     """Write (flow, state, is_degraded, missing, is_ended); resume runs that wait for an end."""
     tx.later("flow_end_many", batch=rows)

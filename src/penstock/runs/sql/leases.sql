@@ -7,6 +7,17 @@ INSERT INTO sessions (boot_id, kind, name, host, pid, pool, slots, started_at, b
 VALUES (:boot_id, :kind, :name, :host, :pid, :pool, :slots, {{now}}, {{now}}, {{now}} + :lease_us)
 RETURNING session_id;
 
+-- name: revision_put
+-- Record under which service and revision a holder executes from now on, if that changed.
+-- scope: system (processes serve all customers)
+INSERT INTO revisions (holder, since_at, service, revision)
+SELECT CAST(:holder AS text), {{now}}, CAST(:service AS text), CAST(:revision AS text)
+WHERE NOT EXISTS (
+    SELECT 1 FROM revisions r WHERE r.holder = :holder AND r.service = :service
+        AND r.revision = :revision
+        AND r.since_at = (SELECT max(n.since_at) FROM revisions n WHERE n.holder = :holder))
+ON CONFLICT (holder, since_at) DO NOTHING;
+
 -- name: session_heartbeat
 -- Renew a session; no row means that it expired and was swept.
 -- scope: system (processes serve all customers)

@@ -40,6 +40,11 @@ def session_open(tx: Tx, params: dict[str, Any]) -> int:
     return int(one(tx.rows("session_open", params))[0])
 
 
+def revision_put(tx: Tx, holder: str, service: str, revision: str) -> None:
+    """Record the service and revision that a holder of runs belongs to."""
+    tx.later("revision_put", {"holder": holder, "service": service, "revision": revision})
+
+
 def session_heartbeat(
     tx: Tx, session_id: int, lease_us: int, *, is_draining: bool = False, leaked: int = 0
 ) -> bool:

@@ -10,12 +10,13 @@ from penstock.flows.explain.records import FlowTrace
 
 
 @click.command("trace", cls=Command)
-@click.argument("cause", metavar="CORRELATION|FLOW|RUN")
+@click.argument("cause", metavar="ID")
 @click.pass_obj
 def trace(app: App, cause: str) -> None:
-    """Show everything that shares a correlation id, across flows and runs.
+    """Show everything that one cause led to, by any id, and what never happened.
 
-    Pass the correlation id, or the id of any flow or run that has it. Events are listed in order,
+    ID is a correlation id, or any id that belongs to the cause: a flow, a run, a message, a dead
+    letter, or the id that another system gave to a report or message. Events are listed in order,
     followed by what was expected and has not happened.
     """
     with app.connect() as client:
@@ -26,6 +27,7 @@ def trace(app: App, cause: str) -> None:
 def print_trace(found: FlowTrace) -> None:
     """Print a trace as text."""
     click.secho(f"correlation {output.escape_control(found.correlation_id)}", bold=True)
+    click.echo(output.escape_control(found.summary))
     for flow in found.flows:
         about = (flow.customer, flow.pipeline, flow.partition, flow.mode)
         name = " · ".join([*about, f"generation {flow.generation}"])
@@ -34,7 +36,7 @@ def print_trace(found: FlowTrace) -> None:
     for step in found.steps:
         at = output.format_time(step.at)
         run = f"  {step.run_id}" if step.run_id else ""
-        click.echo(f"  {at}  {step.kind:<9}  {output.escape_control(step.text)}{run}")
+        click.echo(f"  {at}  {step.kind:<11}  {output.escape_control(step.text)}{run}")
     if found.missing:
         click.echo("Not happened yet")
         for absence in found.missing:

@@ -16,14 +16,6 @@ FROM execution_log e
 WHERE e.correlation_id = :correlation_id AND e.flow_id = :flow_id AND e.execution_id > 0
 ORDER BY e.completed_at DESC, e.execution_id DESC LIMIT :limit;
 
--- name: execution_flow_list
--- The flows with executions under a correlation id, including a report's own.
--- The flows with executions under a correlation id, which need not be the flow's own.
-SELECT DISTINCT e.flow_id FROM execution_log e
-WHERE e.correlation_id = :correlation_id
-    AND (CAST(:customer AS bigint) IS NULL OR e.customer = :customer)
-LIMIT 200;
-
 -- name: decision_list_latest
 -- The last decision of every gate of a flow.
 -- scope: system (the caller may see the flow)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.core.naming import CustomerKey
 from penstock.db.store import Tx, first, one
 from penstock.flows.gates.rows import DecisionRow, InterventionRow
 from penstock.flows.rows import FlowRow
@@ -47,12 +46,6 @@ def executions_of_flow(tx: Tx, flow: FlowRow, limit: int = EXECUTIONS_MAX) -> li
     return [
         EndedExecution._make(row) for row in reversed(tx.rows("execution_list_of_flow", params))
     ]
-
-
-def flows_executed_for(tx: Tx, correlation_id: str, customer_key: CustomerKey | None) -> list[int]:
-    """Return the flows with executions under a correlation id."""
-    params = {"correlation_id": correlation_id, "customer": customer_key}
-    return sorted(row[0] for row in tx.rows("execution_flow_list", params))
 
 
 def decisions_latest(tx: Tx, flow_id: int) -> dict[tuple[str, str], DecisionRow]:

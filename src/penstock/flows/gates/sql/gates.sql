@@ -31,11 +31,12 @@ RETURNING subject, token;
 -- Insert triggers of phases or single processors, once per flow. Returns the new ones.
 -- scope: system (the batch names its customers)
 -- batch: flow_id bigint, phase text, processor text, customer bigint, verdict text, source text,
---   is_observed boolean, runs bigint, parent_processor text
+--   is_observed boolean, runs bigint, parent_processor text, parent_run_id bigint
 INSERT INTO triggers (flow_id, phase, processor, customer, at, verdict, source, is_observed, runs,
-    parent_processor)
+    parent_processor, parent_run_id)
 SELECT batch.flow_id, batch.phase, batch.processor, batch.customer, {{now}}, batch.verdict,
-    batch.source, batch.is_observed, batch.runs, batch.parent_processor
+    batch.source, batch.is_observed, batch.runs, batch.parent_processor,
+    batch.parent_run_id
 FROM {{batch}} WHERE TRUE ORDER BY ord
 ON CONFLICT (flow_id, phase, processor) DO NOTHING
 RETURNING flow_id, phase, processor;

@@ -1,0 +1,169 @@
+"""The part of a trace outside flows: messages and their deliveries, single runs, dead letters.
+
+Pure, over rows of `tracking.rows`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from penstock.core.clock import Micros
+from penstock.core.formatting import parsed
+from penstock.core.ids import encode
+from penstock.flows.explain.facts import RunFact
+from penstock.flows.explain.processor_messages import ERROR_CHARS, describe_run
+from penstock.flows.explain.times import LocalClock, format_span, format_times
+from penstock.flows.explain.trace_steps import MissingStep, Step
+from penstock.tracking.rows import ExecutionRow, MessageOfTrace, OpenDelivery, TracedDeadLetter
+
+_STATES = {0: "ready", 1: "leased", 2: "delayed", 3: "behind an earlier message of its key"}
+_ENDS = {
+    "message_acked": "handled it",
+    "message_expired": "dropped it: it was older than the retention",
+    "message_purged": "dropped it: its backlog was purged",
+    "message_nack": "did not handle it",
+    "message_lapsed": "did not ack it in time",
+    "message_dead_letter": "gave it up",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutsideFlows:
+    """What a cause led to outside flows."""
+
+    messages: Sequence[MessageOfTrace] = ()
+    executions: Sequence[ExecutionRow] = ()
+    """Single runs and deliveries."""
+    open_deliveries: Sequence[OpenDelivery] = ()
+    live_runs: Sequence[RunFact] = ()
+    dead_letters: Sequence[TracedDeadLetter] = ()
+
+
+def outside_steps(facts: OutsideFlows) -> Iterator[Step]:
+    """Yield what happened outside flows."""
+    for message in facts.messages:
+        yield _step(
+            message.published_at,
+            "message",
+            f"message {message.message_id} published on {message.topic}",
+        )
+    for row in facts.executions:
+        yield _delivery(row) if row.kind in ("delivery", "attempt") else _run(row)
+    for dead_letter in facts.dead_letters:
+        yield from _dead_letter(dead_letter)
+
+
+def outside_absences(facts: OutsideFlows, now: Micros) -> Iterator[MissingStep]:
+    """Yield what has not happened outside flows, and why."""
+    wall = LocalClock(now, "UTC")
+    for one in facts.open_deliveries:
+        yield _pending(one, wall)
+    for run in facts.live_runs:
+        text = f"{run.run_id} {run.processor}: {describe_run(run, wall)}"
+        yield MissingStep(flow_id=None, phase=run.phase, text=text, since=run.since)
+    for dead_letter in facts.dead_letters:
+        if dead_letter.status == "open":
+            dead = encode("dl", dead_letter.dead_letter_id)
+            what = _dead_letter_name(dead_letter)
+            yield MissingStep(
+                flow_id=None,
+                phase=dead_letter.phase,
+                since=dead_letter.died_at,
+                text=f"{what}: not processed, kept as {dead}: penstock dlq replay "
+                f"{shlex.quote(dead)}",
+            )
+
+
+def _pending(one: OpenDelivery, wall: LocalClock) -> MissingStep:
+    error = f": {_short(one.last_error)}" if one.last_error else ""
+    name = f"message {one.message_id} to {one.subscription}"
+    text = f"{name}: not handled, {_STATES[one.state]}{error}"
+    until = None
+    if one.state == 1 and one.until_at is not None:
+        until = one.until_at
+        text = f"{name}: not handled, a consumer holds it until {wall.at(until)}"
+    elif one.state == 2:
+        text = f"{name}: attempt {one.attempt + 1} is due {wall.upcoming(one.due_at)}{error}"
+        until = one.due_at
+    return MissingStep(flow_id=None, phase=None, text=text, since=one.born_at, until=until)
+
+
+def _delivery(row: ExecutionRow) -> Step:
+    error = "" if row.kind == "delivery" else f": {_error(row.error_type, row.error)}"
+    tries = f" (attempt {row.retry_count + 1})" if row.retry_count else ""
+    text = f"{row.subscription} {_ENDS[row.event_type]}{tries}: message {row.message_id}{error}"
+    return _step(row.ended_at, "delivery", text, processor=row.subscription)
+
+
+def _run(row: ExecutionRow) -> Step:
+    state = row.event_type.rpartition("_")[2].upper().replace("COMPLETE", "COMPLETED")
+    took = "" if row.started_at is None else f" in {format_span(row.ended_at - row.started_at)}"
+    attempt = f", attempt {row.retry_count + 1}" if row.retry_count else ""
+    error = f": {_error(row.error_type, row.error)}" if row.error_type else ""
+    return _step(
+        row.ended_at,
+        "execution",
+        f"{row.pipeline}/{row.processor} {state}{took}{attempt}{error}",
+        phase=row.phase,
+        processor=row.processor,
+        run_id=encode("run", row.number),
+    )
+
+
+def _dead_letter(dead_letter: TracedDeadLetter) -> Iterator[Step]:
+    dead = encode("dl", dead_letter.dead_letter_id)
+    error = _error(dead_letter.error_type, dead_letter.error_details)
+    run_id = encode("run", dead_letter.subject) if dead_letter.kind == "run" else None
+    tried = format_times(dead_letter.attempts)
+    text = f"{_dead_letter_name(dead_letter)} became {dead} after {tried}: {error}"
+    yield _step(
+        dead_letter.died_at, "dead_letter", text, dead_letter.phase, dead_letter.processor, run_id
+    )
+    if dead_letter.resolved_at is not None:
+        text = f"{dead} {dead_letter.status}" + (
+            f": {dead_letter.resolution}" if dead_letter.resolution else ""
+        )
+        yield _step(
+            dead_letter.resolved_at,
+            "dead_letter",
+            text,
+            dead_letter.phase,
+            dead_letter.processor,
+            run_id,
+        )
+
+
+def _dead_letter_name(dead_letter: TracedDeadLetter) -> str:
+    if dead_letter.kind == "run":
+        return f"{encode('run', dead_letter.subject)} {dead_letter.processor}"
+    if dead_letter.message_id is None:
+        return "a report"
+    return f"message {dead_letter.message_id} to {dead_letter.subscription}"
+
+
+def _step(
+    at: Micros,
+    kind: str,
+    text: str,
+    phase: str | None = None,
+    processor: str | None = None,
+    run_id: str | None = None,
+) -> Step:
+    return Step(
+        at=at, kind=kind, flow_id="", phase=phase, processor=processor, text=text, run_id=run_id
+    )
+
+
+def _error(error_type: str | None, details: str | None) -> str:
+    value = parsed(details)
+    if isinstance(value, dict):
+        value = value.get("message")
+    message = _short(str(value)) if value else ""
+    return ": ".join(part for part in (error_type, message) if part)
+
+
+def _short(text: str) -> str:
+    words = " ".join(text.split())
+    return words if len(words) <= ERROR_CHARS else words[: ERROR_CHARS - 1] + "…"

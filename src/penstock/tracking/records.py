@@ -1,0 +1,137 @@
+"""Records of tracking: executions, and what a search found."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from penstock.core.records.record import Record, Time, field
+
+__all__ = ["Execution", "FoundObject", "SearchResult"]
+
+
+class Execution(Record):
+    """One execution: a run, an external report, an evaluation of a gate that started nothing, or
+    the delivery of a message.
+    """
+
+    execution_id: str
+    """Id of the run (`run_…`), the report (`evt_…`), the decision (`dec_…`), or for a delivery
+    `MESSAGE@SUBSCRIPTION#ATTEMPT`."""
+    kind: Literal["run", "report", "evaluation", "delivery"]
+    """What executed."""
+    source_execution_id: str | None
+    """Execution that caused this one; null if none is known."""
+    retry_of: str | None
+    """Attempt before this one; null for a first attempt."""
+    correlation_id: str | None
+    """Correlation id shared by everything that the same cause started."""
+    customer: str | None = field(name="customer_id")
+    """Customer that it belongs to; null for messages on topics of the system."""
+    pipeline: str | None = field(name="pipeline_template")
+    """Pipeline; null for messages."""
+    flow_id: str | None
+    """Flow; null outside flows."""
+    phase: str | None
+    """Phase; null for messages."""
+    processor: str | None
+    """Processor, or the subscription that a message was delivered to; null for the gate of a whole
+    phase."""
+    event_type: str
+    """What happened, such as `raw_complete`, `predict_wait` or `message_nack`."""
+    partition: str | None
+    """Partition of the data, such as `2025-12-31`."""
+    mode: str | None = field(name="processing_mode")
+    """Mode of the flow or run."""
+    affected_entities: dict[str, list[str | int]]
+    """Ids of changed entities by kind, at most 100 of each; empty if none were reported."""
+    status: Literal["completed", "failed", "skipped"]
+    """How it ended; `skipped` if it was cancelled, or waited for data and did not start."""
+    started_at: Time | None
+    """Time at which it started; null if it never did or that is not known."""
+    completed_at: Time
+    """Time at which it ended."""
+    duration_seconds: float | None
+    """Duration in seconds; null without a start."""
+    dependency_result: str | None = field(name="dependency_check_result")
+    """Result of the gate's check, such as `ready`; null without a gate."""
+    dependency_failure_type: str | None
+    """Kind of the data that was missing: same_day, historical or optional."""
+    missing: list[str] = field(name="missing_dependencies")
+    """Data that was missing, or that a skipped execution waited for."""
+    stale: list[str] = field(name="stale_dependencies")
+    """Data that was too old."""
+    acknowledgment: Literal["ack", "nack"] | None = field(name="message_acknowledgment")
+    """What happened to the message that caused it; null without a message."""
+    is_override_used: bool = field(name="manual_override_used")
+    """Whether it started although a dependency was missing, by an override."""
+    override_reason: str | None
+    """Reasons of the overrides; null without one."""
+    override_metadata: list[str]
+    """Ids of the overrides (`ovr_…`)."""
+    error_type: str | None
+    """Class of the error; null without one."""
+    error: str | None = field(name="error_message")
+    """Message of the error, or why the gate did not let it start."""
+    retry_count: int
+    """Number of attempts before this one."""
+    message_id: str | None
+    """Message that caused it; null without one."""
+    subscription: str | None
+    """Subscription that delivered the message."""
+    batch_id: str | None
+    """`batch_id` in the metadata of its result or report."""
+    records_processed: int | None
+    """Number of records processed, as reported."""
+    records_inserted: int | None
+    """Number of records inserted, as reported."""
+    records_updated: int | None
+    """Number of records updated, as reported."""
+    trigger_source: str
+    """What started it, such as `orchestrator`, `scheduler`, `manual`, `run` or `message`."""
+    parent_processor: str | None
+    """Processor whose completion led to its start, as `phase.processor`."""
+    is_alert_sent: bool = field(name="alert_sent")
+    """Whether an alert was opened about it."""
+    alert_type: str | None
+    """Rule of that alert."""
+    service: str | None
+    """Service that executed it, else the name of the worker or key that held it."""
+    revision: str | None
+    """Revision of that service; null if unknown."""
+    definition: str | None
+    """Digest of the pipeline's declaration that it ran under."""
+    metadata: dict[str, Any] | None
+    """Metadata of its result or report."""
+
+
+class FoundObject(Record):
+    """An object that a search found."""
+
+    kind: str
+    """run, flow, config, dead_letter, alert, message, correlation, entity, customer, pipeline,
+    processor, topic, subscription or limit."""
+    id: str
+    """Id or name of the object."""
+    name: str
+    """What it is, in a few words."""
+    customer: str | None = field(name="customer_id")
+    """Customer that it belongs to; null if it belongs to the installation."""
+    state: str | None
+    """Its state; null if it has none."""
+    at: Time | None
+    """Time of its last change, or else of its creation; null if unknown."""
+    command: str
+    """Command that shows it."""
+
+
+class SearchResult(Record):
+    """Objects that match a text, at most four of each kind."""
+
+    q: str
+    """The text, without surrounding spaces."""
+    as_of: Time
+    """Time at which the data was read, by the database clock."""
+    items: list[FoundObject]
+    """Exact matches first, then by kind."""
+    has_more: bool
+    """Whether matches were left off."""

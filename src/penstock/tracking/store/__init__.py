@@ -1,0 +1,1 @@
+"""Statements of tracking: executions, ids of one cause, search."""

@@ -1,0 +1,165 @@
+"""`trace` by any id: messages, single runs, dead letters, ids of other systems."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock import Pipeline, game_day_modes
+from penstock.bus.message import ErrorKind, Nack, NewMessage
+from penstock.bus.records import Subscription, Topic
+from penstock.core.errors import NotFound
+from penstock.core.ids import encode
+from penstock.core.records.validation import convert_input
+from penstock.db.store import Store
+from penstock.flows.explain.records import FlowTrace
+from penstock.flows.records import CompletionReport
+from penstock.runs.records import Submission
+from penstock.services.binder import Binder
+from penstock.testing.clock import VirtualClock
+from tests.kits.flows import DAY, Stage, work
+
+
+def pipelines() -> list[Pipeline]:
+    """A flow of three phases, and a pipeline without a flow."""
+    made = Pipeline("nba", partition="day", modes=game_day_modes())
+    raw = made.phase("raw")
+    raw.external("box")
+    total = made.phase("sum", after=raw)
+    total.processor("total")(work)
+    made.phase("out", after=total).processor("site")(work)
+    single = Pipeline("nightly")
+    single.processor("load")(work)
+    return [made, single]
+
+
+@pytest.fixture
+def stage(store: Store, clock: VirtualClock) -> Stage:
+    """A stage with a topic whose messages become runs of `nightly`, and a consumer of it."""
+    made = Stage(store, clock, *pipelines())
+    made.client.topics.create(Topic(name="feed"), customer="acme")
+    for body in (
+        {"name": "bound", "kind": "bound", "binding": {"to": "runs", "pipeline": "nightly"}},
+        {"name": "consumer"},
+    ):
+        wanted = convert_input({**body, "topic": "feed"}, Subscription)
+        made.client.subscriptions.declare(wanted, customer="acme")
+    return made
+
+
+def publish(stage: Stage, **options: Any) -> str:
+    """Publish a message; return its id."""
+    message = NewMessage(data=b"{}", **options)
+    done = stage.client.topics.publish("feed", [message], customer="acme")
+    Binder(stage.store, jitter=lambda: 0.0).run_once()
+    return done.message_ids[0]
+
+
+def kinds(found: FlowTrace) -> list[str]:
+    """Return the kinds of the steps of a trace, in order."""
+    return [step.kind for step in found.steps]
+
+
+def never(found: FlowTrace) -> str:
+    """Return what has not happened, as one text."""
+    return "\n".join(one.text for one in found.missing)
+
+
+def test_a_message(stage: Stage) -> None:
+    """A message leads to its deliveries and its run; a delivery that waits has not happened."""
+    message_id = publish(stage)
+    found = stage.client.diagnostics.trace(message_id)
+    assert kinds(found) == ["message", "delivery"]
+    assert "bound handled it" in found.steps[1].text
+    assert "nightly" in never(found) or "load" in never(found), "the run has not ended"
+    assert f"message {message_id} to consumer: not handled, ready" in never(found)
+    stage.complete("load")
+    found = stage.client.diagnostics.trace(message_id)
+    assert kinds(found) == ["message", "delivery", "execution"]
+    run_id = found.steps[2].run_id
+    assert run_id is not None
+    assert stage.client.diagnostics.trace(run_id).steps == found.steps
+    assert found.reached_last is None
+
+
+def test_a_dead_letter(stage: Stage) -> None:
+    """A dead letter leads to its message, and says that it is kept and how it is replayed."""
+    message_id = publish(stage, attributes={"correlation_id": "c9"})
+    (got,) = stage.client.subscriptions.pull("consumer", customer="acme")
+    nack = Nack(ack_id=got.ack_id, kind=ErrorKind.POISON, error_type="SCHEMA", error="no team")
+    stage.client.subscriptions.nack("consumer", [nack], customer="acme")
+    (dead_letter,) = stage.client.dead_letters.list().items
+    found = stage.client.diagnostics.trace(dead_letter.dead_letter_id)
+    assert found.correlation_id == "c9"
+    assert "consumer gave it up" in " ".join(step.text for step in found.steps)
+    assert f"penstock dlq replay {dead_letter.dead_letter_id}" in never(found)
+    assert stage.client.diagnostics.trace("c9").steps == found.steps
+    assert stage.client.diagnostics.trace(message_id).steps == found.steps
+
+
+def test_a_dead_run(stage: Stage) -> None:
+    """A dead single run is traced by its own id and by its dead letter."""
+    made = stage.client.runs.submit(Submission(pipeline="nightly", customer="acme"))
+    stage.kill("load")
+    found = stage.client.diagnostics.trace(made.run_id)
+    assert kinds(found) == ["execution", "dead_letter"]
+    assert "VALIDATION_ERROR" in found.steps[0].text
+    (dead_letter,) = stage.client.dead_letters.list().items
+    assert stage.client.diagnostics.trace(dead_letter.dead_letter_id).steps == found.steps
+    stage.client.dead_letters.discard(dead_letter.dead_letter_id, reason="obsolete")
+    closed = stage.client.diagnostics.trace(made.run_id)
+    assert not closed.missing
+    assert closed.summary == "Everything has ended."
+
+
+def test_ids_of_other_systems(stage: Stage) -> None:
+    """The execution id of a report leads to its flow, the id of a sender to its message."""
+    stage.open(correlation_id="c1")
+    report = CompletionReport(
+        pipeline="nba", processor="box", partition=DAY, customer="acme", execution_id="scraper-7"
+    )
+    stage.client.flows.complete(report)
+    stage.step()
+    found = stage.client.diagnostics.trace("scraper-7")
+    assert [flow.correlation_id for flow in found.flows] == ["c1"]
+    assert found.summary == "nba 2025-11-16 got as far as raw: sum running, out not triggered."
+    stage.run_off()
+    found = stage.client.diagnostics.trace("scraper-7")
+    assert (found.reached_last, found.summary) == (
+        True,
+        "nba 2025-11-16 reached out, the last phase.",
+    )
+    message_id = publish(stage, dedupe_id="sender-1")
+    assert message_id in stage.client.diagnostics.trace("sender-1").steps[0].text
+
+
+def test_what_a_run_published(stage: Stage) -> None:
+    """A message that carries the id of a run, and the run that it caused, belong to its trace."""
+    run = stage.client.runs.submit(Submission(pipeline="nightly", customer="acme"))
+    stage.complete("load")
+    message_id = publish(stage, attributes={"correlation_id": run.run_id})
+    stage.complete("load")
+    found = stage.client.diagnostics.trace(run.run_id)
+    assert sum(step.kind == "execution" for step in found.steps) == 2
+    assert stage.client.diagnostics.trace(message_id).steps == found.steps
+
+
+@pytest.mark.parametrize(
+    "cause", ["nothing", "99999999", encode("dl", 77), encode("run", 77), encode("flow", 77)]
+)
+def test_unknown(stage: Stage, cause: str) -> None:
+    """An id that nothing has is not found."""
+    with pytest.raises(NotFound):
+        stage.client.diagnostics.trace(cause)
+
+
+def test_customers_are_apart(stage: Stage) -> None:
+    """A bound client does not find the ids of another customer."""
+    message_id = publish(stage, attributes={"correlation_id": "c9"})
+    stage.client.runs.submit(Submission(pipeline="nightly", customer="zoo"))
+    other = stage.client.scoped("zoo")
+    for cause in (message_id, "c9"):
+        with pytest.raises(NotFound):
+            other.diagnostics.trace(cause)
+    assert stage.client.scoped("acme").diagnostics.trace("c9").steps
