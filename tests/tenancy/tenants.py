@@ -167,7 +167,8 @@ class Tenants:
             "INSERT INTO publish_marks VALUES ({k}, 'd', {n}, 'h', {k}, {at})",
             "INSERT INTO deliveries (subscription, message_id, customer, published_at, state, "
             "due_at, born_at) VALUES ({k}, {k}, {n}, {at}, 0, {at}, {at})",
-            "INSERT INTO settled VALUES ({k}, {k}, {n}, 1, 1, 1, 0, 'acked', {at}, {at}, {at}, 'h')",
+            "INSERT INTO settled VALUES "
+            "({k}, {k}, {n}, 1, 1, 1, 0, 'acked', {at}, {at}, {at}, 'h')",
             "INSERT INTO delivery_failures (subscription, message_id, customer, round, attempt, "
             "action, error_type, error, at) VALUES ({k}, {k}, {n}, 1, 1, 'nack', 'E', 'e', {at})",
             "INSERT INTO delivery_sums (subscription, customer, hour_at) VALUES ({k}, {n}, {at})",
